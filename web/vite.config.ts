@@ -4,12 +4,12 @@ import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
 
 /** Limit of compressed bytes that a browser loads for the first paint. */
-const FIRST_PAINT = 120_000
+const MAX_FIRST_PAINT_BYTES = 120_000
 const server = process.env.CROWSNEST_UI ?? 'http://127.0.0.1:7080'
-/** `Host` is kept: the server compares it with the origin of requests. */
-const there = { target: server, changeOrigin: false }
-const proxy = { '/api': there, '/apis': { ...there, ws: true }, '/openapi': there, '/ui': there }
-/** Paths served by the server itself (server/ui/src). */
+/** The development proxy keeps the `Host` header, because the server compares it with the origin of requests. */
+const backend = { target: server, changeOrigin: false }
+const proxy = { '/api': backend, '/apis': { ...backend, ws: true }, '/openapi': backend, '/ui': backend }
+/** Response headers that the server sends (server/ui/src), for the preview. */
 const headers = {
   'Content-Security-Policy': "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'",
   'X-Content-Type-Options': 'nosniff',
@@ -18,7 +18,7 @@ const headers = {
 
 // No inlined assets: the content security policy allows no data: scripts or styles.
 export default defineConfig({
-  plugins: [react(), firstPaint(FIRST_PAINT)],
+  plugins: [react(), limitFirstPaint(MAX_FIRST_PAINT_BYTES)],
   build: { assetsInlineLimit: 0, chunkSizeWarningLimit: 600, modulePreload: { polyfill: false } },
   server: { proxy },
   preview: { proxy, headers },
@@ -27,7 +27,7 @@ export default defineConfig({
 })
 
 /** Fails a build whose page, entry script with static imports, and style sheets exceed the limit. */
-function firstPaint(most: number): Plugin {
+function limitFirstPaint(maxBytes: number): Plugin {
   return {
     name: 'first-paint',
     apply: 'build',
@@ -46,9 +46,9 @@ function firstPaint(most: number): Plugin {
         if (name.endsWith('.html') || (file.type === 'chunk' && file.isEntry)) add(name)
       }
       const total = [...sizes.values()].reduce((sum, size) => sum + size, 0)
-      const told = `the first paint takes ${total} bytes gzipped of ${most}`
-      if (total > most) this.error(`${told}: ${[...sizes].map(([name, size]) => `${name} ${size}`).join(', ')}`)
-      this.info(told)
+      const message = `the first paint takes ${total} bytes gzipped of at most ${maxBytes}`
+      if (total > maxBytes) this.error(`${message}: ${[...sizes].map(([name, size]) => `${name} ${size}`).join(', ')}`)
+      this.info(message)
     },
   }
 }

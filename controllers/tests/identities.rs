@@ -34,7 +34,7 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     [head.as_slice(), content].concat()
 }
 
-fn signed(content: &[u8], key: &KeyPair) -> Vec<u8> {
+fn sign(content: &[u8], key: &KeyPair) -> Vec<u8> {
     let signature = [&[0], key.sign(content).expect("a signature").as_slice()].concat();
     der(SEQUENCE, &[content, ECDSA_WITH_SHA256, &der(0x03, &signature)].concat())
 }
@@ -46,14 +46,14 @@ fn pem(label: &str, der: &[u8]) -> String {
 }
 
 /// Certificate signing request for this subject.
-fn request(subject: &[u8], key: &KeyPair) -> String {
+fn certificate_request(subject: &[u8], key: &KeyPair) -> String {
     let public = key.subject_public_key_info();
     let info = der(SEQUENCE, &[&[0x02, 0x01, 0x00], subject, public.as_slice(), &[0xa0, 0x00]].concat());
-    pem("CERTIFICATE REQUEST", &signed(&info, key))
+    pem("CERTIFICATE REQUEST", &sign(&info, key))
 }
 
 /// Certificate with this subject copied unchanged.
-fn copied(subject: &[u8], key: &KeyPair, ca: &Ca) -> CertificateDer<'static> {
+fn certificate_with_subject(subject: &[u8], key: &KeyPair, ca: &Ca) -> CertificateDer<'static> {
     let time = |text: &str| der(0x17, text.as_bytes());
     let client_auth = [0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
     let usage =
@@ -68,7 +68,7 @@ fn copied(subject: &[u8], key: &KeyPair, ca: &Ca) -> CertificateDer<'static> {
         &key.subject_public_key_info(),
         &der(0xa3, &der(SEQUENCE, &usage)),
     ];
-    signed(&der(SEQUENCE, &to_be_signed.concat()), &ca.key).into()
+    sign(&der(SEQUENCE, &to_be_signed.concat()), &ca.key).into()
 }
 
 /// The users' authority: as the server's signer, and as a signer that copies subjects.
@@ -85,9 +85,10 @@ impl Ca {
         let key = KeyPair::from_pem(&authority.credentials().key).expect("a key");
         let name = [der(0x06, &[0x55, 4, 3]), der(UTF8, b"users")].concat();
         let subject = der(SEQUENCE, &der(SET, &der(SEQUENCE, &name)));
-        let front = Authority::generate("front-proxy-ca").expect("an authority");
+        let front_proxy_authority = Authority::generate("front-proxy-ca").expect("an authority");
         let allowed = vec![FRONT_PROXY.to_owned()];
-        let clients = ClientAuthorities::new(Some(front.certificate()), allowed, Some(authority.certificate()));
+        let clients =
+            ClientAuthorities::new(Some(front_proxy_authority.certificate()), allowed, Some(authority.certificate()));
         Self { authority, key, subject, clients: clients.expect("authorities") }
     }
 
@@ -107,22 +108,25 @@ impl Ca {
 }
 
 /// Compares all of them for a subject.
-fn check(ca: &Ca, key: &KeyPair, subject: &[u8]) {
-    let pem = request(subject, key);
-    let read = SigningRequest::parse(pem.as_bytes());
-    let signed = ca.authority.sign(&pem, &["client auth"], jiff::Timestamp::now().as_second(), 3600);
-    let met = ca.authenticate(copied(subject, key, ca));
+fn check_agreement(ca: &Ca, key: &KeyPair, subject: &[u8]) {
+    let pem = certificate_request(subject, key);
+    let request = SigningRequest::parse(pem.as_bytes());
+    let issued_pem = ca.authority.sign(&pem, &["client auth"], jiff::Timestamp::now().as_second(), 3600);
+    let authenticated = ca.authenticate(certificate_with_subject(subject, key, ca));
     let object = json!({"metadata": {"name": "csr"}, "spec": {
         "signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(&pem),
         "username": "system:bootstrap:abcdef", "usages": ["client auth", "digital signature"]}});
     let approved = permissions(&object);
-    let Ok(read) = read else {
-        assert!(signed.is_err() && approved.is_err() && met.is_err(), "{approved:?} {signed:?} {met:?}");
+    let Ok(request) = request else {
+        assert!(
+            issued_pem.is_err() && approved.is_err() && authenticated.is_err(),
+            "{approved:?} {issued_pem:?} {authenticated:?}"
+        );
         return;
     };
-    let identity = read.subject.user();
-    assert_eq!(met, Ok(identity.clone()));
-    let issued = CertificateDer::from_pem_slice(signed.expect("a certificate").as_bytes()).expect("DER");
+    let identity = request.subject.user();
+    assert_eq!(authenticated, Ok(identity.clone()));
+    let issued = CertificateDer::from_pem_slice(issued_pem.expect("a certificate").as_bytes()).expect("DER");
     assert_eq!(ca.authenticate(issued), Ok(identity.clone()));
     if !approved.expect("an approval").is_empty() {
         let identity = identity.expect("an identity");
@@ -131,7 +135,7 @@ fn check(ca: &Ca, key: &KeyPair, subject: &[u8]) {
     }
 }
 
-fn oid() -> impl Strategy<Value = Vec<u8>> {
+fn any_oid() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => Just(vec![0x55, 4, 3]),
         6 => Just(vec![0x55, 4, 10]),
@@ -144,15 +148,15 @@ fn oid() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn text() -> impl Strategy<Value = String> {
+fn any_text() -> impl Strategy<Value = String> {
     let known = [AGENT, AGENT_ORGANIZATION, FRONT_PROXY, "system:masters", "system:nodes", "ann", "équipe", "", "a\0b"];
     prop_oneof![8 => prop::sample::select(known.to_vec()).prop_map(str::to_owned), 1 => any::<String>()]
 }
 
 /// A string type, with a value that is mostly valid in its encoding.
-fn value() -> impl Strategy<Value = Vec<u8>> {
+fn any_value() -> impl Strategy<Value = Vec<u8>> {
     let tag = prop_oneof![4 => Just(UTF8), 2 => Just(0x13), 1 => Just(0x14), 1 => Just(0x16), 1 => Just(BMP), 1 => Just(UNIVERSAL), 1 => Just(0x04)];
-    let encoded = (tag, text()).prop_map(|(tag, text)| {
+    let encoded = (tag, any_text()).prop_map(|(tag, text)| {
         let content = match tag {
             BMP => text.encode_utf16().flat_map(u16::to_be_bytes).collect(),
             UNIVERSAL => text.chars().flat_map(|c| u32::from(c).to_be_bytes()).collect(),
@@ -163,12 +167,12 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![20 => encoded, 1 => prop::collection::vec(any::<u8>(), 0..8).prop_map(|bytes| der(UTF8, &bytes))]
 }
 
-fn attribute() -> impl Strategy<Value = Vec<u8>> {
-    (oid(), value()).prop_map(|(oid, value)| der(SEQUENCE, &[der(0x06, &oid), value].concat()))
+fn any_attribute() -> impl Strategy<Value = Vec<u8>> {
+    (any_oid(), any_value()).prop_map(|(oid, value)| der(SEQUENCE, &[der(0x06, &oid), value].concat()))
 }
 
-fn subject() -> impl Strategy<Value = Vec<u8>> {
-    let relative = prop::collection::vec(attribute(), 1..3).prop_map(|set| der(SET, &set.concat()));
+fn any_subject() -> impl Strategy<Value = Vec<u8>> {
+    let relative = prop::collection::vec(any_attribute(), 1..3).prop_map(|set| der(SET, &set.concat()));
     prop::collection::vec(relative, 0..4).prop_map(|names| der(SEQUENCE, &names.concat()))
 }
 
@@ -176,10 +180,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn all_read_the_same_identity(subjects in prop::collection::vec(subject(), 4)) {
+    fn all_read_the_same_identity(subjects in prop::collection::vec(any_subject(), 4)) {
         let (ca, key) = (Ca::new(), KeyPair::generate().unwrap());
         for subject in subjects {
-            check(&ca, &key, &subject);
+            check_agreement(&ca, &key, &subject);
         }
     }
 }
@@ -197,8 +201,8 @@ fn a_second_common_name_is_rejected_by_all() {
         let together = [der(SET, &group), der(SET, &[first, second].concat())].concat();
         for names in [apart, together] {
             let subject = der(SEQUENCE, &names);
-            assert!(SigningRequest::parse(request(&subject, &key).as_bytes()).is_err());
-            check(&ca, &key, &subject);
+            assert!(SigningRequest::parse(certificate_request(&subject, &key).as_bytes()).is_err());
+            check_agreement(&ca, &key, &subject);
         }
     }
 }

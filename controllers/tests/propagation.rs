@@ -233,13 +233,13 @@ async fn a_deployment_is_divided_and_its_status_aggregated() {
         }});
         member.merge(Target::new(&deployment, "default", "web").status(), &status).await.unwrap();
     }
-    let summed = |object: &Value| object["status"]["readyReplicas"] == 5;
-    env.wait_for(&control_plane, &deployment, "default", "web", summed).await;
-    let healthy = |object: &Value| {
+    let is_summed = |object: &Value| object["status"]["readyReplicas"] == 5;
+    env.wait_for(&control_plane, &deployment, "default", "web", is_summed).await;
+    let are_healthy = |object: &Value| {
         let items = object["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
         items.len() == 2 && items.iter().all(|item| item["health"] == "Healthy")
     };
-    env.wait_for(&control_plane, &binding(), "default", "web-deployment", healthy).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", are_healthy).await;
     env.stop().await;
 }
 
@@ -295,8 +295,8 @@ async fn a_failure_in_one_cluster_does_not_block_others() {
     let wanted = policy("p", "Deployment", "apps/v1", weighted);
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
-    let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-script";
-    let live = env.wait_for(&env.member("m2"), &deployment(), "default", "web", revised).await;
+    let is_revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-script";
+    let live = env.wait_for(&env.member("m2"), &deployment(), "default", "web", is_revised).await;
     assert_eq!(live["spec"]["replicas"], 4);
     env.stop().await;
 }
@@ -322,7 +322,7 @@ async fn a_missing_target_cluster_is_reported_and_does_not_block_others() {
 }
 
 /// A CustomResourceDefinition with an open schema and a status subresource.
-fn kind(group: &str, version: &str, singular: &str, kind: &str) -> Value {
+fn custom_resource_definition(group: &str, version: &str, singular: &str, kind: &str) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let plural = format!("{singular}s");
     json!({
@@ -340,7 +340,7 @@ async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
     let env = TestEnv::start(&["m1", "m2"]).await;
     let control_plane = env.objects();
     let clone_set = custom("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet", true);
-    let clone_sets = kind("apps.kruise.io", "v1alpha1", "cloneset", "CloneSet");
+    let clone_sets = custom_resource_definition("apps.kruise.io", "v1alpha1", "cloneset", "CloneSet");
     control_plane.create(&definition(), "", &clone_sets).await.unwrap();
     env.wait_for_deletion(&control_plane, &clone_set, "default", "none").await;
     for name in ["m1", "m2"] {
@@ -348,12 +348,12 @@ async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
         env.member(name).create(&definition(), "", &clone_sets).await.unwrap();
     }
     let cluster = custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false);
-    let serves = |cluster: &Value| {
+    let serves_kind = |cluster: &Value| {
         let groups = cluster["status"]["apiEnablements"].as_array();
         groups.into_iter().flatten().any(|group| group["groupVersion"] == "apps.kruise.io/v1alpha1")
     };
     for name in ["m1", "m2"] {
-        env.wait_for(&control_plane, &cluster, "", name, serves).await;
+        env.wait_for(&control_plane, &cluster, "", name, serves_kind).await;
     }
     let weighted = json!({"replicaScheduling": {
         "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
@@ -378,18 +378,18 @@ async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
         }});
         member.merge(Target::new(&clone_set, "default", "web").status(), &status).await.unwrap();
     }
-    let summed = |object: &Value| {
+    let is_summed = |object: &Value| {
         let status = &object["status"];
         status["availableReplicas"] == 3
             && status["updateRevision"] == "web-m2"
             && status["observedGeneration"] == object["metadata"]["generation"]
     };
-    env.wait_for(&control_plane, &clone_set, "default", "web", summed).await;
-    let healthy = |object: &Value| {
+    env.wait_for(&control_plane, &clone_set, "default", "web", is_summed).await;
+    let are_healthy = |object: &Value| {
         let items = object["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
         items.len() == 2 && items.iter().all(|item| item["health"] == "Healthy")
     };
-    env.wait_for(&control_plane, &binding(), "default", "web-cloneset", healthy).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-cloneset", are_healthy).await;
     env.stop().await;
 }
 
@@ -398,7 +398,7 @@ async fn a_kind_that_a_member_lacks_is_reported_and_applied_once_it_is_served() 
     let env = TestEnv::start(&["m1"]).await;
     let control_plane = env.objects();
     let gadget = custom("example.io", "v1", "gadgets", "Gadget", true);
-    let gadgets = kind("example.io", "v1", "gadget", "Gadget");
+    let gadgets = custom_resource_definition("example.io", "v1", "gadget", "Gadget");
     control_plane.create(&definition(), "", &gadgets).await.unwrap();
     env.wait_for_deletion(&control_plane, &gadget, "default", "none").await;
     let wanted = policy("p", "Gadget", "example.io/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
@@ -452,24 +452,24 @@ async fn dependencies_follow_their_parents_and_labels() {
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(1)).await.unwrap();
     let m1 = env.member("m1");
-    let shown = |resolution: &'static str, preserve: bool| {
+    let has_settings = |resolution: &'static str, preserve: bool| {
         move |binding: &Value| {
             binding["spec"]["conflictResolution"] == resolution
                 && binding["spec"]["preserveResourcesOnDeletion"] == preserve
         }
     };
-    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", shown("Overwrite", true)).await;
+    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", has_settings("Overwrite", true)).await;
     env.wait_for(&m1, &config_map, "default", "conf", |object| object["data"]["a"] == "1").await;
 
     // Settings that the parent no longer has are reverted.
-    let taken_back = json!({"spec": {"conflictResolution": "Abort", "preserveResourcesOnDeletion": false}});
-    merge(&control_plane, &propagation_policy(), "p", taken_back).await;
-    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", shown("Abort", false)).await;
+    let reverted = json!({"spec": {"conflictResolution": "Abort", "preserveResourcesOnDeletion": false}});
+    merge(&control_plane, &propagation_policy(), "p", reverted).await;
+    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", has_settings("Abort", false)).await;
 
     // An object that the parent no longer refers to is released.
     merge(&control_plane, &config_map, "conf", json!({"metadata": {"labels": {"app": "other"}}})).await;
-    let let_go = |binding: &Value| binding["spec"].get("requiredBy").is_none();
-    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", let_go).await;
+    let is_released = |binding: &Value| binding["spec"].get("requiredBy").is_none();
+    env.wait_for(&control_plane, &binding(), "default", "conf-configmap", is_released).await;
     env.wait_for_deletion(&m1, &config_map, "default", "conf").await;
     env.stop().await;
 }
@@ -478,13 +478,13 @@ async fn dependencies_follow_their_parents_and_labels() {
 async fn a_taint_evicts_only_bindings_with_an_applied_placement_that_does_not_tolerate_it() {
     let env = TestEnv::start(&["m1"]).await;
     let control_plane = env.objects();
-    let placed = "policy.karmada.io/applied-placement";
+    let annotation = "policy.karmada.io/applied-placement";
     let tolerating = json!({"clusterTolerations": [{"operator": "Exists"}]}).to_string();
     let bindings = [
         ("unknown", "m1", json!({})),
-        ("known", "m1", json!({placed: "{}"})),
-        ("tolerating", "m1", json!({placed: tolerating})),
-        ("elsewhere", "m2", json!({placed: "{}"})),
+        ("known", "m1", json!({annotation: "{}"})),
+        ("tolerating", "m1", json!({annotation: tolerating})),
+        ("elsewhere", "m2", json!({annotation: "{}"})),
     ];
     for (name, cluster, annotations) in bindings {
         let by_hand = json!({
@@ -503,7 +503,7 @@ async fn a_taint_evicts_only_bindings_with_an_applied_placement_that_does_not_to
 
     let stays = |binding: &Value| binding["spec"]["clusters"] == json!([{"name": "m1"}]);
     env.wait_for(&control_plane, &binding(), "default", "unknown", stays).await;
-    merge(&control_plane, &binding(), "unknown", json!({"metadata": {"annotations": {placed: "{}"}}})).await;
+    merge(&control_plane, &binding(), "unknown", json!({"metadata": {"annotations": {annotation: "{}"}}})).await;
     env.wait_for(&control_plane, &binding(), "default", "unknown", evicted).await;
 
     // A full resync enqueues bindings in the tainted cluster or with an eviction from it, and no others.

@@ -63,7 +63,7 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     /// Stops the text index's thread even if [`Index::stop`] was not called.
     fn drop(&mut self) {
-        self.tasks.stopping().cancel();
+        self.tasks.stop_token().cancel();
     }
 }
 
@@ -141,7 +141,7 @@ impl Index {
         let metrics = Arc::new(Metrics::default());
         let claims = Arc::new(if replicated.is_some() { Claims::none() } else { Claims::everything() });
         let tasks = Tasks::default();
-        let stop = tasks.stopping().clone();
+        let stop = tasks.stop_token().clone();
         let indexed_seq = Arc::new(AtomicU64::default());
         let writer = Writer {
             store: Arc::clone(&store),
@@ -263,10 +263,10 @@ impl Index {
         name: &'static str,
         worker: impl Future<Output = Result<(), Error>> + Send + 'static,
     ) {
-        let (health, stop) = (self.inner.health.clone(), self.inner.tasks.stopping().clone());
-        let guarded = self.inner.tasks.passing().spawn(worker);
+        let (health, stop) = (self.inner.health.clone(), self.inner.tasks.stop_token().clone());
+        let guarded = self.inner.tasks.tracker().spawn(worker);
         self.inner.workers.lock().insert(name, guarded.abort_handle());
-        self.inner.tasks.passing().spawn(async move {
+        self.inner.tasks.tracker().spawn(async move {
             let reason = match guarded.await {
                 Ok(Ok(()) | Err(Error::Stopped)) if stop.is_cancelled() => return,
                 Ok(Ok(())) => "it ended".to_owned(),

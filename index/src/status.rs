@@ -117,7 +117,7 @@ impl Index {
     pub async fn series(&self, now_ms: i64) -> Result<Vec<Series>, Error> {
         let status = self.status().await?;
         let mut all = self.metrics().series();
-        let plain = |name, help, value| Series { name, help, counts: false, labels: Vec::new(), value };
+        let plain = |name, help, value| Series { name, help, is_counter: false, labels: Vec::new(), value };
         let store = &status.store;
         all.extend([
             plain("crowsnest_cache_seq", "Sequence number of the newest change.", status.seq.0),
@@ -140,7 +140,7 @@ impl Index {
             let series_of = |one: &CollectionStatus| Series {
                 name,
                 help,
-                counts: false,
+                is_counter: false,
                 labels: one.labels(),
                 value: value(one, now_ms),
             };

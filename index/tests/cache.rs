@@ -27,7 +27,7 @@ fn key(cluster: &str, namespace: &str, object: &str) -> RecordKey {
     RecordKey::new(name(cluster), config_maps(), namespace, object)
 }
 
-struct World {
+struct TestEnv {
     control_plane: Member,
     members: Vec<Member>,
     fleet: Fleet,
@@ -57,17 +57,17 @@ async fn search(index: &Index, query: &str, caller: UserInfo) -> SearchResponse 
     index.searcher().search_all(SearchRequest::new(query, caller)).await.unwrap()
 }
 
-fn hit_names(answer: &SearchResponse) -> Vec<String> {
+fn hit_names(response: &SearchResponse) -> Vec<String> {
     let text = |hit: &crowsnest_index::Hit| {
         let key = &hit.object.record.key;
         format!("{}/{}/{}", key.cluster(), key.namespace, key.name)
     };
-    let mut names: Vec<String> = answer.hits.iter().map(text).collect();
+    let mut names: Vec<String> = response.hits.iter().map(text).collect();
     names.sort();
     names
 }
 
-impl World {
+impl TestEnv {
     async fn new() -> Self {
         let control_plane = control_plane().await;
         let client = control_plane.server.admin();
@@ -118,22 +118,22 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_of_members_are_listed_watched_and_found() {
-    let world = World::new().await;
-    let index = &world.index;
+    let env = TestEnv::new().await;
+    let index = &env.index;
     let query = ListQuery::new(name("member1"), config_maps()).in_namespace("shop");
-    let listed = world.list(query.clone()).await;
+    let listed = env.list(query.clone()).await;
     assert_eq!(listed.len(), 30, "{listed:?}");
     assert!(listed.is_sorted());
     let page = index.page(&query, 10).await.unwrap();
     let mut rest = query.clone();
     rest.after = page.next.clone();
-    assert_eq!(page.objects.len() + world.list(rest).await.len(), 30);
+    assert_eq!(page.objects.len() + env.list(rest).await.len(), 30);
     let selector = crowsnest_apimachinery::selector::Selector::parse("app in (app-3,app-4)").unwrap();
-    assert_eq!(world.list(query.with_labels(selector)).await, ["app-3", "app-4"]);
+    assert_eq!(env.list(query.with_labels(selector)).await, ["app-3", "app-4"]);
 
     // A change is published immediately and searchable shortly after.
     let mut follower = index.follow(index.seq());
-    world.members[1].create(config_map("ops", "late-config", "brand-new text")).await;
+    env.members[1].create(config_map("ops", "late-config", "brand-new text")).await;
     let mut seq = Seq(0);
     wait_for_change(&mut follower, "the new object", |change| {
         seq = change.seq;
@@ -156,7 +156,7 @@ async fn objects_of_members_are_listed_watched_and_found() {
 
     // Deletions are published as well.
     let gone = config_map("ops", "late-config", "");
-    api(&world.members[1].server.admin(), &gone).delete("late-config", &DeleteParams::default()).await.unwrap();
+    api(&env.members[1].server.admin(), &gone).delete("late-config", &DeleteParams::default()).await.unwrap();
     wait_for_change(&mut follower, "the deletion", |change| {
         seq = change.seq;
         change.kind == ChangeKind::Deleted && &*change.object.record.key.name == "late-config"
@@ -165,13 +165,13 @@ async fn objects_of_members_are_listed_watched_and_found() {
     assert!(index.get(&key("member2", "ops", "late-config")).await.unwrap().is_none());
     wait_until_searchable(index, seq).await;
     assert!(search(index, "brand-new", UserInfo::system()).await.hits.is_empty());
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_see_the_objects_that_each_member_allows() {
-    let world = World::new().await;
-    let mut follower = world.index.follow(world.index.seq());
+    let env = TestEnv::new().await;
+    let mut follower = env.index.follow(env.index.seq());
     let (role, binding) = (
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"namespace": "ops", "name": "read"},
             "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]}),
@@ -179,84 +179,84 @@ async fn callers_see_the_objects_that_each_member_allows() {
             "name": "ann-reads"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "read"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]}),
     );
-    world.members[0].create(role).await;
-    world.members[0].create(binding).await;
+    env.members[0].create(role).await;
+    env.members[0].create(binding).await;
     let mut seq = Seq(0);
     wait_for_change(&mut follower, "the binding", |change| {
         seq = change.seq;
         &*change.object.record.key.name == "ann-reads"
     })
     .await;
-    wait_until_searchable(&world.index, seq).await;
+    wait_until_searchable(&env.index, seq).await;
     let ann = UserInfo::new("ann", ["staff"]);
-    let answer = within("ann's rights", async {
+    let response = within("ann's rights", async {
         loop {
-            let answer = search(&world.index, "kind:configmap", ann.clone()).await;
-            if !answer.hits.is_empty() {
-                return answer;
+            let response = search(&env.index, "kind:configmap", ann.clone()).await;
+            if !response.hits.is_empty() {
+                return response;
             }
             tokio::task::yield_now().await;
         }
     })
     .await;
-    assert!(hit_names(&answer).iter().all(|name| name.starts_with("member1/ops/")), "{:?}", hit_names(&answer));
-    let counted: u64 = answer.facets[0].values.iter().map(|(_, count)| count).sum();
-    assert_eq!((answer.summary.unwrap().total, counted), (answer.hits.len() as u64, answer.hits.len() as u64));
-    assert!(search(&world.index, "app-3", ann).await.hits.is_empty());
-    assert!(search(&world.index, "kind:configmap", UserInfo::new("eve", ["staff"])).await.hits.is_empty());
-    world.stop().await;
+    assert!(hit_names(&response).iter().all(|name| name.starts_with("member1/ops/")), "{:?}", hit_names(&response));
+    let counted: u64 = response.facets[0].values.iter().map(|(_, count)| count).sum();
+    assert_eq!((response.summary.unwrap().total, counted), (response.hits.len() as u64, response.hits.len() as u64));
+    assert!(search(&env.index, "app-3", ann).await.hits.is_empty());
+    assert!(search(&env.index, "kind:configmap", UserInfo::new("eve", ["staff"])).await.hits.is_empty());
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
-    let mut world = World::new().await;
-    let before = world.list(ListQuery::new(name("member2"), config_maps())).await;
-    let broken = world.members.remove(1);
-    let mut version = world.index.states_version();
+    let mut env = TestEnv::new().await;
+    let before = env.list(ListQuery::new(name("member2"), config_maps())).await;
+    let broken = env.members.remove(1);
+    let mut version = env.index.states_version();
     broken.shut_down().await;
     let cut_off = CollectionKey::new(name("member2"), config_maps());
-    within("the stale state", version.wait_for(|_| world.index.state(&cut_off).is_some_and(|state| !state.is_fresh())))
+    within("the stale state", version.wait_for(|_| env.index.state(&cut_off).is_some_and(|state| !state.is_fresh())))
         .await
         .unwrap();
-    assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before, "its records are kept");
-    let answer = search(&world.index, "kind:configmap runbook", UserInfo::system()).await;
-    assert_eq!(hit_names(&answer).len(), 2);
-    assert_eq!(answer.skipped.iter().map(|skipped| skipped.cluster.as_str()).collect::<Vec<_>>(), ["member2"]);
-    assert!(!answer.skipped[0].missing && answer.skipped[0].age_seconds.is_some(), "{:?}", answer.skipped);
-    assert_eq!(world.index.check_ready(), Ok(()), "a failing member does not make the cache unready");
+    assert_eq!(env.list(ListQuery::new(name("member2"), config_maps())).await, before, "its records are kept");
+    let response = search(&env.index, "kind:configmap runbook", UserInfo::system()).await;
+    assert_eq!(hit_names(&response).len(), 2);
+    assert_eq!(response.skipped.iter().map(|skipped| skipped.cluster.as_str()).collect::<Vec<_>>(), ["member2"]);
+    assert!(!response.skipped[0].missing && response.skipped[0].age_seconds.is_some(), "{:?}", response.skipped);
+    assert_eq!(env.index.check_ready(), Ok(()), "a failing member does not make the cache unready");
 
     // Changes while the cache is stopped are received from the stored position, without another list.
-    world.index.stop().await;
-    world.members[0].create(config_map("ops", "meanwhile", "missed")).await;
-    let mut options = IndexOptions::new(world.directory.path());
+    env.index.stop().await;
+    env.members[0].create(config_map("ops", "meanwhile", "missed")).await;
+    let mut options = IndexOptions::new(env.directory.path());
     options.text_commit_interval = Duration::from_millis(50);
-    world.index = Index::open(world.fleet.clone(), options).await.unwrap();
-    let start = Seq(0).max(world.index.seq());
-    if world.index.get(&key("member1", "ops", "meanwhile")).await.unwrap().is_none() {
-        let mut follower = world.index.follow(start);
+    env.index = Index::open(env.fleet.clone(), options).await.unwrap();
+    let start = Seq(0).max(env.index.seq());
+    if env.index.get(&key("member1", "ops", "meanwhile")).await.unwrap().is_none() {
+        let mut follower = env.index.follow(start);
         wait_for_change(&mut follower, "the missed object", |change| &*change.object.record.key.name == "meanwhile")
             .await;
     }
-    assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before);
-    assert_eq!(world.index.metrics().lists.get(), 0, "everything resumed");
+    assert_eq!(env.list(ListQuery::new(name("member2"), config_maps())).await, before);
+    assert_eq!(env.index.metrics().lists.get(), 0, "everything resumed");
 
     // The records of a cluster that leaves are deleted.
-    let mut follower = world.index.follow(world.index.seq());
+    let mut follower = env.index.follow(env.index.seq());
     let cluster =
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "member2"}});
-    let clusters = api(&world.control_plane.server.admin(), &cluster);
+    let clusters = api(&env.control_plane.server.admin(), &cluster);
     clusters.delete("member2", &DeleteParams::default()).await.unwrap();
     wait_for_change(&mut follower, "the deletion of member2's records", |change| {
         change.kind == ChangeKind::Deleted && change.object.record.key.cluster().as_str() == "member2"
     })
     .await;
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kinds_are_collected_while_their_definitions_exist() {
-    let world = World::new().await;
-    let (member, index) = (&world.members[0], &world.index);
+    let env = TestEnv::new().await;
+    let (member, index) = (&env.members[0], &env.index);
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced",
@@ -286,7 +286,7 @@ async fn kinds_are_collected_while_their_definitions_exist() {
     within("the end of its collection", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
     assert_eq!(index.metrics().collectors.get(), collectors - 1);
     assert!(index.served_resources(&name("member1")).unwrap().get(&key.resource).is_none());
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -317,15 +317,15 @@ async fn joining_registers_a_member_that_then_works() {
     })
     .await;
     tokens.await.unwrap();
-    assert!(joined.created && !joined.id.is_empty());
-    let again = join(&client, &member.config, &options).await.unwrap_err();
-    assert_eq!(again.to_string(), "cluster member1 is already registered");
-    let other = join(&client, &member.config, &JoinOptions::new(name("other"))).await.unwrap_err();
-    assert!(other.to_string().ends_with("is already registered as member1"), "{other}");
+    assert!(joined.is_new && !joined.id.is_empty());
+    let second_join = join(&client, &member.config, &options).await.unwrap_err();
+    assert_eq!(second_join.to_string(), "cluster member1 is already registered");
+    let other_join = join(&client, &member.config, &JoinOptions::new(name("other"))).await.unwrap_err();
+    assert!(other_join.to_string().ends_with("is already registered as member1"), "{other_join}");
 
     let fleet = Fleet::start(client, FleetOptions::on_loopback()).await.unwrap();
     let mut changes = fleet.changes();
-    let found = within("the connection", async {
+    let member1 = within("the connection", async {
         loop {
             let change = changes.next().await.unwrap();
             if change.member().connection().is_ok() && change.member().impersonator_token().is_ok() {
@@ -334,9 +334,9 @@ async fn joining_registers_a_member_that_then_works() {
         }
     })
     .await;
-    assert!(found.probe().await.healthy);
-    assert!(found.api_resources().await.unwrap().get(&config_maps()).is_some());
-    assert_eq!(found.spec().id, joined.id);
+    assert!(member1.probe().await.is_healthy);
+    assert!(member1.api_resources().await.unwrap().get(&config_maps()).is_some());
+    assert_eq!(member1.spec().id, joined.id);
     fleet.stop().await;
     member.shut_down().await;
     control_plane.shut_down().await;
@@ -346,17 +346,17 @@ async fn joining_registers_a_member_that_then_works() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_shows_one_snapshot() {
     const ROWS: usize = 700;
-    let world = World::new().await;
-    let member = &world.members[0];
+    let env = TestEnv::new().await;
+    let member = &env.members[0];
     let row = |nth: usize, text: &str| config_map("ops", &format!("row-{nth:03}"), text);
     let rows = api(&member.server.admin(), &row(0, ""));
-    let mut follower = world.index.follow(world.index.seq());
+    let mut follower = env.index.follow(env.index.seq());
     for nth in 0..ROWS {
         member.create(row(nth, "before")).await;
     }
-    let is = |change: &Change, nth: usize| *change.object.record.key.name == *format!("row-{nth:03}");
-    wait_for_change(&mut follower, "the last row", |change| is(change, ROWS - 1)).await;
-    wait_until_searchable(&world.index, world.index.seq()).await;
+    let is_row = |change: &Change, nth: usize| *change.object.record.key.name == *format!("row-{nth:03}");
+    wait_for_change(&mut follower, "the last row", |change| is_row(change, ROWS - 1)).await;
+    wait_until_searchable(&env.index, env.index.seq()).await;
 
     let mut request = SearchRequest::new("kind:configmap row- sort:name", UserInfo::system());
     request.bodies = true;
@@ -367,7 +367,7 @@ async fn an_export_shows_one_snapshot() {
         };
         hits.iter().map(row).collect()
     };
-    let mut export = Box::pin(world.index.searcher().export(request.clone()).await.unwrap());
+    let mut export = Box::pin(env.index.searcher().export(request.clone()).await.unwrap());
     let mut all = rows_of(within("the first rows", export.try_next()).await.unwrap().unwrap());
     assert!(all.len() < ROWS, "not everything at once");
     // Delete, change and add objects that are exported later.
@@ -381,8 +381,8 @@ async fn an_export_shows_one_snapshot() {
         }
     }
     member.create(row(ROWS, "after")).await;
-    wait_for_change(&mut follower, "the added row", |change| is(change, ROWS)).await;
-    wait_until_searchable(&world.index, world.index.seq()).await;
+    wait_for_change(&mut follower, "the added row", |change| is_row(change, ROWS)).await;
+    wait_until_searchable(&env.index, env.index.seq()).await;
     while let Some(hits) = within("more rows", export.try_next()).await.unwrap() {
         all.extend(rows_of(hits));
     }
@@ -391,8 +391,8 @@ async fn an_export_shows_one_snapshot() {
 
     // Another export shows another snapshot and respects the limit.
     request.query.push_str(" limit:3 name:row-69*");
-    let hits: Vec<Vec<Hit>> = world.index.searcher().export(request).await.unwrap().try_collect().await.unwrap();
+    let hits: Vec<Vec<Hit>> = env.index.searcher().export(request).await.unwrap().try_collect().await.unwrap();
     let limited_rows: Vec<_> = hits.into_iter().flat_map(rows_of).collect();
     assert_eq!(limited_rows, ["row-691", "row-693", "row-695"].map(|name| (name.to_owned(), "after".to_owned())));
-    world.stop().await;
+    env.stop().await;
 }

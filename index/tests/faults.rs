@@ -2,9 +2,9 @@
 //! byte for byte, and text search finds exactly these.
 //!
 //! Members are real API servers in this process, each behind a network that can fail; the cache runs in a separate
-//! process that is killed, stopped, suspended, or loses single workers. A round is a random series of writes with one to three
-//! faults between them, followed by the comparison. `CROWSNEST_FAULT_ROUNDS` sets the number of rounds for each
-//! store, `CROWSNEST_FAULT_SEED` repeats a series (timing differs, choices do not); the seed is printed.
+//! process that is killed, stopped, suspended, or loses single workers. A round is a random series of writes with one
+//! to three faults between them, followed by the comparison. `CROWSNEST_FAULT_ROUNDS` sets the number of rounds for
+//! each store, `CROWSNEST_FAULT_SEED` repeats a series (timing differs, choices do not); the seed is printed.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "in a test a panic is the report")]
 
@@ -140,7 +140,7 @@ impl Drop for RoundReport {
     }
 }
 
-struct World {
+struct TestEnv {
     control_plane: Member,
     members: Vec<TestMember>,
     models: Vec<Model>,
@@ -151,7 +151,7 @@ struct World {
     directories: tempfile::TempDir,
 }
 
-impl World {
+impl TestEnv {
     async fn new(storage: Storage, seed: u64) -> Self {
         let control_plane = control_plane().await;
         let admin = control_plane.server.admin();
@@ -227,18 +227,18 @@ async fn run_rounds(storage: Storage, seed: u64, rounds: usize) {
     let name = storage.name();
     println!("{name}: {rounds} rounds with CROWSNEST_FAULT_SEED={seed}");
     let began = Instant::now();
-    let mut world = World::new(storage, seed).await;
-    world.host.ensure_running().await;
+    let mut env = TestEnv::new(storage, seed).await;
+    env.host.ensure_running().await;
     for round in 0..rounds {
         let mut report = RoundReport { seed, storage: name, round, faults: Vec::new() };
-        let cost = world.round(&mut report).await;
+        let cost = env.round(&mut report).await;
         println!("{name}, round {round}: {cost}, {:?}", report.faults);
     }
-    world.host.stop().await;
-    for member in world.members {
+    env.host.stop().await;
+    for member in env.members {
         member.shut_down().await;
     }
-    world.control_plane.shut_down().await;
-    drop(world.directories);
+    env.control_plane.shut_down().await;
+    drop(env.directories);
     println!("{name}: {rounds} rounds in {:.1?}", began.elapsed());
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// One member whose ConfigMaps and Secrets are collected.
-struct World {
+struct TestEnv {
     member: Option<Member>,
     fleet: Fleet,
     declared: Interests,
@@ -42,7 +42,7 @@ fn interest(resource: Gvr, reason: &str) -> Interest {
     Interest { clusters, resource, namespaces, reason: InterestReason::Other(reason.to_owned()) }
 }
 
-impl World {
+impl TestEnv {
     async fn new() -> Self {
         let control_plane = control_plane().await;
         let member = start("member1").await;
@@ -108,26 +108,26 @@ async fn wait_until_searchable(index: &Index) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_collector_follows_a_resource_for_all_interests() {
-    let mut world = World::new().await;
-    let index = world.open_index(world.options()).await;
+    let mut env = TestEnv::new().await;
+    let index = env.open_index(env.options()).await;
     let collectors = index.metrics().collectors.get();
-    let more = ["registry", "controller", "page"];
-    world.interests.extend(more.map(|why| world.declared.declare(interest(config_maps(), why))));
+    let other_reasons = ["registry", "controller", "page"];
+    env.interests.extend(other_reasons.map(|reason| env.declared.declare(interest(config_maps(), reason))));
     // When a later interest is collected, the earlier ones have been processed.
     let roles = Gvr::new("", "v1", "endpoints");
-    let late = world.declared.declare(interest(roles.clone(), "late"));
+    let late_interest = env.declared.declare(interest(roles.clone(), "late"));
     within("the late one", index.wait_until_complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
     assert_eq!(index.metrics().collectors.get(), collectors + 1);
 
     // When the last interest ends, the collector stops and the records are deleted.
     let key = CollectionKey::new(name("member1"), config_maps());
-    drop(late);
-    world.interests.drain(..1).for_each(drop);
+    drop(late_interest);
+    env.interests.drain(..1).for_each(drop);
     let mut version = index.states_version();
-    let gone = CollectionKey::new(name("member1"), roles);
-    within("the late one's end", version.wait_for(|_| index.state(&gone).is_none())).await.unwrap();
+    let deleted = CollectionKey::new(name("member1"), roles);
+    within("the late one's end", version.wait_for(|_| index.state(&deleted).is_none())).await.unwrap();
     assert!(index.state(&key).is_some_and(|state| state.is_fresh()), "three other interests remain");
-    world.interests.clear();
+    env.interests.clear();
     within("the end", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
     assert!(bodies(&index).await.is_empty());
     index.stop().await;
@@ -135,15 +135,15 @@ async fn one_collector_follows_a_resource_for_all_interests() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_data_directory_loses_nothing() {
-    let world = World::new().await;
-    let index = world.open_index(world.options()).await;
+    let env = TestEnv::new().await;
+    let index = env.open_index(env.options()).await;
     let before = bodies(&index).await;
     index.stop().await;
-    for entry in std::fs::read_dir(world.directory.path()).unwrap() {
+    for entry in std::fs::read_dir(env.directory.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
     }
-    let index = world.open_index(world.options()).await;
+    let index = env.open_index(env.options()).await;
     assert_eq!((bodies(&index).await, before.len()), (before, OBJECTS));
     wait_until_searchable(&index).await;
     assert_eq!(search(&index, "kind:configmap hello").await.hits.len(), OBJECTS);
@@ -152,34 +152,34 @@ async fn a_deleted_data_directory_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_text_index_is_rebuilt_from_the_store() {
-    let mut world = World::new().await;
-    let index = world.open_index(world.options()).await;
+    let mut env = TestEnv::new().await;
+    let index = env.open_index(env.options()).await;
     index.stop().await;
-    world.member.take().unwrap().shut_down().await;
-    std::fs::remove_dir_all(world.directory.path().join("text")).unwrap();
-    let index = world.open_index(world.options()).await;
+    env.member.take().unwrap().shut_down().await;
+    std::fs::remove_dir_all(env.directory.path().join("text")).unwrap();
+    let index = env.open_index(env.options()).await;
     wait_until_searchable(&index).await;
     // Stored collections are resumed if their cluster responds.
     let mut version = index.states_version();
     let is_resumed = || {
         let states = index.states();
-        let mut there = states.iter().filter(|(key, _)| key.cluster == ClusterName::control_plane());
-        there.all(|(_, state)| state.is_fresh())
+        let mut control_plane_states = states.iter().filter(|(key, _)| key.cluster == ClusterName::control_plane());
+        control_plane_states.all(|(_, state)| state.is_fresh())
     };
     within("the control plane", version.wait_for(|_| is_resumed())).await.unwrap();
-    let answer = search(&index, "kind:configmap hello").await;
-    assert_eq!((answer.hits.len(), answer.skipped.len()), (OBJECTS, 1), "the unreachable member is reported");
+    let response = search(&index, "kind:configmap hello").await;
+    assert_eq!((response.hits.len(), response.skipped.len()), (OBJECTS, 1), "the unreachable member is reported");
     index.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_never_wait_for_the_text_index() {
-    let world = World::new().await;
+    let env = TestEnv::new().await;
     let never = Duration::from_secs(24 * 3600);
-    let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..world.options() };
-    let index = world.open_index(options).await;
+    let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..env.options() };
+    let index = env.open_index(options).await;
     let mut follower = index.follow(index.seq());
-    world.member().create(config_map("shop", "new", "fresh")).await;
+    env.member().create(config_map("shop", "new", "fresh")).await;
     let change = next_change_of(&mut follower, "new").await;
     let key = RecordKey::new(name("member1"), config_maps(), "shop", "new");
     assert_eq!(index.get(&key).await.unwrap().unwrap().body, change.object.body);
@@ -193,23 +193,24 @@ async fn reads_never_wait_for_the_text_index() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
-    let world = World::new().await;
-    let index = world.open_index(world.options()).await;
+    let env = TestEnv::new().await;
+    let index = env.open_index(env.options()).await;
     wait_until_searchable(&index).await;
     index.stop().await;
     let never = Duration::from_secs(24 * 3600);
-    let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..world.options() };
-    let index = world.open_index(options).await;
+    let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..env.options() };
+    let index = env.open_index(options).await;
     let mut follower = index.follow(index.seq());
-    let gone = api(&world.member().server.admin(), &config_map("shop", "app-3", ""));
-    gone.delete("app-3", &DeleteParams::default()).await.unwrap();
+    let deleted = api(&env.member().server.admin(), &config_map("shop", "app-3", ""));
+    deleted.delete("app-3", &DeleteParams::default()).await.unwrap();
     next_change_of(&mut follower, "app-3").await;
     for when in ["during:now-1h..now", "(is:deleted OR -is:deleted)"] {
-        let answer = search(&index, &format!("kind:configmap hello {when}")).await;
-        let gone: Vec<_> = answer.hits.iter().filter(|hit| hit.version_end.is_some_and(|was| was.deleted)).collect();
-        let total = answer.summary.map(|summary| summary.total);
-        assert_eq!((total, answer.hits.len()), (Some(OBJECTS as u64), OBJECTS), "{when}");
-        assert_eq!(gone.iter().map(|hit| &*hit.object.record.key.name).collect::<Vec<_>>(), ["app-3"], "{when}");
+        let response = search(&index, &format!("kind:configmap hello {when}")).await;
+        let deleted: Vec<_> =
+            response.hits.iter().filter(|hit| hit.version_end.is_some_and(|was| was.deleted)).collect();
+        let total = response.summary.map(|summary| summary.total);
+        assert_eq!((total, response.hits.len()), (Some(OBJECTS as u64), OBJECTS), "{when}");
+        assert_eq!(deleted.iter().map(|hit| &*hit.object.record.key.name).collect::<Vec<_>>(), ["app-3"], "{when}");
     }
     index.stop().await;
 }
@@ -217,8 +218,8 @@ async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ended_worker_makes_the_cache_unready() {
     for worker in ["store writer", "text index", "rights", "collectors"] {
-        let world = World::new().await;
-        let index = world.open_index(world.options()).await;
+        let env = TestEnv::new().await;
+        let index = env.open_index(env.options()).await;
         assert_eq!((index.check_ready(), index.failed_workers()), (Ok(()), Vec::new()));
         assert!(index.abort_worker(worker), "there is no worker {worker}");
         let unready = within(worker, async {
@@ -242,11 +243,10 @@ async fn an_ended_worker_makes_the_cache_unready() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secret_values_are_not_stored() {
     const VALUE: &str = "correct-horse-battery";
-    let world = World::new().await;
-    let index = world.open_index(world.options()).await;
+    let env = TestEnv::new().await;
+    let index = env.open_index(env.options()).await;
     let mut follower = index.follow(index.seq());
-    world
-        .member()
+    env.member()
         .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "login"},
             "stringData": {"password": VALUE}}))
         .await;
@@ -260,7 +260,7 @@ async fn secret_values_are_not_stored() {
         assert_eq!(search(&index, query).await.hits.len(), 0, "{query}");
     }
     index.stop().await;
-    let mut files = vec![world.directory.path().to_owned()];
+    let mut files = vec![env.directory.path().to_owned()];
     while let Some(path) = files.pop() {
         match path.is_dir() {
             true => files.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path())),

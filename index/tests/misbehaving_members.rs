@@ -211,9 +211,9 @@ fn cases_from_start() -> Vec<Case> {
     ]
 }
 
-struct World {
+struct TestEnv {
     control_plane: Member,
-    honest: Member,
+    well_behaved: Member,
     fleet: Fleet,
     index: Index,
     _interests: Vec<InterestGuard>,
@@ -232,34 +232,34 @@ fn collection(cluster: &str) -> CollectionKey {
     CollectionKey::new(name(cluster), config_maps())
 }
 
-impl World {
+impl TestEnv {
     async fn new() -> Self {
         let control_plane = control_plane().await;
-        let honest = start("honest").await;
-        honest.create(namespace("shop")).await;
-        register(&control_plane.server.admin(), "honest", &honest).await;
+        let well_behaved = start("honest").await;
+        well_behaved.create(namespace("shop")).await;
+        register(&control_plane.server.admin(), "honest", &well_behaved).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let index = Index::open(fleet.clone(), options(directory.path())).await.unwrap();
-        let mut world = Self { control_plane, honest, fleet, index, _interests: Vec::new(), directory };
-        world.declare_interest(Clusters::All, config_maps());
-        world
+        let mut env = Self { control_plane, well_behaved, fleet, index, _interests: Vec::new(), directory };
+        env.declare_interest(Clusters::All, config_maps());
+        env
     }
 
     /// Simulates a crash: restarts the cache with a copy of its files.
     async fn crash(&mut self, meanwhile: impl FnOnce()) {
-        let left = tempfile::tempdir().unwrap();
+        let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(self.directory.path()).unwrap().map(Result::unwrap) {
             // Only the database: everything else is derived from it and may be incomplete.
             if entry.file_type().unwrap().is_file() {
-                fs::copy(entry.path(), left.path().join(entry.file_name())).unwrap();
+                fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
             }
         }
         self.index.stop().await;
         meanwhile();
         let interests = self.index.interests().clone();
-        self.index = Index::open_with(self.fleet.clone(), options(left.path()), interests).await.unwrap();
-        self.directory = left;
+        self.index = Index::open_with(self.fleet.clone(), options(copy.path()), interests).await.unwrap();
+        self.directory = copy;
     }
 
     fn declare_interest(&mut self, clusters: Clusters, resource: Gvr) {
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Names and versions of all cached objects.
-    async fn cached(&self, cluster: &str) -> Vec<(String, u64)> {
+    async fn cached_objects(&self, cluster: &str) -> Vec<(String, u64)> {
         let objects: Vec<_> =
             self.index.list(ListQuery::new(name(cluster), config_maps())).try_collect().await.unwrap();
         let of = |object: &crowsnest_index::Object| {
@@ -322,7 +322,7 @@ impl World {
 
     async fn assert_cached(&self, cluster: &str, expected: &[(&str, u64)]) {
         let expected: Vec<_> = expected.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect();
-        assert_eq!(self.cached(cluster).await, expected, "{cluster}");
+        assert_eq!(self.cached_objects(cluster).await, expected, "{cluster}");
     }
 
     /// Checks that the well-behaved member is followed, and that new resources of it are listed.
@@ -334,7 +334,7 @@ impl World {
             within("a list of the well-behaved member", self.index.wait_until_complete(&key)).await;
         }
         let mut follower = self.index.follow(self.index.seq());
-        self.honest.create(config_map("shop", "news", "hello")).await;
+        self.well_behaved.create(config_map("shop", "news", "hello")).await;
         within("a change of the well-behaved member", async {
             while !follower.next().await.unwrap().unwrap().iter().any(|change| {
                 let key = &change.object.record.key;
@@ -350,7 +350,7 @@ impl World {
     async fn stop(self) {
         self.index.stop().await;
         self.fleet.stop().await;
-        self.honest.shut_down().await;
+        self.well_behaved.shut_down().await;
         self.control_plane.shut_down().await;
     }
 }
@@ -359,53 +359,53 @@ const CORRECT: Script = |_| None;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_misbehaving_member_affects_only_its_own_records() {
-    let mut world = World::new().await;
+    let mut env = TestEnv::new().await;
     let (later, start) = (cases_after_complete_list(), cases_from_start());
     let mut members = Vec::new();
     for case in &later {
-        members.push(world.scripted_member(case.name, CORRECT).await);
+        members.push(env.scripted_member(case.name, CORRECT).await);
     }
-    join_all(later.iter().map(|case| world.wait_until_fresh(case.name, "10"))).await;
+    join_all(later.iter().map(|case| env.wait_until_fresh(case.name, "10"))).await;
     for case in &start {
-        members.push(world.scripted_member(case.name, case.script).await);
+        members.push(env.scripted_member(case.name, case.script).await);
     }
     for (member, case) in members.iter().zip(&later) {
         member.set_script(None, case.script);
     }
     let cases: Vec<&Case> = later.iter().chain(&start).collect();
-    join_all(cases.iter().map(|case| world.wait_for_expected_state(case))).await;
-    world.other_members_are_followed().await;
+    join_all(cases.iter().map(|case| env.wait_for_expected_state(case))).await;
+    env.other_members_are_followed().await;
     // The states are stable.
-    join_all(cases.iter().map(|case| world.wait_for_expected_state(case))).await;
+    join_all(cases.iter().map(|case| env.wait_for_expected_state(case))).await;
     for case in &cases {
-        world.assert_cached(case.name, case.cached_objects).await;
+        env.assert_cached(case.name, case.cached_objects).await;
     }
-    let metrics = world.index.metrics();
+    let metrics = env.index.metrics();
     assert!(metrics.objects_refused.get() > 0 && metrics.objects_outdated.get() > 0);
 
     // A member that behaves again is followed again.
-    let now = [("a", 3), ("b", 20), ("e", 25)];
+    let current = [("a", 3), ("b", 20), ("e", 25)];
     for member in &members {
-        let objects = now.map(|(name, version)| object(name, version)).to_vec();
+        let objects = current.map(|(name, version)| object(name, version)).to_vec();
         member.set_script(Some(MemberState { version: 30, objects }), CORRECT);
     }
-    join_all(cases.iter().map(|case| world.wait_until_fresh(case.name, "30"))).await;
+    join_all(cases.iter().map(|case| env.wait_until_fresh(case.name, "30"))).await;
     for case in &cases {
-        world.assert_cached(case.name, &now).await;
+        env.assert_cached(case.name, &current).await;
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_restored_from_a_backup_is_accepted_after_a_second_list() {
-    let world = World::new().await;
-    let member = world.scripted_member("restored", CORRECT).await;
-    world.wait_until_fresh("restored", "10").await;
+    let env = TestEnv::new().await;
+    let member = env.scripted_member("restored", CORRECT).await;
+    env.wait_until_fresh("restored", "10").await;
     // The rollback is not reported; it is detected by checking the version.
     member.set_script(Some(MemberState { version: 8, objects: vec![object("a", 2), object("b", 4)] }), CORRECT);
-    world.wait_until_fresh("restored", "8").await;
-    world.assert_cached("restored", &[("a", 2), ("b", 4)]).await;
-    assert!(world.index.metrics().watch_failures.get() >= 2, "its first list was rejected");
+    env.wait_until_fresh("restored", "8").await;
+    env.assert_cached("restored", &[("a", 2), ("b", 4)]).await;
+    assert!(env.index.metrics().watch_failures.get() >= 2, "its first list was rejected");
 
     // One older list may come from an outdated replica and is rejected.
     member.set_script(Some(MemberState { version: 12, objects: vec![object("a", 12), object("b", 4)] }), |request| {
@@ -415,36 +415,36 @@ async fn a_member_restored_from_a_backup_is_accepted_after_a_second_list() {
             _ => None,
         }
     });
-    world.wait_until_fresh("restored", "12").await;
-    world.assert_cached("restored", &[("a", 12), ("b", 4)]).await;
-    let removed = world.index.deletions(crowsnest_index::Seq(world.index.seq().0 + 1), 100).await.unwrap();
+    env.wait_until_fresh("restored", "12").await;
+    env.assert_cached("restored", &[("a", 12), ("b", 4)]).await;
+    let removed = env.index.deletions(crowsnest_index::Seq(env.index.seq().0 + 1), 100).await.unwrap();
     assert!(removed.iter().all(|version| &*version.object.record.key.name != "b"), "{removed:?}");
-    world.stop().await;
+    env.stop().await;
 }
 
 /// A watch opens before the member sends missed events or 410 Gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collection_is_followed_again_after_missed_events_arrived() {
-    let world = World::new().await;
+    let env = TestEnv::new().await;
     let missed: Script =
         |request| reply_to_watch(request, |_| Reply::Lines(vec![event("MODIFIED", &object("a", 20))], StreamEnd::Hold));
     let forgotten: Script = |request| {
         let line = event("ERROR", &status(410, "too old"));
         (request.watch && request.from == "10").then(|| Reply::Lines(vec![line], StreamEnd::Hold))
     };
-    for (cluster, script, now) in [("told", missed, None), ("forgotten", forgotten, Some(20))] {
-        let member = world.scripted_member(cluster, CORRECT).await;
-        world.wait_until_fresh(cluster, "10").await;
+    for (cluster, script, current) in [("told", missed, None), ("forgotten", forgotten, Some(20))] {
+        let member = env.scripted_member(cluster, CORRECT).await;
+        env.wait_until_fresh(cluster, "10").await;
         member.set_script(None, |_| Some(Reply::Json(500, status(500, "no"))));
         let is_stale =
             |state: &CollectionState| state.stale_reason.as_ref().is_some_and(|reason| reason.contains("500: no"));
-        world.wait_for_state(cluster, "does not fail", is_stale).await;
-        member.set_script(now.map(|version| MemberState { version, objects: vec![object("a", 20)] }), script);
-        world.wait_for_state(cluster, "not fresh", CollectionState::is_fresh).await;
-        let cached = world.cached(cluster).await;
+        env.wait_for_state(cluster, "does not fail", is_stale).await;
+        member.set_script(current.map(|version| MemberState { version, objects: vec![object("a", 20)] }), script);
+        env.wait_for_state(cluster, "not fresh", CollectionState::is_fresh).await;
+        let cached = env.cached_objects(cluster).await;
         assert!(cached.contains(&("a".to_owned(), 20)), "{cluster}: {cached:?}");
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 /// Positions of bookmarks are stored at intervals, and a crash loses the last ones: the member is then watched from
@@ -452,11 +452,11 @@ async fn a_collection_is_followed_again_after_missed_events_arrived() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_after_a_crash_resumes_from_an_older_position() {
     const CLUSTERS: [&str; 2] = ["remembers", "forgets"];
-    let mut world = World::new().await;
+    let mut env = TestEnv::new().await;
     let mut members = Vec::new();
     for cluster in CLUSTERS {
-        let member = world.scripted_member(cluster, CORRECT).await;
-        world.wait_until_fresh(cluster, "10").await;
+        let member = env.scripted_member(cluster, CORRECT).await;
+        env.wait_until_fresh(cluster, "10").await;
         member.set_script(None, |request| {
             reply_to_watch(request, |request| {
                 let changes = || vec![event("MODIFIED", &object("a", 15)), event("DELETED", &object("b", 16))];
@@ -466,10 +466,10 @@ async fn a_restart_after_a_crash_resumes_from_an_older_position() {
                 }
             })
         });
-        world.wait_until_fresh(cluster, "20").await;
+        env.wait_until_fresh(cluster, "20").await;
         members.push(member);
     }
-    let seq = world.index.seq();
+    let seq = env.index.seq();
     let meanwhile = || {
         // The member's list is empty, so a list would delete everything.
         members[0].set_script(Some(MemberState { version: 99, objects: Vec::new() }), |request| {
@@ -483,13 +483,13 @@ async fn a_restart_after_a_crash_resumes_from_an_older_position() {
         let objects = vec![object("a", 15), object("c", 25)];
         members[1].set_script(Some(MemberState { version: 30, objects }), CORRECT);
     };
-    world.crash(meanwhile).await;
+    env.crash(meanwhile).await;
     for cluster in CLUSTERS {
-        world.wait_until_fresh(cluster, "30").await;
-        world.assert_cached(cluster, &[("a", 15), ("c", 25)]).await;
+        env.wait_until_fresh(cluster, "30").await;
+        env.assert_cached(cluster, &[("a", 15), ("c", 25)]).await;
     }
     // No change is published twice; the control plane may still be creating its own roles.
-    let published = world.index.follow(seq).ready_now().unwrap();
+    let published = env.index.follow(seq).ready_now().unwrap();
     let named = |change: &Arc<Change>| {
         let key = &change.object.record.key;
         format!("{} {}", key.cluster(), key.name)
@@ -497,5 +497,5 @@ async fn a_restart_after_a_crash_resumes_from_an_older_position() {
     let published: BTreeSet<String> =
         published.iter().map(named).filter(|name| !name.starts_with("honest") && !name.starts_with('@')).collect();
     assert_eq!(published.iter().collect::<Vec<_>>(), ["forgets c", "remembers c"]);
-    world.stop().await;
+    env.stop().await;
 }

@@ -207,12 +207,12 @@ impl Process {
     }
 }
 
-struct World {
+struct TestEnv {
     members: Vec<Member>,
     database: Database,
 }
 
-impl World {
+impl TestEnv {
     /// The replica that holds each cluster.
     async fn holders(&self) -> BTreeMap<String, Option<String>> {
         let mut connection = self.database.connect().await;
@@ -231,46 +231,46 @@ impl World {
 
     /// Waits until other replicas hold the clusters, within the time limit, and until `witness` has published
     /// changes from them.
-    async fn wait_until_moved(&self, from: &Process, had: &BTreeSet<String>, witness: &Process, fault: &str) {
-        assert!(!had.is_empty(), "{} had nothing to lose", from.id);
+    async fn wait_until_moved(&self, from: &Process, lost_clusters: &BTreeSet<String>, witness: &Process, fault: &str) {
+        assert!(!lost_clusters.is_empty(), "{} had nothing to lose", from.id);
         let began = Instant::now();
-        let mark = format!("after-{fault}");
-        for cluster in had {
-            if let Some(nth) = cluster.strip_prefix("member") {
-                let member = &self.members[nth.parse::<usize>().unwrap()];
-                member.create(config_map("shop", &mark, fault)).await;
+        let marker = format!("after-{fault}");
+        for cluster in lost_clusters {
+            if let Some(index) = cluster.strip_prefix("member") {
+                let member = &self.members[index.parse::<usize>().unwrap()];
+                member.create(config_map("shop", &marker, fault)).await;
             }
         }
         let moving = async {
             loop {
                 let holders = self.holders().await;
-                let gone = |cluster: &String| holders[cluster].as_deref().is_some_and(|holder| holder != from.id);
-                if had.iter().all(gone) {
+                let has_moved = |cluster: &String| holders[cluster].as_deref().is_some_and(|holder| holder != from.id);
+                if lost_clusters.iter().all(has_moved) {
                     return;
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        let done = tokio::time::timeout(MOVE_TIMEOUT, moving).await;
+        let result = tokio::time::timeout(MOVE_TIMEOUT, moving).await;
         let claimed = began.elapsed();
         assert!(
-            done.is_ok(),
-            "{fault}: after {claimed:?}, {had:?} of {} are held by {:?}",
+            result.is_ok(),
+            "{fault}: after {claimed:?}, {lost_clusters:?} of {} are held by {:?}",
             from.id,
             self.holders().await
         );
         within("changes of the moved clusters", async {
-            for cluster in had.iter().filter(|cluster| cluster.starts_with("member")) {
-                while !witness.request(&format!("list {cluster}")).await.unwrap().contains(&mark) {
+            for cluster in lost_clusters.iter().filter(|cluster| cluster.starts_with("member")) {
+                while !witness.request(&format!("list {cluster}")).await.unwrap().contains(&marker) {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
         })
         .await;
-        let took = began.elapsed();
+        let elapsed = began.elapsed();
         println!(
-            "{fault}: {} clusters were claimed in {claimed:.1?} and their changes published in {took:.1?}",
-            had.len()
+            "{fault}: {} clusters were claimed in {claimed:.1?} and their changes published in {elapsed:.1?}",
+            lost_clusters.len()
         );
     }
 }
@@ -304,21 +304,21 @@ async fn replicas_survive_each_others_faults() {
     let control_plane = control_plane().await;
     let admin = control_plane.server.admin();
     let mut members = Vec::new();
-    for nth in 0..MEMBERS {
-        let member = start(&format!("member{nth}")).await;
+    for index in 0..MEMBERS {
+        let member = start(&format!("member{index}")).await;
         member.create(namespace("shop")).await;
         for n in 0..20 {
             create(&member.server.admin(), config_map("shop", &format!("app-{n}"), "hello")).await;
         }
-        register(&admin, &format!("member{nth}"), &member).await;
+        register(&admin, &format!("member{index}"), &member).await;
         members.push(member);
     }
     let clients: Vec<Client> = members.iter().map(|member| member.server.admin()).collect();
-    let world = World { members, database };
+    let env = TestEnv { members, database };
     let directories = tempfile::tempdir().unwrap();
-    let network = StallingProxy::start(world.database.port()).await;
-    let direct = world.database.url();
-    let through = world.database.url_at(network.port());
+    let network = StallingProxy::start(env.database.port()).await;
+    let direct = env.database.url();
+    let through = env.database.url_at(network.port());
 
     // All replicas start while objects change.
     let stop = CancellationToken::new();
@@ -331,7 +331,7 @@ async fn replicas_survive_each_others_faults() {
     }
     within("an even share", async {
         while [&one, &two, &three].len() != {
-            let holders = world.holders().await;
+            let holders = env.holders().await;
             holders.values().flatten().collect::<BTreeSet<_>>().len()
         } {
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -340,23 +340,23 @@ async fn replicas_survive_each_others_faults() {
     .await;
 
     // Killed without releasing its claims.
-    let had = world.clusters_of("one").await;
+    let lost_clusters = env.clusters_of("one").await;
     one.signal("-KILL").await;
-    world.wait_until_moved(&one, &had, &two, "killed").await;
+    env.wait_until_moved(&one, &lost_clusters, &two, "killed").await;
     let four = Process::start("four", &control_plane, &direct, directories.path()).await;
     four.wait_until_ready().await;
 
     // Suspended past its lease; after it resumes, others hold its claims.
-    let had = world.clusters_of("two").await;
+    let lost_clusters = env.clusters_of("two").await;
     two.signal("-STOP").await;
-    world.wait_until_moved(&two, &had, &three, "stopped").await;
+    env.wait_until_moved(&two, &lost_clusters, &three, "stopped").await;
     two.signal("-CONT").await;
     two.wait_until_ready().await;
 
     // Disconnected: its connections stay open without traffic.
-    let had = world.clusters_of("three").await;
+    let lost_clusters = env.clusters_of("three").await;
     network.set_stalled(true);
-    world.wait_until_moved(&three, &had, &four, "cut-off").await;
+    env.wait_until_moved(&three, &lost_clusters, &four, "cut-off").await;
     network.set_stalled(false);
     three.wait_until_ready().await;
 
@@ -364,7 +364,7 @@ async fn replicas_survive_each_others_faults() {
     stop.cancel();
     let rounds = churning.await.unwrap();
     let alive = [&two, &three, &four];
-    for (nth, client) in clients.iter().enumerate() {
+    for (index, client) in clients.iter().enumerate() {
         create(client, config_map("shop", "last", "word")).await;
         let objects = api(client, &config_map("shop", "", "")).list(&ListParams::default()).await.unwrap();
         let text = |object: &DynamicObject| {
@@ -376,15 +376,15 @@ async fn replicas_survive_each_others_faults() {
             let mut last = String::new();
             let waiting = async {
                 while last != expected {
-                    last = replica.request(&format!("list member{nth}")).await.unwrap();
+                    last = replica.request(&format!("list member{index}")).await.unwrap();
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
             };
-            let done = tokio::time::timeout(Duration::from_secs(60), waiting).await;
-            assert!(done.is_ok(), "{} of member{nth}\n{last}\nis not\n{expected}", replica.id);
+            let result = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+            assert!(result.is_ok(), "{} of member{index}\n{last}\nis not\n{expected}", replica.id);
         }
     }
-    let mut connection = world.database.connect().await;
+    let mut connection = env.database.connect().await;
     let row = sqlx::query("SELECT seq FROM crowsnest_cache.counter").fetch_one(&mut connection).await.unwrap();
     let newest = Seq(row.get::<i64, _>(0) as u64);
     for replica in alive {
@@ -406,14 +406,14 @@ async fn replicas_survive_each_others_faults() {
         .collect();
     let mut all: BTreeMap<u64, &str> = BTreeMap::new();
     for (id, start, log) in &logs {
-        for (nth, (seq, line)) in log.iter().enumerate() {
-            assert_eq!(*seq, start + nth as u64 + 1, "{id} published {line}");
+        for (index, (seq, line)) in log.iter().enumerate() {
+            assert_eq!(*seq, start + index as u64 + 1, "{id} published {line}");
             assert_eq!(*all.entry(*seq).or_insert(line), line, "{id} published a different change");
         }
     }
     println!("{rounds} rounds, {} changes, published equally by all", all.len());
     drop((one, two, three, four));
-    for member in world.members {
+    for member in env.members {
         member.shut_down().await;
     }
     control_plane.shut_down().await;

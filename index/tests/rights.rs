@@ -9,8 +9,8 @@
 //! accounts only where these have access to the member ([`accounts`]).
 //!
 //! The member's own controller fills in the rules of aggregated ClusterRoles. Both sides parse rules and subjects with
-//! `crowsnest_apimachinery::rbac`. The comparison covers how verdicts are derived from them, and the whole path from the
-//! member's objects to the hits.
+//! `crowsnest_apimachinery::rbac`. The comparison covers how decisions are derived from them, and the whole path from
+//! the member's objects to the hits.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -54,7 +54,7 @@ fn shown_resources() -> [Gvr; 5] {
 }
 
 /// One member whose objects and rules are in the cache.
-struct World {
+struct TestEnv {
     member: Member,
     index: Index,
     fleet: Fleet,
@@ -73,7 +73,7 @@ fn member_access_binding() -> Value {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": MEMBER_ACCESS}})
 }
 
-impl World {
+impl TestEnv {
     async fn new(member: Member) -> Self {
         let control_plane = control_plane().await;
         register(&control_plane.server.admin(), "member1", &member).await;
@@ -110,16 +110,14 @@ impl World {
             let own = CollectionKey::new(ClusterName::control_plane(), resource);
             within("the control plane's rules", index.wait_until_complete(&own)).await;
         }
-        let world = Self { member, index, fleet, _interests: interests.into(), _directory: directory, control_plane };
-        world.applied_seq(world.index.seq()).await;
-        let seq = world.index.seq();
-        within("the text index", world.index.searcher().searchable().wait_for(|reached| *reached >= seq))
-            .await
-            .unwrap();
-        world
+        let env = Self { member, index, fleet, _interests: interests.into(), _directory: directory, control_plane };
+        env.wait_until_applied(env.index.seq()).await;
+        let seq = env.index.seq();
+        within("the text index", env.index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+        env
     }
 
-    async fn applied_seq(&self, seq: Seq) {
+    async fn wait_until_applied(&self, seq: Seq) {
         within("the rules", self.index.searcher().applied_seq().wait_for(|reached| *reached >= seq)).await.unwrap();
     }
 
@@ -145,7 +143,7 @@ impl World {
                 }
             }
         }
-        self.applied_seq(seq).await;
+        self.wait_until_applied(seq).await;
     }
 
     /// A change in the cache takes effect within a second.
@@ -171,11 +169,11 @@ fn format_object(kind: &str, namespace: &str, name: &str) -> String {
     format!("{kind} {namespace}/{name}")
 }
 
-fn text<'v>(object: &'v Value, field: &str) -> &'v str {
+fn metadata_text<'v>(object: &'v Value, field: &str) -> &'v str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// The member's own verdicts for one user, cached.
+/// The member's own decisions for one user, cached.
 struct Reviews<'m> {
     reviews: Api<SubjectAccessReview>,
     user: &'m UserInfo,
@@ -205,86 +203,89 @@ impl Reviews<'_> {
             ..SubjectAccessReviewSpec::default()
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let answer = self.reviews.create(&PostParams::default(), &review).await.unwrap();
-        let allowed = answer.status.unwrap().allowed;
+        let response = self.reviews.create(&PostParams::default(), &review).await.unwrap();
+        let allowed = response.status.unwrap().allowed;
         self.decisions.insert(key, allowed);
         allowed
     }
 
-    /// Evaluates the rule in the module documentation. `None`: every object may be read by name, so a review does not show
-    /// whether a rule also names this one.
+    /// Evaluates the rule in the module documentation. `None`: every object may be read by name, so a review does not
+    /// show whether a rule also names this one.
     async fn expected_visibility(&mut self, object: &Value) -> Option<bool> {
         let (kind, namespace, name) =
-            (object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
+            (object["kind"].as_str().unwrap(), metadata_text(object, "namespace"), metadata_text(object, "name"));
         let plural = format!("{}s", kind.to_lowercase());
         let resource = shown_resources().into_iter().find(|resource| *resource.resource == *plural).unwrap();
-        let of_request = if kind == "Namespace" { name } else { namespace };
+        let request_namespace = if kind == "Namespace" { name } else { namespace };
         if self.allows("list", &resource, namespace, "").await || self.allows("list", &resource, namespace, name).await
         {
             return Some(true);
         }
-        match self.allows("get", &resource, of_request, name).await {
-            true if self.allows("get", &resource, of_request, "named-by-no-rule").await => None,
+        match self.allows("get", &resource, request_namespace, name).await {
+            true if self.allows("get", &resource, request_namespace, "named-by-no-rule").await => None,
             got => Some(got),
         }
     }
 }
 
 /// Compares all users' hits with the member's reviews; returns the numbers of shown and hidden objects.
-async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usize) {
+async fn compare(env: &TestEnv, users: &[UserInfo], round: &str) -> (usize, usize) {
     let objects = objects();
-    let verdicts = stream::iter(users).map(|user| {
-        let reviews = Api::all(world.member.server.admin());
+    let reviewed = stream::iter(users).map(|user| {
+        let reviews = Api::all(env.member.server.admin());
         let mut reviews = Reviews { reviews, user, decisions: BTreeMap::new() };
         let objects = &objects;
         async move {
-            let (mut shown, mut open) = (BTreeSet::new(), BTreeSet::new());
+            let (mut shown, mut undecided) = (BTreeSet::new(), BTreeSet::new());
             for object in objects {
-                let object_of =
-                    format_object(object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
+                let object_of = format_object(
+                    object["kind"].as_str().unwrap(),
+                    metadata_text(object, "namespace"),
+                    metadata_text(object, "name"),
+                );
                 match reviews.expected_visibility(object).await {
                     Some(true) => drop(shown.insert(object_of)),
                     Some(false) => {}
-                    None => drop(open.insert(object_of)),
+                    None => drop(undecided.insert(object_of)),
                 }
             }
-            (user, shown, open)
+            (user, shown, undecided)
         }
     });
-    let verdicts: Vec<_> = verdicts.buffer_unordered(MAX_CONCURRENT_REVIEWS).collect().await;
+    let reviewed: Vec<_> = reviewed.buffer_unordered(MAX_CONCURRENT_REVIEWS).collect().await;
     let mut differences = Vec::new();
     let (mut shown, mut hidden) = (0, 0);
-    for (user, expected, open) in verdicts {
-        let answer = world.search(&format!("label:{LABEL}=yes"), user).await;
-        assert_counts(&answer, user);
-        let found: BTreeSet<String> = hit_objects(&answer).difference(&open).cloned().collect();
+    for (user, expected, undecided) in reviewed {
+        let response = env.search(&format!("label:{LABEL}=yes"), user).await;
+        assert_counts(&response, user);
+        let found: BTreeSet<String> = hit_objects(&response).difference(&undecided).cloned().collect();
         for object in found.symmetric_difference(&expected) {
             let verb = if expected.contains(object) { "hidden from" } else { "shown to" };
             differences.push(format!("{object} is {verb} {} {:?}", user.name, user.groups));
         }
         shown += expected.len();
-        hidden += objects.len() - expected.len() - open.len();
+        hidden += objects.len() - expected.len() - undecided.len();
     }
     assert!(differences.is_empty(), "{round}: {} differences:\n{}", differences.len(), differences.join("\n"));
     (shown, hidden)
 }
 
-fn hit_objects(answer: &SearchResponse) -> BTreeSet<String> {
-    let hits = answer.hits.iter().map(|hit| {
+fn hit_objects(response: &SearchResponse) -> BTreeSet<String> {
+    let hits = response.hits.iter().map(|hit| {
         let key = &hit.object.record.key;
         format_object(&hit.object.record.kind, &key.namespace, &key.name)
     });
     let found: BTreeSet<String> = hits.collect();
-    assert_eq!(found.len(), answer.hits.len(), "duplicate hit");
+    assert_eq!(found.len(), response.hits.len(), "duplicate hit");
     found
 }
 
 /// Totals and facets count exactly the hits.
-fn assert_counts(answer: &SearchResponse, user: &UserInfo) {
-    let summary = answer.summary.as_ref().unwrap();
-    assert_eq!((summary.total, summary.incomplete), (answer.hits.len() as u64, false), "{}", user.name);
+fn assert_counts(response: &SearchResponse, user: &UserInfo) {
+    let summary = response.summary.as_ref().unwrap();
+    assert_eq!((summary.total, summary.incomplete), (response.hits.len() as u64, false), "{}", user.name);
     let mut counted: BTreeMap<(&str, String), u64> = BTreeMap::new();
-    for hit in &answer.hits {
+    for hit in &response.hits {
         let key = &hit.object.record.key;
         *counted.entry(("kind", hit.object.record.kind.to_string())).or_default() += 1;
         *counted.entry(("cluster", key.cluster().to_string())).or_default() += 1;
@@ -293,7 +294,7 @@ fn assert_counts(answer: &SearchResponse, user: &UserInfo) {
         }
     }
     for field in ["kind", "cluster", "namespace"] {
-        let facet = answer.facets.iter().find(|facet| facet.field == field).unwrap();
+        let facet = response.facets.iter().find(|facet| facet.field == field).unwrap();
         let facet: BTreeMap<_, _> =
             facet.values.iter().map(|(value, count)| ((field, value.clone()), *count)).collect();
         let counted: BTreeMap<_, _> =
@@ -316,41 +317,42 @@ async fn searches_show_what_the_member_allows() {
         create_all(&member, objects).await;
     }
     aggregate::aggregate_all(member.server.registry()).await.unwrap();
-    let world = World::new(member).await;
-    let (shown, hidden) = compare(&world, &cases.users, "as listed").await;
+    let env = TestEnv::new(member).await;
+    let (shown, hidden) = compare(&env, &cases.users, "as listed").await;
     assert!(shown > 500 && hidden > 2000, "too few cases: {shown} shown, {hidden} hidden");
 
     // Repeats the comparison while bindings and roles change.
-    let admin = world.member.server.admin();
+    let admin = env.member.server.admin();
     let bindings = cases.bindings.clone();
     for binding in cases.pick(&bindings, 120) {
-        api(&admin, binding).delete(text(binding, "name"), &DeleteParams::default()).await.unwrap();
+        api(&admin, binding).delete(metadata_text(binding, "name"), &DeleteParams::default()).await.unwrap();
     }
     let roles: Vec<Value> = cases.roles.iter().filter(|role| role["aggregationRule"].is_null()).cloned().collect();
     for (nth, role) in cases.pick(&roles, 120).into_iter().enumerate() {
         let stored = api(&admin, role);
         if nth % 4 == 0 {
-            stored.delete(text(role, "name"), &DeleteParams::default()).await.unwrap();
+            stored.delete(metadata_text(role, "name"), &DeleteParams::default()).await.unwrap();
         } else {
             let changed = serde_json::from_value(cases.other_rules(role)).unwrap();
-            stored.replace(text(role, "name"), &PostParams::default(), &changed).await.unwrap();
+            stored.replace(metadata_text(role, "name"), &PostParams::default(), &changed).await.unwrap();
         }
     }
     let more: Vec<Value> = (0..120).map(|_| cases.add_binding()).collect();
-    create_all(&world.member, &more).await;
-    world.wait_until_rules_applied("changed").await;
-    let (shown, hidden) = compare(&world, &cases.users, "as changed").await;
+    create_all(&env.member, &more).await;
+    env.wait_until_rules_applied("changed").await;
+    let (shown, hidden) = compare(&env, &cases.users, "as changed").await;
     assert!(shown > 500 && hidden > 2000, "too few cases: {shown} shown, {hidden} hidden");
-    world.stop().await;
+    env.stop().await;
 }
 
 /// The next change of an object of this name.
-async fn await_change(follower: &mut Follower, name: &str, change_kind: ChangeKind) -> Seq {
+async fn wait_for_change(follower: &mut Follower, name: &str, change_kind: ChangeKind) -> Seq {
     let next = async {
         loop {
             let changes = follower.next().await.unwrap().unwrap();
-            let is = |change: &&Arc<Change>| (&*change.object.record.key.name, change.kind) == (name, change_kind);
-            if let Some(change) = changes.iter().find(is) {
+            let is_match =
+                |change: &&Arc<Change>| (&*change.object.record.key.name, change.kind) == (name, change_kind);
+            if let Some(change) = changes.iter().find(is_match) {
                 return change.seq;
             }
         }
@@ -369,15 +371,15 @@ async fn grants_follow_their_binding() {
     member
         .create(json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": rules}))
         .await;
-    let world = World::new(member).await;
-    let admin = world.member.server.admin();
+    let env = TestEnv::new(member).await;
+    let admin = env.member.server.admin();
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"});
     let ann = UserInfo::new("ann", ["staff"]);
     let shown = async |query: &str| {
-        let answer = world.search(query, &ann).await;
-        assert_counts(&answer, &ann);
-        let suggestions = answer.summary.as_ref().unwrap().did_you_mean.len();
-        (answer.hits.len(), suggestions)
+        let response = env.search(query, &ann).await;
+        assert_counts(&response, &ann);
+        let suggestions = response.summary.as_ref().unwrap().did_you_mean.len();
+        (response.hits.len(), suggestions)
     };
     // In a namespace and cluster-wide, by user and by group.
     let subjects = ["User", "Group"].map(|kind| {
@@ -393,9 +395,9 @@ async fn grants_follow_their_binding() {
         let binding =
             json!({"apiVersion": RBAC, "kind": kind, "metadata": metadata, "subjects": subjects, "roleRef": role});
         assert_eq!((shown(&everything).await, shown("app-").await), ((0, 0), (0, 0)));
-        let mut follower = world.index.follow(world.index.seq());
-        world.member.create(binding.clone()).await;
-        world.assert_applied_soon(await_change(&mut follower, "ann-reads", ChangeKind::Added).await).await;
+        let mut follower = env.index.follow(env.index.seq());
+        env.member.create(binding.clone()).await;
+        env.assert_applied_soon(wait_for_change(&mut follower, "ann-reads", ChangeKind::Added).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
         // Suggestions only contain names that she may see.
         assert_eq!(shown("name:appp").await, (0, 1), "{kind}");
@@ -404,17 +406,17 @@ async fn grants_follow_their_binding() {
         let mut other = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": []});
         let roles = api(&admin, &other);
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other.clone()).unwrap()).await.unwrap();
-        world.assert_applied_soon(await_change(&mut follower, "reader", ChangeKind::Modified).await).await;
+        env.assert_applied_soon(wait_for_change(&mut follower, "reader", ChangeKind::Modified).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
         other["rules"] = rules.clone();
         roles.replace("reader", &PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
-        world.assert_applied_soon(await_change(&mut follower, "reader", ChangeKind::Modified).await).await;
+        env.assert_applied_soon(wait_for_change(&mut follower, "reader", ChangeKind::Modified).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
 
         api(&admin, &binding).delete("ann-reads", &DeleteParams::default()).await.unwrap();
-        world.assert_applied_soon(await_change(&mut follower, "ann-reads", ChangeKind::Deleted).await).await;
+        env.assert_applied_soon(wait_for_change(&mut follower, "ann-reads", ChangeKind::Deleted).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
     }
-    assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");
-    world.stop().await;
+    assert_eq!(env.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");
+    env.stop().await;
 }

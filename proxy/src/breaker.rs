@@ -1,5 +1,5 @@
 //! Circuit breaker for a member. While a member does not respond, only occasional trial requests are sent; other
-//! requests fail immediately with the reason.
+//! requests fail immediately with the reason of the failure.
 //!
 //! Pure: time is an argument. Each breaker is kept with the member's connection ([`crate::transport`]) and resets
 //! with it.
@@ -8,33 +8,33 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Number of consecutive failures that opens the breaker.
-const FAILURES: u32 = 3;
-/// Shortest and longest time between trial requests. It doubles with each failed one.
-const MIN_WAIT: Duration = Duration::from_secs(1);
-const MAX_WAIT: Duration = Duration::from_secs(30);
+const FAILURE_THRESHOLD: u32 = 3;
+/// Minimum and maximum interval of trial requests. It doubles with each failed one.
+const MIN_TRIAL_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_TRIAL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// State of a member's breaker.
 #[derive(Debug, Default)]
 pub struct Breaker {
     /// Number of failures since the last response.
     failures: u32,
-    open: Option<Open>,
+    open: Option<OpenState>,
     /// Time of the last response.
     last_response: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Open {
-    why: Arc<str>,
-    /// Time from which one trial request is admitted.
-    until: Instant,
-    wait: Duration,
+struct OpenState {
+    reason: Arc<str>,
+    /// Time from which the next trial request is admitted.
+    next_trial: Instant,
+    trial_interval: Duration,
 }
 
 /// A request rejected by an open breaker.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
-    pub why: Arc<str>,
+    pub reason: Arc<str>,
     pub retry_after: Duration,
 }
 
@@ -42,10 +42,10 @@ impl Breaker {
     /// Admits or rejects a request.
     pub fn admit(&mut self, now: Instant) -> Result<(), Rejection> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        if now < open.until {
-            return Err(Rejection { why: Arc::clone(&open.why), retry_after: open.until - now });
+        if now < open.next_trial {
+            return Err(Rejection { reason: Arc::clone(&open.reason), retry_after: open.next_trial - now });
         }
-        open.until = now + open.wait;
+        open.next_trial = now + open.trial_interval;
         Ok(())
     }
 
@@ -55,23 +55,24 @@ impl Breaker {
     }
 
     /// Records a request that could not be sent.
-    pub fn record_failure(&mut self, now: Instant, why: &str) {
+    pub fn record_failure(&mut self, now: Instant, reason: &str) {
         self.failures += 1;
-        if self.failures >= FAILURES || self.open.is_some() {
-            self.trip(now, why);
+        if self.failures >= FAILURE_THRESHOLD || self.open.is_some() {
+            self.trip(now, reason);
         }
     }
 
-    /// Records a request sent at `began` that timed out. Ignored if the member has responded since then.
-    pub fn record_timeout(&mut self, now: Instant, began: Instant, why: &str) {
-        if self.last_response.is_none_or(|at| at < began) {
-            self.trip(now, why);
+    /// Records a request sent at `started_at` that timed out. Ignored if the member has responded since then.
+    pub fn record_timeout(&mut self, now: Instant, started_at: Instant, reason: &str) {
+        if self.last_response.is_none_or(|at| at < started_at) {
+            self.trip(now, reason);
         }
     }
 
-    fn trip(&mut self, now: Instant, why: &str) {
-        let wait = self.open.as_ref().map_or(MIN_WAIT, |open| MAX_WAIT.min(2 * open.wait));
-        self.open = Some(Open { why: why.into(), until: now + wait, wait });
+    fn trip(&mut self, now: Instant, reason: &str) {
+        let trial_interval =
+            self.open.as_ref().map_or(MIN_TRIAL_INTERVAL, |open| MAX_TRIAL_INTERVAL.min(2 * open.trial_interval));
+        self.open = Some(OpenState { reason: reason.into(), next_trial: now + trial_interval, trial_interval });
     }
 }
 
@@ -87,15 +88,15 @@ mod tests {
     #[case::three_in_a_row("fffrfrrrf")]
     #[case::closed_by_one_response("fffraffa")]
     #[case::timeouts("srsrrra")]
-    #[case::other_requests_are_answered("aaSa")]
-    fn the_backoff_grows_while_a_member_does_not_respond(#[case] story: &str) {
+    #[case::timeout_after_another_request_was_answered("aaSa")]
+    fn the_backoff_grows_while_a_member_does_not_respond(#[case] events: &str) {
         let start = Instant::now();
         let mut breaker = Breaker::default();
-        for (half, what) in (0_u32..).zip(story.chars()) {
-            let now = start + half * Duration::from_millis(500);
+        for (half_second, event) in (0_u32..).zip(events.chars()) {
+            let now = start + half_second * Duration::from_millis(500);
             let admitted = breaker.admit(now);
-            assert_eq!(admitted.is_ok(), what != 'r', "{story} at {half}: {admitted:?}");
-            match what {
+            assert_eq!(admitted.is_ok(), event != 'r', "{events} at {half_second}: {admitted:?}");
+            match event {
                 'a' => breaker.record_response(now),
                 'f' => breaker.record_failure(now, "refused"),
                 's' => breaker.record_timeout(now, now, "silent"),
@@ -111,14 +112,14 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         breaker.record_timeout(now, now, "no answer");
-        let retry_after = MIN_WAIT / 2;
+        let retry_after = MIN_TRIAL_INTERVAL / 2;
         assert_eq!(
-            breaker.admit(now + MIN_WAIT - retry_after),
-            Err(Rejection { why: "no answer".into(), retry_after })
+            breaker.admit(now + MIN_TRIAL_INTERVAL - retry_after),
+            Err(Rejection { reason: "no answer".into(), retry_after })
         );
         for _ in 0..10 {
             breaker.record_timeout(now, now, "no answer");
         }
-        assert_eq!(breaker.admit(now), Err(Rejection { why: "no answer".into(), retry_after: MAX_WAIT }));
+        assert_eq!(breaker.admit(now), Err(Rejection { reason: "no answer".into(), retry_after: MAX_TRIAL_INTERVAL }));
     }
 }

@@ -46,15 +46,15 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let path = check_path(request.method(), path)?;
         let upgrade = take_upgrade(&mut request);
-        if let Some(why) = session::forbidden(member, path, upgrade.is_some()) {
-            return Err(Error::SessionForbidden { cluster: member.name().clone(), why });
+        if let Some(reason) = session::forbidden_reason(member, path, upgrade.is_some()) {
+            return Err(Error::SessionForbidden { cluster: member.name().clone(), reason });
         }
         let observer = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
         if let Some(observer) = &observer {
             observer.record_request(member.name());
         }
         admission::admit(&mut request, member.name()).await?;
-        let session = upgrade.map(|client| (client, Session::of(caller, member.name(), path, request.uri().query())));
+        let session = upgrade.map(|client| (client, Session::new(caller, member.name(), path, request.uri().query())));
         // A request to a single member waits for its agent to connect; a fan-out does not.
         let current = if within.is_none() { self.inner.fleet.wait_for_tunnel(member.name()).await } else { None };
         let member = current.as_ref().unwrap_or(member);
@@ -71,7 +71,7 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let path = check_path(request.method(), path)?;
         let session = take_upgrade(&mut request).map(|client| {
-            let session = Session::of(caller, &ClusterName::control_plane(), path, request.uri().query());
+            let session = Session::new(caller, &ClusterName::control_plane(), path, request.uri().query());
             (client, session)
         });
         let observer = request.extensions_mut().remove::<Arc<dyn ClusterObserver>>();
@@ -115,11 +115,11 @@ impl Proxy {
         let upstream = hyper::upgrade::on(&mut response);
         let stopping = self.inner.stopping.clone();
         self.inner.tunnels.spawn(async move {
-            let record = session.begin();
+            let running = session.start();
             let tunnel = async {
                 // The client's side is upgraded only after the response is sent, so wait for both.
                 let (client, upstream) = futures::try_join!(client, upstream)?;
-                relay(TokioIo::new(client), TokioIo::new(upstream), record.moved()).await?;
+                relay(TokioIo::new(client), TokioIo::new(upstream), running.byte_counts()).await?;
                 Ok::<_, BoxError>(())
             };
             tokio::select! {
@@ -128,7 +128,7 @@ impl Proxy {
                 },
                 () = stopping.cancelled() => {}
             }
-            record.end();
+            running.end();
             drop(observer);
         });
         response

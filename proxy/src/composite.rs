@@ -34,15 +34,15 @@ struct Position {
     portion: Option<Portion>,
 }
 
-/// Digest of the filter that selects a cluster's visible objects. Another portion means that the reader may miss
-/// objects.
+/// Digest of the filter that selects a cluster's visible objects. If it changed since a version, a client that resumes from
+/// the version may miss objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Portion(u64);
 
 impl Portion {
-    /// If the digest changes in an upgrade, readers only have to list again.
-    pub fn of(choice: &impl Hash) -> Self {
-        Self(digest(choice))
+    /// If the digest changes in an upgrade, clients only have to list again.
+    pub fn new(filter: &impl Hash) -> Self {
+        Self(digest(filter))
     }
 }
 
@@ -87,35 +87,36 @@ impl Position {
 
 impl CompositeVersion {
     /// The version of one cluster, without a cache position.
-    pub fn of_one(cluster: &str, version: &str) -> Self {
+    pub fn for_cluster(cluster: &str, version: &str) -> Self {
         let mut composite = Self::default();
         composite.set(cluster, version, None);
         composite
     }
 
-    /// Invalid text decodes to an empty version.
+    /// Decodes a resourceVersion. Invalid text results in a version without clusters.
     pub fn decode(text: &str) -> Self {
-        let wire = wire(text).unwrap_or_default();
-        Self { positions: wire.into_iter().map(|(cluster, value)| (cluster, Position::decode(value))).collect() }
+        let versions = decode_map(text).unwrap_or_default();
+        Self { positions: versions.into_iter().map(|(cluster, value)| (cluster, Position::decode(value))).collect() }
     }
 
     /// True if a text has the form of a composite resourceVersion.
     pub fn is_valid(text: &str) -> bool {
-        wire(text).is_some()
+        decode_map(text).is_some()
     }
 
-    /// True if a reader of this version knows no objects: it is empty, names no cluster, or only clusters without
+    /// True if a client with this version has no objects: the version is empty, or names no cluster or only clusters without
     /// data.
-    pub fn knows_nothing(text: &str) -> bool {
-        matches!(text, "" | "0") || wire(text).is_some_and(|wire| wire.values().all(|version| version == "0"))
+    pub fn has_no_data(text: &str) -> bool {
+        matches!(text, "" | "0")
+            || decode_map(text).is_some_and(|versions| versions.values().all(|version| version == "0"))
     }
 
     /// The encoding is never empty, even without clusters: some clients cannot watch from an empty version.
     pub fn encode(&self) -> String {
-        let wire: BTreeMap<&str, String> =
+        let versions: BTreeMap<&str, String> =
             self.positions.iter().map(|(cluster, position)| (cluster.as_str(), position.encode())).collect();
-        // A map of strings always serialises.
-        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
+        // A map of strings always serializes.
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&versions).unwrap_or_default())
     }
 
     /// Sets a cluster's version and position; keeps its portion.
@@ -151,14 +152,14 @@ impl CompositeVersion {
         self.positions.values().any(|position| position.version == LEAVING)
     }
 
-    pub fn forget(&mut self, cluster: &str) {
+    pub fn remove(&mut self, cluster: &str) {
         self.positions.remove(cluster);
     }
 
     /// Removes the clusters that are marked as leaving and for which `has_left` is true. The other clusters advance to
     /// `reached`, up to which all changes were sent: without the removed cluster the version would otherwise refer to
     /// an earlier position, and a watch from it would send changes twice.
-    pub fn forget_left(&mut self, has_left: impl Fn(&str) -> bool, reached: &CachePosition) {
+    pub fn remove_left(&mut self, has_left: impl Fn(&str) -> bool, reached: &CachePosition) {
         let before = self.positions.len();
         self.positions.retain(|cluster, position| position.version != LEAVING || !has_left(cluster));
         if self.positions.len() < before {
@@ -192,14 +193,15 @@ impl CompositeVersion {
 
     /// Sequence number up to which all changes were sent; None if a position belongs to another cache.
     pub fn seq(&self, cache: &CacheId) -> Option<Seq> {
-        let places: Vec<&CachePosition> =
+        let positions: Vec<&CachePosition> =
             self.positions.values().filter_map(|position| position.cache_position.as_ref()).collect();
-        let here = places.iter().all(|cache_position| cache_position.cache == *cache);
-        places.iter().map(|cache_position| cache_position.seq).max().filter(|_| here)
+        let is_same_cache = positions.iter().all(|position| position.cache == *cache);
+        positions.iter().map(|position| position.seq).max().filter(|_| is_same_cache)
     }
 }
 
-fn wire(text: &str) -> Option<BTreeMap<String, String>> {
+/// Decodes the map of clusters to positions.
+fn decode_map(text: &str) -> Option<BTreeMap<String, String>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
 }
 
@@ -208,7 +210,7 @@ fn wire(text: &str) -> Option<BTreeMap<String, String>> {
 pub struct ListId(u64);
 
 impl ListId {
-    pub fn of(list: &impl Hash) -> Self {
+    pub fn new(list: &impl Hash) -> Self {
         Self(digest(list))
     }
 }
@@ -220,13 +222,13 @@ fn digest(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Why a continue token cannot be used.
+/// A continue token that is malformed or belongs to another list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid continue token: continue key is not valid")]
-pub struct InvalidToken;
+pub struct InvalidContinueToken;
 
-/// Length in bytes below which a text cannot be part of a token.
-const MIN_TOKEN_LENGTH: usize = 16;
+/// Length in bytes below which a text is no continue token.
+const MIN_TOKEN_BYTES: usize = 16;
 
 /// Position at which a list continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,7 +240,7 @@ pub struct Continue {
     /// Base64 of the position within the cluster, and of a digest of the list and the token. The position is
     /// `namespace/name` of the last object sent from the cache, or the continue token of the member.
     #[serde(rename = "continue")]
-    inner: String,
+    position: String,
 }
 
 impl Continue {
@@ -248,16 +250,16 @@ impl Continue {
     /// # Errors
     ///
     /// The text is malformed or belongs to another list.
-    pub fn decode(text: &str, list: ListId) -> Result<Option<Self>, InvalidToken> {
+    pub fn decode(text: &str, list: ListId) -> Result<Option<Self>, InvalidContinueToken> {
         // Base64 of the `{` of every token begins with "e".
-        if text.is_empty() || (text.len() < MIN_TOKEN_LENGTH && !text.starts_with('e')) {
+        if text.is_empty() || (text.len() < MIN_TOKEN_BYTES && !text.starts_with('e')) {
             return Ok(None);
         }
-        let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidToken)?;
-        let token: Self = serde_json::from_slice(&json).map_err(|_| InvalidToken)?;
-        match token == Self::at(&token.rv, &token.cluster, &token.after(), list) {
+        let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidContinueToken)?;
+        let token: Self = serde_json::from_slice(&json).map_err(|_| InvalidContinueToken)?;
+        match token == Self::new(&token.rv, &token.cluster, &token.after(), list) {
             true => Ok(Some(token)),
-            false => Err(InvalidToken),
+            false => Err(InvalidContinueToken),
         }
     }
 
@@ -266,15 +268,15 @@ impl Continue {
     }
 
     /// Token that continues in `cluster` after a position; empty: at the start of the cluster.
-    pub fn at(rv: &str, cluster: &str, after: &str, list: ListId) -> Self {
+    pub fn new(rv: &str, cluster: &str, after: &str, list: ListId) -> Self {
         let digest = digest(&(list, rv, cluster, after));
-        let inner = URL_SAFE_NO_PAD.encode(format!("{after}\n{digest:x}"));
-        Self { rv: rv.to_owned(), cluster: cluster.to_owned(), inner }
+        let position = URL_SAFE_NO_PAD.encode(format!("{after}\n{digest:x}"));
+        Self { rv: rv.to_owned(), cluster: cluster.to_owned(), position }
     }
 
     /// The position within the cluster; empty: its start.
     pub fn after(&self) -> String {
-        let text = URL_SAFE_NO_PAD.decode(&self.inner).ok().and_then(|text| String::from_utf8(text).ok());
+        let text = URL_SAFE_NO_PAD.decode(&self.position).ok().and_then(|text| String::from_utf8(text).ok());
         text.and_then(|text| Some(text.split_once('\n')?.0.to_owned())).unwrap_or_default()
     }
 }
@@ -286,15 +288,21 @@ pub enum Snapshot {
     Latest,
     /// The current state, which must include this version.
     NotOlderThan(CompositeVersion),
+    /// The state at this version.
     Exact(CompositeVersion),
     /// The state that the first page of the list showed.
     Rest(Continue),
 }
 
 impl Snapshot {
-    /// Combines the parameters of a list as kube-apiserver does. A version with a limit and without
-    /// `resourceVersionMatch` is exact.
-    pub fn of(version: &str, matching: &str, is_limited: bool, token: Option<Continue>) -> Result<Self, Error> {
+    /// Combines the parameters `resourceVersion` and `resourceVersionMatch` of a list as kube-apiserver does. A version with
+    /// a limit and without `resourceVersionMatch` is exact.
+    pub fn from_parameters(
+        version: &str,
+        version_match: &str,
+        is_limited: bool,
+        token: Option<Continue>,
+    ) -> Result<Self, Error> {
         let is_any = matches!(version, "" | "0");
         match token {
             Some(_) if !is_any => {
@@ -306,7 +314,7 @@ impl Snapshot {
             None if !CompositeVersion::is_valid(version) => {
                 Err(Error::BadRequest(format!("invalid resource version {version:?}")))
             }
-            None if matching == "Exact" || (matching.is_empty() && is_limited) => {
+            None if version_match == "Exact" || (version_match.is_empty() && is_limited) => {
                 Ok(Self::Exact(CompositeVersion::decode(version)))
             }
             None => Ok(Self::NotOlderThan(CompositeVersion::decode(version))),
@@ -339,7 +347,7 @@ mod tests {
         composite.set("m1", "8", cached(42));
         assert_eq!(composite.portion("m1"), Some(Portion(255)), "the portion is unchanged");
         // Nothing has ever changed in a new cache.
-        composite.forget("m1");
+        composite.remove("m1");
         assert_eq!(composite.seq(&here), Some(Seq(0)));
     }
 
@@ -350,9 +358,9 @@ mod tests {
         composite.set("m1", "7", Some(at(3)));
         composite.set("m2", "9", Some(at(8)));
         composite.mark_leaving("m2");
-        composite.forget_left(|_| false, &at(9));
+        composite.remove_left(|_| false, &at(9));
         assert_eq!((composite.is_leaving(), composite.seq(&cache)), (true, Some(Seq(3))));
-        composite.forget_left(|cluster| cluster == "m2", &at(9));
+        composite.remove_left(|cluster| cluster == "m2", &at(9));
         assert_eq!((composite.includes("m2"), composite.seq(&cache)), (false, Some(Seq(9))));
     }
 
@@ -374,8 +382,8 @@ mod tests {
     #[case::cache_position("eyJtMSI6IjAuNyJ9", false)]
     #[case("zzz", false)]
     #[case("7", false)]
-    fn versions_without_data(#[case] text: &str, #[case] expected: bool) {
-        assert_eq!(CompositeVersion::knows_nothing(text), expected);
+    fn versions_without_data_are_recognized(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(CompositeVersion::has_no_data(text), expected);
     }
 
     #[test]
@@ -396,18 +404,18 @@ mod tests {
 
     #[test]
     fn tokens_are_valid_for_one_list_only() {
-        let (list, other) = (ListId::of(&"pods"), ListId::of(&"secrets"));
-        let token = Continue::at("rv", "m1", "ns/a/b", list);
+        let (list, other) = (ListId::new(&"pods"), ListId::new(&"secrets"));
+        let token = Continue::new("rv", "m1", "ns/a/b", list);
         let text = token.encode();
         assert_eq!(token.after(), "ns/a/b");
         assert_eq!(Continue::decode(&text, list), Ok(Some(token)));
         assert_eq!(Continue::decode("", list), Ok(None));
-        let start = Continue::at("rv", "m1", "", list);
+        let start = Continue::new("rv", "m1", "", list);
         assert_eq!((start.after().as_str(), Continue::decode(&start.encode(), list)), ("", Ok(Some(start.clone()))));
-        assert_eq!(Continue::decode(&text, other), Err(InvalidToken));
+        assert_eq!(Continue::decode(&text, other), Err(InvalidContinueToken));
         assert_eq!(Continue::decode("zzz", list), Ok(None));
         for length in 1..text.len() {
-            assert_eq!(Continue::decode(&text[..length], list), Err(InvalidToken), "truncated to {length}");
+            assert_eq!(Continue::decode(&text[..length], list), Err(InvalidContinueToken), "truncated to {length}");
         }
         for damaged in [
             "eyJydiI6IiJ9eyJydiI6IiJ9",
@@ -416,13 +424,13 @@ mod tests {
             &format!("{text}AAAA"),
             &format!("{text}="),
         ] {
-            assert_eq!(Continue::decode(damaged, list), Err(InvalidToken), "{damaged}");
+            assert_eq!(Continue::decode(damaged, list), Err(InvalidContinueToken), "{damaged}");
         }
         for at in 0..text.len() {
             let mut changed = text.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            assert_eq!(Continue::decode(&changed, list), Err(InvalidToken), "{changed}");
+            assert_eq!(Continue::decode(&changed, list), Err(InvalidContinueToken), "{changed}");
         }
     }
 
@@ -445,20 +453,21 @@ mod tests {
         Err("specifying resource version is not allowed when using continue")
     )]
     #[case::no_version("7", "", false, false, Err("invalid resource version \"7\""))]
-    fn snapshots(
+    fn parameters_select_a_snapshot(
         #[case] version: &str,
-        #[case] matching: &str,
+        #[case] version_match: &str,
         #[case] is_limited: bool,
         #[case] has_token: bool,
         #[case] expected: Result<&str, &str>,
     ) {
-        let token = has_token.then(|| Continue::at("rv", "m1", "", ListId::of(&"pods")));
-        let snapshot = Snapshot::of(version, matching, is_limited, token).map(|snapshot| match snapshot {
-            Snapshot::Latest => "latest",
-            Snapshot::NotOlderThan(_) => "not older",
-            Snapshot::Exact(_) => "exact",
-            Snapshot::Rest(_) => "rest",
-        });
+        let token = has_token.then(|| Continue::new("rv", "m1", "", ListId::new(&"pods")));
+        let snapshot =
+            Snapshot::from_parameters(version, version_match, is_limited, token).map(|snapshot| match snapshot {
+                Snapshot::Latest => "latest",
+                Snapshot::NotOlderThan(_) => "not older",
+                Snapshot::Exact(_) => "exact",
+                Snapshot::Rest(_) => "rest",
+            });
         assert_eq!(snapshot.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
     }
 }

@@ -24,24 +24,28 @@ pub fn rewrite_patch(headers: &HeaderMap, sent: &[u8], cluster: &str) -> Option<
         }
         _ => return None,
     };
-    let turned = match patch.as_array_mut() {
-        Some(steps) => {
-            let about_it = steps.iter_mut().filter(|step| step["path"] == VERSION_PATH);
-            about_it.filter_map(|step| turn(step.get_mut("value"), cluster).then_some(())).count() > 0
+    let has_changed = match patch.as_array_mut() {
+        Some(operations) => {
+            let of_version = operations.iter_mut().filter(|operation| operation["path"] == VERSION_PATH);
+            of_version
+                .filter_map(|operation| replace_version(operation.get_mut("value"), cluster).then_some(()))
+                .count()
+                > 0
         }
-        None => turn(patch.get_mut("metadata").and_then(|metadata| metadata.get_mut(VERSION)), cluster),
+        None => replace_version(patch.get_mut("metadata").and_then(|metadata| metadata.get_mut(VERSION)), cluster),
     };
-    turned.then(|| serde_json::to_vec(&patch).ok())?
+    has_changed.then(|| serde_json::to_vec(&patch).ok())?
 }
 
 /// DeleteOptions with the cluster's own version; None if they contain no composite version of the cluster.
-pub fn of_deletion(sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
+pub fn rewrite_deletion(sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
     let mut options: Value = serde_json::from_slice(sent).ok()?;
     let version = options.get_mut("preconditions").and_then(|preconditions| preconditions.get_mut(VERSION));
-    turn(version, cluster).then(|| serde_json::to_vec(&options).ok())?
+    replace_version(version, cluster).then(|| serde_json::to_vec(&options).ok())?
 }
 
-fn turn(version: Option<&mut Value>, cluster: &str) -> bool {
+/// Replaces a composite version by the version of a cluster. Returns false if it is not composite or lacks the cluster.
+fn replace_version(version: Option<&mut Value>, cluster: &str) -> bool {
     let Some(Value::String(version)) = version else { return false };
     let composite = CompositeVersion::decode(version);
     let Some(own) = composite.version(cluster).filter(|own| !own.is_empty() && *own != version.as_str()) else {
@@ -59,38 +63,42 @@ mod tests {
     use serde_json::json;
 
     /// `{"m1":"5"}` and `{"m2":"5"}`.
-    const OURS: &str = "eyJtMSI6IjUifQ";
-    const ANOTHERS: &str = "eyJtMiI6IjUifQ";
+    const OF_M1: &str = "eyJtMSI6IjUifQ";
+    const OF_M2: &str = "eyJtMiI6IjUifQ";
 
     #[rstest]
-    #[case::merge("application/merge-patch+json", json!({"metadata": {"resourceVersion": OURS}, "data": {"a": null}}),
+    #[case::merge("application/merge-patch+json", json!({"metadata": {"resourceVersion": OF_M1}, "data": {"a": null}}),
         Some(json!({"metadata": {"resourceVersion": "5"}, "data": {"a": null}})))]
-    #[case::strategic("application/strategic-merge-patch+json; charset=utf-8", json!({"metadata": {"resourceVersion": OURS}}),
+    #[case::strategic("application/strategic-merge-patch+json; charset=utf-8", json!({"metadata": {"resourceVersion": OF_M1}}),
         Some(json!({"metadata": {"resourceVersion": "5"}})))]
-    #[case::apply("application/apply-patch+yaml", json!({"kind": "ConfigMap", "metadata": {"resourceVersion": OURS}}),
+    #[case::apply("application/apply-patch+yaml", json!({"kind": "ConfigMap", "metadata": {"resourceVersion": OF_M1}}),
         Some(json!({"kind": "ConfigMap", "metadata": {"resourceVersion": "5"}})))]
-    #[case::steps("application/json-patch+json", json!([{"op": "test", "path": "/metadata/resourceVersion", "value": OURS},
-        {"op": "add", "path": "/data/a", "value": OURS}]),
+    #[case::json_patch("application/json-patch+json", json!([{"op": "test", "path": "/metadata/resourceVersion", "value": OF_M1},
+        {"op": "add", "path": "/data/a", "value": OF_M1}]),
         Some(json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "5"},
-        {"op": "add", "path": "/data/a", "value": OURS}])))]
-    #[case::a_step_without_value("application/json-patch+json", json!([{"op": "remove", "path": "/metadata/resourceVersion"}]), None)]
-    #[case::another_clusters("application/merge-patch+json", json!({"metadata": {"resourceVersion": ANOTHERS}}), None)]
+        {"op": "add", "path": "/data/a", "value": OF_M1}])))]
+    #[case::operation_without_value("application/json-patch+json", json!([{"op": "remove", "path": "/metadata/resourceVersion"}]), None)]
+    #[case::another_clusters("application/merge-patch+json", json!({"metadata": {"resourceVersion": OF_M2}}), None)]
     #[case::the_members_own("application/merge-patch+json", json!({"metadata": {"resourceVersion": "5"}}), None)]
     #[case::no_text("application/merge-patch+json", json!({"metadata": {"resourceVersion": 5}}), None)]
     #[case::no_condition("application/merge-patch+json", json!({"metadata": {"labels": {"a": "b"}}}), None)]
-    #[case::no_patch("application/json", json!({"metadata": {"resourceVersion": OURS}}), None)]
-    fn patches(#[case] kind: &'static str, #[case] sent: Value, #[case] expected: Option<Value>) {
+    #[case::no_patch("application/json", json!({"metadata": {"resourceVersion": OF_M1}}), None)]
+    fn versions_in_patches_are_replaced(
+        #[case] kind: &'static str,
+        #[case] sent: Value,
+        #[case] expected: Option<Value>,
+    ) {
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))]);
-        let turned = rewrite_patch(&headers, sent.to_string().as_bytes(), "m1");
-        assert_eq!(turned.map(|body| serde_json::from_slice::<Value>(&body).unwrap()), expected);
+        let rewritten = rewrite_patch(&headers, sent.to_string().as_bytes(), "m1");
+        assert_eq!(rewritten.map(|body| serde_json::from_slice::<Value>(&body).unwrap()), expected);
     }
 
     #[rstest]
-    #[case::ours(json!({"preconditions": {"uid": "u", "resourceVersion": OURS}}), Some(json!({"preconditions": {"uid": "u", "resourceVersion": "5"}})))]
-    #[case::another_clusters(json!({"preconditions": {"resourceVersion": ANOTHERS}}), None)]
+    #[case::of_the_cluster(json!({"preconditions": {"uid": "u", "resourceVersion": OF_M1}}), Some(json!({"preconditions": {"uid": "u", "resourceVersion": "5"}})))]
+    #[case::another_clusters(json!({"preconditions": {"resourceVersion": OF_M2}}), None)]
     #[case::none(json!({"propagationPolicy": "Foreground"}), None)]
-    fn deletions(#[case] sent: Value, #[case] expected: Option<Value>) {
-        let turned = of_deletion(sent.to_string().as_bytes(), "m1");
-        assert_eq!(turned.map(|body| serde_json::from_slice::<Value>(&body).unwrap()), expected);
+    fn preconditions_of_deletions_are_replaced(#[case] sent: Value, #[case] expected: Option<Value>) {
+        let rewritten = rewrite_deletion(sent.to_string().as_bytes(), "m1");
+        assert_eq!(rewritten.map(|body| serde_json::from_slice::<Value>(&body).unwrap()), expected);
     }
 }

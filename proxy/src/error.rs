@@ -9,7 +9,7 @@ use crowsnest_apimachinery::status::{ApiError, Details};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
-use crate::composite::InvalidToken;
+use crate::composite::InvalidContinueToken;
 use crate::{Body, full};
 
 /// Error of a body or connection.
@@ -29,8 +29,8 @@ pub enum Error {
     Connection { cluster: ClusterName, source: crowsnest_members::Error },
     #[error("error trying to reach cluster {cluster}: {reason}")]
     Unreachable { cluster: ClusterName, reason: String },
-    #[error("requests to cluster {cluster} are suspended for another {retry_after:.0?}: {why}")]
-    Suspended { cluster: ClusterName, why: Arc<str>, retry_after: Duration },
+    #[error("requests to cluster {cluster} are suspended for another {retry_after:.0?}: {reason}")]
+    Suspended { cluster: ClusterName, reason: Arc<str>, retry_after: Duration },
     #[error("cluster {0} switched protocols without an upgrade request")]
     UnrequestedUpgrade(ClusterName),
     #[error("error trying to reach the control plane: {0}")]
@@ -45,8 +45,8 @@ pub enum Error {
     InvalidOptions(Vec<FieldError>),
     #[error("FleetLogs.search.crowsnest.io \"\" is invalid: {}", aggregate(.0))]
     InvalidLogs(Vec<FieldError>),
-    #[error("clusters.cluster.karmada.io {:?} is forbidden: {why}", cluster.as_str())]
-    SessionForbidden { cluster: ClusterName, why: String },
+    #[error("clusters.cluster.karmada.io {:?} is forbidden: {reason}", cluster.as_str())]
+    SessionForbidden { cluster: ClusterName, reason: String },
     /// Same message as kube-apiserver for a forbidden subresource.
     #[error("clusters.cluster.karmada.io {:?} is forbidden: User {user:?} cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\" at the cluster scope", cluster.as_str())]
     ProxyForbidden { cluster: ClusterName, user: String },
@@ -77,11 +77,11 @@ pub enum Error {
     Body(#[source] BoxError),
     #[error("too old resource version: the changes since then are no longer kept")]
     Expired,
-    /// Carries a token for the rest of the list in its current state; empty if the list cannot continue.
+    /// Contains a token for the rest of the list in its current state; empty if the list cannot continue.
     #[error("the provided continue parameter is too old to display a consistent list result")]
     ExpiredContinue(String),
     #[error(transparent)]
-    Continue(#[from] InvalidToken),
+    Continue(#[from] InvalidContinueToken),
     /// No clause of `Accept` can be served.
     #[error("{}", .0.message)]
     NotAcceptable(ApiError),
@@ -91,8 +91,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// HTTP status and `Status.reason`; an empty reason is left out.
-    pub fn reason(&self) -> (StatusCode, &'static str) {
+    /// HTTP status code and `Status.reason`; an empty reason is omitted from the Status.
+    pub fn code_and_reason(&self) -> (StatusCode, &'static str) {
         match self {
             Self::ClusterNotFound(_) | Self::UnknownResource | Self::NotFound { .. } | Self::NoMetric { .. } => {
                 (StatusCode::NOT_FOUND, "NotFound")
@@ -148,7 +148,7 @@ impl Error {
             }
             _ => {}
         }
-        let (code, reason) = self.reason();
+        let (code, reason) = self.code_and_reason();
         let error = ApiError::from_parts(code.as_u16(), reason, self.to_string());
         let cluster = |name: &str| Details {
             name: name.to_owned(),
@@ -178,10 +178,10 @@ impl Error {
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let (code, _) = self.reason();
+        let (code, _) = self.code_and_reason();
         tracing::debug!(error = %self, code = code.as_u16(), "cannot proxy the request");
         let body = match &self {
-            Self::InvalidCacheOptions(why) => json!({"error": why}),
+            Self::InvalidCacheOptions(reason) => json!({"error": reason}),
             _ => self.status(),
         };
         let mut response = Response::new(full(body.to_string()));
@@ -231,9 +231,14 @@ mod tests {
             "causes": [{"reason": "FieldValueForbidden", "message": "Forbidden: no", "field": "f"}]})
     )]
     #[case(Error::Expired, 410, "Expired", json!(null))]
-    fn statuses(#[case] error: Error, #[case] code: u16, #[case] reason: &str, #[case] details: serde_json::Value) {
+    fn errors_have_the_status_of_their_kind(
+        #[case] error: Error,
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] details: serde_json::Value,
+    ) {
         let status = error.status();
         assert_eq!((&status["code"], &status["reason"], &status["details"]), (&json!(code), &json!(reason), &details));
-        assert_eq!(error.reason(), (StatusCode::from_u16(code).unwrap(), reason));
+        assert_eq!(error.code_and_reason(), (StatusCode::from_u16(code).unwrap(), reason));
     }
 }

@@ -15,13 +15,13 @@ use crate::fleetwide::warning;
 use crate::{Body, Error, full};
 
 /// Maximum length in bytes of a response that is read. Refusals are shorter.
-const MAX_LENGTH: usize = 16 * 1024;
+const MAX_REFUSAL_BYTES: usize = 16 * 1024;
 
 /// ClusterRole of the control plane that `crowsnest install` creates, as Karmada does.
-const ROLE: &str = "cluster-proxy-admin";
+const PROXY_ROLE: &str = "cluster-proxy-admin";
 
 /// Returns a member's response, with a warning if the member refused to impersonate the caller.
-pub(crate) async fn with_hint(
+pub(crate) async fn add_hint(
     cluster: &ClusterName,
     caller: &str,
     response: Response<Body>,
@@ -41,7 +41,7 @@ pub(crate) async fn with_hint(
     Ok(Response::from_parts(parts, full(bytes)))
 }
 
-/// True for a response whose body can be the `Status` of a refused impersonation: a 403 with uncompressed JSON of at most [`MAX_LENGTH`]
+/// True for a response whose body can be the `Status` of a refused impersonation: a 403 with uncompressed JSON of at most [`MAX_REFUSAL_BYTES`]
 /// bytes, by its Content-Length. A 403 without a length, or in protobuf, has no hint.
 fn can_be_refusal<B>(response: &Response<B>) -> bool {
     let text = |name: header::HeaderName| {
@@ -52,7 +52,7 @@ fn can_be_refusal<B>(response: &Response<B>) -> bool {
     response.status() == StatusCode::FORBIDDEN
         && text(header::CONTENT_TYPE).starts_with("application/json")
         && is_plain
-        && length.is_ok_and(|length| length <= MAX_LENGTH)
+        && length.is_ok_and(|length| length <= MAX_REFUSAL_BYTES)
 }
 
 /// A user, group or service account whose impersonation a member refused.
@@ -65,7 +65,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Message that names the missing right and the command that grants it.
+    /// Message that names the missing permission and the command that grants it.
     fn hint(&self, cluster: &ClusterName) -> String {
         let grant = self.grant();
         format!(
@@ -87,9 +87,9 @@ impl Subject {
             name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '-' }).collect();
         let binding = binding.to_ascii_lowercase();
         format!(
-            "kubectl create clusterrolebinding {ROLE}-{} --clusterrole={ROLE} --{flag}={}",
-            quoted(&binding),
-            quoted(&subject)
+            "kubectl create clusterrolebinding {PROXY_ROLE}-{} --clusterrole={PROXY_ROLE} --{flag}={}",
+            shell_quote(&binding),
+            shell_quote(&subject)
         )
     }
 }
@@ -104,8 +104,8 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// A word for a POSIX shell.
-fn quoted(word: &str) -> String {
+/// Quotes a word for a POSIX shell if necessary.
+fn shell_quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()
@@ -174,7 +174,7 @@ mod tests {
         "User \"admin\"",
         "cluster-proxy-admin-admin --clusterrole=cluster-proxy-admin --user=admin"
     )]
-    #[case::mail(
+    #[case::email_address(
         "users",
         "Ann Lee@x.io",
         "Ann Lee@x.io",
@@ -195,17 +195,17 @@ mod tests {
         "ServiceAccount \"ci/bot\"",
         "cluster-proxy-admin-ci-bot --clusterrole=cluster-proxy-admin --serviceaccount=ci:bot"
     )]
-    fn refusals_name_the_missing_right(
+    fn refusals_name_the_missing_permission(
         #[case] resource: &str,
         #[case] name: &str,
         #[case] caller: &str,
-        #[case] shown: &str,
+        #[case] displayed: &str,
         #[case] grant: &str,
     ) {
         let subject = refused_subject(&refusal(resource, name), caller).unwrap();
         assert_eq!(
             (subject.to_string().as_str(), subject.grant()),
-            (shown, format!("kubectl create clusterrolebinding {grant}"))
+            (displayed, format!("kubectl create clusterrolebinding {grant}"))
         );
     }
 
@@ -223,10 +223,10 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::of_somebody_else(refusal("users", "eve"), "ann")]
+    #[case::of_another_user(refusal("users", "eve"), "ann")]
     #[case::of_pods(json!({"message": "pods is forbidden: User \"ann\" cannot list resource \"pods\"", "details": {"name": ""}}).to_string().into_bytes(), "ann")]
     #[case::not_json(b"forbidden".to_vec(), "ann")]
-    fn other_refusals_are_the_members(#[case] body: Vec<u8>, #[case] caller: &str) {
+    fn other_refusals_have_no_hint(#[case] body: Vec<u8>, #[case] caller: &str) {
         assert_eq!(refused_subject(&body, caller), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Proxies requests to member clusters: `clusters/{name}/proxy`, its fan-out `clusters/*/proxy`, the fleet-wide
+//! Proxies requests to member clusters: `clusters/{name}/proxy`, `clusters/*/proxy` for all members, the fleet-wide
 //! proxy (`proxying/{any}/proxy`), `search/cache`, the logs of many pods, and the metrics of all members.
 //!
 //! `server/` authenticates and authorizes a request and then calls a method of [`Proxy`]. Every method returns an
@@ -6,7 +6,6 @@
 //! use this process' own permissions. Streams of upgraded connections are copied without inspection. Lists are
 //! streamed and never buffered, except lists of metrics, which are sorted.
 
-mod addressed;
 mod admission;
 mod breaker;
 mod cluster;
@@ -27,6 +26,7 @@ mod relay;
 pub mod response_headers;
 mod session;
 mod table;
+mod target_cluster;
 mod transport;
 mod update;
 
@@ -102,7 +102,7 @@ impl Proxy {
             transport: Transport::new(response_timeout),
             tunnels: TaskTracker::new(),
             stopping,
-            log_streams: Arc::new(Semaphore::new(logs::STREAMS_OF_ALL)),
+            log_streams: Arc::new(Semaphore::new(logs::MAX_STREAMS_OF_ALL_REQUESTS)),
             metrics: metrics::DiscoveryCache::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -111,31 +111,31 @@ impl Proxy {
     /// `clusters/{name}/proxy/{path}`: sends the request to the member as the caller. `path` is the part after
     /// `proxy`, unchanged; the name `*` sends it to every member.
     pub async fn cluster(&self, name: &str, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        let answer = match (transport::check_path(request.method(), path), name) {
+        let result = match (transport::check_path(request.method(), path), name) {
             (Err(error), _) => Err(error),
-            (Ok(path), "*") => self.every_cluster(caller, path, request).await,
+            (Ok(path), "*") => self.serve_all_clusters(caller, path, request).await,
             (Ok(path), name) => self.forward_to_cluster(name, caller, path, request).await,
         };
-        answer.unwrap_or_else(|error| error.into_response())
+        result.unwrap_or_else(|error| error.into_response())
     }
 
     /// `proxying/{any}/proxy/{path}`: reads of registered resources use the cache, writes are sent to the cluster that
     /// holds the object, everything else to the control plane; all as the caller.
     pub async fn fleet_wide(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        let answer = match transport::check_path(request.method(), path) {
+        let result = match transport::check_path(request.method(), path) {
             Ok(path) => self.serve_fleet_wide(caller, path, request).await,
             Err(error) => Err(error),
         };
-        answer.unwrap_or_else(|error| error.into_response())
+        result.unwrap_or_else(|error| error.into_response())
     }
 
     /// `search/cache/{path}`: the cached objects of all clusters that the caller may read, as a native list.
     pub async fn search_cache(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        let answer = match transport::check_path(request.method(), path) {
+        let result = match transport::check_path(request.method(), path) {
             Ok(path) => self.search(caller, path, request).await,
             Err(error) => Err(error),
         };
-        answer.unwrap_or_else(|error| error.into_response())
+        result.unwrap_or_else(|error| error.into_response())
     }
 
     /// Ends all tunnels and watches, and waits for the tunnels.
@@ -147,12 +147,12 @@ impl Proxy {
 }
 
 /// True if a native path is a resource or one of its objects.
-pub fn names_a_resource(path: &str) -> bool {
+pub fn is_resource_path(path: &str) -> bool {
     native::NativePath::parse(path).is_some_and(|native| native.subresource.is_empty())
 }
 
 /// True if a native path is a resource, one of its objects, or a subresource.
-pub fn is_in_a_resource(path: &str) -> bool {
+pub fn is_resource_or_subresource_path(path: &str) -> bool {
     native::NativePath::parse(path).is_some()
 }
 
@@ -161,14 +161,14 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Source of a body that is produced in pieces.
-pub(crate) trait Pieces: Send + Sized + 'static {
-    /// The next piece; `None` at the end.
+/// Source of a response body that is produced in chunks.
+pub(crate) trait BodySource: Send + Sized + 'static {
+    /// The next chunk; `None` at the end.
     fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, BoxError>> + Send;
 
     fn into_body(self) -> Body {
-        let stream = futures::stream::try_unfold(self, |mut pieces| async move {
-            Ok::<_, BoxError>(pieces.next().await?.map(|bytes| (Frame::data(bytes), pieces)))
+        let stream = futures::stream::try_unfold(self, |mut source| async move {
+            Ok::<_, BoxError>(source.next().await?.map(|bytes| (Frame::data(bytes), source)))
         });
         StreamBody::new(stream).boxed_unsync()
     }
@@ -179,21 +179,21 @@ pub(crate) trait Pieces: Send + Sized + 'static {
 mod tests {
     use super::*;
 
-    fn sendable<T: Send>(_: impl Fn() -> T) {}
+    fn assert_send<T: Send>(_: impl Fn() -> T) {}
 
     #[test]
     fn request_futures_are_send() {
         let parts: Option<(Proxy, Caller, Request<Body>)> = None;
         if let Some((proxy, caller, _)) = &parts {
             let request = || Request::new(full(""));
-            sendable(|| proxy.cluster("m", caller, "/", request()));
-            sendable(|| proxy.fleet_wide(caller, "/", request()));
-            sendable(|| proxy.search_cache(caller, "/", request()));
-            sendable(|| proxy.serve_usage("/", request()));
-            sendable(|| proxy.custom_metrics("/", request()));
-            sendable(|| proxy.custom_metrics_served());
+            assert_send(|| proxy.cluster("m", caller, "/", request()));
+            assert_send(|| proxy.fleet_wide(caller, "/", request()));
+            assert_send(|| proxy.search_cache(caller, "/", request()));
+            assert_send(|| proxy.serve_usage("/", request()));
+            assert_send(|| proxy.custom_metrics("/", request()));
+            assert_send(|| proxy.custom_metrics_served());
             let request = logs::LogRequest::parse(None, jiff::Timestamp::UNIX_EPOCH).unwrap();
-            sendable(|| proxy.logs(caller, request.clone(), Default::default()));
+            assert_send(|| proxy.logs(caller, request.clone(), Default::default()));
         }
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     #[case("/api/v1/namespaces/ns/finalize", "/v1/namespaces", "", "ns", "finalize")]
     #[case("/api/v1/nodes/n%2E1/status", "/v1/nodes", "", "n.1", "status")]
     #[case("/apis/g/v1/widgets/w", "g/v1/widgets", "", "w", "")]
-    fn paths(
+    fn paths_are_parsed(
         #[case] path: &str,
         #[case] resource: &str,
         #[case] namespace: &str,
@@ -123,7 +123,7 @@ mod tests {
     #[case("/api/v1")]
     #[case("/apis/apps/v1/")]
     #[case("/openapi/v3/apis/apps/v1")]
-    fn paths_without_a_resource(#[case] path: &str) {
+    fn paths_without_a_resource_are_not_parsed(#[case] path: &str) {
         assert_eq!(NativePath::parse(path), None);
     }
 
@@ -138,7 +138,12 @@ mod tests {
     #[case("PATCH", "/api/v1/watch/nodes/n", "", Verb::Watch)]
     #[case("DELETE", "/api/v1/pods", "", Verb::DeleteCollection)]
     #[case("POST", "/api/v1/namespaces/n/pods/p/exec", "", Verb::Create)]
-    fn verbs(#[case] method: &str, #[case] path: &str, #[case] query: &str, #[case] expected: Verb) {
+    fn the_verb_depends_on_method_path_and_query(
+        #[case] method: &str,
+        #[case] path: &str,
+        #[case] query: &str,
+        #[case] expected: Verb,
+    ) {
         let verb = NativePath::parse(path).unwrap().verb(&method.parse().unwrap(), &Query::parse(Some(query)));
         assert_eq!(verb, expected);
     }

@@ -12,13 +12,14 @@ use crate::composite::CompositeVersion;
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// Estimated additional length in bytes of an object with its annotation.
-pub const MARK: usize = 256;
+/// Estimated number of bytes that the annotation and the composite resourceVersion add to an object.
+pub const ANNOTATION_BYTES: usize = 256;
 
 /// Form of an object in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    Whole,
+    /// The complete object.
+    Full,
     /// `PartialObjectMetadata`
     Metadata(MetaVersion),
 }
@@ -41,14 +42,14 @@ impl MetaVersion {
 
 /// Returns `body` with the annotation of its cluster, and with `version` as its resourceVersion (None: unchanged).
 /// Only the metadata is parsed.
-pub fn mark(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -> Result<Vec<u8>, serde_json::Error> {
-    let mut out = Vec::with_capacity(body.len() + MARK);
-    write_marked(body, cluster, version, form, &mut out)?;
+pub fn annotate(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -> Result<Vec<u8>, serde_json::Error> {
+    let mut out = Vec::with_capacity(body.len() + ANNOTATION_BYTES);
+    write_annotated(body, cluster, version, form, &mut out)?;
     Ok(out)
 }
 
-/// Appends the result of [`mark`] to `out`.
-pub fn write_marked(
+/// Appends the result of [`annotate`] to `out`.
+pub fn write_annotated(
     body: &[u8],
     cluster: &str,
     version: Option<&str>,
@@ -74,7 +75,7 @@ pub fn write_marked(
         metadata.insert("resourceVersion".into(), version);
     }
     let (before, after) = match form {
-        Form::Whole => (&body[..at.start], &body[at.end..]),
+        Form::Full => (&body[..at.start], &body[at.end..]),
         Form::Metadata(meta) => {
             let head = r#"{"kind":"PartialObjectMetadata","apiVersion":""#;
             out.extend_from_slice([head, meta.api_version(), r#"","metadata":"#].concat().as_bytes());
@@ -87,12 +88,12 @@ pub fn write_marked(
     Ok(())
 }
 
-/// Marks an object read from a member like a cached one. Its version has no cache position, so a watch of the cache
+/// Annotates an object read from a member like a cached one. Its version has no cache position, so a watch of the cache
 /// cannot start from it.
-pub fn mark_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serde_json::Error> {
+pub fn annotate_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serde_json::Error> {
     let body = compact(body);
-    let version = own_version(&body).map(|version| CompositeVersion::of_one(cluster, &version).encode());
-    mark(&body, cluster, version.as_deref(), form)
+    let version = own_version(&body).map(|version| CompositeVersion::for_cluster(cluster, &version).encode());
+    annotate(&body, cluster, version.as_deref(), form)
 }
 
 /// The resourceVersion of an encoded object.
@@ -114,7 +115,7 @@ pub fn compact(json: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(json);
     }
     let (mut in_string, mut escaped) = (false, false);
-    let kept = json.iter().copied().filter(|byte| {
+    let compact = json.iter().copied().filter(|byte| {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
@@ -123,7 +124,7 @@ pub fn compact(json: &[u8]) -> Cow<'_, [u8]> {
         }
         in_string || !byte.is_ascii_whitespace()
     });
-    Cow::Owned(kept.collect())
+    Cow::Owned(compact.collect())
 }
 
 #[cfg(test)]
@@ -134,8 +135,8 @@ mod tests {
     #[test]
     fn objects_are_annotated() {
         let body = br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.50}}"#;
-        let composite = CompositeVersion::of_one("m1", "7");
-        let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
+        let composite = CompositeVersion::for_cluster("m1", "7");
+        let out = annotate(body, "m1", Some(&composite.encode()), Form::Full).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({"b": "c", CACHED_FROM_CLUSTER: "m1"}));
         assert_eq!(object["metadata"]["resourceVersion"], json!(composite.encode()));
@@ -145,9 +146,9 @@ mod tests {
     #[rstest::rstest]
     #[case(MetaVersion::V1, "meta.k8s.io/v1")]
     #[case(MetaVersion::V1beta1, "meta.k8s.io/v1beta1")]
-    fn only_metadata(#[case] meta: MetaVersion, #[case] version: &str) {
+    fn metadata_has_the_version_of_the_client(#[case] meta: MetaVersion, #[case] version: &str) {
         let body = br#"{"metadata":{"name":"a","annotations":null},"data":{}}"#;
-        let out = mark(body, "m1", None, Form::Metadata(meta)).unwrap();
+        let out = annotate(body, "m1", None, Form::Metadata(meta)).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         let metadata = json!({"name": "a", "annotations": {CACHED_FROM_CLUSTER: "m1"}});
         let expected = json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata});
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn objects_read_from_a_member_have_no_cache_position() {
-        let out = mark_live(br#"{"metadata":{"name":"a","resourceVersion":"7"}}"#, "m1", Form::Whole).unwrap();
+        let out = annotate_live(br#"{"metadata":{"name":"a","resourceVersion":"7"}}"#, "m1", Form::Full).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));
         let version = CompositeVersion::decode(object["metadata"]["resourceVersion"].as_str().unwrap());
@@ -164,9 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn indented_objects_are_marked() {
+    fn indented_objects_are_annotated() {
         let body = "{\n  \"kind\": \"X\",\n  \"metadata\": {\n    \"name\": \"a b\",\n    \"resourceVersion\": \"7\"\n  },\n  \"data\": {\"k\": \"\\\\\\\" : 1\"}\n}\n";
-        let out = mark_live(body.as_bytes(), "m1", Form::Whole).unwrap();
+        let out = annotate_live(body.as_bytes(), "m1", Form::Full).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));
         assert_eq!((&object["metadata"]["name"], &object["data"]), (&json!("a b"), &json!({"k": "\\\" : 1"})));

@@ -18,15 +18,15 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// `watch`: the request is a watch; `watch_list`: initial events may be requested.
-    pub fn parse(query: &Query, watch: bool, watch_list: bool) -> Result<Self, Error> {
+    /// Parses the options of a list, or of a watch if `is_watch`. `allows_initial_events`: `sendInitialEvents` may be set.
+    pub fn parse(query: &Query, is_watch: bool, allows_initial_events: bool) -> Result<Self, Error> {
         let options = list_options::ListOptions::parse(|name| query.first(name));
         let options = options.map_err(|error| Error::BadRequest(error.to_string()))?;
-        let bad = |error: SelectorError| Error::BadRequest(error.to_string());
-        let labels = Selector::parse(&options.label_selector).map_err(bad)?;
-        let fields = FieldSelector::parse(&options.field_selector).map_err(bad)?;
+        let invalid = |error: SelectorError| Error::BadRequest(error.to_string());
+        let labels = Selector::parse(&options.label_selector).map_err(invalid)?;
+        let fields = FieldSelector::parse(&options.field_selector).map_err(invalid)?;
         let limit = options.page_size();
-        let errors = list_options::ListOptions { watch, ..options }.validate(watch_list);
+        let errors = list_options::ListOptions { watch: is_watch, ..options }.validate(allows_initial_events);
         if !errors.is_empty() {
             return Err(Error::InvalidOptions(errors));
         }
@@ -84,12 +84,12 @@ const FIELDS: &[(&str, &[&str])] = &[
 /// Translates a selector to the resource's field names. Unknown fields are rejected, because they would silently
 /// match nothing.
 pub fn known_fields(resource: &Gvr, selector: FieldSelector) -> Result<FieldSelector, Error> {
-    let core = resource.group.is_empty();
-    let known = FIELDS.iter().find(|(name, _)| core && *name == &*resource.resource).map(|(_, fields)| *fields);
+    let is_core = resource.group.is_empty();
+    let known = FIELDS.iter().find(|(name, _)| is_core && *name == &*resource.resource).map(|(_, fields)| *fields);
     let requirements = selector.requirements().iter().cloned().map(|requirement| {
         let field = match requirement.field.as_str() {
             // Deprecated label for `spec.nodeName`.
-            "spec.host" if core && &*resource.resource == "pods" => "spec.nodeName",
+            "spec.host" if is_core && &*resource.resource == "pods" => "spec.nodeName",
             field => field,
         };
         let refusal = match known {
@@ -112,8 +112,8 @@ pub fn known_fields(resource: &Gvr, selector: FieldSelector) -> Result<FieldSele
 mod tests {
     use super::*;
 
-    fn parse_error(query: &str, watch: bool, watch_list: bool) -> String {
-        match ListOptions::parse(&Query::parse(Some(query)), watch, watch_list) {
+    fn parse_error(query: &str, is_watch: bool, allows_initial_events: bool) -> String {
+        match ListOptions::parse(&Query::parse(Some(query)), is_watch, allows_initial_events) {
             Ok(_) => String::new(),
             Err(error) => error.list_options_message(),
         }
@@ -134,8 +134,13 @@ mod tests {
     #[case::watch_of_the_path("resourceVersionMatch=NotOlderThan", true, true, WATCHED)]
     #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, true, "")]
     #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, false, GATE)]
-    fn options(#[case] query: &str, #[case] watch: bool, #[case] watch_list: bool, #[case] expected: &str) {
-        assert_eq!(parse_error(query, watch, watch_list), expected);
+    fn invalid_options_are_rejected_as_by_kube_apiserver(
+        #[case] query: &str,
+        #[case] is_watch: bool,
+        #[case] allows_initial_events: bool,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(parse_error(query, is_watch, allows_initial_events), expected);
     }
 
     #[rstest::rstest]
@@ -151,7 +156,12 @@ mod tests {
         "status.phase=n",
         "\"status.phase\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
     )]
-    fn fields(#[case] group: &str, #[case] resource: &str, #[case] text: &str, #[case] expected: &str) {
+    fn field_selectors_are_translated_or_rejected(
+        #[case] group: &str,
+        #[case] resource: &str,
+        #[case] text: &str,
+        #[case] expected: &str,
+    ) {
         let selector = FieldSelector::parse(text).unwrap();
         let known = known_fields(&Gvr::new(group, "v1", resource), selector);
         assert_eq!(known.map_or_else(|error| error.to_string(), |selector| selector.to_string()), expected);

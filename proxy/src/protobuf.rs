@@ -1,4 +1,4 @@
-//! Kubernetes' protobuf encoding, as far as updates need it: metadata is changed, all other bytes are kept.
+//! The part of Kubernetes' protobuf encoding that updates need: metadata is rewritten, all other bytes are kept.
 //!
 //! The format is `k8s\0` followed by `runtime.Unknown`, whose `raw` is the object. Every object has its
 //! `ObjectMeta` as field 1.
@@ -15,43 +15,44 @@ const ANNOTATION: u64 = 12;
 /// `key` of a map entry.
 const KEY: u64 = 1;
 /// Wire type of length-delimited fields.
-const LENGTH: u64 = 2;
+const LENGTH_DELIMITED: u64 = 2;
 
 /// The resourceVersion of an object; None if the bytes are not an object.
 pub fn version(body: &[u8]) -> Option<String> {
-    let metadata = inside(inside(body.strip_prefix(MAGIC)?, RAW)?, METADATA)?;
+    let metadata = content_of(content_of(body.strip_prefix(MAGIC)?, RAW)?, METADATA)?;
     let version = fields(metadata)?.into_iter().rev().find(|field| field.number == RESOURCE_VERSION);
-    Some(version.and_then(|field| field.inside).map(text).unwrap_or_default())
+    Some(version.and_then(|field| field.content).map(text).unwrap_or_default())
 }
 
 /// The object with another resourceVersion (empty: none) and without an annotation.
-pub fn mend(body: &[u8], version: &str, annotation: &str) -> Option<Vec<u8>> {
+pub fn rewrite_metadata(body: &[u8], version: &str, annotation: &str) -> Option<Vec<u8>> {
     let metadata = |metadata: &[u8]| {
         let mut out = Vec::with_capacity(metadata.len());
         for field in fields(metadata)? {
-            let dropped = match (field.number, field.inside) {
+            let is_dropped = match (field.number, field.content) {
                 (RESOURCE_VERSION, _) => true,
-                (ANNOTATION, Some(entry)) => inside(entry, KEY) == Some(annotation.as_bytes()),
+                (ANNOTATION, Some(entry)) => content_of(entry, KEY) == Some(annotation.as_bytes()),
                 _ => false,
             };
-            if !dropped {
-                out.extend_from_slice(field.whole);
+            if !is_dropped {
+                out.extend_from_slice(field.bytes);
             }
         }
         if !version.is_empty() {
-            put(RESOURCE_VERSION, version.as_bytes(), &mut out);
+            put_field(RESOURCE_VERSION, version.as_bytes(), &mut out);
         }
         Some(out)
     };
-    let mended = within(body.strip_prefix(MAGIC)?, RAW, |object| within(object, METADATA, metadata))?;
-    Some([MAGIC, &mended].concat())
+    let message =
+        replace_content(body.strip_prefix(MAGIC)?, RAW, |object| replace_content(object, METADATA, metadata))?;
+    Some([MAGIC, &message].concat())
 }
 
 /// A field: its complete bytes, and its content if it is length-delimited.
 struct Field<'b> {
     number: u64,
-    whole: &'b [u8],
-    inside: Option<&'b [u8]>,
+    bytes: &'b [u8],
+    content: Option<&'b [u8]>,
 }
 
 /// All fields of a message; None if the bytes are invalid.
@@ -59,50 +60,50 @@ fn fields(mut bytes: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let start = bytes;
-        let tag = varint(&mut bytes)?;
-        let inside = match tag & 7 {
-            0 => varint(&mut bytes).map(|_| None)?,
+        let tag = read_varint(&mut bytes)?;
+        let content = match tag & 7 {
+            0 => read_varint(&mut bytes).map(|_| None)?,
             1 => bytes.split_off(..8).map(|_| None)?,
-            LENGTH => {
-                let length = usize::try_from(varint(&mut bytes)?).ok()?;
+            LENGTH_DELIMITED => {
+                let length = usize::try_from(read_varint(&mut bytes)?).ok()?;
                 Some(bytes.split_off(..length)?)
             }
             5 => bytes.split_off(..4).map(|_| None)?,
             _ => return None,
         };
-        found.push(Field { number: tag >> 3, whole: &start[..start.len() - bytes.len()], inside });
+        found.push(Field { number: tag >> 3, bytes: &start[..start.len() - bytes.len()], content });
     }
     Some(found)
 }
 
 /// Content of a field of a message.
-fn inside(message: &[u8], number: u64) -> Option<&[u8]> {
-    fields(message)?.into_iter().rev().find(|field| field.number == number)?.inside
+fn content_of(message: &[u8], number: u64) -> Option<&[u8]> {
+    fields(message)?.into_iter().rev().find(|field| field.number == number)?.content
 }
 
 /// Replaces the content of a field; None if the message does not have the field.
-fn within(message: &[u8], number: u64, change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
-    let changed = change(inside(message, number)?)?;
+fn replace_content(message: &[u8], number: u64, change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let changed = change(content_of(message, number)?)?;
     let mut out = Vec::with_capacity(message.len());
     for field in fields(message)?.into_iter().filter(|field| field.number != number) {
-        out.extend_from_slice(field.whole);
+        out.extend_from_slice(field.bytes);
     }
-    put(number, &changed, &mut out);
+    put_field(number, &changed, &mut out);
     Some(out)
 }
 
-fn put(number: u64, inside: &[u8], out: &mut Vec<u8>) {
-    for mut value in [number << 3 | LENGTH, inside.len() as u64] {
+fn put_field(number: u64, content: &[u8], out: &mut Vec<u8>) {
+    for mut value in [number << 3 | LENGTH_DELIMITED, content.len() as u64] {
         while value >= 0x80 {
             out.push(value as u8 | 0x80);
             value >>= 7;
         }
         out.push(value as u8);
     }
-    out.extend_from_slice(inside);
+    out.extend_from_slice(content);
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let byte = *bytes.split_off_first()?;
@@ -125,7 +126,7 @@ mod tests {
     /// A message of length-delimited fields.
     fn message(fields: &[(u64, &[u8])]) -> Vec<u8> {
         let mut out = Vec::new();
-        fields.iter().for_each(|(number, inside)| put(*number, inside, &mut out));
+        fields.iter().for_each(|(number, content)| put_field(*number, content, &mut out));
         out
     }
 
@@ -144,29 +145,29 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::as_the_member_knows_it("7")]
+    #[case::version_of_the_member("7")]
     #[case::without_a_version("")]
-    fn metadata_is_changed_and_the_rest_is_kept(#[case] wanted: &str) {
+    fn metadata_is_rewritten_and_the_rest_is_kept(#[case] new_version: &str) {
         let sent = config_map("composite");
         assert_eq!(version(&sent).as_deref(), Some("composite"));
-        let mended = mend(&sent, wanted, "ours").unwrap();
-        assert_eq!(version(&mended).as_deref(), Some(wanted));
-        let object = inside(&mended[MAGIC.len()..], RAW).unwrap();
-        assert_eq!(inside(object, 2), Some(&[b'x'; 300][..]));
-        let metadata = inside(object, METADATA).unwrap();
+        let rewritten = rewrite_metadata(&sent, new_version, "ours").unwrap();
+        assert_eq!(version(&rewritten).as_deref(), Some(new_version));
+        let object = content_of(&rewritten[MAGIC.len()..], RAW).unwrap();
+        assert_eq!(content_of(object, 2), Some(&[b'x'; 300][..]));
+        let metadata = content_of(object, METADATA).unwrap();
         let annotations: Vec<_> = fields(metadata).unwrap().into_iter().filter(|f| f.number == ANNOTATION).collect();
         assert_eq!(annotations.len(), 1);
-        assert_eq!(inside(annotations[0].inside.unwrap(), KEY), Some(&b"other"[..]));
-        assert!(fields(metadata).unwrap().iter().any(|f| f.whole == [7 << 3, 0x96, 0x01]));
+        assert_eq!(content_of(annotations[0].content.unwrap(), KEY), Some(&b"other"[..]));
+        assert!(fields(metadata).unwrap().iter().any(|f| f.bytes == [7 << 3, 0x96, 0x01]));
     }
 
     #[rstest::rstest]
     #[case::json(b"{}")]
-    #[case::nothing(b"k8s\0")]
-    #[case::cut_off(b"k8s\0\x12\x7f")]
+    #[case::empty(b"k8s\0")]
+    #[case::truncated(b"k8s\0\x12\x7f")]
     #[case::groups(b"k8s\0\x0b")]
-    fn invalid_messages_are_left_to_the_member(#[case] body: &[u8]) {
+    fn invalid_messages_are_not_rewritten(#[case] body: &[u8]) {
         assert_eq!(version(body), None);
-        assert_eq!(mend(body, "1", "ours"), None);
+        assert_eq!(rewrite_metadata(body, "1", "ours"), None);
     }
 }

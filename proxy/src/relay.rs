@@ -1,7 +1,7 @@
 //! Copies the bytes of a session in both directions until both sides are done. The session's task owns the buffers.
 //!
 //! A read from a TLS connection returns one or two records. Writing each of them costs a system call and wakes the
-//! receiver, so everything that can be read without waiting is gathered into one write.
+//! receiver, so all bytes that can be read without waiting are collected into one write.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,75 +12,77 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Buffer size of one direction: four TLS records, which is also rustls' send buffer limit.
-const GATHERED: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Number of bytes copied in each direction.
 #[derive(Debug, Default)]
-pub struct Moved {
+pub struct ByteCounts {
     pub sent: AtomicU64,
     pub received: AtomicU64,
 }
 
 /// Copies bytes between `ours` and `theirs` in both directions. When a side ends, the other is shut down for
 /// writing and its remaining bytes are still copied. An error ends both directions.
-pub async fn relay<A, B>(mut ours: A, mut theirs: B, moved: &Moved) -> io::Result<()>
+pub async fn relay<A, B>(mut ours: A, mut theirs: B, counts: &ByteCounts) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut there, mut back) = (OneWay::default(), OneWay::default());
+    let (mut outgoing, mut incoming) = (Direction::default(), Direction::default());
     poll_fn(|cx| {
-        let there = there.poll(cx, &mut ours, &mut theirs, &moved.sent)?;
-        let back = back.poll(cx, &mut theirs, &mut ours, &moved.received)?;
-        if there.is_ready() && back.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let outgoing = outgoing.poll(cx, &mut ours, &mut theirs, &counts.sent)?;
+        let incoming = incoming.poll(cx, &mut theirs, &mut ours, &counts.received)?;
+        if outgoing.is_ready() && incoming.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
     })
     .await
 }
 
 /// One direction. Holds no memory while idle, because most sessions are idle most of the time.
 #[derive(Default)]
-struct OneWay {
+struct Direction {
     buffer: Vec<u8>,
     /// Range of `buffer` that is not written yet.
     from: usize,
     to: usize,
-    ended: bool,
+    /// The reader is at its end.
+    has_ended: bool,
     /// Read error; returned after everything before it is written.
-    failed: Option<io::Error>,
-    flush: bool,
-    done: bool,
+    read_error: Option<io::Error>,
+    needs_flush: bool,
+    /// The end of the reader has been passed on to the writer.
+    is_done: bool,
 }
 
-impl OneWay {
+impl Direction {
     fn poll<R, W>(
         &mut self,
         cx: &mut Context<'_>,
         reader: &mut R,
         writer: &mut W,
-        moved: &AtomicU64,
+        count: &AtomicU64,
     ) -> Poll<io::Result<()>>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        while !self.done {
-            let waits = self.gather(cx, reader, moved).is_pending();
+        while !self.is_done {
+            let is_waiting = self.fill_buffer(cx, reader, count).is_pending();
             if self.from < self.to {
                 let written = ready!(Pin::new(&mut *writer).poll_write(cx, &self.buffer[self.from..self.to]))?;
                 if written == 0 {
                     return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                 }
                 self.from += written;
-                self.flush = true;
-            } else if self.ended {
+                self.needs_flush = true;
+            } else if self.has_ended {
                 ready!(Pin::new(&mut *writer).poll_shutdown(cx))?;
-                self.done = true;
-            } else if self.flush {
+                self.is_done = true;
+            } else if self.needs_flush {
                 ready!(Pin::new(&mut *writer).poll_flush(cx))?;
-                self.flush = false;
-            } else if let Some(error) = self.failed.take() {
+                self.needs_flush = false;
+            } else if let Some(error) = self.read_error.take() {
                 return Poll::Ready(Err(error));
-            } else if waits {
+            } else if is_waiting {
                 self.buffer = Vec::new();
                 return Poll::Pending;
             }
@@ -89,23 +91,28 @@ impl OneWay {
     }
 
     /// Reads until the buffer is full, no more bytes are available (pending), or the end.
-    fn gather<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, reader: &mut R, moved: &AtomicU64) -> Poll<()> {
+    fn fill_buffer<R: AsyncRead + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut R,
+        count: &AtomicU64,
+    ) -> Poll<()> {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
         }
-        while !self.ended && self.failed.is_none() && self.to < GATHERED {
+        while !self.has_ended && self.read_error.is_none() && self.to < BUFFER_BYTES {
             if self.buffer.is_empty() {
-                self.buffer.resize(GATHERED, 0);
+                self.buffer.resize(BUFFER_BYTES, 0);
             }
             let mut read = ReadBuf::new(&mut self.buffer[self.to..]);
             if let Err(error) = ready!(Pin::new(&mut *reader).poll_read(cx, &mut read)) {
-                self.failed = Some(error);
+                self.read_error = Some(error);
                 break;
             }
-            let count = read.filled().len();
-            moved.fetch_add(count as u64, Ordering::Relaxed);
-            self.to += count;
-            self.ended = count == 0;
+            let length = read.filled().len();
+            count.fetch_add(length as u64, Ordering::Relaxed);
+            self.to += length;
+            self.has_ended = length == 0;
         }
         Poll::Ready(())
     }
@@ -119,7 +126,7 @@ mod tests {
     use super::*;
 
     /// Writes `pieces`, shuts down writing, and reads to the end.
-    async fn talk(side: tokio::io::DuplexStream, pieces: Vec<Vec<u8>>) -> Vec<u8> {
+    async fn exchange(side: tokio::io::DuplexStream, pieces: Vec<Vec<u8>>) -> Vec<u8> {
         let (mut read, mut write) = tokio::io::split(side);
         let writing = async {
             for piece in pieces {
@@ -141,43 +148,44 @@ mod tests {
         fn both_directions_are_copied_completely(
             ours in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
             theirs in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
-            room in 1_usize..200_000,
+            pipe_bytes in 1_usize..200_000,
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let (sent, received) = (ours.concat(), theirs.concat());
             runtime.block_on(async {
-                let ((client, our_end), (their_end, member)) = (duplex(room), duplex(room));
-                let moved = Moved::default();
-                let (heard_by_us, heard_by_them, ended) =
-                    tokio::join!(talk(client, ours), talk(member, theirs), relay(our_end, their_end, &moved));
-                ended.unwrap();
-                assert_eq!(heard_by_them, sent);
-                assert_eq!(heard_by_us, received);
-                assert_eq!(moved.sent.into_inner(), sent.len() as u64);
-                assert_eq!(moved.received.into_inner(), received.len() as u64);
+                let ((client, our_end), (their_end, member)) = (duplex(pipe_bytes), duplex(pipe_bytes));
+                let counts = ByteCounts::default();
+                let (received_by_client, received_by_member, result) =
+                    tokio::join!(exchange(client, ours), exchange(member, theirs), relay(our_end, their_end, &counts));
+                result.unwrap();
+                assert_eq!(received_by_member, sent);
+                assert_eq!(received_by_client, received);
+                assert_eq!(counts.sent.into_inner(), sent.len() as u64);
+                assert_eq!(counts.received.into_inner(), received.len() as u64);
             });
         }
     }
 
     #[tokio::test]
     async fn bytes_are_written_at_once_and_an_idle_direction_holds_no_buffer() {
-        let (mut client, mut our_end) = duplex(GATHERED);
-        let (mut their_end, mut member) = duplex(GATHERED);
-        let (mut way, moved) = (OneWay::default(), AtomicU64::default());
+        let (mut client, mut our_end) = duplex(BUFFER_BYTES);
+        let (mut their_end, mut member) = duplex(BUFFER_BYTES);
+        let (mut direction, count) = (Direction::default(), AtomicU64::default());
         for piece in [vec![1; 10_000], vec![2; 20_000]] {
             client.write_all(&piece).await.unwrap();
         }
-        let waits = poll_fn(|cx| Poll::Ready(way.poll(cx, &mut our_end, &mut their_end, &moved).is_pending())).await;
-        assert!(waits);
+        let is_waiting =
+            poll_fn(|cx| Poll::Ready(direction.poll(cx, &mut our_end, &mut their_end, &count).is_pending())).await;
+        assert!(is_waiting);
         let mut output = vec![0; 64 * 1024];
         assert_eq!(member.read(&mut output).await.unwrap(), 30_000);
-        assert_eq!(way.buffer.capacity(), 0);
+        assert_eq!(direction.buffer.capacity(), 0);
     }
 
     /// A reader that fails.
-    struct Cut;
+    struct FailingReader;
 
-    impl AsyncRead for Cut {
+    impl AsyncRead for FailingReader {
         fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
         }
@@ -188,8 +196,8 @@ mod tests {
         let (_client, our_end) = duplex(64);
         let (their_end, mut member) = duplex(64);
         let (_, our_end) = tokio::io::split(our_end);
-        let cut = tokio::io::join((&b"last words"[..]).chain(Cut), our_end);
-        let error = relay(cut, their_end, &Moved::default()).await.unwrap_err();
+        let failing = tokio::io::join((&b"last words"[..]).chain(FailingReader), our_end);
+        let error = relay(failing, their_end, &ByteCounts::default()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         let mut output = String::new();
         member.read_to_string(&mut output).await.unwrap();
@@ -201,10 +209,10 @@ mod tests {
         let (client, our_end) = duplex(64);
         let (their_end, member) = duplex(64);
         drop(member);
-        let moved = Moved::default();
+        let counts = ByteCounts::default();
         let mut client = client;
         client.write_all(b"this is lost").await.unwrap();
-        let error = relay(our_end, their_end, &moved).await.unwrap_err();
+        let error = relay(our_end, their_end, &counts).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -10,7 +10,7 @@
 use http::{HeaderMap, HeaderName, header};
 
 /// Headers that describe the body or its freshness, and Kubernetes' own headers.
-const PASSED: &[&str] = &[
+const ALLOWED: &[&str] = &[
     "accept-ranges",
     "age",
     "audit-id",
@@ -32,10 +32,10 @@ const PASSED: &[&str] = &[
 ];
 
 /// Prefix of Kubernetes' priority and fairness headers.
-const PASSED_PREFIX: &str = "x-kubernetes-pf-";
+const ALLOWED_PREFIX: &str = "x-kubernetes-pf-";
 
 /// Headers that complete a WebSocket handshake in a 101 response, RFC 6455 section 4.2.2.
-const UPGRADED: &[&str] =
+const WEBSOCKET_HANDSHAKE: &[&str] =
     &["connection", "sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol", "upgrade"];
 
 /// Headers of one response that change how a browser treats the whole origin.
@@ -62,21 +62,21 @@ const ORIGIN_WIDE: &[&str] = &[
 /// Cross-origin permissions: a member may grant them for its own address only.
 const ORIGIN_WIDE_PREFIX: &str = "access-control-";
 
-/// The response headers that may reach a browser at an origin other than the sender's. `upgraded` is true for a 101
-/// response to a WebSocket request.
+/// Returns the response headers that may reach a browser at an origin other than the sender's. `is_upgraded` is true for a
+/// 101 response to a WebSocket request.
 #[must_use]
-pub fn pass_to_browser(headers: &HeaderMap, upgraded: bool) -> HeaderMap {
+pub fn pass_to_browser(headers: &HeaderMap, is_upgraded: bool) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
-        if is_passed(name) || (upgraded && UPGRADED.contains(&name.as_str())) {
+        if is_allowed(name) || (is_upgraded && WEBSOCKET_HANDSHAKE.contains(&name.as_str())) {
             passed.append(name.clone(), value.clone());
         }
     }
     passed
 }
 
-fn is_passed(name: &HeaderName) -> bool {
-    PASSED.contains(&name.as_str()) || name.as_str().starts_with(PASSED_PREFIX)
+fn is_allowed(name: &HeaderName) -> bool {
+    ALLOWED.contains(&name.as_str()) || name.as_str().starts_with(ALLOWED_PREFIX)
 }
 
 /// Removes the response headers that would affect the whole origin from which the response is passed on.
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn websocket_responses_keep_handshake_headers_and_set_no_cookie() {
-        let answer = ["connection", "upgrade", "sec-websocket-accept", "sec-websocket-protocol"];
-        let sent = map(&[&answer[..], &["set-cookie", "access-control-allow-origin"]].concat());
-        assert_eq!(pass_to_browser(&sent, true), map(&answer));
+        let handshake = ["connection", "upgrade", "sec-websocket-accept", "sec-websocket-protocol"];
+        let sent = map(&[&handshake[..], &["set-cookie", "access-control-allow-origin"]].concat());
+        assert_eq!(pass_to_browser(&sent, true), map(&handshake));
     }
 
     #[test]
@@ -195,16 +195,16 @@ mod tests {
     proptest! {
         /// For any headers of a member, only names on the allow-list remain.
         #[test]
-        fn only_listed_names_are_left(names in prop::collection::vec("[a-zA-Z-]{1,24}", 0..40), upgraded: bool) {
+        fn only_listed_names_are_left(names in prop::collection::vec("[a-zA-Z-]{1,24}", 0..40), is_upgraded: bool) {
             let sent: HeaderMap = names
                 .iter()
                 .chain(HOSTILE.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>().iter())
                 .filter_map(|name| name.parse::<HeaderName>().ok())
                 .map(|name| (name, HeaderValue::from_static("a")))
                 .collect();
-            for name in pass_to_browser(&sent, upgraded).keys() {
-                let listed = is_passed(name) || (upgraded && UPGRADED.contains(&name.as_str()));
-                prop_assert!(listed && !is_origin_wide(name), "{name}");
+            for name in pass_to_browser(&sent, is_upgraded).keys() {
+                let is_listed = is_allowed(name) || (is_upgraded && WEBSOCKET_HANDSHAKE.contains(&name.as_str()));
+                prop_assert!(is_listed && !is_origin_wide(name), "{name}");
             }
         }
     }

@@ -12,36 +12,36 @@ use percent_encoding::percent_decode_str;
 
 use crate::Caller;
 
-use crate::relay::Moved;
+use crate::relay::ByteCounts;
 
 /// Maximum length in characters of a logged path or command.
-const LONGEST: usize = 512;
+const MAX_LOGGED_CHARS: usize = 512;
 
 /// Reason why a member's Cluster forbids a request; None if it does not.
-pub fn forbidden(member: &Member, path: &str, upgrades: bool) -> Option<String> {
+pub fn forbidden_reason(member: &Member, path: &str, is_upgrade: bool) -> Option<String> {
     let annotations = member.cluster().metadata.annotations.as_ref()?;
-    forbids(annotations.get(EXEC).map(String::as_str), path, upgrades)
+    forbidden_by(annotations.get(EXEC).map(String::as_str), path, is_upgrade)
 }
 
-/// Evaluates the annotation's value. An unknown value counts as disabled.
-fn forbids(annotation: Option<&str>, path: &str, upgrades: bool) -> Option<String> {
+/// Reason why a value of the annotation forbids a request. An unknown value counts as disabled.
+fn forbidden_by(annotation: Option<&str>, path: &str, is_upgrade: bool) -> Option<String> {
     let value = annotation.filter(|value| *value != EXEC_ENABLED)?;
-    if !upgrades && !reaches_in(path) {
+    if !is_upgrade && !can_enter(path) {
         return None;
     }
-    let misspelt = match value {
+    let unknown_value = match value {
         EXEC_DISABLED => String::new(),
         _ => format!(", which is neither {EXEC_ENABLED:?} nor {EXEC_DISABLED:?} and counts as the latter,"),
     };
     Some(format!(
-        "its annotation {EXEC}: {value:?}{misspelt} forbids exec, attach, port-forward and proxy into its pods, services and \
+        "its annotation {EXEC}: {value:?}{unknown_value} forbids exec, attach, port-forward and proxy into its pods, services and \
          nodes, and all other upgraded connections"
     ))
 }
 
-/// True if a path can reach into a pod or a node. The proxy of a node is its kubelet, which also runs commands.
+/// True if a path can open a connection into a pod, a service or a node. The proxy of a node is its kubelet, which also runs commands.
 /// Ambiguous paths, which servers may decode differently, are included.
-fn reaches_in(path: &str) -> bool {
+fn can_enter(path: &str) -> bool {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     if decoded.contains('%') || decoded.split('/').any(|part| matches!(part, "." | "..")) {
         return true;
@@ -67,47 +67,51 @@ pub struct Session {
     command: Option<String>,
 }
 
-/// Log record of a running session.
-pub struct Record {
+/// A running session, whose end is logged.
+pub struct RunningSession {
     session: Session,
-    began: Instant,
-    moved: Moved,
+    started_at: Instant,
+    byte_counts: ByteCounts,
 }
 
 impl Session {
-    /// Only the `command` parameters of the query are read.
-    pub fn of(caller: &Caller, cluster: &ClusterName, path: &str, query: Option<&str>) -> Self {
+    /// A session for a request. `path` and `query` are those of the member.
+    pub fn new(caller: &Caller, cluster: &ClusterName, path: &str, query: Option<&str>) -> Self {
         let subresource = ResourcePath::parse(path).map(|found| found.subresource).unwrap_or_default();
         let command = (subresource == "exec").then(|| {
             let query = Query::parse(query);
-            bounded(&query.all("command").collect::<Vec<_>>().join(" "))
+            truncate(&query.all("command").collect::<Vec<_>>().join(" "))
         });
-        Self { user: caller.name.clone(), cluster: cluster.clone(), path: bounded(path), subresource, command }
+        Self { user: caller.name.clone(), cluster: cluster.clone(), path: truncate(path), subresource, command }
     }
 
-    pub fn begin(self) -> Record {
+    /// Logs the start of the session.
+    pub fn start(self) -> RunningSession {
         let Self { user, cluster, path, subresource, command } = &self;
         // Quoted, so that no value can forge a log line.
         tracing::info!(?user, %cluster, ?path, ?subresource, ?command, "session started");
-        Record { session: self, began: Instant::now(), moved: Moved::default() }
+        RunningSession { session: self, started_at: Instant::now(), byte_counts: ByteCounts::default() }
     }
 }
 
-impl Record {
-    pub fn moved(&self) -> &Moved {
-        &self.moved
+impl RunningSession {
+    pub fn byte_counts(&self) -> &ByteCounts {
+        &self.byte_counts
     }
 
+    /// Logs the end of the session.
     pub fn end(self) {
         let Session { user, cluster, path, subresource, command } = &self.session;
-        let seconds = self.began.elapsed().as_secs_f32();
-        let (sent, received) = (self.moved.sent.load(Ordering::Relaxed), self.moved.received.load(Ordering::Relaxed));
+        let seconds = self.started_at.elapsed().as_secs_f32();
+        let (sent, received) =
+            (self.byte_counts.sent.load(Ordering::Relaxed), self.byte_counts.received.load(Ordering::Relaxed));
         tracing::info!(?user, %cluster, ?path, ?subresource, ?command, seconds, sent, received, "session ended");
     }
 }
 
-fn bounded(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+/// Shortens a text to [`MAX_LOGGED_CHARS`].
+fn truncate(text: &str) -> String {
+    match text.char_indices().nth(MAX_LOGGED_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -138,21 +142,25 @@ mod tests {
         true,
         true
     )]
-    #[case::a_member_of_the_member("/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/pods", true, true)]
+    #[case::proxy_of_another_control_plane(
+        "/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/pods",
+        true,
+        true
+    )]
     #[case::logs(&format!("{POD}/log"), false, false)]
     #[case::reads(POD, false, false)]
     #[case::namespace_and_pod_named_exec("/api/v1/namespaces/exec/pods/exec", false, false)]
     #[case::other_group("/apis/g.io/v1/namespaces/ns/pods/p/exec", false, false)]
     #[case::version("/version", false, false)]
-    fn a_cluster_may_forbid_sessions(#[case] path: &str, #[case] upgrades: bool, #[case] reaches_in: bool) {
+    fn a_cluster_may_forbid_sessions(#[case] path: &str, #[case] is_upgrade: bool, #[case] is_session: bool) {
         for (annotation, expected) in
-            [(None, false), (Some("enabled"), false), (Some("disabled"), reaches_in), (Some("off"), reaches_in)]
+            [(None, false), (Some("enabled"), false), (Some("disabled"), is_session), (Some("off"), is_session)]
         {
-            let forbidden = forbids(annotation, path, upgrades);
+            let forbidden = forbidden_by(annotation, path, is_upgrade);
             assert_eq!(forbidden.is_some(), expected, "{annotation:?} {path}");
-            if let (Some(why), Some(value)) = (forbidden, annotation) {
-                assert!(why.starts_with(&format!("its annotation proxy.crowsnest.io/exec: {value:?}")), "{why}");
-                assert_eq!(why.contains("neither"), value == "off", "{why}");
+            if let (Some(reason), Some(value)) = (forbidden, annotation) {
+                assert!(reason.starts_with(&format!("its annotation proxy.crowsnest.io/exec: {value:?}")), "{reason}");
+                assert_eq!(reason.contains("neither"), value == "off", "{reason}");
             }
         }
     }
@@ -161,13 +169,17 @@ mod tests {
     #[case("exec", "command=sh&command=-c&command=echo+%24A&stdin=true", Some("sh -c echo $A"))]
     #[case("attach", "command=no", None)]
     #[case("portforward", "ports=80", None)]
-    fn sessions_are_recorded(#[case] subresource: &str, #[case] query: &str, #[case] command: Option<&str>) {
+    fn only_exec_sessions_have_a_command(
+        #[case] subresource: &str,
+        #[case] query: &str,
+        #[case] command: Option<&str>,
+    ) {
         let caller = Caller { name: "alice".into(), ..Caller::default() };
         let cluster = ClusterName::parse("m1").unwrap();
-        let session = Session::of(&caller, &cluster, &format!("{POD}/{subresource}"), Some(query));
+        let session = Session::new(&caller, &cluster, &format!("{POD}/{subresource}"), Some(query));
         assert_eq!((session.subresource.as_str(), session.command.as_deref()), (subresource, command));
-        let long = format!("command={}", "x".repeat(LONGEST + 1));
-        let session = Session::of(&caller, &cluster, &format!("{POD}/exec"), Some(&long));
-        assert_eq!(session.command.unwrap(), format!("{}…", "x".repeat(LONGEST)));
+        let long = format!("command={}", "x".repeat(MAX_LOGGED_CHARS + 1));
+        let session = Session::new(&caller, &cluster, &format!("{POD}/exec"), Some(&long));
+        assert_eq!(session.command.unwrap(), format!("{}…", "x".repeat(MAX_LOGGED_CHARS)));
     }
 }

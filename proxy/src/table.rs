@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::object::{Form, MetaVersion, mark};
+use crate::object::{Form, MetaVersion, annotate};
 
 /// The response form that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,11 +47,11 @@ pub enum Include {
 
 impl TableForm {
     /// Form of the objects in rows; None: rows have no objects.
-    pub fn of_objects(self) -> Option<Form> {
+    pub fn object_form(self) -> Option<Form> {
         match self.include {
             Include::None => None,
             Include::Metadata => Some(Form::Metadata(self.meta)),
-            Include::Object => Some(Form::Whole),
+            Include::Object => Some(Form::Full),
         }
     }
 
@@ -73,12 +73,12 @@ impl From<Include> for TableForm {
 impl Shape {
     /// The form of the first clause of `Accept` that can be served. For a watch, the metadata forms of lists and of
     /// objects are equivalent.
-    pub fn of(headers: &HeaderMap, query: &Query, content: Content) -> Result<Self, Error> {
+    pub fn negotiate(headers: &HeaderMap, query: &Query, content: Content) -> Result<Self, Error> {
         let offer = match content {
             Content::Object | Content::List => Offer::Merged,
             Content::Watch => Offer::MergedStream,
         };
-        let Representation { shape, beta, .. } = accepted(headers, offer)?;
+        let Representation { shape, beta, .. } = negotiate_representation(headers, offer)?;
         let meta = if beta { MetaVersion::V1beta1 } else { MetaVersion::V1 };
         match shape {
             negotiate::Shape::Table => {
@@ -98,13 +98,13 @@ impl Shape {
             negotiate::Shape::PartialMetadata | negotiate::Shape::PartialMetadataList => {
                 Ok(Self::Objects(Form::Metadata(meta)))
             }
-            negotiate::Shape::Object | negotiate::Shape::Aggregated { .. } => Ok(Self::Objects(Form::Whole)),
+            negotiate::Shape::Object | negotiate::Shape::Aggregated { .. } => Ok(Self::Objects(Form::Full)),
         }
     }
 }
 
 /// The form that a client accepts among those offered.
-fn accepted(headers: &HeaderMap, offer: Offer) -> Result<Representation, Error> {
+fn negotiate_representation(headers: &HeaderMap, offer: Offer) -> Result<Representation, Error> {
     let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)
 }
@@ -130,40 +130,42 @@ pub fn columns(group: &str, kind: &str) -> Value {
             "priority": column.priority,
         })
     });
-    Value::Array(with_cluster(own.collect(), cluster_column()))
+    Value::Array(insert_cluster(own.collect(), cluster_column()))
 }
 
 fn cluster_column() -> Value {
     json!({"name": "Cluster", "type": "string", "format": "", "description": "The member cluster the object is in.", "priority": 0})
 }
 
-/// Columns or cells with those of the cluster in second place.
-fn with_cluster(mut cells: Vec<Value>, cluster: Value) -> Vec<Value> {
+/// Inserts the column or cell of the cluster in second place.
+fn insert_cluster(mut cells: Vec<Value>, cluster: Value) -> Vec<Value> {
     cells.insert(1.min(cells.len()), cluster);
     cells
 }
 
 /// The columns of a member's table and the column of the cluster.
 pub fn merged_columns(columns: &[Value]) -> Value {
-    Value::Array(with_cluster(columns.to_vec(), cluster_column()))
+    Value::Array(insert_cluster(columns.to_vec(), cluster_column()))
 }
 
-/// Cells of a member's row in the order of `wanted`, the columns of the merged table. Cells are matched by the names of
+/// Cells of a member's row in the order of `merged_columns`, the columns of the merged table. Cells are matched by the names of
 /// their columns, since members of different versions have different columns; missing ones are null.
-pub fn merged_cells(cells: Vec<Value>, columns: &[Value], wanted: &[Value], cluster: &str) -> Vec<Value> {
+pub fn merged_cells(cells: Vec<Value>, columns: &[Value], merged_columns: &[Value], cluster: &str) -> Vec<Value> {
     let names = |columns: &[Value]| columns.iter().map(|column| column["name"].clone()).collect::<Vec<Value>>();
-    let (has, mut wants) = (names(columns), names(wanted));
-    if wants.len() > 1 {
-        wants.remove(1);
+    let (own_names, mut merged_names) = (names(columns), names(merged_columns));
+    // Without the column of the cluster.
+    if merged_names.len() > 1 {
+        merged_names.remove(1);
     }
-    let cells = match has == wants {
+    let cells = match own_names == merged_names {
         true => cells,
         false => {
-            let cell = |name: &Value| has.iter().position(|has| has == name).and_then(|at| cells.get(at).cloned());
-            wants.iter().map(|name| cell(name).unwrap_or_default()).collect()
+            let cell =
+                |name: &Value| own_names.iter().position(|own| own == name).and_then(|at| cells.get(at).cloned());
+            merged_names.iter().map(|name| cell(name).unwrap_or_default()).collect()
         }
     };
-    with_cluster(cells, cluster.into())
+    insert_cluster(cells, cluster.into())
 }
 
 /// An encoded row. `object` is None if it was not requested.
@@ -177,19 +179,19 @@ pub fn encode_row(cells: Vec<Value>, object: Option<&[u8]>) -> Result<Vec<u8>, s
     serde_json::to_vec(&Row { cells, object })
 }
 
-/// One row. `now` is in Unix seconds.
-pub fn row(object: &Object, version: &str, table: TableForm, now: i64) -> Result<Vec<u8>, Error> {
+/// An encoded row of a cached object.
+pub fn row(object: &Object, version: &str, table: TableForm, now_seconds: i64) -> Result<Vec<u8>, Error> {
     let record = &object.record;
     let cluster = record.key.cluster().as_str();
     let cells: Vec<Value> = if record.key.resource().group.is_empty() {
-        let cells = record.printed()?.cells.iter().map(|cell| cell.render(now)).collect();
-        with_cluster(cells, cluster.into())
+        let cells = record.printed()?.cells.iter().map(|cell| cell.render(now_seconds)).collect();
+        insert_cluster(cells, cluster.into())
     } else {
         let created = record.created.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
         vec![json!(&*record.key.name), created.map_or(Value::Null, |at| at.to_string().into())]
     };
-    let object = match table.of_objects() {
-        Some(form) => Some(mark(&object.body, cluster, Some(version), form)?),
+    let object = match table.object_form() {
+        Some(form) => Some(annotate(&object.body, cluster, Some(version), form)?),
         None => None,
     };
     Ok(encode_row(cells, object.as_deref())?)
@@ -199,21 +201,21 @@ pub fn row(object: &Object, version: &str, table: TableForm, now: i64) -> Result
 mod tests {
     use super::*;
 
-    const WHOLE: Shape = Shape::Objects(Form::Whole);
+    const FULL: Shape = Shape::Objects(Form::Full);
     const METADATA: Shape = Shape::Objects(Form::Metadata(MetaVersion::V1));
     const TABLE: Shape = Shape::Table(TableForm { include: Include::Metadata, meta: MetaVersion::V1 });
     const OLD_METADATA: Shape = Shape::Objects(Form::Metadata(MetaVersion::V1beta1));
     const OLD_TABLE: Shape = Shape::Table(TableForm { include: Include::Metadata, meta: MetaVersion::V1beta1 });
 
     #[rstest::rstest]
-    #[case::nothing("", [Some(WHOLE); 3])]
-    #[case::anything("*/*", [Some(WHOLE); 3])]
-    #[case::json("application/json", [Some(WHOLE); 3])]
-    #[case::json_beside_protobuf("application/vnd.kubernetes.protobuf,application/json", [Some(WHOLE); 3])]
+    #[case::no_clause("", [Some(FULL); 3])]
+    #[case::anything("*/*", [Some(FULL); 3])]
+    #[case::json("application/json", [Some(FULL); 3])]
+    #[case::json_and_protobuf("application/vnd.kubernetes.protobuf,application/json", [Some(FULL); 3])]
     #[case::table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", [Some(TABLE); 3])]
     #[case::old_table("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", [Some(OLD_TABLE); 3])]
     #[case::old_table_alone("application/json;as=Table;g=meta.k8s.io;v=v1beta1", [Some(OLD_TABLE); 3])]
-    #[case::unknown_table("application/json;as=Table;g=meta.k8s.io;v=v2,application/json", [Some(WHOLE); 3])]
+    #[case::unknown_table("application/json;as=Table;g=meta.k8s.io;v=v2,application/json", [Some(FULL); 3])]
     #[case::unknown_table_alone("application/json;as=Table;g=meta.k8s.io;v=v2", [None; 3])]
     #[case::old_metadata_of_lists(
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1",
@@ -242,11 +244,11 @@ mod tests {
     #[case::protobuf("application/vnd.kubernetes.protobuf", [None; 3])]
     #[case::yaml("application/yaml", [None; 3])]
     #[case::another_type("text/plain", [None; 3])]
-    fn accepted_forms(#[case] accept: &str, #[case] expected: [Option<Shape>; 3]) {
+    fn the_first_form_that_can_be_served_is_negotiated(#[case] accept: &str, #[case] expected: [Option<Shape>; 3]) {
         let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
         for (content, expected) in [Content::Object, Content::List, Content::Watch].into_iter().zip(expected) {
-            let shape = Shape::of(&headers, &Query::parse(None), content);
-            let refused = shape.as_ref().err().map(|error| error.reason().0.as_u16());
+            let shape = Shape::negotiate(&headers, &Query::parse(None), content);
+            let refused = shape.as_ref().err().map(|error| error.code_and_reason().0.as_u16());
             assert_eq!((shape.ok(), refused), (expected, expected.is_none().then_some(406)), "{content:?}");
         }
     }
@@ -263,14 +265,14 @@ mod tests {
         #[case] expected: Value,
     ) {
         let column = |name: &&str| json!({"name": name, "type": "string"});
-        let wanted = merged_columns(&["Name", "Ready", "Age"].iter().map(column).collect::<Vec<_>>());
+        let merged = merged_columns(&["Name", "Ready", "Age"].iter().map(column).collect::<Vec<_>>());
         let columns: Vec<Value> = columns.iter().map(column).collect();
         let cells = cells.as_array().unwrap().clone();
-        assert_eq!(json!(merged_cells(cells, &columns, wanted.as_array().unwrap(), "m1")), expected);
+        assert_eq!(json!(merged_cells(cells, &columns, merged.as_array().unwrap(), "m1")), expected);
     }
 
     #[test]
-    fn rows_without_objects() {
+    fn a_row_without_an_object_has_a_null_object() {
         let row = encode_row(vec!["a".into()], None).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&row).unwrap(), json!({"cells": ["a"], "object": null}));
     }

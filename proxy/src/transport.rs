@@ -22,8 +22,8 @@ use crate::breaker::{Breaker, Rejection};
 use crate::native::NativePath;
 use crate::{Body, Caller, Error, impersonation};
 
-/// Limit and timeout of idle connections per member.
-const IDLE_CONNECTIONS: usize = 32;
+/// Maximum number of idle connections per member, and their timeout.
+const MAX_IDLE_CONNECTIONS: usize = 32;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type MemberClient = Client<Dialer, Body>;
@@ -53,7 +53,7 @@ impl Transport {
         self.response_timeout
     }
 
-    /// Keeps the connections of present members only.
+    /// Closes the connections of clusters that are no members.
     pub fn retain(&self, is_member: impl Fn(&ClusterName) -> bool) {
         self.clients.lock().retain(|cluster, _| is_member(cluster));
     }
@@ -68,7 +68,7 @@ impl Transport {
         }
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connection.dialer().clone());
         let transport = MemberTransport { connection: Arc::clone(connection), client, breaker: Arc::default() };
@@ -77,7 +77,7 @@ impl Transport {
     }
 
     /// Sends a request to a member as the caller. `path` replaces the request's path; the query is kept. A 101
-    /// response carries the connection (`hyper::upgrade::on`). `within` limits the time to the response head; None:
+    /// response contains the connection (`hyper::upgrade::on`). `within` limits the time to the response head; None:
     /// the member's timeout.
     pub async fn send(
         &self,
@@ -93,7 +93,7 @@ impl Transport {
             Ok(response) => {
                 span.record("http.response.status_code", response.status().as_u16());
             }
-            Err(error) => spans::record_error(&span, error.reason().1),
+            Err(error) => spans::record_error(&span, error.code_and_reason().1),
         }
         sent
     }
@@ -123,10 +123,10 @@ impl Transport {
         let mut headers =
             impersonated_headers(request.headers(), caller, Some(token), member.impersonated_attributes())
                 .map_err(|error| Error::BadRequest(error.to_string()))?;
-        let upgrades = requested_upgrade(&headers).is_some();
+        let is_upgrade = requested_upgrade(&headers).is_some();
         spans::inject_trace_context(&mut headers);
         *request.headers_mut() = headers;
-        let target = target(&connection, path, request.uri().query())
+        let target = target_uri(&connection, path, request.uri().query())
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;
         *request.uri_mut() = target;
         *request.version_mut() = http::Version::HTTP_11;
@@ -136,12 +136,12 @@ impl Transport {
         let within = (!follows_log).then_some(within);
         let mut response = self.member_transport(cluster, &connection).send(cluster, request, within).await?;
         match response.status() {
-            http::StatusCode::SWITCHING_PROTOCOLS if upgrades => {}
+            http::StatusCode::SWITCHING_PROTOCOLS if is_upgrade => {}
             http::StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(cluster.clone())),
             _ => remove_hop_by_hop(response.headers_mut()),
         }
         let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
-        impersonation::with_hint(cluster, &caller.name, response).await
+        impersonation::add_hint(cluster, &caller.name, response).await
     }
 }
 
@@ -153,10 +153,10 @@ impl MemberTransport {
         request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<hyper::body::Incoming>, Error> {
-        let began = Instant::now();
-        self.breaker.lock().admit(began).map_err(|Rejection { why, retry_after }| Error::Suspended {
+        let started_at = Instant::now();
+        self.breaker.lock().admit(started_at).map_err(|Rejection { reason, retry_after }| Error::Suspended {
             cluster: cluster.clone(),
-            why,
+            reason,
             retry_after,
         })?;
         let unreachable = |reason: String| Error::Unreachable { cluster: cluster.clone(), reason };
@@ -172,17 +172,17 @@ impl MemberTransport {
                 Ok(response)
             }
             Ok(Err(error)) => {
-                let why = error_chain(&error);
+                let reason = error_chain(&error);
                 // An interrupted request does not indicate that the member is unreachable.
                 if error.is_connect() {
-                    breaker.record_failure(now, &why);
+                    breaker.record_failure(now, &reason);
                 }
-                Err(unreachable(why))
+                Err(unreachable(reason))
             }
             Err(within) => {
-                let why = format!("no answer within {} s", within.as_secs_f32());
-                breaker.record_timeout(now, began, &why);
-                Err(unreachable(why))
+                let reason = format!("no answer within {} s", within.as_secs_f32());
+                breaker.record_timeout(now, started_at, &reason);
+                Err(unreachable(reason))
             }
         }
     }
@@ -194,7 +194,7 @@ fn request_span(cluster: &ClusterName, path: &str, method: &Method) -> Span {
     // Parsed only if the span is enabled.
     let kind = || NativePath::parse(path).map(|native| native.rbac_resource()).unwrap_or_default();
     tracing::info_span!(
-        target: spans::SPANS,
+        target: spans::SPAN_TARGET,
         "ask",
         otel.name = %format_args!("{method} {}", kind()),
         otel.kind = "client",
@@ -213,7 +213,7 @@ fn cluster_response_timeout(member: &Member) -> Option<Duration> {
     seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }
 
-fn target(connection: &Connection, path: &str, query: Option<&str>) -> Result<Uri, http::Error> {
+fn target_uri(connection: &Connection, path: &str, query: Option<&str>) -> Result<Uri, http::Error> {
     let slash = if path.starts_with('/') { "" } else { "/" };
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let scheme = connection.spec().endpoint.scheme_str().unwrap_or("https");

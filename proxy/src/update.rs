@@ -22,12 +22,12 @@ pub enum Encoding {
 pub struct Update {
     /// JSON if the update was YAML.
     pub body: Vec<u8>,
-    /// The version has a cache position, so the object was read from a list or watch of the cache.
-    pub from_cache: bool,
+    /// True if the version has a cache position: the object was read from a list or watch of the cache.
+    pub is_from_cache: bool,
 }
 
 impl Encoding {
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Some(Self::Json) };
         let kind = kind.to_str().ok()?.split(';').next()?.trim();
         match kind {
@@ -46,13 +46,13 @@ pub fn to_member_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<
         Encoding::Yaml => serde_saphyr::from_slice(sent).ok()?,
         Encoding::Protobuf => {
             let version = protobuf::version(sent)?;
-            let body = protobuf::mend(sent, &own_version(&version, cluster), CACHED_FROM_CLUSTER)?;
-            return Some(Update { body, from_cache: is_cached(&version) });
+            let body = protobuf::rewrite_metadata(sent, &own_version(&version, cluster), CACHED_FROM_CLUSTER)?;
+            return Some(Update { body, is_from_cache: has_cache_position(&version) });
         }
     };
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
     let body = serde_json::to_vec(&remove_cluster_annotation(object, &own_version(&version, cluster))).ok()?;
-    Some(Update { body, from_cache: is_cached(&version) })
+    Some(Update { body, is_from_cache: has_cache_position(&version) })
 }
 
 /// True if a JSON update has data and it equals the data of another object.
@@ -65,11 +65,11 @@ pub fn has_same_data_as(update: &[u8], known: &[u8]) -> bool {
     data(update).is_some_and(|sent| data(known) == Some(sent))
 }
 
-fn is_cached(version: &str) -> bool {
+fn has_cache_position(version: &str) -> bool {
     CompositeVersion::decode(version).has_cache_position()
 }
 
-/// A version that is not composite is the member's own or empty.
+/// The member's own version in an update; empty if it has none of this member.
 fn own_version(sent: &str, cluster: &str) -> String {
     match CompositeVersion::decode(sent).version(cluster) {
         Some(own) if !own.is_empty() => own.to_owned(),
@@ -102,7 +102,7 @@ fn remove_cluster_annotation(mut object: Value, version: &str) -> Value {
 mod tests {
     use super::*;
     use crate::composite::CachePosition;
-    use crate::object::{Form, mark};
+    use crate::object::{Form, annotate};
     use crowsnest_index::{CacheId, Seq};
     use serde_json::json;
 
@@ -112,26 +112,26 @@ mod tests {
             br#"{"metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.5},"kind":"X"}"#;
         let mut composite = CompositeVersion::default();
         composite.set("m1", "7", Some(CachePosition { seq: Seq(3), cache: CacheId::from("c1") }));
-        let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
+        let out = annotate(body, "m1", Some(&composite.encode()), Form::Full).unwrap();
         let back = to_member_form(&out, Encoding::Json, "m1").unwrap();
         assert_eq!(
             serde_json::from_slice::<Value>(&back.body).unwrap(),
             serde_json::from_slice::<Value>(body).unwrap()
         );
-        assert!(back.from_cache);
+        assert!(back.is_from_cache);
     }
 
     #[rstest::rstest]
-    #[case::the_members_own(json!({"resourceVersion": "12"}), json!({"resourceVersion": "12"}))]
-    #[case::another_clusters(json!({"resourceVersion": "eyJtMiI6IjUifQ"}), json!({}))]
-    #[case::karmadas(json!({"resourceVersion": "eyJtMSI6IjUifQ"}), json!({"resourceVersion": "5"}))]
+    #[case::version_of_the_member(json!({"resourceVersion": "12"}), json!({"resourceVersion": "12"}))]
+    #[case::version_of_another_cluster(json!({"resourceVersion": "eyJtMiI6IjUifQ"}), json!({}))]
+    #[case::version_of_karmada(json!({"resourceVersion": "eyJtMSI6IjUifQ"}), json!({"resourceVersion": "5"}))]
     #[case::no_text(json!({"resourceVersion": 123}), json!({"resourceVersion": 123}))]
     #[case::none(json!({"annotations": {CACHED_FROM_CLUSTER: "m1", "a": "b"}}), json!({"annotations": {"a": "b"}}))]
-    fn versions(#[case] sent: Value, #[case] expected: Value) {
+    fn composite_versions_are_replaced_by_those_of_the_member(#[case] sent: Value, #[case] expected: Value) {
         let sent = json!({"metadata": sent}).to_string();
         let update = to_member_form(sent.as_bytes(), Encoding::Json, "m1").unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), json!({"metadata": expected}));
-        assert!(!update.from_cache);
+        assert!(!update.is_from_cache);
     }
 
     #[rstest::rstest]
@@ -151,12 +151,15 @@ mod tests {
     #[case(Some("application/yaml"), Some(Encoding::Yaml))]
     #[case(Some("application/vnd.kubernetes.protobuf"), Some(Encoding::Protobuf))]
     #[case(Some("application/cbor"), None)]
-    fn encodings(#[case] kind: Option<&'static str>, #[case] expected: Option<Encoding>) {
+    fn the_encoding_is_determined_by_the_content_type(
+        #[case] kind: Option<&'static str>,
+        #[case] expected: Option<Encoding>,
+    ) {
         let mut headers = HeaderMap::new();
         if let Some(kind) = kind {
             headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
         }
-        assert_eq!(Encoding::of(&headers), expected);
+        assert_eq!(Encoding::from_headers(&headers), expected);
     }
 
     #[test]

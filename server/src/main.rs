@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use crowsnest_component_base::spans::SPANS;
+use crowsnest_component_base::spans::SPAN_TARGET;
 use traces::Traces;
 
 mod commands;
@@ -32,13 +32,13 @@ fn main() -> ExitCode {
     };
     let json = command.logs_json();
     init_logging(command.verbosity(), json, traces.as_ref());
-    let outcome = runtime.block_on(commands::run(command));
+    let result = runtime.block_on(commands::run(command));
     if let Some(traces) = traces {
         traces.flush();
     }
     // Blocking work that survived the drain, such as a hung DNS lookup, must not delay the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-    let code = outcome
+    let code = result
         .unwrap_or_else(|error| if json { crowsnest_cli::fail_logged(&error) } else { crowsnest_cli::fail(&error) });
     crowsnest_cli::pager::end();
     code
@@ -71,7 +71,7 @@ fn init_logging(verbosity: u8, json: bool, traces: Option<&Traces>) {
     };
     let mut filter = EnvFilter::try_from_env("CROWSNEST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // Spans are not logged; without an exporter none is created.
-    if let Ok(no_spans) = format!("{SPANS}=off").parse() {
+    if let Ok(no_spans) = format!("{SPAN_TARGET}=off").parse() {
         filter = filter.add_directive(no_spans);
     }
     if json {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use bytes::Bytes;
-use crowsnest_component_base::spans::SPANS;
+use crowsnest_component_base::spans::SPAN_TARGET;
 use http::{Request, Response};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{KeyValue, global};
@@ -76,7 +76,7 @@ impl Traces {
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span>,
     {
-        let spans = filter_fn(|metadata| metadata.is_span() && metadata.target() == SPANS);
+        let spans = filter_fn(|metadata| metadata.is_span() && metadata.target() == SPAN_TARGET);
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer(env!("CARGO_PKG_NAME")))
             .with_location(false)

@@ -5,34 +5,33 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const PLAIN: &str = include_str!("src/unbuilt.html");
+const UNBUILT_PAGE: &str = include_str!("src/unbuilt.html");
 
 fn main() {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let web = manifest.join("../../web");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("web");
-    for watched in
-        ["src", "public", "index.html", "package.json", "package-lock.json", "vite.config.ts", "tsconfig.json"]
+    for path in ["src", "public", "index.html", "package.json", "package-lock.json", "vite.config.ts", "tsconfig.json"]
     {
-        println!("cargo::rerun-if-changed={}", web.join(watched).display());
+        println!("cargo::rerun-if-changed={}", web.join(path).display());
     }
     println!("cargo::rerun-if-changed=src/unbuilt.html");
     println!("cargo::rerun-if-env-changed=CROWSNEST_WEB");
     println!("cargo::rustc-env=CROWSNEST_WEB_DIR={}", out.display());
-    if let Err(problem) = fs::create_dir_all(&out) {
-        panic!("{}: {problem}", out.display());
+    if let Err(error) = fs::create_dir_all(&out) {
+        panic!("{}: {error}", out.display());
     }
-    let built = match env::var("CROWSNEST_WEB").as_deref() {
+    let result = match env::var("CROWSNEST_WEB").as_deref() {
         Ok("skip") => Err("CROWSNEST_WEB=skip".to_owned()),
         _ => build(&web, &out),
     };
-    if let Err(why) = built {
+    if let Err(reason) = result {
         println!(
-            "cargo::warning=the web UI is not built: {why}. The binary serves a plain page instead; install Node 20.19 or newer and build again."
+            "cargo::warning=the web UI is not built: {reason}. The binary serves a plain page instead; install Node 20.19 or newer and build again."
         );
-        let page = PLAIN.replace("{{why}}", &why.replace('<', "&lt;"));
-        if let Err(problem) = fs::write(out.join("index.html"), page) {
-            panic!("{}: {problem}", out.display());
+        let page = UNBUILT_PAGE.replace("{{why}}", &reason.replace('<', "&lt;"));
+        if let Err(error) = fs::write(out.join("index.html"), page) {
+            panic!("{}: {error}", out.display());
         }
     }
 }
@@ -41,7 +40,7 @@ fn main() {
 fn build(web: &Path, out: &Path) -> Result<(), String> {
     let node = Command::new("node").arg("--version").output().map_err(|_| "node was not found".to_owned())?;
     let version = String::from_utf8_lossy(&node.stdout).trim().to_owned();
-    if !new_enough(&version) {
+    if !is_supported(&version) {
         return Err(format!("node {version} is too old"));
     }
     let lock = fs::read(web.join("package-lock.json")).map_err(|e| format!("package-lock.json: {e}"))?;
@@ -56,7 +55,7 @@ fn build(web: &Path, out: &Path) -> Result<(), String> {
         .current_dir(web))
 }
 
-fn new_enough(version: &str) -> bool {
+fn is_supported(version: &str) -> bool {
     let mut parts = version.trim_start_matches('v').split('.').map(|p| p.parse::<u32>().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (20, 19)
 }
@@ -67,6 +66,6 @@ fn run(command: &mut Command) -> Result<(), String> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    let last: Vec<&str> = text.lines().rev().filter(|l| !l.trim().is_empty()).take(3).collect();
-    Err(format!("{:?} failed: {}", command.get_program(), last.into_iter().rev().collect::<Vec<_>>().join(" / ")))
+    let last_lines: Vec<&str> = text.lines().rev().filter(|l| !l.trim().is_empty()).take(3).collect();
+    Err(format!("{:?} failed: {}", command.get_program(), last_lines.into_iter().rev().collect::<Vec<_>>().join(" / ")))
 }

@@ -5,7 +5,7 @@ use crowsnest_cel::json::untyped_to_cel;
 use crowsnest_cel::{Budget, Program, to_json, with_base_scope};
 use crowsnest_schema::apply::{Apply, ApplyError, Manager, Versions};
 use crowsnest_schema::patch::strategic_merge;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use crowsnest_schema::{Schema, SchemaRef, defaulting, prune};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -45,7 +45,7 @@ fn pruning_and_defaulting() -> Result<HotPath> {
             let pruned = prune(&schema, &mut object);
             ensure!(!pruned.is_empty(), "no field is pruned");
             defaulting::drop_nulls(&structural, &mut object);
-            defaulting::fill(&structural, &mut object);
+            defaulting::apply_defaults(&structural, &mut object);
             Ok((object, pruned))
         },
     ))

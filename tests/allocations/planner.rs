@@ -150,7 +150,7 @@ fn scheduling(name: &'static str, clusters: u32) -> Result<HotPath> {
         move || Ok(free_capacities.clone()),
         move |free_capacities: Vec<Arc<FreeCapacity>>| {
             let estimator = Estimator { free_capacities, cache: &cache };
-            let world = SchedulingContext {
+            let context = SchedulingContext {
                 clusters: &clusters,
                 estimate: &estimator,
                 peers: &[],
@@ -160,7 +160,7 @@ fn scheduling(name: &'static str, clusters: u32) -> Result<HotPath> {
                 observer: &NoopObserver,
             };
             let binding = Binding { generation: 1, applied_placement: None, spec: &spec, status: &status };
-            match scheduling::plan(&world, &binding).0 {
+            match scheduling::plan(&context, &binding).0 {
                 Plan::Schedule { clusters, .. } => Ok(clusters),
                 other => bail!("the binding is not scheduled: {other:?}"),
             }

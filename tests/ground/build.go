@@ -25,7 +25,7 @@ const defaultVersion = "1.36"
 // stagesFile says in a build of kwok how the state of simulated nodes and pods changes.
 const stagesFile = "stages.yaml"
 
-// builder turns the pinned modules below `source` into programs below `cache`.
+// builder builds the pinned modules in `source`, with results in `cache`.
 type builder struct {
 	source, cache string
 }
@@ -39,8 +39,8 @@ type product struct {
 	programs map[string]string
 	// suite is a package whose tests become the program suiteProgram; empty if there is none.
 	suite string
-	// own says that the module has source files beside go.mod and go.sum.
-	own bool
+	// hasSources says that the module has source files beside go.mod and go.sum.
+	hasSources bool
 	// flags for the linker
 	linker string
 	// finish completes the folder of the build.
@@ -89,7 +89,7 @@ func (b *builder) suiteProduct(minor string) (product, error) {
 
 // clientsProduct is our program that checks an API with Go clients.
 func clientsProduct() product {
-	return product{name: "clients", folder: "clients", programs: map[string]string{"clients": "crowsnest/ground/clients"}, own: true}
+	return product{name: "clients", folder: "clients", programs: map[string]string{"clients": "crowsnest/ground/clients"}, hasSources: true}
 }
 
 // requiredVersion returns the version of a module that the text of a go.mod requires.
@@ -169,7 +169,7 @@ func (b *builder) build(ctx context.Context, p product) (string, error) {
 	defer os.RemoveAll(work)
 	module := filepath.Join(b.source, p.folder)
 	for _, arguments := range p.commands(work) {
-		command := interruptible(ctx, arguments...)
+		command := goCommand(ctx, arguments...)
 		command.Dir = module
 		if output, err := command.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("cannot build %s: go %s: %w\n%s", p.name, strings.Join(arguments, " "), err, lastLines(output, 20))
@@ -219,7 +219,7 @@ func (p product) commands(folder string) [][]string {
 func (b *builder) target(p product) (string, error) {
 	digest := sha256.New()
 	files := []string{"go.mod", "go.sum"}
-	if p.own {
+	if p.hasSources {
 		var err error
 		if files, err = filesBelow(filepath.Join(b.source, p.folder)); err != nil {
 			return "", err
@@ -230,7 +230,7 @@ func (b *builder) target(p product) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if p.own {
+		if p.hasSources {
 			fmt.Fprintln(digest, file, len(text))
 		}
 		digest.Write(text)
@@ -256,7 +256,7 @@ func filesBelow(folder string) ([]string, error) {
 
 // writeStages puts kwok's own stages for nodes and pods, which its module has but its program does not contain, beside the program.
 func writeStages(ctx context.Context, module, target string) error {
-	command := interruptible(ctx, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")
+	command := goCommand(ctx, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")
 	command.Dir = module
 	output, err := command.Output()
 	if err != nil {
@@ -305,7 +305,7 @@ func (b *builder) pin(ctx context.Context, args []string) error {
 		return errors.New("usage: .ci/ground pin [--e2e] VERSION")
 	}
 	version := args[0]
-	download := interruptible(ctx, "mod", "download", "-json", "k8s.io/kubernetes@"+version)
+	download := goCommand(ctx, "mod", "download", "-json", "k8s.io/kubernetes@"+version)
 	download.Dir = os.TempDir()
 	output, err := download.Output()
 	if err != nil {
@@ -333,7 +333,7 @@ func (b *builder) pin(ctx context.Context, args []string) error {
 	if err := os.Remove(filepath.Join(folder, "go.sum")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	tidy := interruptible(ctx, "mod", "tidy")
+	tidy := goCommand(ctx, "mod", "tidy")
 	tidy.Dir = folder
 	if output, err := tidy.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot tidy %s: %w\n%s", folder, err, lastLines(output, 20))
@@ -342,8 +342,8 @@ func (b *builder) pin(ctx context.Context, args []string) error {
 	return nil
 }
 
-// interruptible is a command of the Go toolchain. It gets a signal that this program gets, and takes no other module into account.
-func interruptible(ctx context.Context, arguments ...string) *exec.Cmd {
+// goCommand is a command of the Go toolchain, which ends when the context does. It does not depend on other modules.
+func goCommand(ctx context.Context, arguments ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }

@@ -27,7 +27,7 @@ func TestTargetsDependOnTheirSources(t *testing.T) {
 		return path
 	}
 	pinned := product{name: "pinned", folder: "module"}
-	own := product{name: "own", folder: "module", own: true}
+	own := product{name: "own", folder: "module", hasSources: true}
 	write("go.mod", "module a")
 	write("go.sum", "")
 	write("part/main.go", "package main")

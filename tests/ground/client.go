@@ -32,15 +32,15 @@ func newClient(a access) (*client, error) {
 	return &client{http: &http.Client{Transport: transport, Timeout: 10 * time.Second}, server: a.server}, nil
 }
 
-// healthy returns nil if the URL answers with status 200.
-func (c *client) healthy(ctx context.Context, url string) error {
+// checkHealth returns nil if the response of the URL has status 200.
+func (c *client) checkHealth(ctx context.Context, url string) error {
 	_, err := c.send(ctx, http.MethodGet, url, "")
 	return err
 }
 
 // defaultServiceAccount returns nil once pods can be created in the namespace "default".
 func (c *client) defaultServiceAccount(ctx context.Context) error {
-	return c.healthy(ctx, c.server+"/api/v1/namespaces/default/serviceaccounts/default")
+	return c.checkHealth(ctx, c.server+"/api/v1/namespaces/default/serviceaccounts/default")
 }
 
 func (c *client) createNode(ctx context.Context, manifest string) error {
@@ -48,13 +48,13 @@ func (c *client) createNode(ctx context.Context, manifest string) error {
 	return err
 }
 
-// nodesReady returns nil once so many nodes take pods.
+// nodesReady returns nil if this many nodes are ready for pods.
 func (c *client) nodesReady(ctx context.Context, count int) error {
-	answer, err := c.send(ctx, http.MethodGet, c.server+"/api/v1/nodes", "")
+	body, err := c.send(ctx, http.MethodGet, c.server+"/api/v1/nodes", "")
 	if err != nil {
 		return err
 	}
-	ready, err := countReady(answer)
+	ready, err := countReady(body)
 	if err == nil && ready < count {
 		err = fmt.Errorf("%d of %d nodes are ready", ready, count)
 	}
@@ -100,12 +100,12 @@ func (c *client) send(ctx context.Context, method, url, body string) ([]byte, er
 		return nil, err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
+	responseBody, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err
 	}
 	if response.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("%s %s: %s: %s", method, url, response.Status, answer)
+		return nil, fmt.Errorf("%s %s: %s: %s", method, url, response.Status, responseBody)
 	}
-	return answer, nil
+	return responseBody, nil
 }

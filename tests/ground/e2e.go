@@ -217,7 +217,7 @@ func (o e2eOptions) selected(cluster e2e.Cluster, specs []string, lists []e2e.Ex
 	})
 }
 
-// runCluster runs specs against a cluster. It reports outcomes as they come, and keeps failures in a file for who wants to mend them early.
+// runCluster runs specs against a cluster. It reports outcomes immediately, and writes failures to a file.
 func runCluster(ctx context.Context, suite *e2e.Suite, cluster e2e.Cluster, specs []string, results *e2e.Results) error {
 	fmt.Fprintf(os.Stderr, "%s: %d specs; their output is in %s\n", cluster.Name, len(specs), filepath.Join(suite.Folder, cluster.Name))
 	failures, err := os.Create(filepath.Join(suite.Folder, cluster.Name+"-failures.txt"))

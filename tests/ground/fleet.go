@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// patience is how long one step of a cluster's start may take.
-const patience = 3 * time.Minute
+// startTimeout limits each step of the start of a cluster.
+const startTimeout = 3 * time.Minute
 
 // fleet is a control plane and its members, or members alone.
 type fleet struct {
@@ -27,16 +27,16 @@ type fleet struct {
 	lock *os.File
 }
 
-// phase is a step of a cluster's start and how long it took.
+// phase is a step of the start of a cluster, with its duration.
 type phase struct {
-	name string
-	took time.Duration
+	name     string
+	duration time.Duration
 }
 
 // newFleet chooses ports and writes certificates and kubeconfigs.
 func newFleet(ctx context.Context, b *builder, o options, directory string) (*fleet, error) {
 	f := &fleet{directory: directory, supervisor: newSupervisor()}
-	if err := f.hold(); err != nil {
+	if err := f.lockDirectory(); err != nil {
 		return nil, err
 	}
 	const portsPerCluster = 5
@@ -89,8 +89,8 @@ func (f *fleet) kubeconfig(c *cluster) string {
 // allContexts is the path of the kubeconfig that has a context for each cluster.
 func (f *fleet) allContexts() string { return filepath.Join(f.directory, "kubeconfig") }
 
-// hold takes the lock of the fleet's folder and writes the id of this process into it.
-func (f *fleet) hold() error {
+// lockDirectory takes the lock of the fleet's folder and writes the id of this process into it.
+func (f *fleet) lockDirectory() error {
 	lock, err := os.OpenFile(lockPath(f.directory), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -131,19 +131,19 @@ func (f *fleet) startCluster(ctx context.Context, index int, c *cluster) error {
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
-	finish := func(name string) {
-		f.phases[index] = append(f.phases[index], phase{name, time.Since(begun)})
-		begun = time.Now()
+	phaseStart := time.Now()
+	endPhase := func(name string) {
+		f.phases[index] = append(f.phases[index], phase{name, time.Since(phaseStart)})
+		phaseStart = time.Now()
 	}
 	if err := f.runUntilHealthy(ctx, client, c, c.etcd()); err != nil {
 		return err
 	}
-	finish("etcd")
+	endPhase("etcd")
 	if err := f.runUntilHealthy(ctx, client, c, c.apiServer()); err != nil {
 		return err
 	}
-	finish("kube-apiserver")
+	endPhase("kube-apiserver")
 	clients := []server{c.controllerManager()}
 	if !c.isControlPlane() {
 		clients = append(clients, c.scheduler())
@@ -159,20 +159,20 @@ func (f *fleet) startCluster(ctx context.Context, index int, c *cluster) error {
 	if err := f.runUntilHealthy(ctx, client, c, clients...); err != nil {
 		return err
 	}
-	finish("controllers")
+	endPhase("controllers")
 	if c.isControlPlane() {
 		return nil
 	}
 	manager := f.find(c, "kube-controller-manager")
-	if err := manager.until(ctx, client.defaultServiceAccount); err != nil {
+	if err := manager.waitFor(ctx, client.defaultServiceAccount); err != nil {
 		return err
 	}
 	if c.nodes > 0 {
-		if err := f.find(c, "kwok").until(ctx, func(ctx context.Context) error { return client.nodesReady(ctx, c.nodes) }); err != nil {
+		if err := f.find(c, "kwok").waitFor(ctx, func(ctx context.Context) error { return client.nodesReady(ctx, c.nodes) }); err != nil {
 			return err
 		}
 	}
-	finish("nodes")
+	endPhase("nodes")
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (f *fleet) runUntilHealthy(ctx context.Context, client *client, c *cluster,
 		if url == "" {
 			continue
 		}
-		if err := p.until(ctx, func(ctx context.Context) error { return client.healthy(ctx, url) }); err != nil {
+		if err := p.waitFor(ctx, func(ctx context.Context) error { return client.checkHealth(ctx, url) }); err != nil {
 			return err
 		}
 	}
@@ -207,15 +207,15 @@ func (f *fleet) find(c *cluster, name string) *process {
 	panic("no " + name + " of " + c.name + " was started")
 }
 
-// until waits for a condition for which the process is needed; it fails if the process ends or takes too long.
-func (p *process) until(ctx context.Context, condition func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, patience)
+// waitFor waits for a condition for which the process is needed; it fails if the process ends or takes too long.
+func (p *process) waitFor(ctx context.Context, condition func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		unmet := condition(limited)
-		if unmet == nil {
+		reason := condition(limited)
+		if reason == nil {
 			return nil
 		}
 		select {
@@ -225,7 +225,7 @@ func (p *process) until(ctx context.Context, condition func(context.Context) err
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			return p.failure(fmt.Sprintf("was not usable after %v (%v)", patience, unmet))
+			return p.failure(fmt.Sprintf("was not usable after %v (%v)", startTimeout, reason))
 		case <-poll.C:
 		}
 	}

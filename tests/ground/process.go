@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// logLines is how much of a server's log a failure prints.
+// logLines is the number of log lines that a failure prints.
 const logLines = 20
 
 var errStopping = errors.New("the fleet is being removed")
@@ -49,7 +49,7 @@ func newSupervisor() *supervisor {
 	return s
 }
 
-// serve starts processes on one thread that never ends: Linux ends a process that wants so when the thread that started it ends.
+// serve starts processes on one thread that never ends: with a parent death signal, Linux ends a process when the thread that started it ends.
 func (s *supervisor) serve() {
 	runtime.LockOSThread()
 	for request := range s.starts {
@@ -94,12 +94,12 @@ func (s *supervisor) run(c *cluster, server server) (*process, error) {
 	s.lock.Lock()
 	s.processes = append(s.processes, p)
 	s.lock.Unlock()
-	go s.await(p)
+	go s.waitForEnd(p)
 	return p, nil
 }
 
-func (s *supervisor) await(p *process) {
-	// The state says how it ended.
+func (s *supervisor) waitForEnd(p *process) {
+	// ProcessState contains the exit status.
 	_ = p.command.Wait()
 	close(p.done)
 	select {

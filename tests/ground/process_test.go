@@ -53,7 +53,7 @@ func TestFailureShowsTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = p.until(t.Context(), func(context.Context) error { return errors.New("not ready") })
+	err = p.waitFor(t.Context(), func(context.Context) error { return errors.New("not ready") })
 	if err == nil || !strings.Contains(err.Error(), "etcd of east ended (exit status 3)") || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("failure %v", err)
 	}

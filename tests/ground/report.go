@@ -15,7 +15,7 @@ import (
 // clockTicks is the unit of CPU times in /proc: Linux has 100 ticks a second on all platforms that Go supports.
 const clockTicks = 100
 
-// usage is what a group of processes has taken so far.
+// usage is the resource usage of a group of processes.
 type usage struct {
 	processes int
 	cpu       time.Duration
@@ -23,14 +23,14 @@ type usage struct {
 	memory int
 }
 
-// report prints where time and memory went, and how to reach the clusters.
+// report prints durations, resource usage and the paths of kubeconfigs and logs.
 func (f *fleet) report(out io.Writer, prepared, total time.Duration) {
-	fmt.Fprintf(out, "the fleet is ready after %s; certificates took %s, and each cluster, at the same time:\n", seconds(total), seconds(prepared))
+	fmt.Fprintf(out, "the fleet is ready after %s; certificates took %s; clusters, in parallel:\n", seconds(total), seconds(prepared))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for index, c := range f.clusters {
 		fmt.Fprintf(table, "  %s\t%s\t%s", c.name, f.versions[index], c.server())
 		for _, phase := range f.phases[index] {
-			fmt.Fprintf(table, "\t%s %s", phase.name, seconds(phase.took))
+			fmt.Fprintf(table, "\t%s %s", phase.name, seconds(phase.duration))
 		}
 		fmt.Fprintln(table)
 	}
@@ -52,7 +52,7 @@ func (f *fleet) names() []string {
 
 func (f *fleet) reportUsage(out io.Writer) {
 	programs := map[string]usage{}
-	var sum usage
+	var total usage
 	for _, p := range f.supervisor.all() {
 		one, err := processUsage(p.command.Process.Pid)
 		if err != nil {
@@ -60,13 +60,13 @@ func (f *fleet) reportUsage(out io.Writer) {
 			return
 		}
 		programs[p.name] = programs[p.name].add(one)
-		sum = sum.add(one)
+		total = total.add(one)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
 		fmt.Fprintln(table, programs[name].line(name))
 	}
-	fmt.Fprintln(table, sum.line("together"))
+	fmt.Fprintln(table, total.line("total"))
 	table.Flush()
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// detachedVariable marks the process that keeps a fleet of "up --detach"; its descriptor 3 reports that the fleet is ready.
+// detachedVariable is set for the process that runs the fleet of "up --detach"; its descriptor 3 reports that the fleet is ready.
 const detachedVariable = "CROWSNEST_GROUND_DETACHED"
 
 // up starts a fleet, and removes it when a signal comes, a server ends or the command of the options has ended.
@@ -48,7 +48,7 @@ func up(ctx context.Context, b *builder, o options) (failure error) {
 		fmt.Println(directory)
 	}
 	if detached {
-		if err := f.leaveTerminal(); err != nil {
+		if err := f.detachOutput(); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,7 @@ func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
 	return err
 }
 
-// foreignVariables leaves out the variables of this program: `crowsnest serve` refuses variables CROWSNEST_… that it does not know.
+// foreignVariables removes the variables of this program: `crowsnest serve` refuses variables CROWSNEST_… that it does not know.
 func foreignVariables(environment []string) []string {
 	return slices.DeleteFunc(environment, func(variable string) bool { return strings.HasPrefix(variable, "CROWSNEST_GROUND") })
 }
@@ -141,28 +141,28 @@ func detach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keeper := exec.Command(program, os.Args[1:]...)
-	keeper.Stdout, keeper.Stderr = os.Stdout, os.Stderr
-	keeper.Env = append(os.Environ(), detachedVariable+"=1")
-	keeper.ExtraFiles = []*os.File{reported}
-	keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := keeper.Start(); err != nil {
+	background := exec.Command(program, os.Args[1:]...)
+	background.Stdout, background.Stderr = os.Stdout, os.Stderr
+	background.Env = append(os.Environ(), detachedVariable+"=1")
+	background.ExtraFiles = []*os.File{reported}
+	background.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := background.Start(); err != nil {
 		return err
 	}
 	reported.Close()
 	// A signal that ends the wait ends the fleet that is being started.
-	defer context.AfterFunc(ctx, func() { _ = keeper.Process.Signal(syscall.SIGTERM) })()
+	defer context.AfterFunc(ctx, func() { _ = background.Process.Signal(syscall.SIGTERM) })()
 	if count, _ := ready.Read(make([]byte, 1)); count == 1 {
 		return nil
 	}
-	if err := keeper.Wait(); err != nil {
+	if err := background.Wait(); err != nil {
 		return err
 	}
 	return errors.New("the fleet was not started")
 }
 
-// leaveTerminal reports to the process that waits in detach, and sends further output to the file "up.log" of the fleet's folder.
-func (f *fleet) leaveTerminal() error {
+// detachOutput reports to the process that waits in detach, and sends further output to the file "up.log" of the fleet's folder.
+func (f *fleet) detachOutput() error {
 	log, err := os.Create(filepath.Join(f.directory, "up.log"))
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (f *fleet) leaveTerminal() error {
 	return err
 }
 
-// down removes the fleet of a folder, also if the process that kept it was killed.
+// down removes the fleet of a folder, also if the process that ran it was killed.
 func down(directory string) error {
 	lock, err := os.Open(lockPath(directory))
 	if err != nil {

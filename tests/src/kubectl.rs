@@ -9,15 +9,15 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::{Fleet, PATIENCE, kubectl, until};
+use crate::{Fleet, WAIT_TIMEOUT, find_kubectl, wait_for};
 
 /// kubectl versions under test: an old one (SPDY only), a common one, the newest (WebSocket first).
-pub const GENERATIONS: [&str; 3] = ["1.20", "1.32", "1.36"];
+pub const KUBECTL_VERSIONS: [&str; 3] = ["1.20", "1.32", "1.36"];
 
 /// A kubectl with the settings of all its calls.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
-    pub generation: &'static str,
+    pub version: &'static str,
     program: PathBuf,
     flags: Vec<String>,
     /// Working directory and cache of kubectl.
@@ -33,70 +33,73 @@ pub struct CommandOutput {
 }
 
 impl CommandOutput {
-    pub fn of(output: &Output) -> Result<Self> {
+    /// Decodes the output of a process; fails if it is not UTF-8.
+    pub fn parse(output: &Output) -> Result<Self> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
         Ok(Self { code: output.status.code(), out: text(&output.stdout)?, err: text(&output.stderr)? })
     }
 }
 
 impl Kubectl {
-    pub fn new(generation: &'static str, program: PathBuf, kubeconfig: &Path, folder: &Path) -> Result<Self> {
+    pub fn new(version: &'static str, program: PathBuf, kubeconfig: &Path, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let flags = vec!["--kubeconfig".to_owned(), kubeconfig.display().to_string()];
-        Ok(Self { generation, program, flags, folder: folder.to_owned() })
+        Ok(Self { version, program, flags, folder: folder.to_owned() })
     }
 
     /// This kubectl with another kubeconfig.
-    pub fn on(&self, kubeconfig: &Path) -> Self {
-        self.with(&["--kubeconfig", &kubeconfig.display().to_string()])
+    pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {
+        self.with_flags(&["--kubeconfig", &kubeconfig.display().to_string()])
     }
 
     /// This kubectl with additional flags.
-    pub fn with(&self, flags: &[&str]) -> Self {
-        let mut more = self.clone();
-        more.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        more
+    pub fn with_flags(&self, flags: &[&str]) -> Self {
+        let mut kubectl = self.clone();
+        kubectl.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        kubectl
     }
 
     /// This kubectl with only a bearer token, since servers ignore a token that is sent with a client certificate.
     pub fn with_token(&self, token: &str) -> Result<Self> {
-        let mut config: Value = serde_json::from_str(&self.ok(&["config", "view", "--raw", "-o", "json"], "")?)?;
+        let mut config: Value = serde_json::from_str(&self.run_ok(&["config", "view", "--raw", "-o", "json"], "")?)?;
         for user in config["users"].as_array_mut().into_iter().flatten() {
             user["user"] = json!({"token": token});
         }
         let path = self.folder.join(format!("{}.kubeconfig", token.replace('/', "-")));
         std::fs::write(&path, config.to_string())?;
-        Ok(self.on(&path))
+        Ok(self.with_kubeconfig(&path))
     }
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(args.iter().take_while(|arg| **arg != "--"));
         command.args(&self.flags).args(args.iter().skip_while(|arg| **arg != "--"));
-        self.surround(&mut command);
+        self.configure(&mut command);
         command
     }
 
-    fn surround(&self, command: &mut Command) {
+    /// Isolates a command from the user's own configuration and pipes its streams.
+    fn configure(&self, command: &mut Command) {
         command.env_remove("KUBECONFIG").env("HOME", &self.folder).current_dir(&self.folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 
+    /// Runs a call with `input` as standard input and returns its result, also if the call fails.
     pub fn run(&self, args: &[&str], input: &str) -> Result<CommandOutput> {
         let mut child = self.command(args).spawn().with_context(|| format!("{}", self.program.display()))?;
         let mut stdin = child.stdin.take().context("no standard input")?;
         let wrote = stdin.write_all(input.as_bytes());
         drop(stdin);
-        let output = CommandOutput::of(&child.wait_with_output()?)?;
+        let output = CommandOutput::parse(&child.wait_with_output()?)?;
         wrote.with_context(|| format!("kubectl {args:?} did not read its input: {output:?}"))?;
         Ok(output)
     }
 
     /// Runs a call that must succeed; returns its standard output.
-    pub fn ok(&self, args: &[&str], input: &str) -> Result<String> {
+    pub fn run_ok(&self, args: &[&str], input: &str) -> Result<String> {
         let output = self.run(args, input)?;
         if output.code != Some(0) {
-            bail!("kubectl-{} {args:?}: {output:?}", self.generation);
+            bail!("kubectl-{} {args:?}: {output:?}", self.version);
         }
         Ok(output.out)
     }
@@ -105,15 +108,15 @@ impl Kubectl {
     pub fn expect_output(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<CommandOutput> {
         let output = self.run(args, input)?;
         if output.code != Some(code) || !(output.out.contains(text) || output.err.contains(text)) {
-            bail!("kubectl-{} {args:?} should exit with {code} and print {text:?}: {output:?}", self.generation);
+            bail!("kubectl-{} {args:?} should exit with {code} and print {text:?}: {output:?}", self.version);
         }
         Ok(output)
     }
 
     /// Repeats a call until it succeeds with output that satisfies `accept`.
-    pub fn until(&self, args: &[&str], accept: impl Fn(&str) -> bool) -> Result<String> {
+    pub fn run_until(&self, args: &[&str], accept: impl Fn(&str) -> bool) -> Result<String> {
         let mut last = None;
-        let ready = until(&format!("kubectl-{} {args:?}", self.generation), || {
+        let ready = wait_for(&format!("kubectl-{} {args:?}", self.version), || {
             let output = self.run(args, "")?;
             let done = output.code == Some(0) && accept(&output.out);
             last = Some(output);
@@ -125,32 +128,34 @@ impl Kubectl {
 
     /// Starts a long-running call; its standard output is read as it arrives.
     pub fn stream(&self, args: &[&str]) -> Result<Stream> {
-        Stream::of(self.command(args), format!("kubectl-{} {args:?}", self.generation))
+        Stream::start(self.command(args), format!("kubectl-{} {args:?}", self.version))
     }
 
     /// Starts a call in a pseudo-terminal, created by script(1).
     pub fn terminal(&self, args: &[&str]) -> Result<Stream> {
-        let words = [&[self.program.display().to_string()], self.flags.as_slice()].concat().join(" ");
+        let program = [&[self.program.display().to_string()], self.flags.as_slice()].concat().join(" ");
         let mut command = Command::new("script");
-        command.args(["-qec", &format!("{words} {}", args.join(" ")), "/dev/null"]);
-        self.surround(&mut command);
-        Stream::of(command, format!("kubectl-{} {args:?} in a terminal", self.generation))
+        command.args(["-qec", &format!("{program} {}", args.join(" ")), "/dev/null"]);
+        self.configure(&mut command);
+        Stream::start(command, format!("kubectl-{} {args:?} in a terminal", self.version))
     }
 }
 
 /// A running call. Killed when dropped.
 pub struct Stream {
-    what: String,
+    /// The command, for error messages.
+    description: String,
     child: Child,
     stdin: Option<ChildStdin>,
     chunks: Receiver<Vec<u8>>,
-    seen: String,
+    /// Output after the last match.
+    output: String,
 }
 
 impl Stream {
     /// Starts a command with pipes as input and output.
-    pub fn of(mut command: Command, what: String) -> Result<Self> {
-        let mut child = command.stderr(Stdio::null()).spawn().with_context(|| what.clone())?;
+    pub fn start(mut command: Command, description: String) -> Result<Self> {
+        let mut child = command.stderr(Stdio::null()).spawn().with_context(|| description.clone())?;
         let mut out = child.stdout.take().context("no standard output")?;
         let (sender, chunks) = channel();
         // Ends with the child's output, or when the receiver is dropped.
@@ -163,10 +168,11 @@ impl Stream {
             }
         });
         let stdin = child.stdin.take();
-        Ok(Self { what, child, stdin, chunks, seen: String::new() })
+        Ok(Self { description, child, stdin, chunks, output: String::new() })
     }
 
-    pub fn type_in(&mut self, keys: &str) -> Result<()> {
+    /// Writes to standard input.
+    pub fn write_input(&mut self, keys: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("no standard input")?;
         stdin.write_all(keys.as_bytes())?;
         Ok(stdin.flush()?)
@@ -174,38 +180,41 @@ impl Stream {
 
     /// Waits for text after the last match; returns the output before it.
     pub fn expect(&mut self, text: &str) -> Result<String> {
-        let until = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
-            if let Some(at) = self.seen.find(text) {
-                let rest = self.seen.split_off(at + text.len());
-                let mut before = std::mem::replace(&mut self.seen, rest);
+            if let Some(at) = self.output.find(text) {
+                let rest = self.output.split_off(at + text.len());
+                let mut before = std::mem::replace(&mut self.output, rest);
                 before.truncate(at);
                 return Ok(before);
             }
-            match self.chunks.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(chunk) => self.seen.push_str(&String::from_utf8_lossy(&chunk)),
-                Err(why) => bail!("{}: no {text:?} ({why}) after {:?}", self.what, self.seen),
+            match self.chunks.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(chunk) => self.output.push_str(&String::from_utf8_lossy(&chunk)),
+                Err(error) => bail!("{}: no {text:?} ({error}) after {:?}", self.description, self.output),
             }
         }
     }
 
     /// Closes the input and waits for the exit; returns the exit code and the remaining output.
-    pub fn end(mut self) -> Result<(Option<i32>, String)> {
+    pub fn close_input(mut self) -> Result<(Option<i32>, String)> {
         drop(self.stdin.take());
-        self.cut_off()
+        self.wait_for_exit()
     }
 
-    /// Waits for the exit, which the other side must cause.
-    pub fn cut_off(mut self) -> Result<(Option<i32>, String)> {
-        let until = Instant::now() + PATIENCE;
+    /// Waits for the exit with open input; returns the exit code and the remaining output. The server must end the
+    /// stream.
+    pub fn wait_for_exit(mut self) -> Result<(Option<i32>, String)> {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
-            match self.chunks.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(chunk) => self.seen.push_str(&String::from_utf8_lossy(&chunk)),
+            match self.chunks.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(chunk) => self.output.push_str(&String::from_utf8_lossy(&chunk)),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => bail!("{} is still running after {:?}", self.what, self.seen),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("{} is still running after {:?}", self.description, self.output)
+                }
             }
         }
-        Ok((self.child.wait()?.code(), std::mem::take(&mut self.seen)))
+        Ok((self.child.wait()?.code(), std::mem::take(&mut self.output)))
     }
 }
 
@@ -220,10 +229,10 @@ impl Drop for Stream {
 /// Runs a function concurrently with each available kubectl, against the control plane.
 pub fn with_each_kubectl(fleet: &Fleet, test: impl Fn(&Kubectl) -> Result<()> + Sync) -> Result<()> {
     let mut kubectls = Vec::new();
-    for generation in GENERATIONS {
-        if let Some(program) = kubectl(generation)? {
-            let folder = fleet.data_dir.with_extension(generation);
-            kubectls.push(Kubectl::new(generation, program, &fleet.kubeconfig("cp"), &folder)?);
+    for version in KUBECTL_VERSIONS {
+        if let Some(program) = find_kubectl(version)? {
+            let folder = fleet.data_dir.with_extension(version);
+            kubectls.push(Kubectl::new(version, program, &fleet.kubeconfig("cp"), &folder)?);
         }
     }
     std::thread::scope(|scope| {
@@ -231,7 +240,7 @@ pub fn with_each_kubectl(fleet: &Fleet, test: impl Fn(&Kubectl) -> Result<()> + 
         let mut failures = Vec::new();
         for (kubectl, run) in runs {
             let result = run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            failures.extend(result.err().map(|error| format!("with kubectl {}: {error:#}", kubectl.generation)));
+            failures.extend(result.err().map(|error| format!("with kubectl {}: {error:#}", kubectl.version)));
         }
         if !failures.is_empty() {
             bail!("{}\n{}", failures.join("\n"), fleet.log());

@@ -15,24 +15,24 @@ pub mod ground;
 mod kubectl;
 mod process;
 
-pub use charts::{release, render, root};
-pub use kubectl::{CommandOutput, GENERATIONS, Kubectl, Stream, with_each_kubectl};
+pub use charts::{render_charts, repository_root, run_release_script};
+pub use kubectl::{CommandOutput, KUBECTL_VERSIONS, Kubectl, Stream, with_each_kubectl};
 pub use process::{Apiserver, Member, Process};
 
-/// Timeout for a state on a loaded two-core machine.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+/// Timeout for a state to be reached on a loaded two-core machine.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Ports that no system assigns to a connection by itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A free loopback port, for servers that need their address before they start. A process returns each port once; a port
-/// chosen by the system could be in use by a connection later.
+/// A free loopback port, for servers that need their address before they start. A process returns each port once; a
+/// port chosen by the system could be in use by a connection later.
 pub fn free_port() -> Result<u16> {
-    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    static OFFSET: AtomicU16 = AtomicU16::new(0);
     // Tests in concurrent processes start at different ports.
     let begin = (std::process::id() % 1_000) as u16 * 12;
     for _ in PORTS {
-        let nth = GIVEN.fetch_add(1, Ordering::Relaxed).wrapping_add(begin);
+        let nth = OFFSET.fetch_add(1, Ordering::Relaxed).wrapping_add(begin);
         let port = PORTS.start + nth % (PORTS.end - PORTS.start);
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Ok(port);
@@ -41,7 +41,7 @@ pub fn free_port() -> Result<u16> {
     bail!("no port of {PORTS:?} is free")
 }
 
-/// True if a missing tool is a failure instead of a note.
+/// True in CI, where a missing tool is an error. Elsewhere the test is skipped with a note.
 pub fn in_ci() -> bool {
     env::var("CI").is_ok_and(|v| v == "true")
 }
@@ -57,29 +57,29 @@ pub fn binary() -> Result<PathBuf> {
     Ok(built)
 }
 
-/// Folder of the tools that `.ci/tools` installs.
-fn cache() -> Option<PathBuf> {
+/// Folder of the tools that `.ci/tools` installs; `None` if the user has no home directory.
+fn tools_folder() -> Option<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     Some(cache.or_else(|| env::home_dir().map(|home| home.join(".cache")))?.join("crowsnest"))
 }
 
-/// kubectl of a version (`1.20`, `1.32`, `1.36`), or any if `generation` is empty. `None` if it is missing and
-/// this is not CI.
-pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
-    let cached = env::var_os("CROWSNEST_KUBECTL").map(PathBuf::from).or_else(|| Some(cache()?.join("kubectl")));
-    let wanted: &[&str] = if generation.is_empty() { &["1.32", "1.36", "1.20"] } else { &[generation] };
+/// Path of kubectl of a version (`1.20`, `1.32`, `1.36`), or of any version if `version` is empty. `None` if it is
+/// missing outside CI.
+pub fn find_kubectl(version: &str) -> Result<Option<PathBuf>> {
+    let cached = env::var_os("CROWSNEST_KUBECTL").map(PathBuf::from).or_else(|| Some(tools_folder()?.join("kubectl")));
+    let versions: &[&str] = if version.is_empty() { &["1.32", "1.36", "1.20"] } else { &[version] };
     let found = cached
         .into_iter()
-        .flat_map(|dir| wanted.iter().map(move |g| dir.join(format!("kubectl-{g}"))))
+        .flat_map(|dir| versions.iter().map(move |version| dir.join(format!("kubectl-{version}"))))
         .find(|p| p.is_file());
-    let found = found.or_else(|| (generation.is_empty()).then(|| on_path("kubectl")).flatten());
-    missing(found, &format!("kubectl {generation}"), "tests/fetch-kubectl")
+    let found = found.or_else(|| (version.is_empty()).then(|| find_on_path("kubectl")).flatten());
+    require_tool(found, &format!("kubectl {version}"), "tests/fetch-kubectl")
 }
 
-/// Path of Chromium.
-pub fn chromium() -> Result<Option<PathBuf>> {
-    let named = env::var_os("CROWSNEST_CHROMIUM").map(PathBuf::from).filter(|p| p.is_file());
-    missing(named.or_else(|| on_path("chromium")), "Chromium", "apt-get install chromium")
+/// Path of Chromium. `None` if it is missing outside CI.
+pub fn find_chromium() -> Result<Option<PathBuf>> {
+    let configured = env::var_os("CROWSNEST_CHROMIUM").map(PathBuf::from).filter(|p| p.is_file());
+    require_tool(configured.or_else(|| find_on_path("chromium")), "Chromium", "apt-get install chromium")
 }
 
 /// Folder for screenshots of browser walks, in the build folder.
@@ -91,9 +91,9 @@ pub fn screenshot_folder() -> Result<PathBuf> {
     Ok(pictures)
 }
 
-/// Runs a script of `web/e2e` in a real browser and returns its output. `None` if Chromium is missing and this is not CI.
+/// Runs a script of `web/e2e` in a real browser and returns its output. `None` if Chromium is missing outside CI.
 pub fn run_browser_script(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> Result<Option<String>> {
-    let Some(chromium) = chromium()? else { return Ok(None) };
+    let Some(chromium) = find_chromium()? else { return Ok(None) };
     let output = Command::new("node")
         .arg(format!("e2e/{script}.mjs"))
         .args(args)
@@ -102,50 +102,53 @@ pub fn run_browser_script(script: &str, args: &[&OsStr], environment: &[(&str, O
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../web"))
         .output()
         .context("cannot run node")?;
-    let output = CommandOutput::of(&output)?;
+    let output = CommandOutput::parse(&output)?;
     if output.code != Some(0) {
         bail!("the browser script {script} failed: {}{}", output.out, output.err);
     }
     Ok(Some(output.out))
 }
 
-/// A Python with the Kubernetes client.
-pub fn python() -> Result<Option<PathBuf>> {
-    let named = env::var_os("CROWSNEST_PYTHON").map(PathBuf::from).filter(|p| p.is_file());
-    missing(named, "Python with the Kubernetes client (CROWSNEST_PYTHON)", ".ci/tools")
+/// Path of a Python with the Kubernetes client. `None` if it is missing outside CI.
+pub fn find_python() -> Result<Option<PathBuf>> {
+    let configured = env::var_os("CROWSNEST_PYTHON").map(PathBuf::from).filter(|p| p.is_file());
+    require_tool(configured, "Python with the Kubernetes client (CROWSNEST_PYTHON)", ".ci/tools")
 }
 
-/// A folder with the JavaScript client in its `node_modules`.
-pub fn node_client() -> Result<Option<PathBuf>> {
-    let there = |dir: &PathBuf| dir.join("node_modules/@kubernetes/client-node").is_dir() && on_path("node").is_some();
-    let named = env::var_os("CROWSNEST_NODE_CLIENT").map(PathBuf::from).filter(there);
-    missing(named, "Node with the Kubernetes client (CROWSNEST_NODE_CLIENT)", ".ci/tools")
+/// Folder with the JavaScript client in its `node_modules`. `None` if it or Node is missing outside CI.
+pub fn find_node_client() -> Result<Option<PathBuf>> {
+    let has_client =
+        |dir: &PathBuf| dir.join("node_modules/@kubernetes/client-node").is_dir() && find_on_path("node").is_some();
+    let configured = env::var_os("CROWSNEST_NODE_CLIENT").map(PathBuf::from).filter(has_client);
+    require_tool(configured, "Node with the Kubernetes client (CROWSNEST_NODE_CLIENT)", ".ci/tools")
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+fn find_on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|p| p.is_file())
 }
 
-fn missing(found: Option<PathBuf>, what: &str, mend: &str) -> Result<Option<PathBuf>> {
-    if found.is_none() {
+/// Fails in CI if a tool is missing; elsewhere reports that the test is skipped and returns `None`. `installer` is the
+/// command that installs the tool.
+fn require_tool(path: Option<PathBuf>, tool: &str, installer: &str) -> Result<Option<PathBuf>> {
+    if path.is_none() {
         if in_ci() {
-            bail!("{what} is missing: {mend}");
+            bail!("{tool} is missing; run {installer}");
         }
         // Skipped tests are reported on standard error.
         io::Write::write_fmt(
             &mut io::stderr(),
-            format_args!("skipped: {what} is missing here ({mend} installs it); CI runs this test\n"),
+            format_args!("skipped: {tool} is missing ({installer} installs it); CI runs this test\n"),
         )?;
     }
-    Ok(found)
+    Ok(path)
 }
 
-/// A starting `crowsnest up` on free ports; its banner is on its standard output.
+/// Starts `crowsnest up` on free ports, without waiting until it is ready. It prints its banner on standard output.
 pub fn launch(data_dir: &Path, args: &[&str]) -> Result<Child> {
-    launch_in(data_dir, args, &[])
+    launch_with_env(data_dir, args, &[])
 }
 
-fn launch_in(data_dir: &Path, args: &[&str], environment: &[(&str, OsString)]) -> Result<Child> {
+fn launch_with_env(data_dir: &Path, args: &[&str], environment: &[(&str, OsString)]) -> Result<Child> {
     let up = Command::new(binary()?)
         .args(["-v", "up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"])
         .arg(data_dir)
@@ -167,13 +170,13 @@ pub struct Fleet {
 impl Fleet {
     /// Starts the process and waits for its ready line.
     pub fn start(data_dir: &Path, args: &[&str]) -> Result<Self> {
-        Self::start_in(data_dir, args, &[])
+        Self::start_with_env(data_dir, args, &[])
     }
 
-    /// Runs it with environment variables.
-    pub fn start_in(data_dir: &Path, args: &[&str], environment: &[(&str, OsString)]) -> Result<Self> {
+    /// Starts the process with environment variables and waits for its ready line.
+    pub fn start_with_env(data_dir: &Path, args: &[&str], environment: &[(&str, OsString)]) -> Result<Self> {
         let log = data_dir.with_extension("log");
-        let mut child = launch_in(data_dir, args, environment)?;
+        let mut child = launch_with_env(data_dir, args, environment)?;
         let out = child.stdout.take().context("no standard output")?;
         let mut lines = io::BufRead::lines(io::BufReader::new(out));
         let mut ui_url = None;
@@ -196,50 +199,51 @@ impl Fleet {
         Ok(Self { child: Some(child), data_dir: data_dir.to_owned(), ui_url })
     }
 
-    /// `cp`, `fleet` or a member's name.
+    /// Path of a kubeconfig; `name` is `cp`, `fleet` or a member's name.
     pub fn kubeconfig(&self, name: &str) -> PathBuf {
         self.data_dir.join("kubeconfigs").join(format!("{name}.kubeconfig"))
     }
 
     /// Runs the CLI against this fleet.
     pub fn crowsnest(&self, args: &[&str]) -> Result<CommandOutput> {
-        CommandOutput::of(&self.surround(Command::new(binary()?)).args(args).output()?)
+        CommandOutput::parse(&self.with_fleet_env(Command::new(binary()?)).args(args).output()?)
     }
 
     /// Starts a long-running CLI command; its standard output is read as it arrives.
     pub fn crowsnest_stream(&self, args: &[&str]) -> Result<Stream> {
-        let mut command = self.surround(Command::new(binary()?));
+        let mut command = self.with_fleet_env(Command::new(binary()?));
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Stream::of(command, format!("crowsnest {args:?}"))
+        Stream::start(command, format!("crowsnest {args:?}"))
     }
 
-    /// Runs it in a pseudo-terminal, created by script(1), without a pager.
+    /// Starts a CLI command in a pseudo-terminal, created by script(1), without a pager.
     pub fn crowsnest_terminal(&self, args: &[&str]) -> Result<Stream> {
-        self.crowsnest_terminal_with(args, &[("CROWSNEST_PAGER", "")])
+        self.crowsnest_terminal_with_env(args, &[("CROWSNEST_PAGER", "")])
     }
 
-    /// Runs it with environment variables.
-    pub fn crowsnest_terminal_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Result<Stream> {
-        let mut command = self.surround(Command::new("script"));
+    /// Starts a CLI command in a pseudo-terminal with environment variables.
+    pub fn crowsnest_terminal_with_env(&self, args: &[&str], environment: &[(&str, &str)]) -> Result<Stream> {
+        let mut command = self.with_fleet_env(Command::new("script"));
         command.args(["-qec", &format!("{} {}", binary()?.display(), args.join(" ")), "/dev/null"]);
         // A terminal with colours, independent of the tests' own.
         command.env("TERM", "xterm").env_remove("NO_COLOR").envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Stream::of(command, format!("crowsnest {args:?} in a terminal"))
+        Stream::start(command, format!("crowsnest {args:?} in a terminal"))
     }
 
-    fn surround(&self, mut command: Command) -> Command {
+    /// Makes a command use this fleet.
+    fn with_fleet_env(&self, mut command: Command) -> Command {
         command.env("CROWSNEST_DATA_DIR", &self.data_dir).env("KUBECONFIG", self.kubeconfig("cp"));
         command
     }
 
-    /// Any available kubectl for the control plane.
+    /// Any available kubectl, with the control plane's kubeconfig. `None` if no kubectl is installed outside CI.
     pub fn any_kubectl(&self) -> Result<Option<Kubectl>> {
-        let Some(program) = kubectl("")? else { return Ok(None) };
+        let Some(program) = find_kubectl("")? else { return Ok(None) };
         Ok(Some(Kubectl::new("any", program, &self.kubeconfig("cp"), &self.data_dir.with_extension("kubectl"))?))
     }
 
-    /// The end of its log.
+    /// The last lines of the process's log, for error messages.
     pub fn log(&self) -> String {
         format!("log: {}", tail(&self.data_dir.with_extension("log")))
     }
@@ -251,11 +255,17 @@ impl Fleet {
         Ok(server.context("cp.kubeconfig names no server")?.trim().trim_matches(['"', '\'']).to_owned())
     }
 
-    pub fn kubectl(&self, program: &Path, kubeconfig: &str, args: &[&str]) -> Result<Output> {
-        self.kubectl_with_input(program, kubeconfig, args, "")
+    pub fn run_kubectl(&self, program: &Path, kubeconfig: &str, args: &[&str]) -> Result<Output> {
+        self.run_kubectl_with_input(program, kubeconfig, args, "")
     }
 
-    pub fn kubectl_with_input(&self, program: &Path, kubeconfig: &str, args: &[&str], input: &str) -> Result<Output> {
+    pub fn run_kubectl_with_input(
+        &self,
+        program: &Path,
+        kubeconfig: &str,
+        args: &[&str],
+        input: &str,
+    ) -> Result<Output> {
         let mut child = Command::new(program)
             .arg("--kubeconfig")
             .arg(self.kubeconfig(kubeconfig))
@@ -274,7 +284,7 @@ impl Fleet {
 
     /// Runs kubectl, which must succeed; returns its standard output.
     pub fn kubectl_ok(&self, program: &Path, kubeconfig: &str, args: &[&str], input: &str) -> Result<String> {
-        let output = self.kubectl_with_input(program, kubeconfig, args, input)?;
+        let output = self.run_kubectl_with_input(program, kubeconfig, args, input)?;
         if !output.status.success() {
             bail!("kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -290,8 +300,8 @@ impl Fleet {
         accept: impl Fn(&str) -> bool,
     ) -> Result<String> {
         let mut last = String::new();
-        until(&format!("kubectl {args:?} on {kubeconfig}"), || {
-            let output = self.kubectl(program, kubeconfig, args)?;
+        wait_for(&format!("kubectl {args:?} on {kubeconfig}"), || {
+            let output = self.run_kubectl(program, kubeconfig, args)?;
             last = String::from_utf8_lossy(&output.stdout).into_owned();
             let ok = output.status.success() && accept(&last);
             if !output.status.success() {
@@ -305,19 +315,19 @@ impl Fleet {
 
     /// Stops the process with SIGTERM and waits.
     pub fn stop(mut self) -> Result<ExitStatus> {
-        let mut child = self.child.take().context("stopped already")?;
+        let mut child = self.child.take().context("the process has already been stopped")?;
         signal(&child, "TERM")?;
         Ok(child.wait()?)
     }
 
     /// Sends a signal by name, such as STOP or CONT.
     pub fn signal(&self, name: &str) -> Result<()> {
-        signal(self.child.as_ref().context("stopped already")?, name)
+        signal(self.child.as_ref().context("the process has already been stopped")?, name)
     }
 
     /// Kills the process, as a power cut would.
     pub fn kill(mut self) -> Result<()> {
-        let mut child = self.child.take().context("stopped already")?;
+        let mut child = self.child.take().context("the process has already been stopped")?;
         child.kill()?;
         child.wait()?;
         Ok(())
@@ -342,30 +352,31 @@ fn signal(child: &Child, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// CPU time of this thread, which does not grow while other processes have the processor.
+/// CPU time of the current thread. Unlike wall-clock time, it excludes the time in which other processes run.
 pub fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or_default(), time.tv_nsec.try_into().unwrap_or_default())
 }
 
-/// Polls until `ready`; fails after [`PATIENCE`].
-pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+/// Polls until `ready` returns true. Fails after [`WAIT_TIMEOUT`] with `what`, a noun phrase such as `the pods to run`,
+/// or with the first error of `ready`.
+pub fn wait_for(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
     let began = Instant::now();
     loop {
         if ready()? {
             return Ok(());
         }
-        if began.elapsed() > PATIENCE {
-            bail!("timed out after {} s waiting for {what}", PATIENCE.as_secs());
+        if began.elapsed() > WAIT_TIMEOUT {
+            bail!("timed out after {} s waiting for {what}", WAIT_TIMEOUT.as_secs());
         }
-        // Most polls start a kubectl. Pauses that grow with the time waited keep its CPU time, and the delay after a long
-        // wait, below a tenth.
+        // Most polls start a kubectl. Pauses that grow with the time waited keep its CPU time, and the delay after a
+        // long wait, below a tenth.
         let pause = (began.elapsed() / 10).clamp(Duration::from_millis(100), Duration::from_secs(2));
         std::thread::park_timeout(pause);
     }
 }
 
-/// The words of a line without quotes: arguments of a command, or cells of a row.
+/// Splits a line without quotes at whitespace: into arguments of a command, or cells of a row.
 pub fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
@@ -382,7 +393,7 @@ pub fn expect_output(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Res
 /// Repeats a CLI command until its result is accepted.
 pub fn wait_for_output(fleet: &Fleet, args: &[&str], accept: impl Fn(&CommandOutput) -> bool) -> Result<CommandOutput> {
     let mut last = None;
-    let accepted = until(&format!("crowsnest {args:?}"), || {
+    let accepted = wait_for(&format!("crowsnest {args:?}"), || {
         let output = fleet.crowsnest(args)?;
         let done = accept(&output);
         last = Some(output);

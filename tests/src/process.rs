@@ -44,9 +44,9 @@ impl Drop for Process {
     }
 }
 
-/// Starts a process and waits for its first line, which it prints when it serves requests. Its log is beside its data
-/// folder.
-fn serving(mut command: Command, data: &Path) -> Result<Process> {
+/// Starts a server and waits for its first line of output, which it prints when it serves requests. Its log is the file
+/// beside its data folder with the extension `log`.
+fn start_server(mut command: Command, data: &Path) -> Result<Process> {
     let log = data.with_extension("log");
     let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(&log)?))?;
     let out = process.0.stdout.take().context("no standard output")?;
@@ -74,11 +74,11 @@ impl Apiserver {
     /// Starts the process with additional flags; returns when it serves requests.
     pub fn start_with(data: &Path, args: &[&str]) -> Result<Self> {
         if let Some(ground::Cluster { command, kubeconfig, audit_log }) = ground::control_plane(data, args)? {
-            return Ok(Self { _process: serving(command, data)?, audit_log, kubeconfig });
+            return Ok(Self { _process: start_server(command, data)?, audit_log, kubeconfig });
         }
         let mut command = Command::new(binary()?);
         command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data).args(args);
-        let process = serving(command, data)?;
+        let process = start_server(command, data)?;
         let audit_log = data.join("audit/audit.log");
         Ok(Self { _process: process, audit_log, kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
     }
@@ -99,11 +99,11 @@ impl Member {
     /// Returns when the process serves requests.
     pub fn start(name: &str, data: &Path, args: &[&str]) -> Result<Self> {
         if let Some(ground::Cluster { command, kubeconfig, .. }) = ground::member(name, data, args)? {
-            return Ok(Self { process: serving(command, data)?, kubeconfig });
+            return Ok(Self { process: start_server(command, data)?, kubeconfig });
         }
         let mut command = Command::new(binary()?);
         command.args(["member", name, "--data-dir"]).arg(data).args(args);
-        let process = serving(command, data)?;
+        let process = start_server(command, data)?;
         Ok(Self { process, kubeconfig: data.join(format!("kubeconfigs/{name}.kubeconfig")) })
     }
 

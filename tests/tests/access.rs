@@ -1,14 +1,14 @@
-//! `crowsnest who-can`, `crowsnest can` and their API in a fleet of two members: proofs, removed objects, indirect paths, rights
-//! of the caller, bad input, and agreement with the members' own authorizers.
+//! `crowsnest who-can`, `crowsnest can` and their API in a fleet of two members: proofs, removed objects, indirect
+//! paths, rights of the caller, bad input, and agreement with the members' own authorizers.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, until, words};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, wait_for, words};
 use serde_json::{Value, json};
 
 const MEMBER: &str = include_str!("access/member.yaml");
-const PAGE: &str = include_str!("../../docs/ACCESS.md");
+const DOCUMENTATION: &str = include_str!("../../docs/ACCESS.md");
 const ROOT: &str = "/apis/access.crowsnest.io/v1alpha1";
 const SECRETS: &str = "who-can get secrets -n shop -C member1";
 
@@ -17,18 +17,18 @@ fn access_is_reviewed_in_all_clusters() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.until(&["get", "clusters"], |out| out.matches(" True ").count() == 2)?;
-    let member = kubectl.on(&fleet.kubeconfig("member1"));
-    member.ok(&["apply", "-f", "-"], MEMBER)?;
-    proofs(&fleet).with_context(|| fleet.log())?;
-    removals(&fleet).with_context(|| fleet.log())?;
-    indirect(&fleet).with_context(|| fleet.log())?;
-    subjects(&fleet).with_context(|| fleet.log())?;
-    api(&kubectl).with_context(|| fleet.log())?;
-    rights(&kubectl).with_context(|| fleet.log())?;
-    agreement(&fleet, &member).with_context(|| fleet.log())?;
-    documented(&fleet).with_context(|| fleet.log())?;
-    changes(&fleet, &member).with_context(|| fleet.log())?;
+    kubectl.run_until(&["get", "clusters"], |out| out.matches(" True ").count() == 2)?;
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
+    member.run_ok(&["apply", "-f", "-"], MEMBER)?;
+    check_proofs(&fleet).with_context(|| fleet.log())?;
+    check_removals(&fleet).with_context(|| fleet.log())?;
+    check_indirect_paths(&fleet).with_context(|| fleet.log())?;
+    check_subjects(&fleet).with_context(|| fleet.log())?;
+    check_api(&kubectl).with_context(|| fleet.log())?;
+    check_caller_rights(&kubectl).with_context(|| fleet.log())?;
+    check_agreement_with_authorizers(&fleet, &member).with_context(|| fleet.log())?;
+    check_documented_commands(&fleet).with_context(|| fleet.log())?;
+    check_changes(&fleet, &member).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -37,12 +37,12 @@ fn run(fleet: &Fleet, line: &str) -> Result<CommandOutput> {
     fleet.crowsnest(&words(line))
 }
 
-/// A command that exits with this code and prints these texts, with one space between columns.
+/// Runs a command that must exit with this code and print these texts, with one space between columns.
 fn expect_rows(fleet: &Fleet, line: &str, code: i32, texts: &[&str]) -> Result<()> {
     let output = run(fleet, line)?;
     // Widths of columns depend on the other rows.
-    let squeezed = output.out.lines().map(|line| words(line).join(" "));
-    let all = squeezed.chain([output.err.clone()]).collect::<Vec<_>>().join("\n");
+    let rows = output.out.lines().map(|line| words(line).join(" "));
+    let all = rows.chain([output.err.clone()]).collect::<Vec<_>>().join("\n");
     for text in texts {
         ensure!(output.code == Some(code) && all.contains(text), "crowsnest {line}: {text:?} is not in {output:?}");
     }
@@ -64,13 +64,13 @@ fn rows(review: &Value, list: &str) -> BTreeSet<String> {
     review["status"][list].as_array().into_iter().flatten().map(row).collect()
 }
 
-fn proofs(fleet: &Fleet) -> Result<()> {
-    until("the member's rules to be known", || {
+fn check_proofs(fleet: &Fleet) -> Result<()> {
+    wait_for("the member's RBAC objects to be cached", || {
         let output = run(fleet, SECRETS)?;
         Ok(output.code == Some(0) && output.out.contains("RoleBinding shop/web") && output.out.contains("sre"))
     })?;
     // The controller of the member adds the rule to the aggregated role.
-    until("the rule to be aggregated", || {
+    wait_for("the rule to be aggregated", || {
         Ok(run(fleet, "who-can get widgets.example.io -C member1")?.out.contains("viewers"))
     })?;
     expect_rows(
@@ -122,7 +122,7 @@ fn proofs(fleet: &Fleet) -> Result<()> {
     expect_rows(fleet, &format!("{SECRETS} --verify"), 0, &["RoleBinding shop/web Role shop/secrets yes"])
 }
 
-fn removals(fleet: &Fleet) -> Result<()> {
+fn check_removals(fleet: &Fleet) -> Result<()> {
     let review = query_json(fleet, &format!("{SECRETS} --without clusterrolebinding/sre"))?;
     ensure!(rows(&review, "lost") == BTreeSet::from(["member1 sre sre".to_owned()]), "{review}");
     ensure!(
@@ -144,19 +144,19 @@ fn removals(fleet: &Fleet) -> Result<()> {
     expect_rows(fleet, SECRETS, 0, &["Group sre"])
 }
 
-fn indirect(fleet: &Fleet) -> Result<()> {
+fn check_indirect_paths(fleet: &Fleet) -> Result<()> {
     let review = query_json(fleet, &format!("{SECRETS} --indirect"))?;
     let paths = review["status"]["indirect"].as_array().context("paths")?;
-    let of_ci = paths.iter().find(|path| path["subject"] == json!({"kind": "User", "name": "ci"}));
-    let of_ci = of_ci.with_context(|| format!("{review:#}"))?;
+    let path_of_ci = paths.iter().find(|path| path["subject"] == json!({"kind": "User", "name": "ci"}));
+    let path_of_ci = path_of_ci.with_context(|| format!("{review:#}"))?;
     // Secrets can be mounted, so that the account is not needed.
-    ensure!(of_ci["steps"][0]["type"] == "CreatePod" && of_ci["cluster"] == "member1", "{of_ci:#}");
-    ensure!(of_ci.pointer("/steps/0/rights/0/grant/binding/name") == Some(&json!("ci")), "{of_ci:#}");
+    ensure!(path_of_ci["steps"][0]["type"] == "CreatePod" && path_of_ci["cluster"] == "member1", "{path_of_ci:#}");
+    ensure!(path_of_ci.pointer("/steps/0/rights/0/grant/binding/name") == Some(&json!("ci")), "{path_of_ci:#}");
     let expected = "member1 ServiceAccount shop/web CreatePod as ServiceAccount shop/web";
     expect_rows(fleet, "can user/ci -C member1 --indirect", 0, &[expected])
 }
 
-fn subjects(fleet: &Fleet) -> Result<()> {
+fn check_subjects(fleet: &Fleet) -> Result<()> {
     let review = query_json(fleet, "can sa/shop/web -C member1")?;
     ensure!(rows(&review, "roles").contains("member1 web web"), "{review}");
     let groups = json!(["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:shop"]);
@@ -181,18 +181,18 @@ fn subjects(fleet: &Fleet) -> Result<()> {
 
 fn create(kubectl: &Kubectl, resource: &str, spec: &Value) -> Result<Value> {
     let body = json!({"spec": spec}).to_string();
-    let out = kubectl.ok(&["create", "--raw", &format!("{ROOT}/{resource}"), "-f", "-"], &body)?;
+    let out = kubectl.run_ok(&["create", "--raw", &format!("{ROOT}/{resource}"), "-f", "-"], &body)?;
     Ok(serde_json::from_str(&out)?)
 }
 
 /// Discovery, pages and invalid requests.
-fn api(kubectl: &Kubectl) -> Result<()> {
-    let listed = kubectl.ok(&["api-resources", "--api-group=access.crowsnest.io"], "")?;
+fn check_api(kubectl: &Kubectl) -> Result<()> {
+    let listed = kubectl.run_ok(&["api-resources", "--api-group=access.crowsnest.io"], "")?;
     ensure!(listed.contains("ResourceAccessReview") && listed.contains("SubjectRulesReview"), "{listed}");
     let mut spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "namespaces": ["*"]});
-    let whole = create(kubectl, "resourceaccessreviews", &spec)?;
-    let expected = whole["status"]["grants"].as_array().context("grants")?.clone();
-    ensure!(expected.len() > 10 && whole["status"].get("continue").is_none(), "{whole}");
+    let unpaged = create(kubectl, "resourceaccessreviews", &spec)?;
+    let expected = unpaged["status"]["grants"].as_array().context("grants")?.clone();
+    ensure!(expected.len() > 10 && unpaged["status"].get("continue").is_none(), "{unpaged}");
     let mut found: Vec<Value> = Vec::new();
     spec["limit"] = 7.into();
     loop {
@@ -205,13 +205,13 @@ fn api(kubectl: &Kubectl) -> Result<()> {
         spec["continue"] = next.clone();
     }
     ensure!(found == expected, "{} and {} rows", found.len(), expected.len());
-    let wrong = [
+    let invalid = [
         (json!({}), "exactly one of nonResourceAttributes or resourceAttributes must be specified"),
         (json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "limit": 0}), "must be from 1 to 1000"),
         (json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "clusters": ["m9"]}), "Not found"),
         (json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "other": 1}), "unknown field"),
     ];
-    for (spec, text) in wrong {
+    for (spec, text) in invalid {
         let body = json!({"spec": spec}).to_string();
         kubectl.expect_output(
             &["create", "--raw", &format!("{ROOT}/resourceaccessreviews"), "-f", "-"],
@@ -221,12 +221,12 @@ fn api(kubectl: &Kubectl) -> Result<()> {
         )?;
     }
     kubectl.expect_output(&["get", "--raw", &format!("{ROOT}/resourceaccessreviews")], "", 1, "")?;
-    fits(kubectl, "ResourceAccessReview", &whole)
+    check_schema(kubectl, "ResourceAccessReview", &unpaged)
 }
 
-/// A response matches the OpenAPI document.
-fn fits(kubectl: &Kubectl, kind: &str, value: &Value) -> Result<()> {
-    let document: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", &format!("/openapi/v3{ROOT}")], "")?)?;
+/// Checks that a response matches the OpenAPI document.
+fn check_schema(kubectl: &Kubectl, kind: &str, value: &Value) -> Result<()> {
+    let document: Value = serde_json::from_str(&kubectl.run_ok(&["get", "--raw", &format!("/openapi/v3{ROOT}")], "")?)?;
     let schema = json!({"$ref": format!("#/components/schemas/io.crowsnest.access.v1alpha1.{kind}")});
     let root = json!({"allOf": [schema], "components": document["components"]});
     let validator = jsonschema::options().build(&root)?;
@@ -236,20 +236,20 @@ fn fits(kubectl: &Kubectl, kind: &str, value: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Callers see only objects that they may list in the member, and learn of the rest from their own rights.
-fn rights(kubectl: &Kubectl) -> Result<()> {
-    let user = |name: &str| kubectl.with(&["--as", name, "--as-group", "system:authenticated"]);
+/// Callers see only objects that they may list in the member; for the rest, the state is Unknown with the reason.
+fn check_caller_rights(kubectl: &Kubectl) -> Result<()> {
+    let user = |name: &str| kubectl.with_flags(&["--as", name, "--as-group", "system:authenticated"]);
     let attributes = json!({"verb": "get", "resource": "secrets", "namespace": "shop"});
     let ann = create(&user("ann"), "resourceaccessreviews", &json!({"resourceAttributes": attributes}))?;
-    let seen = rows(&ann, "grants");
-    ensure!(seen.contains("member1 web web") && !seen.iter().any(|row| row.contains("sre")), "{ann}");
+    let readable = rows(&ann, "grants");
+    ensure!(readable.contains("member1 web web") && !readable.iter().any(|row| row.contains("sre")), "{ann}");
     let clusters = &ann["status"]["clusters"];
-    let of = |name: &str| clusters.as_array().into_iter().flatten().find(|one| one["name"] == name);
-    let member = of("member1").with_context(|| clusters.to_string())?;
+    let find = |name: &str| clusters.as_array().into_iter().flatten().find(|one| one["name"] == name);
+    let member = find("member1").with_context(|| clusters.to_string())?;
     ensure!(member["state"] == "Unknown", "{member}");
     let error = member["evaluationError"].as_str().unwrap_or_default();
     ensure!(error.contains("you cannot list all clusterroles, clusterrolebindings"), "{member}");
-    ensure!(of("member2").is_none(), "ann has no right there: {clusters}");
+    ensure!(find("member2").is_none(), "ann has no right in member2: {clusters}");
     let unseen =
         json!({"resourceAttributes": {"verb": "get", "resource": "secrets"}, "clusters": ["member2"]}).to_string();
     let unseen = format!("{{\"spec\": {unseen}}}");
@@ -266,8 +266,8 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// The rows are those subjects to whom the member's own authorizer allows the action.
-fn agreement(fleet: &Fleet, member: &Kubectl) -> Result<()> {
+/// The listed subjects are exactly those to whom the member's own authorizer allows the action.
+fn check_agreement_with_authorizers(fleet: &Fleet, member: &Kubectl) -> Result<()> {
     let users = [
         ("ann", json!({"user": "ann", "groups": ["system:authenticated"]})),
         ("ci", json!({"user": "ci", "groups": ["system:authenticated"]})),
@@ -299,11 +299,11 @@ fn agreement(fleet: &Fleet, member: &Kubectl) -> Result<()> {
             let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
                 .to_string();
             let out = member
-                .ok(&["create", "--raw", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "-f", "-"], &body)?;
-            let decided: Value = serde_json::from_str(&out)?;
+                .run_ok(&["create", "--raw", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "-f", "-"], &body)?;
+            let review: Value = serde_json::from_str(&out)?;
             ensure!(
-                decided["status"]["allowed"] == allowed.contains(*name),
-                "{name} {verb} {resource}/{subresource}: {decided} {allowed:?}"
+                review["status"]["allowed"] == allowed.contains(*name),
+                "{name} {verb} {resource}/{subresource}: {review} {allowed:?}"
             );
         }
     }
@@ -311,8 +311,8 @@ fn agreement(fleet: &Fleet, member: &Kubectl) -> Result<()> {
 }
 
 /// Every command of the page succeeds.
-fn documented(fleet: &Fleet) -> Result<()> {
-    let lines: Vec<&str> = PAGE.lines().filter_map(|line| line.strip_prefix("    crowsnest ")).collect();
+fn check_documented_commands(fleet: &Fleet) -> Result<()> {
+    let lines: Vec<&str> = DOCUMENTATION.lines().filter_map(|line| line.strip_prefix("    crowsnest ")).collect();
     ensure!(lines.len() > 8, "{lines:?}");
     for line in lines {
         let output = run(fleet, line)?;
@@ -321,8 +321,10 @@ fn documented(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// A change of an RBAC object in a member is in the answer.
-fn changes(fleet: &Fleet, member: &Kubectl) -> Result<()> {
-    member.ok(&["delete", "clusterrolebinding", "sre"], "")?;
-    until("the deleted binding to be left out", || Ok(!run(fleet, SECRETS)?.out.contains("Group sre ")))
+/// A change of an RBAC object in a member changes the result.
+fn check_changes(fleet: &Fleet, member: &Kubectl) -> Result<()> {
+    member.run_ok(&["delete", "clusterrolebinding", "sre"], "")?;
+    wait_for("the deleted binding to be removed from the result", || {
+        Ok(!run(fleet, SECRETS)?.out.contains("Group sre "))
+    })
 }

@@ -9,41 +9,42 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use futures::StreamExt;
 
-use http1::Answer;
+use http1::Response;
 use recorder::{MARK, RecordedRequest};
-use site::Site;
-use table::{Case, Places};
+use table::{Case, RuntimeValues};
+use test_env::TestEnv;
 use wire::lossy;
 
 mod callers;
+mod evaluation;
 mod http1;
 mod http2;
 mod recorder;
-mod site;
 mod table;
-mod verdict;
+mod test_env;
 mod wire;
 
 /// Maximum number of concurrent cases.
-const AT_ONCE: usize = 24;
-/// Minimum number of rows and cases.
-const ROWS: usize = 80;
-const CASES: usize = 150;
+const MAX_CONCURRENT_CASES: usize = 24;
+/// Minimum number of rows; a smaller table is incomplete.
+const MIN_ROWS: usize = 80;
+/// Minimum number of cases.
+const MIN_CASES: usize = 150;
 /// Environment variable with a row's name or prefix; limits the run to these rows.
-const ONLY: &str = "CROWSNEST_ATTACKS";
+const ROW_FILTER_VARIABLE: &str = "CROWSNEST_ATTACKS";
 
 #[test]
 fn the_table_is_consistent() -> Result<()> {
     let rows = table::rows()?;
     let names: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-    ensure!(names.len() == rows.len(), "a row's id is used twice");
-    let cases = table::cases(&rows, &Arc::new(Places::default()))?;
+    ensure!(names.len() == rows.len(), "the ID of a row is used twice");
+    let cases = table::cases(&rows, &Arc::new(RuntimeValues::default()))?;
     let problems =
         cases.iter().filter_map(|case| case.check().err().map(|error| format!("{}: {error:#}", case.name())));
     let problems: Vec<String> = problems.collect();
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
-    ensure!(rows.len() >= ROWS && cases.len() >= CASES, "{} rows, {} cases", rows.len(), cases.len());
-    ensure!(site::canary_is_stored());
+    ensure!(rows.len() >= MIN_ROWS && cases.len() >= MIN_CASES, "{} rows, {} cases", rows.len(), cases.len());
+    ensure!(test_env::is_canary_stored());
     Ok(())
 }
 
@@ -52,34 +53,36 @@ fn requests_run_with_the_callers_identity() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        let site = Site::start(folder.path()).await?;
-        let only = std::env::var(ONLY).unwrap_or_default();
-        let mut cases = table::cases(&table::rows()?, &site.places)?;
-        cases.retain(|case| case.row.id.starts_with(&only));
-        let answers = futures::stream::iter(&cases).map(|case| answered(&site, case)).buffered(AT_ONCE);
-        let answers: Vec<Answer> = answers.collect().await;
-        let left = site.leftover_objects(MARK).await.unwrap_or_else(|error| vec![format!("{error:#}")]);
-        site.stop().await?;
-        let arrivals: Vec<RecordedRequest> = site.recorders.iter().flat_map(|recorder| recorder.requests()).collect();
-        let failures: Vec<String> =
-            cases.iter().zip(&answers).filter_map(|(case, response)| failure(case, response, &arrivals, &site)).collect();
-        let strays = arrivals.iter().filter(|recorded| !recorded.relayed && !recorded.contains(MARK.as_bytes()));
-        let strays: Vec<String> = strays.map(|recorded| shown(&recorded.head, &site)).collect();
+        let env = TestEnv::start(folder.path()).await?;
+        let filter = std::env::var(ROW_FILTER_VARIABLE).unwrap_or_default();
+        let mut cases = table::cases(&table::rows()?, &env.runtime_values)?;
+        cases.retain(|case| case.row.id.starts_with(&filter));
+        let responses = futures::stream::iter(&cases).map(|case| send_case(&env, case)).buffered(MAX_CONCURRENT_CASES);
+        let responses: Vec<Response> = responses.collect().await;
+        let leftovers = env.leftover_objects(MARK).await.unwrap_or_else(|error| vec![format!("{error:#}")]);
+        env.stop().await?;
+        let arrivals: Vec<RecordedRequest> = env.recorders.iter().flat_map(|recorder| recorder.requests()).collect();
+        let results = cases.iter().zip(&responses);
+        let failures =
+            results.filter_map(|(case, response)| describe_failure(case, response, &arrivals, &env));
+        let failures: Vec<String> = failures.collect();
+        let unmarked = arrivals.iter().filter(|recorded| !recorded.relayed && !recorded.contains(MARK.as_bytes()));
+        let unmarked: Vec<String> = unmarked.map(|recorded| format_bytes(&recorded.head, &env)).collect();
         ensure!(
-            failures.is_empty() && left.is_empty() && strays.is_empty(),
-            "{} of {} cases failed:\n\n{}\nleft in the control plane: {left:?}\narrived without a mark: {strays:#?}\n{}",
+            failures.is_empty() && leftovers.is_empty() && unmarked.is_empty(),
+            "{} of {} cases failed:\n\n{}\nleft in the control plane: {leftovers:?}\nunmarked requests: {unmarked:#?}\n{}",
             failures.len(),
             cases.len(),
             failures.join("\n"),
-            site.fleet.log()
+            env.fleet.log()
         );
         Ok(())
     })
 }
 
-/// A refused connection counts as an answer.
-async fn answered(site: &Site, case: &Case) -> Answer {
-    let Ok(wire) = site.connect(case).await else { return Answer::default() };
+/// Sends the request of a case. A refused connection counts as a response.
+async fn send_case(env: &TestEnv, case: &Case) -> Response {
+    let Ok(wire) = env.connect(case).await else { return Response::default() };
     match case.version {
         2 => http2::exchange(wire, &http2::request(case)).await,
         _ => http1::exchange(wire, &http1::request(case)).await,
@@ -87,36 +90,37 @@ async fn answered(site: &Site, case: &Case) -> Answer {
 }
 
 /// Report of a failed case, with all details.
-fn failure(case: &Case, response: &Answer, arrivals: &[RecordedRequest], site: &Site) -> Option<String> {
+fn describe_failure(case: &Case, response: &Response, arrivals: &[RecordedRequest], env: &TestEnv) -> Option<String> {
     let own: Vec<RecordedRequest> =
         arrivals.iter().filter(|recorded| recorded.contains(case.mark.as_bytes())).cloned().collect();
-    let wrong = verdict::check_case(case, response, &own, &site.facts);
-    if wrong.is_empty() {
+    let errors = evaluation::check_case(case, response, &own, &env.identities);
+    if errors.is_empty() {
         return None;
     }
     let mut text = format!("{}\n", case.name());
-    for line in wrong {
-        text += &format!("    WRONG    {line}\n");
+    for error in errors {
+        text += &format!("    ERROR    {error}\n");
     }
-    let mut shown = |what: &str, bytes: &[u8]| text += &format!("    {what} {}\n", shown(bytes, site));
-    let sent = if case.version == 2 { fields(case) } else { http1::request(case) };
-    shown("sent    ", &sent);
-    shown("answered", &[response.status.to_string().as_bytes(), b" ", &response.body].concat());
+    let mut add_line = |what: &str, bytes: &[u8]| text += &format!("    {what} {}\n", format_bytes(bytes, env));
+    let sent = if case.version == 2 { describe_fields(case) } else { http1::request(case) };
+    add_line("sent    ", &sent);
+    add_line("received", &[response.status.to_string().as_bytes(), b" ", &response.body].concat());
     for recorded in &own {
-        shown(&format!("at {}   ", recorded.member), &[&*recorded.head, &recorded.body].concat());
+        add_line(&format!("at {}   ", recorded.member), &[&*recorded.head, &recorded.body].concat());
     }
     Some(text)
 }
 
-fn fields(case: &Case) -> Vec<u8> {
+/// HTTP/2 fields and trailers of a case as lines of text.
+fn describe_fields(case: &Case) -> Vec<u8> {
     let all = case.fields().into_iter().chain(case.trailers());
     all.flat_map(|(name, value)| [&*name, b": ", &value, b"\n"].concat()).collect()
 }
 
-/// Bytes as one line of text, with credentials removed.
-fn shown(bytes: &[u8], site: &Site) -> String {
+/// Bytes as one line of text with at most 1,200 characters. Credentials are replaced by a placeholder.
+fn format_bytes(bytes: &[u8], env: &TestEnv) -> String {
     let mut text = lossy(bytes);
-    for secret in site.facts.credentials.iter().chain(site.facts.impersonators.values()) {
+    for secret in env.identities.credentials.iter().chain(env.identities.impersonators.values()) {
         text = text.replace(secret, "[credential]");
     }
     let text: String = text.chars().take(1_200).collect();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
 
 const POLICY: &str = include_str!("audit/policy.yaml");
@@ -13,13 +13,13 @@ const WEB: &str = include_str!("audit/web.yaml");
 const POD: &str = include_str!("proxies/web.yaml");
 const REGISTRY: &str = include_str!("quickstart/registry.yaml");
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+const FLEET_PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 /// Value that the log must not contain.
 const SECRET: &str = "hunter2-and-more";
 const SECRET_BASE64: &str = "aHVudGVyMi1hbmQtbW9yZQ==";
 
 #[test]
-fn every_request_is_in_one_log() -> Result<()> {
+fn every_request_is_logged_once() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let policy = dir.path().join("policy.yaml");
@@ -28,26 +28,27 @@ fn every_request_is_in_one_log() -> Result<()> {
     let fleet = Fleet::start(&data, &["--members", "member1,member2", "--audit-policy-file", &file])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let log = Log { path: data.join("audit/audit.log") };
-    logs_own_requests(&kubectl, &log)?;
-    logs_refused_requests(&kubectl, &log)?;
-    keeps_secrets_out(&kubectl, &log)?;
-    logs_forwarded_requests_once(&kubectl, &log)?;
-    logs_responding_clusters(&fleet, &kubectl, &log)?;
+    check_own_requests(&kubectl, &log)?;
+    check_refused_requests(&kubectl, &log)?;
+    check_secrets(&kubectl, &log)?;
+    check_forwarded_requests(&kubectl, &log)?;
+    check_responding_clusters(&fleet, &kubectl, &log)?;
     ensure!(fleet.stop()?.success());
 
     let text = fs::read_to_string(&log.path)?;
     ensure!(!text.contains(SECRET) && !text.contains(SECRET_BASE64), "a secret's value is in the log");
     let events = log.events()?;
-    let mut seen = BTreeSet::new();
+    let mut stages = BTreeSet::new();
     for event in &events {
-        let once = seen.insert((event["auditID"].as_str(), event["stage"].as_str()));
-        ensure!(once, "a request is written twice: {event:#}");
+        let is_first = stages.insert((event["auditID"].as_str(), event["stage"].as_str()));
+        ensure!(is_first, "a stage of a request was logged twice: {event:#}");
         // Requests of the server's own components are not logged.
         ensure!(event["sourceIPs"].as_array().is_some_and(|ips| !ips.is_empty()), "{event:#}");
     }
     Ok(())
 }
 
+/// The audit log file.
 struct Log {
     path: std::path::PathBuf,
 }
@@ -56,23 +57,23 @@ impl Log {
     /// Complete lines of the log.
     fn events(&self) -> Result<Vec<Value>> {
         let text = fs::read_to_string(&self.path)?;
-        let whole = text.rsplit_once('\n').map(|(whole, _)| whole).unwrap_or_default();
-        whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+        let complete = text.rsplit_once('\n').map(|(complete, _)| complete).unwrap_or_default();
+        complete.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
     }
 
-    /// Waits for the last event that satisfies `wanted`.
-    fn event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    /// Waits until an event satisfies the predicate; returns the last one.
+    fn event(&self, what: &str, is_wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         let mut found = None;
-        until(what, || {
-            found = self.events()?.into_iter().rfind(&wanted);
+        wait_for(what, || {
+            found = self.events()?.into_iter().rfind(&is_wanted);
             Ok(found.is_some())
         })
         .with_context(|| last_lines(&self.path))?;
-        found.context("an event")
+        found.context("no event was found")
     }
 
     /// The last event of a verb on a named object or its subresource.
-    fn of(&self, verb: &str, resource: &str, name: &str) -> Result<Value> {
+    fn event_for(&self, verb: &str, resource: &str, name: &str) -> Result<Value> {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         self.event(&format!("{verb} {resource} {name}"), |event| {
             let reference = &event["objectRef"];
@@ -91,69 +92,73 @@ fn last_lines(path: &Path) -> String {
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
-fn logs_own_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
-    kubectl.ok(&["apply", "-f", "-"], WEB)?;
-    let made = log.of("create", "deployments", "web")?;
-    ensure!(made["level"] == "RequestResponse" && made["stage"] == "ResponseComplete", "{made:#}");
-    ensure!(made["user"]["username"] == "system:admin" && made["responseStatus"]["code"] == 201, "{made:#}");
-    ensure!(made["sourceIPs"] == json!(["127.0.0.1"]), "{made:#}");
-    ensure!(made["userAgent"].as_str().is_some_and(|agent| agent.starts_with("kubectl")), "{made:#}");
-    let reference = &made["objectRef"];
+fn check_own_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
+    kubectl.run_ok(&["apply", "-f", "-"], WEB)?;
+    let created = log.event_for("create", "deployments", "web")?;
+    ensure!(created["level"] == "RequestResponse" && created["stage"] == "ResponseComplete", "{created:#}");
+    ensure!(created["user"]["username"] == "system:admin" && created["responseStatus"]["code"] == 201, "{created:#}");
+    ensure!(created["sourceIPs"] == json!(["127.0.0.1"]), "{created:#}");
+    ensure!(created["userAgent"].as_str().is_some_and(|agent| agent.starts_with("kubectl")), "{created:#}");
+    let reference = &created["objectRef"];
     ensure!(
         reference["apiGroup"] == "apps" && reference["apiVersion"] == "v1" && reference["namespace"] == "default",
-        "{made:#}"
+        "{created:#}"
     );
-    let (sent, answered) = (&made["requestObject"], &made["responseObject"]);
-    ensure!(sent["kind"] == "Deployment" && sent["spec"]["selector"]["matchLabels"]["app"] == "web", "{made:#}");
-    ensure!(answered["kind"] == "Deployment" && answered["metadata"]["uid"] == reference["uid"], "{made:#}");
-    ensure!(answered["metadata"].get("managedFields").is_none(), "{made:#}");
-    ensure!(made["annotations"]["authorization.k8s.io/decision"] == "allow", "{made:#}");
+    let (request, response) = (&created["requestObject"], &created["responseObject"]);
+    ensure!(
+        request["kind"] == "Deployment" && request["spec"]["selector"]["matchLabels"]["app"] == "web",
+        "{created:#}"
+    );
+    ensure!(response["kind"] == "Deployment" && response["metadata"]["uid"] == reference["uid"], "{created:#}");
+    ensure!(response["metadata"].get("managedFields").is_none(), "{created:#}");
+    ensure!(created["annotations"]["authorization.k8s.io/decision"] == "allow", "{created:#}");
 
-    kubectl.ok(&["patch", "deployment", "web", "--type=json", "-p", PATCH], "")?;
-    let patched = log.of("patch", "deployments", "web")?;
+    kubectl.run_ok(&["patch", "deployment", "web", "--type=json", "-p", PATCH], "")?;
+    let patched = log.event_for("patch", "deployments", "web")?;
     ensure!(patched["requestObject"] == serde_json::from_str::<Value>(PATCH)?, "{patched:#}");
     let mut watch = kubectl.stream(&["get", "deployments", "--watch", "-o", "name"])?;
     watch.expect("deployment.apps/web")?;
     let started = log.event("a watch", |event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")?;
     drop(watch);
-    let ended =
-        log.event("its end", |event| event["auditID"] == started["auditID"] && event["stage"] == "ResponseComplete")?;
+    let ended = log.event("the end of the watch", |event| {
+        event["auditID"] == started["auditID"] && event["stage"] == "ResponseComplete"
+    })?;
     ensure!(ended.get("responseObject").is_none(), "{ended:#}");
     Ok(())
 }
 
 const PATCH: &str = r#"[{"op":"replace","path":"/spec/replicas","value":2}]"#;
 
-fn logs_refused_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
-    let alice = kubectl.with(&["--as", "alice"]);
+fn check_refused_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
+    let alice = kubectl.with_flags(&["--as", "alice"]);
     alice.expect_output(&["delete", "deployment", "web"], "", 1, "forbidden")?;
-    let refused = log.of("delete", "deployments", "web")?;
+    let refused = log.event_for("delete", "deployments", "web")?;
     ensure!(refused["user"]["username"] == "system:admin", "{refused:#}");
     ensure!(refused["impersonatedUser"]["username"] == "alice", "{refused:#}");
     ensure!(refused["annotations"]["authorization.k8s.io/decision"] == "forbid", "{refused:#}");
     let status = &refused["responseStatus"];
     ensure!(status["code"] == 403 && status["reason"] == "Forbidden" && status["status"] == "Failure", "{refused:#}");
 
-    let nobody = kubectl.with_token("made-up")?;
-    nobody.expect_output(&["get", "--raw", "/api/v1/nodes?as=nobody"], "", 1, "")?;
+    let unauthenticated = kubectl.with_token("made-up")?;
+    unauthenticated.expect_output(&["get", "--raw", "/api/v1/nodes?as=nobody"], "", 1, "")?;
     let unknown = log.event("a bad token", |event| event["requestURI"] == "/api/v1/nodes?as=nobody")?;
     ensure!(unknown["verb"] == "list", "{unknown:#}");
     Ok(())
 }
 
-fn keeps_secrets_out(kubectl: &Kubectl, log: &Log) -> Result<()> {
-    kubectl.ok(&["create", "secret", "generic", "quiet", &format!("--from-literal=password={SECRET}")], "")?;
-    kubectl.ok(&["get", "secret", "quiet", "-o", "yaml"], "")?;
-    kubectl.ok(&["create", "configmap", "quiet", &format!("--from-literal=password={SECRET}")], "")?;
-    kubectl.ok(&["create", "serviceaccount", "robot"], "")?;
-    let token = kubectl.ok(&["create", "token", "robot"], "")?;
+fn check_secrets(kubectl: &Kubectl, log: &Log) -> Result<()> {
+    kubectl.run_ok(&["create", "secret", "generic", "quiet", &format!("--from-literal=password={SECRET}")], "")?;
+    kubectl.run_ok(&["get", "secret", "quiet", "-o", "yaml"], "")?;
+    kubectl.run_ok(&["create", "configmap", "quiet", &format!("--from-literal=password={SECRET}")], "")?;
+    kubectl.run_ok(&["create", "serviceaccount", "robot"], "")?;
+    let token = kubectl.run_ok(&["create", "token", "robot"], "")?;
     for (verb, resource, name) in [
         ("create", "secrets", "quiet"),
         ("get", "secrets", "quiet"),
         ("create", "configmaps", "quiet"),
         ("create", "serviceaccounts/token", "robot"),
     ] {
-        let event = log.of(verb, resource, name)?;
+        let event = log.event_for(verb, resource, name)?;
         ensure!(event["level"] == "Metadata", "{event:#}");
         ensure!(event.get("requestObject").is_none() && event.get("responseObject").is_none(), "{event:#}");
     }
@@ -161,11 +166,11 @@ fn keeps_secrets_out(kubectl: &Kubectl, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// The aggregated APIs are served behind the control plane, and both servers have parts of the record.
-fn logs_forwarded_requests_once(kubectl: &Kubectl, log: &Log) -> Result<()> {
-    let root = kubectl.with(&["--as", "root", "--as-group", "system:masters"]);
-    root.ok(&["label", "cluster", "member1", "tier=gold"], "")?;
-    let labelled = log.of("patch", "clusters", "member1")?;
+/// A request to an aggregated API passes two servers, each of which knows parts of its event. It is logged once.
+fn check_forwarded_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
+    let root = kubectl.with_flags(&["--as", "root", "--as-group", "system:masters"]);
+    root.run_ok(&["label", "cluster", "member1", "tier=gold"], "")?;
+    let labelled = log.event_for("patch", "clusters", "member1")?;
     ensure!(labelled["user"]["username"] == "system:admin", "{labelled:#}");
     ensure!(labelled["impersonatedUser"]["username"] == "root", "{labelled:#}");
     ensure!(labelled["requestObject"]["metadata"]["labels"]["tier"] == "gold", "{labelled:#}");
@@ -178,39 +183,39 @@ fn logs_forwarded_requests_once(kubectl: &Kubectl, log: &Log) -> Result<()> {
     ensure!(refused["annotations"]["crowsnest.io/cluster"] == "nowhere", "{refused:#}");
     ensure!(refused["responseStatus"]["code"] == 404, "{refused:#}");
     // Invalid values of annotations are refused, like those of any other field.
-    let odd = ["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=off"];
+    let invalid = ["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=off"];
     let output = kubectl.expect_output(
-        &odd,
+        &invalid,
         "",
         1,
         "metadata.annotations[proxy.crowsnest.io/exec]: Unsupported value: \"off\"",
     )?;
     ensure!(output.err.contains("supported values: \"disabled\", \"enabled\""), "{output:?}");
-    let refused = log.event("an odd annotation", |event| {
+    let refused = log.event("an invalid annotation", |event| {
         event["verb"] == "patch" && event["responseStatus"]["reason"] == "Invalid"
     })?;
     ensure!(refused["objectRef"]["name"] == "member1", "{refused:#}");
     // Response bodies of a member are not logged here.
     let nodes = format!("{CLUSTERS}/member1/proxy/api/v1/nodes?limit=1");
-    kubectl.ok(&["get", "--raw", &nodes], "")?;
-    let carried = log.event("a member's nodes", |event| event["requestURI"] == nodes.as_str())?;
-    ensure!(carried["annotations"]["crowsnest.io/cluster"] == "member1", "{carried:#}");
-    ensure!(carried.get("responseObject").is_none(), "{carried:#}");
+    kubectl.run_ok(&["get", "--raw", &nodes], "")?;
+    let proxied = log.event("a member's nodes", |event| event["requestURI"] == nodes.as_str())?;
+    ensure!(proxied["annotations"]["crowsnest.io/cluster"] == "member1", "{proxied:#}");
+    ensure!(proxied.get("responseObject").is_none(), "{proxied:#}");
     Ok(())
 }
 
-fn logs_responding_clusters(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Result<()> {
-    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
-    let member = kubectl.on(&fleet.kubeconfig("member2"));
-    member.ok(&["apply", "-f", "-"], &POD.replace("NAME", "lonely"))?;
-    let everywhere = kubectl.with(&["--server", &format!("{}{EVERYWHERE}", fleet.server()?)]);
-    everywhere.until(&["get", "pod", "lonely", "-o", "name"], |out| out.contains("lonely"))?;
-    let pods = format!("{EVERYWHERE}/api/v1/namespaces/default/pods");
-    let got = log.event("a get", |event| {
+fn check_responding_clusters(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Result<()> {
+    kubectl.run_ok(&["apply", "-f", "-"], REGISTRY)?;
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member2"));
+    member.run_ok(&["apply", "-f", "-"], &POD.replace("NAME", "lonely"))?;
+    let via_fleet = kubectl.with_flags(&["--server", &format!("{}{FLEET_PROXY}", fleet.server()?)]);
+    via_fleet.run_until(&["get", "pod", "lonely", "-o", "name"], |out| out.contains("lonely"))?;
+    let pods = format!("{FLEET_PROXY}/api/v1/namespaces/default/pods");
+    let get = log.event("a get", |event| {
         event["requestURI"] == format!("{pods}/lonely") && event["responseStatus"]["code"] == 200
     })?;
-    ensure!(got["annotations"]["crowsnest.io/cluster"] == "member2", "{got:#}");
-    kubectl.ok(&["get", "--raw", &pods], "")?;
+    ensure!(get["annotations"]["crowsnest.io/cluster"] == "member2", "{get:#}");
+    kubectl.run_ok(&["get", "--raw", &pods], "")?;
     let listed = log.event("a list", |event| event["requestURI"] == pods.as_str())?;
     let notes = &listed["annotations"];
     ensure!(
@@ -219,7 +224,7 @@ fn logs_responding_clusters(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Resu
     );
     // All members are queried.
     let every = format!("{CLUSTERS}/*/proxy/api/v1/namespaces/default/pods");
-    kubectl.ok(&["get", "--raw", &every], "")?;
+    kubectl.run_ok(&["get", "--raw", &every], "")?;
     let entry = log.event("every cluster", |event| event["objectRef"]["name"] == "*")?;
     let notes = &entry["annotations"];
     ensure!(notes["crowsnest.io/cluster"] == "*" && notes["crowsnest.io/clusters"] == "member1,member2", "{entry:#}");

@@ -1,4 +1,4 @@
-//! `crowsnest up` with a search engine outside of the process: it answers searches, and answers report its absence. Objects are
+//! `crowsnest up` with an OpenSearch server: searches use it, and responses report when it is unavailable. Objects are
 //! exported to it for dashboards made for Karmada.
 
 use std::collections::BTreeSet;
@@ -9,39 +9,39 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_api::search::ResourceRegistry;
-use crowsnest_tests::{Fleet, in_ci, until};
+use crowsnest_tests::{Fleet, in_ci, wait_for};
 use k8s_openapi::api::core::v1::{Event, Node, Pod, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-/// A node of `.ci/engines`; it is stopped when dropped.
+/// A search engine started by `.ci/engines`; it is stopped when dropped.
 struct EngineNode {
     port: u16,
-    home: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
-fn engines() -> Command {
+fn engines_script() -> Command {
     Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.ci/engines"))
 }
 
 impl EngineNode {
-    /// `None` if the engine is not built, which is a failure in CI.
+    /// `None` if the engine is not built outside CI.
     fn start(name: &str) -> Result<Option<Self>> {
-        if !engines().args(["has", name]).status()?.success() {
+        if !engines_script().args(["has", name]).status()?.success() {
             ensure!(!in_ci(), "{name} is not built: run .ci/engines build {name}");
             writeln!(std::io::stderr(), "skipped: {name} is not built (.ci/engines build {name})")?;
             return Ok(None);
         }
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let node = Self { port, home: tempfile::tempdir()? };
+        let node = Self { port, folder: tempfile::tempdir()? };
         node.run(name)?;
         Ok(Some(node))
     }
 
     fn run(&self, name: &str) -> Result<()> {
-        let mut start = engines();
-        start.args(["start", name, &self.port.to_string()]).arg(self.home.path());
+        let mut start = engines_script();
+        start.args(["start", name, &self.port.to_string()]).arg(self.folder.path());
         start.env("CROWSNEST_ENGINE_OWNER", std::process::id().to_string());
         ensure!(start.status()?.success(), "{name} did not start");
         Ok(())
@@ -56,39 +56,39 @@ impl EngineNode {
         )?;
         let mut response = String::new();
         stream.read_to_string(&mut response)?;
-        let (head, body) = response.split_once("\r\n\r\n").context("no answer")?;
+        let (head, body) = response.split_once("\r\n\r\n").context("incomplete response")?;
         let status = head.split(' ').nth(1).context("no status")?.parse()?;
         Ok((status, serde_json::from_str(body)?))
     }
 
     /// Documents of Karmada's indices.
-    fn exported(&self) -> Result<Vec<Value>> {
+    fn exported_documents(&self) -> Result<Vec<Value>> {
         self.send("POST", "/kubernetes-*/_refresh")?;
         let (_, response) = self.send("GET", "/kubernetes-*/_search?size=1000")?;
         Ok(response["hits"]["hits"].as_array().cloned().unwrap_or_default())
     }
 
-    fn stop(home: &Path) -> Result<()> {
-        ensure!(engines().arg("stop").arg(home).status()?.success(), "the node did not stop");
+    fn stop(folder: &Path) -> Result<()> {
+        ensure!(engines_script().arg("stop").arg(folder).status()?.success(), "the node did not stop");
         Ok(())
     }
 }
 
 impl Drop for EngineNode {
     fn drop(&mut self) {
-        drop(Self::stop(self.home.path()));
+        drop(Self::stop(self.folder.path()));
     }
 }
 
-fn finds_nodes(fleet: &Fleet) -> Result<()> {
-    until("the nodes to be found", || {
+fn wait_until_nodes_are_found(fleet: &Fleet) -> Result<()> {
+    wait_for("the nodes to be found", || {
         let output = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;
         Ok(output.code == Some(0) && output.out.contains("member1/nodes/"))
     })
 }
 
-/// Response of the search engine.
-fn ask(url: &str, options: &[&str]) -> Result<Value> {
+/// Sends a request to the search engine with curl; returns the response.
+fn query_engine(url: &str, options: &[&str]) -> Result<Value> {
     let mut curl = Command::new("curl");
     curl.args(["--noproxy", "*", "--silent", "--fail", "-H", "Content-Type: application/json"]);
     let response = curl.args(options).arg(url).output()?;
@@ -121,8 +121,8 @@ async fn create_dashboard_objects(client: kube::Client) -> Result<()> {
     Ok(())
 }
 
-/// True if a query finds something, and each of its aggregations counts something.
-fn finds(response: &Value) -> bool {
+/// True if a response contains hits, the requested fields, and a count in each aggregation.
+fn has_results(response: &Value) -> bool {
     fn counts(aggregation: &Value) -> bool {
         match (aggregation["buckets"].as_array(), aggregation["value"].as_f64()) {
             (Some(buckets), _) => {
@@ -136,47 +136,50 @@ fn finds(response: &Value) -> bool {
         }
     }
     let mut aggregations = response["aggregations"].as_object().into_iter().flat_map(|all| all.values());
-    let shown = response["hits"]["hits"].as_array().into_iter().flatten().filter_map(|hit| hit.get("fields"));
-    let wanted = response["hits"]["hits"].as_array().is_some_and(|hits| !hits.is_empty());
-    response["hits"]["total"]["value"].as_u64() > Some(0) && aggregations.all(counts) && (!wanted || shown.count() > 0)
+    let fields = response["hits"]["hits"].as_array().into_iter().flatten().filter_map(|hit| hit.get("fields"));
+    let has_hits = response["hits"]["hits"].as_array().is_some_and(|hits| !hits.is_empty());
+    response["hits"]["total"]["value"].as_u64() > Some(0)
+        && aggregations.all(counts)
+        && (!has_hits || fields.count() > 0)
 }
 
-/// The queries of docs/DASHBOARDS.md.
-fn documented_queries_are_answered(fleet: &Fleet, url: &str) -> Result<()> {
+/// Checks that each query of docs/DASHBOARDS.md has results.
+fn check_documented_queries(fleet: &Fleet, url: &str) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async { create_dashboard_objects(client(fleet).await?).await })?;
     let blocks = DASHBOARDS.split("```json\n").skip(1).filter_map(|block| block.split("```").next());
     let queries: Vec<&str> = blocks.filter(|block| block.contains("\"size\"")).collect();
     ensure!(queries.len() == 10, "{} queries", queries.len());
     for query in queries {
-        until(&format!("something to be found by {query}"), || {
-            let response = ask(&format!("{url}/crowsnest/_search"), &["-d", query])?;
+        wait_for(&format!("results of {query}"), || {
+            let response = query_engine(&format!("{url}/crowsnest/_search"), &["-d", query])?;
             ensure!(response["_shards"]["failed"] == 0 && response["timed_out"] == false, "{query}: {response}");
-            Ok(finds(&response))
+            Ok(has_results(&response))
         })?;
     }
     Ok(())
 }
 
 /// Checks that `crowsnest index verify` detects a document that was deleted from the engine.
-fn the_index_is_verified_and_rebuilt(fleet: &Fleet, url: &str) -> Result<()> {
-    let equal = || {
+fn check_verification_and_rebuild(fleet: &Fleet, url: &str) -> Result<()> {
+    let is_equal = || {
         let output = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
         Ok(output.code == Some(0) && output.out.ends_with("equal\n"))
     };
-    until("index and cache to be equal", equal)?;
+    wait_for("index and cache to be equal", is_equal)?;
     let status = fleet.crowsnest(&["index", "status"])?;
     ensure!(status.out.contains("opensearch: ") && status.out.contains("index crowsnest-000001"), "{status:?}");
 
-    let node = ask(&format!("{url}/crowsnest/_search"), &["-d", r#"{"query": {"term": {"w.kind": "node"}}}"#])?;
+    let node =
+        query_engine(&format!("{url}/crowsnest/_search"), &["-d", r#"{"query": {"term": {"w.kind": "node"}}}"#])?;
     let id = node["hits"]["hits"][0]["_id"].as_str().context("a node in the index")?;
-    ask(&format!("{url}/crowsnest/_doc/{id}?refresh=true"), &["-X", "DELETE"])?;
+    query_engine(&format!("{url}/crowsnest/_doc/{id}?refresh=true"), &["-X", "DELETE"])?;
     let output = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
     ensure!(output.code == Some(1) && output.out.contains("differs: member1 Node: "), "{output:?}");
 
     let output = fleet.crowsnest(&["index", "rebuild", "--wait"])?;
     ensure!(output.code == Some(0) && output.out.contains("index crowsnest-000002"), "{output:?}");
-    until("the new index to be equal", equal)
+    wait_for("the new index to be equal", is_equal)
 }
 
 #[test]
@@ -187,20 +190,20 @@ fn a_fleet_is_searched_in_opensearch() -> Result<()> {
     let url = format!("http://127.0.0.1:{}", node.port);
     let backend = ["--members", "1", "--index-backend", "opensearch", "--opensearch-url", &url];
     let fleet = Fleet::start(&dir.path().join("data"), &backend)?;
-    finds_nodes(&fleet)?;
+    wait_until_nodes_are_found(&fleet)?;
     ensure!(!dir.path().join("data/cache/text").exists(), "the text index is not used");
-    the_index_is_verified_and_rebuilt(&fleet, &url)?;
-    documented_queries_are_answered(&fleet, &url)?;
+    check_verification_and_rebuild(&fleet, &url)?;
+    check_documented_queries(&fleet, &url)?;
 
-    EngineNode::stop(node.home.path())?;
+    EngineNode::stop(node.folder.path())?;
     let output = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;
     ensure!(output.out.is_empty() && output.err.contains("the search engine does not answer"), "{output:?}");
-    // Lists do not need the engine.
+    // Lists are served without the engine.
     let output = fleet.crowsnest(&["get", "nodes"])?;
     ensure!(output.code == Some(0) && output.out.contains("member1"), "{output:?}");
 
     node.run("opensearch-2")?;
-    finds_nodes(&fleet)?;
+    wait_until_nodes_are_found(&fleet)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -221,7 +224,7 @@ async fn registries(fleet: &Fleet) -> Result<Api<ResourceRegistry>> {
     Ok(Api::all(client(fleet).await?))
 }
 
-/// A registry of Nodes and Namespaces of these clusters.
+/// A ResourceRegistry for Nodes and Namespaces of these clusters.
 fn registry(addresses: &[&str], clusters: &[&str]) -> Value {
     json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "dashboards"},
         "spec": {"targetCluster": {"clusterNames": clusters},
@@ -243,16 +246,16 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let runtime = tokio::runtime::Runtime::new()?;
     let registries = runtime.block_on(registries(&fleet))?;
-    let shown = || runtime.block_on(conditions(&registries));
+    let current_conditions = || runtime.block_on(conditions(&registries));
     let (url, other) = (format!("http://127.0.0.1:{}", node.port), format!("http://localhost:{}", node.port));
     let synced = ["Connected=True EngineAnswers", "Synced=True UpToDate"];
 
-    let made = serde_json::from_value(registry(&[&url], &["member1"]))?;
-    runtime.block_on(registries.create(&PostParams::default(), &made))?;
-    until("documents of member1", || {
-        Ok(clusters(&node.exported()?) == BTreeSet::from(["member1"]) && shown()? == synced)
+    let created = serde_json::from_value(registry(&[&url], &["member1"]))?;
+    runtime.block_on(registries.create(&PostParams::default(), &created))?;
+    wait_for("documents of member1", || {
+        Ok(clusters(&node.exported_documents()?) == BTreeSet::from(["member1"]) && current_conditions()? == synced)
     })?;
-    let documents = node.exported()?;
+    let documents = node.exported_documents()?;
     let document = documents.iter().find(|hit| hit["_index"] == "kubernetes-node").context("no node is exported")?;
     ensure!(document["_source"]["spec"].is_string() && document["_source"]["status"].is_string(), "{document}");
     let fields: Vec<&String> = document["_source"]["metadata"].as_object().context("no metadata")?.keys().collect();
@@ -268,34 +271,38 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
     };
     patch(registry(&[&other], &["member1", "member2"]))?;
     let both = BTreeSet::from(["member1", "member2"]);
-    until("documents of both", || Ok(clusters(&node.exported()?) == both && shown()? == synced))?;
+    wait_for("documents of both", || {
+        Ok(clusters(&node.exported_documents()?) == both && current_conditions()? == synced)
+    })?;
 
     // The Secret is created later; documents stay meanwhile.
     let mut secured = registry(&[&other], &["member1", "member2"]);
     secured["spec"]["backendStore"]["openSearch"]["secretRef"] = json!({"namespace": "default", "name": "engine"});
     patch(secured)?;
-    until("the missing Secret", || {
-        Ok(shown()? == ["Connected=False SecretUnreadable", "Synced=False SecretUnreadable"])
+    wait_for("the missing Secret", || {
+        Ok(current_conditions()? == ["Connected=False SecretUnreadable", "Synced=False SecretUnreadable"])
     })?;
-    ensure!(clusters(&node.exported()?) == both);
+    ensure!(clusters(&node.exported_documents()?) == both);
     let secrets: Api<Secret> = Api::namespaced(registries.clone().into_client(), "default");
     let secret = json!({"metadata": {"name": "engine"}, "stringData": {"username": "crow", "password": "nest"}});
     runtime.block_on(secrets.create(&PostParams::default(), &serde_json::from_value(secret)?))?;
-    until("the Secret to be used", || Ok(shown()? == synced))?;
-    ensure!(clusters(&node.exported()?) == both);
+    wait_for("the Secret to be used", || Ok(current_conditions()? == synced))?;
+    ensure!(clusters(&node.exported_documents()?) == both);
 
     // The export resumes after a restart, and metrics report it.
     ensure!(fleet.stop()?.success());
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let registries = runtime.block_on(self::registries(&fleet))?;
-    let shown = || runtime.block_on(conditions(&registries));
+    let current_conditions = || runtime.block_on(conditions(&registries));
     let metrics = || -> Result<String> {
         let request = http::Request::get("/apis/search.crowsnest.io/v1alpha1/metrics").body(Vec::new())?;
         Ok(runtime.block_on(registries.clone().into_client().request_text(request))?)
     };
     let connected = "crowsnest_backend_store_connected{registry=\"dashboards\"} 1";
-    until("the metrics", || Ok(metrics()?.contains(connected)))?;
-    until("documents of both again", || Ok(clusters(&node.exported()?) == both && shown()? == synced))?;
+    wait_for("the metrics", || Ok(metrics()?.contains(connected)))?;
+    wait_for("documents of both again", || {
+        Ok(clusters(&node.exported_documents()?) == both && current_conditions()? == synced)
+    })?;
     let patch = |change: Value| {
         let (params, change) = (PatchParams::default(), Patch::Merge(change));
         runtime.block_on(registries.patch("dashboards", &params, &change))
@@ -303,15 +310,17 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
 
     // An engine that does not respond sets a reason; documents in the other one are deleted.
     patch(registry(&["http://127.0.0.1:9"], &["member1"]))?;
-    until("the reason", || Ok(shown()? == ["Connected=False EngineUnreachable", "Synced=False EngineUnreachable"]))?;
-    until("the old engine to be cleaned", || Ok(node.exported()?.is_empty()))?;
+    wait_for("the conditions to report the error", || {
+        Ok(current_conditions()? == ["Connected=False EngineUnreachable", "Synced=False EngineUnreachable"])
+    })?;
+    wait_for("the old engine to be cleaned", || Ok(node.exported_documents()?.is_empty()))?;
     patch(registry(&[&url], &["member2"]))?;
-    until("documents of member2", || {
-        Ok(clusters(&node.exported()?) == BTreeSet::from(["member2"]) && shown()? == synced)
+    wait_for("documents of member2", || {
+        Ok(clusters(&node.exported_documents()?) == BTreeSet::from(["member2"]) && current_conditions()? == synced)
     })?;
     runtime.block_on(registries.delete("dashboards", &DeleteParams::default()))?;
-    until("the engine to be cleaned", || Ok(node.exported()?.is_empty()))?;
-    until("the aliases to be removed", || Ok(node.send("GET", "/_alias/kubernetes-*-crowsnest")?.1 == json!({})))?;
+    wait_for("the engine to be cleaned", || Ok(node.exported_documents()?.is_empty()))?;
+    wait_for("the aliases to be removed", || Ok(node.send("GET", "/_alias/kubernetes-*-crowsnest")?.1 == json!({})))?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }

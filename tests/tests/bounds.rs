@@ -13,10 +13,10 @@ fn expensive_requests_do_not_block_the_server() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let checks = || -> Result<()> {
-        kubectl.ok(&["create", "namespace", "tenant"], "")?;
+        kubectl.run_ok(&["create", "namespace", "tenant"], "")?;
         let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
-        kubectl.ok(&role, "")?;
-        let tina = kubectl.with(&["--as", "tina", "-n", "tenant"]);
+        kubectl.run_ok(&role, "")?;
+        let tina = kubectl.with_flags(&["--as", "tina", "-n", "tenant"]);
         copies_into_themselves_are_refused(&kubectl, &tina)?;
         large_objects_are_refused(&kubectl, &tina, dir.path())?;
         a_review_with_many_requirements_is_refused(&kubectl)?;
@@ -27,52 +27,52 @@ fn expensive_requests_do_not_block_the_server() -> Result<()> {
     Ok(())
 }
 
-/// The server responds to others: kubectl times out after a minute.
-fn is_ready(kubectl: &Kubectl) -> Result<()> {
-    kubectl.ok(&["get", "--raw", "/readyz", "--request-timeout=60s"], "").map(drop)
+/// Checks that the server still responds to others; kubectl times out after a minute.
+fn check_readiness(kubectl: &Kubectl) -> Result<()> {
+    kubectl.run_ok(&["get", "--raw", "/readyz", "--request-timeout=60s"], "").map(drop)
 }
 
-/// JSON patch operations that double the depth of an object with each of them.
-fn doubling(depth: usize) -> String {
+/// JSON patch whose operations each double the depth of the object, up to at least `depth`.
+fn doubling_patch(depth: usize) -> String {
     let mut operations = vec![json!({"op": "add", "path": "/data", "value": {"a": {}}})];
-    let mut reached = 1;
-    while reached < depth {
-        let path = format!("/data{}/a", "/a".repeat(reached));
+    let mut current = 1;
+    while current < depth {
+        let path = format!("/data{}/a", "/a".repeat(current));
         operations.push(json!({"op": "copy", "from": "/data", "path": path}));
-        reached = 2 * reached + 1;
+        current = 2 * current + 1;
     }
     Value::from(operations).to_string()
 }
 
 fn copies_into_themselves_are_refused(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
-    tina.ok(&["create", "configmap", "deep"], "")?;
+    tina.run_ok(&["create", "configmap", "deep"], "")?;
     for depth in [200, 8000] {
-        let patch = ["patch", "configmap", "deep", "--type=json", "-p", &doubling(depth)];
+        let patch = ["patch", "configmap", "deep", "--type=json", "-p", &doubling_patch(depth)];
         tina.expect_output(&patch, "", 1, "the server rejected our request")?;
-        is_ready(kubectl)?;
+        check_readiness(kubectl)?;
     }
-    let kept = tina.ok(&["get", "configmap", "deep", "-o", "jsonpath={.data}"], "")?;
-    ensure!(kept.is_empty(), "{kept}");
+    let data = tina.run_ok(&["get", "configmap", "deep", "-o", "jsonpath={.data}"], "")?;
+    ensure!(data.is_empty(), "{data}");
     Ok(())
 }
 
 /// Each request is smaller than the size limit.
 fn large_objects_are_refused(kubectl: &Kubectl, tina: &Kubectl, folder: &Path) -> Result<()> {
-    tina.ok(&["create", "deployment", "large", "--image", "nginx:1.25", "--replicas=0"], "")?;
+    tina.run_ok(&["create", "deployment", "large", "--image", "nginx:1.25", "--replicas=0"], "")?;
     let file = folder.join("patch.json");
     let path = file.display().to_string();
     let patch = ["patch", "deployment", "large", "--type=merge", "--patch-file", &path];
-    let with = |variables: &[&str]| {
+    let patch_with = |variables: &[&str]| {
         let value = "x".repeat(1_000_000);
         let variables: Vec<Value> = variables.iter().map(|name| json!({"name": name, "value": value})).collect();
         let containers = json!([{"name": "nginx", "image": "nginx:1.25", "env": variables}]);
         json!({"spec": {"template": {"spec": {"containers": containers}}}}).to_string()
     };
-    std::fs::write(&file, with(&["A"]))?;
-    tina.ok(&patch, "")?;
-    std::fs::write(&file, with(&["A", "B"]))?;
+    std::fs::write(&file, patch_with(&["A"]))?;
+    tina.run_ok(&patch, "")?;
+    std::fs::write(&file, patch_with(&["A", "B"]))?;
     tina.expect_output(&patch, "", 1, "Request entity too large")?;
-    is_ready(kubectl)
+    check_readiness(kubectl)
 }
 
 /// Any authenticated user may send a SelfSubjectAccessReview.
@@ -82,7 +82,7 @@ fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes},
     });
-    let nobody = kubectl.with(&["--as", "nobody"]);
+    let nobody = kubectl.with_flags(&["--as", "nobody"]);
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2)
@@ -97,7 +97,7 @@ fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
                 })
             })
             .collect();
-        let ready = (0..3).try_for_each(|_| is_ready(kubectl));
+        let ready = (0..3).try_for_each(|_| check_readiness(kubectl));
         threads.into_iter().try_for_each(|thread| {
             thread.join().map_err(|_| anyhow::anyhow!("kubectl could not be run")).and_then(|output| output.map(drop))
         })?;

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, binary, until};
+use crowsnest_tests::{CommandOutput, Fleet, binary, wait_for};
 
 const CONFIG: &str = include_str!("cache/config.yaml");
 
 /// Runs a command with `--data-dir`, without a connection to a fleet.
 fn run_on_data_dir(data_dir: &Path, args: &[&str]) -> Result<CommandOutput> {
-    CommandOutput::of(&Command::new(binary()?).args(args).arg("--data-dir").arg(data_dir).output()?)
+    CommandOutput::parse(&Command::new(binary()?).args(args).arg("--data-dir").arg(data_dir).output()?)
 }
 
 fn wait_until_object_is_found(fleet: &Fleet) -> Result<()> {
-    until("the object to be found in the member", || {
+    wait_for("the object to be found in the member", || {
         let output = fleet.crowsnest(&["search", "name:kept-apart", "-o", "name"])?;
         Ok(output.out.contains("member1/default/configmaps/kept-apart"))
     })
@@ -27,24 +27,24 @@ fn a_damaged_cache_is_refused_and_rebuilt() -> Result<()> {
     let data_dir = dir.path().join("data");
     let fleet = Fleet::start(&data_dir, &["--members", "1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.on(&fleet.kubeconfig("member1")).ok(&["apply", "-f", "-"], CONFIG)?;
+    kubectl.with_kubeconfig(&fleet.kubeconfig("member1")).run_ok(&["apply", "-f", "-"], CONFIG)?;
     wait_until_object_is_found(&fleet)?;
 
-    until("the cache status to list the member's ConfigMaps as followed", || {
+    wait_for("the cache status to list the member's ConfigMaps as followed", || {
         let output = fleet.crowsnest(&["cache", "status", "--resources"])?;
         let line = output.out.lines().find(|line| line.starts_with("member1 ") && line.contains(" configmaps "));
         Ok(output.code == Some(0) && line.is_some_and(|line| line.contains("1/1") && line.ends_with("<none>")))
     })?;
-    until("the text index to contain the same objects as the cache", || {
+    wait_for("the text index to contain the same objects as the cache", || {
         let output = fleet.crowsnest(&["index", "verify"])?;
         Ok(output.code == Some(0) && output.out.starts_with("tantivy: ") && output.out.ends_with("equal\n"))
     })?;
     let output = fleet.crowsnest(&["index", "rebuild"])?;
     ensure!(output.code != Some(0) && output.err.contains("crowsnest cache rebuild --text"), "{output:?}");
-    let metrics = kubectl.ok(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"], "")?;
+    let metrics = kubectl.run_ok(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"], "")?;
     let followed = "crowsnest_cache_followed{cluster=\"member1\",group=\"\",version=\"v1\",resource=\"configmaps\"} 1";
     ensure!(metrics.contains(followed) && metrics.contains("\ncrowsnest_cache_ready 1\n"), "{metrics}");
-    let nobody = kubectl.with(&["--as", "nobody"]);
+    let nobody = kubectl.with_flags(&["--as", "nobody"]);
     nobody.expect_output(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/cache"], "", 1, "forbidden")?;
     let output = run_on_data_dir(&data_dir, &["cache", "rebuild"])?;
     ensure!(output.code == Some(1) && output.err.contains("is in use by another crowsnest"), "{output:?}");

@@ -25,66 +25,70 @@ fn an_agent_gets_its_certificate_with_a_bootstrap_token() -> Result<()> {
 }
 
 fn check_certificates(kubectl: &Kubectl) -> Result<()> {
-    kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
-    cluster_info_is_public(kubectl)?;
-    let bearer = |secret: &str| kubectl.with_token(&format!("abcdef.{secret}"));
-    let joining = bearer("0123456789abcdef")?;
-    bearer("fedcba9876543210")?.expect_output(&["get", "csr"], "", 1, "Unauthorized")?;
+    kubectl.run_ok(&["apply", "-f", "-"], TOKEN)?;
+    check_cluster_info(kubectl)?;
+    let with_token = |secret: &str| kubectl.with_token(&format!("abcdef.{secret}"));
+    let joining = with_token("0123456789abcdef")?;
+    with_token("fedcba9876543210")?.expect_output(&["get", "csr"], "", 1, "Unauthorized")?;
     kubectl.with_token("zyxwvu.0123456789abcdef")?.expect_output(&["get", "csr"], "", 1, "Unauthorized")?;
     joining.expect_output(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
 
     // No request for `system:masters` is approved; requests that are not an agent's are left to administrators.
-    let masters = request("masters", "system:masters", "system:admin")?.to_string();
+    let masters = signing_request("masters", "system:masters", "system:admin")?.to_string();
     let refused = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     joining.expect_output(&["create", "-f", "-"], &masters, 1, refused)?;
     kubectl.expect_output(&["create", "-f", "-"], &masters, 1, refused)?;
-    joining.ok(&["create", "-f", "-"], &request("admin", "admins", "system:admin")?.to_string())?;
-    joining.ok(&["create", "-f", "-"], &request("agent", AGENTS, AGENT)?.to_string())?;
-    is_signed(&joining, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
-    ensure!(shown(kubectl, "admin")?["status"] == json!({}), "the request was decided without an administrator");
+    joining.run_ok(&["create", "-f", "-"], &signing_request("admin", "admins", "system:admin")?.to_string())?;
+    joining.run_ok(&["create", "-f", "-"], &signing_request("agent", AGENTS, AGENT)?.to_string())?;
+    wait_until_signed(&joining, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
+    ensure!(get_csr(kubectl, "admin")?["status"] == json!({}), "the request was decided without an administrator");
 
     // The agent requests a renewal with its own identity; another user's request is not approved.
-    let agent = kubectl.with(&["--as", AGENT, "--as-group", AGENTS]);
-    let may_ask =
+    let agent = kubectl.with_flags(&["--as", AGENT, "--as-group", AGENTS]);
+    let grant_renewal =
         ["create", "clusterrolebinding", "agents", "--clusterrole=system:node-bootstrapper", "--group", AGENTS];
-    kubectl.ok(&may_ask, "")?;
-    agent.ok(&["create", "-f", "-"], &request("next", AGENTS, AGENT)?.to_string())?;
-    is_signed(&agent, "next", "Auto approving self karmada agent certificate after SubjectAccessReview.")?;
-    let other = kubectl.with(&["--as", "system:karmada:agent:member2", "--as-group", AGENTS]);
-    other.ok(&["create", "-f", "-"], &request("stolen", AGENTS, AGENT)?.to_string())?;
-    agent.ok(&["create", "-f", "-"], &request("last", AGENTS, AGENT)?.to_string())?;
-    is_signed(&agent, "last", "Auto approving self")?;
-    ensure!(shown(kubectl, "stolen")?["status"] == json!({}), "an agent received another agent's certificate");
+    kubectl.run_ok(&grant_renewal, "")?;
+    agent.run_ok(&["create", "-f", "-"], &signing_request("next", AGENTS, AGENT)?.to_string())?;
+    wait_until_signed(&agent, "next", "Auto approving self karmada agent certificate after SubjectAccessReview.")?;
+    let other = kubectl.with_flags(&["--as", "system:karmada:agent:member2", "--as-group", AGENTS]);
+    other.run_ok(&["create", "-f", "-"], &signing_request("stolen", AGENTS, AGENT)?.to_string())?;
+    agent.run_ok(&["create", "-f", "-"], &signing_request("last", AGENTS, AGENT)?.to_string())?;
+    wait_until_signed(&agent, "last", "Auto approving self")?;
+    ensure!(get_csr(kubectl, "stolen")?["status"] == json!({}), "an agent received another agent's certificate");
 
     // A deleted token no longer authenticates.
-    kubectl.ok(&["delete", "secret", "bootstrap-token-abcdef", "-n", "kube-system"], "")?;
+    kubectl.run_ok(&["delete", "secret", "bootstrap-token-abcdef", "-n", "kube-system"], "")?;
     joining.expect_output(&["get", "csr"], "", 1, "Unauthorized").map(drop)
 }
 
-/// Without credentials: the control plane's address, signed with the token.
-fn cluster_info_is_public(kubectl: &Kubectl) -> Result<()> {
-    let stranger = kubectl.with(&["--as", "system:anonymous"]);
+/// Clients without credentials can read cluster-info: the control plane's address, signed with the token.
+fn check_cluster_info(kubectl: &Kubectl) -> Result<()> {
+    let anonymous = kubectl.with_flags(&["--as", "system:anonymous"]);
     let get = ["get", "configmap", "cluster-info", "-n", "kube-public", "-o", "json"];
-    let cluster_info = stranger.until(&get, |out| out.contains("jws-kubeconfig-abcdef"))?;
+    let cluster_info = anonymous.run_until(&get, |out| out.contains("jws-kubeconfig-abcdef"))?;
     let cluster_info: Value = serde_json::from_str(&cluster_info)?;
     let (text, signed) =
         (cluster_info["data"]["kubeconfig"].as_str(), cluster_info["data"]["jws-kubeconfig-abcdef"].as_str());
-    let (text, signed) = (text.context("a kubeconfig")?, signed.context("a signature")?);
+    let (text, signed) =
+        (text.context("cluster-info has no kubeconfig")?, signed.context("cluster-info has no signature")?);
     ensure!(text.contains("server: https://") && text.contains("certificate-authority-data: "), "{text}");
-    let (header, tag) = signed.split_once("..").context("no text between the dots")?;
+    let (header, tag) = signed.split_once("..").context("the signature is not detached")?;
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"0123456789abcdef");
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
     let tag = URL_SAFE_NO_PAD.decode(tag)?;
-    ensure!(ring::hmac::verify(&key, message.as_bytes(), &tag).is_ok(), "{signed} signs something else");
-    stranger.expect_output(&["get", "configmaps", "-n", "kube-public"], "", 1, "cannot list").map(drop)
+    ensure!(
+        ring::hmac::verify(&key, message.as_bytes(), &tag).is_ok(),
+        "{signed} is not the signature of the kubeconfig"
+    );
+    anonymous.expect_output(&["get", "configmaps", "-n", "kube-public"], "", 1, "cannot list").map(drop)
 }
 
-fn shown(kubectl: &Kubectl, name: &str) -> Result<Value> {
-    Ok(serde_json::from_str(&kubectl.ok(&["get", "csr", name, "-o", "json"], "")?)?)
+fn get_csr(kubectl: &Kubectl, name: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&kubectl.run_ok(&["get", "csr", name, "-o", "json"], "")?)?)
 }
 
-fn is_signed(kubectl: &Kubectl, name: &str, message: &str) -> Result<()> {
-    let csr = kubectl.until(&["get", "csr", name, "-o", "json"], |out| out.contains("\"certificate\""))?;
+fn wait_until_signed(kubectl: &Kubectl, name: &str, message: &str) -> Result<()> {
+    let csr = kubectl.run_until(&["get", "csr", name, "-o", "json"], |out| out.contains("\"certificate\""))?;
     let csr: Value = serde_json::from_str(&csr)?;
     let condition = &csr["status"]["conditions"][0];
     ensure!(condition["type"] == "Approved" && condition["reason"] == "AutoApproved", "{csr:#}");
@@ -92,7 +96,7 @@ fn is_signed(kubectl: &Kubectl, name: &str, message: &str) -> Result<()> {
     Ok(())
 }
 
-fn request(name: &str, organization: &str, common_name: &str) -> Result<Value> {
+fn signing_request(name: &str, organization: &str, common_name: &str) -> Result<Value> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, organization);

@@ -1,5 +1,5 @@
-//! The Helm charts, rendered by Helm's library: their manifests are valid and match the binary's flags; alerts and dashboards use
-//! existing metrics.
+//! The Helm charts, rendered by Helm's library: their manifests are valid and match the binary's flags; alerts and
+//! dashboards use existing metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::{binary, render, root};
+use crowsnest_tests::{binary, render_charts, repository_root};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -27,12 +27,12 @@ struct Case {
     release: String,
     values: Value,
     error: Option<String>,
-    /// Texts that the rendered manifests contain.
-    #[serde(default)]
-    says: Vec<String>,
-    /// Texts that they do not contain.
-    #[serde(default)]
-    never: Vec<String>,
+    /// Texts that the rendered manifests must contain.
+    #[serde(default, rename = "says")]
+    expected: Vec<String>,
+    /// Texts that the rendered manifests must not contain.
+    #[serde(default, rename = "never")]
+    forbidden: Vec<String>,
 }
 
 /// Result of a case: rendered manifests, linter messages, or an error.
@@ -50,21 +50,21 @@ fn cases() -> Result<Vec<Case>> {
 }
 
 /// All cases with their results; `None` without Helm.
-fn rendered() -> Result<Option<Vec<(Case, Rendered)>>> {
+fn render_cases() -> Result<Option<Vec<(Case, Rendered)>>> {
     let cases = cases()?;
     let requests: Vec<Value> =
         cases.iter().map(|case| json!({"chart": case.chart, "release": case.release, "values": case.values})).collect();
-    let Some(output) = render(&requests)? else { return Ok(None) };
+    let Some(output) = render_charts(&requests)? else { return Ok(None) };
     let outcomes: Vec<Rendered> = serde_json::from_slice(&output)?;
     ensure!(outcomes.len() == cases.len());
     Ok(Some(cases.into_iter().zip(outcomes).collect()))
 }
 
-/// Cases with manifests.
-fn installed() -> Result<Option<Vec<(Case, Vec<Value>)>>> {
-    let Some(all) = rendered()? else { return Ok(None) };
-    let good = all.into_iter().filter(|(case, _)| case.error.is_none());
-    let parsed = good.map(|(case, rendered)| {
+/// Cases that render without an error, with their objects.
+fn installed_cases() -> Result<Option<Vec<(Case, Vec<Value>)>>> {
+    let Some(all) = render_cases()? else { return Ok(None) };
+    let successful = all.into_iter().filter(|(case, _)| case.error.is_none());
+    let parsed = successful.map(|(case, rendered)| {
         let objects = objects(&rendered).with_context(|| case.name.clone())?;
         Ok((case, objects))
     });
@@ -113,20 +113,20 @@ fn selects(selector: &Value, pod: &Value) -> bool {
 
 #[test]
 fn charts_render_or_report_errors() -> Result<()> {
-    let Some(all) = rendered()? else { return Ok(()) };
+    let Some(all) = render_cases()? else { return Ok(()) };
     for (case, rendered) in all {
         match (&case.error, &rendered.error) {
-            (None, None) => ensure!(rendered.lint.is_empty(), "{}: the linter says {:?}", case.name, rendered.lint),
+            (None, None) => ensure!(rendered.lint.is_empty(), "{}: the linter reports {:?}", case.name, rendered.lint),
             (Some(expected), Some(error)) => ensure!(error.contains(expected), "{}: {error}", case.name),
             (None, Some(error)) => bail!("{}: {error}", case.name),
-            (Some(expected), None) => bail!("{}: rendered instead of saying {expected:?}", case.name),
+            (Some(expected), None) => bail!("{}: rendered instead of failing with {expected:?}", case.name),
         }
-        let whole: String = rendered.manifests.values().map(String::as_str).collect();
-        for part in &case.says {
-            ensure!(whole.contains(part.as_str()), "{}: nowhere is {part:?}", case.name);
+        let text: String = rendered.manifests.values().map(String::as_str).collect();
+        for part in &case.expected {
+            ensure!(text.contains(part.as_str()), "{}: {part:?} is missing", case.name);
         }
-        for part in &case.never {
-            ensure!(!whole.contains(part.as_str()), "{}: there is {part:?}", case.name);
+        for part in &case.forbidden {
+            ensure!(!text.contains(part.as_str()), "{}: {part:?} must not be rendered", case.name);
         }
         for object in objects(&rendered)? {
             ensure!(object["apiVersion"].is_string() && !name(&object).is_empty(), "{}: {object:#}", case.name);
@@ -139,35 +139,44 @@ fn charts_render_or_report_errors() -> Result<()> {
 
 #[test]
 fn every_pod_is_restricted() -> Result<()> {
-    let Some(all) = installed()? else { return Ok(()) };
+    let Some(all) = installed_cases()? else { return Ok(()) };
     for (case, objects) in &all {
         for (workload, pod) in pods(objects) {
-            let whose = format!("{}: {workload}", case.name);
+            let subject = format!("{}: {workload}", case.name);
             let spec = &pod["spec"];
-            ensure!(spec["automountServiceAccountToken"].is_boolean(), "{whose} does not say whether it gets a token");
+            ensure!(
+                spec["automountServiceAccountToken"].is_boolean(),
+                "{subject} does not set automountServiceAccountToken"
+            );
             for field in ["hostNetwork", "hostPID", "hostIPC"] {
-                ensure!(spec.get(field).is_none(), "{whose} has {field}");
+                ensure!(spec.get(field).is_none(), "{subject} has {field}");
             }
             let context = &spec["securityContext"];
-            ensure!(context["runAsNonRoot"] == true && context["runAsUser"].as_u64() > Some(0), "{whose}: {context}");
+            ensure!(context["runAsNonRoot"] == true && context["runAsUser"].as_u64() > Some(0), "{subject}: {context}");
             let volumes: BTreeSet<&str> = list(&spec["volumes"])
                 .filter_map(|volume| volume["name"].as_str())
                 .chain(claims(objects, &workload))
                 .collect();
-            ensure!(list(&spec["volumes"]).all(|volume| volume.get("hostPath").is_none()), "{whose} mounts its node");
+            ensure!(
+                list(&spec["volumes"]).all(|volume| volume.get("hostPath").is_none()),
+                "{subject} mounts a hostPath volume"
+            );
             for container in list(&spec["containers"]).chain(list(&spec["initContainers"])) {
                 let expected = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
                     "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}});
-                ensure!(container["securityContext"] == expected, "{whose}: {container:#}");
+                ensure!(container["securityContext"] == expected, "{subject}: {container:#}");
                 let resources = &container["resources"];
-                let sized = ["/requests/cpu", "/requests/memory", "/limits/memory"];
-                ensure!(sized.iter().all(|at| resources.pointer(at).is_some()), "{whose} is not sized: {resources}");
+                let required = ["/requests/cpu", "/requests/memory", "/limits/memory"];
+                ensure!(
+                    required.iter().all(|at| resources.pointer(at).is_some()),
+                    "{subject} has no requests or limits: {resources}"
+                );
                 let image = container["image"].as_str().unwrap_or_default();
                 let (_, tag) = image.rsplit_once([':', '@']).unwrap_or_default();
-                ensure!(!tag.is_empty() && tag != "latest", "{whose}: {image}");
+                ensure!(!tag.is_empty() && tag != "latest", "{subject}: {image}");
                 for mount in list(&container["volumeMounts"]) {
                     let volume = mount["name"].as_str().unwrap_or_default();
-                    ensure!(volumes.contains(volume), "{whose} mounts {volume}, which there is not");
+                    ensure!(volumes.contains(volume), "{subject} mounts {volume}, which does not exist");
                 }
             }
         }
@@ -178,7 +187,7 @@ fn every_pod_is_restricted() -> Result<()> {
 /// The image runs as an unprivileged user, without a shell, for any command.
 #[test]
 fn the_image_runs_unprivileged() -> Result<()> {
-    let text = fs::read_to_string(root().join("Dockerfile"))?;
+    let text = fs::read_to_string(repository_root().join("Dockerfile"))?;
     let last = text.rsplit("\nFROM ").next().context("no stage")?;
     let user = last.lines().filter_map(|line| line.strip_prefix("USER ")).next_back().context("no USER")?;
     let ids: Vec<u32> = user.trim().split(':').map(str::parse).collect::<Result<_, _>>().context(user.to_owned())?;
@@ -192,21 +201,21 @@ fn the_image_runs_unprivileged() -> Result<()> {
 /// A process in a pod, or a reader of its files, must not find Secrets that it does not need: Secrets are mounted
 /// read-only and are readable by the pod's group only.
 #[test]
-fn secrets_are_mounted_for_their_pod_alone() -> Result<()> {
-    let Some(all) = installed()? else { return Ok(()) };
+fn secrets_are_mounted_read_only_with_restrictive_modes() -> Result<()> {
+    let Some(all) = installed_cases()? else { return Ok(()) };
     for (case, objects) in &all {
         for (workload, pod) in pods(objects) {
             let volumes = list(&pod["spec"]["volumes"]).filter(|volume| volume.get("secret").is_some());
             for volume in volumes {
-                let whose = format!("{}: {workload}: {}", case.name, volume["name"]);
+                let subject = format!("{}: {workload}: {}", case.name, volume["name"]);
                 // Written in octal, as Kubernetes reads YAML 1.1; read in decimal here.
                 let mode = volume.pointer("/secret/defaultMode").and_then(Value::as_f64);
                 let mode = mode.and_then(|mode| u32::from_str_radix(&mode.to_string(), 8).ok());
-                ensure!(mode.is_some_and(|mode| mode & 0o337 == 0), "{whose} has the mode {mode:?}: {volume}");
+                ensure!(mode.is_some_and(|mode| mode & 0o337 == 0), "{subject} has the mode {mode:?}: {volume}");
                 let containers = list(&pod["spec"]["containers"]).chain(list(&pod["spec"]["initContainers"]));
                 let mounts = containers.flat_map(|container| list(&container["volumeMounts"]));
-                let mut of_it = mounts.filter(|mount| mount["name"] == volume["name"]);
-                ensure!(of_it.all(|mount| mount["readOnly"] == true), "{whose} can be written");
+                let mut own_mounts = mounts.filter(|mount| mount["name"] == volume["name"]);
+                ensure!(own_mounts.all(|mount| mount["readOnly"] == true), "{subject} is mounted writable");
             }
         }
     }
@@ -215,65 +224,66 @@ fn secrets_are_mounted_for_their_pod_alone() -> Result<()> {
 
 /// Names of the volumes that a StatefulSet claims.
 fn claims<'a>(objects: &'a [Value], workload: &str) -> Vec<&'a str> {
-    let of = objects
+    let stateful_set = objects
         .iter()
         .find(|object| workload == format!("StatefulSet {}", name(object)) && kind(object) == "StatefulSet");
-    let claims = of.into_iter().flat_map(|of| list(&of["spec"]["volumeClaimTemplates"]));
+    let claims = stateful_set.into_iter().flat_map(|set| list(&set["spec"]["volumeClaimTemplates"]));
     claims.map(name).collect()
 }
 
 #[test]
 fn referenced_objects_exist() -> Result<()> {
-    let Some(all) = installed()? else { return Ok(()) };
+    let Some(all) = installed_cases()? else { return Ok(()) };
     for (case, objects) in &all {
         let pods = pods(objects);
-        let of = |wanted: &str| -> BTreeSet<&str> { objects.iter().filter(|o| kind(o) == wanted).map(name).collect() };
-        let (maps, accounts) = (of("ConfigMap"), of("ServiceAccount"));
+        let names_of =
+            |wanted: &str| -> BTreeSet<&str> { objects.iter().filter(|o| kind(o) == wanted).map(name).collect() };
+        let (maps, accounts) = (names_of("ConfigMap"), names_of("ServiceAccount"));
         let secrets = secrets(case, objects)?;
         for (workload, pod) in &pods {
-            let whose = format!("{}: {workload}", case.name);
+            let subject = format!("{}: {workload}", case.name);
             let spec = &pod["spec"];
             if let Some(account) = spec["serviceAccountName"].as_str() {
-                ensure!(accounts.contains(account), "{whose} is {account}, which there is not");
+                ensure!(accounts.contains(account), "{subject} uses ServiceAccount {account}, which does not exist");
             }
             for volume in list(&spec["volumes"]) {
                 if let Some(map) = volume.pointer("/configMap/name").and_then(Value::as_str) {
-                    ensure!(maps.contains(map), "{whose} mounts ConfigMap {map}, which there is not");
+                    ensure!(maps.contains(map), "{subject} mounts ConfigMap {map}, which does not exist");
                 }
                 if let Some(secret) = volume.pointer("/secret/secretName").and_then(Value::as_str) {
-                    ensure!(secrets.contains(secret), "{whose} mounts Secret {secret}, which does not exist");
+                    ensure!(secrets.contains(secret), "{subject} mounts Secret {secret}, which does not exist");
                 }
             }
             let containers: Vec<&Value> = list(&spec["containers"]).collect();
             let variables = containers.iter().flat_map(|container| list(&container["env"]));
             for variable in variables {
                 if let Some(secret) = variable.pointer("/valueFrom/secretKeyRef/name").and_then(Value::as_str) {
-                    ensure!(secrets.contains(secret), "{whose} reads Secret {secret}, which does not exist");
+                    ensure!(secrets.contains(secret), "{subject} reads Secret {secret}, which does not exist");
                 }
             }
         }
         for service in objects.iter().filter(|object| kind(object) == "Service") {
             let chosen: Vec<_> = pods.iter().filter(|(_, pod)| selects(&service["spec"]["selector"], pod)).collect();
-            ensure!(!chosen.is_empty(), "{}: Service {} leads nowhere", case.name, name(service));
+            ensure!(!chosen.is_empty(), "{}: Service {} selects no pod", case.name, name(service));
             for port in list(&service["spec"]["ports"]) {
-                let named = |pod: &Value| {
+                let has_port = |pod: &Value| {
                     let mut ports = list(&pod["spec"]["containers"]).flat_map(|container| list(&container["ports"]));
                     ports.any(|known| known["name"] == port["targetPort"])
                 };
-                let whole = chosen.iter().all(|(_, pod)| named(pod));
-                ensure!(whole, "{}: Service {}, port {port}", case.name, name(service));
+                let is_served = chosen.iter().all(|(_, pod)| has_port(pod));
+                ensure!(is_served, "{}: Service {}, port {port}", case.name, name(service));
             }
         }
         for budget in objects.iter().filter(|object| kind(object) == "PodDisruptionBudget") {
             let selector = &budget["spec"]["selector"]["matchLabels"];
             let chosen = pods.iter().filter(|(_, pod)| selects(selector, pod)).count();
-            ensure!(chosen == 1, "{}: PodDisruptionBudget {} is for {chosen}", case.name, name(budget));
+            ensure!(chosen == 1, "{}: PodDisruptionBudget {} selects {chosen} workloads", case.name, name(budget));
         }
     }
     Ok(())
 }
 
-/// Secrets created by the Job or cert-manager, and those named by the values.
+/// Names of the Secrets that the Job or cert-manager creates or that the values reference.
 fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     let mut all: BTreeSet<String> = BTreeSet::new();
     for map in objects.iter().filter(|object| kind(object) == "ConfigMap") {
@@ -326,7 +336,7 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
 
 #[test]
 fn network_policies_admit_intended_peers() -> Result<()> {
-    let Some(all) = installed()? else { return Ok(()) };
+    let Some(all) = installed_cases()? else { return Ok(()) };
     for (case, objects) in &all {
         if case.values.pointer("/networkPolicies/enabled") == Some(&json!(false)) {
             continue;
@@ -353,19 +363,19 @@ fn network_policies_admit_intended_peers() -> Result<()> {
 
 #[test]
 fn roles_are_minimal() -> Result<()> {
-    let Some(all) = installed()? else { return Ok(()) };
+    let Some(all) = installed_cases()? else { return Ok(()) };
     for (case, objects) in &all {
         let roles = objects.iter().filter(|object| kind(object).ends_with("Role"));
         for role in roles {
-            let everything = list(&role["rules"]).any(|rule| rule.to_string().contains("\"*\""));
+            let has_wildcard = list(&role["rules"]).any(|rule| rule.to_string().contains("\"*\""));
             // An agent with an account in the control plane has its permissions.
-            let reports = case.chart.ends_with("agent-chart")
+            let is_reporting_agent = case.chart.ends_with("agent-chart")
                 && kind(role) == "ClusterRole"
                 && name(role) == "crowsnest-agent"
                 && case.values.pointer("/reportSecrets/0") != Some(&json!("None"));
-            ensure!(everything == reports, "{}: {role:#}", case.name);
+            ensure!(has_wildcard == is_reporting_agent, "{}: {role:#}", case.name);
             if case.chart == "deploy/chart" {
-                ensure!(kind(role) == "Role", "{}: rights in the whole cluster: {role:#}", case.name);
+                ensure!(kind(role) == "Role", "{}: a ClusterRole: {role:#}", case.name);
             }
         }
     }
@@ -375,7 +385,7 @@ fn roles_are_minimal() -> Result<()> {
 /// The arguments of every container are valid for the binary.
 #[test]
 fn arguments_are_valid() -> Result<()> {
-    let Some(all) = installed()? else { return Ok(()) };
+    let Some(all) = installed_cases()? else { return Ok(()) };
     let mut tried = BTreeSet::new();
     for (case, objects) in &all {
         for (workload, pod) in pods(objects) {
@@ -399,10 +409,10 @@ fn arguments_are_valid() -> Result<()> {
     Ok(())
 }
 
-/// Keys of the file are names of flags.
+/// The keys of the configuration file are flags of `serve`.
 #[test]
 fn the_configuration_is_valid_for_serve() -> Result<()> {
-    let Some(all) = installed()? else { return Ok(()) };
+    let Some(all) = installed_cases()? else { return Ok(()) };
     let help = Command::new(binary()?).args(["serve", "--help"]).output()?;
     let help = String::from_utf8(help.stdout)?;
     let flags: BTreeSet<&str> = help.split_whitespace().filter_map(|word| word.strip_prefix("--")).collect();
@@ -421,9 +431,9 @@ fn the_configuration_is_valid_for_serve() -> Result<()> {
 /// The list for `crowsnest credentials` is valid: the command proceeds to contact the cluster.
 #[test]
 fn the_list_of_credentials_is_valid() -> Result<()> {
-    let Some(all) = installed()? else { return Ok(()) };
+    let Some(all) = installed_cases()? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
-    let nowhere = folder.path().join("nowhere.kubeconfig");
+    let missing = folder.path().join("nowhere.kubeconfig");
     for (case, objects) in &all {
         let lists =
             objects.iter().filter_map(|object| object.pointer("/data/credentials.yaml").and_then(Value::as_str));
@@ -431,7 +441,7 @@ fn the_list_of_credentials_is_valid() -> Result<()> {
             let file = folder.path().join("credentials.yaml");
             fs::write(&file, text)?;
             let mut command = Command::new(binary()?);
-            command.args(["credentials", "-n", "crowsnest", "--file"]).arg(&file).arg("--kubeconfig").arg(&nowhere);
+            command.args(["credentials", "-n", "crowsnest", "--file"]).arg(&file).arg("--kubeconfig").arg(&missing);
             let error = String::from_utf8(command.output()?.stderr)?;
             ensure!(
                 error.contains("nowhere.kubeconfig") && !error.contains("credentials.yaml"),
@@ -444,35 +454,35 @@ fn the_list_of_credentials_is_valid() -> Result<()> {
 }
 
 /// Prefixes of metric names.
-const FAMILIES: &str = "crowsnest_ cluster_ eviction_ policy_ resource_ binding_ work_ leader_ federatedhpa_ cronfederatedhpa_ karmada_ scheduler_ \
+const METRIC_PREFIXES: &str = "crowsnest_ cluster_ eviction_ policy_ resource_ binding_ work_ leader_ federatedhpa_ cronfederatedhpa_ karmada_ scheduler_ \
      create_ update_ delete_ workqueue_ controller_runtime_ rest_client_ certwatcher_ horizontal_";
 
 /// Names of metrics in a query: identifiers followed by a brace, a bracket or an operator.
-fn metrics_of(question: &str) -> BTreeSet<&str> {
-    let words = question.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    words.filter(|word| FAMILIES.split(' ').any(|family| word.starts_with(family))).collect()
+fn metrics_in(query: &str) -> BTreeSet<&str> {
+    let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| METRIC_PREFIXES.split(' ').any(|family| word.starts_with(family))).collect()
 }
 
 #[test]
 fn alerts_and_dashboards_use_existing_metrics() -> Result<()> {
-    let mut questions = Vec::new();
-    let alerts: Value = serde_saphyr::from_str(&fs::read_to_string(root().join("deploy/alerts.yaml"))?)?;
+    let mut queries = Vec::new();
+    let alerts: Value = serde_saphyr::from_str(&fs::read_to_string(repository_root().join("deploy/alerts.yaml"))?)?;
     for rule in list(&alerts["groups"]).flat_map(|group| list(&group["rules"])) {
         ensure!(rule["labels"]["severity"].is_string() && rule["annotations"]["summary"].is_string(), "{rule:#}");
-        questions.push(rule["expr"].as_str().context("an alert without a question")?.to_owned());
+        queries.push(rule["expr"].as_str().context("the alert has no expression")?.to_owned());
     }
-    for entry in fs::read_dir(root().join("deploy/grafana"))? {
+    for entry in fs::read_dir(repository_root().join("deploy/grafana"))? {
         let board: Value = serde_json::from_str(&fs::read_to_string(entry?.path())?)?;
         let mut ids = BTreeSet::new();
         for panel in list(&board["panels"]) {
-            ensure!(ids.insert(panel["id"].as_u64()), "a panel's id is there twice: {panel:#}");
-            questions.extend(list(&panel["targets"]).filter_map(|target| target["expr"].as_str()).map(str::to_owned));
+            ensure!(ids.insert(panel["id"].as_u64()), "a panel ID is used twice: {panel:#}");
+            queries.extend(list(&panel["targets"]).filter_map(|target| target["expr"].as_str()).map(str::to_owned));
         }
     }
-    let sources = sources()?;
+    let sources = read_sources()?;
     let mut count = 0;
-    for question in &questions {
-        for metric in metrics_of(question) {
+    for query in &queries {
+        for metric in metrics_in(query) {
             // Labels and matchers that look like metrics.
             if ["member_cluster", "resource_kind", "cluster"].contains(&metric) {
                 continue;
@@ -480,7 +490,7 @@ fn alerts_and_dashboards_use_existing_metrics() -> Result<()> {
             count += 1;
             let base = ["_bucket", "_count", "_sum", "_total"].iter().find_map(|end| metric.strip_suffix(end));
             let quoted = |name: &str| sources.contains(&format!("\"{name}\""));
-            ensure!(quoted(metric) || base.is_some_and(quoted), "no source defines {metric}: {question}");
+            ensure!(quoted(metric) || base.is_some_and(quoted), "no source defines {metric}: {query}");
         }
     }
     ensure!(count > 40, "{count}");
@@ -488,9 +498,10 @@ fn alerts_and_dashboards_use_existing_metrics() -> Result<()> {
 }
 
 /// The text of all sources that define metrics.
-fn sources() -> Result<String> {
+fn read_sources() -> Result<String> {
     let mut text = String::new();
-    let mut folders: Vec<PathBuf> = ["api", "controllers", "index", "proxy", "server"].map(|at| root().join(at)).into();
+    let mut folders: Vec<PathBuf> =
+        ["api", "controllers", "index", "proxy", "server"].map(|at| repository_root().join(at)).into();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();

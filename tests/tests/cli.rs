@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, expect_output, kubectl, until, wait_for_output};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, expect_output, find_kubectl, wait_for, wait_for_output};
 use serde_json::Value;
 
 mod golden;
@@ -22,35 +22,35 @@ fn the_cli_reads_and_changes_the_fleet() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let members = ["member1", "member2"].map(|member| kubectl.on(&fleet.kubeconfig(member)));
+    let members = ["member1", "member2"].map(|member| kubectl.with_kubeconfig(&fleet.kubeconfig(member)));
     for member in &members {
-        member.ok(&["apply", "-f", "-"], &POD.replace("NAME", "both"))?;
+        member.run_ok(&["apply", "-f", "-"], &POD.replace("NAME", "both"))?;
     }
-    kubectl.ok(&["apply", "-f", "-"], WEB)?;
+    kubectl.run_ok(&["apply", "-f", "-"], WEB)?;
     let checks = || -> Result<()> {
-        formats(&fleet)?;
-        terminals(&fleet)?;
-        golden::compared(&fleet)?;
-        described(&fleet)?;
-        histories(&fleet, &members[0])?;
-        differences(&fleet)?;
-        events(&fleet, &members[0])?;
-        usage(&fleet)?;
-        files(&fleet, dir.path())?;
-        streams(&fleet)?;
-        written(&fleet, &kubectl, &members, dir.path())?;
-        tokens(&fleet)?;
-        completions(&fleet, dir.path())
+        check_formats(&fleet)?;
+        check_colours(&fleet)?;
+        golden::check_output(&fleet)?;
+        check_describe(&fleet)?;
+        check_history(&fleet, &members[0])?;
+        check_diff(&fleet)?;
+        check_events(&fleet, &members[0])?;
+        check_top(&fleet)?;
+        check_cp(&fleet, dir.path())?;
+        check_attach_and_port_forward(&fleet)?;
+        check_apply_and_promote(&fleet, &kubectl, &members, dir.path())?;
+        check_tokens(&fleet)?;
+        check_completion(&fleet, dir.path())
     };
     checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-fn formats(fleet: &Fleet) -> Result<()> {
+fn check_formats(fleet: &Fleet) -> Result<()> {
     let query = "kind:pod label:app=both status:Running sort:cluster";
-    let named = "member1/default/pods/both\nmember2/default/pods/both\n";
-    wait_for_output(fleet, &["search", query, "-o", "name"], |output| output.out == named)?;
+    let names = "member1/default/pods/both\nmember2/default/pods/both\n";
+    wait_for_output(fleet, &["search", query, "-o", "name"], |output| output.out == names)?;
     for (format, expected) in [
         ("custom-columns=POD:.name,WHERE:.cluster", "POD    WHERE\nboth   member1\nboth   member2\n"),
         ("jsonpath={.hits[*].cluster}", "member1 member2"),
@@ -123,18 +123,18 @@ fn formats(fleet: &Fleet) -> Result<()> {
 }
 
 /// Colours are for terminals only.
-fn terminals(fleet: &Fleet) -> Result<()> {
+fn check_colours(fleet: &Fleet) -> Result<()> {
     let args = ["search", "kind:pod", "label:app=both", "status:Running"];
     let output = expect_output(fleet, &args, 0, "Running")?;
     ensure!(!output.out.contains('\x1b'), "{output:?}");
-    let (code, shown) = fleet.crowsnest_terminal(&args)?.end()?;
+    let (code, shown) = fleet.crowsnest_terminal(&args)?.close_input()?;
     ensure!(code == Some(0) && shown.contains("\x1b[32mRunning\x1b[0m"), "{shown:?}");
-    let (_, shown) = fleet.crowsnest_terminal(&[&args[..], &["--color", "never"]].concat())?.end()?;
+    let (_, shown) = fleet.crowsnest_terminal(&[&args[..], &["--color", "never"]].concat())?.close_input()?;
     ensure!(shown.contains("Running") && !shown.contains('\x1b'), "{shown:?}");
     Ok(())
 }
 
-fn described(fleet: &Fleet) -> Result<()> {
+fn check_describe(fleet: &Fleet) -> Result<()> {
     let lines = |output: &CommandOutput, label: &str, text: &str| {
         output
             .out
@@ -173,16 +173,20 @@ fn described(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn histories(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
-    member1.ok(&["label", "pod", "both", "step=two"], "")?;
+fn check_history(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
+    member1.run_ok(&["label", "pod", "both", "step=two"], "")?;
     let args = ["history", "pod/both", "--cluster", "member1"];
     let output = wait_for_output(fleet, &args, |output| output.out.contains("metadata.labels.step"))?;
     ensure!(output.out.starts_with("SEQ "), "{output:?}");
-    let row = output.out.lines().find(|row| row.contains("metadata.labels.step")).context("the change")?;
+    let row = output
+        .out
+        .lines()
+        .find(|row| row.contains("metadata.labels.step"))
+        .context("the change is not in the history")?;
     let rows: Vec<&str> = output.out.lines().collect();
-    let at = rows.iter().position(|one| *one == row).context("the change")?;
-    let older = rows.get(at + 1).and_then(|row| row.split_whitespace().next()).context("a version before")?;
-    let newer = row.split_whitespace().next().context("a version")?;
+    let at = rows.iter().position(|one| *one == row).context("the change is not in the history")?;
+    let older = rows.get(at + 1).and_then(|row| row.split_whitespace().next()).context("no earlier revision")?;
+    let newer = row.split_whitespace().next().context("no revision")?;
     let output =
         expect_output(fleet, &[&args[..], &["--seq", older, "-o", "jsonpath={.metadata.labels}"]].concat(), 0, "")?;
     ensure!(output.out == "{\"app\":\"both\"}", "{output:?}");
@@ -192,7 +196,7 @@ fn histories(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn differences(fleet: &Fleet) -> Result<()> {
+fn check_diff(fleet: &Fleet) -> Result<()> {
     let between = ["diff", "pod/both", "--cluster", "member1", "--with", "member2"];
     let output = expect_output(fleet, &between, 1, "")?;
     ensure!(output.out.contains("--- member1/pods default/both\n+++ member2/pods default/both\n"), "{output:?}");
@@ -205,9 +209,10 @@ fn differences(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
-    let of_pod = |output: &CommandOutput| ["member1", "member2"].iter().all(|member| output.out.contains(member));
-    let output = wait_for_output(fleet, &["events", "pod/both"], of_pod)?;
+fn check_events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
+    let has_both_members =
+        |output: &CommandOutput| ["member1", "member2"].iter().all(|member| output.out.contains(member));
+    let output = wait_for_output(fleet, &["events", "pod/both"], has_both_members)?;
     let head: Vec<&str> = output.out.lines().next().unwrap_or_default().split_whitespace().collect();
     ensure!(head == ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"], "{output:?}");
     ensure!(output.out.contains("pod/both"), "{output:?}");
@@ -216,15 +221,15 @@ fn events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
     ensure!(first["kind"] == "Event" && first["involvedObject"]["name"] == "both", "{first}");
     expect_output(fleet, &["events", "pod/nosuch"], 0, "No events found")?;
     let mut watch = fleet.crowsnest_stream(&["events", "-w", "pod/late"])?;
-    member1.ok(&["apply", "-f", "-"], &POD.replace("NAME", "late"))?;
+    member1.run_ok(&["apply", "-f", "-"], &POD.replace("NAME", "late"))?;
     watch.expect("LAST-SEEN")?;
     watch.expect("pod/late")?;
     Ok(())
 }
 
-fn usage(fleet: &Fleet) -> Result<()> {
-    let measured = |output: &CommandOutput| output.code == Some(0) && output.out.matches("both").count() == 2;
-    let output = wait_for_output(fleet, &["top", "pods", "-l", "app=both"], measured)?;
+fn check_top(fleet: &Fleet) -> Result<()> {
+    let has_usage = |output: &CommandOutput| output.code == Some(0) && output.out.matches("both").count() == 2;
+    let output = wait_for_output(fleet, &["top", "pods", "-l", "app=both"], has_usage)?;
     ensure!(output.out.starts_with("NAME   CLUSTER   CPU(cores)   MEMORY(bytes)\n"), "{output:?}");
     let output = expect_output(fleet, &["top", "pod", "both", "-C", "member2", "--containers", "--no-headers"], 0, "")?;
     let words: Vec<&str> = output.out.split_whitespace().collect();
@@ -236,21 +241,26 @@ fn usage(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn files(fleet: &Fleet, folder: &Path) -> Result<()> {
+fn check_cp(fleet: &Fleet, folder: &Path) -> Result<()> {
     let conf = folder.join("conf");
     fs::create_dir_all(conf.join("deep"))?;
     fs::write(conf.join("deep/a.txt"), "there and back\n")?;
     let (from, back) = (conf.display().to_string(), folder.join("back").display().to_string());
     let output = expect_output(fleet, &["cp", &from, "both:/tmp/conf", "--cluster", "member1"], 0, "")?;
     ensure!(output.out.is_empty() && output.err.is_empty(), "{output:?}");
-    let named = folder.join("both.yaml");
-    fs::write(&named, POD.replace("NAME", "both"))?;
-    let named = named.display().to_string();
+    let manifest = folder.join("both.yaml");
+    fs::write(&manifest, POD.replace("NAME", "both"))?;
+    let manifest = manifest.display().to_string();
     let cat = ["--pod-running-timeout", "30s", "--", "cat", "/tmp/conf/deep/a.txt"];
-    expect_output(fleet, &[&["exec", "--cluster", "member1", "-f", &named], &cat[..]].concat(), 0, "there and back")?;
+    expect_output(
+        fleet,
+        &[&["exec", "--cluster", "member1", "-f", &manifest], &cat[..]].concat(),
+        0,
+        "there and back",
+    )?;
     expect_output(fleet, &["cp", "member1/default/both:/tmp/conf", &back], 0, "")?;
     ensure!(fs::read_to_string(Path::new(&back).join("deep/a.txt"))? == "there and back\n");
-    // Into an existing folder.
+    // Copying into an existing folder.
     let file = conf.join("deep/a.txt").display().to_string();
     expect_output(fleet, &["cp", &file, "both:/tmp", "-C", "member1"], 0, "")?;
     expect_output(fleet, &["exec", "-C", "member1", "both", "--", "cat", "/tmp/a.txt"], 0, "there and back")?;
@@ -265,10 +275,10 @@ fn files(fleet: &Fleet, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn streams(fleet: &Fleet) -> Result<()> {
+fn check_attach_and_port_forward(fleet: &Fleet) -> Result<()> {
     let mut attached = fleet.crowsnest_stream(&["attach", "--cluster", "member1", "both"])?;
-    let say = "while true; do echo attached > /proc/1/fd/1; sleep 1; done";
-    let writer = fleet.crowsnest_stream(&["exec", "--cluster", "member1", "both", "--", "sh", "-c", say])?;
+    let script = "while true; do echo attached > /proc/1/fd/1; sleep 1; done";
+    let writer = fleet.crowsnest_stream(&["exec", "--cluster", "member1", "both", "--", "sh", "-c", script])?;
     attached.expect("attached\n")?;
     drop((attached, writer));
 
@@ -291,7 +301,7 @@ fn streams(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Path) -> Result<()> {
+fn check_apply_and_promote(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Path) -> Result<()> {
     let file = folder.join("settings.yaml");
     fs::write(&file, SETTINGS)?;
     let file = file.display().to_string();
@@ -310,17 +320,17 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
         output.out.lines().nth(1).and_then(|line| line.strip_suffix(" created")).context("a policy")?.to_owned();
     ensure!(output.out.starts_with("configmap/settings created\n"), "{output:?}");
     ensure!(policy.starts_with("propagationpolicy.policy.karmada.io/settings-"), "{policy}");
-    members[0].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
+    members[0].run_until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
     members[1].expect_output(&["get", "configmap", "settings"], "", 1, "not found")?;
     let output = wait_for_output(fleet, &["apply", "-f", &file, "--all-clusters"], |output| output.code == Some(0))?;
     ensure!(output.out == format!("configmap/settings unchanged\n{policy} configured\n"), "{output:?}");
-    members[1].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
+    members[1].run_until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
     let output = expect_output(fleet, &["get", "-f", &file, "-s", "karmada", "-o", "jsonpath={.data.level}"], 0, "")?;
     ensure!(output.out == "one", "{output:?}");
     expect_output(fleet, &["describe", "-f", &file, "-s", "karmada", "--show-events=false"], 0, "level:\n----\none\n")?;
-    pruned(fleet, kubectl, &members[1], folder)?;
+    check_prune(fleet, kubectl, &members[1], folder)?;
 
-    members[1].ok(&["create", "configmap", "own", "--from-literal", "a=b"], "")?;
+    members[1].run_ok(&["create", "configmap", "own", "--from-literal", "a=b"], "")?;
     let output = expect_output(fleet, &["promote", "configmap", "own", "-C", "member2", "-o", "yaml"], 0, "")?;
     for expected in ["work.karmada.io/conflict-resolution: overwrite\n", "kind: PropagationPolicy\n", "- member2\n"] {
         ensure!(output.out.contains(expected), "{expected:?} is missing: {output:?}");
@@ -329,7 +339,7 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
     let output = expect_output(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "configmap/own promoted\n")?;
     ensure!(output.out.contains("propagationpolicy.policy.karmada.io/own-"), "{output:?}");
     let managed = ["get", "configmap", "own", "-o", "jsonpath={.metadata.labels.karmada\\.io/managed}"];
-    members[1].until(&managed, |out| out == "true")?;
+    members[1].run_until(&managed, |out| out == "true")?;
     expect_output(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "already exists in the control plane")?;
     expect_output(
         fleet,
@@ -341,15 +351,15 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
 }
 
 /// Objects that were applied before are pruned, in the members as well; objects applied by others stay.
-fn pruned(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> Result<()> {
+fn check_prune(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> Result<()> {
     let labelled = |name: &str| SETTINGS.replace("name: settings", &format!("name: {name}, labels: {{set: pruned}}"));
     let file = folder.join("set.yaml");
     fs::write(&file, [labelled("stays"), labelled("goes")].join("---\n"))?;
     let path = file.display().to_string();
     let apply = |more: &[&str]| fleet.crowsnest(&[&["apply", "-f", path.as_str(), "-C", "member2"], more].concat());
     ensure!(apply(&[])?.code == Some(0));
-    member.until(&["get", "configmap", "goes", "-o", "name"], |out| out == "configmap/goes\n")?;
-    kubectl.ok(&["apply", "-f", "-"], &labelled("others"))?;
+    member.run_until(&["get", "configmap", "goes", "-o", "name"], |out| out == "configmap/goes\n")?;
+    kubectl.run_ok(&["apply", "-f", "-"], &labelled("others"))?;
     fs::write(&file, labelled("stays"))?;
     let output = apply(&["--prune"])?;
     ensure!(
@@ -363,19 +373,19 @@ fn pruned(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> 
     let pruned_rows = rows(&output);
     ensure!(pruned_rows.len() == 2 && pruned_rows[1] == "configmap/goes pruned (server dry run)", "{output:?}");
     ensure!(pruned_rows[0].starts_with("propagationpolicy.policy.karmada.io/goes-"), "{output:?}");
-    kubectl.ok(&["get", "configmap", "goes"], "")?;
+    kubectl.run_ok(&["get", "configmap", "goes"], "")?;
     let output = apply(&["--prune", "-l", "set=pruned", "--wait"])?;
     ensure!(output.code == Some(0) && rows(&output).len() == 2, "{output:?}");
     kubectl.expect_output(&["get", "configmap", "goes"], "", 1, "not found")?;
-    kubectl.ok(&["get", "configmap", "others"], "")?;
-    member.until(&["get", "configmap", "-l", "set=pruned", "-o", "name"], |out| out == "configmap/stays\n")?;
+    kubectl.run_ok(&["get", "configmap", "others"], "")?;
+    member.run_until(&["get", "configmap", "-l", "set=pruned", "-o", "name"], |out| out == "configmap/stays\n")?;
     fs::write(&file, labelled("stays").replace("\ndata:", "\ndatum:"))?;
     let output = apply(&[])?;
     ensure!(output.code == Some(1) && output.err.contains("datum"), "{output:?}");
     Ok(())
 }
 
-fn tokens(fleet: &Fleet) -> Result<()> {
+fn check_tokens(fleet: &Fleet) -> Result<()> {
     let output = expect_output(fleet, &["token", "create", "--description", "a test"], 0, "")?;
     let (id, secret) = output.out.trim().split_once('.').context("a token")?;
     ensure!(id.len() == 6 && secret.len() == 16, "{output:?}");
@@ -401,7 +411,7 @@ fn tokens(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
+fn check_completion(fleet: &Fleet, folder: &Path) -> Result<()> {
     expect_output(fleet, &["completion", "bash"], 0, "complete -o nospace")?;
     expect_output(fleet, &["completion", "zsh"], 0, "#compdef crowsnest")?;
     let output = expect_output(fleet, &["man", "search"], 0, "")?;
@@ -419,7 +429,7 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     ensure!(output.out.lines().count() == 4, "{output:?}");
     let complete = |words: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
-        let output = CommandOutput::of(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
+        let output = CommandOutput::parse(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
         ensure!(output.code == Some(0), "{output:?}");
         Ok(output.out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
     };
@@ -430,12 +440,12 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     ensure!(complete(&["get", "deploym"])?.contains(&"deployments.apps".to_owned()));
     ensure!(complete(&["search", "kind:dep"])?.contains(&"kind:Deployment".to_owned()));
     ensure!(complete(&["history", "deploy/web", "--out"])? == ["--output", ":4"]);
-    let Some(program) = kubectl("")? else { return Ok(()) };
+    let Some(program) = find_kubectl("")? else { return Ok(()) };
     let path = std::env::var("PATH").unwrap_or_default();
     let plugin = |args: &[&str]| -> Result<CommandOutput> {
         let mut command = Command::new(&program);
         command.arg("crowsnest").args(args).env("PATH", format!("{}:{path}", bin.display()));
-        CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
+        CommandOutput::parse(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
     };
     let output = plugin(&["get", "pod", "both", "-C", "member1", "-o", "name"])?;
     ensure!(output.code == Some(0) && output.out == "member1/default/pods/both\n", "{output:?}");
@@ -443,21 +453,23 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     let with_kubectl = |args: &[&str]| -> Result<CommandOutput> {
         let mut command = Command::new(binary()?);
         command.args(args).env("PATH", format!("{}:{path}", bin.display()));
-        CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
+        CommandOutput::parse(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
     };
     let output = with_kubectl(&["label", "configmap", "settings", "seen=yes", "--overwrite"])?;
     ensure!(output.code == Some(0) && output.out == "configmap/settings labeled\n", "{output:?}");
     let output = with_kubectl(&["delete", "configmap", "nosuch"])?;
     ensure!(output.code == Some(1) && output.err.contains("configmaps \"nosuch\" not found"), "{output:?}");
-    let offered = |words: &[&str]| -> Result<Vec<String>> {
+    let complete_with_kubectl = |words: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
         command.args(words).env("PATH", format!("{}:{path}", bin.display()));
-        let output = CommandOutput::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
+        let output = CommandOutput::parse(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
         Ok(output.out.lines().map(str::to_owned).collect())
     };
     // kubectl may take longer to start than the completion timeout.
-    until("what kubectl offers", || Ok(offered(&["create", "configm"])? == ["configmap", ":4"]))?;
-    ensure!(offered(&["taint", "clusters", "mem"])? == ["member1", "member2", ":4"]);
+    wait_for("kubectl to complete a resource", || {
+        Ok(complete_with_kubectl(&["create", "configm"])? == ["configmap", ":4"])
+    })?;
+    ensure!(complete_with_kubectl(&["taint", "clusters", "mem"])? == ["member1", "member2", ":4"]);
     let overlay = folder.join("overlay");
     fs::create_dir(&overlay)?;
     fs::write(overlay.join("settings.yaml"), SETTINGS)?;

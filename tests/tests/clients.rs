@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, node_client, python, until};
+use crowsnest_tests::{CommandOutput, Fleet, find_node_client, find_python, wait_for};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -21,39 +21,41 @@ use tokio::runtime::Runtime;
 
 const PYTHON: &str = include_str!("clients/client.py");
 const JAVASCRIPT: &str = include_str!("clients/client.mjs");
+/// Selector of the reconciled objects.
 const SOURCES: &str = "of=source";
-const COUNT: usize = 40;
+const SOURCE_COUNT: usize = 40;
 const ROUNDS: usize = 5;
 
 #[test]
-fn the_api_server_serves_them() -> Result<()> {
+fn client_libraries_work_with_the_api_server() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let kubeconfig = fleet.kubeconfig("cp");
-    if let Some(program) = python()? {
+    if let Some(program) = find_python()? {
         let script = dir.path().join("client.py");
         std::fs::write(&script, PYTHON)?;
-        succeeds(Command::new(program).arg(script).arg(&kubeconfig).arg("python-client"))?;
+        run_client(Command::new(program).arg(script).arg(&kubeconfig).arg("python-client"))?;
     }
-    if let Some(modules) = node_client()? {
+    if let Some(modules) = find_node_client()? {
         let script = dir.path().join("client.mjs");
         std::fs::write(&script, JAVASCRIPT)?;
-        succeeds(Command::new("node").arg(script).arg(modules).arg(&kubeconfig).arg("javascript-client"))?;
+        run_client(Command::new("node").arg(script).arg(modules).arg(&kubeconfig).arg("javascript-client"))?;
     }
     let runtime = Runtime::new()?;
-    for (way, config) in [
+    for (list_method, config) in [
         ("listing", watcher::Config::default().labels(SOURCES)),
         ("streaming", watcher::Config::default().labels(SOURCES).streaming_lists()),
     ] {
-        controls(&runtime, &kubeconfig, config).with_context(|| format!("{way}\n{}", fleet.log()))?;
+        check_controller(&runtime, &kubeconfig, config).with_context(|| format!("{list_method}\n{}", fleet.log()))?;
     }
     drop(runtime);
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-fn succeeds(command: &mut Command) -> Result<()> {
-    let output = CommandOutput::of(&command.env_remove("KUBECONFIG").output()?)?;
+/// Runs a client program, which must print `well`.
+fn run_client(command: &mut Command) -> Result<()> {
+    let output = CommandOutput::parse(&command.env_remove("KUBECONFIG").output()?)?;
     ensure!(output.code == Some(0) && output.out.trim() == "well", "{}{}", output.out, output.err);
     Ok(())
 }
@@ -73,7 +75,7 @@ async fn copy(source: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>) -> Result<Actio
 /// Data of objects by name.
 type Contents = BTreeMap<String, BTreeMap<String, String>>;
 
-fn controls(runtime: &Runtime, kubeconfig: &Path, config: watcher::Config) -> Result<()> {
+fn check_controller(runtime: &Runtime, kubeconfig: &Path, config: watcher::Config) -> Result<()> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     let client = runtime.block_on(async {
         let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
@@ -92,27 +94,27 @@ fn controls(runtime: &Runtime, kubeconfig: &Path, config: watcher::Config) -> Re
         let all = runtime.block_on(maps.list(&ListParams::default().labels(selector)))?;
         Ok(all.into_iter().map(|map| (map.name_any(), map.data.unwrap_or_default())).collect())
     };
-    let wanted = listed(SOURCES)?;
-    ensure!(wanted.len() > COUNT / 2, "{} sources are left", wanted.len());
-    until("every source to have its copy, and no other", || {
+    let expected = listed(SOURCES)?;
+    ensure!(expected.len() > SOURCE_COUNT / 2, "{} sources are left", expected.len());
+    wait_for("every source to have one copy, and no other copies", || {
         let copies = listed("of=copy")?;
-        Ok(copies == wanted.iter().map(|(name, data)| (format!("copy-of-{name}"), data.clone())).collect())
+        Ok(copies == expected.iter().map(|(name, data)| (format!("copy-of-{name}"), data.clone())).collect())
     })?;
-    let reflected = || -> Contents {
+    let reflector_state = || -> Contents {
         let all = sources.state();
         all.iter().map(|map| (map.name_any(), map.data.clone().unwrap_or_default())).collect()
     };
-    until("the reflector to hold what is there", || Ok(reflected() == wanted))?;
+    wait_for("the reflector to contain all sources", || Ok(reflector_state() == expected))?;
     running.abort();
     runtime.block_on(async {
         maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels(SOURCES)).await
     })?;
-    until("the copies of deleted sources to be collected", || Ok(listed("of=copy")?.is_empty()))
+    wait_for("the copies of deleted sources to be collected", || Ok(listed("of=copy")?.is_empty()))
 }
 
 /// Creates and changes all sources, and deletes some of them, concurrently.
 async fn churn(maps: &Api<ConfigMap>, round: usize) -> Result<()> {
-    let writes = (0..COUNT).map(|n| async move {
+    let writes = (0..SOURCE_COUNT).map(|n| async move {
         let name = format!("source-{n}");
         let source = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"of": "source"}},

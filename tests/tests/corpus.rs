@@ -10,24 +10,24 @@ use crowsnest_tests::{CommandOutput, binary, run_browser_script};
 use fixtures::{Corpus, QueryCase};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use response::QueryResponse;
-use stage::Stage;
+use test_env::TestEnv;
 
+mod clock;
 mod fixtures;
 mod member;
 mod response;
-mod stage;
-mod times;
+mod test_env;
 
 #[test]
-fn the_corpus_is_found_by_all_interfaces() -> Result<()> {
+fn all_interfaces_return_the_expected_results() -> Result<()> {
     let corpus = Corpus::read()?;
     let dir = tempfile::tempdir()?;
-    let mut stage = Stage::start(&corpus, dir.path())?;
-    stage.play(&corpus).with_context(|| stage.fleet.log())?;
-    through_the_api(&stage, &corpus).with_context(|| stage.fleet.log())?;
-    through_the_cli(&stage, &corpus).with_context(|| stage.fleet.log())?;
-    through_the_ui(&stage, &corpus, dir.path()).with_context(|| stage.fleet.log())?;
-    ensure!(stage.fleet.stop()?.success());
+    let mut env = TestEnv::start(&corpus, dir.path())?;
+    env.replay(&corpus).with_context(|| env.fleet.log())?;
+    check_api(&env, &corpus).with_context(|| env.fleet.log())?;
+    check_cli(&env, &corpus).with_context(|| env.fleet.log())?;
+    check_ui(&env, &corpus, dir.path()).with_context(|| env.fleet.log())?;
+    ensure!(env.fleet.stop()?.success());
     Ok(())
 }
 
@@ -37,7 +37,7 @@ fn ensure_no_failures(failures: &[String], count: usize) -> Result<()> {
     Ok(())
 }
 
-fn failure(case: &QueryCase, query: &str, difference: &str) -> String {
+fn format_failure(case: &QueryCase, query: &str, difference: &str) -> String {
     if query == case.query {
         format!("{query}\n    {difference}")
     } else {
@@ -45,35 +45,35 @@ fn failure(case: &QueryCase, query: &str, difference: &str) -> String {
     }
 }
 
-/// All queries, with their counts and the counts of kinds over the same hits.
-fn through_the_api(stage: &Stage, corpus: &Corpus) -> Result<()> {
+/// Checks all queries with the API, and that the counts of `count` and of the facet `kind` equal the number of hits.
+fn check_api(env: &TestEnv, corpus: &Corpus) -> Result<()> {
     ensure!(corpus.cases.len() >= 400, "{} queries", corpus.cases.len());
     let mut failures = Vec::new();
     for case in &corpus.cases {
-        let query = stage.shift_query(&case.query)?;
-        let whole = stage.query(&query)?;
-        let result = QueryResponse::parse(&whole)?;
-        let kinds = whole["facets"]["kind"].as_array().into_iter().flatten();
+        let query = env.shift_query(&case.query)?;
+        let response = env.query(&query)?;
+        let result = QueryResponse::parse(&response)?;
+        let kinds = response["facets"]["kind"].as_array().into_iter().flatten();
         let kinds: u64 = kinds.filter_map(|kind| kind["count"].as_u64()).sum();
-        let count = stage.get(&format!("count?q={}", utf8_percent_encode(&query, NON_ALPHANUMERIC)))?;
+        let count = env.get(&format!("count?q={}", utf8_percent_encode(&query, NON_ALPHANUMERIC)))?;
         let mut differences = result.differences(case);
         if kinds != result.total || count["total"] != result.total {
             differences.push(format!("{} hits, {kinds} by kind, counted {}", result.total, count["total"]));
         }
-        failures.extend(differences.iter().map(|difference| failure(case, &query, difference)));
+        failures.extend(differences.iter().map(|difference| format_failure(case, &query, difference)));
     }
     ensure_no_failures(&failures, corpus.cases.len())
 }
 
-/// All queries. One cluster is stale, which each result reports.
-fn through_the_cli(stage: &Stage, corpus: &Corpus) -> Result<()> {
+/// Checks all queries with the CLI. Each result reports that one cluster is stale.
+fn check_cli(env: &TestEnv, corpus: &Corpus) -> Result<()> {
     let binary = binary()?;
     let mut failures = Vec::new();
     for case in &corpus.cases {
-        let query = stage.shift_query(&case.query)?;
+        let query = env.shift_query(&case.query)?;
         let mut command = Command::new(&binary);
-        command.env("KUBECONFIG", &stage.kubeconfig).args(["search", "-o", "json", "--limit", "1000", "--", &query]);
-        let output = CommandOutput::of(&command.output()?)?;
+        command.env("KUBECONFIG", &env.kubeconfig).args(["search", "-o", "json", "--limit", "1000", "--", &query]);
+        let output = CommandOutput::parse(&command.output()?)?;
         let result =
             QueryResponse::parse(&serde_json::from_str(&output.out).with_context(|| format!("{query}: {output:?}"))?)?;
         let mut differences = result.differences(case);
@@ -81,35 +81,40 @@ fn through_the_cli(stage: &Stage, corpus: &Corpus) -> Result<()> {
         if output.code != Some(5) || !output.err.contains("warning: member2: ") || notes != result.notices {
             differences.push(format!("standard error {:?}, exit code {:?}", output.err, output.code));
         }
-        failures.extend(differences.iter().map(|difference| failure(case, &query, difference)));
+        failures.extend(differences.iter().map(|difference| format_failure(case, &query, difference)));
     }
     ensure_no_failures(&failures, corpus.cases.len())
 }
 
-/// Results that a browser shows for a query that is typed and for its address.
+/// Results in the web UI for one query.
 #[derive(serde::Deserialize)]
-struct Shown {
+struct UiResults {
+    /// After the query was typed.
     typed: QueryResponse,
+    /// After the address of the result was opened.
     linked: QueryResponse,
 }
 
-/// One query per language feature, in a real browser.
-fn through_the_ui(stage: &Stage, corpus: &Corpus, folder: &Path) -> Result<()> {
-    let cases = corpus.of_each_feature();
+/// Checks one query per language feature in a real browser.
+fn check_ui(env: &TestEnv, corpus: &Corpus, folder: &Path) -> Result<()> {
+    let cases = corpus.cases_for_all_features();
     ensure!(cases.len() >= 25, "{} queries", cases.len());
-    let queries = cases.iter().map(|case| stage.shift_query(&case.query)).collect::<Result<Vec<_>>>()?;
+    let queries = cases.iter().map(|case| env.shift_query(&case.query)).collect::<Result<Vec<_>>>()?;
     let file = folder.join("queries.json");
     std::fs::write(&file, serde_json::to_vec(&queries)?)?;
-    let (address, _) = stage.fleet.ui_url.split_once('#').context("an address with a token")?;
-    let address = format!("{address}#token={}", stage.token);
+    let (address, _) = env.fleet.ui_url.split_once('#').context("the UI's address has no token")?;
+    let address = format!("{address}#token={}", env.token);
     let Some(output) = run_browser_script("corpus", &[address.as_ref(), file.as_ref()], &[])? else { return Ok(()) };
-    let shown: Vec<Shown> = serde_json::from_str(&output)?;
-    ensure!(shown.len() == cases.len(), "{} of {} queries were sent", shown.len(), cases.len());
+    let results: Vec<UiResults> = serde_json::from_str(&output)?;
+    ensure!(results.len() == cases.len(), "{} of {} queries were sent", results.len(), cases.len());
     let mut failures = Vec::new();
-    for ((case, query), shown) in cases.iter().zip(&queries).zip(&shown) {
-        for (how, result) in [("typed", &shown.typed), ("linked", &shown.linked)] {
+    for ((case, query), results) in cases.iter().zip(&queries).zip(&results) {
+        for (how, result) in [("typed", &results.typed), ("linked", &results.linked)] {
             failures.extend(
-                result.differences(case).iter().map(|difference| failure(case, query, &format!("{how}: {difference}"))),
+                result
+                    .differences(case)
+                    .iter()
+                    .map(|difference| format_failure(case, query, &format!("{how}: {difference}"))),
             );
         }
     }

@@ -2,10 +2,11 @@
 //! starts. Its members are separate processes and keep running. Each time the fleet must reach exactly the desired
 //! state: no object is missing, left over or duplicated, and objects that no write moved are not recreated.
 //!
-//! `CROWSNEST_CRASH_ROUNDS` is the number of kills, `CROWSNEST_CRASH_OBJECTS` the number of propagations per round (20 and 1000 for
-//! the full test; the defaults are for CI). `CROWSNEST_CRASH_SEED` repeats a series of choices (times differ); the seed is printed.
+//! `CROWSNEST_CRASH_ROUNDS` is the number of kills, `CROWSNEST_CRASH_OBJECTS` the number of propagations per round (20
+//! and 1000 for the full test; the defaults are for CI). `CROWSNEST_CRASH_SEED` repeats a series of choices (times
+//! differ); the seed is printed.
 
-#![expect(clippy::print_stderr, reason = "the seed is printed")]
+#![expect(clippy::print_stderr, reason = "the seed and each round are printed")]
 
 mod members;
 mod model;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, PATIENCE, in_ci, launch};
+use crowsnest_tests::{Fleet, WAIT_TIMEOUT, in_ci, launch};
 use members::Members;
 use model::Model;
 use rand::rngs::StdRng;
@@ -25,181 +26,189 @@ use state::{ObservedState, StateReader};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-const USUAL_ROUNDS: u64 = 5;
-const USUAL_OBJECTS: u64 = 80;
-/// Approximate duration of the remaining work after the last write.
-const AFTERMATH: Duration = Duration::from_millis(1500);
-/// Lower bound of the duration of a start.
-const STARTING: Duration = Duration::from_secs(3);
-const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// Limit of the printed differences.
-const MOST: usize = 12;
+const DEFAULT_ROUNDS: u64 = 5;
+const DEFAULT_OBJECTS: u64 = 80;
+/// Maximum delay between a write and the kill: approximately the time until the effects of the last write are complete.
+const MAX_KILL_DELAY: Duration = Duration::from_millis(1500);
+/// Duration that every start of the control plane exceeds.
+const MIN_START_DURATION: Duration = Duration::from_secs(3);
+const CHECK_INTERVAL: Duration = Duration::from_millis(300);
+/// Maximum number of differences in an error message.
+const MAX_PRINTED_DIFFERENCES: usize = 12;
 
 #[test]
 fn the_fleet_reaches_the_desired_state_after_any_crash() -> Result<()> {
-    let usual = if in_ci() { 1 } else { rand::random_range(0..1_000_000) };
-    let seed = number("CROWSNEST_CRASH_SEED", usual)?;
-    let rounds = number("CROWSNEST_CRASH_ROUNDS", USUAL_ROUNDS)?;
-    let objects = number("CROWSNEST_CRASH_OBJECTS", USUAL_OBJECTS)?;
+    let default_seed = if in_ci() { 1 } else { rand::random_range(0..1_000_000) };
+    let seed = number_from_env("CROWSNEST_CRASH_SEED", default_seed)?;
+    let rounds = number_from_env("CROWSNEST_CRASH_ROUNDS", DEFAULT_ROUNDS)?;
+    let objects = number_from_env("CROWSNEST_CRASH_OBJECTS", DEFAULT_OBJECTS)?;
     let repeat =
         format!("CROWSNEST_CRASH_SEED={seed} CROWSNEST_CRASH_ROUNDS={rounds} CROWSNEST_CRASH_OBJECTS={objects}");
     eprintln!("{repeat}");
-    let mut site = Site::new(seed, usize::try_from(objects)?)?;
+    let mut env = TestEnv::new(seed, usize::try_from(objects)?)?;
     for round in 0..rounds {
-        site.round(round).with_context(|| format!("round {round} of {repeat}"))?;
+        env.run_round(round).with_context(|| format!("round {round} of {repeat}"))?;
     }
-    site.up.stop()
+    env.control_plane.stop()
 }
 
-fn number(variable: &str, usual: u64) -> Result<u64> {
+fn number_from_env(variable: &str, default: u64) -> Result<u64> {
     match std::env::var(variable) {
-        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is no number")),
-        Err(_) => Ok(usual),
+        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is not a number")),
+        Err(_) => Ok(default),
     }
 }
 
-/// The control plane, started repeatedly.
-struct Up {
-    data: PathBuf,
+/// The control plane, which is started repeatedly with the same data.
+struct ControlPlane {
+    data_dir: PathBuf,
     args: Vec<String>,
-    running: Option<Fleet>,
+    /// `None` while it is not running.
+    fleet: Option<Fleet>,
 }
 
-impl Up {
+impl ControlPlane {
     fn args(&self) -> Vec<&str> {
         self.args.iter().map(String::as_str).collect()
     }
 
     fn start(&mut self) -> Result<()> {
-        self.running = Some(Fleet::start(&self.data, &self.args())?);
+        self.fleet = Some(Fleet::start(&self.data_dir, &self.args())?);
         Ok(())
     }
 
     fn kill(&mut self) -> Result<()> {
-        self.running.take().context("it does not run")?.kill()
+        self.fleet.take().context("the control plane is not running")?.kill()
     }
 
-    fn kill_while_starting(&self, after: Duration) -> Result<()> {
-        let mut starting = launch(&self.data, &self.args())?;
-        std::thread::park_timeout(after);
-        starting.kill()?;
-        starting.wait().map(drop).context("waiting for its end")
+    /// Starts the process and kills it after a delay, at which it is not ready yet.
+    fn kill_during_start(&self, delay: Duration) -> Result<()> {
+        let mut process = launch(&self.data_dir, &self.args())?;
+        std::thread::park_timeout(delay);
+        process.kill()?;
+        process.wait().map(drop).context("cannot wait for the killed process")
     }
 
     fn stop(&mut self) -> Result<()> {
-        let status = self.running.take().context("it does not run")?.stop()?;
-        ensure!(status.success(), "it stopped with {status}");
+        let status = self.fleet.take().context("the control plane is not running")?.stop()?;
+        ensure!(status.success(), "the control plane stopped with {status}");
         Ok(())
     }
 }
 
-/// One kill: after a number of acknowledged writes, and a delay.
-struct Death {
+/// A kill of the control plane in one round.
+struct Kill {
+    /// Number of acknowledged writes before the kill.
     acknowledged: usize,
-    then: Duration,
-    /// Another kill before it is ready again.
-    starting: Option<Duration>,
+    /// Delay after the last of these writes.
+    delay: Duration,
+    /// Delay of a second kill after the start of the restart, before the control plane is ready.
+    during_start: Option<Duration>,
 }
 
-impl Death {
-    fn choose(rng: &mut StdRng, writes: usize) -> Self {
+impl Kill {
+    fn random(rng: &mut StdRng, writes: usize) -> Self {
         let acknowledged = rng.random_range(1..=writes);
-        // The last moments are as likely as any.
-        let then = AFTERMATH.mul_f64(rng.random());
-        let starting = rng.random_bool(0.3).then(|| STARTING.mul_f64(rng.random()));
-        Death { acknowledged, then, starting }
+        let delay = MAX_KILL_DELAY.mul_f64(rng.random());
+        let during_start = rng.random_bool(0.3).then(|| MIN_START_DURATION.mul_f64(rng.random()));
+        Kill { acknowledged, delay, during_start }
     }
 }
 
-struct Site {
+/// The control plane with its members, and the desired state.
+struct TestEnv {
     rng: StdRng,
     model: Model,
-    up: Up,
+    control_plane: ControlPlane,
     runtime: Runtime,
     reader: StateReader,
-    /// State at the end of the last round.
-    found: ObservedState,
+    /// State at the end of the previous round.
+    previous_state: ObservedState,
     // Dropped last, with its data folder.
     _members: Members,
     _dir: tempfile::TempDir,
 }
 
-impl Site {
+impl TestEnv {
     fn new(seed: u64, objects: usize) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let members = Members::start(dir.path())?;
         let runtime = Runtime::new()?;
-        let data = dir.path().join("data");
-        let reader = runtime.block_on(StateReader::new(&kubeconfig(&data), members.kubeconfig()))?;
+        let data_dir = dir.path().join("data");
+        let reader = runtime.block_on(StateReader::new(&kubeconfig(&data_dir), members.kubeconfig()))?;
         let file = members.kubeconfig().display().to_string();
         let args = ["--no-members", "--kubeconfig", &file, "--contexts", &model::MEMBERS.join(",")].map(str::to_owned);
-        let mut up = Up { data, args: args.to_vec(), running: None };
-        up.start()?;
+        let mut control_plane = ControlPlane { data_dir, args: args.to_vec(), fleet: None };
+        control_plane.start()?;
         let rng = StdRng::seed_from_u64(seed);
         let model = Model::new(objects);
-        Ok(Site { rng, model, up, runtime, reader, found: ObservedState::default(), _members: members, _dir: dir })
+        let previous_state = ObservedState::default();
+        Ok(TestEnv { rng, model, control_plane, runtime, reader, previous_state, _members: members, _dir: dir })
     }
 
-    fn round(&mut self, round: u64) -> Result<()> {
+    fn run_round(&mut self, round: u64) -> Result<()> {
         let began = Instant::now();
-        let changes = self.model.turn(&mut self.rng);
+        let changes = self.model.next_changes(&mut self.rng);
         let writes = changes.count();
-        let death = Death::choose(&mut self.rng, writes);
-        self.write_and_die(changes.lanes(), &death)?;
-        let written = began.elapsed();
-        let found = self.settled(writes)?;
-        let recreated = found.recreated(&self.found, |name| changes.may_replace(name));
+        let kill = Kill::random(&mut self.rng, writes);
+        self.write_and_kill(changes.lanes(), &kill)?;
+        let write_duration = began.elapsed();
+        let state = self.wait_until_settled(writes)?;
+        let recreated = state.recreated(&self.previous_state, |name| changes.may_replace(name));
         ensure!(recreated.is_empty(), "objects were recreated although no write moved them: {recreated:?}");
-        self.found = found;
-        let Death { acknowledged, then, starting } = death;
-        let again = starting.map(|after| format!(", and {after:.1?} into its start")).unwrap_or_default();
+        self.previous_state = state;
+        let Kill { acknowledged, delay, during_start } = kill;
+        let second =
+            during_start.map(|delay| format!(", again {delay:.1?} after the restart began")).unwrap_or_default();
         eprintln!(
-            "round {round}: killed {then:.1?} after {acknowledged} of {writes} writes{again}; {written:.1?} and {:.1?}",
-            began.elapsed() - written
+            "round {round}: killed {delay:.1?} after {acknowledged} of {writes} writes{second}; writing took \
+             {write_duration:.1?}, settling {:.1?}",
+            began.elapsed() - write_duration
         );
         Ok(())
     }
 
-    /// Sends writes, and continues with them after the restart.
-    fn write_and_die(&mut self, lanes: Vec<Vec<write::Write>>, death: &Death) -> Result<()> {
-        let (file, runtime, up) = (kubeconfig(&self.up.data), &self.runtime, &mut self.up);
-        let (done, mut acknowledged) = watch::channel(0);
+    /// Sends writes, kills and restarts the control plane meanwhile, and sends the remaining writes.
+    fn write_and_kill(&mut self, lanes: Vec<Vec<write::Write>>, kill: &Kill) -> Result<()> {
+        let (file, runtime) = (kubeconfig(&self.control_plane.data_dir), &self.runtime);
+        let control_plane = &mut self.control_plane;
+        let (sender, mut acknowledged) = watch::channel(0);
         std::thread::scope(|scope| {
-            let writing = scope.spawn(|| runtime.block_on(write::write_all(&file, lanes, done)));
-            // A smaller number is reported below.
-            let reached = runtime.block_on(acknowledged.wait_for(|count| *count >= death.acknowledged)).is_ok();
-            if reached {
-                std::thread::park_timeout(death.then);
-                up.kill()?;
-                if let Some(after) = death.starting {
-                    up.kill_while_starting(after)?;
+            let writing = scope.spawn(|| runtime.block_on(write::write_all(&file, lanes, sender)));
+            // If the writer fails earlier, its error is returned below.
+            let is_reached = runtime.block_on(acknowledged.wait_for(|count| *count >= kill.acknowledged)).is_ok();
+            if is_reached {
+                std::thread::park_timeout(kill.delay);
+                control_plane.kill()?;
+                if let Some(delay) = kill.during_start {
+                    control_plane.kill_during_start(delay)?;
                 }
-                up.start()?;
+                control_plane.start()?;
             }
             writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
-    /// Waits for the desired state.
-    fn settled(&self, writes: usize) -> Result<ObservedState> {
+    /// Waits until the fleet is in the desired state and returns that state.
+    fn wait_until_settled(&self, writes: usize) -> Result<ObservedState> {
         let desired = self.model.desired();
-        let timeout = PATIENCE + Duration::from_millis(100) * u32::try_from(writes)?;
+        let timeout = WAIT_TIMEOUT + Duration::from_millis(100) * u32::try_from(writes)?;
         let began = Instant::now();
         loop {
-            let found = self.runtime.block_on(self.reader.read())?;
-            let differences = found.differences(&desired);
+            let state = self.runtime.block_on(self.reader.read())?;
+            let differences = state.differences(&desired);
             if differences.is_empty() {
-                return Ok(found);
+                return Ok(state);
             }
-            let few: Vec<&String> = differences.iter().take(MOST).collect();
-            let log = || self.up.running.as_ref().map(Fleet::log).unwrap_or_default();
-            ensure!(began.elapsed() < timeout, "{} differences: {few:#?}\n{}", differences.len(), log());
-            std::thread::park_timeout(LOOK_EVERY);
+            let first: Vec<&String> = differences.iter().take(MAX_PRINTED_DIFFERENCES).collect();
+            let log = || self.control_plane.fleet.as_ref().map(Fleet::log).unwrap_or_default();
+            ensure!(began.elapsed() < timeout, "{} differences: {first:#?}\n{}", differences.len(), log());
+            std::thread::park_timeout(CHECK_INTERVAL);
         }
     }
 }
 
-/// The control plane's kubeconfig, rewritten by each start, because its port changes.
-fn kubeconfig(data: &Path) -> PathBuf {
-    data.join("kubeconfigs/cp.kubeconfig")
+/// Path of the control plane's kubeconfig. Each start rewrites the file, because the port changes.
+fn kubeconfig(data_dir: &Path) -> PathBuf {
+    data_dir.join("kubeconfigs/cp.kubeconfig")
 }

@@ -1,5 +1,5 @@
-//! The chart's manifests at a validating API server: all objects are accepted, and the Job creates its Secrets with its own
-//! permissions only, once, also with concurrent Jobs.
+//! The chart's manifests at a validating API server: all objects are accepted, and the Job creates its Secrets with its
+//! own permissions only, once, also with concurrent Jobs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, release};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, run_release_script};
 use serde_json::Value;
 
 const NAMESPACE: &str = "crowsnest";
@@ -19,9 +19,9 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let kubectl = kubectl.with(&["-n", NAMESPACE]);
+    let kubectl = kubectl.with_flags(&["-n", NAMESPACE]);
     let manifests = dir.path().join("manifests");
-    if !release("manifests", &manifests, &[])? {
+    if !run_release_script("manifests", &manifests, &[])? {
         return Ok(());
     }
     for name in ["crowsnest-several.yaml", "crowsnest-external.yaml", "crowsnest.yaml", "crowsnest-agent.yaml"] {
@@ -31,56 +31,61 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
         ensure!(output.code == Some(0) && !output.err.contains("Warning"), "{name}: {output:?}");
     }
     // The Job's list and account.
-    let list =
-        kubectl.ok(&["get", "configmap", "crowsnest-credentials", "-o", r"jsonpath={.data.credentials\.yaml}"], "")?;
+    let list = kubectl
+        .run_ok(&["get", "configmap", "crowsnest-credentials", "-o", r"jsonpath={.data.credentials\.yaml}"], "")?;
     let job = Job::new(&fleet, &kubectl, dir.path(), &list)?;
-    let several = [job.start()?, job.start()?, job.start()?];
-    for child in several {
-        let output = CommandOutput::of(&child.wait_with_output()?)?;
+    let children = [job.start()?, job.start()?, job.start()?];
+    for child in children {
+        let output = CommandOutput::parse(&child.wait_with_output()?)?;
         ensure!(output.code == Some(0), "{output:?}");
     }
-    let made = secrets(&kubectl)?;
-    let names: Vec<&str> = made.keys().map(String::as_str).collect();
+    let created = secrets(&kubectl)?;
+    let names: Vec<&str> = created.keys().map(String::as_str).collect();
     ensure!(names.contains(&"crowsnest-ca") && names.contains(&"crowsnest-etcd-server"), "{names:?}");
     // The key of the UI's cookies has no expiry.
-    let (passwords, certificates): (Vec<_>, Vec<_>) = made.iter().partition(|(_, secret)| secret["type"] == "Opaque");
-    ensure!(passwords.len() == 1 && made["crowsnest-ui-session-key"]["data"]["password"].is_string(), "{names:?}");
+    let (passwords, certificates): (Vec<_>, Vec<_>) =
+        created.iter().partition(|(_, secret)| secret["type"] == "Opaque");
+    ensure!(passwords.len() == 1 && created["crowsnest-ui-session-key"]["data"]["password"].is_string(), "{names:?}");
     for (name, secret) in &certificates {
         let [authority, certificate] = ["ca.crt", "tls.crt"].map(|key| &secret["data"][key]);
         ensure!(secret["type"] == "kubernetes.io/tls" && secret["data"]["tls.key"].is_string(), "{name}: {names:?}");
-        let issuer = ["ca", "front-proxy-ca", "etcd-ca"].map(|ca| &made[&format!("crowsnest-{ca}")]["data"]["tls.crt"]);
+        let issuer =
+            ["ca", "front-proxy-ca", "etcd-ca"].map(|ca| &created[&format!("crowsnest-{ca}")]["data"]["tls.crt"]);
         let is_known = issuer.contains(&authority);
-        ensure!(is_known && certificate.is_string(), "{name} was issued by an authority that was lost");
+        ensure!(is_known && certificate.is_string(), "{name} was issued by an unknown authority");
     }
 
-    let again = job.run(&[])?;
+    let unchanged = job.run(&[])?;
     ensure!(
-        again.out.lines().count() == made.len() && again.out.matches(": kept until 20").count() == certificates.len(),
-        "{again:?}"
+        unchanged.out.lines().count() == created.len()
+            && unchanged.out.matches(": kept until 20").count() == certificates.len(),
+        "{unchanged:?}"
     );
-    kubectl.ok(&["delete", "secret", "crowsnest-client"], "")?;
+    kubectl.run_ok(&["delete", "secret", "crowsnest-client"], "")?;
     let dry = job.run(&["--dry-run"])?;
     ensure!(dry.out.contains("crowsnest-client: would be created: it did not exist"), "{dry:?}");
     ensure!(!secrets(&kubectl)?.contains_key("crowsnest-client"));
-    let mended = job.run(&[])?;
-    ensure!(mended.out.matches(": created: ").count() == 1, "{mended:?}");
+    let recreated = job.run(&[])?;
+    ensure!(recreated.out.matches(": created: ").count() == 1, "{recreated:?}");
     // Certificates are renewed long before they expire, but no authority and no token signing key.
     let early = job.run(&["--renew-before", "8761h"])?;
-    let anew = early.out.matches(": created: it expires at 20").count();
-    ensure!(anew == certificates.len() - 3, "{early:?}");
+    let renewed_count = early.out.matches(": created: it expires at 20").count();
+    ensure!(renewed_count == certificates.len() - 3, "{early:?}");
     let now = secrets(&kubectl)?;
     let key = |all: &BTreeMap<String, Value>, name: &str| all[name]["data"]["tls.key"].clone();
-    for (name, stays) in [("crowsnest-service-accounts", true), ("crowsnest-ca", true), ("crowsnest-server", false)] {
-        ensure!((key(&made, name) == key(&now, name)) == stays, "the key of {name}");
+    for (name, is_unchanged) in
+        [("crowsnest-service-accounts", true), ("crowsnest-ca", true), ("crowsnest-server", false)]
+    {
+        ensure!((key(&created, name) == key(&now, name)) == is_unchanged, "the key of {name}");
     }
-    has_minimal_permissions(&job.kubectl)?;
+    check_permissions(&job.kubectl)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 /// The Job's account can read and write only the Secrets of its list.
-fn has_minimal_permissions(kubectl: &Kubectl) -> Result<()> {
-    kubectl.ok(&["get", "secret", "crowsnest-ca", "-o", "name"], "")?;
+fn check_permissions(kubectl: &Kubectl) -> Result<()> {
+    kubectl.run_ok(&["get", "secret", "crowsnest-ca", "-o", "name"], "")?;
     for refused in [
         vec!["get", "secrets"],
         vec!["get", "secret", "another"],
@@ -92,7 +97,7 @@ fn has_minimal_permissions(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// The Job as in its pod, except for the path of its kubeconfig.
+/// The chart's Job as a local process with the Job's account.
 struct Job {
     list: PathBuf,
     kubeconfig: PathBuf,
@@ -103,7 +108,7 @@ impl Job {
     fn new(fleet: &Fleet, kubectl: &Kubectl, folder: &Path, list: &str) -> Result<Self> {
         let (file, kubeconfig) = (folder.join("credentials.yaml"), folder.join("job.kubeconfig"));
         fs::write(&file, list)?;
-        let token = kubectl.ok(&["create", "token", "crowsnest-credentials"], "")?;
+        let token = kubectl.run_ok(&["create", "token", "crowsnest-credentials"], "")?;
         let config: Value = serde_saphyr::from_str(&fs::read_to_string(fleet.kubeconfig("cp"))?)?;
         let authority = config.pointer("/clusters/0/cluster/certificate-authority-data").and_then(Value::as_str);
         let authority = String::from_utf8(STANDARD.decode(authority.context("no authority")?)?)?;
@@ -117,7 +122,7 @@ impl Job {
             ca.display()
         );
         fs::write(&kubeconfig, text)?;
-        let kubectl = kubectl.on(&kubeconfig);
+        let kubectl = kubectl.with_kubeconfig(&kubeconfig);
         Ok(Self { list: file, kubeconfig, kubectl })
     }
 
@@ -133,7 +138,7 @@ impl Job {
     }
 
     fn run(&self, more: &[&str]) -> Result<CommandOutput> {
-        let output = CommandOutput::of(&self.command(more)?.output()?)?;
+        let output = CommandOutput::parse(&self.command(more)?.output()?)?;
         ensure!(output.code == Some(0), "{output:?}");
         Ok(output)
     }
@@ -141,8 +146,8 @@ impl Job {
 
 /// The Job's Secrets by name.
 fn secrets(kubectl: &Kubectl) -> Result<BTreeMap<String, Value>> {
-    let mine = ["get", "secrets", "-l", "app.kubernetes.io/managed-by=crowsnest", "-o", "json"];
-    let list: Value = serde_json::from_str(&kubectl.ok(&mine, "")?)?;
+    let args = ["get", "secrets", "-l", "app.kubernetes.io/managed-by=crowsnest", "-o", "json"];
+    let list: Value = serde_json::from_str(&kubectl.run_ok(&args, "")?)?;
     let items = list["items"].as_array().context("no list")?;
     Ok(items
         .iter()

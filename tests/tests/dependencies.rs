@@ -16,7 +16,7 @@ fn licences_and_sources_are_allowed() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let rules = fs::read_to_string(root.join("deny.toml"))?;
     let allowed = section(&rules, "\nallow = [", "]")?;
-    let excepted = section(&rules, "\nexceptions = [", "\n")?;
+    let exceptions = section(&rules, "\nexceptions = [", "\n")?;
     let banned = section(&rules, "\ndeny = [", "\n]")?;
     let output = Command::new(env!("CARGO"))
         // Including those of other platforms, which this build has not downloaded.
@@ -33,13 +33,13 @@ fn licences_and_sources_are_allowed() -> Result<()> {
         ensure!(source == REGISTRY, "{name} comes from {source}");
         ensure!(!banned.contains(name), "{name} is banned by deny.toml");
         let licence = package["license"].as_str().unwrap_or_default();
-        let fine = is_allowed(licence, &allowed) || excepted.contains(name);
-        ensure!(fine, "{name} is under {licence:?}, which deny.toml does not allow");
+        let is_satisfied = is_allowed(licence, &allowed) || exceptions.contains(name);
+        ensure!(is_satisfied, "{name} is under {licence:?}, which deny.toml does not allow");
     }
     Ok(())
 }
 
-/// The strings between two marks.
+/// The quoted strings between two marks.
 fn section<'a>(text: &'a str, begin: &str, end: &str) -> Result<BTreeSet<&'a str>> {
     let (_, rest) = text.split_once(begin).with_context(|| format!("deny.toml has no {begin}"))?;
     let (inside, _) = rest.split_once(end).with_context(|| format!("deny.toml has no end of {begin}"))?;
@@ -52,37 +52,40 @@ fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ").replace(" WITH ", "~");
     words.extend(spaced.split_whitespace().map(|word| word.replace('~', " WITH ")));
     let mut rest = words.as_slice();
-    any(&mut rest, allowed) && rest.is_empty()
+    evaluate_or(&mut rest, allowed) && rest.is_empty()
 }
 
-fn any(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
-    let mut fine = all(rest, allowed);
+/// Evaluates alternatives separated by OR.
+fn evaluate_or(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
+    let mut is_satisfied = evaluate_and(rest, allowed);
     while rest.first().is_some_and(|word| word == "OR") {
         *rest = &rest[1..];
-        fine |= all(rest, allowed);
+        is_satisfied |= evaluate_and(rest, allowed);
     }
-    fine
+    is_satisfied
 }
 
-fn all(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
-    let mut fine = one(rest, allowed);
+/// Evaluates parts separated by AND.
+fn evaluate_and(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
+    let mut is_satisfied = evaluate_term(rest, allowed);
     while rest.first().is_some_and(|word| word == "AND") {
         *rest = &rest[1..];
-        fine &= one(rest, allowed);
+        is_satisfied &= evaluate_term(rest, allowed);
     }
-    fine
+    is_satisfied
 }
 
-fn one(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
+/// Evaluates a licence or an expression in parentheses.
+fn evaluate_term(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
     let Some((word, after)) = rest.split_first() else { return false };
     *rest = after;
     if word != "(" {
         return allowed.contains(word.as_str());
     }
-    let fine = any(rest, allowed);
+    let is_satisfied = evaluate_or(rest, allowed);
     // The closing parenthesis.
     *rest = rest.get(1..).unwrap_or_default();
-    fine
+    is_satisfied
 }
 
 #[test]

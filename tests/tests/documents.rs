@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-fn root() -> PathBuf {
+fn repository_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Markdown pages for users and contributors, with their text.
 fn pages() -> Result<Vec<(PathBuf, String)>> {
     let mut pages = Vec::new();
-    for folder in [root(), root().join("docs"), root().join("docs/karmada")] {
+    for folder in [repository_root(), repository_root().join("docs"), repository_root().join("docs/karmada")] {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.extension().is_some_and(|end| end == "md") {
@@ -28,15 +28,15 @@ fn pages() -> Result<Vec<(PathBuf, String)>> {
 fn link_targets_exist() -> Result<()> {
     let mut links = 0;
     for (path, text) in pages()? {
-        for link in targets(&text) {
+        for link in link_targets(&text) {
             let file = link.split('#').next().unwrap_or_default();
             // The repository's releases are pages of GitHub, not files.
-            let elsewhere = file.contains("://") || file.starts_with("mailto:") || file.starts_with("../../releases");
-            if file.is_empty() || elsewhere {
+            let is_external = file.contains("://") || file.starts_with("mailto:") || file.starts_with("../../releases");
+            if file.is_empty() || is_external {
                 continue;
             }
             links += 1;
-            ensure!(path.with_file_name("").join(file).exists(), "{}: there is no {file}", path.display());
+            ensure!(path.with_file_name("").join(file).exists(), "{}: {file} does not exist", path.display());
         }
     }
     ensure!(links > 50, "{links}");
@@ -51,7 +51,7 @@ fn source_paths_exist() -> Result<()> {
         for span in code_spans(text).iter().filter(|span| is_source_path(span)) {
             for path in expand_braces(span) {
                 paths += 1;
-                ensure!(root().join(&path).exists(), "{}: there is no {path}", page.display());
+                ensure!(repository_root().join(&path).exists(), "{}: {path} does not exist", page.display());
             }
         }
     }
@@ -87,14 +87,14 @@ fn code_spans(text: &str) -> Vec<String> {
 }
 
 /// Link targets, except those in code.
-fn targets(text: &str) -> Vec<String> {
+fn link_targets(text: &str) -> Vec<String> {
     let outside: String = prose(text).split('`').step_by(2).collect();
     outside.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link.to_owned()).collect()
 }
 
-/// Commands without their comments.
+/// Commands in the indented code blocks of a page, without comments.
 fn commands(name: &str) -> Result<Vec<String>> {
-    let text = fs::read_to_string(root().join(name)).with_context(|| name.to_owned())?;
+    let text = fs::read_to_string(repository_root().join(name)).with_context(|| name.to_owned())?;
     let code = text.lines().filter_map(|line| line.strip_prefix("    "));
     Ok(code.map(|line| line.split(" #").next().unwrap_or_default().trim_end().to_owned()).collect())
 }
@@ -104,7 +104,7 @@ fn both_languages_have_the_same_commands() -> Result<()> {
     let (english, chinese) = (commands("README.md")?, commands("README.zh-CN.md")?);
     ensure!(english.len() > 30);
     for (one, other) in english.iter().zip(&chinese) {
-        ensure!(one == other, "README.zh-CN.md has {other:?} where README.md has {one:?}");
+        ensure!(one == other, "README.zh-CN.md has {other:?} instead of {one:?}");
     }
     ensure!(english.len() == chinese.len(), "{} commands and {}", english.len(), chinese.len());
     Ok(())

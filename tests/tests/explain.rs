@@ -1,8 +1,8 @@
-//! `crowsnest explain` and `crowsnest plan`, and their API, with three members: policies, filters, overrides and pending conditions;
-//! previews limited to readable objects, without writes.
+//! `crowsnest explain` and `crowsnest plan`, and their API, with three members: policies, filters, overrides and
+//! pending conditions; previews limited to readable objects, without writes.
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, expect_output, until, wait_for_output, words};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, expect_output, wait_for, wait_for_output, words};
 use serde_json::{Value, json};
 
 const FLEET: &str = include_str!("explain/fleet.yaml");
@@ -12,29 +12,29 @@ const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
 const TAINT: &str = r#"{"spec":{"taints":[{"key":"reserved","value":"ops","effect":"NoSchedule"}]}}"#;
 
 #[test]
-fn the_fleet_is_explained_and_planned() -> Result<()> {
+fn explanations_and_plans_are_complete_and_change_nothing() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let fleet = Fleet::start(&data, &["--members", "3"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    settle(&fleet, &kubectl).with_context(|| fleet.log())?;
-    explained(&fleet).with_context(|| fleet.log())?;
-    planned(&fleet, &kubectl).with_context(|| fleet.log())?;
-    refused(&fleet, &kubectl).with_context(|| fleet.log())?;
-    rights(&kubectl).with_context(|| fleet.log())?;
-    shapes(&kubectl).with_context(|| fleet.log())?;
-    nothing_is_written(&fleet, &kubectl).with_context(|| fleet.log())?;
+    wait_until_settled(&fleet, &kubectl).with_context(|| fleet.log())?;
+    check_explain(&fleet).with_context(|| fleet.log())?;
+    check_plan(&fleet, &kubectl).with_context(|| fleet.log())?;
+    check_invalid_plans(&fleet, &kubectl).with_context(|| fleet.log())?;
+    check_permissions(&kubectl).with_context(|| fleet.log())?;
+    check_schemas(&kubectl).with_context(|| fleet.log())?;
+    check_nothing_is_written(&fleet, &kubectl).with_context(|| fleet.log())?;
     // No state is stored, so a restart loses nothing.
     ensure!(fleet.stop()?.success());
     let fleet = Fleet::start(&data, &["--members", "3"])?;
     let again = wait_for_output(&fleet, &words("explain deploy/web -n shop -o json"), |output| output.code == Some(0))?;
-    outcomes(&serde_json::from_str(&again.out)?)?;
+    check_policy_outcomes(&serde_json::from_str(&again.out)?)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 /// `plan -f` of fixtures, with additional flags.
-fn plan(files: &[&str], more: &str) -> String {
+fn plan_command(files: &[&str], more: &str) -> String {
     let files = files.iter().map(|file| format!("-f {}/../tests/tests/explain/{file} ", env!("CARGO_MANIFEST_DIR")));
     format!("plan {}{more}", files.collect::<String>())
 }
@@ -44,29 +44,32 @@ fn query_json(fleet: &Fleet, line: &str) -> Result<Value> {
     serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))
 }
 
-fn find<'v>(list: &'v Value, field: &str, value: &str) -> Result<&'v Value> {
+fn find_by<'v>(list: &'v Value, field: &str, value: &str) -> Result<&'v Value> {
     let found = list.as_array().into_iter().flatten().find(|one| one[field] == value);
     found.with_context(|| format!("no {field} {value} in {list}"))
 }
 
-/// Waits until all objects except the pending one are placed.
-fn settle(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    kubectl.until(&["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
-    kubectl.ok(&["patch", "cluster", "member3", "--type=merge", "-p", TAINT], "")?;
-    kubectl.ok(&["create", "namespace", "shop"], "")?;
-    let member = kubectl.on(&fleet.kubeconfig("member1"));
-    member.until(&["get", "namespace", "shop", "-o", "name"], |out| out.contains("shop"))?;
-    member.ok(&["create", "configmap", "free", "-n", "shop", "--from-literal=level=theirs"], "")?;
-    kubectl.ok(&["apply", "-f", "-"], FLEET)?;
+/// Creates the objects and waits until all except one are scheduled.
+fn wait_until_settled(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.run_until(&["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
+    kubectl.run_ok(&["patch", "cluster", "member3", "--type=merge", "-p", TAINT], "")?;
+    kubectl.run_ok(&["create", "namespace", "shop"], "")?;
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
+    member.run_until(&["get", "namespace", "shop", "-o", "name"], |out| out.contains("shop"))?;
+    member.run_ok(&["create", "configmap", "free", "-n", "shop", "--from-literal=level=theirs"], "")?;
+    kubectl.run_ok(&["apply", "-f", "-"], FLEET)?;
+    kubectl.run_until(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}"], |out| {
+        out == "3"
+    })?;
+    kubectl.run_ok(&["apply", "-f", "-"], LOSERS)?;
     kubectl
-        .until(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "3")?;
-    kubectl.ok(&["apply", "-f", "-"], LOSERS)?;
-    kubectl.until(&["get", "rb", "stuck-configmap", "-n", "shop", "-o", "yaml"], |out| out.contains("NoClusterFit"))?;
-    kubectl.ok(&["apply", "-f", "-"], RIGHTS).map(drop)
+        .run_until(&["get", "rb", "stuck-configmap", "-n", "shop", "-o", "yaml"], |out| out.contains("NoClusterFit"))?;
+    kubectl.run_ok(&["apply", "-f", "-"], RIGHTS).map(drop)
 }
 
-fn outcomes(explanation: &Value) -> Result<()> {
-    let outcome = |name: &str| Ok::<_, anyhow::Error>(find(&explanation["policies"], "name", name)?["outcome"].clone());
+fn check_policy_outcomes(explanation: &Value) -> Result<()> {
+    let outcome =
+        |name: &str| Ok::<_, anyhow::Error>(find_by(&explanation["policies"], "name", name)?["outcome"].clone());
     ensure!(outcome("web")? == "Claimed" && outcome("all")? == "NotPreempting", "{explanation}");
     ensure!(outcome("everything")? == "NotPreempting", "{explanation}");
     ensure!(
@@ -76,11 +79,11 @@ fn outcomes(explanation: &Value) -> Result<()> {
     Ok(())
 }
 
-fn explained(fleet: &Fleet) -> Result<()> {
-    let is_quiet = |output: &CommandOutput| {
+fn check_explain(fleet: &Fleet) -> Result<()> {
+    let is_settled = |output: &CommandOutput| {
         output.code == Some(0) && output.out.contains("lost:") && !output.out.contains("WAITING")
     };
-    let output = wait_for_output(fleet, &words("explain deployment/web -n shop"), is_quiet)?;
+    let output = wait_for_output(fleet, &words("explain deployment/web -n shop"), is_settled)?;
     for text in [
         "follows PropagationPolicy shop/web",
         "ClusterPropagationPolicy everything   7          kind         lost: ",
@@ -91,21 +94,21 @@ fn explained(fleet: &Fleet) -> Result<()> {
         ensure!(output.out.contains(text), "{text:?} is not in {}", output.out);
     }
     let explanation = query_json(fleet, "explain deploy/web -n shop")?;
-    outcomes(&explanation)?;
+    check_policy_outcomes(&explanation)?;
     let clusters = &explanation["scheduling"]["terms"][0]["clusters"];
     let mut replicas = 0;
     for name in ["member1", "member2"] {
-        let cluster = find(clusters, "name", name)?;
+        let cluster = find_by(clusters, "name", name)?;
         let estimate = &cluster["estimate"];
         ensure!(cluster["score"] == 100 && cluster["selected"] == true, "{cluster}");
         ensure!(estimate["replicas"].as_i64() > Some(0) && estimate["boundBy"].is_string(), "{cluster}");
         replicas += cluster["replicas"].as_i64().unwrap_or_default();
     }
     ensure!(
-        replicas == 3 && find(clusters, "name", "member3")?["rejected"]["filter"] == "ClusterAffinity",
+        replicas == 3 && find_by(clusters, "name", "member3")?["rejected"]["filter"] == "ClusterAffinity",
         "{clusters}"
     );
-    ensure!(find(&explanation["targets"], "cluster", "member2")?["overrides"] == json!([]), "{explanation}");
+    ensure!(find_by(&explanation["targets"], "cluster", "member2")?["overrides"] == json!([]), "{explanation}");
     // An explanation can be requested for the binding as well as for its template.
     let of_binding = query_json(fleet, "explain rb/web-deployment -n shop")?;
     ensure!(of_binding["metadata"] == explanation["metadata"], "{of_binding}");
@@ -144,10 +147,14 @@ fn explained(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_plan(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     // A new policy claims unclaimed templates; a conflicting object in a member is reported.
-    let output =
-        expect_output(fleet, &words(&plan(&["new.yaml"], "")), 0, "PropagationPolicy shop/free would be created")?;
+    let output = expect_output(
+        fleet,
+        &words(&plan_command(&["new.yaml"], "")),
+        0,
+        "PropagationPolicy shop/free would be created",
+    )?;
     for text in [
         "member1   added    -          resource(kind=ConfigMap, shop/free) already exists in the cluster member1",
         "member2   added    -",
@@ -159,15 +166,15 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.expect_output(&["get", "pp", "free", "-n", "shop"], "", 1, "not found")?;
 
     // A changed policy moves replicas.
-    let report = query_json(fleet, &plan(&["changed.yaml"], ""))?;
+    let report = query_json(fleet, &plan_command(&["changed.yaml"], ""))?;
     let clusters = &report["status"]["templates"][0]["clusters"];
-    ensure!(find(clusters, "name", "member1")?["change"] == "Removed", "{clusters}");
-    let stays = find(clusters, "name", "member2")?;
-    ensure!(stays["change"] == "Changed" && stays["replicas"] == 3, "{clusters}");
-    ensure!(find(&stays["differences"], "path", "/spec/replicas")?["after"] == 3, "{stays}");
+    ensure!(find_by(clusters, "name", "member1")?["change"] == "Removed", "{clusters}");
+    let member2 = find_by(clusters, "name", "member2")?;
+    ensure!(member2["change"] == "Changed" && member2["replicas"] == 3, "{clusters}");
+    ensure!(find_by(&member2["differences"], "path", "/spec/replicas")?["after"] == 3, "{member2}");
     let output = expect_output(
         fleet,
-        &words(&plan(&["changed.yaml"], "--fail-on-change")),
+        &words(&plan_command(&["changed.yaml"], "--fail-on-change")),
         4,
         "PropagationPolicy shop/web would be changed",
     )?;
@@ -176,38 +183,48 @@ fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         "{}",
         output.out
     );
-    expect_output(fleet, &words(&plan(&["changed.yaml"], "--brief")), 0, "member1   removed")?;
+    expect_output(fleet, &words(&plan_command(&["changed.yaml"], "--brief")), 0, "member1   removed")?;
 
     // Another override: one cluster returns to the original image, another one gets a new image.
-    let output =
-        expect_output(fleet, &words(&plan(&["override.yaml"], "")), 0, "OverridePolicy shop/images would be changed")?;
+    let output = expect_output(
+        fleet,
+        &words(&plan_command(&["override.yaml"], "")),
+        0,
+        "OverridePolicy shop/images would be changed",
+    )?;
     let lines: Vec<String> = output.out.lines().map(|line| line.replace([' ', '-'], "")).collect();
     for text in ["inmember1:", "+image:nginx:1.25", "inmember2:", "+image:nginx:1.29"] {
         ensure!(lines.iter().any(|line| line == text), "{text:?} is not in {}", output.out);
     }
     // Both together, on an object of the same plan.
-    let both = query_json(fleet, &plan(&["changed.yaml", "override.yaml"], ""))?;
-    let only = find(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
+    let both = query_json(fleet, &plan_command(&["changed.yaml", "override.yaml"], ""))?;
+    let only = find_by(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
     ensure!(only["manifest"]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.29", "{only}");
     // An unchanged object changes nothing.
-    let output = expect_output(fleet, &words(&plan(&["losers.yaml"], "--fail-on-change")), 0, "would not change")?;
+    let output =
+        expect_output(fleet, &words(&plan_command(&["losers.yaml"], "--fail-on-change")), 0, "would not change")?;
     ensure!(!output.out.contains("would be"), "{}", output.out);
-    kubectl.ok(&["get", "deploy", "web", "-n", "shop"], "").map(drop)
+    kubectl.run_ok(&["get", "deploy", "web", "-n", "shop"], "").map(drop)
 }
 
-fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    expect_output(fleet, &words(&plan(&["wrong.yaml"], "")), 1, "spreadByLabel")?;
-    expect_output(fleet, &words(&plan(&["missing.yaml"], "")), 1, "missing.yaml")?;
-    expect_output(fleet, &words(&plan(&["changed.yaml"], "-n other")), 1, "does not match the namespace \"other\"")?;
+fn check_invalid_plans(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    expect_output(fleet, &words(&plan_command(&["wrong.yaml"], "")), 1, "spreadByLabel")?;
+    expect_output(fleet, &words(&plan_command(&["missing.yaml"], "")), 1, "missing.yaml")?;
     expect_output(
         fleet,
-        &words(&plan(&["changed.yaml"], "--limit 0")),
+        &words(&plan_command(&["changed.yaml"], "-n other")),
+        1,
+        "does not match the namespace \"other\"",
+    )?;
+    expect_output(
+        fleet,
+        &words(&plan_command(&["changed.yaml"], "--limit 0")),
         1,
         "spec.limit: Invalid value: 0: must be from 1 to 500",
     )?;
     expect_output(
         fleet,
-        &words(&plan(&["changed.yaml", "changed.yaml"], "")),
+        &words(&plan_command(&["changed.yaml", "changed.yaml"], "")),
         1,
         "spec.objects[1]: Duplicate value: \"web\"",
     )?;
@@ -221,11 +238,11 @@ fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 }
 
 /// Objects that the caller cannot get are not disclosed.
-fn rights(kubectl: &Kubectl) -> Result<()> {
-    let user = |name: &str| kubectl.with(&["--as", name, "--as-group", "system:authenticated"]);
+fn check_permissions(kubectl: &Kubectl) -> Result<()> {
+    let user = |name: &str| kubectl.with_flags(&["--as", name, "--as-group", "system:authenticated"]);
     let web = format!("{ROOT}/namespaces/shop/explanations/deployments.apps:web");
     let (ann, carla, dora) = (user("ann"), user("carla"), user("dora"));
-    ann.ok(&["get", "--raw", &web], "")?;
+    ann.run_ok(&["get", "--raw", &web], "")?;
     dora.expect_output(
         &["get", "--raw", &web],
         "",
@@ -238,26 +255,30 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
 
     let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
     let create_plan =
-        |who: &Kubectl, body: &str| -> Result<Value> { Ok(serde_json::from_str(&who.ok(&create, body)?)?) };
+        |user: &Kubectl, body: &str| -> Result<Value> { Ok(serde_json::from_str(&user.run_ok(&create, body)?)?) };
     let (secrets, own) = (include_str!("explain/secret.json"), include_str!("explain/own-secret.json"));
     let all = create_plan(kubectl, secrets)?;
     ensure!(all.to_string().contains("b3Blbi1zZXNhbWU="), "{all}");
-    let anns = create_plan(&ann, secrets)?;
-    ensure!(anns["status"]["withheld"].as_u64() > Some(0) && anns["status"]["templates"] == json!([]), "{anns}");
+    let plan_of_ann = create_plan(&ann, secrets)?;
+    ensure!(
+        plan_of_ann["status"]["withheld"].as_u64() > Some(0) && plan_of_ann["status"]["templates"] == json!([]),
+        "{plan_of_ann}"
+    );
     ann.expect_output(&create, own, 1, "secrets \"password\" is forbidden")?;
-    let carlas = create_plan(&carla, own)?;
-    let cluster = &carlas["status"]["templates"][0]["clusters"][0];
-    ensure!(cluster["manifest"]["data"] == json!({"user": "***"}), "{carlas}");
-    ensure!(!carlas.to_string().contains("b3Blbi1zZXNhbWU="), "{carlas}");
+    let plan_of_carla = create_plan(&carla, own)?;
+    let cluster = &plan_of_carla["status"]["templates"][0]["clusters"][0];
+    ensure!(cluster["manifest"]["data"] == json!({"user": "***"}), "{plan_of_carla}");
+    ensure!(!plan_of_carla.to_string().contains("b3Blbi1zZXNhbWU="), "{plan_of_carla}");
     Ok(())
 }
 
 /// Responses match their OpenAPI document, and kubectl can get an explanation.
-fn shapes(kubectl: &Kubectl) -> Result<()> {
-    let mut document: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", &format!("/openapi/v3{ROOT}")], "")?)?;
+fn check_schemas(kubectl: &Kubectl) -> Result<()> {
+    let mut document: Value =
+        serde_json::from_str(&kubectl.run_ok(&["get", "--raw", &format!("/openapi/v3{ROOT}")], "")?)?;
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut).context("schemas")?;
-    schemas.values_mut().for_each(close);
-    let fits = |kind: &str, value: &Value| -> Result<()> {
+    schemas.values_mut().for_each(deny_undocumented_fields);
+    let check = |kind: &str, value: &Value| -> Result<()> {
         let schema = json!({"$ref": format!("#/components/schemas/io.crowsnest.propagation.v1alpha1.{kind}")});
         let root = json!({"allOf": [schema], "components": document["components"]});
         let validator = jsonschema::options().should_validate_formats(true).build(&root)?;
@@ -270,45 +291,45 @@ fn shapes(kubectl: &Kubectl) -> Result<()> {
     };
     for name in ["deployments.apps:web", "configmaps:settings", "configmaps:stuck", "configmaps:free"] {
         let path = format!("{ROOT}/namespaces/shop/explanations/{name}");
-        fits("Explanation", &serde_json::from_str(&kubectl.ok(&["get", "--raw", &path], "")?)?)?;
+        check("Explanation", &serde_json::from_str(&kubectl.run_ok(&["get", "--raw", &path], "")?)?)?;
     }
-    let namespace = kubectl.ok(&["get", "--raw", &format!("{ROOT}/clusterexplanations/namespaces:shop")], "")?;
-    fits("ClusterExplanation", &serde_json::from_str(&namespace)?)?;
+    let namespace = kubectl.run_ok(&["get", "--raw", &format!("{ROOT}/clusterexplanations/namespaces:shop")], "")?;
+    check("ClusterExplanation", &serde_json::from_str(&namespace)?)?;
     let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
-    fits("Plan", &serde_json::from_str(&kubectl.ok(&create, include_str!("explain/own-secret.json"))?)?)?;
-    let got = ["get", "explanations.propagation.crowsnest.io", "deployments.apps:web", "-n", "shop", "-o", "yaml"];
-    ensure!(kubectl.ok(&got, "")?.contains("kind: Explanation"));
+    check("Plan", &serde_json::from_str(&kubectl.run_ok(&create, include_str!("explain/own-secret.json"))?)?)?;
+    let get = ["get", "explanations.propagation.crowsnest.io", "deployments.apps:web", "-n", "shop", "-o", "yaml"];
+    ensure!(kubectl.run_ok(&get, "")?.contains("kind: Explanation"));
     Ok(())
 }
 
-/// Rejects undocumented fields.
-fn close(schema: &mut Value) {
+/// Changes schemas so that validation rejects undocumented fields.
+fn deny_undocumented_fields(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
-            fields.values_mut().for_each(close);
-            let described = fields.get("properties").is_some_and(Value::is_object) && fields.contains_key("type");
-            if described && !fields.contains_key("additionalProperties") {
+            fields.values_mut().for_each(deny_undocumented_fields);
+            let has_properties = fields.get("properties").is_some_and(Value::is_object) && fields.contains_key("type");
+            if has_properties && !fields.contains_key("additionalProperties") {
                 fields.insert("additionalProperties".to_owned(), false.into());
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(close),
+        Value::Array(items) => items.iter_mut().for_each(deny_undocumented_fields),
         _ => {}
     }
 }
 
-/// The revision of the control plane's store, which every write increments, is unchanged. Other components write occasionally, so
-/// the check is repeated until none of them does.
-fn nothing_is_written(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+/// The revision of the control plane's store, which every write increments, is unchanged. Other components write
+/// occasionally, so the check is repeated until none of them does.
+fn check_nothing_is_written(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let revision = || -> Result<String> {
-        let list: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", "/api/v1/namespaces?limit=1"], "")?)?;
+        let list: Value = serde_json::from_str(&kubectl.run_ok(&["get", "--raw", "/api/v1/namespaces?limit=1"], "")?)?;
         Ok(list["metadata"]["resourceVersion"].as_str().context("a revision")?.to_owned())
     };
-    until("no write between two reads", || {
+    wait_for("no write between two reads", || {
         let before = revision()?;
         expect_output(fleet, &words("explain deploy/web -n shop"), 0, "follows")?;
         expect_output(
             fleet,
-            &words(&plan(&["new.yaml", "changed.yaml", "override.yaml"], "--brief")),
+            &words(&plan_command(&["new.yaml", "changed.yaml", "override.yaml"], "--brief")),
             0,
             "would be created",
         )?;

@@ -7,178 +7,191 @@
 //! Members are simulated in this process, so that they survive the control plane; faults affect their connections, and
 //! their own controllers keep running.
 
-#![expect(clippy::print_stderr, reason = "how long each part takes is printed")]
+#![expect(clippy::print_stderr, reason = "the duration of each step is printed")]
 
 mod agent;
 mod clock;
 mod fault;
-mod look;
-mod site;
+mod state;
+mod test_env;
 mod workload;
 
 use anyhow::{Context, Result, ensure};
 use fault::Fault;
-use look::is_well_in;
-use site::Site;
+use state::is_ready_in;
+use test_env::TestEnv;
 use workload::{Kind, Workload};
 
 /// Features of the control plane that a case needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Needs {
+enum Feature {
     /// A cluster is not ready only if several signals fail (HEALTH-1).
     Damping,
     /// No evictions while most of the fleet fails (HEALTH-3, FAIL-3).
     Doubt,
     /// An eviction without a replacement is cancelled when its cluster recovers (FAIL-4).
-    Cancelling,
-    /// Workloads are exclusive by annotation, until the last pod has stopped (FAIL-6).
-    Exclusive,
+    EvictionCancellation,
+    /// A workload with the annotation `failover.crowsnest.io/exclusive` starts elsewhere only after its last pod has
+    /// stopped (FAIL-6).
+    ExclusiveWorkloads,
 }
 
-/// Implemented features. Cases that need others are skipped.
-const THERE: &[Needs] = &[Needs::Damping, Needs::Doubt, Needs::Cancelling, Needs::Exclusive];
+/// Features that the control plane implements. Checks that depend on others are omitted.
+const IMPLEMENTED_FEATURES: &[Feature] =
+    &[Feature::Damping, Feature::Doubt, Feature::EvictionCancellation, Feature::ExclusiveWorkloads];
 
-fn has(needs: Needs) -> bool {
-    THERE.contains(&needs)
+fn is_implemented(feature: Feature) -> bool {
+    IMPLEMENTED_FEATURES.contains(&feature)
 }
 
-/// Number of checks during which a state must hold.
-const LONG_ENOUGH: usize = 40;
+/// Number of checks of the members' stores during which a state must hold.
+const CHECKS_PER_STATE: usize = 40;
 
+/// A cluster with a fault.
 struct Case {
-    home: &'static str,
+    primary: &'static str,
+    /// Cluster to which the workloads of `primary` can move.
     spare: &'static str,
     fault: Fault,
-    /// True if workloads move, if that is certain.
+    /// Returns true if the workloads must move, false if they must not, and `None` if both are correct.
     moves: fn() -> Option<bool>,
 }
 
-/// At most half of the fleet, so that the control plane does not doubt its data.
+/// Faults of at most half of the fleet: if more clusters failed, the control plane would not trust its health data.
 static CASES: [Case; 7] = [
-    Case { home: "dead", spare: "spare1", fault: Fault::ConnectionRefused, moves: || Some(true) },
-    Case { home: "slow", spare: "spare2", fault: Fault::IncreasingDelay, moves: || Some(true) },
-    Case { home: "cut", spare: "spare3", fault: Fault::Partition, moves: || Some(true) },
+    Case { primary: "dead", spare: "spare1", fault: Fault::ConnectionRefused, moves: || Some(true) },
+    Case { primary: "slow", spare: "spare2", fault: Fault::IncreasingDelay, moves: || Some(true) },
+    Case { primary: "cut", spare: "spare3", fault: Fault::Partition, moves: || Some(true) },
     // A member behind an agent: the agent's connection is cut.
-    Case { home: "behind", spare: "spare7", fault: Fault::Partition, moves: || Some(true) },
-    Case { home: "silent", spare: "spare4", fault: Fault::NoResponse, moves: || Some(true) },
-    Case { home: "flapping", spare: "spare5", fault: Fault::Flapping, moves: || None },
+    Case { primary: "behind", spare: "spare7", fault: Fault::Partition, moves: || Some(true) },
+    Case { primary: "silent", spare: "spare4", fault: Fault::NoResponse, moves: || Some(true) },
+    Case { primary: "flapping", spare: "spare5", fault: Fault::Flapping, moves: || None },
     // Its watches continue: one failing signal of several.
-    Case { home: "unwell", spare: "spare6", fault: Fault::NotReady, moves: || Some(!has(Needs::Damping)) },
+    Case {
+        primary: "unwell",
+        spare: "spare6",
+        fault: Fault::NotReady,
+        moves: || Some(!is_implemented(Feature::Damping)),
+    },
 ];
 
-/// Workloads of each supported kind that run in one cluster and can move to a spare.
-fn workloads(home: &'static str, spare: &'static str) -> Vec<Workload> {
-    let mut kinds = vec![Kind::Gentle, Kind::Single];
-    kinds.extend(has(Needs::Exclusive).then_some(Kind::Exclusive));
-    kinds.extend(has(Needs::Cancelling).then_some(Kind::Pinned));
-    kinds.into_iter().map(|kind| Workload::of(kind, home, spare)).collect()
+/// Workloads of each kind that run in `primary` and can move to `spare`, except for pinned ones.
+fn workloads(primary: &'static str, spare: &'static str) -> Vec<Workload> {
+    let mut kinds = vec![Kind::Graceful, Kind::Direct];
+    kinds.extend(is_implemented(Feature::ExclusiveWorkloads).then_some(Kind::Exclusive));
+    kinds.extend(is_implemented(Feature::EvictionCancellation).then_some(Kind::Pinned));
+    kinds.into_iter().map(|kind| Workload::new(kind, primary, spare)).collect()
 }
 
 #[test]
 fn workloads_keep_a_healthy_copy_and_exclusive_ones_never_run_twice() -> Result<()> {
-    let members: Vec<&str> = CASES.iter().flat_map(|case| [case.home, case.spare]).collect();
-    let mut all: Vec<Workload> = CASES.iter().flat_map(|case| workloads(case.home, case.spare)).collect();
-    all.push(Workload::wide(members.clone()));
-    let mut site = Site::start(&members, &["behind"], all)?;
-    CASES.iter().try_for_each(|case| site.begin(case.fault, case.home))?;
+    let members: Vec<&str> = CASES.iter().flat_map(|case| [case.primary, case.spare]).collect();
+    let mut all: Vec<Workload> = CASES.iter().flat_map(|case| workloads(case.primary, case.spare)).collect();
+    all.push(Workload::duplicated(members.clone()));
+    let mut env = TestEnv::start(&members, &["behind"], all)?;
+    CASES.iter().try_for_each(|case| env.inject(case.fault, case.primary))?;
 
     // The control plane is killed when it has started evicting, and restarts with the members' current state.
-    site.until("an eviction to begin", |plans, _| match plans.evict() {
+    env.wait_until("an eviction to start", |state, _| match state.has_evictions() {
         true => Vec::new(),
         false => vec!["none".to_owned()],
     })?;
-    site.kill_control_plane()?;
-    site.start_control_plane()?;
-    let gentle = |case: &Case| Workload::of(Kind::Gentle, case.home, case.spare);
+    env.kill_control_plane()?;
+    env.start_control_plane()?;
+    let graceful = |case: &Case| Workload::new(Kind::Graceful, case.primary, case.spare);
     let moved = || CASES.iter().filter(|case| (case.moves)() == Some(true));
-    site.until("all affected workloads to move", |_, copies| {
-        let waiting = moved().filter(|case| !is_well_in(copies, &gentle(case), case.spare));
-        waiting.map(|case| format!("{:?} of {}", case.fault, case.home)).collect()
+    env.wait_until("all affected workloads to move", |_, copies| {
+        let waiting = moved().filter(|case| !is_ready_in(copies, &graceful(case), case.spare));
+        waiting.map(|case| format!("{:?} of {}", case.fault, case.primary)).collect()
     })?;
-    site.looks(LONG_ENOUGH)?;
-    let (plans, copies) = site.look()?;
+    env.wait_for_checks(CHECKS_PER_STATE)?;
+    let (state, copies) = env.read_state()?;
     for case in CASES.iter().filter(|case| (case.moves)() == Some(false)) {
-        ensure!(is_well_in(&copies, &gentle(case), case.home), "{:?} moved something", case.fault);
-        ensure!(plans.reasons("HealthSignals")[case.home] == "Damped", "{:?}", plans.reasons("HealthSignals"));
+        ensure!(is_ready_in(&copies, &graceful(case), case.primary), "{:?} moved a workload", case.fault);
+        ensure!(
+            state.condition_reasons("HealthSignals")[case.primary] == "Damped",
+            "{:?}",
+            state.condition_reasons("HealthSignals")
+        );
     }
 
-    site.mend()?;
-    site.settled()?;
-    site.stop()
+    env.end_faults()?;
+    env.wait_until_settled()?;
+    env.stop()
 }
 
-/// Most of the fleet.
+/// Clusters that fail at once: most of the fleet.
 const LOST: [&str; 4] = ["lost1", "lost2", "lost3", "lost4"];
 
 #[test]
-fn most_of_the_fleet_fails_at_once() -> Result<()> {
+fn nothing_is_evicted_while_most_of_the_fleet_fails() -> Result<()> {
     let members: Vec<&str> = LOST.into_iter().chain(["left"]).collect();
-    let mut all: Vec<Workload> = LOST.iter().flat_map(|home| workloads(home, "left")).collect();
-    all.push(Workload::wide(members.clone()));
-    let mut site = Site::start(&members, &[], all)?;
+    let mut all: Vec<Workload> = LOST.iter().flat_map(|primary| workloads(primary, "left")).collect();
+    all.push(Workload::duplicated(members.clone()));
+    let mut env = TestEnv::start(&members, &[], all)?;
 
-    // A suspended process has no data of that period.
-    site.hold_still(true)?;
-    site.freeze_control_plane(LONG_ENOUGH)?;
-    site.looks(LONG_ENOUGH)?;
-    ensure!(!site.look()?.0.evict(), "an eviction started without a failure");
+    // A process that was suspended has no health data of that period, which must not count as a failure.
+    env.forbid_moves(true)?;
+    env.suspend_control_plane(CHECKS_PER_STATE)?;
+    env.wait_for_checks(CHECKS_PER_STATE)?;
+    ensure!(!env.read_state()?.0.has_evictions(), "an eviction started without a failure");
 
-    site.hold_still(has(Needs::Doubt))?;
-    site.begin_at_once(Fault::ConnectionRefused, &LOST)?;
-    if has(Needs::Doubt) {
-        site.until("the control plane to doubt itself", |plans, _| {
-            let reasons = plans.reasons("HealthSignals");
+    env.forbid_moves(is_implemented(Feature::Doubt))?;
+    env.inject_at_once(Fault::ConnectionRefused, &LOST)?;
+    if is_implemented(Feature::Doubt) {
+        env.wait_until("the condition HealthSignals to have the reason Doubted", |state, _| {
+            let reasons = state.condition_reasons("HealthSignals");
             LOST.into_iter().filter(|lost| reasons[lost] != "Doubted").map(str::to_owned).collect()
         })?;
-        site.looks(LONG_ENOUGH)?;
-        let plans = site.look()?.0;
-        ensure!(!plans.evict(), "an eviction began while the control plane doubts itself");
-        let reasons = plans.reasons("Ready");
+        env.wait_for_checks(CHECKS_PER_STATE)?;
+        let state = env.read_state()?.0;
+        ensure!(!state.has_evictions(), "an eviction started while most of the fleet fails");
+        let reasons = state.condition_reasons("Ready");
         ensure!(LOST.iter().all(|lost| reasons[lost] == "ClusterReady"), "{reasons:?}");
     } else {
-        site.until("everything to move", |_, copies| {
+        env.wait_until("everything to move", |_, copies| {
             let waiting = LOST.into_iter().filter(|lost| {
-                let gentle = Workload::of(Kind::Gentle, lost, "left");
-                !is_well_in(copies, &gentle, "left")
+                let graceful = Workload::new(Kind::Graceful, lost, "left");
+                !is_ready_in(copies, &graceful, "left")
             });
             waiting.map(str::to_owned).collect()
         })?;
     }
-    site.mend()?;
-    site.settled().context("after all members recovered")?;
-    site.stop()
+    env.end_faults()?;
+    env.wait_until_settled().context("after all members recovered")?;
+    env.stop()
 }
 
-/// Successive offsets of the control plane's wall clock: forward, back, and forward again.
-const AHEAD: [i64; 3] = [3600, 0, 600];
+/// Successive offsets of the control plane's wall clock, in seconds: forward, back, and forward again.
+const CLOCK_OFFSETS: [i64; 3] = [3600, 0, 600];
 
 #[test]
 fn clock_jumps_move_nothing() -> Result<()> {
     let members = ["home", "spare"];
     let mut all = workloads("home", "spare");
-    all.push(Workload::wide(members.to_vec()));
-    let mut site = Site::start(&members, &[], all)?;
-    site.hold_still(true)?;
-    for ahead in AHEAD {
-        site.set_clock(ahead)?;
-        site.looks(LONG_ENOUGH).with_context(|| format!("{ahead} s ahead"))?;
-        let plans = site.look()?.0;
-        ensure!(!plans.evict(), "an eviction began because the clock is {ahead} s ahead");
-        let reasons = plans.reasons("Ready");
-        ensure!(members.iter().all(|member| reasons[member] == "ClusterReady"), "{ahead} s ahead: {reasons:?}");
+    all.push(Workload::duplicated(members.to_vec()));
+    let mut env = TestEnv::start(&members, &[], all)?;
+    env.forbid_moves(true)?;
+    for offset in CLOCK_OFFSETS {
+        env.set_clock(offset)?;
+        env.wait_for_checks(CHECKS_PER_STATE).with_context(|| format!("{offset} s ahead"))?;
+        let state = env.read_state()?.0;
+        ensure!(!state.has_evictions(), "an eviction started because the clock is {offset} s ahead");
+        let reasons = state.condition_reasons("Ready");
+        ensure!(members.iter().all(|member| reasons[member] == "ClusterReady"), "{offset} s ahead: {reasons:?}");
     }
 
     // Failed clusters are evicted, and recovered ones are used again, while the clock keeps jumping.
-    site.hold_still(false)?;
-    site.begin(Fault::ConnectionRefused, "home")?;
-    site.set_clock(AHEAD[0])?;
-    let gentle = Workload::of(Kind::Gentle, "home", "spare");
-    site.until("the workloads to move", |_, copies| match is_well_in(copies, &gentle, "spare") {
+    env.forbid_moves(false)?;
+    env.inject(Fault::ConnectionRefused, "home")?;
+    env.set_clock(CLOCK_OFFSETS[0])?;
+    let graceful = Workload::new(Kind::Graceful, "home", "spare");
+    env.wait_until("the workloads to move", |_, copies| match is_ready_in(copies, &graceful, "spare") {
         true => Vec::new(),
-        false => vec![gentle.name.clone()],
+        false => vec![graceful.name.clone()],
     })?;
-    site.set_clock(AHEAD[2])?;
-    site.mend()?;
-    site.settled()?;
-    site.stop()
+    env.set_clock(CLOCK_OFFSETS[2])?;
+    env.end_faults()?;
+    env.wait_until_settled()?;
+    env.stop()
 }

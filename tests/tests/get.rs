@@ -1,4 +1,5 @@
-//! `crowsnest get` with two members, as one cluster and per member, and the other commands that accept `TYPE/NAME`: `exec` and `logs`.
+//! `crowsnest get` with two members, as one cluster and per member, and the other commands that accept `TYPE/NAME`:
+//! `exec` and `logs`.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{CommandOutput, Fleet, Kubectl, expect_output, wait_for_output, words};
@@ -17,16 +18,16 @@ fn objects_of_the_fleet_are_shown() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let members = MEMBERS.map(|member| kubectl.on(&fleet.kubeconfig(member)));
+    let members = MEMBERS.map(|member| kubectl.with_kubeconfig(&fleet.kubeconfig(member)));
     for member in &members {
-        member.ok(&["apply", "-f", "-"], &POD.replace("NAME", "both"))?;
-        member.ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
+        member.run_ok(&["apply", "-f", "-"], &POD.replace("NAME", "both"))?;
+        member.run_ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
     }
-    members[1].ok(&["apply", "-f", "-"], &POD.replace("NAME", "lone"))?;
-    members[1].ok(&["apply", "-f", "-"], &WEB.replace("NAME", "shop"))?;
+    members[1].run_ok(&["apply", "-f", "-"], &POD.replace("NAME", "lone"))?;
+    members[1].run_ok(&["apply", "-f", "-"], &WEB.replace("NAME", "shop"))?;
     // Without a ResourceRegistry.
     check_list_of_pods(&fleet).with_context(|| fleet.log())?;
-    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    kubectl.run_ok(&["apply", "-f", "-"], REGISTRY)?;
     check_ambiguous_names(&fleet).with_context(|| fleet.log())?;
     check_output_formats(&fleet).with_context(|| fleet.log())?;
     check_other_kinds(&fleet, &members[1]).with_context(|| fleet.log())?;
@@ -117,9 +118,9 @@ fn check_output_formats(fleet: &Fleet) -> Result<()> {
 fn check_other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
     let output = expect_output(fleet, &words("get deployments.apps"), 0, "AVAILABLE")?;
     ensure!(rows(&output.out) == [("web", "member1"), ("shop", "member2"), ("web", "member2")], "{output:?}");
-    member2.ok(&["apply", "-f", "-"], WIDGETS)?;
-    member2.until(&["get", "widgets"], |_| true)?;
-    member2.ok(&["apply", "-f", "-"], WIDGET)?;
+    member2.run_ok(&["apply", "-f", "-"], WIDGETS)?;
+    member2.run_until(&["get", "widgets"], |_| true)?;
+    member2.run_ok(&["apply", "-f", "-"], WIDGET)?;
     let output = wait_for_output(fleet, &words("get wd"), |output| output.code == Some(0))?;
     let cells = words(&output.out);
     ensure!(cells == ["NAME", "CLUSTER", "SIZE", "big", "member2", "7"] && output.err.is_empty(), "{output:?}");
@@ -172,7 +173,7 @@ fn check_watch(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
         watch.expect("NAME ")?;
         watch.expect("lone")?;
         let name = if scope.is_empty() { "late-1" } else { "late-2" };
-        member1.ok(&["apply", "-f", "-"], &POD.replace("NAME", name))?;
+        member1.run_ok(&["apply", "-f", "-"], &POD.replace("NAME", name))?;
         watch.expect(&format!("\n{name}"))?;
         watch.expect("member1")?;
         watch.expect("Running")?;

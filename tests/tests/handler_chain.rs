@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use kube::client::ConfigExt;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::Value;
@@ -27,58 +27,58 @@ fn clients_are_authenticated_audited_and_limited() -> Result<()> {
     let data = dir.path().join("data");
     let fleet = Fleet::start(&data, &["--members", "member2", "--max-requests-inflight", "1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
-    kubectl.ok(&["apply", "-f", "-"], &ALICE.replace("NAME", "alice"))?;
-    let member = kubectl.on(&fleet.kubeconfig("member2"));
-    member.ok(&["apply", "-f", "-"], &ALICE_IN_MEMBER.replace("NAME", "alice"))?;
-    member.ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
-    member.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
+    kubectl.run_ok(&["apply", "-f", "-"], REGISTRY)?;
+    kubectl.run_ok(&["apply", "-f", "-"], &ALICE.replace("NAME", "alice"))?;
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member2"));
+    member.run_ok(&["apply", "-f", "-"], &ALICE_IN_MEMBER.replace("NAME", "alice"))?;
+    member.run_ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
+    member.run_until(&["get", "pod", "web"], |out| out.contains("Running"))?;
 
-    let audited = || audited(&data);
-    members_receive_the_identity(&fleet, &kubectl)?;
-    requests_are_audited(&fleet, &kubectl, &audited)?;
-    users_authenticate_with_certificates(&kubectl, dir.path(), &audited)?;
-    limits_requests_in_flight(&fleet, &kubectl)?;
+    let audit_log = || read_audit_log(&data);
+    check_identity_in_member(&fleet, &kubectl)?;
+    check_audit_log(&fleet, &kubectl, &audit_log)?;
+    check_certificates(&kubectl, dir.path(), &audit_log)?;
+    check_limit_of_requests(&fleet, &kubectl)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 /// Complete lines of the log.
-fn audited(data: &Path) -> Result<Vec<Value>> {
+fn read_audit_log(data: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(data.join("audit/audit.log"))?;
-    let whole = text.rsplit_once('\n').map(|(whole, _)| whole).unwrap_or_default();
-    whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+    let complete = text.rsplit_once('\n').map(|(complete, _)| complete).unwrap_or_default();
+    complete.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-type Audited<'a> = &'a dyn Fn() -> Result<Vec<Value>>;
+type AuditLog<'a> = &'a dyn Fn() -> Result<Vec<Value>>;
 
-/// Waits for a number of events that satisfy `wanted`; returns the first ones.
-fn events(audited: Audited<'_>, many: usize, wanted: impl Fn(&Value) -> bool) -> Result<Vec<Value>> {
+/// Waits until `count` events satisfy the predicate; returns all that do.
+fn wait_for_events(audit_log: AuditLog<'_>, count: usize, is_wanted: impl Fn(&Value) -> bool) -> Result<Vec<Value>> {
     let mut found = Vec::new();
-    until("audit events", || {
-        found = audited()?.into_iter().filter(&wanted).collect();
-        Ok(found.len() >= many)
+    wait_for("audit events", || {
+        found = audit_log()?.into_iter().filter(&is_wanted).collect();
+        Ok(found.len() >= count)
     })
-    .with_context(|| format!("{:#?}", audited()))?;
+    .with_context(|| format!("{:#?}", audit_log()))?;
     Ok(found)
 }
 
-/// The full identity, once members allow it.
-fn members_receive_the_identity(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+/// The member receives the user name, UID and groups of the caller.
+fn check_identity_in_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let there = format!("{}{CLUSTERS}/member2/proxy", fleet.server()?);
-    let alice = kubectl.with(&["--as", "alice", "--as-uid", "u-7", "--as-group", "crew", "--server", &there]);
+    let alice = kubectl.with_flags(&["--as", "alice", "--as-uid", "u-7", "--as-group", "crew", "--server", &there]);
     let who = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.uid}"];
     // The role must exist before its binding.
-    kubectl.ok(&["apply", "-f", "-"], &ALICE.replace("kind: User", "kind: Group").replace("NAME", "crew"))?;
-    alice.until(&who, |out| out == "alice u-7").map(drop)
+    kubectl.run_ok(&["apply", "-f", "-"], &ALICE.replace("kind: User", "kind: Group").replace("NAME", "crew"))?;
+    alice.run_until(&who, |out| out == "alice u-7").map(drop)
 }
 
-fn requests_are_audited(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'_>) -> Result<()> {
+fn check_audit_log(fleet: &Fleet, kubectl: &Kubectl, audit_log: AuditLog<'_>) -> Result<()> {
     let server = fleet.server()?;
-    let there = kubectl.with(&["--as", "alice", "--server", &format!("{server}{CLUSTERS}/member2/proxy")]);
-    there.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
-    there.ok(&["exec", "web", "--", "echo", "very-secret-plans"], "")?;
-    let exec = events(audited, 2, |event| {
+    let there = kubectl.with_flags(&["--as", "alice", "--server", &format!("{server}{CLUSTERS}/member2/proxy")]);
+    there.run_until(&["get", "pod", "web"], |out| out.contains("Running"))?;
+    there.run_ok(&["exec", "web", "--", "echo", "very-secret-plans"], "")?;
+    let exec = wait_for_events(audit_log, 2, |event| {
         event["requestURI"].as_str().is_some_and(|uri| uri.contains("/pods/web/exec") && uri.contains("secret-plans"))
             && event["responseStatus"]["code"] == 101
     })?;
@@ -104,42 +104,42 @@ fn requests_are_audited(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'_>) 
 
     // Refused requests and writes are logged as well.
     there.expect_output(&["delete", "pod", "web"], "", 1, "cannot delete resource \"pods\"")?;
-    events(audited, 1, |event| {
+    wait_for_events(audit_log, 1, |event| {
         event["annotations"]["crowsnest.io/member-verb"] == "delete" && event["responseStatus"]["code"] == 403
     })?;
     // The fleet-wide proxy determines the cluster.
-    let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
-    let everywhere = kubectl.with(&["--server", &everywhere]);
-    everywhere.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
-    everywhere.ok(&["label", "pod", "web", "seen=yes"], "")?;
-    let label = events(audited, 1, |event| event["annotations"]["crowsnest.io/member-verb"] == "patch")?;
+    let via_fleet = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
+    let via_fleet = kubectl.with_flags(&["--server", &via_fleet]);
+    via_fleet.run_until(&["get", "pod", "web"], |out| out.contains("Running"))?;
+    via_fleet.run_ok(&["label", "pod", "web", "seen=yes"], "")?;
+    let label = wait_for_events(audit_log, 1, |event| event["annotations"]["crowsnest.io/member-verb"] == "patch")?;
     ensure!(label[0]["annotations"]["crowsnest.io/cluster"] == "member2", "{label:#?}");
     // Discovery requests are frequent and not logged.
-    let quiet = |event: &Value| event["requestURI"] == "/apis/cluster.karmada.io/v1alpha1?timeout=32s";
-    ensure!(!audited()?.iter().any(quiet));
+    let is_discovery = |event: &Value| event["requestURI"] == "/apis/cluster.karmada.io/v1alpha1?timeout=32s";
+    ensure!(!audit_log()?.iter().any(is_discovery));
     Ok(())
 }
 
-/// Directly, bypassing the control plane.
-fn users_authenticate_with_certificates(kubectl: &Kubectl, folder: &Path, audited: Audited<'_>) -> Result<()> {
+/// Clients that connect to the aggregated API server directly are authenticated by their certificates.
+fn check_certificates(kubectl: &Kubectl, folder: &Path, audit_log: AuditLog<'_>) -> Result<()> {
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
-    let own = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
-    let door = kubectl.with(&["--server", &own]);
-    door.expect_output(&["get", "--raw", &format!("{CLUSTERS}/member2")], "", 0, "\"member2\"")?;
-    let seen = events(audited, 1, |event| {
+    let server_url = format!("https://127.0.0.1:{}", kubectl.run_ok(&port, "")?);
+    let direct = kubectl.with_flags(&["--server", &server_url]);
+    direct.expect_output(&["get", "--raw", &format!("{CLUSTERS}/member2")], "", 0, "\"member2\"")?;
+    let own_events = wait_for_events(audit_log, 1, |event| {
         event["requestURI"] == format!("{CLUSTERS}/member2") && event["user"]["username"] == "system:admin"
     })?;
-    ensure!(seen[0]["sourceIPs"] == serde_json::json!(["127.0.0.1"]), "{seen:#?}");
-    // RBAC determines whom a user may impersonate, and her permissions.
-    let alice = door.with(&["--as", "alice"]);
+    ensure!(own_events[0]["sourceIPs"] == serde_json::json!(["127.0.0.1"]), "{own_events:#?}");
+    // RBAC determines which users a client may impersonate, and what they may do.
+    let alice = direct.with_flags(&["--as", "alice"]);
     let pods = format!("{CLUSTERS}/member2/proxy/api/v1/namespaces/default/pods");
     alice.expect_output(&["get", "--raw", &pods], "", 0, "\"web\"")?;
     let refused = "clusters.cluster.karmada.io is forbidden: User \"alice\" cannot list resource \"clusters\"";
     alice.expect_output(&["get", "--raw", CLUSTERS], "", 1, refused)?;
-    let acted = events(audited, 1, |event| event["impersonatedUser"]["username"] == "alice")?;
-    ensure!(acted[0]["user"]["username"] == "system:admin", "{acted:#?}");
+    let impersonated = wait_for_events(audit_log, 1, |event| event["impersonatedUser"]["username"] == "alice")?;
+    ensure!(impersonated[0]["user"]["username"] == "system:admin", "{impersonated:#?}");
     // A certificate of an unknown authority does not make the user anonymous.
-    let stranger = kubectl.on(&kubeconfig(folder, "stranger", &own, stranger()?)?);
+    let stranger = kubectl.with_kubeconfig(&kubeconfig(folder, "stranger", &server_url, self_signed_certificate()?)?);
     stranger.expect_output(&["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"], "", 1, "Unauthorized").map(drop)
 }
 
@@ -161,7 +161,7 @@ fn certificates_are_reloaded() -> Result<()> {
     symlink("..data/ca.crt", mounted.join("ca.crt"))?;
     let named = authority("named")?;
     let (certificate, key) = (dir.path().join("sni.crt"), dir.path().join("sni.key"));
-    let (shown, shown_key) = signed(&named, "fleet.example.com", ExtendedKeyUsagePurpose::ServerAuth)?;
+    let (shown, shown_key) = issue_certificate(&named, "fleet.example.com", ExtendedKeyUsagePurpose::ServerAuth)?;
     fs::write(&certificate, shown)?;
     fs::write(&key, shown_key)?;
     let pair = format!("{},{}", certificate.display(), key.display());
@@ -171,22 +171,22 @@ fn certificates_are_reloaded() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &flags)?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
-    let own = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
+    let server_url = format!("https://127.0.0.1:{}", kubectl.run_ok(&port, "")?);
     let user = |name: &str, authority: &Authority| -> Result<Kubectl> {
-        let shown = signed(authority, "carla", ExtendedKeyUsagePurpose::ClientAuth)?;
-        Ok(kubectl.on(&kubeconfig(dir.path(), name, &own, shown)?))
+        let shown = issue_certificate(authority, "carla", ExtendedKeyUsagePurpose::ClientAuth)?;
+        Ok(kubectl.with_kubeconfig(&kubeconfig(dir.path(), name, &server_url, shown)?))
     };
     let (old, new) = (user("old", &before)?, user("new", &after)?);
     let groups = ["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"];
     old.expect_output(&groups, "", 0, "clusters/proxy")?;
     new.expect_output(&groups, "", 1, "Unauthorized")?;
     mount("v2", &after.0)?;
-    new.until(&groups, |out| out.contains("clusters/proxy"))?;
+    new.run_until(&groups, |out| out.contains("clusters/proxy"))?;
     old.expect_output(&groups, "", 1, "Unauthorized")?;
     // An invalid file is reported, and changes nothing.
     mount("v3", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")?;
     let metrics = ["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"];
-    kubectl.until(&metrics, |out| {
+    kubectl.run_until(&metrics, |out| {
         out.contains("crowsnest_reload_stale{files=\"client-ca-file\"} 1")
             && out.contains("crowsnest_reload_failures_total 1")
     })?;
@@ -197,8 +197,8 @@ fn certificates_are_reloaded() -> Result<()> {
     let ca = ca.display().to_string();
     let named =
         ["--tls-server-name", "fleet.example.com", "--certificate-authority", &ca, "--insecure-skip-tls-verify=false"];
-    new.with(&named).expect_output(&groups, "", 0, "clusters/proxy")?;
-    kubectl.with(&named).expect_output(&["get", "--raw", "/version"], "", 0, "gitVersion")?;
+    new.with_flags(&named).expect_output(&groups, "", 0, "clusters/proxy")?;
+    kubectl.with_flags(&named).expect_output(&["get", "--raw", "/version"], "", 0, "gitVersion")?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -216,7 +216,7 @@ fn authority(name: &str) -> Result<Authority> {
 }
 
 /// A certificate and its key.
-fn signed(authority: &Authority, name: &str, usage: ExtendedKeyUsagePurpose) -> Result<(String, String)> {
+fn issue_certificate(authority: &Authority, name: &str, usage: ExtendedKeyUsagePurpose) -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new([name.to_owned()])?;
     params.distinguished_name.push(DnType::CommonName, name);
@@ -242,7 +242,7 @@ fn kubeconfig(folder: &Path, name: &str, server: &str, (certificate, key): (Stri
 }
 
 /// A self-signed certificate for system:masters.
-fn stranger() -> Result<(String, String)> {
+fn self_signed_certificate() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "root");
@@ -251,8 +251,8 @@ fn stranger() -> Result<(String, String)> {
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// One request waits for its slow member; a second one exceeds the limit, except for system:masters.
-fn limits_requests_in_flight(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+/// While one request waits for a slow member, a second one exceeds the limit. Requests of system:masters are exempt.
+fn check_limit_of_requests(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let output = fleet.crowsnest(&["sim", "member2", "delay", "50000"])?;
     ensure!(output.code == Some(0), "{output:?}");
     let pods = format!("{CLUSTERS}/member2/proxy/api/v1/namespaces/default/pods");
@@ -266,24 +266,25 @@ fn limits_requests_in_flight(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         let service = tower::ServiceBuilder::new().layer(config.base_uri_layer()).service(plain);
         let client = kube::Client::new(service, "default");
         // Either request may be first.
-        let both = futures::future::select(Box::pin(as_alice(&client, &pods)), Box::pin(as_alice(&client, &pods)));
+        let both =
+            futures::future::select(Box::pin(send_as_alice(&client, &pods)), Box::pin(send_as_alice(&client, &pods)));
         let (refused, _waiting) = both.await.factor_first();
-        let (code, again_in, status) = refused?;
-        ensure!(code == 429 && again_in == "1", "{code} {again_in} {status:#}");
+        let (code, retry_after, status) = refused?;
+        ensure!(code == 429 && retry_after == "1", "{code} {retry_after} {status:#}");
         ensure!(status["reason"] == "TooManyRequests" && status["details"]["retryAfterSeconds"] == 1, "{status:#}");
-        kubectl.ok(&["get", "--raw", &format!("{CLUSTERS}/member2")], "").map(drop)
+        kubectl.run_ok(&["get", "--raw", &format!("{CLUSTERS}/member2")], "").map(drop)
     })?;
     ensure!(fleet.crowsnest(&["sim", "member2", "delay", "0"])?.code == Some(0));
     // A disconnected client's request is no longer in flight.
-    let alice = kubectl.with(&["--as", "alice"]);
-    alice.until(&["get", "--raw", &pods], |out| out.contains("\"web\"")).map(drop)
+    let alice = kubectl.with_flags(&["--as", "alice"]);
+    alice.run_until(&["get", "--raw", &pods], |out| out.contains("\"web\"")).map(drop)
 }
 
 /// Status, Retry-After and body of a response, without kubectl's retries.
-async fn as_alice(client: &kube::Client, path: &str) -> Result<(u16, String, Value)> {
+async fn send_as_alice(client: &kube::Client, path: &str) -> Result<(u16, String, Value)> {
     let request = http::Request::get(path).header("Impersonate-User", "alice").body(kube::client::Body::empty())?;
     let (parts, body) = client.send(request).await?.into_parts();
     let body = http_body_util::BodyExt::collect(body).await?.to_bytes();
-    let again_in = parts.headers.get("retry-after").map(|value| value.to_str()).transpose()?.unwrap_or_default();
-    Ok((parts.status.as_u16(), again_in.to_owned(), serde_json::from_slice(&body)?))
+    let retry_after = parts.headers.get("retry-after").map(|value| value.to_str()).transpose()?.unwrap_or_default();
+    Ok((parts.status.as_u16(), retry_after.to_owned(), serde_json::from_slice(&body)?))
 }

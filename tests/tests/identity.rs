@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::Value;
 
 const SAME_NAMES: &str = include_str!("identity/same-names.yaml");
@@ -20,27 +20,27 @@ const OBJECTS: [&str; 5] = [
 ];
 
 #[test]
-fn objects_with_equal_binding_names_are_propagated_each() -> Result<()> {
+fn objects_with_equal_binding_names_are_propagated_separately() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let member = kubectl.on(&fleet.kubeconfig("member1"));
-    propagated(&kubectl, &member).with_context(|| fleet.log())?;
-    explained(&fleet).with_context(|| fleet.log())?;
-    deleted(&kubectl, &member).with_context(|| fleet.log())?;
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
+    check_propagation(&kubectl, &member).with_context(|| fleet.log())?;
+    check_explanations(&fleet).with_context(|| fleet.log())?;
+    check_deletion(&kubectl, &member).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-fn propagated(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
-    kubectl.until(&["get", "clusters"], |out| out.contains(" True "))?;
-    kubectl.ok(&["apply", "-f", "-"], SAME_NAMES)?;
-    for reached in [kubectl, member] {
-        reached.until(&["get", DEFINITION, "-o", "jsonpath={.status.conditions}"], |out| {
+fn check_propagation(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
+    kubectl.run_until(&["get", "clusters"], |out| out.contains(" True "))?;
+    kubectl.run_ok(&["apply", "-f", "-"], SAME_NAMES)?;
+    for cluster in [kubectl, member] {
+        cluster.run_until(&["get", DEFINITION, "-o", "jsonpath={.status.conditions}"], |out| {
             out.contains(r#""status":"True","type":"Established""#)
         })?;
     }
-    kubectl.ok(&["apply", "-f", "-"], CUSTOM_SERVICE)?;
+    kubectl.run_ok(&["apply", "-f", "-"], CUSTOM_SERVICE)?;
     const RULE: &str = "{.rules[0].resources[0]}";
     let contents = [
         ("{.spec.selector.app}", "web"),
@@ -50,25 +50,26 @@ fn propagated(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
         (RULE, "secrets"),
     ];
     for (object, (path, content)) in OBJECTS.into_iter().zip(contents) {
-        member.until(&["get", object, "-n", "same-names", "-o", &format!("jsonpath={path}")], |out| out == content)?;
+        member
+            .run_until(&["get", object, "-n", "same-names", "-o", &format!("jsonpath={path}")], |out| out == content)?;
     }
-    member.until(&["get", "cm", "-n", "same-names", "-o", "name"], |out| out.contains("configmap/n123456789-"))?;
+    member.run_until(&["get", "cm", "-n", "same-names", "-o", "name"], |out| out.contains("configmap/n123456789-"))?;
     Ok(())
 }
 
 /// Each object is explained by its own binding and its own Work.
-fn explained(fleet: &Fleet) -> Result<()> {
+fn check_explanations(fleet: &Fleet) -> Result<()> {
     let (mut bindings, mut works) = (BTreeSet::new(), BTreeSet::new());
     for object in OBJECTS {
         let mut explanation = Value::Null;
-        until(&format!("{object} is applied"), || {
+        wait_for(&format!("{object} to be applied"), || {
             let output = fleet.crowsnest(&["explain", object, "-n", "same-names", "-o", "json"])?;
             explanation = serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))?;
             Ok(explanation["targets"][0]["applied"] == true)
         })
         .with_context(|| format!("last: {explanation:#}"))?;
         ensure!(explanation["waiting"].as_array().is_none_or(Vec::is_empty), "{explanation:#}");
-        let name = |of: &Value| of["name"].as_str().map(str::to_owned);
+        let name = |reference: &Value| reference["name"].as_str().map(str::to_owned);
         bindings.extend(name(&explanation["binding"]));
         works.extend(name(&explanation["targets"][0]["work"]));
     }
@@ -77,15 +78,15 @@ fn explained(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// The deletion of the object with the usual name changes nothing about the others.
-fn deleted(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
+/// Deleting the Service does not affect the custom resource with the same binding name.
+fn check_deletion(kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
     let uid = ["get", CUSTOM, "-n", "same-names", "-o", "jsonpath={.metadata.uid}"];
-    let before = member.ok(&uid, "")?;
-    kubectl.ok(&["delete", "service", "web", "-n", "same-names"], "")?;
-    member.until(&["get", "service", "-n", "same-names", "-o", "name"], |out| !out.contains("service/web"))?;
+    let before = member.run_ok(&uid, "")?;
+    kubectl.run_ok(&["delete", "service", "web", "-n", "same-names"], "")?;
+    member.run_until(&["get", "service", "-n", "same-names", "-o", "name"], |out| !out.contains("service/web"))?;
     let patch = r#"{"spec":{"image":"nginx:2"}}"#;
-    kubectl.ok(&["patch", CUSTOM, "-n", "same-names", "--type=merge", "-p", patch], "")?;
-    member.until(&["get", CUSTOM, "-n", "same-names", "-o", "jsonpath={.spec.image}"], |out| out == "nginx:2")?;
-    ensure!(member.ok(&uid, "")? == before, "the object was recreated");
+    kubectl.run_ok(&["patch", CUSTOM, "-n", "same-names", "--type=merge", "-p", patch], "")?;
+    member.run_until(&["get", CUSTOM, "-n", "same-names", "-o", "jsonpath={.spec.image}"], |out| out == "nginx:2")?;
+    ensure!(member.run_ok(&uid, "")? == before, "the object was recreated");
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Stream, python, until};
+use crowsnest_tests::{Fleet, Stream, find_python, wait_for};
 use futures::TryStreamExt;
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 const REGISTRY: &str = include_str!("informers/registry.yaml");
-const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/";
+const FLEET_PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/";
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
 const MEMBERS: [&str; 2] = ["member1", "member2"];
 
@@ -36,6 +36,7 @@ struct InformerState {
     objects: Objects,
     /// Objects of an initial list that is not complete.
     initial_list: Objects,
+    /// Number of lists.
     lists: usize,
     errors: Vec<String>,
 }
@@ -43,12 +44,13 @@ struct InformerState {
 /// An informer with its received state.
 enum Reader {
     Rust(Arc<Mutex<InformerState>>),
-    /// An informer in this process.
+    /// An informer in the Python process, by name.
     Python(Arc<Mutex<Stream>>, &'static str),
 }
 
-/// The Python client's variants.
+/// Program with the informers of the Python client.
 const PYTHON: &str = include_str!("informers/readers.py");
+/// Names of the informers in the Python program.
 const READERS: [&str; 2] = ["informer", "resuming"];
 
 #[test]
@@ -56,40 +58,40 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    kubectl.run_ok(&["apply", "-f", "-"], REGISTRY)?;
     let runtime = Runtime::new()?;
     let members = MEMBERS.map(|name| config_maps(&runtime, &fleet, name, "/"));
     let members = members.into_iter().collect::<Result<Vec<_>>>()?;
     for (number, member) in members.iter().enumerate() {
         churn(&runtime, member, number, 0)?;
     }
-    let fleet_api = config_maps(&runtime, &fleet, "cp", EVERYWHERE)?;
+    let fleet_api = config_maps(&runtime, &fleet, "cp", FLEET_PROXY)?;
     let in_members = || member_objects(&runtime, &members);
     let listed = || -> Result<Objects> {
         Ok(runtime.block_on(fleet_api.list(&ListParams::default()))?.items.iter().map(entry).collect())
     };
-    until("the fleet's ConfigMaps to be in the cache", || {
+    wait_for("the fleet's ConfigMaps to be in the cache", || {
         Ok(listed().is_ok_and(|l| in_members().is_ok_and(|t| l == t)))
     })
     .with_context(|| format!("{:?} instead of {:?}\n{}", listed(), in_members(), fleet.log()))?;
 
     let configs = [watcher::Config::default(), watcher::Config::default().streaming_lists()];
-    let informers = configs.map(|config| Reader::Rust(inform(&runtime, fleet_api.clone(), config)));
+    let informers = configs.map(|config| Reader::Rust(start_informer(&runtime, fleet_api.clone(), config)));
     let mut readers: Vec<(&str, Reader)> = ["listing", "streaming"].into_iter().zip(informers).collect();
     if let Some(process) = python_readers(dir.path(), &fleet)? {
         readers.extend(READERS.map(|name| (name, Reader::Python(Arc::clone(&process), name))));
     }
-    let agree = |what: &str, expected: &dyn Fn() -> Result<Objects>| -> Result<()> {
+    let check_agreement = |what: &str, expected: &dyn Fn() -> Result<Objects>| -> Result<()> {
         for (reader_name, reader) in &readers {
-            let mut seen = reader.seen()?;
-            let agrees = until(&format!("the {reader_name} informer to agree after {what}"), || {
+            let mut state = reader.state()?;
+            let result = wait_for(&format!("the {reader_name} informer to agree after {what}"), || {
                 // Before taking the lock: its holder may have to deliver the response.
                 let expected = expected()?;
-                seen = reader.seen()?;
-                Ok(seen.0 == expected)
+                state = reader.state()?;
+                Ok(state.0 == expected)
             });
-            let (objects, lists, errors) = seen;
-            agrees.with_context(|| format!("{objects:?}; errors: {errors:?}\n{}", fleet.log()))?;
+            let (objects, lists, errors) = state;
+            result.with_context(|| format!("{objects:?}; errors: {errors:?}\n{}", fleet.log()))?;
             // A client that resumes each second may do so while a cluster leaves.
             ensure!(
                 lists == 1 || *reader_name == READERS[1],
@@ -103,25 +105,25 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
         }
         Ok(())
     };
-    agree("its beginning", &in_members)?;
+    check_agreement("the start", &in_members)?;
     churn(&runtime, &members[0], 0, 1)?;
-    succeeds(&fleet, &["sim", "member2", "drop-watches"])?;
+    run_crowsnest(&fleet, &["sim", "member2", "drop-watches"])?;
     churn(&runtime, &members[1], 1, 2)?;
-    agree("watches were dropped", &in_members)?;
-    succeeds(&fleet, &["sim", "member2", "stop"])?;
+    check_agreement("watches were dropped", &in_members)?;
+    run_crowsnest(&fleet, &["sim", "member2", "stop"])?;
     churn(&runtime, &members[0], 0, 3)?;
-    succeeds(&fleet, &["sim", "member2", "start"])?;
+    run_crowsnest(&fleet, &["sim", "member2", "start"])?;
     churn(&runtime, &members[1], 1, 4)?;
-    agree("a member stopped and started", &in_members)?;
+    check_agreement("a member stopped and started", &in_members)?;
 
-    kubectl.ok(&["delete", "cluster", "member2", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["delete", "cluster", "member2", "--timeout=60s"], "")?;
     let without =
         || -> Result<Objects> { Ok(in_members()?.into_iter().filter(|(key, _)| key.0 != "member2").collect()) };
-    agree("a member left", &without)?;
+    check_agreement("a member left", &without)?;
     let kubeconfig = fleet.kubeconfig("member2");
-    succeeds(&fleet, &["join", "member2", "--cluster-kubeconfig", path(&kubeconfig)?])?;
+    run_crowsnest(&fleet, &["join", "member2", "--cluster-kubeconfig", path(&kubeconfig)?])?;
     churn(&runtime, &members[1], 1, 5)?;
-    agree("it returned", &in_members)?;
+    check_agreement("the member was joined again", &in_members)?;
     drop((readers, runtime));
     ensure!(fleet.stop()?.success());
     Ok(())
@@ -131,7 +133,7 @@ fn path(path: &Path) -> Result<&str> {
     path.to_str().context("the path is not UTF-8")
 }
 
-fn succeeds(fleet: &Fleet, args: &[&str]) -> Result<()> {
+fn run_crowsnest(fleet: &Fleet, args: &[&str]) -> Result<()> {
     let output = fleet.crowsnest(args)?;
     ensure!(output.code == Some(0), "{args:?}: {output:?}");
     Ok(())
@@ -182,13 +184,14 @@ fn member_objects(runtime: &Runtime, members: &[Api<ConfigMap>]) -> Result<Objec
     Ok(objects)
 }
 
+/// Key and value of an object.
 fn entry(object: &ConfigMap) -> ((String, String, String), String) {
     let cluster = object.annotations().get(CACHED_FROM).cloned().unwrap_or_default();
     let value = object.data.as_ref().and_then(|data| data.get("v")).cloned().unwrap_or_default();
     ((cluster, object.namespace().unwrap_or_default(), object.name_any()), value)
 }
 
-fn inform(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Config) -> Arc<Mutex<InformerState>> {
+fn start_informer(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Config) -> Arc<Mutex<InformerState>> {
     let state = Arc::new(Mutex::new(InformerState::default()));
     let writer = Arc::clone(&state);
     runtime.spawn(async move {
@@ -209,18 +212,18 @@ fn inform(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Config) -> Ar
 
 /// The readers in Python; `None` without the Python client.
 fn python_readers(folder: &Path, fleet: &Fleet) -> Result<Option<Arc<Mutex<Stream>>>> {
-    let Some(program) = python()? else { return Ok(None) };
+    let Some(program) = find_python()? else { return Ok(None) };
     let script = folder.join("readers.py");
     std::fs::write(&script, PYTHON)?;
     let mut command = Command::new(program);
-    command.arg(script).arg(fleet.kubeconfig("cp")).arg(EVERYWHERE).env_remove("KUBECONFIG");
+    command.arg(script).arg(fleet.kubeconfig("cp")).arg(FLEET_PROXY).env_remove("KUBECONFIG");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    Ok(Some(Arc::new(Mutex::new(Stream::of(command, "readers.py".to_owned())?))))
+    Ok(Some(Arc::new(Mutex::new(Stream::start(command, "readers.py".to_owned())?))))
 }
 
 impl Reader {
     /// Received objects, number of lists, and errors.
-    fn seen(&self) -> Result<(Objects, usize, Vec<String>)> {
+    fn state(&self) -> Result<(Objects, usize, Vec<String>)> {
         match self {
             Self::Rust(state) => {
                 let state = state.lock();
@@ -228,15 +231,15 @@ impl Reader {
             }
             Self::Python(process, name) => {
                 let mut process = process.lock();
-                process.type_in("tell\n")?;
+                process.write_input("tell\n")?;
                 let mut state: Value = serde_json::from_str(&process.expect("\n")?)?;
                 let state = state[name].take();
-                let named = |(key, value): (&String, &Value)| {
+                let parse_entry = |(key, value): (&String, &Value)| {
                     let mut parts = key.splitn(3, '/').map(str::to_owned);
                     let mut part = || parts.next().unwrap_or_default();
                     ((part(), part(), part()), value.as_str().unwrap_or_default().to_owned())
                 };
-                let objects = state["objects"].as_object().context("objects")?.iter().map(named).collect();
+                let objects = state["objects"].as_object().context("objects")?.iter().map(parse_entry).collect();
                 let lists = state["beginnings"].as_u64().unwrap_or_default();
                 let problems = state["problems"].as_array().context("problems")?;
                 Ok((objects, usize::try_from(lists)?, problems.iter().map(ToString::to_string).collect()))

@@ -45,31 +45,31 @@ struct Case {
 fn every_case_has_the_expected_output() -> Result<()> {
     let cases: Cases = serde_saphyr::from_str(CASES)?;
     for case in &cases.cases {
-        holds(case, &cases.files).with_context(|| case.name.clone())?;
+        check_case(case, &cases.files).with_context(|| case.name.clone())?;
     }
     Ok(())
 }
 
-fn holds(case: &Case, files: &BTreeMap<String, String>) -> Result<()> {
+fn check_case(case: &Case, files: &BTreeMap<String, String>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (name, text) in files {
         let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().context("a folder")?)?;
+        fs::create_dir_all(path.parent().context("the path has no folder")?)?;
         fs::write(path, text)?;
     }
     let output = run(case, folder.path(), files)?;
     ensure!(output.code == Some(case.exit), "{output:?}");
     let out: Vec<&str> = output.out.lines().collect();
     ensure!(out == case.out, "{}\ninstead of\n{}", output.out, case.out.join("\n"));
-    let is_as = |(line, expected): (&str, &String)| match expected.strip_suffix('*') {
+    let matches = |(line, expected): (&str, &String)| match expected.strip_suffix('*') {
         Some(start) => line.starts_with(start),
         None => line == expected,
     };
-    let same = output.err.lines().count() == case.err.len() && output.err.lines().zip(&case.err).all(is_as);
-    ensure!(same, "{}\ninstead of\n{}", output.err, case.err.join("\n"));
+    let is_same = output.err.lines().count() == case.err.len() && output.err.lines().zip(&case.err).all(matches);
+    ensure!(is_same, "{}\ninstead of\n{}", output.err, case.err.join("\n"));
     for (name, text) in &case.after {
-        let is = fs::read_to_string(folder.path().join(name))?;
-        ensure!(is == *text, "{name} is\n{is}\ninstead of\n{text}");
+        let actual = fs::read_to_string(folder.path().join(name))?;
+        ensure!(actual == *text, "{name} contains\n{actual}\ninstead of\n{text}");
     }
     Ok(())
 }
@@ -80,10 +80,10 @@ fn run(case: &Case, folder: &Path, files: &BTreeMap<String, String>) -> Result<C
     command.env_remove("KUBE_EDITOR").env_remove("EDITOR").env("TMPDIR", folder).envs(&case.env);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    let mut stdin = child.stdin.take().context("a standard input")?;
+    let mut stdin = child.stdin.take().context("no standard input")?;
     if let Some(name) = &case.input {
-        stdin.write_all(files.get(name).context("a file")?.as_bytes())?;
+        stdin.write_all(files.get(name).context("unknown input file")?.as_bytes())?;
     }
     drop(stdin);
-    CommandOutput::of(&child.wait_with_output()?)
+    CommandOutput::parse(&child.wait_with_output()?)
 }

@@ -2,7 +2,7 @@
 //! chain of causes to authorized users, also after the API server has deleted the Events.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, run_browser_script, screenshot_folder, until};
+use crowsnest_tests::{Fleet, Kubectl, run_browser_script, screenshot_folder, wait_for};
 use serde_json::Value;
 
 const FLEET: &str = include_str!("journal/fleet.yaml");
@@ -16,20 +16,23 @@ fn the_journal_explains_moves() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
-    kubectl.ok(&["apply", "-f", "-"], FLEET)?;
+    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["apply", "-f", "-"], FLEET)?;
     wait_until_healthy_in(&kubectl, "m1")?;
-    ensure!(read(&fleet, &JOURNAL_OF_WEB)?["entries"] == serde_json::json!([]), "the first placement is not a move");
+    ensure!(
+        read_json(&fleet, &JOURNAL_OF_WEB)?["entries"] == serde_json::json!([]),
+        "the first placement is not a move"
+    );
 
     let output = fleet.crowsnest(&["sim", "m1", "stop"])?;
     ensure!(output.code == Some(0), "{output:?}");
     wait_until_healthy_in(&kubectl, "m2").with_context(|| fleet.log())?;
-    causes_form_a_chain(&fleet).with_context(|| fleet.log())?;
-    queries_find_entries(&fleet).with_context(|| fleet.log())?;
-    pages_show_the_journal(&fleet).with_context(|| fleet.log())?;
-    quota_refusals_contain_amounts(&fleet, &kubectl).with_context(|| fleet.log())?;
-    entries_require_permissions(&kubectl)?;
-    entries_outlive_their_events(&fleet, &kubectl).with_context(|| fleet.log())?;
+    check_chain_of_causes(&fleet).with_context(|| fleet.log())?;
+    check_queries(&fleet).with_context(|| fleet.log())?;
+    check_journal_page(&fleet).with_context(|| fleet.log())?;
+    check_quota_refusals(&fleet, &kubectl).with_context(|| fleet.log())?;
+    check_permissions(&kubectl)?;
+    check_retention(&fleet, &kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -38,10 +41,10 @@ fn wait_until_healthy_in(kubectl: &Kubectl, cluster: &str) -> Result<()> {
     let health = format!("{{.status.aggregatedStatus[?(@.clusterName==\"{cluster}\")].health}}");
     let path = format!("jsonpath={{.spec.clusters[*].name}} [{{.spec.gracefulEvictionTasks}}] {health}");
     let binding = ["get", "rb", "web-deployment", "-n", "shop", "-o", &path];
-    kubectl.until(&binding, |out| out.trim() == format!("{cluster} [] Healthy")).map(drop)
+    kubectl.run_until(&binding, |out| out.trim() == format!("{cluster} [] Healthy")).map(drop)
 }
 
-fn read(fleet: &Fleet, args: &[&str]) -> Result<Value> {
+fn read_json(fleet: &Fleet, args: &[&str]) -> Result<Value> {
     let output = fleet.crowsnest(&[args, &["-o", "json"]].concat())?;
     ensure!(output.code == Some(0), "{args:?}: {output:?}");
     Ok(serde_json::from_str(&output.out)?)
@@ -66,10 +69,10 @@ fn chain(journal: &Value) -> Vec<&str> {
     chain
 }
 
-fn causes_form_a_chain(fleet: &Fleet) -> Result<()> {
+fn check_chain_of_causes(fleet: &Fleet) -> Result<()> {
     let mut journal = Value::Null;
-    let result = until("the whole chain to be recorded", || {
-        journal = read(fleet, &[&JOURNAL_OF_WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
+    let result = wait_for("the whole chain to be recorded", || {
+        journal = read_json(fleet, &[&JOURNAL_OF_WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
         Ok(chain(&journal) == CHAIN && find(&journal, "EvictionEnded").is_some())
     });
     result.with_context(|| format!("{journal:#}"))?;
@@ -105,7 +108,7 @@ fn causes_form_a_chain(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn queries_find_entries(fleet: &Fleet) -> Result<()> {
+fn check_queries(fleet: &Fleet) -> Result<()> {
     let cases = [
         ("kind:event about:deploy/shop/web reason:Evicted message:\"Ready is False since\" during:now-10m..now", true),
         ("kind:event about:deploy/shop/web reason:Rescheduled during:now-10m..now", true),
@@ -118,7 +121,7 @@ fn queries_find_entries(fleet: &Fleet) -> Result<()> {
     for (query, found) in cases {
         let query = ["search", query, "-o", "name", "--allow-partial"];
         let mut output = String::new();
-        until(&format!("{query:?} to {}", if found { "find an entry" } else { "find nothing" }), || {
+        wait_for(&format!("{query:?} to {}", if found { "find an entry" } else { "find nothing" }), || {
             output = fleet.crowsnest(&query)?.out;
             Ok(output.is_empty() != found)
         })
@@ -128,61 +131,62 @@ fn queries_find_entries(fleet: &Fleet) -> Result<()> {
 }
 
 /// Checks the journal in the UI with a real browser, and takes screenshots.
-fn pages_show_the_journal(fleet: &Fleet) -> Result<()> {
+fn check_journal_page(fleet: &Fleet) -> Result<()> {
     run_browser_script("journal", &[fleet.ui_url.as_ref(), screenshot_folder()?.as_ref()], &[]).map(drop)
 }
 
 /// A refusal by a quota is recorded for the template and the quota, once for repeated attempts.
-fn quota_refusals_contain_amounts(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_quota_refusals(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     // The usage of web in m1 is released after it has been counted.
     let used = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed.cpu}"];
-    kubectl.until(&used, |out| out == "200m")?;
-    kubectl.ok(&["apply", "-f", "-"], BIG)?;
+    kubectl.run_until(&used, |out| out == "200m")?;
+    kubectl.run_ok(&["apply", "-f", "-"], BIG)?;
     let mut journal = Value::Null;
-    let result = until("the refusal to be recorded", || {
-        journal = read(fleet, &["journal", "deploy/big", "-n", "shop"])?;
+    let result = wait_for("the refusal to be recorded", || {
+        journal = read_json(fleet, &["journal", "deploy/big", "-n", "shop"])?;
         Ok(find(&journal, "QuotaDenied").is_some())
     });
     result.with_context(|| format!("{journal:#}"))?;
-    let denied = find(&journal, "QuotaDenied").context("no entry of this action")?;
+    let denied = find(&journal, "QuotaDenied").context("the journal has no entry of this action")?;
     let effect = &denied["effect"];
     // Used: 2 x 100m; requested: 5 x 500m.
     ensure!(effect["resource"] == "cpu" && effect["requested"] == 2.7 && effect["limit"] == 2, "{denied:#}");
     ensure!(denied["cause"]["ref"]["kind"] == "FederatedResourceQuota", "{denied:#}");
-    let quota = read(fleet, &["journal", "federatedresourcequota/cpus", "-n", "shop"])?;
+    let quota = read_json(fleet, &["journal", "federatedresourcequota/cpus", "-n", "shop"])?;
     ensure!(entries(&quota).len() == 1 && entries(&quota)[0]["id"] == denied["id"], "{quota:#}");
     Ok(())
 }
 
-fn entries_require_permissions(kubectl: &Kubectl) -> Result<()> {
+fn check_permissions(kubectl: &Kubectl) -> Result<()> {
     let path = "/apis/search.crowsnest.io/v1alpha1/journal?about=deploy/shop/web";
     let read_as = |user: &str| -> Result<Value> {
-        let output =
-            kubectl.with(&["--as", user, "--as-group", "system:authenticated"]).ok(&["get", "--raw", path], "")?;
+        let output = kubectl
+            .with_flags(&["--as", user, "--as-group", "system:authenticated"])
+            .run_ok(&["get", "--raw", path], "")?;
         Ok(serde_json::from_str(&output)?)
     };
     let ann = read_as("ann")?;
     let readable: Vec<bool> = CHAIN.iter().map(|action| find(&ann, action).is_some()).collect();
     ensure!(readable == [false, false, true, true], "{ann:#}");
-    // A cause that she cannot read is still named in the message of the entry.
-    let evicted = find(&ann, "Evicted").context("no entry of this action")?;
+    // The message of an entry names its cause even if the user cannot read the cause.
+    let evicted = find(&ann, "Evicted").context("the journal has no entry of this action")?;
     ensure!(evicted["cause"]["text"].as_str().is_some_and(|text| text.contains("Ready is False")), "{evicted:#}");
     ensure!(entries(&read_as("bob")?).is_empty(), "a user without permission to read Events gets no entries");
     Ok(())
 }
 
-fn entries_outlive_their_events(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_retention(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for namespace in ["shop", "default"] {
-        kubectl.ok(&["delete", "events", "-n", namespace, "--all", "--wait=false"], "")?;
+        kubectl.run_ok(&["delete", "events", "-n", namespace, "--all", "--wait=false"], "")?;
     }
-    until("the cache to delete the Events", || {
+    wait_for("the cache to delete the Events", || {
         let output =
             fleet.crowsnest(&["search", "kind:event about:deploy/shop/web reason:Rescheduled", "-o", "name"])?;
         Ok(output.out.is_empty())
     })?;
     let ranges: [&[&str]; 2] = [&[], &["--at", "now", "--within", "15m"]];
     for range in ranges {
-        let journal = read(fleet, &[&JOURNAL_OF_WEB[..], range].concat())?;
+        let journal = read_json(fleet, &[&JOURNAL_OF_WEB[..], range].concat())?;
         ensure!(chain(&journal) == CHAIN, "{range:?}: {journal:#}");
     }
     Ok(())

@@ -12,11 +12,11 @@ fn a_fleet_is_managed_with_every_kubectl() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     with_each_kubectl(&fleet, |kubectl| {
-        let namespace = format!("with-{}", kubectl.generation.replace('.', "-"));
-        kubectl.ok(&["create", "namespace", &namespace], "")?;
-        kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
-        let namespaced = kubectl.with(&["--namespace", &namespace]);
-        let members = ["member1", "member2"].map(|member| namespaced.on(&fleet.kubeconfig(member)));
+        let namespace = format!("with-{}", kubectl.version.replace('.', "-"));
+        kubectl.run_ok(&["create", "namespace", &namespace], "")?;
+        kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+        let namespaced = kubectl.with_flags(&["--namespace", &namespace]);
+        let members = ["member1", "member2"].map(|member| namespaced.with_kubeconfig(&fleet.kubeconfig(member)));
         check_propagation(&namespaced, &members)?;
         check_printed_columns(kubectl)?;
         check_discovery_of_search(kubectl)?;
@@ -31,13 +31,13 @@ fn a_fleet_is_managed_with_every_kubectl() -> Result<()> {
 
 /// A template and a policy create pods in the members, whose status is aggregated.
 fn check_propagation(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
-    own.ok(&["apply", "-f", "-"], WEB)?;
+    own.run_ok(&["apply", "-f", "-"], WEB)?;
     for member in members {
-        member.until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
+        member.run_until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
     }
-    own.until(&["get", "rb", "web-deployment"], |out| out.matches("True").count() == 2)?;
-    own.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
-    let rolled_out = own.ok(&["rollout", "status", "deployment/web", "--timeout=60s"], "")?;
+    own.run_until(&["get", "rb", "web-deployment"], |out| out.matches("True").count() == 2)?;
+    own.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
+    let rolled_out = own.run_ok(&["rollout", "status", "deployment/web", "--timeout=60s"], "")?;
     ensure!(rolled_out.contains("\"web\" successfully rolled out"), "{rolled_out}");
     Ok(())
 }
@@ -61,10 +61,10 @@ fn check_printed_columns(kubectl: &Kubectl) -> Result<()> {
         (&["get", "deployments", "-A"], &["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]),
     ];
     for (args, columns) in tables {
-        let table = kubectl.ok(args, "")?;
+        let table = kubectl.run_ok(args, "")?;
         ensure!(header(&table) == columns, "{args:?}: {table}");
     }
-    let both = kubectl.ok(&["get", "rb,work", "-A"], "")?;
+    let both = kubectl.run_ok(&["get", "rb,work", "-A"], "")?;
     for text in ["resourcebinding.work.karmada.io/web-deployment", "work.work.karmada.io/web-", "WORKLOAD-KIND"] {
         ensure!(both.contains(text), "no {text}: {both}");
     }
@@ -80,7 +80,7 @@ fn check_printed_columns(kubectl: &Kubectl) -> Result<()> {
 
 /// Checks the verbs in the discovery document, on which clients and RBAC roles depend.
 fn check_discovery_of_search(kubectl: &Kubectl) -> Result<()> {
-    let resource_list = kubectl.ok(&["get", "--raw", "/apis/search.karmada.io/v1alpha1"], "")?;
+    let resource_list = kubectl.run_ok(&["get", "--raw", "/apis/search.karmada.io/v1alpha1"], "")?;
     let resource_list: serde_json::Value = serde_json::from_str(&resource_list)?;
     let resources = resource_list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
     for (name, verbs) in [
@@ -93,7 +93,7 @@ fn check_discovery_of_search(kubectl: &Kubectl) -> Result<()> {
     }
     // The response is empty, as in Karmada.
     let search = ["get", "--raw", "/apis/search.karmada.io/v1alpha1/search/opensearch/api/v1/pods"];
-    ensure!(kubectl.ok(&search, "")?.trim().is_empty());
+    ensure!(kubectl.run_ok(&search, "")?.trim().is_empty());
     Ok(())
 }
 
@@ -109,7 +109,7 @@ fn check_explain_and_describe(own: &Kubectl) -> Result<()> {
         (&["describe", "pp", "web"], &["Cluster Names:", "Resource Selectors:"]),
     ];
     for (args, texts) in expected_texts {
-        let output = own.ok(args, "")?;
+        let output = own.run_ok(args, "")?;
         for text in texts {
             ensure!(output.contains(text), "{args:?}: no {text}: {output}");
         }
@@ -120,15 +120,15 @@ fn check_explain_and_describe(own: &Kubectl) -> Result<()> {
 /// An override changes its member only; a scale changes all.
 fn check_overrides_and_scaling(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
     let image = ["get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
-    own.ok(&["apply", "-f", "-"], OVERRIDE)?;
-    members[1].until(&image, |out| out == "nginx:1.27")?;
-    members[0].until(&image, |out| out == "nginx:1.25")?;
-    own.ok(&["scale", "deployment/web", "--replicas=3"], "")?;
+    own.run_ok(&["apply", "-f", "-"], OVERRIDE)?;
+    members[1].run_until(&image, |out| out == "nginx:1.27")?;
+    members[0].run_until(&image, |out| out == "nginx:1.25")?;
+    own.run_ok(&["scale", "deployment/web", "--replicas=3"], "")?;
     for member in members {
-        member.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "3")?;
+        member.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "3")?;
     }
-    own.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "6")?;
-    own.ok(&["rollout", "status", "deployment/web", "--timeout=60s"], "")?;
+    own.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "6")?;
+    own.run_ok(&["rollout", "status", "deployment/web", "--timeout=60s"], "")?;
     Ok(())
 }
 
@@ -160,25 +160,25 @@ fn check_apply(own: &Kubectl) -> Result<()> {
     for (args, input, code, text) in &steps {
         own.expect_output(args, input, *code, text)?;
     }
-    let replicas = own.ok(&["get", "deploy", "web", "-o", "jsonpath={.spec.replicas}"], "")?;
+    let replicas = own.run_ok(&["get", "deploy", "web", "-o", "jsonpath={.spec.replicas}"], "")?;
     ensure!(replicas == "3", "a dry run changed the replicas to {replicas}");
     Ok(())
 }
 
 /// Propagated objects are deleted with the template.
 fn check_deletion(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> {
-    own.ok(&["delete", "-f", "-"], WEB)?;
+    own.run_ok(&["delete", "-f", "-"], WEB)?;
     for member in members {
-        member.until(&["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
+        member.run_until(&["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
     }
-    own.until(&["get", "rb", "-o", "name"], |out| out.is_empty())?;
-    own.until(
+    own.run_until(&["get", "rb", "-o", "name"], |out| out.is_empty())?;
+    own.run_until(
         &["get", "work", "-A", "-o", "jsonpath={.items[*].spec.workload.manifests[*].metadata.namespace}"],
         |out| !out.split_whitespace().any(|n| n == namespace),
     )?;
-    own.ok(&["delete", "namespace", namespace, "--timeout=60s"], "")?;
+    own.run_ok(&["delete", "namespace", namespace, "--timeout=60s"], "")?;
     for member in members {
-        member.until(&["get", "namespaces", "-o", "name"], |out| !out.contains(namespace))?;
+        member.run_until(&["get", "namespaces", "-o", "name"], |out| !out.contains(namespace))?;
     }
     Ok(())
 }

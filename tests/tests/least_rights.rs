@@ -6,12 +6,12 @@
 //! of an installation, and removes all members. The rights that each account used are read from the audit logs of all
 //! API servers and written to `target/tmp/least-rights`.
 
+mod evaluation;
 mod grants;
 mod pods;
-mod used;
-mod verdict;
-mod walk;
-mod world;
+mod records;
+mod run;
+mod test_env;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,11 +20,11 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::screenshot_folder;
 use serde::Deserialize;
 
+use evaluation::{Account, check_account};
 use grants::{Identity, Rbac};
 use pods::Charts;
-use used::{Record, Records};
-use verdict::{Account, check_account};
-use world::{Server, World};
+use records::{Record, Records};
+use test_env::{Server, TestEnv};
 
 const ACCOUNTS: &str = "tests/tests/least_rights/accounts.yaml";
 
@@ -32,13 +32,13 @@ const ACCOUNTS: &str = "tests/tests/least_rights/accounts.yaml";
 #[serde(deny_unknown_fields)]
 struct Accounts {
     accounts: Vec<Account>,
-    others: Vec<Others>,
+    others: Vec<OtherBindings>,
 }
 
 /// Bindings that are not for our accounts: for users, for all users, and of the test itself.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Others {
+struct OtherBindings {
     bindings: BTreeSet<String>,
     #[expect(dead_code, reason = "documentation")]
     why: String,
@@ -46,56 +46,62 @@ struct Others {
 
 #[test]
 fn rights_are_used_or_explained() -> Result<()> {
-    let accounts_file = fs::read_to_string(crowsnest_tests::root().join(ACCOUNTS)).context(ACCOUNTS)?;
+    let accounts_file = fs::read_to_string(crowsnest_tests::repository_root().join(ACCOUNTS)).context(ACCOUNTS)?;
     let accounts_file: Accounts = serde_saphyr::from_str(&accounts_file).context(ACCOUNTS)?;
     let Some(charts) = Charts::render()? else { return Ok(()) };
-    let Some(world) = World::start()? else { return Ok(()) };
-    let agent = walk::live(&world, &charts).with_context(|| world.log())?;
+    let Some(env) = TestEnv::start()? else { return Ok(()) };
+    let agent = run::use_members(&env, &charts).with_context(|| env.log())?;
     // Roles are removed when members leave, so they are read before that.
-    let rbac = world.servers.iter().map(|(at, server)| Ok((*at, Rbac::read(&server.kubectl)?)));
+    let rbac = env.servers.iter().map(|(name, server)| Ok((*name, Rbac::read(&server.kubectl)?)));
     let rbac: BTreeMap<&str, Rbac> = rbac.collect::<Result<_>>()?;
-    walk::leave(&world, agent).with_context(|| world.log())?;
+    run::remove_members(&env, agent).with_context(|| env.log())?;
     let mut findings = Vec::new();
-    for (at, server) in &world.servers {
-        let accounts: Vec<&Account> = accounts_file.accounts.iter().filter(|account| account.at == *at).collect();
-        findings.extend(check_accounts(&accounts, &accounts_file.others, server, &rbac[at])?);
+    for (name, server) in &env.servers {
+        let accounts: Vec<&Account> = accounts_file.accounts.iter().filter(|account| account.at == *name).collect();
+        findings.extend(check_accounts(&accounts, &accounts_file.others, server, &rbac[name])?);
     }
     ensure!(findings.is_empty(), "{} rights are neither used nor explained:\n{}", findings.len(), findings.join("\n"));
     Ok(())
 }
 
 /// Evaluates the accounts at one API server, and bindings there that belong to no account.
-fn check_accounts(accounts: &[&Account], others: &[Others], server: &Server, rbac: &Rbac) -> Result<Vec<String>> {
-    let (records, nobody) = (server.records()?, Record::default());
+fn check_accounts(
+    accounts: &[&Account],
+    others: &[OtherBindings],
+    server: &Server,
+    rbac: &Rbac,
+) -> Result<Vec<String>> {
+    let (records, empty) = (server.records()?, Record::default());
     let mut ignored = server.defaults.clone();
     ignored.extend(others.iter().flat_map(|others| others.bindings.iter().cloned()));
     let (mut findings, mut known) = (Vec::new(), ignored.clone());
     for account in accounts {
-        let (user, record) = find(account, &records).unwrap_or((&account.user, &nobody));
+        let (user, record) = find_record(account, &records).unwrap_or((&account.user, &empty));
         if record.uses.is_empty() {
             findings.push(format!("{} at {} sent no request", account.user, account.at));
         }
         let identity = Identity { user: user.to_owned(), groups: record.groups.clone() };
-        let (grants, by) = rbac.grants(&identity, &ignored);
+        let (grants, granting) = rbac.grants(&identity, &ignored);
         findings.extend(check_account(account, &grants, &record.uses));
-        report(account, record)?;
-        known.extend(by);
+        write_report(account, record)?;
+        known.extend(granting);
     }
     let unknown = rbac.bindings().into_keys().filter(|binding| !known.contains(binding));
     findings.extend(unknown.map(|binding| format!("{binding} has no subject in accounts.yaml")));
     Ok(findings)
 }
 
-fn find<'a>(account: &Account, records: &'a Records) -> Option<(&'a str, &'a Record)> {
-    let is = |user: &str| match account.user.strip_suffix('*') {
+/// The user of an account and the rights that it used.
+fn find_record<'a>(account: &Account, records: &'a Records) -> Option<(&'a str, &'a Record)> {
+    let is_match = |user: &str| match account.user.strip_suffix('*') {
         Some(prefix) => user.starts_with(prefix),
         None => user == account.user,
     };
-    records.iter().find(|(user, _)| is(user)).map(|(user, record)| (user.as_str(), record))
+    records.iter().find(|(user, _)| is_match(user)).map(|(user, record)| (user.as_str(), record))
 }
 
 /// Writes the rights that an account used to a file in the build folder, for review.
-fn report(account: &Account, record: &Record) -> Result<()> {
+fn write_report(account: &Account, record: &Record) -> Result<()> {
     let folder = screenshot_folder()?.with_file_name("least-rights");
     fs::create_dir_all(&folder)?;
     let used: BTreeSet<String> = record.uses.iter().map(ToString::to_string).collect();

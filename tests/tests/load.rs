@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use futures::{AsyncBufReadExt, TryStreamExt};
 use http::{Request, header};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -18,12 +18,12 @@ use tokio::task::JoinSet;
 
 const REGISTRY: &str = include_str!("load/registry.yaml");
 const OBJECTS: &str = include_str!("load/objects.yaml");
-const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+const FLEET_PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const CLIENTS: usize = 10;
 const ROUND: &str = "round";
 /// Delay of the silent member for each request: requests that wait for it take at least as long.
-const HELD: Duration = Duration::from_secs(20);
+const MEMBER_DELAY: Duration = Duration::from_secs(20);
 /// Path below the proxy's address, and kubectl's name of the resource.
 const KINDS: [(&str, &str); 20] = [
     ("/api/v1/configmaps", "configmaps"),
@@ -48,54 +48,55 @@ const KINDS: [(&str, &str); 20] = [
     ("/apis/rbac.authorization.k8s.io/v1/roles", "roles"),
 ];
 
-/// State of one watch.
+/// State of a watch.
 #[derive(Debug, Default)]
-struct Seen {
-    /// The last round seen of each member.
+struct WatchState {
+    /// Last round received from each member.
     rounds: BTreeMap<String, u32>,
-    /// The error that ended it.
-    ended: Option<String>,
+    /// Error with which the watch ended.
+    error: Option<String>,
 }
 
 /// All watches: client, resource, representation.
-type Watches = Arc<Mutex<BTreeMap<(usize, &'static str, &'static str), Seen>>>;
+type Watches = Arc<Mutex<BTreeMap<(usize, &'static str, &'static str), WatchState>>>;
 
 #[test]
 fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "3", "--load", "pods=60,churn=2/s"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    kubectl.run_ok(&["apply", "-f", "-"], REGISTRY)?;
     for member in ["member1", "member2", "member3"] {
-        kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], OBJECTS)?;
+        kubectl.with_kubeconfig(&fleet.kubeconfig(member)).run_ok(&["apply", "-f", "-"], OBJECTS)?;
     }
-    let everywhere = kubectl.with(&["--server", &format!("{}{EVERYWHERE}", fleet.server()?)]);
+    let via_fleet = kubectl.with_flags(&["--server", &format!("{}{FLEET_PROXY}", fleet.server()?)]);
     for (_, kind) in KINDS {
-        let is_whole = |out: &str| out.lines().filter(|line| line.ends_with("/watched")).count() == 3;
-        everywhere.until(&["get", kind, "-A", "-o", "name"], is_whole)?;
+        let is_complete = |out: &str| out.lines().filter(|line| line.ends_with("/watched")).count() == 3;
+        via_fleet.run_until(&["get", kind, "-A", "-o", "name"], is_complete)?;
     }
 
     let runtime = Runtime::new()?;
     let watches = Watches::default();
-    let mut users = runtime.block_on(begin(&fleet, &watches))?;
+    let mut users = runtime.block_on(start_users(&fleet, &watches))?;
     ensure!(watches.lock().len() == CLIENTS * KINDS.len() * 2, "{} watches", watches.lock().len());
-    let wait_for = |member: &str, round: u32| wait_for_round(&watches, member, round).with_context(|| fleet.log());
+    let wait_for_member =
+        |member: &str, round: u32| wait_for_round(&watches, member, round).with_context(|| fleet.log());
     annotate(&fleet, &kubectl, "member1", 1)?;
     annotate(&fleet, &kubectl, "member3", 1)?;
-    wait_for("member1", 1)?;
-    wait_for("member3", 1)?;
+    wait_for_member("member1", 1)?;
+    wait_for_member("member3", 1)?;
 
-    // It delays requests beyond all timeouts, and closes open watches.
-    let delay = HELD.as_millis().to_string();
+    // The member delays requests beyond all timeouts, and closes open watches.
+    let delay = MEMBER_DELAY.as_millis().to_string();
     for fault in [&["sim", "member3", "delay", &delay][..], &["sim", "member3", "drop-watches"]] {
         let output = fleet.crowsnest(fault)?;
         ensure!(output.code == Some(0), "{output:?}");
     }
     annotate(&fleet, &kubectl, "member1", 2)?;
     annotate(&fleet, &kubectl, "member2", 2)?;
-    wait_for("member1", 2)?;
-    wait_for("member2", 2)?;
-    kubectl.on(&fleet.kubeconfig("member3")).expect_output(
+    wait_for_member("member1", 2)?;
+    wait_for_member("member2", 2)?;
+    kubectl.with_kubeconfig(&fleet.kubeconfig("member3")).expect_output(
         &["get", "nodes", "--request-timeout=1s"],
         "",
         1,
@@ -110,12 +111,14 @@ fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
         }
         Ok(())
     };
-    runtime.block_on(async { tokio::time::timeout(HELD, lists).await }).context("a list waits for the member")??;
+    runtime
+        .block_on(async { tokio::time::timeout(MEMBER_DELAY, lists).await })
+        .context("a list waited for the silent member")??;
 
     let output = fleet.crowsnest(&["sim", "member3", "delay", "0"])?;
     ensure!(output.code == Some(0), "{output:?}");
     annotate(&fleet, &kubectl, "member3", 3)?;
-    wait_for("member3", 3)?;
+    wait_for_member("member3", 3)?;
     users.abort_all();
     drop((users, newcomer, runtime));
     ensure!(fleet.stop()?.success());
@@ -129,19 +132,19 @@ fn annotate(fleet: &Fleet, kubectl: &Kubectl, member: &str, round: u32) -> Resul
     let mut args = vec!["annotate", "--overwrite"];
     args.extend(objects.iter().map(String::as_str));
     args.push(&round);
-    kubectl.on(&fleet.kubeconfig(member)).ok(&args, "").map(drop)
+    kubectl.with_kubeconfig(&fleet.kubeconfig(member)).run_ok(&args, "").map(drop)
 }
 
 /// Waits until every watch has delivered a round of a member; none may have ended.
 fn wait_for_round(watches: &Watches, member: &str, round: u32) -> Result<()> {
     let mut waiting = Vec::new();
-    let all = until(&format!("all watches to see round {round} of {member}"), || {
+    let all = wait_for(&format!("all watches to see round {round} of {member}"), || {
         let watches = watches.lock();
-        if let Some((which, seen)) = watches.iter().find(|(_, seen)| seen.ended.is_some()) {
-            bail!("the watch {which:?} is over: {:?}", seen.ended);
+        if let Some((which, state)) = watches.iter().find(|(_, state)| state.error.is_some()) {
+            bail!("the watch {which:?} has ended: {:?}", state.error);
         }
-        let late = |seen: &Seen| seen.rounds.get(member).is_none_or(|seen| *seen < round);
-        waiting = watches.iter().filter(|(_, seen)| late(seen)).map(|(which, _)| *which).collect();
+        let late = |state: &WatchState| state.rounds.get(member).is_none_or(|state| *state < round);
+        waiting = watches.iter().filter(|(_, state)| late(state)).map(|(which, _)| *which).collect();
         Ok(waiting.is_empty())
     });
     all.with_context(|| format!("{} of {} wait: {:?}", waiting.len(), watches.lock().len(), waiting.first()))
@@ -154,8 +157,8 @@ async fn client(fleet: &Fleet) -> Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
-/// All users begin at once.
-async fn begin(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
+/// Starts all lists of all users concurrently, and then their watches.
+async fn start_users(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
     let (mut users, mut beginnings) = (JoinSet::new(), JoinSet::new());
     for user in 0..CLIENTS {
         let client = client(fleet).await?;
@@ -172,17 +175,17 @@ async fn begin(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
     }
     while let Some(result) = beginnings.join_next().await {
         let (client, which, path, accept, version) = result??;
-        watches.lock().insert(which, Seen::default());
+        watches.lock().insert(which, WatchState::default());
         let watches = Arc::clone(watches);
         users.spawn(async move {
-            let ended = watch(&client, path, accept, &version, |member, round| {
-                if let Some(seen) = watches.lock().get_mut(&which) {
-                    seen.rounds.insert(member, round);
+            let result = watch(&client, path, accept, &version, |member, round| {
+                if let Some(state) = watches.lock().get_mut(&which) {
+                    state.rounds.insert(member, round);
                 }
             });
-            let why = ended.await.map_or_else(|error| format!("{error:#}"), |()| "its stream ended".to_owned());
-            if let Some(seen) = watches.lock().get_mut(&which) {
-                seen.ended = Some(why);
+            let error = result.await.map_or_else(|error| format!("{error:#}"), |()| "its stream ended".to_owned());
+            if let Some(state) = watches.lock().get_mut(&which) {
+                state.error = Some(error);
             }
         });
     }
@@ -191,7 +194,7 @@ async fn begin(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
 
 async fn list(client: &kube::Client, path: &str, accept: &str) -> Result<Value> {
     let request =
-        Request::get(format!("{EVERYWHERE}{path}?limit=500")).header(header::ACCEPT, accept).body(Vec::new())?;
+        Request::get(format!("{FLEET_PROXY}{path}?limit=500")).header(header::ACCEPT, accept).body(Vec::new())?;
     client.request(request).await.with_context(|| format!("listing {path}"))
 }
 
@@ -200,9 +203,9 @@ async fn watch(
     path: &str,
     accept: &str,
     version: &str,
-    mut saw: impl FnMut(String, u32),
+    mut on_event: impl FnMut(String, u32),
 ) -> Result<()> {
-    let path = format!("{EVERYWHERE}{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
+    let path = format!("{FLEET_PROXY}{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
     let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
     let mut lines = client.request_stream(request).await?.lines();
     while let Some(line) = lines.try_next().await? {
@@ -213,7 +216,7 @@ async fn watch(
         let round = metadata["annotations"][ROUND].as_str().and_then(|round| round.parse().ok());
         let member = metadata["annotations"]["resource.karmada.io/cached-from-cluster"].as_str();
         if let (Some(round), Some(member), Some("watched")) = (round, member, metadata["name"].as_str()) {
-            saw(member.to_owned(), round);
+            on_event(member.to_owned(), round);
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! `crowsnest logs` and `crowsnest exec` with three members: merged and followed logs, commands with their exit codes, and
-//! the annotation that disables exec in a member.
+//! `crowsnest logs` and `crowsnest exec` with three members: merged and followed logs, commands with their exit codes,
+//! and the annotation that disables exec in a member.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::Value;
 
 const WEB: &str = include_str!("proxies/web.yaml");
@@ -14,43 +14,45 @@ fn logs_and_sessions_reach_the_whole_fleet() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "3"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     for member in MEMBERS {
-        kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
+        kubectl
+            .with_kubeconfig(&fleet.kubeconfig(member))
+            .run_ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
     }
-    running(&fleet, "app=web", MEMBERS.len())?;
-    merged(&fleet).with_context(|| fleet.log())?;
-    followed(&fleet, &kubectl).with_context(|| fleet.log())?;
-    commands(&fleet).with_context(|| fleet.log())?;
-    forbidden(&fleet, &kubectl).with_context(|| fleet.log())?;
+    wait_for_running_pods(&fleet, "app=web", MEMBERS.len())?;
+    check_merged_logs(&fleet).with_context(|| fleet.log())?;
+    check_followed_logs(&fleet, &kubectl).with_context(|| fleet.log())?;
+    check_exec(&fleet).with_context(|| fleet.log())?;
+    check_exec_annotation(&fleet, &kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 /// Waits until a number of pods with a label are found and running.
-fn running(fleet: &Fleet, label: &str, pods: usize) -> Result<()> {
-    until(&format!("{pods} pods {label}"), || {
+fn wait_for_running_pods(fleet: &Fleet, label: &str, pods: usize) -> Result<()> {
+    wait_for(&format!("{pods} pods {label}"), || {
         let output = fleet.crowsnest(&["search", &format!("kind:pod label:{label} status:Running"), "-o", "name"])?;
         Ok(output.out.lines().count() == pods)
     })
 }
 
-/// The lines of all members, ordered by time.
-fn merged(fleet: &Fleet) -> Result<()> {
+/// Lines of all members are merged in the order of their times.
+fn check_merged_logs(fleet: &Fleet) -> Result<()> {
     let mut output = None;
-    // A member that has just joined may not allow impersonation yet; its refusal is reported.
-    until("logs of all members", || {
+    // A member that has just joined possibly refuses impersonation for a moment, which is reported.
+    wait_for("logs of all members", || {
         let now = fleet.crowsnest(&["logs", "-n", "default", "-l", "app=web", "--tail", "-1", "-o", "json"])?;
         let complete = now.code == Some(0);
         ensure!(complete || now.code == Some(5) && now.err.contains("cannot impersonate"), "{now:?}");
         output = Some(now);
         Ok(complete)
     })?;
-    let output = output.context("an answer")?;
+    let output = output.context("no output")?;
     let lines = output.out.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
     let times: Vec<&str> = lines.iter().filter_map(|line| line["time"].as_str()).collect();
     ensure!(times.len() == lines.len() && times.is_sorted(), "{times:?}");
     for member in MEMBERS {
-        let of = lines.iter().filter(|line| line["cluster"] == member && line["pod"] == "web");
-        let texts: Vec<&str> = of.filter_map(|line| line["text"].as_str()).collect();
+        let lines_of_member = lines.iter().filter(|line| line["cluster"] == member && line["pod"] == "web");
+        let texts: Vec<&str> = lines_of_member.filter_map(|line| line["text"].as_str()).collect();
         ensure!(texts.iter().any(|text| text.starts_with("nginx starting")), "{member}: {texts:?}");
     }
     let output = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member2", "--include", "^ready$"])?;
@@ -71,23 +73,23 @@ fn merged(fleet: &Fleet) -> Result<()> {
 }
 
 /// New lines are streamed at once, and a new pod is added.
-fn followed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_followed_logs(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let mut logs = fleet.crowsnest_stream(&["logs", "-f", "label:app=web OR label:app=late", "--tail", "1"])?;
     for _ in MEMBERS {
         logs.expect(" default/web nginx | ")?;
     }
-    let say = "echo said later > /proc/1/fd/1";
-    let output = fleet.crowsnest(&["exec", "--cluster", "member3", "web", "--", "sh", "-c", say])?;
+    let script = "echo said later > /proc/1/fd/1";
+    let output = fleet.crowsnest(&["exec", "--cluster", "member3", "web", "--", "sh", "-c", script])?;
     ensure!(output.code == Some(0), "{output:?}");
     logs.expect("member3 default/web nginx | said later\n")?;
-    let member2 = kubectl.on(&fleet.kubeconfig("member2"));
-    member2.ok(&["apply", "-f", "-"], &WEB.replace("NAME", "late"))?;
+    let member2 = kubectl.with_kubeconfig(&fleet.kubeconfig("member2"));
+    member2.run_ok(&["apply", "-f", "-"], &WEB.replace("NAME", "late"))?;
     logs.expect("member2 default/late nginx | nginx starting")?;
     Ok(())
 }
 
-fn commands(fleet: &Fleet) -> Result<()> {
-    running(fleet, "app=late", 1)?;
+fn check_exec(fleet: &Fleet) -> Result<()> {
+    wait_for_running_pods(fleet, "app=late", 1)?;
     let script = "echo out; echo err >&2; exit 3";
     let output = fleet.crowsnest(&["exec", "late", "--", "sh", "-c", script])?;
     ensure!(output.code == Some(3) && output.out == "out\n" && output.err == "err\n", "{output:?}");
@@ -103,29 +105,29 @@ fn commands(fleet: &Fleet) -> Result<()> {
     ensure!(output.code == Some(1) && output.err.contains("pods \"nosuch\" not found"), "{output:?}");
 
     let mut typing = fleet.crowsnest_stream(&["exec", "-i", "--cluster", "member1", "web", "--", "cat"])?;
-    typing.type_in("typed\n")?;
+    typing.write_input("typed\n")?;
     typing.expect("typed\n")?;
-    let (code, rest) = typing.end()?;
+    let (code, rest) = typing.close_input()?;
     ensure!(code == Some(0) && rest.is_empty(), "{code:?} {rest:?}");
 
     let mut terminal = fleet.crowsnest_terminal(&["exec", "-it", "--cluster", "member1", "web", "--", "sh"])?;
     terminal.expect("/ # ")?;
-    terminal.type_in("sleep 1000\r")?;
+    terminal.write_input("sleep 1000\r")?;
     terminal.expect("sleep 1000\r\n")?;
-    // A key press, which sends no signal to the command here.
-    terminal.type_in("\x03")?;
+    // Ctrl-C is sent as a character; it does not interrupt the local command.
+    terminal.write_input("\x03")?;
     terminal.expect("/ # ")?;
-    terminal.type_in("exit 5\r")?;
-    let (code, _) = terminal.end()?;
+    terminal.write_input("exit 5\r")?;
+    let (code, _) = terminal.close_input()?;
     ensure!(code == Some(5), "{code:?}");
     Ok(())
 }
 
 /// The annotation of a Cluster disables exec in its pods, but not their logs.
-fn forbidden(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    kubectl.ok(&["annotate", "cluster", "member1", "proxy.crowsnest.io/exec=disabled"], "")?;
+fn check_exec_annotation(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.run_ok(&["annotate", "cluster", "member1", "proxy.crowsnest.io/exec=disabled"], "")?;
     let exec = |member: &str| fleet.crowsnest(&["exec", "--cluster", member, "web", "--", "true"]);
-    until("exec to be forbidden", || {
+    wait_for("exec to be forbidden", || {
         let output = exec("member1")?;
         Ok(output.code == Some(1) && output.err.contains("proxy.crowsnest.io/exec: \"disabled\" forbids exec"))
     })?;
@@ -134,6 +136,6 @@ fn forbidden(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     ensure!(output.code == Some(0) && output.out.starts_with("member1 default/web nginx | "), "{output:?}");
     let path = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api/v1/namespaces/default/pods/late/proxy/";
     kubectl.expect_output(&["get", "--raw", path], "", 0, "Hello from pod default/late")?;
-    kubectl.ok(&["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=enabled"], "")?;
-    until("exec to be allowed again", || Ok(exec("member1")?.code == Some(0)))
+    kubectl.run_ok(&["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=enabled"], "")?;
+    wait_for("exec to be allowed again", || Ok(exec("member1")?.code == Some(0)))
 }

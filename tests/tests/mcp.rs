@@ -1,11 +1,11 @@
-//! `crowsnest mcp` and `/mcp` with a fleet of two members: both protocol revisions, permissions of the caller, origins, limits, and the
-//! client configurations in the documentation; and an evaluation with recorded questions.
+//! `crowsnest mcp` and `/mcp` with a fleet of two members: both protocol revisions, permissions of the caller, origins,
+//! limits, and the client configurations in the documentation; and an evaluation with recorded questions.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, binary, until};
+use crowsnest_tests::{Fleet, Kubectl, binary, wait_for};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -78,8 +78,8 @@ fn assistants_read_the_fleet() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.on(&fleet.kubeconfig("member1")).ok(&["apply", "-f", "-"], SHOP)?;
-    kubectl.ok(&["apply", "-f", "-"], PROPAGATED)?;
+    kubectl.with_kubeconfig(&fleet.kubeconfig("member1")).run_ok(&["apply", "-f", "-"], SHOP)?;
+    kubectl.run_ok(&["apply", "-f", "-"], PROPAGATED)?;
     let checks = || -> Result<()> {
         check_tools(&fleet)?;
         check_documented_configurations(&fleet)?;
@@ -99,13 +99,13 @@ fn check_tools(fleet: &Fleet) -> Result<()> {
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
     let initialized = session.request("initialize", &params)?;
     ensure!(initialized["result"]["protocolVersion"] == "2025-11-25", "{initialized}");
-    until("the pods to be found", || {
+    wait_for("the pods to be found", || {
         let (text, _) = session.call("search", &json!({"query": "kind:pod ns:shop status:Running"}))?;
         Ok(text.contains("\ntotal\t2\n"))
     })?;
     let deployment = json!({"cluster": "member1", "kind": "deployment", "namespace": "shop", "name": "checkout"});
     let propagated = json!({"kind": "deploy", "namespace": "fleet", "name": "web"});
-    until("the placement to be explained", || {
+    wait_for("the placement to be explained", || {
         Ok(session.call("explain", &propagated)?.0.contains("target\tmember1\t"))
     })?;
     let plan = json!({"delete": [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "fleet", "name": "web"}}]});
@@ -175,8 +175,8 @@ fn check_documented_configurations(fleet: &Fleet) -> Result<()> {
 fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let call = |user: &str, tool: &str, arguments: &Value| {
         let body = message(1, "tools/call", &json!({"name": tool, "arguments": arguments})).to_string();
-        let as_user = kubectl.with(&["--as", user, "--as-group", "system:authenticated"]);
-        let out = as_user.ok(&["create", "--raw", RESOURCE, "-f", "-"], &body)?;
+        let as_user = kubectl.with_flags(&["--as", user, "--as-group", "system:authenticated"]);
+        let out = as_user.run_ok(&["create", "--raw", RESOURCE, "-f", "-"], &body)?;
         text(&serde_json::from_str(&out)?)
     };
     let everything = json!({"query": "ns:shop", "limit": 100});
@@ -213,8 +213,8 @@ fn check_http(fleet: &Fleet) -> Result<()> {
         };
         let list = message(1, "tools/list", &json!({})).to_string();
         let authorized = ("authorization", bearer.as_str());
-        let answer: Value = serde_json::from_str(&post(&[authorized], list.clone()).await?.text().await?)?;
-        ensure!(answer["result"]["tools"].as_array().map(Vec::len) == Some(8), "{answer}");
+        let response: Value = serde_json::from_str(&post(&[authorized], list.clone()).await?.text().await?)?;
+        ensure!(response["result"]["tools"].as_array().map(Vec::len) == Some(8), "{response}");
         let cases: [(&[(&str, &str)], String, u16); 5] = [
             (&[], list.clone(), 401),
             (&[("cookie", "crowsnest-session=x")], list.clone(), 401),
@@ -227,16 +227,16 @@ fn check_http(fleet: &Fleet) -> Result<()> {
             ensure!(status == expected, "{headers:?}: status {status}, expected {expected}");
         }
         for method in [reqwest::Method::GET, reqwest::Method::DELETE] {
-            let answer = client.request(method, &url).header("authorization", &bearer).send().await?;
-            ensure!(answer.status() == 405 && answer.headers()["allow"] == "POST", "{answer:?}");
+            let response = client.request(method, &url).header("authorization", &bearer).send().await?;
+            ensure!(response.status() == 405 && response.headers()["allow"] == "POST", "{response:?}");
         }
         let ping = message(1, "ping", &json!({})).to_string();
-        let answers = futures::future::join_all((0..60).map(|_| post(&[authorized], ping.clone()))).await;
+        let responses = futures::future::join_all((0..60).map(|_| post(&[authorized], ping.clone()))).await;
         let mut limited = 0;
-        for answer in answers {
-            let answer = answer?;
-            if answer.status() == 429 {
-                ensure!(answer.headers().contains_key("retry-after"), "{answer:?}");
+        for response in responses {
+            let response = response?;
+            if response.status() == 429 {
+                ensure!(response.headers().contains_key("retry-after"), "{response:?}");
                 limited += 1;
             }
         }

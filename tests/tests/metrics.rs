@@ -1,15 +1,15 @@
-//! Metrics of all members at the control plane's address: kubectl top, requests of autoscalers, discovery, errors, unresponsive
-//! members; and a control plane with another metrics adapter.
+//! Metrics of all members at the control plane's address: kubectl top, requests of autoscalers, discovery, errors,
+//! unresponsive members; and a control plane with another metrics adapter.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
 
 const PODS: &str = include_str!("metrics/pods.yaml");
 const FOREIGN: &str = include_str!("metrics/foreign.yaml");
 const USAGE: &str = "/apis/metrics.k8s.io/v1beta1";
 const CUSTOM: &str = "/apis/custom.metrics.k8s.io";
-const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+const FLEET_PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 const NODES: [&str; 6] =
     ["member1-node-1", "member1-node-2", "member1-node-3", "member2-node-1", "member2-node-2", "member2-node-3"];
 
@@ -18,49 +18,50 @@ fn start(data: &std::path::Path, more: &[&str]) -> Result<Fleet> {
 }
 
 fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
-    Ok(serde_json::from_str(&kubectl.ok(&["get", "--raw", path], "")?)?)
+    Ok(serde_json::from_str(&kubectl.run_ok(&["get", "--raw", path], "")?)?)
 }
 
 fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-/// Pods in both members, running.
-fn prepare(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+/// Creates pods in both members and waits until they run.
+fn create_pods(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for member in ["member1", "member2"] {
-        let there = kubectl.on(&fleet.kubeconfig(member));
-        there.ok(&["apply", "-f", "-"], &PODS.replace("MEMBER", member))?;
+        let member_kubectl = kubectl.with_kubeconfig(&fleet.kubeconfig(member));
+        member_kubectl.run_ok(&["apply", "-f", "-"], &PODS.replace("MEMBER", member))?;
         let gauge = if member == "member1" { "10" } else { "32" };
-        there.ok(&["annotate", "namespace", "default", &format!("metrics.sim.crowsnest.io/gauge={gauge}")], "")?;
-        there.until(&["get", "pods"], |out| out.matches("Running").count() == 2)?;
+        member_kubectl
+            .run_ok(&["annotate", "namespace", "default", &format!("metrics.sim.crowsnest.io/gauge={gauge}")], "")?;
+        member_kubectl.run_until(&["get", "pods"], |out| out.matches("Running").count() == 2)?;
     }
-    kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=90s"], "").map(drop)
+    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=90s"], "").map(drop)
 }
 
 #[test]
-fn metrics_of_all_members() -> Result<()> {
+fn the_control_plane_serves_metrics_of_all_members() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = start(&dir.path().join("data"), &[])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    prepare(&fleet, &kubectl)?;
-    usage(&kubectl).context("usage")?;
-    one_of_them(&kubectl).context("one of them")?;
-    values(&kubectl).context("values")?;
-    discovery(&kubectl).context("discovery")?;
-    rights(&kubectl).context("rights")?;
-    missing_members(&fleet, &kubectl).with_context(|| fleet.log())?;
+    create_pods(&fleet, &kubectl)?;
+    check_usage(&kubectl).context("usage")?;
+    check_single_objects(&kubectl).context("single objects")?;
+    check_custom_metrics(&kubectl).context("values")?;
+    check_discovery(&kubectl).context("discovery")?;
+    check_permissions(&kubectl).context("rights")?;
+    check_unavailable_members(&fleet, &kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-fn usage(kubectl: &Kubectl) -> Result<()> {
-    let top = kubectl.until(&["top", "pods"], |out| out.matches("same ").count() == 2)?;
+fn check_usage(kubectl: &Kubectl) -> Result<()> {
+    let top = kubectl.run_until(&["top", "pods"], |out| out.matches("same ").count() == 2)?;
     ensure!(top.contains("only-member1") && top.contains("only-member2") && top.contains("250m"), "{top}");
     ensure!(!top.contains("waits-in"), "{top}");
-    let nodes = kubectl.ok(&["top", "nodes"], "")?;
+    let nodes = kubectl.run_ok(&["top", "nodes"], "")?;
     ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
     // The fleet-wide proxy leaves usage to the control plane.
-    let through = raw(kubectl, &format!("{FLEET}{USAGE}/nodes"))?;
+    let through = raw(kubectl, &format!("{FLEET_PROXY}{USAGE}/nodes"))?;
     ensure!(names(&through) == NODES, "{through}");
 
     let list = raw(kubectl, &format!("{USAGE}/namespaces/default/pods?labelSelector=app%3Dweb"))?;
@@ -79,14 +80,14 @@ fn usage(kubectl: &Kubectl) -> Result<()> {
     let path = format!("{USAGE}/pods?fieldSelector=spec.nodeName%3Dx");
     kubectl.expect_output(&["get", "--raw", &path], "", 1, "\"spec.nodeName\" is not a known field selector")?;
 
-    let table = kubectl.ok(&["get", "pods.v1beta1.metrics.k8s.io", "-o", "wide"], "")?;
+    let table = kubectl.run_ok(&["get", "pods.v1beta1.metrics.k8s.io", "-o", "wide"], "")?;
     let columns: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
     ensure!(columns == ["NAME", "CPU", "MEMORY", "WINDOW", "CLUSTER"], "{table}");
     ensure!(table.contains("64Mi") && table.contains("member2"), "{table}");
     Ok(())
 }
 
-fn one_of_them(kubectl: &Kubectl) -> Result<()> {
+fn check_single_objects(kubectl: &Kubectl) -> Result<()> {
     let pods = format!("{USAGE}/namespaces/default/pods");
     let one = raw(kubectl, &format!("{pods}/only-member2"))?;
     ensure!(one["kind"] == "PodMetrics" && one["metadata"]["name"] == "only-member2", "{one}");
@@ -103,15 +104,15 @@ fn one_of_them(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// (object, value), without times.
+/// Object and value of each item.
 fn metric_values(list: &Value) -> Vec<(&str, &str)> {
     let items = list["items"].as_array().into_iter().flatten();
     items.filter_map(|item| Some((item["describedObject"]["name"].as_str()?, item["value"].as_str()?))).collect()
 }
 
-fn values(kubectl: &Kubectl) -> Result<()> {
-    let of = |path: &str| raw(kubectl, &format!("{CUSTOM}/{path}"));
-    let all = of("v1beta2/namespaces/default/pods/*/qps?labelSelector=app%3Dweb")?;
+fn check_custom_metrics(kubectl: &Kubectl) -> Result<()> {
+    let get = |path: &str| raw(kubectl, &format!("{CUSTOM}/{path}"));
+    let all = get("v1beta2/namespaces/default/pods/*/qps?labelSelector=app%3Dweb")?;
     ensure!(all["kind"] == "MetricValueList" && all["apiVersion"] == "custom.metrics.k8s.io/v1beta2", "{all}");
     ensure!(metric_values(&all) == [("only-member1", "1500m"), ("only-member2", "1500m"), ("same", "4")], "{all}");
     let mut item = all["items"][0].clone();
@@ -121,14 +122,14 @@ fn values(kubectl: &Kubectl) -> Result<()> {
         item == json!({"describedObject": object, "metric": {"name": "qps"}, "timestamp": null, "value": "1500m"}),
         "{item}"
     );
-    let old = of("v1beta1/namespaces/default/pods/*/qps?metricLabelSelector=verb%3DPOST")?;
+    let old = get("v1beta1/namespaces/default/pods/*/qps?metricLabelSelector=verb%3DPOST")?;
     ensure!(metric_values(&old) == [("same", "4")] && old["apiVersion"] == "custom.metrics.k8s.io/v1beta1", "{old}");
     ensure!(old["items"][0]["metricName"] == "qps" && old["items"][0].get("metric").is_none(), "{old}");
     ensure!(old["items"][0]["selector"]["matchLabels"]["verb"] == "POST", "{old}");
 
-    ensure!(metric_values(&of("v1beta2/namespaces/default/deployments.apps/queue/lag")?) == [("queue", "42")]);
-    ensure!(metric_values(&of("v1beta1/namespaces/default/metrics/gauge")?) == [("default", "42")]);
-    ensure!(metric_values(&of("v1beta2/namespaces/default/pods/only-member2/qps")?) == [("only-member2", "1500m")]);
+    ensure!(metric_values(&get("v1beta2/namespaces/default/deployments.apps/queue/lag")?) == [("queue", "42")]);
+    ensure!(metric_values(&get("v1beta1/namespaces/default/metrics/gauge")?) == [("default", "42")]);
+    ensure!(metric_values(&get("v1beta2/namespaces/default/pods/only-member2/qps")?) == [("only-member2", "1500m")]);
     let refusals = [
         ("v1beta2/namespaces/default/pods/*/nosuch", "the server could not find the metric nosuch for pods"),
         ("v1beta1/namespaces/default/deployments.apps/queue/qps", "could not find the metric qps for deployments.apps"),
@@ -141,7 +142,7 @@ fn values(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn discovery(kubectl: &Kubectl) -> Result<()> {
+fn check_discovery(kubectl: &Kubectl) -> Result<()> {
     let usage = raw(kubectl, USAGE)?;
     let lines = json!([
         {"name": "nodes", "singularName": "", "namespaced": false, "kind": "NodeMetrics", "verbs": ["get", "list"]},
@@ -157,7 +158,7 @@ fn discovery(kubectl: &Kubectl) -> Result<()> {
     for version in ["v1beta1", "v1beta2"] {
         let list = &["get", "--raw", &format!("{CUSTOM}/{version}")];
         let metrics = ["deployments.apps/lag", "namespaces/gauge", "pods/qps"];
-        kubectl.until(list, |out| metrics.iter().all(|metric| out.contains(&format!("\"{metric}\""))))?;
+        kubectl.run_until(list, |out| metrics.iter().all(|metric| out.contains(&format!("\"{metric}\""))))?;
     }
     let services = [
         "get",
@@ -166,7 +167,7 @@ fn discovery(kubectl: &Kubectl) -> Result<()> {
         "v1beta2.custom.metrics.k8s.io",
         "v1beta1.custom.metrics.k8s.io",
     ];
-    let services = kubectl.ok(&services, "")?;
+    let services = kubectl.run_ok(&services, "")?;
     ensure!(services.matches("karmada-system/crowsnest   True").count() == 3, "{services}");
     // Names without a group still refer to the core group.
     kubectl.expect_output(&["get", "pods"], "", 0, "No resources found")?;
@@ -174,8 +175,8 @@ fn discovery(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn rights(kubectl: &Kubectl) -> Result<()> {
-    let nobody = kubectl.with(&["--as", "nobody"]);
+fn check_permissions(kubectl: &Kubectl) -> Result<()> {
+    let nobody = kubectl.with_flags(&["--as", "nobody"]);
     let pods = ["get", "--raw", &format!("{USAGE}/namespaces/default/pods")];
     nobody.expect_output(
         &pods,
@@ -185,15 +186,15 @@ fn rights(kubectl: &Kubectl) -> Result<()> {
     )?;
     let values = ["get", "--raw", &format!("{CUSTOM}/v1beta2/namespaces/default/pods/*/qps")];
     nobody.expect_output(&values, "", 1, "cannot get resource \"pods/qps\" in API group \"custom.metrics.k8s.io\"")?;
-    kubectl.ok(&["create", "role", "metrics", "--verb=get,list", "--resource=pods.metrics.k8s.io"], "")?;
-    kubectl.ok(&["create", "rolebinding", "metrics", "--role=metrics", "--user=nobody"], "")?;
-    nobody.until(&pods, |out| out.contains("only-member1"))?;
+    kubectl.run_ok(&["create", "role", "metrics", "--verb=get,list", "--resource=pods.metrics.k8s.io"], "")?;
+    kubectl.run_ok(&["create", "rolebinding", "metrics", "--role=metrics", "--user=nobody"], "")?;
+    nobody.run_until(&pods, |out| out.contains("only-member1"))?;
     nobody.expect_output(&values, "", 1, "forbidden")?;
     Ok(())
 }
 
 /// Members that fail are named, and metrics of the others are returned.
-fn missing_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_unavailable_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let sim = |args: &[&str]| -> Result<()> {
         let output = fleet.crowsnest(&[&["sim", "member2"], args].concat())?;
         ensure!(output.code == Some(0), "{output:?}");
@@ -216,7 +217,7 @@ fn missing_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.expect_output(&["get", "--raw", &format!("{USAGE}/namespaces/default/pods/same")], "", 0, "\"member1\"")?;
     sim(&["delay", "0"])?;
     sim(&["start"])?;
-    kubectl.until(&pods, |out| out.contains("only-member2")).map(drop)
+    kubectl.run_until(&pods, |out| out.contains("only-member2")).map(drop)
 }
 
 #[test]
@@ -226,13 +227,13 @@ fn another_metrics_adapter_is_kept() -> Result<()> {
     let registered = ["get", "apiservices", "-o", "name"];
     let fleet = start(&data, &[])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    ensure!(kubectl.ok(&registered, "")?.contains("v1beta1.metrics.k8s.io"));
+    ensure!(kubectl.run_ok(&registered, "")?.contains("v1beta1.metrics.k8s.io"));
     ensure!(fleet.stop()?.success());
 
     // When disabled, the registrations are removed, and the fleet-wide proxy serves usage itself.
     let fleet = start(&data, &["--metrics-adapter=false"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let services = kubectl.ok(&registered, "")?;
+    let services = kubectl.run_ok(&registered, "")?;
     ensure!(!services.contains("metrics.k8s.io"), "{services}");
     kubectl.expect_output(
         &["get", "--raw", &format!("{USAGE}/nodes")],
@@ -240,13 +241,13 @@ fn another_metrics_adapter_is_kept() -> Result<()> {
         1,
         "the server could not find the requested resource",
     )?;
-    let everywhere = kubectl.with(&["--server", &format!("{}{FLEET}", fleet.server()?)]);
-    let nodes =
-        everywhere.until(&["top", "nodes"], |out| out.contains("member1-node-1") && out.contains("member2-node-1"))?;
+    let everywhere = kubectl.with_flags(&["--server", &format!("{}{FLEET_PROXY}", fleet.server()?)]);
+    let nodes = everywhere
+        .run_until(&["top", "nodes"], |out| out.contains("member1-node-1") && out.contains("member2-node-1"))?;
     ensure!(nodes.contains("CPU(cores)"), "{nodes}");
-    let list = raw(&kubectl, &format!("{FLEET}{USAGE}/nodes"))?;
+    let list = raw(&kubectl, &format!("{FLEET_PROXY}{USAGE}/nodes"))?;
     ensure!(names(&list) == NODES, "{list}");
-    kubectl.ok(&["apply", "-f", "-"], FOREIGN)?;
+    kubectl.run_ok(&["apply", "-f", "-"], FOREIGN)?;
     ensure!(fleet.stop()?.success());
 
     // Another adapter's registration is kept; the other group has none.
@@ -257,7 +258,7 @@ fn another_metrics_adapter_is_kept() -> Result<()> {
     kubectl.expect_output(&registered, "", 0, "v1beta2.custom.metrics.k8s.io")?;
     let log = std::fs::read_to_string(data.with_extension("log"))?;
     ensure!(log.contains("the group is served by another server and is not registered"), "{log}");
-    until("the members' clusters to be there", || Ok(kubectl.ok(&["get", "clusters"], "")?.contains("member2")))?;
+    wait_for("the members' Clusters to exist", || Ok(kubectl.run_ok(&["get", "clusters"], "")?.contains("member2")))?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, run_browser_script, until};
+use crowsnest_tests::{Fleet, run_browser_script, wait_for};
 use http::Method;
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -25,14 +25,14 @@ static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
 });
 
 /// A fleet with an identity provider.
-struct Stage {
+struct TestEnv {
     fleet: Fleet,
     provider: Provider,
     ca: String,
     ui: String,
 }
 
-impl Stage {
+impl TestEnv {
     fn start(folder: &Path) -> Result<Self> {
         let (provider, ca) = RUNTIME.block_on(Provider::start())?;
         let write = |name: &str, text: &str| -> Result<String> {
@@ -107,73 +107,78 @@ async fn grant_view_to_crew(fleet: &Fleet) -> Result<()> {
 #[test]
 fn users_sign_in_at_their_provider() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let stage = Stage::start(dir.path())?;
-    let played = RUNTIME.block_on(async {
-        acts_as_the_signed_in_user(&stage).await?;
-        keys_change(&stage).await?;
-        id_tokens_authenticate_kubectl(&stage).await?;
-        invalid_tokens_are_refused(&stage).await?;
-        sessions_are_renewed(&stage).await?;
-        signs_out(&stage).await
+    let env = TestEnv::start(dir.path())?;
+    let checked = RUNTIME.block_on(async {
+        check_sign_in(&env).await?;
+        check_key_rotation(&env).await?;
+        check_id_tokens(&env).await?;
+        check_invalid_responses(&env).await?;
+        check_renewal(&env).await?;
+        check_sign_out(&env).await
     });
-    played.with_context(|| stage.fleet.log())?;
-    let log = fs::read_to_string(stage.fleet.data_dir.with_extension("log"))?;
-    ensure!(!stage.provider.issued_tokens().iter().any(|token| log.contains(token)), "a token is in the log");
-    ensure!(stage.fleet.stop()?.success());
+    checked.with_context(|| env.fleet.log())?;
+    let log = fs::read_to_string(env.fleet.data_dir.with_extension("log"))?;
+    ensure!(!env.provider.issued_tokens().iter().any(|token| log.contains(token)), "a token is in the log");
+    ensure!(env.fleet.stop()?.success());
     Ok(())
 }
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-async fn acts_as_the_signed_in_user(stage: &Stage) -> Result<()> {
-    let mut browser = stage.browser()?;
-    let (_, ways) = browser.ask(Method::GET, "/ui/sign-in").await?;
-    ensure!(ways["oidc"] == json!({"name": "127.0.0.1", "login": format!("{}/ui/oidc/login", stage.ui)}), "{ways}");
-    ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401);
+/// The session acts as the signed-in user, with this user's permissions only.
+async fn check_sign_in(env: &TestEnv) -> Result<()> {
+    let mut browser = env.browser()?;
+    let (_, methods) = browser.send(Method::GET, "/ui/sign-in").await?;
+    ensure!(methods["oidc"] == json!({"name": "127.0.0.1", "login": format!("{}/ui/oidc/login", env.ui)}), "{methods}");
+    ensure!(browser.send(Method::GET, "/ui/session").await?.0 == 401);
 
     let page = browser.open("/ui/oidc/login?return=%2Fsearch%3Fq%3Dkind%253Apod").await?;
-    ensure!(page.status == 200 && page.url == format!("{}/search?q=kind%3Apod", stage.ui), "{page:?}");
-    let (_, session) = browser.ask(Method::GET, "/ui/session").await?;
+    ensure!(page.status == 200 && page.url == format!("{}/search?q=kind%3Apod", env.ui), "{page:?}");
+    let (_, session) = browser.send(Method::GET, "/ui/session").await?;
     ensure!(session == json!({"user": "oidc:alice", "groups": ["oidc:crew", "system:authenticated"]}), "{session}");
-    // She has only her own permissions.
-    let (status, list) = browser.ask(Method::GET, CONFIG_MAPS).await?;
+    // The session has the user's own permissions.
+    let (status, list) = browser.send(Method::GET, CONFIG_MAPS).await?;
     ensure!(status == 200 && list["kind"] == "ConfigMapList", "{list}");
-    let (status, refused) = browser.ask(Method::GET, "/api/v1/namespaces/default/secrets").await?;
+    let (status, refused) = browser.send(Method::GET, "/api/v1/namespaces/default/secrets").await?;
     ensure!(
         status == 403 && refused["message"].as_str().is_some_and(|m| m.contains("User \"oidc:alice\"")),
         "{refused}"
     );
     // Tokens are not accessible to scripts, histories or other sites.
-    let seen = [browser.been.clone(), browser.set.clone()].concat();
+    let texts = [browser.visited.clone(), browser.set_cookies.clone()].concat();
     ensure!(
-        !seen.iter().any(|text| stage.provider.issued_tokens().iter().any(|token| text.contains(token))),
-        "{seen:?}"
+        !texts.iter().any(|text| env.provider.issued_tokens().iter().any(|token| text.contains(token))),
+        "{texts:?}"
     );
-    ensure!(browser.set.iter().all(|cookie| cookie.contains("; HttpOnly; SameSite=")), "{:?}", browser.set);
+    ensure!(
+        browser.set_cookies.iter().all(|cookie| cookie.contains("; HttpOnly; SameSite=")),
+        "{:?}",
+        browser.set_cookies
+    );
     // Redirects to other addresses are refused.
-    let page = stage.browser()?.open("/ui/oidc/login?return=%2F%2Fevil.example.com").await?;
-    ensure!(page.url == format!("{}/", stage.ui), "{page:?}");
+    let page = env.browser()?.open("/ui/oidc/login?return=%2F%2Fevil.example.com").await?;
+    ensure!(page.url == format!("{}/", env.ui), "{page:?}");
     Ok(())
 }
 
-/// A new key is fetched, at a limited rate.
-async fn keys_change(stage: &Stage) -> Result<()> {
-    stage.provider.rotate();
-    let requests_before = stage.provider.key_requests();
-    stage.alice().await?;
-    ensure!(stage.provider.key_requests() == requests_before + 1);
+/// The provider's new keys are fetched, at a limited rate.
+async fn check_key_rotation(env: &TestEnv) -> Result<()> {
+    env.provider.rotate();
+    let requests_before = env.provider.key_requests();
+    env.alice().await?;
+    ensure!(env.provider.key_requests() == requests_before + 1);
     for _ in 0..20 {
-        let refused = who(stage, &stage.provider.id_token(Fault::UnknownKey)).await;
+        let refused = authenticated_user(env, &env.provider.id_token(Fault::UnknownKey)).await;
         ensure!(refused.is_err(), "{refused:?}");
     }
-    let requests_since = stage.provider.key_requests() - requests_before;
+    let requests_since = env.provider.key_requests() - requests_before;
     ensure!(requests_since < 5, "keys were requested {requests_since} times");
     Ok(())
 }
 
 /// The user that the control plane authenticates by a bearer token.
-async fn who(stage: &Stage, token: &str) -> Result<Value> {
-    let mut config = config(&stage.fleet).await?;
+async fn authenticated_user(env: &TestEnv, token: &str) -> Result<Value> {
+    let mut config = config(&env.fleet).await?;
     config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
     let reviews: Api<SelfSubjectReview> = Api::all(kube::Client::try_from(config)?);
     let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
@@ -181,18 +186,18 @@ async fn who(stage: &Stage, token: &str) -> Result<Value> {
 }
 
 /// Tokens of a login plugin are accepted; a TokenReview returns the same user.
-async fn id_tokens_authenticate_kubectl(stage: &Stage) -> Result<()> {
+async fn check_id_tokens(env: &TestEnv) -> Result<()> {
     let alice = json!({"username": "oidc:alice", "groups": ["oidc:crew", "system:authenticated"]});
-    let got = who(stage, &stage.provider.id_token(Fault::None)).await?;
-    ensure!(got == alice, "{got}");
-    let reviews: Api<TokenReview> = Api::all(admin(&stage.fleet).await?);
+    let user = authenticated_user(env, &env.provider.id_token(Fault::None)).await?;
+    ensure!(user == alice, "{user}");
+    let reviews: Api<TokenReview> = Api::all(admin(&env.fleet).await?);
     let review = async |fault: Fault| -> Result<Value> {
-        let request = serde_json::from_value(json!({"spec": {"token": stage.provider.id_token(fault)}}))?;
-        let answered = reviews.create(&PostParams::default(), &request).await?;
-        Ok(serde_json::to_value(answered.status)?)
+        let request = serde_json::from_value(json!({"spec": {"token": env.provider.id_token(fault)}}))?;
+        let reviewed = reviews.create(&PostParams::default(), &request).await?;
+        Ok(serde_json::to_value(reviewed.status)?)
     };
-    let good = review(Fault::None).await?;
-    ensure!(good["authenticated"] == true && good["user"] == alice, "{good}");
+    let valid = review(Fault::None).await?;
+    ensure!(valid["authenticated"] == true && valid["user"] == alice, "{valid}");
     let cases = [
         (Fault::Expired, "oidc: verify token: token is expired (Token Expiry: "),
         (Fault::NotYet, "oidc: verify token: current time "),
@@ -208,13 +213,14 @@ async fn id_tokens_authenticate_kubectl(stage: &Stage) -> Result<()> {
     ];
     for (fault, expected) in cases {
         let refused = review(fault).await?;
-        let why = refused["error"].as_str().unwrap_or_default();
-        ensure!(refused["authenticated"] != true && why.contains(expected), "{fault:?}: {refused}");
+        let error = refused["error"].as_str().unwrap_or_default();
+        ensure!(refused["authenticated"] != true && error.contains(expected), "{fault:?}: {refused}");
     }
     Ok(())
 }
 
-async fn invalid_tokens_are_refused(stage: &Stage) -> Result<()> {
+/// Invalid responses and tokens of the provider are refused with an error page.
+async fn check_invalid_responses(env: &TestEnv) -> Result<()> {
     let cases = [
         (Fault::Denied, 403, "The identity provider refused: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
         (Fault::State, 400, "its state differs"),
@@ -231,106 +237,108 @@ async fn invalid_tokens_are_refused(stage: &Stage) -> Result<()> {
         (Fault::Groups, 401, "parse groups claim"),
     ];
     for (fault, status, expected) in cases {
-        let mut browser = stage.browser()?;
-        stage.provider.set_fault(fault);
+        let mut browser = env.browser()?;
+        env.provider.set_fault(fault);
         let page = browser.open("/ui/oidc/login?return=%2Fsearch%3Fq%3Da").await?;
-        stage.provider.set_fault(Fault::None);
+        env.provider.set_fault(Fault::None);
         ensure!(page.status == status && page.text.contains(expected), "{fault:?}: {page:?}");
         ensure!(page.text.contains("href=\"/ui/oidc/login?return=%2Fsearch%3Fq%3Da\""), "{page:?}");
-        ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401, "{fault:?}");
+        ensure!(browser.send(Method::GET, "/ui/session").await?.0 == 401, "{fault:?}");
         // The same browser can retry.
         ensure!(browser.open("/ui/oidc/login").await?.status == 200, "{fault:?}");
     }
     // A callback that this browser did not request, and one that has been used.
-    let mut alice = stage.alice().await?;
-    let callback = alice.been.iter().find(|url| url.contains("code=")).context("no answer")?.clone();
-    for browser in [&mut stage.browser()?, &mut alice] {
+    let mut alice = env.alice().await?;
+    let callback = alice.visited.iter().find(|url| url.contains("code=")).context("no redirect with a code")?.clone();
+    for browser in [&mut env.browser()?, &mut alice] {
         let page = browser.open(&callback).await?;
         ensure!(page.status == 400 && page.text.contains("has not started a sign-in here"), "{page:?}");
     }
     Ok(())
 }
 
-async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
+/// Sessions are renewed with refresh tokens and end if that fails.
+async fn check_renewal(env: &TestEnv) -> Result<()> {
     // Tokens with a short lifetime are renewed for each request.
-    stage.provider.set_lifetime(5);
-    let mut browser = stage.alice().await?;
-    let before = stage.provider.renewals();
+    env.provider.set_lifetime(5);
+    let mut browser = env.alice().await?;
+    let before = env.provider.renewals();
     let requests = (0..8).map(|_| {
         let mut browser = browser.clone();
-        async move { browser.ask(Method::GET, CONFIG_MAPS).await }
+        async move { browser.send(Method::GET, CONFIG_MAPS).await }
     });
     for body in futures::future::join_all(requests).await {
         let (status, body) = body?;
         ensure!(status == 200, "{body}");
     }
-    ensure!(stage.provider.renewals() > before);
-    // Valid ones are kept.
-    stage.provider.set_lifetime(3600);
-    ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 200);
-    let renewed = stage.provider.renewals();
-    ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 200);
-    ensure!(stage.provider.renewals() == renewed);
+    ensure!(env.provider.renewals() > before);
+    // Tokens with a long lifetime are not renewed.
+    env.provider.set_lifetime(3600);
+    ensure!(browser.send(Method::GET, "/ui/session").await?.0 == 200);
+    let renewed = env.provider.renewals();
+    ensure!(browser.send(Method::GET, "/ui/session").await?.0 == 200);
+    ensure!(env.provider.renewals() == renewed);
     // The provider ends a session, or returns a token of another user.
-    stage.provider.set_lifetime(5);
+    env.provider.set_lifetime(5);
     for (fault, expected) in [
         (Fault::None, "your session is no longer renewed: the issuer returned an error: invalid_grant"),
         (Fault::Subject, "the issuer renewed it with another user"),
         (Fault::NoIdToken, "the issuer renewed it without an id_token"),
         (Fault::Expired, "token is expired"),
     ] {
-        let mut browser = stage.alice().await?;
+        let mut browser = env.alice().await?;
         match fault {
-            Fault::None => stage.provider.invalidate_refresh_tokens(),
-            fault => stage.provider.set_fault(fault),
+            Fault::None => env.provider.invalidate_refresh_tokens(),
+            fault => env.provider.set_fault(fault),
         }
-        let (status, ended) = browser.ask(Method::GET, "/ui/session").await?;
-        stage.provider.set_fault(Fault::None);
+        let (status, ended) = browser.send(Method::GET, "/ui/session").await?;
+        env.provider.set_fault(Fault::None);
         let message = ended["message"].as_str().unwrap_or_default();
         ensure!(
             status == 401 && message.contains(expected) && message.ends_with("; sign in again"),
             "{fault:?}: {ended}"
         );
-        let (_, over) = browser.ask(Method::GET, CONFIG_MAPS).await?;
-        ensure!(over["message"] == "your session has ended; sign in again", "{over}");
+        let (_, response) = browser.send(Method::GET, CONFIG_MAPS).await?;
+        ensure!(response["message"] == "your session has ended; sign in again", "{response}");
     }
-    stage.provider.set_lifetime(3600);
+    env.provider.set_lifetime(3600);
     Ok(())
 }
 
-async fn signs_out(stage: &Stage) -> Result<()> {
-    let mut browser = stage.alice().await?;
+/// Signing out ends the session here and at the provider.
+async fn check_sign_out(env: &TestEnv) -> Result<()> {
+    let mut browser = env.alice().await?;
     let mut stolen = browser.clone();
-    let (status, ended) = browser.ask(Method::DELETE, "/ui/session").await?;
-    let there = format!("{}/logout?client_id={CLIENT}", stage.provider.issuer());
-    ensure!(status == 200 && ended["endSession"] == there.as_str(), "{ended}");
-    ensure!(browser.ask(Method::GET, "/ui/session").await?.1["message"] == "Unauthorized");
-    ensure!(stolen.ask(Method::GET, "/ui/session").await?.0 == 401);
-    let last = stage.provider.issued_tokens().iter().rev().find(|token| !token.contains('.')).cloned();
-    ensure!(stage.provider.revoked().last() == last.as_ref(), "{:?}", stage.provider.revoked());
-    ensure!(browser.open(&there).await?.text == "You are signed out.");
-    // Pages of other sites cannot send requests in her name, nor requests without the header that forms cannot set.
-    let mut browser = stage.alice().await?;
+    let (status, ended) = browser.send(Method::DELETE, "/ui/session").await?;
+    let logout_url = format!("{}/logout?client_id={CLIENT}", env.provider.issuer());
+    ensure!(status == 200 && ended["endSession"] == logout_url.as_str(), "{ended}");
+    ensure!(browser.send(Method::GET, "/ui/session").await?.1["message"] == "Unauthorized");
+    ensure!(stolen.send(Method::GET, "/ui/session").await?.0 == 401);
+    let last = env.provider.issued_tokens().iter().rev().find(|token| !token.contains('.')).cloned();
+    ensure!(env.provider.revoked().last() == last.as_ref(), "{:?}", env.provider.revoked());
+    ensure!(browser.open(&logout_url).await?.text == "You are signed out.");
+    // A navigation from another site sends no session cookie or lacks the header that forms cannot set, and is refused.
+    let mut browser = env.alice().await?;
     ensure!(browser.open("/ui/session").await?.status == 403);
-    browser.forget();
-    ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401);
+    browser.drop_cookies();
+    ensure!(browser.send(Method::GET, "/ui/session").await?.0 == 401);
     Ok(())
 }
 
-/// In a real browser.
+/// Signs in with a real browser.
 #[test]
 fn pages_redirect_to_the_provider_and_back() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let stage = Stage::start(dir.path())?;
+    let env = TestEnv::start(dir.path())?;
     // Tokens with a short lifetime are renewed for each request, without interaction.
-    stage.provider.set_lifetime(9);
-    let before = stage.provider.renewals();
-    let output = run_browser_script("oidc", &[stage.ui.as_ref(), stage.provider.issuer().as_ref()], &[]);
-    if output.with_context(|| stage.fleet.log())?.is_none() {
+    env.provider.set_lifetime(9);
+    let before = env.provider.renewals();
+    let output = run_browser_script("oidc", &[env.ui.as_ref(), env.provider.issuer().as_ref()], &[]);
+    if output.with_context(|| env.fleet.log())?.is_none() {
         return Ok(());
     }
-    ensure!(stage.provider.renewals() > before, "the pages' session was never renewed");
-    ensure!(stage.fleet.stop()?.success());
+    ensure!(env.provider.renewals() > before, "the pages' session was never renewed");
+    ensure!(env.fleet.stop()?.success());
     Ok(())
 }
 
@@ -338,12 +346,12 @@ fn pages_redirect_to_the_provider_and_back() -> Result<()> {
 #[test]
 fn an_unavailable_provider_is_reported() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let nowhere = "https://127.0.0.1:9/realms/fleet";
-    let args = ["--no-members", "--oidc-issuer-url", nowhere, "--oidc-client-id", CLIENT];
+    let unavailable = "https://127.0.0.1:9/realms/fleet";
+    let args = ["--no-members", "--oidc-issuer-url", unavailable, "--oidc-client-id", CLIENT];
     let fleet = Fleet::start(&dir.path().join("data"), &args)?;
     let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
-    let warning = format!("sign-in with {nowhere} is not available yet");
-    until("the warning", || Ok(fs::read_to_string(fleet.data_dir.with_extension("log"))?.contains(&warning)))?;
+    let warning = format!("sign-in with {unavailable} is not available yet");
+    wait_for("the warning", || Ok(fs::read_to_string(fleet.data_dir.with_extension("log"))?.contains(&warning)))?;
     RUNTIME.block_on(async {
         let page = reqwest::get(format!("{ui}/ui/oidc/login")).await?;
         ensure!(page.status() == 502, "{page:?}");

@@ -1,42 +1,42 @@
-//! `crowsnest path`, `crowsnest blast-radius` and their API in a fleet of two members: edges, both forms of patterns, rights at each
-//! step, bad input, and the commands of the page.
+//! `crowsnest path`, `crowsnest blast-radius` and their API in a fleet of two members: edges, both forms of patterns,
+//! rights at each step, bad input, and the commands of the page.
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, until};
+use crowsnest_tests::{CommandOutput, Fleet, wait_for};
 use serde_json::Value;
 
 const MEMBER: &str = include_str!("paths/member.yaml");
 const ANN: &str = include_str!("paths/ann.yaml");
 const TEMPLATE: &str = include_str!("paths/template.yaml");
-const PAGE: &str = include_str!("../../docs/PATHS.md");
+const DOCUMENTATION: &str = include_str!("../../docs/PATHS.md");
 
 #[test]
 fn dependencies_are_found_across_the_fleet() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let references = dir.path().join("references.yaml");
-    std::fs::write(&references, yaml_of_the_page()?)?;
+    std::fs::write(&references, documented_references()?)?;
     let file = references.to_string_lossy().into_owned();
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2", "--cache-references", &file])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let member = kubectl.on(&fleet.kubeconfig("member1"));
-    member.ok(&["apply", "-f", "-"], MEMBER)?;
-    member.ok(&["apply", "-f", "-"], ANN)?;
-    kubectl.until(&["get", "clusters"], |out| out.matches(" True ").count() == 2)?;
-    kubectl.ok(&["apply", "-f", "-"], TEMPLATE)?;
-    edges(&fleet).with_context(|| fleet.log())?;
-    copies(&fleet).with_context(|| fleet.log())?;
-    radius(&fleet).with_context(|| fleet.log())?;
-    rights(&fleet).with_context(|| fleet.log())?;
-    wrong_input(&fleet)?;
-    documented(&fleet)?;
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
+    member.run_ok(&["apply", "-f", "-"], MEMBER)?;
+    member.run_ok(&["apply", "-f", "-"], ANN)?;
+    kubectl.run_until(&["get", "clusters"], |out| out.matches(" True ").count() == 2)?;
+    kubectl.run_ok(&["apply", "-f", "-"], TEMPLATE)?;
+    check_edges(&fleet).with_context(|| fleet.log())?;
+    check_propagated_copies(&fleet).with_context(|| fleet.log())?;
+    check_blast_radius(&fleet).with_context(|| fleet.log())?;
+    check_permissions(&fleet).with_context(|| fleet.log())?;
+    check_invalid_input(&fleet)?;
+    check_documented_commands(&fleet)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 /// The file of references that the page shows.
-fn yaml_of_the_page() -> Result<&'static str> {
-    let (_, rest) = PAGE.split_once("```yaml\n").context("a YAML block")?;
-    Ok(rest.split_once("```").context("its end")?.0)
+fn documented_references() -> Result<&'static str> {
+    let (_, rest) = DOCUMENTATION.split_once("```yaml\n").context("the page has no YAML block")?;
+    Ok(rest.split_once("```").context("the YAML block has no end")?.0)
 }
 
 /// The words of a shell's command line with single quotes.
@@ -56,20 +56,20 @@ fn run(fleet: &Fleet, line: &str) -> Result<CommandOutput> {
     fleet.crowsnest(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The paths of a pattern, as kinds.
-fn paths(fleet: &Fleet, pattern: &str, more: &str) -> Result<Vec<String>> {
+/// Paths that match a pattern, each as the kinds of its objects.
+fn find_paths(fleet: &Fleet, pattern: &str, more: &str) -> Result<Vec<String>> {
     let output = run(fleet, &format!("path '{pattern}' -o json --allow-partial {more}"))?;
     ensure!(output.code == Some(0), "{pattern}: {output:?}");
-    let answer: Value = serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))?;
+    let response: Value = serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))?;
     let kind = |nth: &Value| {
-        let node = nth.as_u64().and_then(|nth| answer["nodes"].get(nth as usize));
+        let node = nth.as_u64().and_then(|nth| response["nodes"].get(nth as usize));
         node.and_then(|node| node["kind"].as_str()).unwrap_or("<unknown>").to_owned()
     };
     let kinds = |path: &Value| path["nodes"].as_array().into_iter().flatten().map(kind).collect::<Vec<_>>().join(" ");
-    Ok(answer["paths"].as_array().into_iter().flatten().map(kinds).collect())
+    Ok(response["paths"].as_array().into_iter().flatten().map(kinds).collect())
 }
 
-fn edges(fleet: &Fleet) -> Result<()> {
+fn check_edges(fleet: &Fleet) -> Result<()> {
     for (pattern, expected) in [
         ("secret/shop/db <-USES- deploy -OWNS*..3-> pod", "Secret Deployment ReplicaSet Pod"),
         (r#"(:Ingress {namespace: "shop"})-[:ROUTES_TO*1..3]->(:Pod)"#, "Ingress Service EndpointSlice Pod"),
@@ -77,7 +77,7 @@ fn edges(fleet: &Fleet) -> Result<()> {
         ("sa/shop/web <-SUBJECT- rolebinding -ROLE_REF-> role", "ServiceAccount RoleBinding Role"),
         ("ns/shop -CONTAINS-> ingress", "Namespace Ingress"),
     ] {
-        until(pattern, || Ok(paths(fleet, pattern, "")?.contains(&expected.to_owned())))?;
+        wait_for(pattern, || Ok(find_paths(fleet, pattern, "")?.contains(&expected.to_owned())))?;
     }
     let tree = run(fleet, "path 'secret/shop/db <-USES- deploy' --allow-partial")?;
     let expected = "  <-USES- member1 Deployment shop/web";
@@ -95,21 +95,23 @@ fn edges(fleet: &Fleet) -> Result<()> {
 }
 
 /// A template leads to its copies in members.
-fn copies(fleet: &Fleet) -> Result<()> {
+fn check_propagated_copies(fleet: &Fleet) -> Result<()> {
     let template = r#"(:ConfigMap {name: "policies", cluster: "@control-plane"})"#;
     let copy = r#"(:ConfigMap {name: "policies", cluster: "member2"})"#;
     let direct = format!("{template}-[:PROPAGATED_TO]->{copy}");
-    until("the copy to be found from its template", || Ok(paths(fleet, &direct, "")? == ["ConfigMap ConfigMap"]))?;
+    wait_for("the copy to be found from its template", || {
+        Ok(find_paths(fleet, &direct, "")? == ["ConfigMap ConfigMap"])
+    })?;
     let all =
         format!("{template}-[:PROPAGATED_TO]->(:ResourceBinding)-[:PROPAGATED_TO]->(:Work)-[:PROPAGATED_TO]->{copy}");
-    until("the copy to be found over binding and Work", || {
-        Ok(paths(fleet, &all, "")? == ["ConfigMap ResourceBinding Work ConfigMap"])
+    wait_for("the copy to be found over binding and Work", || {
+        Ok(find_paths(fleet, &all, "")? == ["ConfigMap ResourceBinding Work ConfigMap"])
     })
 }
 
-fn radius(fleet: &Fleet) -> Result<()> {
+fn check_blast_radius(fleet: &Fleet) -> Result<()> {
     let counts = run(fleet, "blast-radius secret/db -n shop -C member1 --allow-partial")?;
-    let squeezed: Vec<String> =
+    let rows: Vec<String> =
         counts.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for row in [
         "member1 Deployment.apps 1 0",
@@ -117,7 +119,7 @@ fn radius(fleet: &Fleet) -> Result<()> {
         "member1 Service 0 1",
         "member1 Ingress.networking.k8s.io 0 1",
     ] {
-        ensure!(squeezed.contains(&row.to_owned()), "{row:?} is not in {counts:?}");
+        ensure!(rows.contains(&row.to_owned()), "{row:?} is not in {counts:?}");
     }
     let tree = run(fleet, "blast-radius configmap/policies -n default -C @control-plane -o tree --allow-partial")?;
     ensure!(tree.out.contains("-PROPAGATED_TO-> member2 ConfigMap default/policies"), "{tree:?}");
@@ -129,15 +131,15 @@ fn radius(fleet: &Fleet) -> Result<()> {
 }
 
 /// Ann may list Pods, Secrets and Deployments of member1, but not the ReplicaSets between them.
-fn rights(fleet: &Fleet) -> Result<()> {
+fn check_permissions(fleet: &Fleet) -> Result<()> {
     let ann = "--as ann --as-group system:authenticated";
-    until("ann's rights to be known", || {
-        Ok(paths(fleet, "secret/shop/db <-USES- deploy", ann)? == ["Secret Deployment"])
+    wait_for("ann's rights to be known", || {
+        Ok(find_paths(fleet, "secret/shop/db <-USES- deploy", ann)? == ["Secret Deployment"])
     })?;
     for pattern in
         ["deploy -OWNS*-> pod", "pod <-- replicaset", "pod -USES-> configmap", "ns -CONTAINS-> *", "svc --> *"]
     {
-        let found = paths(fleet, pattern, ann)?;
+        let found = find_paths(fleet, pattern, ann)?;
         ensure!(found.is_empty(), "{pattern}: {found:?}");
     }
     let radius = run(fleet, &format!("blast-radius secret/db -n shop -C member1 -o json --allow-partial {ann}"))?;
@@ -150,7 +152,7 @@ fn rights(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn wrong_input(fleet: &Fleet) -> Result<()> {
+fn check_invalid_input(fleet: &Fleet) -> Result<()> {
     for (line, expected) in [
         ("path 'pod ->'", "byte 5: expected \"-\""),
         ("path '(:Pod {color: \"red\"})'", "byte 7: unknown property"),
@@ -166,9 +168,9 @@ fn wrong_input(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// Every command on the page works.
-fn documented(fleet: &Fleet) -> Result<()> {
-    let lines: Vec<&str> = PAGE.lines().filter_map(|line| line.strip_prefix("    crowsnest ")).collect();
+/// Every command on the page succeeds.
+fn check_documented_commands(fleet: &Fleet) -> Result<()> {
+    let lines: Vec<&str> = DOCUMENTATION.lines().filter_map(|line| line.strip_prefix("    crowsnest ")).collect();
     ensure!(lines.len() > 8, "{lines:?}");
     for line in lines {
         let output = run(fleet, line)?;

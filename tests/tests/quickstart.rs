@@ -4,26 +4,26 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use crowsnest_tests::{Fleet, binary, kubectl, run_browser_script, screenshot_folder, until};
+use crowsnest_tests::{Fleet, binary, find_kubectl, run_browser_script, screenshot_folder, wait_for};
 
 const DEPLOYMENT: &str = include_str!("quickstart/web.yaml");
 const OVERRIDE: &str = include_str!("quickstart/override.yaml");
 
 #[test]
 fn the_quickstart_works() -> Result<()> {
-    let Some(kubectl) = kubectl("")? else { return Ok(()) };
+    let Some(kubectl) = find_kubectl("")? else { return Ok(()) };
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let fleet = Fleet::start(&data, &["--members", "3"])?;
-    steer(&fleet, &kubectl)?;
-    search(&fleet, &kubectl)?;
-    through_the_proxy(&fleet, &kubectl)?;
-    browse(&fleet, &data)?;
-    restart(fleet, &kubectl, &data)
+    check_propagation(&fleet, &kubectl)?;
+    check_search(&fleet, &kubectl)?;
+    check_cluster_proxy(&fleet, &kubectl)?;
+    check_ui(&fleet, &data)?;
+    check_restart(fleet, &kubectl, &data)
 }
 
 /// A Deployment and a policy create running pods in the members, and their status is aggregated.
-fn steer(fleet: &Fleet, kubectl: &Path) -> Result<()> {
+fn check_propagation(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     let clusters =
         fleet.kubectl_until(kubectl, "cp", &["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
     assert!(clusters.starts_with("NAME"), "{clusters}");
@@ -57,7 +57,7 @@ fn steer(fleet: &Fleet, kubectl: &Path) -> Result<()> {
 }
 
 /// The cache is served through Karmada's paths, through kubectl, and through the query language.
-fn search(fleet: &Fleet, kubectl: &Path) -> Result<()> {
+fn check_search(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     fleet.kubectl_ok(kubectl, "cp", &["apply", "-f", "-"], include_str!("quickstart/registry.yaml"))?;
     let cached = "/apis/search.karmada.io/v1alpha1/search/cache/api/v1/pods";
     fleet.kubectl_until(kubectl, "cp", &["get", "--raw", cached], |out| {
@@ -69,15 +69,15 @@ fn search(fleet: &Fleet, kubectl: &Path) -> Result<()> {
         &["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"],
         "",
     )?;
-    let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
+    let fleet_url = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
     let pods =
-        fleet.kubectl_until(kubectl, "cp", &["get", "pods", "-A", "--server", &everywhere, "-o", "yaml"], |out| {
+        fleet.kubectl_until(kubectl, "cp", &["get", "pods", "-A", "--server", &fleet_url, "-o", "yaml"], |out| {
             ["member1", "member2", "member3"].iter().all(|m| out.contains(&format!("cached-from-cluster: {m}")))
         })?;
     assert!(pods.contains("web-"), "{pods}");
 
     let mut found = String::new();
-    until("crowsnest search to find the pods", || {
+    wait_for("crowsnest search to find the pods", || {
         let output = Command::new(binary()?)
             .args(["search", "kind:pod label:app=web status:Running", "--kubeconfig"])
             .arg(fleet.kubeconfig("cp"))
@@ -88,8 +88,8 @@ fn search(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     .with_context(|| found.clone())
 }
 
-/// One member through the control plane's address, as the calling user.
-fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
+/// kubectl uses one member through the control plane's address, as the calling user.
+fn check_cluster_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     let server = fleet.kubectl_ok(
         kubectl,
         "cp",
@@ -116,15 +116,15 @@ fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
 }
 
 /// The UI in a real browser: overview, search, the object with its tabs, fleet and propagation. Takes screenshots.
-fn browse(fleet: &Fleet, data: &Path) -> Result<()> {
-    let pictures = screenshot_folder()?;
+fn check_ui(fleet: &Fleet, data: &Path) -> Result<()> {
+    let screenshots = screenshot_folder()?;
     // One member hangs meanwhile, by `crowsnest sim`.
     let environment = [("CROWSNEST_BINARY", binary()?.into_os_string()), ("CROWSNEST_DATA_DIR", data.into())];
-    run_browser_script("quickstart", &[fleet.ui_url.as_ref(), pictures.as_ref()], &environment).map(drop)
+    run_browser_script("quickstart", &[fleet.ui_url.as_ref(), screenshots.as_ref()], &environment).map(drop)
 }
 
 /// SIGTERM drains and exits 0; the second start has all data; deleting the template deletes its objects.
-fn restart(fleet: Fleet, kubectl: &Path, data: &Path) -> Result<()> {
+fn check_restart(fleet: Fleet, kubectl: &Path, data: &Path) -> Result<()> {
     let status = fleet.stop()?;
     assert!(status.success(), "stopped with {status}");
     let fleet = Fleet::start(data, &["--members", "3"])?;

@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = include_str!("quotas/namespace.yaml");
 const WORKLOADS: usize = 64;
-/// CPU request of a replica, in millicores.
-const REPLICA: i64 = 10;
-/// CPU limit of the quota, in millicores.
-const LIMIT: i64 = 2000;
+/// CPU request of a replica.
+const REPLICA_MILLICORES: i64 = 10;
+/// CPU limit of the quota.
+const LIMIT_MILLICORES: i64 = 2000;
 /// Replicas of each workload after the scale-up.
-const SCALED_UP: i64 = 5;
+const SCALED_REPLICAS: i64 = 5;
 
 #[test]
 fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
@@ -22,17 +22,18 @@ fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
     let data = dir.path().join("data");
     let fleet = Fleet::start(&data, &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["apply", "-f", "-"], NAMESPACE)?;
-    kubectl.ok(&["create", "-f", "-"], &serde_json::to_string(&workloads())?)?;
-    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 * REPLICA)?;
+    kubectl.run_ok(&["apply", "-f", "-"], NAMESPACE)?;
+    kubectl.run_ok(&["create", "-f", "-"], &serde_json::to_string(&workloads())?)?;
+    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 * REPLICA_MILLICORES)?;
 
-    a_refused_template_waits(&kubectl).with_context(|| fleet.log())?;
+    check_refused_template(&kubectl).with_context(|| fleet.log())?;
 
     // Each scale-up requests 40m more; as many as fit into the quota succeed.
-    scale_all(&kubectl, SCALED_UP)?;
-    let fitting = (LIMIT - WORKLOADS as i64 * REPLICA) / ((SCALED_UP - 1) * REPLICA);
-    wait_for_usage(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (SCALED_UP - 1)) * REPLICA)?;
-    let refused = kubectl.ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?;
+    scale_all(&kubectl, SCALED_REPLICAS)?;
+    let fitting =
+        (LIMIT_MILLICORES - WORKLOADS as i64 * REPLICA_MILLICORES) / ((SCALED_REPLICAS - 1) * REPLICA_MILLICORES);
+    wait_for_usage(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (SCALED_REPLICAS - 1)) * REPLICA_MILLICORES)?;
+    let refused = kubectl.run_ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?;
     ensure!(
         refused.contains("exceeded for resource cpu: requested sum"),
         "no binding reports the exceeded quota: {refused}"
@@ -41,37 +42,37 @@ fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
     fleet.kill()?;
     let fleet = Fleet::start(&data, &["--profile", "conformance"])?;
     let kubectl = fleet.any_kubectl()?.context("no kubectl was found")?;
-    wait_for_usage(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (SCALED_UP - 1)) * REPLICA)?;
+    wait_for_usage(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (SCALED_REPLICAS - 1)) * REPLICA_MILLICORES)?;
     scale_all(&kubectl, 1)?;
-    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 * REPLICA)?;
+    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 * REPLICA_MILLICORES)?;
     let half: Vec<String> = (0..WORKLOADS / 2).map(|index| format!("deployment/{}", name(index))).collect();
     let mut args = vec!["delete", "-n", "shop"];
     args.extend(half.iter().map(String::as_str));
-    kubectl.ok(&args, "")?;
-    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 / 2 * REPLICA)?;
+    kubectl.run_ok(&args, "")?;
+    wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 / 2 * REPLICA_MILLICORES)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-/// A template that requests more than the quota waits, with the reason in its binding and events, and continues when it requests
-/// less.
-fn a_refused_template_waits(kubectl: &Kubectl) -> Result<()> {
+/// A template that requests more than the quota waits, with the reason in its binding and events, and continues when it
+/// requests less.
+fn check_refused_template(kubectl: &Kubectl) -> Result<()> {
     let set_request = |cpu: &str| {
         let requests = format!("--requests=cpu={cpu}");
-        kubectl.ok(&["set", "resources", "deployment/web-0", "-n", "shop", &requests], "").map(drop)
+        kubectl.run_ok(&["set", "resources", "deployment/web-0", "-n", "shop", &requests], "").map(drop)
     };
     let message = "FederatedResourceQuota(shop/cpus) exceeded for resource cpu: requested sum 2630m, limit 2.";
-    set_request(&format!("{LIMIT}m"))?;
+    set_request(&format!("{LIMIT_MILLICORES}m"))?;
     let scheduled = r#"jsonpath={.status.conditions[?(@.type=="Scheduled")]}"#;
     let binding = ["get", "rb", "web-0-deployment", "-n", "shop", "-o", scheduled];
-    kubectl.until(&binding, |out| out.contains("QuotaExceeded") && out.contains(message))?;
+    kubectl.run_until(&binding, |out| out.contains("QuotaExceeded") && out.contains(message))?;
     for kind in ["Deployment", "ResourceBinding"] {
         let selector = format!("involvedObject.kind={kind},reason=SyncWorkFailed");
         let events = ["get", "events", "-n", "shop", "--field-selector", &selector, "-o", "jsonpath={..message}"];
-        kubectl.until(&events, |out| out.contains("waiting for quota: ") && out.contains(message))?;
+        kubectl.run_until(&events, |out| out.contains("waiting for quota: ") && out.contains(message))?;
     }
-    set_request(&format!("{REPLICA}m"))?;
-    kubectl.until(&binding, |out| out.contains("\"Success\"")).map(drop)
+    set_request(&format!("{REPLICA_MILLICORES}m"))?;
+    kubectl.run_until(&binding, |out| out.contains("\"Success\"")).map(drop)
 }
 
 fn name(index: usize) -> String {
@@ -80,7 +81,7 @@ fn name(index: usize) -> String {
 
 fn workloads() -> Value {
     let workload = |index: usize| {
-        let (name, cpu) = (name(index), format!("{REPLICA}m"));
+        let (name, cpu) = (name(index), format!("{REPLICA_MILLICORES}m"));
         let container = json!({"name": "web", "image": "nginx:1.25", "resources": {"requests": {"cpu": cpu}}});
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "shop"},
@@ -103,7 +104,7 @@ fn scale_all(kubectl: &Kubectl, replicas: i64) -> Result<()> {
             let names: Vec<String> = (0..WORKLOADS).filter(|index| index % PROCESSES == process).map(name).collect();
             let mut args = vec!["scale", "-n", "shop", "deployment", &replicas];
             args.extend(names.iter().map(String::as_str));
-            kubectl.ok(&args, "").map(drop)
+            kubectl.run_ok(&args, "").map(drop)
         };
         let threads: Vec<_> = (0..PROCESSES).map(|process| scope.spawn(move || scale(process))).collect();
         threads.into_iter().try_for_each(|thread| {
@@ -112,12 +113,13 @@ fn scale_all(kubectl: &Kubectl, replicas: i64) -> Result<()> {
     })
 }
 
-/// Waits until the bindings and the quota's status have this usage, in millicores. Fails if the bindings exceed the quota.
+/// Waits until the bindings and the quota's status have this usage, in millicores. Fails if the bindings exceed the
+/// quota.
 fn wait_for_usage(fleet: &Fleet, kubectl: &Kubectl, expected: i64) -> Result<()> {
     let mut last = (0, 0);
-    let result = until(&format!("bindings to use {expected}m"), || {
+    let result = wait_for(&format!("bindings to use {expected}m"), || {
         let used = bindings_usage(kubectl)?;
-        ensure!(used <= LIMIT, "bindings use {used}m of {LIMIT}m");
+        ensure!(used <= LIMIT_MILLICORES, "bindings use {used}m of {LIMIT_MILLICORES}m");
         last = (used, quota_usage(kubectl)?);
         Ok(last == (expected, expected))
     });
@@ -126,7 +128,7 @@ fn wait_for_usage(fleet: &Fleet, kubectl: &Kubectl, expected: i64) -> Result<()>
 
 /// CPU requests of all bindings in millicores, from one list.
 fn bindings_usage(kubectl: &Kubectl) -> Result<i64> {
-    let bindings: Value = serde_json::from_str(&kubectl.ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?)?;
+    let bindings: Value = serde_json::from_str(&kubectl.run_ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?)?;
     let items = bindings["items"].as_array().context("a list")?;
     let mut replicas: BTreeMap<&str, i64> = BTreeMap::new();
     for binding in items {
@@ -134,13 +136,13 @@ fn bindings_usage(kubectl: &Kubectl) -> Result<i64> {
         let sum = clusters.filter_map(|cluster| cluster["replicas"].as_i64()).sum();
         replicas.insert(binding["metadata"]["name"].as_str().unwrap_or_default(), sum);
     }
-    Ok(replicas.values().sum::<i64>() * REPLICA)
+    Ok(replicas.values().sum::<i64>() * REPLICA_MILLICORES)
 }
 
 /// CPU usage in the quota's status, in millicores.
 fn quota_usage(kubectl: &Kubectl) -> Result<i64> {
     let path = ["get", "federatedresourcequotas", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed.cpu}"];
-    let text = kubectl.ok(&path, "")?;
+    let text = kubectl.run_ok(&path, "")?;
     match (text.strip_suffix('m'), text.as_str()) {
         (_, "") => Ok(0),
         (Some(milli), _) => Ok(milli.parse()?),

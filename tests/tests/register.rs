@@ -11,11 +11,11 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, free_port, until};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, free_port, wait_for};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
-/// The agent, running in the foreground; killed when dropped.
+/// A running agent; killed when dropped.
 struct Agent(Child);
 
 impl Drop for Agent {
@@ -29,54 +29,53 @@ impl Drop for Agent {
 #[test]
 fn a_cluster_registers_itself_with_a_token() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    // A cluster of another owner.
-    let theirs = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
-    let ours = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
-    let Some(kubectl) = ours.any_kubectl()? else { return Ok(()) };
-    let east = theirs.kubeconfig("east");
+    let remote = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
+    let fleet = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let east = remote.kubeconfig("east");
     let checks = || -> Result<()> {
-        let output = ours.crowsnest(&["token", "create", "--print-register-command"])?;
-        let words: Vec<&str> = output.out.split_whitespace().skip(1).collect();
-        ensure!(words.first() == Some(&"register"), "{output:?}");
-        check_wrong_credentials(&words, &east)?;
-        check_existing_secret(&words, &kubectl.on(&east), &east)?;
+        let output = fleet.crowsnest(&["token", "create", "--print-register-command"])?;
+        let register_args: Vec<&str> = output.out.split_whitespace().skip(1).collect();
+        ensure!(register_args.first() == Some(&"register"), "{output:?}");
+        check_wrong_credentials(&register_args, &east)?;
+        check_existing_secret(&register_args, &kubectl.with_kubeconfig(&east), &east)?;
 
-        let _agent = Agent(start(&words, &east, dir.path())?);
+        let _agent = Agent(start(&register_args, &east, dir.path())?);
         let read_log = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
-        until("cluster oslo to be ready", || {
+        wait_for("cluster oslo to be ready", || {
             let shown = ["get", "cluster", "oslo", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}"];
             Ok(kubectl.run(&shown, "")?.out == "True")
         })
         .with_context(read_log)?;
-        let server = ours.server()?;
+        let server = fleet.server()?;
         let proxy_url = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/oslo/proxy");
         kubectl
-            .with(&["--server", &proxy_url])
-            .until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
+            .with_flags(&["--server", &proxy_url])
+            .run_until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
         check_permissions(&kubectl, dir.path())?;
         check_automatic_approval(&kubectl, dir.path())?;
         check_renewal_in_file(&kubectl, &east, dir.path())?;
         check_renewal_in_secret(&kubectl, &east, dir.path())?;
-        check_existing_name(&words, &east, &kubectl)
+        check_existing_name(&register_args, &east, &kubectl)
     };
-    checks().with_context(|| ours.log())?;
-    ensure!(ours.stop()?.success() && theirs.stop()?.success());
+    checks().with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success() && remote.stop()?.success());
     Ok(())
 }
 
-fn register(words: &[&str], member: &Path, more: &[&str]) -> Result<Command> {
+fn register(register_args: &[&str], member: &Path, more: &[&str]) -> Result<Command> {
     let mut command = Command::new(binary()?);
-    command.args(words).args(["--cluster-name", "oslo", "--kubeconfig"]).arg(member).args(more);
+    command.args(register_args).args(["--cluster-name", "oslo", "--kubeconfig"]).arg(member).args(more);
     Ok(command)
 }
 
 /// Registration fails with an unknown token, and with the hash of another authority.
-fn check_wrong_credentials(words: &[&str], member: &Path) -> Result<()> {
+fn check_wrong_credentials(register_args: &[&str], member: &Path) -> Result<()> {
     let register_with = |flag: &str, value: &str| -> Result<CommandOutput> {
-        let index = words.iter().position(|word| *word == flag).context("the flag")? + 1;
-        let mut words = words.to_vec();
-        words[index] = value;
-        CommandOutput::of(&register(&words, member, &["--run"])?.output()?)
+        let index = register_args.iter().position(|word| *word == flag).context("the flag")? + 1;
+        let mut register_args = register_args.to_vec();
+        register_args[index] = value;
+        CommandOutput::parse(&register(&register_args, member, &["--run"])?.output()?)
     };
     let output = register_with("--token", "abcdef.0123456789abcdef")?;
     ensure!(output.code == Some(1) && output.err.contains("is not signed with token abcdef"), "{output:?}");
@@ -85,16 +84,16 @@ fn check_wrong_credentials(words: &[&str], member: &Path) -> Result<()> {
     Ok(())
 }
 
-fn start(words: &[&str], member: &Path, folder: &Path) -> Result<Child> {
+fn start(register_args: &[&str], member: &Path, folder: &Path) -> Result<Child> {
     let kubeconfig = folder.join("agent.kubeconfig").display().to_string();
-    let mut command = register(words, member, &["--run", "--agent-kubeconfig", &kubeconfig])?;
+    let mut command = register(register_args, member, &["--run", "--agent-kubeconfig", &kubeconfig])?;
     let log = File::create(folder.join("agent.log"))?;
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?)
 }
 
 /// The agent's kubeconfig gives access to its own cluster only.
 fn check_permissions(kubectl: &Kubectl, folder: &Path) -> Result<()> {
-    let agent = kubectl.on(&folder.join("agent.kubeconfig"));
+    let agent = kubectl.with_kubeconfig(&folder.join("agent.kubeconfig"));
     agent.expect_output(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
     agent.expect_output(&["get", "secret", "oslo", "-n", "karmada-cluster"], "", 1, "cannot get")?;
     agent.expect_output(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
@@ -105,7 +104,7 @@ fn check_permissions(kubectl: &Kubectl, folder: &Path) -> Result<()> {
 /// A request of an agent for its own identity is approved automatically, although its cluster exists; a request for
 /// another identity is not.
 fn check_automatic_approval(kubectl: &Kubectl, folder: &Path) -> Result<()> {
-    let agent = kubectl.on(&folder.join("agent.kubeconfig"));
+    let agent = kubectl.with_kubeconfig(&folder.join("agent.kubeconfig"));
     for (name, cluster) in [("stolen", "other"), ("next", "oslo")] {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -117,13 +116,13 @@ fn check_automatic_approval(kubectl: &Kubectl, folder: &Path) -> Result<()> {
             "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(pem),
                 "usages": ["digital signature", "client auth"]},
         });
-        agent.ok(&["create", "-f", "-"], &request.to_string())?;
+        agent.run_ok(&["create", "-f", "-"], &request.to_string())?;
     }
-    let csr = agent.until(&["get", "csr", "next", "-o", "json"], |out| out.contains("\"certificate\""))?;
+    let csr = agent.run_until(&["get", "csr", "next", "-o", "json"], |out| out.contains("\"certificate\""))?;
     ensure!(csr.contains("Auto approving self karmada agent certificate"), "{csr}");
-    let stolen = agent.ok(&["get", "csr", "stolen", "-o", "jsonpath={.status}"], "")?;
+    let stolen = agent.run_ok(&["get", "csr", "stolen", "-o", "jsonpath={.status}"], "")?;
     ensure!(stolen == "{}" || stolen.is_empty(), "an agent received a certificate of another agent: {stolen}");
-    kubectl.ok(&["delete", "csr", "stolen"], "").map(drop)
+    kubectl.run_ok(&["delete", "csr", "stolen"], "").map(drop)
 }
 
 /// A certificate that is due is renewed in the kubeconfig, with the same identity.
@@ -138,8 +137,8 @@ fn check_renewal_in_file(kubectl: &Kubectl, member: &Path, folder: &Path) -> Res
     let log = File::create(folder.join("renewing.log"))?;
     let _agent = Agent(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?);
     let read_log = || std::fs::read_to_string(folder.join("renewing.log")).unwrap_or_default();
-    until("a new certificate", || Ok(std::fs::read_to_string(&kubeconfig)? != before)).with_context(read_log)?;
-    let agent = kubectl.on(&kubeconfig);
+    wait_for("a new certificate", || Ok(std::fs::read_to_string(&kubeconfig)? != before)).with_context(read_log)?;
+    let agent = kubectl.with_kubeconfig(&kubeconfig);
     agent.expect_output(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
     agent.expect_output(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes").map(drop)
 }
@@ -147,10 +146,10 @@ fn check_renewal_in_file(kubectl: &Kubectl, member: &Path, folder: &Path) -> Res
 /// With a kubeconfig mounted from a Secret, as in the agent's chart, the Secret is updated instead of the file. Also
 /// checks the agent's probes, metrics and log format.
 fn check_renewal_in_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
-    let (mounted, east) = (folder.join("agent.kubeconfig"), kubectl.on(member));
+    let (mounted, east) = (folder.join("agent.kubeconfig"), kubectl.with_kubeconfig(member));
     let before = std::fs::read_to_string(&mounted)?;
     let from = format!("--from-file={}", mounted.display());
-    east.ok(&["create", "secret", "generic", "kept", "-n", "default", &from], "")?;
+    east.run_ok(&["create", "secret", "generic", "kept", "-n", "default", &from], "")?;
     let [health, metrics] = [free_address()?, free_address()?];
     let mut command = Command::new(binary()?);
     command.args(["-v", "agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&mounted);
@@ -166,15 +165,15 @@ fn check_renewal_in_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> R
     let read_log = || std::fs::read_to_string(&log).unwrap_or_default();
     let read_secret = || -> Result<String> {
         let shown = ["get", "secret", "kept", "-n", "default", "-o", "jsonpath={.data.agent\\.kubeconfig}"];
-        Ok(String::from_utf8(STANDARD.decode(east.ok(&shown, "")?)?)?)
+        Ok(String::from_utf8(STANDARD.decode(east.run_ok(&shown, "")?)?)?)
     };
-    until("a new certificate in the Secret", || Ok(read_secret()? != before)).with_context(read_log)?;
+    wait_for("a new certificate in the Secret", || Ok(read_secret()? != before)).with_context(read_log)?;
     ensure!(std::fs::read_to_string(&mounted)? == before, "the mounted file was changed");
     let next = folder.join("kept.kubeconfig");
     std::fs::write(&next, read_secret()?)?;
-    kubectl.on(&next).expect_output(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
+    kubectl.with_kubeconfig(&next).expect_output(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
 
-    until("the tunnel to be open", || Ok(http_get(&health, "/readyz")?.ends_with("\r\n\r\nok")))
+    wait_for("the tunnel to be open", || Ok(http_get(&health, "/readyz")?.ends_with("\r\n\r\nok")))
         .with_context(read_log)?;
     let exposition = http_get(&metrics, "/metrics")?;
     for sample in ["karmada_build_info{", "rest_client_requests_total{code=\"101\"", "crowsnest_agent_tunnel_open 1\n"]
@@ -202,26 +201,30 @@ fn http_get(address: &str, path: &str) -> Result<String> {
 }
 
 /// A Secret that `register` did not create is not overwritten.
-fn check_existing_secret(words: &[&str], in_member: &Kubectl, member: &Path) -> Result<()> {
-    in_member.ok(&["create", "namespace", "karmada-system"], "")?;
+fn check_existing_secret(register_args: &[&str], in_member: &Kubectl, member: &Path) -> Result<()> {
+    in_member.run_ok(&["create", "namespace", "karmada-system"], "")?;
     let secret = ["secret", "generic", "karmada-kubeconfig", "-n", "karmada-system"];
-    in_member.ok(&[&["create"], &secret[..], &["--from-literal=theirs=1"]].concat(), "")?;
-    let register_dry_run =
-        || CommandOutput::of(&register(words, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?);
+    in_member.run_ok(&[&["create"], &secret[..], &["--from-literal=theirs=1"]].concat(), "")?;
+    let register_dry_run = || {
+        CommandOutput::parse(
+            &register(register_args, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?,
+        )
+    };
     let output = register_dry_run()?;
     let expected = "secret karmada-system/karmada-kubeconfig exists and was not created by";
     ensure!(output.code == Some(1) && output.err.contains(expected), "{output:?}");
-    in_member.ok(&["delete", "secret", "karmada-kubeconfig", "-n", "karmada-system"], "")?;
+    in_member.run_ok(&["delete", "secret", "karmada-kubeconfig", "-n", "karmada-system"], "")?;
     let output = register_dry_run()?;
     ensure!(output.code == Some(0) && output.out.contains("would be registered"), "{output:?}");
-    in_member.ok(&["delete", "namespace", "karmada-system"], "").map(drop)
+    in_member.run_ok(&["delete", "namespace", "karmada-system"], "").map(drop)
 }
 
 /// A request with a token for the name of an existing cluster is not approved.
-fn check_existing_name(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
-    let output = CommandOutput::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
+fn check_existing_name(register_args: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
+    let output =
+        CommandOutput::parse(&register(register_args, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
     ensure!(output.code == Some(1) && output.err.contains("certificate signing request oslo-"), "{output:?}");
-    let requests = kubectl.ok(&["get", "csr"], "")?;
+    let requests = kubectl.run_ok(&["get", "csr"], "")?;
     ensure!(requests.matches("Pending").count() == 1, "{requests}");
     Ok(())
 }

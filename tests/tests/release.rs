@@ -1,5 +1,5 @@
-//! The files of a release, as built by `.ci/release` on this machine: the archive runs, checksums and the plugin's manifest match
-//! the archive, charts and manifests reference the image, SBOMs list the shipped components.
+//! The files of a release, as built by `.ci/release` on this machine: the archive runs, checksums and the plugin's
+//! manifest match the archive, charts and manifests reference the image, SBOMs list the shipped components.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, binary, release, root};
+use crowsnest_tests::{CommandOutput, binary, repository_root, run_release_script};
 use serde_json::Value;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -18,13 +18,13 @@ const MANIFESTS: [&str; 4] =
     ["crowsnest.yaml", "crowsnest-several.yaml", "crowsnest-external.yaml", "crowsnest-agent.yaml"];
 
 /// Runs a command that must succeed; returns its standard output.
-fn ok(command: &mut Command) -> Result<String> {
-    let output = CommandOutput::of(&command.output().with_context(|| format!("{command:?}"))?)?;
+fn run_ok(command: &mut Command) -> Result<String> {
+    let output = CommandOutput::parse(&command.output().with_context(|| format!("{command:?}"))?)?;
     ensure!(output.code == Some(0), "{command:?}: {output:?}");
     Ok(output.out)
 }
 
-fn json(path: &Path) -> Result<Value> {
+fn read_yaml(path: &Path) -> Result<Value> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
 }
@@ -36,7 +36,7 @@ fn a_release_is_complete() -> Result<()> {
     let (binary, tag) = (binary()?.display().to_string(), format!("v{VERSION}"));
     let options =
         ["--tag", &tag, "--binary", &binary, "--repository", REPOSITORY, "--image", IMAGE, "--digest", DIGEST];
-    if !release("all", &out, &options)? {
+    if !run_release_script("all", &out, &options)? {
         return Ok(());
     }
     let archive = check_archive(&out, folder.path())?;
@@ -54,16 +54,16 @@ fn check_archive(out: &Path, scratch: &Path) -> Result<String> {
     let names = fs::read_dir(out)?.map(|entry| Ok(entry?.file_name().display().to_string()));
     let names: Vec<String> = names.collect::<Result<_>>()?;
     let archive = names.into_iter().find(|name| name.ends_with(".tar.gz")).context("the release has no archive")?;
-    ok(Command::new("tar").arg("-xzf").arg(out.join(&archive)).arg("-C").arg(scratch))?;
-    let version = ok(Command::new(scratch.join("crowsnest")).arg("--version"))?;
+    run_ok(Command::new("tar").arg("-xzf").arg(out.join(&archive)).arg("-C").arg(scratch))?;
+    let version = run_ok(Command::new(scratch.join("crowsnest")).arg("--version"))?;
     ensure!(version.contains(VERSION), "{version}");
-    ensure!(fs::read(scratch.join("LICENSE"))? == fs::read(root().join("LICENSE"))?);
+    ensure!(fs::read(scratch.join("LICENSE"))? == fs::read(repository_root().join("LICENSE"))?);
     Ok(archive)
 }
 
 /// Verifies all checksums; returns the checksum of the archive.
 fn check_checksums(out: &Path, archive: &str) -> Result<String> {
-    let checked = ok(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(out))?;
+    let checked = run_ok(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(out))?;
     ensure!(checked.lines().count() == fs::read_dir(out)?.count() - 1, "{checked}");
     let sums = fs::read_to_string(out.join("SHA256SUMS"))?;
     let line =
@@ -73,7 +73,7 @@ fn check_checksums(out: &Path, archive: &str) -> Result<String> {
 
 /// Checks that the krew manifest references the archive.
 fn check_plugin_manifest(out: &Path, archive: &str, checksum: &str) -> Result<()> {
-    let plugin = json(&out.join("crowsnest-krew.yaml"))?;
+    let plugin = read_yaml(&out.join("crowsnest-krew.yaml"))?;
     let platforms = plugin["spec"]["platforms"].as_array().context("platforms")?;
     ensure!(
         plugin["kind"] == "Plugin" && plugin["metadata"]["name"] == "crowsnest" && platforms.len() == 1,
@@ -113,7 +113,7 @@ fn check_image_of_manifest(path: &Path) -> Result<()> {
 fn check_image_of_charts(out: &Path) -> Result<()> {
     for chart in ["crowsnest", "crowsnest-agent"] {
         let archive = out.join(format!("{chart}-{VERSION}.tgz"));
-        let values = ok(Command::new("tar").arg("-xzOf").arg(archive).arg(format!("{chart}/values.yaml")))?;
+        let values = run_ok(Command::new("tar").arg("-xzOf").arg(archive).arg(format!("{chart}/values.yaml")))?;
         let values: Value = serde_saphyr::from_str(&values)?;
         ensure!(values["image"]["repository"] == IMAGE && values["image"]["digest"] == DIGEST, "{chart}: {values:#}");
     }
@@ -123,7 +123,7 @@ fn check_image_of_charts(out: &Path) -> Result<()> {
 /// Checks that the SBOMs list shipped dependencies and no development dependencies.
 fn check_sboms(out: &Path) -> Result<()> {
     for (name, shipped, development) in [("crowsnest", "tantivy", "proptest"), ("crowsnest-web", "react", "vitest")] {
-        let sbom = json(&out.join(format!("{name}.cdx.json")))?;
+        let sbom = read_yaml(&out.join(format!("{name}.cdx.json")))?;
         let components = sbom["components"].as_array().context("components")?;
         let names: BTreeSet<&str> = components.iter().filter_map(|component| component["name"].as_str()).collect();
         ensure!(

@@ -1,5 +1,5 @@
-//! Starting the controllers on a consistent fleet writes nothing to the control plane, and sends no write request to members,
-//! for each kind that Karmada supports natively, with all fields that members add.
+//! Starting the controllers on a consistent fleet writes nothing to the control plane, and sends no write request to
+//! members, for each kind that Karmada supports natively, with all fields that members add.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
@@ -22,38 +22,39 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 const TEMPLATES: &str = include_str!("restart/templates.yaml");
-const LONGEST: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(100);
+/// Timeout for any state.
+const TIMEOUT: Duration = Duration::from_secs(90);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The controllers with their cache.
-struct Steering {
+struct RunningControllers {
     index: Index,
     manager: Manager,
 }
 
-impl Steering {
+impl RunningControllers {
     async fn start(control_plane: &ApiServer, cache: &Path) -> Self {
         let fleet = Fleet::start(control_plane.admin(), FleetOptions::on_loopback()).await.unwrap();
         let options = IndexOptions { indexed_labels: indexed_labels(), ..IndexOptions::new(cache) };
         let index = Index::open(fleet, options).await.unwrap();
         let manager = Manager::start(index.clone(), Config::conformance(), CancellationToken::new());
         manager.health().wait_for(Result::is_ok).await.unwrap();
-        Steering { index, manager }
+        RunningControllers { index, manager }
     }
 
     /// Waits until the controllers are idle and the cache receives no events.
-    async fn quiet(&self) {
+    async fn wait_until_idle(&self) {
         let waiting = async {
-            let mut still = 0;
+            let mut unchanged_polls = 0;
             let mut seq = self.index.seq();
-            while still < 30 {
+            while unchanged_polls < 30 {
                 self.manager.idle().await;
-                tokio::time::sleep(LOOK).await;
-                still = if self.index.seq() == seq { still + 1 } else { 0 };
+                tokio::time::sleep(POLL_INTERVAL).await;
+                unchanged_polls = if self.index.seq() == seq { unchanged_polls + 1 } else { 0 };
                 seq = self.index.seq();
             }
         };
-        tokio::time::timeout(LONGEST, waiting).await.expect("quiet in time");
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the controllers are idle in time");
     }
 
     async fn stop(self) {
@@ -63,7 +64,7 @@ impl Steering {
     }
 }
 
-/// The resource of a kind.
+/// Resource of an object's kind.
 fn resource_of(object: &Value) -> Resource {
     let (group, version) = match object["apiVersion"].as_str().unwrap().split_once('/') {
         Some((group, version)) => (group, version),
@@ -79,20 +80,20 @@ fn resource_of(object: &Value) -> Resource {
     Resource::builtin(group, version, &plural, kind, object["metadata"].get("namespace").is_some())
 }
 
+/// Creates an object; repeats the request until its kind is served.
 async fn create(objects: &Objects, object: &Value) {
     let resource = resource_of(object);
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let creating = async {
-        // Kinds are served shortly after their definition.
         while let Err(error) = objects.create(&resource, namespace, object).await {
             assert!(error.is_not_found(), "{error}: {object}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(LONGEST, creating).await.expect("created in time");
+    tokio::time::timeout(TIMEOUT, creating).await.expect("the object is created in time");
 }
 
-fn definition(group: &str, names: (&str, &str), scope: &str, version: &str, schema: Value) -> Value {
+fn crd(group: &str, names: (&str, &str), scope: &str, version: &str, schema: Value) -> Value {
     let (plural, kind) = names;
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -104,9 +105,9 @@ fn definition(group: &str, names: (&str, &str), scope: &str, version: &str, sche
     })
 }
 
-fn gadgets(spec: Value) -> Value {
+fn gadget_definition(spec: Value) -> Value {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}});
-    definition("example.io", ("gadgets", "Gadget"), "Namespaced", "v1", schema)
+    crd("example.io", ("gadgets", "Gadget"), "Namespaced", "v1", schema)
 }
 
 async fn control_plane() -> ApiServer {
@@ -116,8 +117,8 @@ async fn control_plane() -> ApiServer {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
     let mut definitions = crowsnest_api::crd::crds(None);
-    definitions.push(definition("cluster.karmada.io", ("clusters", "Cluster"), "Cluster", "v1alpha1", schema));
-    definitions.push(gadgets(json!({"size": {"type": "integer"}, "color": {"type": "string"}})));
+    definitions.push(crd("cluster.karmada.io", ("clusters", "Cluster"), "Cluster", "v1alpha1", schema));
+    definitions.push(gadget_definition(json!({"size": {"type": "integer"}, "color": {"type": "string"}})));
     for definition in &definitions {
         create(&objects, definition).await;
     }
@@ -127,10 +128,10 @@ async fn control_plane() -> ApiServer {
     let listing = async {
         let list = || http::Request::get("/apis/cluster.karmada.io/v1alpha1/clusters").body(Vec::new()).unwrap();
         while server.admin().request_text(list()).await.is_err() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(LONGEST, listing).await.expect("Clusters are served in time");
+    tokio::time::timeout(TIMEOUT, listing).await.expect("Clusters are served in time");
     server
 }
 
@@ -146,46 +147,48 @@ fn policy(kind: &str, metadata: Value, templates: &[Value]) -> Value {
         "spec": {"resourceSelectors": selectors, "placement": {"clusterAffinity": {}}}})
 }
 
-async fn fully_applied(objects: &Objects, template: &Value) {
+/// Waits until the binding of a template has the condition FullyApplied.
+async fn wait_until_applied(objects: &Objects, template: &Value) {
     let (kind, name) = (template["kind"].as_str().unwrap().to_lowercase(), template["metadata"]["name"].as_str());
     let name = format!("{}-{kind}", name.unwrap());
     let namespace = template["metadata"]["namespace"].as_str().unwrap_or_default();
-    let (plural, of) = match namespace {
+    let (plural, binding_kind) = match namespace {
         "" => ("clusterresourcebindings", "ClusterResourceBinding"),
         _ => ("resourcebindings", "ResourceBinding"),
     };
-    let resource = Resource::builtin("work.karmada.io", "v1alpha2", plural, of, !namespace.is_empty());
-    let mut seen = None;
-    let until = tokio::time::Instant::now() + LONGEST;
-    while tokio::time::Instant::now() < until {
-        seen = objects.get(Target::new(&resource, namespace, &name)).await.unwrap();
-        let conditions = seen.as_ref().and_then(|binding| binding["status"]["conditions"].as_array());
-        let applied = |one: &Value| one["type"] == "FullyApplied" && one["status"] == "True";
-        if conditions.is_some_and(|conditions| conditions.iter().any(applied)) {
+    let resource = Resource::builtin("work.karmada.io", "v1alpha2", plural, binding_kind, !namespace.is_empty());
+    let mut binding = None;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    while tokio::time::Instant::now() < deadline {
+        binding = objects.get(Target::new(&resource, namespace, &name)).await.unwrap();
+        let conditions = binding.as_ref().and_then(|binding| binding["status"]["conditions"].as_array());
+        let is_applied = |condition: &Value| condition["type"] == "FullyApplied" && condition["status"] == "True";
+        if conditions.is_some_and(|conditions| conditions.iter().any(is_applied)) {
             return;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    panic!("{name} is not applied: {seen:?}");
+    panic!("{name} is not applied: {binding:?}");
 }
 
-/// Members reconcile autoscalers every 15 s and update their status, at first possibly without pods.
-async fn autoscaled(objects: &Objects, templates: &[Value]) {
+/// Waits until the autoscaler's status counts its pod. Members reconcile autoscalers every 15 s.
+async fn wait_until_autoscaled(objects: &Objects, templates: &[Value]) {
     let scaler = templates.iter().find(|template| template["kind"] == "HorizontalPodAutoscaler").unwrap();
     let (resource, name) = (resource_of(scaler), scaler["metadata"]["name"].as_str().unwrap());
-    let seen = async {
+    let waiting = async {
         while objects.get(Target::new(&resource, "default", name)).await.unwrap().unwrap()["status"]["currentReplicas"]
             != 1
         {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(LONGEST, seen).await.expect("the autoscaler sees its pod in time");
+    tokio::time::timeout(TIMEOUT, waiting).await.expect("the autoscaler sees its pod in time");
 }
 
-/// Times of the last writes of propagation, the number of Events, and the number of write requests to the member.
-/// [`Manager::idle`] awaits new Events, but not updates of their counts, so the time of their last write is not compared.
-fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> Vec<(String, u64)> {
+/// The last change of each resource that propagation writes, the number of Events, and the number of write requests to
+/// the member. [`Manager::idle`] awaits new Events, but not updates of their counts, so the time of their last write is
+/// not compared.
+fn count_writes(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> Vec<(String, u64)> {
     let mut tables: Vec<(String, String)> = ["works", "resourcebindings", "clusterresourcebindings"]
         .map(|plural| ("work.karmada.io".to_owned(), plural.to_owned()))
         .into();
@@ -196,15 +199,15 @@ fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> V
     tables.sort();
     tables.dedup();
     let store = &control_plane.registry().store;
-    let last = |(group, plural): (String, String)| {
+    let last_change = |(group, plural): (String, String)| {
         let change = store.last_change(&ResourceKey::new(&group, &plural));
         (format!("{plural}.{group}"), change)
     };
-    let mut written: Vec<(String, u64)> = tables.into_iter().map(last).collect();
+    let mut counts: Vec<(String, u64)> = tables.into_iter().map(last_change).collect();
     let events = store.count(&ResourceKey::new("", "events"));
-    written.push(("events".to_owned(), events.try_into().unwrap()));
-    written.push(("writes to the member".to_owned(), member.faults().writes()));
-    written
+    counts.push(("events".to_owned(), events.try_into().unwrap()));
+    counts.push(("writes to the member".to_owned(), member.faults().writes()));
+    counts
 }
 
 /// Reasons, counts and messages of the three events that were written last.
@@ -231,13 +234,13 @@ async fn a_restart_writes_nothing() {
     let control_plane = control_plane().await;
     let objects = Objects::new(control_plane.admin());
     let member = Member::start(MemberConfig::new("m1")).await.unwrap();
-    let in_member = json!({"size": {"type": "integer"}, "color": {"type": "string", "default": "red"}});
-    create(&Objects::new(member.server().admin()), &gadgets(in_member)).await;
+    let member_schema = json!({"size": {"type": "integer"}, "color": {"type": "string", "default": "red"}});
+    create(&Objects::new(member.server().admin()), &gadget_definition(member_schema)).await;
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().unwrap()).unwrap();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     join(&control_plane.admin(), &config, &JoinOptions::new("m1".parse().unwrap())).await.unwrap();
 
-    let steering = Steering::start(&control_plane, directory.path()).await;
+    let running = RunningControllers::start(&control_plane, directory.path()).await;
     for template in &templates {
         create(&objects, template).await;
     }
@@ -247,30 +250,30 @@ async fn a_restart_writes_nothing() {
     let metadata = json!({"name": "p", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "cp"}});
     create(&objects, &policy("ClusterPropagationPolicy", metadata, &templates)).await;
     for template in &templates {
-        fully_applied(&objects, template).await;
+        wait_until_applied(&objects, template).await;
     }
-    autoscaled(&objects, &templates).await;
-    steering.quiet().await;
-    let before = written(&control_plane, &member, &templates);
+    wait_until_autoscaled(&objects, &templates).await;
+    running.wait_until_idle().await;
+    let before = count_writes(&control_plane, &member, &templates);
 
-    steering.manager.full_resync().await.unwrap();
-    steering.quiet().await;
-    assert_eq!(written(&control_plane, &member, &templates), before, "a second look wrote something");
-    steering.stop().await;
+    running.manager.full_resync().await.unwrap();
+    running.wait_until_idle().await;
+    assert_eq!(count_writes(&control_plane, &member, &templates), before, "a full resync wrote something");
+    running.stop().await;
 
-    let steering = Steering::start(&control_plane, directory.path()).await;
-    steering.quiet().await;
-    let after = written(&control_plane, &member, &templates);
+    let running = RunningControllers::start(&control_plane, directory.path()).await;
+    running.wait_until_idle().await;
+    let after = count_writes(&control_plane, &member, &templates);
     assert_eq!(after, before, "a restart wrote something; last events: {}", last_events(&objects).await);
 
-    // Fields added by the member are known, and other changes are still reverted.
+    // Fields that the member added are not reverted, and other changes still are.
     let gadget = resource_of(templates.last().unwrap());
-    let live = Objects::new(member.server().admin());
-    live.merge(Target::new(&gadget, "default", "plain"), &json!({"spec": {"color": "blue"}})).await.unwrap();
-    steering.quiet().await;
-    let healed = live.get(Target::new(&gadget, "default", "plain")).await.unwrap().unwrap();
-    assert_eq!(healed["spec"], json!({"size": 3, "color": "red"}));
-    steering.stop().await;
+    let member_objects = Objects::new(member.server().admin());
+    member_objects.merge(Target::new(&gadget, "default", "plain"), &json!({"spec": {"color": "blue"}})).await.unwrap();
+    running.wait_until_idle().await;
+    let reverted = member_objects.get(Target::new(&gadget, "default", "plain")).await.unwrap().unwrap();
+    assert_eq!(reverted["spec"], json!({"size": 3, "color": "red"}));
+    running.stop().await;
     member.stop().await.unwrap();
     control_plane.stop().await.unwrap();
 }

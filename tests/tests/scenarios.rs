@@ -1,14 +1,14 @@
-//! The recorded scenarios of `conformance/fleet` with the standard deployment: a control plane in its own process, three replicas
-//! of `crowsnest serve` on one Postgres behind one address, and members in their own processes, while the replicas are killed in
-//! turn and restarted.
+//! The recorded scenarios of `conformance/fleet` with the standard deployment: a control plane in its own process,
+//! three replicas of `crowsnest serve` on one Postgres behind one address, and members in their own processes, while
+//! the replicas are killed in turn and restarted.
 //!
-//! `CROWSNEST_FLEET_ONLY` selects scenarios (comma-separated, with `*`; the default is a selection for CI, `*` the full test),
-//! `CROWSNEST_FLEET_TIER` the tier, `CROWSNEST_FLEET_KILL` the seconds from when a killed replica is
-//! ready again to the next kill (0: no kills).
-//! `.ci/conformance fleet-serve` runs all of them. Scenarios that need all replicas are listed in
-//! `.ci/fleet-serve-undisturbed`, with the reason: they run again after the last kill, and that result counts.
+//! `CROWSNEST_FLEET_ONLY` selects scenarios (comma-separated, with `*`; the default is a selection for CI, `*` the full
+//! test), `CROWSNEST_FLEET_TIER` the tier, `CROWSNEST_FLEET_KILL` the seconds from when a killed replica is ready again
+//! to the next kill (0: no kills). `.ci/conformance fleet-serve` runs all of them. Scenarios that need all replicas are
+//! listed in `.ci/fleet-serve-undisturbed`, with the reason: they run again after the last kill, and that result
+//! counts.
 
-#![expect(clippy::print_stderr, reason = "verdicts are printed as they come")]
+#![expect(clippy::print_stderr, reason = "verdicts are printed when they are known")]
 
 mod deployment;
 mod suite;
@@ -18,67 +18,69 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::until;
+use crowsnest_tests::wait_for;
 use deployment::Deployment;
 use suite::Suite;
 
 /// The most common operations: an object is propagated, changed by overrides, divided, propagated as a dependency,
 /// listed and watched fleet-wide, and deleted.
-const USUAL: &str = "cm-basic,conflict-abort,deps-*,dynamic-two-names,namespace-sync,override-*,policy-*,proxy-*,\
+const DEFAULT_SCENARIOS: &str = "cm-basic,conflict-abort,deps-*,dynamic-two-names,namespace-sync,override-*,policy-*,proxy-*,\
     rejected-c*,search-*,static-weights-*,status-d*,template-*";
-/// Longer than the lease of a killed leader (15 s), so that the next leader can act before it is killed.
-const USUAL_KILL: u64 = 30;
+/// Default interval between kills in seconds, longer than the lease of a killed leader (15 s), so that the next leader
+/// can act before it is killed.
+const DEFAULT_KILL_INTERVAL: u64 = 30;
 
-fn number(variable: &str, usual: u64) -> Result<u64> {
+fn number_from_env(variable: &str, default: u64) -> Result<u64> {
     match std::env::var(variable) {
-        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is no number")),
-        Err(_) => Ok(usual),
+        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is not a number")),
+        Err(_) => Ok(default),
     }
 }
 
 #[test]
 fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
-    let only = std::env::var("CROWSNEST_FLEET_ONLY").unwrap_or_else(|_| USUAL.to_owned());
-    let (tier, kill) = (number("CROWSNEST_FLEET_TIER", 3)?, number("CROWSNEST_FLEET_KILL", USUAL_KILL)?);
+    let only = std::env::var("CROWSNEST_FLEET_ONLY").unwrap_or_else(|_| DEFAULT_SCENARIOS.to_owned());
+    let (tier, kill_interval) =
+        (number_from_env("CROWSNEST_FLEET_TIER", 3)?, number_from_env("CROWSNEST_FLEET_KILL", DEFAULT_KILL_INTERVAL)?);
     let Some(suite) = Suite::find(&only, tier)? else { return Ok(()) };
     let Some(mut deployment) = Deployment::start()? else { return Ok(()) };
     let kubeconfigs = deployment.kubeconfigs.clone();
     let (end, ended) = mpsc::channel::<()>();
-    let killed_by = &mut deployment;
-    let (mut verdicts, killed) = thread::scope(|scope| {
-        let killing = scope.spawn(move || kill_in_turn(killed_by, kill, &ended));
+    let target = &mut deployment;
+    let (mut verdicts, kills) = thread::scope(|scope| {
+        let killing = scope.spawn(move || kill_in_turn(target, kill_interval, &ended));
         let verdicts = suite.check(&kubeconfigs, &suite.only);
         drop(end);
-        let killed = killing.join().map_err(|_| anyhow::anyhow!("the killing thread panicked"))?;
-        anyhow::Ok((verdicts?, killed?))
+        let kills = killing.join().map_err(|_| anyhow::anyhow!("the killing thread panicked"))?;
+        anyhow::Ok((verdicts?, kills?))
     })?;
-    let undisturbed = verdicts.undisturbed();
+    let undisturbed = verdicts.needing_all_replicas();
     if !undisturbed.is_empty() {
         verdicts.extend(suite.check(&kubeconfigs, &undisturbed.join(","))?);
     }
-    eprintln!("{} passed, {} failed, replicas killed {killed} times", verdicts.passed(), verdicts.failed().len());
+    eprintln!("{} passed, {} failed, replicas killed {kills} times", verdicts.passed(), verdicts.failed().len());
     ensure!(verdicts.failed().is_empty(), "{:?}\n{}", verdicts.failed(), deployment.logs());
-    ensure!(verdicts.passed() > 0, "no scenario is called {only}");
-    ensure!(kill == 0 || killed > 0, "it was over before a replica was killed");
+    ensure!(verdicts.passed() > 0, "no scenario matches {only}");
+    ensure!(kill_interval == 0 || kills > 0, "the scenarios ended before a replica was killed");
     Ok(())
 }
 
 /// Kills replicas until the receiver is dropped; returns the number of kills. Waits until a killed replica is ready
-/// again, and `every` seconds more, so that a slow machine also has times without an outage.
-fn kill_in_turn(deployment: &mut Deployment, every: u64, ended: &mpsc::Receiver<()>) -> Result<usize> {
-    let mut killed = 0;
-    if every == 0 {
-        return Ok(killed);
+/// again, and `interval` seconds more, so that a slow machine also has times without an outage.
+fn kill_in_turn(deployment: &mut Deployment, interval: u64, ended: &mpsc::Receiver<()>) -> Result<usize> {
+    let mut kills = 0;
+    if interval == 0 {
+        return Ok(kills);
     }
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(every)) {
-        let at = killed % deployment.replicas.len();
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(interval)) {
+        let at = kills % deployment.replicas.len();
         let replica = &mut deployment.replicas[at];
         eprintln!("killed: {}", replica.name);
         replica.kill()?;
-        replica.start_again()?;
-        until(&format!("replica {} to be ready", replica.name), || replica.is_ready())
+        replica.restart()?;
+        wait_for(&format!("replica {} to be ready", replica.name), || replica.is_ready())
             .with_context(|| replica.log())?;
-        killed += 1;
+        kills += 1;
     }
-    Ok(killed)
+    Ok(kills)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
 
 mod openapi;
@@ -21,7 +21,7 @@ fn path(resource: &str, query: &str, more: &str) -> String {
 }
 
 fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
-    let text = kubectl.ok(&["get", "--raw", path], "")?;
+    let text = kubectl.run_ok(&["get", "--raw", path], "")?;
     serde_json::from_str(&text).with_context(|| format!("{path} returned {text}"))
 }
 
@@ -41,9 +41,9 @@ fn the_search_api_serves_its_resources() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     for member in ["member1", "member2"] {
-        kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], SHOP)?;
+        kubectl.with_kubeconfig(&fleet.kubeconfig(member)).run_ok(&["apply", "-f", "-"], SHOP)?;
     }
-    until("the applied objects to be found", || {
+    wait_for("the applied objects to be found", || {
         Ok(total(&kubectl, "kind:pod ns:shop status:Running")? == 2
             && total(&kubectl, "ns:shop label:app=checkout")? == 8)
     })?;
@@ -118,11 +118,11 @@ fn check_explanations_and_suggestions(kubectl: &Kubectl) -> Result<()> {
 fn check_exports(kubectl: &Kubectl) -> Result<()> {
     let query = "kind:configmap name:settings sort:cluster";
     let csv =
-        kubectl.ok(&["get", "--raw", &path("export", query, "&format=csv&columns=cluster,name,label:app")], "")?;
+        kubectl.run_ok(&["get", "--raw", &path("export", query, "&format=csv&columns=cluster,name,label:app")], "")?;
     ensure!(csv == "cluster,name,label:app\r\nmember1,settings,checkout\r\nmember2,settings,checkout\r\n", "{csv}");
     let deployments = "kind:deployment name:checkout sort:cluster";
     let columns = "&format=csv&columns=cluster,print:Containers,print:Nothing,.spec.replicas";
-    let csv = kubectl.ok(&["get", "--raw", &path("export", deployments, columns)], "")?;
+    let csv = kubectl.run_ok(&["get", "--raw", &path("export", deployments, columns)], "")?;
     ensure!(
         csv == "cluster,print:Containers,print:Nothing,.spec.replicas\r\nmember1,app,,1\r\nmember2,app,,1\r\n",
         "{csv}"
@@ -135,7 +135,7 @@ fn check_exports(kubectl: &Kubectl) -> Result<()> {
     ensure!(hits["hits"][0]["columns"] == expected_columns, "{hits}");
     let wrong = path("query", deployments, "&columns=name");
     kubectl.expect_output(&["get", "--raw", &wrong], "", 1, "label:KEY, print:NAME and .PATH")?;
-    let lines = kubectl.ok(&["get", "--raw", &path("export", query, "")], "")?;
+    let lines = kubectl.run_ok(&["get", "--raw", &path("export", query, "")], "")?;
     let objects = lines.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
     let from = |object: &Value| object["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].clone();
     ensure!(objects.len() == 2 && from(&objects[1]) == "member2" && objects[0]["data"]["level"] == "one", "{lines}");
@@ -170,7 +170,7 @@ fn check_relations(kubectl: &Kubectl) -> Result<()> {
 /// Saved searches are visible to their owner, or to all users if shared.
 fn check_saved_searches(kubectl: &Kubectl) -> Result<()> {
     let all = format!("{ROOT}/savedsearches");
-    let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
+    let ann = kubectl.with_flags(&["--as", "ann", "--as-group", "system:authenticated"]);
     let titles = |user: &Kubectl| -> Result<Vec<String>> {
         let list = raw(user, &all)?;
         let items = list["items"].as_array().into_iter().flatten();
@@ -178,7 +178,7 @@ fn check_saved_searches(kubectl: &Kubectl) -> Result<()> {
     };
     let mut search = json!({"spec": {"title": "Shop", "query": "ns:shop kind:deployment"}});
     let created: Value =
-        serde_json::from_str(&kubectl.ok(&["create", "--raw", &all, "-f", "-"], &search.to_string())?)?;
+        serde_json::from_str(&kubectl.run_ok(&["create", "--raw", &all, "-f", "-"], &search.to_string())?)?;
     let name = created["metadata"]["name"].as_str().context("a name")?;
     let one = format!("{all}/{name}");
     kubectl.expect_output(&["create", "--raw", &all, "-f", "-"], &search.to_string(), 1, "already exists")?;
@@ -193,22 +193,22 @@ fn check_saved_searches(kubectl: &Kubectl) -> Result<()> {
     let response = raw(&ann, &path("query", "scope:shop", ""))?;
     ensure!(response["notices"].to_string().contains("no saved search"), "{response}");
     search["spec"]["shared"] = json!(true);
-    kubectl.ok(&["replace", "--raw", &one, "-f", "-"], &search.to_string())?;
+    kubectl.run_ok(&["replace", "--raw", &one, "-f", "-"], &search.to_string())?;
     ensure!(titles(&ann)? == ["Shop"]);
     ann.expect_output(&["replace", "--raw", &one, "-f", "-"], &search.to_string(), 1, "it belongs to")?;
     ann.expect_output(&["delete", "--raw", &one], "", 1, "it belongs to")?;
-    kubectl.ok(&["delete", "--raw", &one], "")?;
+    kubectl.run_ok(&["delete", "--raw", &one], "")?;
     ensure!(titles(kubectl)?.is_empty());
     Ok(())
 }
 
 /// History, differences, and live changes of an object.
 fn check_history_and_live_changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    let member = kubectl.on(&fleet.kubeconfig("member1"));
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
     let mut live = kubectl.stream(&["get", "--raw", &path("query", "kind:configmap ns:shop level", "&watch=true")])?;
     live.expect("event: done")?;
     let patch = r#"{"data":{"level":"two"}}"#;
-    member.ok(&["patch", "configmap", "settings", "-n", "shop", "--type=merge", "-p", patch], "")?;
+    member.run_ok(&["patch", "configmap", "settings", "-n", "shop", "--type=merge", "-p", patch], "")?;
     let changed = live.expect("event: changed")?;
     ensure!(!changed.contains("event: left"), "{changed}");
     live.expect("event: counts")?;
@@ -231,28 +231,28 @@ fn check_history_and_live_changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()
         1,
         "apiVersion is missing",
     )?;
-    until("the change to be found", || Ok(total(kubectl, "changed.field:data.level kind:configmap")? == 1))?;
+    wait_for("the change to be found", || Ok(total(kubectl, "changed.field:data.level kind:configmap")? == 1))?;
 
-    member.ok(&["delete", "configmap", "settings", "-n", "shop"], "")?;
+    member.run_ok(&["delete", "configmap", "settings", "-n", "shop"], "")?;
     live.expect("event: left")?;
     drop(live);
-    until("the deleted object to be found", || {
+    wait_for("the deleted object to be found", || {
         let found = raw(kubectl, &path("query", "is:deleted kind:configmap name:settings deleted:<1h", ""))?;
         Ok(names(&found) == ["member1/settings"] && found["hits"][0]["deleted"].is_string())
     })?;
-    until("the object to leave the search results", || {
+    wait_for("the object to leave the search results", || {
         Ok(total(kubectl, "kind:configmap name:settings cluster:member1")? == 0)
     })
 }
 
 /// Objects that the caller cannot read in a member are not disclosed.
 fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
+    let ann = kubectl.with_flags(&["--as", "ann", "--as-group", "system:authenticated"]);
     ensure!(total(&ann, "")? == 0);
     let settings = SETTINGS.replace("member1", "member2");
     ann.expect_output(&["get", "--raw", &format!("{ROOT}/history?{settings}")], "", 1, "or you cannot read it there")?;
-    kubectl.on(&fleet.kubeconfig("member2")).ok(&["apply", "-f", "-"], ANN)?;
-    until("ann to see the objects that she can read", || Ok(total(&ann, "name:settings")? == 1))?;
+    kubectl.with_kubeconfig(&fleet.kubeconfig("member2")).run_ok(&["apply", "-f", "-"], ANN)?;
+    wait_for("ann to see the objects that she can read", || Ok(total(&ann, "name:settings")? == 1))?;
     ensure!(total(&ann, "kind:deployment")? == 0, "ann cannot read Deployments");
     ensure!(
         total(&ann, "usedby:deploy/shop/checkout")? == 0,

@@ -1,73 +1,73 @@
-//! Simulated fleets of a given shape: the commands of docs/FLEET-SHAPES.md, what they show, where workloads go, and another start
-//! with another shape. On the same fleet: no internal kind has a name of a public one, and an administrator of another name
-//! is shown the command that gives it access.
+//! Simulated fleets of a given shape: the commands of docs/FLEET-SHAPES.md, what they show, where workloads go, and
+//! another start with another shape. On the same fleet: no internal kind has a name of a public one, and an
+//! administrator of another name is shown the command that gives it access.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, kubectl, root};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, find_kubectl, repository_root};
 use serde_json::Value;
 
-const PAGE: &str = include_str!("../../docs/FLEET-SHAPES.md");
+const DOCUMENTATION: &str = include_str!("../../docs/FLEET-SHAPES.md");
 const FILE: &str = "docs/fleet-shapes/fleet.yaml";
 
 #[test]
 fn a_fleet_has_the_documented_shape() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
-    let file = root().join(FILE).display().to_string();
+    let file = repository_root().join(FILE).display().to_string();
     let fleet = Fleet::start(&data, &["--members", &file])?;
-    let Some(program) = kubectl("")? else { return Ok(()) };
+    let Some(program) = find_kubectl("")? else { return Ok(()) };
     let Some(cp) = fleet.any_kubectl()? else { return Ok(()) };
     let checks = || -> Result<()> {
-        cp.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
-        for command in commands() {
-            run(&fleet, &program, command)?;
+        cp.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+        for command in documented_commands() {
+            run_command(&fleet, &program, command)?;
         }
-        clusters_show_their_place(&cp)?;
-        nodes_are_of_their_kinds(&fleet, &cp)?;
-        replicas_spread_over_regions_and_zones(&fleet, &cp)?;
-        gpus_decide(&fleet, &cp)?;
-        names_are_unique(&cp)?;
-        another_administrator_is_told_the_command(&fleet, &cp)
+        check_cluster_locations(&cp)?;
+        check_nodes(&fleet, &cp)?;
+        check_spreading(&fleet, &cp)?;
+        check_gpus(&fleet, &cp)?;
+        check_unique_names(&cp)?;
+        check_hint_for_administrators(&fleet, &cp)
     };
     checks().with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
-    another_shape_is_applied(&data)
+    check_changed_shape(&data)
 }
 
 /// Commands of the page that a reader runs in the fleet, before the sections on other starts.
-fn commands() -> impl Iterator<Item = &'static str> {
-    let example = PAGE.split("\n## ").next().unwrap_or_default();
+fn documented_commands() -> impl Iterator<Item = &'static str> {
+    let example = DOCUMENTATION.split("\n## ").next().unwrap_or_default();
     example.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| !line.starts_with("crowsnest up"))
 }
 
-fn run(fleet: &Fleet, kubectl: &std::path::Path, command: &str) -> Result<CommandOutput> {
+fn run_command(fleet: &Fleet, kubectl: &std::path::Path, command: &str) -> Result<CommandOutput> {
     let folder = |program: PathBuf| program.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
-    let (ours, path) = (folder(binary()?), std::env::var("PATH").unwrap_or_default());
+    let (binary_folder, path) = (folder(binary()?), std::env::var("PATH").unwrap_or_default());
     let script =
         command.replacen("kubectl", &kubectl.display().to_string(), usize::from(command.starts_with("kubectl")));
     let output = Command::new("sh")
         .args(["-c", &script])
-        .current_dir(root())
-        .env("PATH", format!("{ours}:{path}"))
+        .current_dir(repository_root())
+        .env("PATH", format!("{binary_folder}:{path}"))
         .env("KUBECONFIG", fleet.kubeconfig("fleet"))
         .env("HOME", fleet.data_dir.with_extension("home"))
         .env("CROWSNEST_DATA_DIR", &fleet.data_dir)
         .output()
         .with_context(|| command.to_owned())?;
-    let output = CommandOutput::of(&output)?;
+    let output = CommandOutput::parse(&output)?;
     ensure!(output.code == Some(0), "{command}: {output:?}");
     Ok(output)
 }
 
-fn json(kubectl: &Kubectl, args: &[&str]) -> Result<Value> {
-    Ok(serde_json::from_str(&kubectl.ok(&[args, &["-o", "json"]].concat(), "")?)?)
+fn get_json(kubectl: &Kubectl, args: &[&str]) -> Result<Value> {
+    Ok(serde_json::from_str(&kubectl.run_ok(&[args, &["-o", "json"]].concat(), "")?)?)
 }
 
-fn clusters_show_their_place(cp: &Kubectl) -> Result<()> {
+fn check_cluster_locations(cp: &Kubectl) -> Result<()> {
     let shown =
         "jsonpath={.spec.provider}/{.spec.region}/{.spec.zones}/{.status.kubernetesVersion}/{.metadata.labels.tier}";
     for (name, expected) in [
@@ -75,15 +75,15 @@ fn clusters_show_their_place(cp: &Kubectl) -> Result<()> {
         ("west", "acme/us/[\"us-1\",\"us-2\"]/v1.35.4/edge"),
         ("gpu", "acme/eu/[\"eu-1\",\"eu-3\"]/v1.36.2/"),
     ] {
-        cp.until(&["get", "cluster", name, "-o", shown], |out| out == expected)?;
+        cp.run_until(&["get", "cluster", name, "-o", shown], |out| out == expected)?;
     }
     let gpus = "jsonpath={.status.resourceSummary.allocatable['nvidia\\.com/gpu']}";
-    cp.until(&["get", "cluster", "gpu", "-o", gpus], |out| out == "8").map(drop)
+    cp.run_until(&["get", "cluster", "gpu", "-o", gpus], |out| out == "8").map(drop)
 }
 
-fn nodes_are_of_their_kinds(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
-    let gpu = cp.on(&fleet.kubeconfig("gpu"));
-    let nodes = json(&gpu, &["get", "nodes", "-l", "accelerator=a100"])?;
+fn check_nodes(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
+    let gpu = cp.with_kubeconfig(&fleet.kubeconfig("gpu"));
+    let nodes = get_json(&gpu, &["get", "nodes", "-l", "accelerator=a100"])?;
     let nodes = nodes["items"].as_array().context("nodes")?;
     ensure!(nodes.len() == 2, "{nodes:?}");
     for node in nodes {
@@ -96,21 +96,21 @@ fn nodes_are_of_their_kinds(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
         ensure!(node["spec"]["taints"][0]["key"] == "nvidia.com/gpu", "{node}");
         ensure!(node["spec"]["providerID"].as_str().is_some_and(|id| id.starts_with("sim://gpu/")), "{node}");
     }
-    let west = cp.on(&fleet.kubeconfig("west"));
-    let version = json(&west, &["version"])?;
+    let west = cp.with_kubeconfig(&fleet.kubeconfig("west"));
+    let version = get_json(&west, &["version"])?;
     ensure!(
         version["serverVersion"]["gitVersion"] == "v1.35.4" && version["serverVersion"]["minor"] == "35",
         "{version}"
     );
     let kubelet = ["get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"];
-    let kubelet = west.ok(&kubelet, "")?;
+    let kubelet = west.run_ok(&kubelet, "")?;
     ensure!(kubelet == "v1.35.4 v1.35.4", "{kubelet}");
     Ok(())
 }
 
-/// Zones of the running pods of an app in a member, with how many are there.
-fn zones(fleet: &Fleet, cp: &Kubectl, member: &str, app: &str, pods: usize) -> Result<BTreeMap<String, usize>> {
-    let kubectl = cp.on(&fleet.kubeconfig(member));
+/// Number of running pods of an app in each zone of a member; waits until `pods` pods run.
+fn zones_of_pods(fleet: &Fleet, cp: &Kubectl, member: &str, app: &str, pods: usize) -> Result<BTreeMap<String, usize>> {
+    let kubectl = cp.with_kubeconfig(&fleet.kubeconfig(member));
     let args = [
         "get",
         "pods",
@@ -119,39 +119,39 @@ fn zones(fleet: &Fleet, cp: &Kubectl, member: &str, app: &str, pods: usize) -> R
         "-o",
         "jsonpath={range .items[?(@.status.phase=='Running')]}{.spec.nodeName}{'\\n'}{end}",
     ];
-    let placed = kubectl.until(&args, |out| out.lines().count() == pods)?;
+    let placed = kubectl.run_until(&args, |out| out.lines().count() == pods)?;
     let mut zones = BTreeMap::new();
     for node in placed.lines() {
         let zone = "jsonpath={.metadata.labels.topology\\.kubernetes\\.io/zone}";
-        *zones.entry(kubectl.ok(&["get", "node", node, "-o", zone], "")?).or_default() += 1;
+        *zones.entry(kubectl.run_ok(&["get", "node", node, "-o", zone], "")?).or_default() += 1;
     }
     Ok(zones)
 }
 
-fn replicas_spread_over_regions_and_zones(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
+fn check_spreading(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
     for (member, expected) in [("east", ["eu-1", "eu-2"]), ("west", ["us-1", "us-2"])] {
-        let zones = zones(fleet, cp, member, "shop", 2)?;
+        let zones = zones_of_pods(fleet, cp, member, "shop", 2)?;
         ensure!(zones == expected.map(|zone| (zone.to_owned(), 1)).into(), "{member}: {zones:?}");
     }
     Ok(())
 }
 
-fn gpus_decide(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
-    let chosen = "jsonpath={.spec.clusters[*].name}={.spec.clusters[*].replicas}";
-    cp.until(&["get", "rb", "train-deployment", "-o", chosen], |out| out == "gpu=6")?;
-    let zones = zones(fleet, cp, "gpu", "train", 6)?;
+fn check_gpus(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
+    let targets = "jsonpath={.spec.clusters[*].name}={.spec.clusters[*].replicas}";
+    cp.run_until(&["get", "rb", "train-deployment", "-o", targets], |out| out == "gpu=6")?;
+    let zones = zones_of_pods(fleet, cp, "gpu", "train", 6)?;
     ensure!(zones == BTreeMap::from([("eu-3".to_owned(), 6)]), "{zones:?}");
     let allocated = "jsonpath={.status.resourceSummary.allocated['nvidia\\.com/gpu']}";
-    cp.until(&["get", "cluster", "gpu", "-o", allocated], |out| out == "6").map(drop)
+    cp.run_until(&["get", "cluster", "gpu", "-o", allocated], |out| out == "6").map(drop)
 }
 
 /// Names that Kubernetes itself uses in two groups.
 const KUBERNETES_OWN: [&str; 6] = ["event", "events", "ev", "node", "nodes", "pods"];
 
-/// By discovery, no name of a resource means two kinds. Categories are no names of resources either.
-fn names_are_unique(cp: &Kubectl) -> Result<()> {
+/// In discovery, no resource name or short name refers to two kinds, and none is also a category.
+fn check_unique_names(cp: &Kubectl) -> Result<()> {
     let mut versions = vec!["/api/v1".to_owned()];
-    let groups: Value = serde_json::from_str(&cp.ok(&["get", "--raw", "/apis"], "")?)?;
+    let groups: Value = serde_json::from_str(&cp.run_ok(&["get", "--raw", "/apis"], "")?)?;
     for group in groups["groups"].as_array().context("groups")? {
         let preferred = group["preferredVersion"]["groupVersion"].as_str().context("a preferred version")?;
         versions.push(format!("/apis/{preferred}"));
@@ -159,10 +159,10 @@ fn names_are_unique(cp: &Kubectl) -> Result<()> {
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut categories: BTreeMap<String, String> = BTreeMap::new();
     for path in &versions {
-        let served: Value = serde_json::from_str(&cp.ok(&["get", "--raw", path], "")?)?;
+        let served: Value = serde_json::from_str(&cp.run_ok(&["get", "--raw", path], "")?)?;
         for resource in served["resources"].as_array().context("resources")? {
             let text = |field: &str| resource[field].as_str().unwrap_or_default().to_owned();
-            let of = format!("{path}/{}", text("name"));
+            let resource_path = format!("{path}/{}", text("name"));
             if text("name").contains('/') {
                 continue;
             }
@@ -172,20 +172,20 @@ fn names_are_unique(cp: &Kubectl) -> Result<()> {
             own.sort();
             own.dedup();
             for name in own.into_iter().filter(|name| !name.is_empty()) {
-                names.entry(name).or_default().push(of.clone());
+                names.entry(name).or_default().push(resource_path.clone());
             }
-            categories.extend(list("categories").map(|category| (category.to_owned(), of.clone())));
+            categories.extend(list("categories").map(|category| (category.to_owned(), resource_path.clone())));
         }
     }
     ensure!(names.contains_key("storedclusters") && names.contains_key("clusters"), "{names:?}");
-    for (name, of) in &names {
+    for (name, paths) in &names {
         // Metrics of pods and nodes are named like these in Kubernetes, too.
         let is_kubernetes =
-            KUBERNETES_OWN.contains(&name.as_str()) || of.iter().any(|path| path.contains("metrics.k8s.io"));
-        ensure!(of.len() == 1 || is_kubernetes, "{name} means {of:?}");
+            KUBERNETES_OWN.contains(&name.as_str()) || paths.iter().any(|path| path.contains("metrics.k8s.io"));
+        ensure!(paths.len() == 1 || is_kubernetes, "{name} refers to {paths:?}");
         ensure!(
             !categories.contains_key(name),
-            "{name} is a resource of {of:?} and a category of {}",
+            "{name} is a resource of {paths:?} and a category of {}",
             categories[name]
         );
     }
@@ -193,44 +193,44 @@ fn names_are_unique(cp: &Kubectl) -> Result<()> {
 }
 
 /// `system:masters` may do everything in the control plane, and no role gives it access to members.
-fn another_administrator_is_told_the_command(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
+fn check_hint_for_administrators(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
     let proxy = "/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy";
     let server = format!("{}{proxy}", fleet.server()?);
-    let ops = cp.with(&["--as", "ops", "--as-group", "system:masters"]);
-    let through = ops.with(&["--server", &server]);
+    let ops = cp.with_flags(&["--as", "ops", "--as-group", "system:masters"]);
+    let via_member = ops.with_flags(&["--server", &server]);
     let grant =
         "kubectl create clusterrolebinding cluster-proxy-admin-ops --clusterrole=cluster-proxy-admin --user=ops";
     let warning = format!(
         "Warning: User \"ops\" has no right to \"clusters/proxy\" of cluster east in the control plane; grant it, for all clusters, with `{grant}`"
     );
-    through.expect_output(&["get", "nodes"], "", 1, &warning)?;
+    via_member.expect_output(&["get", "nodes"], "", 1, &warning)?;
     // The member's own message is unchanged.
     let nodes = format!("{proxy}/api/v1/nodes");
     let own = "is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate";
     let output = ops.expect_output(&["get", "--raw", &nodes], "", 1, own)?;
     ensure!(output.err.contains(&warning), "{output:?}");
-    let (_, command) = grant.split_once(' ').context("a command")?;
-    ops.ok(&command.split(' ').collect::<Vec<_>>(), "")?;
-    through.until(&["get", "pods", "-A"], |_| true)?;
+    let (_, command) = grant.split_once(' ').context("the hint contains no command")?;
+    ops.run_ok(&command.split(' ').collect::<Vec<_>>(), "")?;
+    via_member.run_until(&["get", "pods", "-A"], |_| true)?;
     // A user without rights in the control plane is refused there, not by the member.
     let refused = "cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\"";
-    cp.with(&["--as", "eve"]).expect_output(&["get", "--raw", &nodes], "", 1, refused).map(drop)
+    cp.with_flags(&["--as", "eve"]).expect_output(&["get", "--raw", &nodes], "", 1, refused).map(drop)
 }
 
-fn another_shape_is_applied(data: &std::path::Path) -> Result<()> {
+fn check_changed_shape(data: &std::path::Path) -> Result<()> {
     // Without settings members stay as they are.
     let fleet = Fleet::start(data, &["--members", "gpu"])?;
     let Some(cp) = fleet.any_kubectl()? else { return Ok(()) };
-    let gpu = cp.on(&fleet.kubeconfig("gpu"));
+    let gpu = cp.with_kubeconfig(&fleet.kubeconfig("gpu"));
     let labelled = ["get", "nodes", "-l", "accelerator=a100", "-o", "name"];
-    ensure!(gpu.ok(&labelled, "")?.lines().count() == 2);
-    gpu.ok(&["label", "node", "gpu-node-1", "mine=yes"], "")?;
+    ensure!(gpu.run_ok(&labelled, "")?.lines().count() == 2);
+    gpu.run_ok(&["label", "node", "gpu-node-1", "mine=yes"], "")?;
     ensure!(fleet.stop()?.success());
 
     let fleet = Fleet::start(data, &["--members", "gpu:nodes=2,zone=moon,cpu=2"])?;
     let log = std::fs::read_to_string(data.with_extension("log"))?;
     ensure!(log.contains("member gpu: settings changed since the last start; the new ones are applied"), "{log}");
-    let nodes = json(&gpu, &["get", "nodes"])?;
+    let nodes = get_json(&gpu, &["get", "nodes"])?;
     let nodes = nodes["items"].as_array().context("nodes")?;
     ensure!(nodes.len() == 2, "{nodes:?}");
     for node in nodes {
@@ -243,7 +243,7 @@ fn another_shape_is_applied(data: &std::path::Path) -> Result<()> {
         ensure!((labels["mine"] == "yes") == (node["metadata"]["name"] == "gpu-node-1"), "{labels}");
     }
     let format = "jsonpath={.spec.provider}/{.spec.region}/{.spec.zones}";
-    cp.until(&["get", "cluster", "gpu", "-o", format], |out| out == "sim//[\"moon\"]")?;
+    cp.run_until(&["get", "cluster", "gpu", "-o", format], |out| out == "sim//[\"moon\"]")?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }

@@ -10,22 +10,23 @@ fn clusters_are_tainted_and_unjoined() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "m1,m2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
-    cordoned(&fleet, &kubectl).with_context(|| fleet.log())?;
-    tainted(&fleet, &kubectl).with_context(|| fleet.log())?;
-    unjoined(&fleet, &kubectl).with_context(|| fleet.log())?;
+    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+    check_cordon(&fleet, &kubectl).with_context(|| fleet.log())?;
+    check_taint(&fleet, &kubectl).with_context(|| fleet.log())?;
+    check_unjoin(&fleet, &kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-/// A command that succeeds and prints exactly this.
+/// Runs a command that must succeed and print exactly this text.
 fn expect_exact_output(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
     let output = fleet.crowsnest(args)?;
     ensure!(output.code == Some(0) && output.out == expected, "{args:?}: {output:?}");
     Ok(())
 }
 
-fn refused(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
+/// Runs a command that must fail with this error.
+fn expect_error(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
     let output = fleet.crowsnest(args)?;
     ensure!(output.code == Some(1) && output.err.contains(expected), "{args:?}: {output:?}");
     Ok(())
@@ -33,10 +34,10 @@ fn refused(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
 
 fn taints(kubectl: &Kubectl, cluster: &str) -> Result<String> {
     let path = "jsonpath={range .spec.taints[*]}{.key}={.value}:{.effect} {end}";
-    kubectl.ok(&["get", "cluster", cluster, "-o", path], "")
+    kubectl.run_ok(&["get", "cluster", cluster, "-o", path], "")
 }
 
-fn cordoned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_cordon(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     expect_exact_output(fleet, &["cordon", "m1", "--dry-run"], "m1 cluster cordoned (dry run)\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
     expect_exact_output(fleet, &["cordon", "m1"], "m1 cluster cordoned\n")?;
@@ -45,10 +46,10 @@ fn cordoned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     expect_exact_output(fleet, &["uncordon", "m1"], "m1 cluster uncordoned\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
     expect_exact_output(fleet, &["uncordon", "m1"], "m1 cluster already uncordoned\n")?;
-    refused(fleet, &["cordon", "m9"], "error: cluster m9 not found\n")
+    expect_error(fleet, &["cordon", "m9"], "error: cluster m9 not found\n")
 }
 
-fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+fn check_taint(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let both = ["taint", "clusters", "m1", "m2", "team=a:NoSchedule", "slow:NoExecute"];
     expect_exact_output(
         fleet,
@@ -60,7 +61,7 @@ fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         ensure!(taints(kubectl, cluster)? == "team=a:NoSchedule slow=:NoExecute ");
     }
     let again = ["taint", "cluster", "m1", "team=b:NoSchedule"];
-    refused(
+    expect_error(
         fleet,
         &again,
         "cluster m1 already has team:NoSchedule taint(s) with same effect(s) and --overwrite is false",
@@ -69,26 +70,26 @@ fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     ensure!(taints(kubectl, "m1")? == "slow=:NoExecute team=b:NoSchedule ");
     expect_exact_output(fleet, &["taint", "clusters", "m1", "team:NoSchedule-", "slow-"], "cluster/m1 untainted\n")?;
     ensure!(taints(kubectl, "m1")?.is_empty());
-    refused(fleet, &["taint", "clusters", "m1", "team-"], "cluster m1: taint \"team\" not found")?;
-    refused(fleet, &["taint", "nodes", "m1", "a:NoSchedule"], "invalid resource type nodes")?;
-    refused(fleet, &["taint", "clusters", "m1", "a:Never"], "invalid taint effect: Never")
+    expect_error(fleet, &["taint", "clusters", "m1", "team-"], "cluster m1: taint \"team\" not found")?;
+    expect_error(fleet, &["taint", "nodes", "m1", "a:NoSchedule"], "invalid resource type nodes")?;
+    expect_error(fleet, &["taint", "clusters", "m1", "a:Never"], "invalid taint effect: Never")
 }
 
 /// A blocked deletion is reported with its cause; `--force` completes it.
-fn unjoined(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    kubectl.ok(&["apply", "-f", "-"], BY_HAND)?;
+fn check_unjoin(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.run_ok(&["apply", "-f", "-"], BY_HAND)?;
     // In addition to its own Work there are four with the RBAC objects for impersonation.
-    let whole = |out: &str| out.contains("/mine-") && out.lines().count() == 5;
-    kubectl.until(&["get", "works", "-n", "karmada-es-m2", "-o", "name"], whole)?;
+    let is_complete = |out: &str| out.contains("/mine-") && out.lines().count() == 5;
+    kubectl.run_until(&["get", "works", "-n", "karmada-es-m2", "-o", "name"], is_complete)?;
     expect_exact_output(
         fleet,
         &["unjoin", "m2", "--dry-run"],
         "cluster(m2) would be unjoined, with 5 Works (dry run)\n",
     )?;
-    kubectl.ok(&["get", "cluster", "m2"], "")?;
-    let waits =
+    kubectl.run_ok(&["get", "cluster", "m2"], "")?;
+    let error =
         "error: cluster m2 still exists after 15 s: it waits for 1 bindings: default/mine (it has no placement)\n";
-    refused(fleet, &["unjoin", "m2", "--wait", "15s"], waits)?;
+    expect_error(fleet, &["unjoin", "m2", "--wait", "15s"], error)?;
     let output = fleet.crowsnest(&["unjoin", "m2", "--wait", "1s", "--force"])?;
     ensure!(output.code == Some(0) && output.out == "cluster(m2) is unjoined successfully\n", "{output:?}");
     kubectl.expect_output(&["get", "cluster", "m2"], "", 1, "not found").map(drop)

@@ -25,17 +25,17 @@ fn owners_of_a_namespace_cannot_affect_others() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let checks = || -> Result<()> {
-        kubectl.ok(&["create", "namespace", "tenant"], "")?;
+        kubectl.run_ok(&["create", "namespace", "tenant"], "")?;
         let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
-        kubectl.ok(&role, "")?;
-        let tina = kubectl.with(&["--as", "tina", "-n", "tenant"]);
-        only_own_objects_are_copied(&kubectl, &tina)?;
-        works_of_others_stay(&kubectl, &tina)?;
-        works_have_one_holder(&kubectl, &tina)?;
-        overrides_keep_the_identity_of_objects(&kubectl, &tina)?;
-        bindings_cannot_evade_a_quota(&kubectl)?;
-        numbers_of_a_tenant_stay_harmless(&kubectl, &tina)?;
-        kubectl.ok(&["delete", "namespace", "tenant", "--timeout=60s"], "")?;
+        kubectl.run_ok(&role, "")?;
+        let tina = kubectl.with_flags(&["--as", "tina", "-n", "tenant"]);
+        check_copied_objects(&kubectl, &tina)?;
+        check_works_of_others(&kubectl, &tina)?;
+        check_single_owner(&kubectl, &tina)?;
+        check_overrides(&kubectl, &tina)?;
+        check_quota(&kubectl)?;
+        check_extreme_numbers(&kubectl, &tina)?;
+        kubectl.run_ok(&["delete", "namespace", "tenant", "--timeout=60s"], "")?;
         Ok(())
     };
     checks().with_context(|| fleet.log())?;
@@ -49,27 +49,28 @@ fn members_write_endpoints_only_for_exported_services() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let checks = || -> Result<()> {
-        let member = kubectl.on(&fleet.kubeconfig("m1"));
-        member.ok(&["apply", "-f", "-"], EXPORTS)?;
-        kubectl.ok(&["apply", "-f", "-"], SHOP)?;
-        member.until(&["get", "serviceexport", "web", "-n", "shop"], |_| true)?;
-        let home = kubectl.ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
-        member.ok(&["apply", "-f", "-"], HOSTILE_MEMBER)?;
+        let member = kubectl.with_kubeconfig(&fleet.kubeconfig("m1"));
+        member.run_ok(&["apply", "-f", "-"], EXPORTS)?;
+        kubectl.run_ok(&["apply", "-f", "-"], SHOP)?;
+        member.run_until(&["get", "serviceexport", "web", "-n", "shop"], |_| true)?;
+        let own_slice =
+            kubectl.run_ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
+        member.run_ok(&["apply", "-f", "-"], HOSTILE_MEMBER)?;
         // Written last, so that the others have been seen when it arrives.
-        member.ok(&["apply", "-f", "-"], &slice("asked-for").to_string())?;
+        member.run_ok(&["apply", "-f", "-"], &endpoint_slice("asked-for").to_string())?;
         let imported = ["get", "endpointslices", "-n", "shop", "-o", "jsonpath={.items[*].metadata.name}"];
-        kubectl.until(&imported, |out| out.contains("imported-m1-asked-for"))?;
-        let held =
+        kubectl.run_until(&imported, |out| out.contains("imported-m1-asked-for"))?;
+        let collected_works =
             ["get", "works", "-n", "karmada-es-m1", "-l", "endpointslice.karmada.io/namespace=bank", "-o", "name"];
-        kubectl.until(&held, |out| !out.is_empty())?;
-        let bank = kubectl.ok(&["get", "endpointslices", "-n", "bank", "-o", "name"], "")?;
-        ensure!(bank.is_empty(), "it is not exported there: {bank}");
-        let now = kubectl.ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
-        ensure!(now == home, "a user's slice was replaced: {now}");
+        kubectl.run_until(&collected_works, |out| !out.is_empty())?;
+        let bank = kubectl.run_ok(&["get", "endpointslices", "-n", "bank", "-o", "name"], "")?;
+        ensure!(bank.is_empty(), "slices of a namespace without an export: {bank}");
+        let now = kubectl.run_ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
+        ensure!(now == own_slice, "a user's slice was replaced: {now}");
         // An object that is no longer exported is deleted, regardless of the member's exports.
-        kubectl.ok(&["delete", "propagationpolicy", "web", "-n", "shop"], "")?;
-        kubectl.ok(&["delete", "serviceexport", "web", "-n", "shop"], "")?;
-        kubectl.until(&imported, |out| !out.contains("imported-m1-asked-for"))?;
+        kubectl.run_ok(&["delete", "propagationpolicy", "web", "-n", "shop"], "")?;
+        kubectl.run_ok(&["delete", "serviceexport", "web", "-n", "shop"], "")?;
+        kubectl.run_until(&imported, |out| !out.contains("imported-m1-asked-for"))?;
         Ok(())
     };
     checks().with_context(|| fleet.log())?;
@@ -77,7 +78,7 @@ fn members_write_endpoints_only_for_exported_services() -> Result<()> {
     Ok(())
 }
 
-fn slice(name: &str) -> Value {
+fn endpoint_slice(name: &str) -> Value {
     let labels = json!({"kubernetes.io/service-name": "web"});
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -99,7 +100,7 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "tenant", "name": name})
 }
 
-fn only_own_objects_are_copied(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+fn check_copied_objects(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     let role = |namespace: &str| {
         let group = "rbac.authorization.k8s.io/v1";
         json!({"apiVersion": group, "kind": "ClusterRole", "namespace": namespace, "name": "cluster-admin"})
@@ -108,28 +109,28 @@ fn only_own_objects_are_copied(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> 
     let refused = "must be the binding's namespace, tenant";
     tina.expect_output(&["create", "-f", "-"], &binding("copy", token, json!({})), 1, refused)?;
     for (name, namespace) in [("copy", "tenant"), ("copy-of-none", "")] {
-        tina.ok(&["create", "-f", "-"], &binding(name, role(namespace), json!({})))?;
+        tina.run_ok(&["create", "-f", "-"], &binding(name, role(namespace), json!({})))?;
     }
-    tina.ok(&["create", "configmap", "own"], "")?;
-    tina.ok(&["create", "-f", "-"], &binding("own", config_map("own"), json!({})))?;
-    let copied = kubectl.until(&COPIED, |out| out.contains("own"))?;
+    tina.run_ok(&["create", "configmap", "own"], "")?;
+    tina.run_ok(&["create", "-f", "-"], &binding("own", config_map("own"), json!({})))?;
+    let copied = kubectl.run_until(&COPIED, |out| out.contains("own"))?;
     ensure!(!copied.contains("cluster-admin"), "{copied}");
     Ok(())
 }
 
 /// The label by which Works are found can be written by the author of a binding.
-fn works_of_others_stay(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+fn check_works_of_others(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     let works = ["get", "works", "-n", "karmada-es-m1", "-o", "jsonpath={.items[*].metadata.uid}"];
-    let before = kubectl.ok(&works, "")?;
+    let before = kubectl.run_ok(&works, "")?;
     let path = format!("jsonpath={{.metadata.labels.{}}}", PERMANENT_ID.replace('.', "\\."));
-    let id = tina.ok(&["get", "rb", "own", "-o", &path], "")?;
-    ensure!(!id.is_empty(), "a binding without an ID");
-    tina.ok(&["create", "configmap", "other"], "")?;
-    tina.ok(&["create", "-f", "-"], &binding("other", config_map("other"), json!({PERMANENT_ID: id})))?;
-    kubectl.until(&COPIED, |out| out.contains("other"))?;
-    tina.ok(&["delete", "rb", "other", "--timeout=60s"], "")?;
-    let now = kubectl.until(&COPIED, |out| !out.contains("other"))?;
-    ensure!(now.contains("own") && kubectl.ok(&works, "")? == before, "{now}");
+    let id = tina.run_ok(&["get", "rb", "own", "-o", &path], "")?;
+    ensure!(!id.is_empty(), "the binding has no ID");
+    tina.run_ok(&["create", "configmap", "other"], "")?;
+    tina.run_ok(&["create", "-f", "-"], &binding("other", config_map("other"), json!({PERMANENT_ID: id})))?;
+    kubectl.run_until(&COPIED, |out| out.contains("other"))?;
+    tina.run_ok(&["delete", "rb", "other", "--timeout=60s"], "")?;
+    let now = kubectl.run_until(&COPIED, |out| !out.contains("other"))?;
+    ensure!(now.contains("own") && kubectl.run_ok(&works, "")? == before, "{now}");
 
     let label = format!("{PERMANENT_ID}=another");
     tina.expect_output(&["label", "rb", "own", "--overwrite", &label], "", 1, "field is immutable")?;
@@ -139,17 +140,17 @@ fn works_of_others_stay(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn works_have_one_holder(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
-    tina.ok(&["create", "-f", "-"], &binding("again", config_map("own"), json!({})))?;
+fn check_single_owner(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+    tina.run_ok(&["create", "-f", "-"], &binding("again", config_map("own"), json!({})))?;
     let events = ["get", "events", "-n", "tenant", "-o", "jsonpath={..message}"];
-    kubectl.until(&events, |out| out.contains("it belongs to ResourceBinding tenant/own"))?;
-    tina.ok(&["delete", "rb", "again", "--timeout=60s"], "")?;
-    let copied = kubectl.ok(&COPIED, "")?;
+    kubectl.run_until(&events, |out| out.contains("it belongs to ResourceBinding tenant/own"))?;
+    tina.run_ok(&["delete", "rb", "again", "--timeout=60s"], "")?;
+    let copied = kubectl.run_ok(&COPIED, "")?;
     ensure!(copied.contains("own"), "{copied}");
     Ok(())
 }
 
-fn overrides_keep_the_identity_of_objects(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+fn check_overrides(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     let policy = |path: &str, value: Value| {
         let plaintext = json!([{"path": path, "operator": "replace", "value": value}]);
         let selector = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "moved"});
@@ -162,22 +163,22 @@ fn overrides_keep_the_identity_of_objects(kubectl: &Kubectl, tina: &Kubectl) -> 
     };
     let refused = "only a ClusterOverridePolicy may change the identity of an object";
     tina.expect_output(&["create", "-f", "-"], &policy("/metadata/namespace", json!("bank")), 1, refused)?;
-    let whole = json!({"name": "stolen", "namespace": "kube-system"});
-    tina.ok(&["create", "-f", "-"], &policy("/metadata", whole))?;
-    tina.ok(&["create", "configmap", "moved"], "")?;
-    tina.ok(&["create", "-f", "-"], &binding("moved", config_map("moved"), json!({})))?;
+    let metadata = json!({"name": "stolen", "namespace": "kube-system"});
+    tina.run_ok(&["create", "-f", "-"], &policy("/metadata", metadata))?;
+    tina.run_ok(&["create", "configmap", "moved"], "")?;
+    tina.run_ok(&["create", "-f", "-"], &binding("moved", config_map("moved"), json!({})))?;
     let events = ["get", "events", "-n", "tenant", "-o", "jsonpath={..message}"];
-    kubectl.until(&events, |out| out.contains("Apply override policy(tenant/moved) for cluster(m1) failed"))?;
-    let copied = kubectl.ok(&COPIED, "")?;
+    kubectl.run_until(&events, |out| out.contains("Apply override policy(tenant/moved) for cluster(m1) failed"))?;
+    let copied = kubectl.run_ok(&COPIED, "")?;
     ensure!(!copied.contains("stolen") && !copied.contains("moved"), "{copied}");
     Ok(())
 }
 
-/// A binding with fewer resources than its template needs.
-fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
-    kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
-    let tina = kubectl.with(&["--as", "tina", "-n", "bounded"]);
-    let of = |resource: Value| {
+/// A binding that declares fewer resources than its template needs does not bypass the quota.
+fn check_quota(kubectl: &Kubectl) -> Result<()> {
+    kubectl.run_ok(&["apply", "-f", "-"], QUOTA)?;
+    let tina = kubectl.with_flags(&["--as", "tina", "-n", "bounded"]);
+    let binding_for = |resource: Value| {
         let mut binding: Value = serde_json::from_str(&binding("by-hand", resource, json!({})))?;
         binding["metadata"]["namespace"] = json!("bounded");
         binding["spec"]["clusters"][0]["replicas"] = json!(1);
@@ -185,12 +186,12 @@ fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
     };
     let big = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "bounded", "name": "big"});
     let small = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "bounded", "name": "small"});
-    tina.ok(&["create", "-f", "-"], &of(big)?.to_string())?;
-    tina.ok(&["create", "configmap", "small"], "")?;
-    let mut second = of(small)?;
+    tina.run_ok(&["create", "-f", "-"], &binding_for(big)?.to_string())?;
+    tina.run_ok(&["create", "configmap", "small"], "")?;
+    let mut second = binding_for(small)?;
     second["metadata"]["name"] = json!("small");
-    tina.ok(&["create", "-f", "-"], &second.to_string())?;
-    let copied = kubectl.until(&COPIED, |out| out.contains("small"))?;
+    tina.run_ok(&["create", "-f", "-"], &second.to_string())?;
+    let copied = kubectl.run_until(&COPIED, |out| out.contains("small"))?;
     ensure!(!copied.contains("big"), "{copied}");
 
     // Requirements of other bindings are applied, so they count.
@@ -203,27 +204,28 @@ fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Numbers written by a tenant must neither slow down the controllers, reserve other tenants' capacity, nor stop the scheduler.
-fn numbers_of_a_tenant_stay_harmless(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
-    kubectl.ok(&["apply", "-f", "-"], NEIGHBOUR)?;
-    let scheduled = |name: &str| {
+/// Numbers written by a tenant must neither slow down the controllers, reserve other tenants' capacity, nor stop the
+/// scheduler.
+fn check_extreme_numbers(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+    kubectl.run_ok(&["apply", "-f", "-"], NEIGHBOUR)?;
+    let wait_until_scheduled = |name: &str| {
         let path = ["get", "rb", name, "-n", "neighbour", "-o", "jsonpath={.spec.clusters[*].name}"];
-        kubectl.until(&path, |out| !out.is_empty()).map(drop)
+        kubectl.run_until(&path, |out| !out.is_empty()).map(drop)
     };
-    scheduled("first-deployment")?;
-    tina.ok(&["apply", "-f", "-"], NUMBERS)?;
+    wait_until_scheduled("first-deployment")?;
+    tina.run_ok(&["apply", "-f", "-"], NUMBERS)?;
     for name in ["ghost", "overflow"] {
-        let decided = ["get", "rb", name, "-o", "jsonpath={.status.conditions[0].type}"];
-        tina.until(&decided, |out| !out.is_empty())?;
+        let condition = ["get", "rb", name, "-o", "jsonpath={.status.conditions[0].type}"];
+        tina.run_until(&condition, |out| !out.is_empty())?;
     }
-    kubectl.ok(&["create", "-f", "-"], &NEIGHBOUR_DEPLOYMENT.replace("first", "second"))?;
-    scheduled("second-deployment")?;
+    kubectl.run_ok(&["create", "-f", "-"], &NEIGHBOUR_DEPLOYMENT.replace("first", "second"))?;
+    wait_until_scheduled("second-deployment")?;
 
-    tina.ok(&["apply", "-f", "-"], MANY)?;
+    tina.run_ok(&["apply", "-f", "-"], MANY)?;
     let replicas = ["get", "rb", "many-deployment", "-o", "jsonpath={.spec.clusters[*].replicas}"];
     let all = |out: &str| out.split(' ').filter_map(|count| count.parse::<i64>().ok()).sum::<i64>() == 2_147_483_647;
-    tina.until(&replicas, all)?;
+    tina.run_until(&replicas, all)?;
     // Two replicas, each in its own cluster.
     let completions = ["get", "works", "-A", "-o", "jsonpath={..completions}"];
-    kubectl.until(&completions, |out| out.contains("1073741824") && out.contains("1073741823")).map(drop)
+    kubectl.run_until(&completions, |out| out.contains("1073741824") && out.contains("1073741823")).map(drop)
 }

@@ -29,15 +29,16 @@ const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 /// Values that no span may contain, in addition to the fleet's tokens.
 const SECRET: &str = "hunter2-and-more";
 const SECRET_BASE64: &str = "aHVudGVyMi1hbmQtbW9yZQ==";
-/// Header for the receiver.
-const PASS: &str = "open-sesame-7e1f";
+/// Token that the exporter sends to the receiver in a header.
+const EXPORTER_TOKEN: &str = "open-sesame-7e1f";
+/// Span kinds of OTLP.
 const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
 
 /// An OTLP receiver.
 #[derive(Clone, Default)]
 struct Receiver {
-    heads: Arc<Mutex<Vec<HeaderMap>>>,
+    request_headers: Arc<Mutex<Vec<HeaderMap>>>,
     bodies: Arc<Mutex<Vec<Bytes>>>,
 }
 
@@ -56,8 +57,9 @@ impl Receiver {
         for body in self.bodies.lock().expect("bodies").iter() {
             let sent = ExportTraceServiceRequest::decode(body.clone())?;
             for resource in sent.resource_spans {
-                let about = resource.resource.context("spans without a resource")?;
-                let name = about.attributes.iter().find(|one| one.key == "service.name").context("no service.name")?;
+                let attributes = resource.resource.context("spans without a resource")?;
+                let name =
+                    attributes.attributes.iter().find(|one| one.key == "service.name").context("no service.name")?;
                 ensure!(format!("{name:?}").contains("crowsnest-up"), "{name:?}");
                 spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
             }
@@ -67,7 +69,7 @@ impl Receiver {
 }
 
 async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
-    receiver.heads.lock().expect("heads").push(headers);
+    receiver.request_headers.lock().expect("heads").push(headers);
     receiver.bodies.lock().expect("bodies").push(body);
     ExportTraceServiceResponse::default().encode_to_vec()
 }
@@ -121,6 +123,7 @@ impl TraceContext {
     }
 }
 
+/// Client that sends a trace context.
 struct TracedClient<'a> {
     runtime: &'a Runtime,
     client: kube::Client,
@@ -149,17 +152,17 @@ fn a_receiver_gets_traces() -> Result<()> {
     let data = dir.path().join("data");
     let runtime = Runtime::new()?;
     let (receiver, url) = Receiver::start(&runtime)?;
-    let header = format!("authorization=Bearer%20{PASS}");
+    let header = format!("authorization=Bearer%20{EXPORTER_TOKEN}");
     let environment = [("OTEL_EXPORTER_OTLP_HEADERS", OsString::from(header))];
     let args = ["--members", "member1", "--tracing-endpoint", &url, "--tracing-sampling-rate-per-million", "1000000"];
-    let fleet = Fleet::start_in(&data, &args, &environment)?;
+    let fleet = Fleet::start_with_env(&data, &args, &environment)?;
     let client = TracedClient::new(&runtime, &fleet)?;
 
     let member = format!("{CLUSTERS}/member1/proxy/api/v1/namespaces/default");
     let (listed, created, unsampled, echo_context) =
         (TraceContext::new(1), TraceContext::new(2), TraceContext::new(3), TraceContext::new(4));
     let mut last = String::new();
-    crowsnest_tests::until("the member's API to respond", || {
+    crowsnest_tests::wait_for("the member's API to respond", || {
         let result = client.send("GET", &format!("{member}/pods"), &unsampled.header("00"), String::new());
         last = result.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
         Ok(result.is_ok())
@@ -173,20 +176,26 @@ fn a_receiver_gets_traces() -> Result<()> {
     )?;
     let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "quiet"}, "data": {"a": SECRET_BASE64}});
     client.send("POST", &format!("{member}/secrets"), &created.header("01"), secret.to_string())?;
-    let received_context = echoes(&fleet, &client, &echo_context)?;
+    let received_context = receive_context(&fleet, &client, &echo_context)?;
 
     let token = fleet.ui_url.split_once("#token=").context("no token in the UI's address")?.1.to_owned();
     // Remaining spans are sent at exit.
     ensure!(fleet.stop()?.success());
     let spans = receiver.spans()?;
-    let of = |context: &TraceContext, kind: i32| {
+    let find_span = |context: &TraceContext, kind: i32| {
         let found = spans.iter().find(|span| hex(&span.trace_id) == context.trace && span.kind == kind);
         found.with_context(|| format!("no such span in {spans:#?}"))
     };
-    let (ours, theirs) = (of(&listed, SERVER)?, of(&listed, CLIENT)?);
-    ensure!(hex(&ours.parent_span_id) == listed.span && theirs.parent_span_id == ours.span_id, "{ours:#?} {theirs:#?}");
-    ensure!(ours.name == "GET clusters/proxy" && theirs.name == "GET pods", "{ours:#?} {theirs:#?}");
-    let span_attributes = attributes(ours);
+    let (server_span, client_span) = (find_span(&listed, SERVER)?, find_span(&listed, CLIENT)?);
+    ensure!(
+        hex(&server_span.parent_span_id) == listed.span && client_span.parent_span_id == server_span.span_id,
+        "{server_span:#?} {client_span:#?}"
+    );
+    ensure!(
+        server_span.name == "GET clusters/proxy" && client_span.name == "GET pods",
+        "{server_span:#?} {client_span:#?}"
+    );
+    let span_attributes = attributes(server_span);
     let expected = [
         ("http.route", "clusters/proxy"),
         ("http.request.method", "GET"),
@@ -206,41 +215,46 @@ fn a_receiver_gets_traces() -> Result<()> {
         audit_log(&data)?.contains(span_attributes.get("crowsnest.audit_id").context("no audit ID")?),
         "{span_attributes:#?}"
     );
-    ensure!(attributes(of(&created, CLIENT)?).get("http.response.status_code").is_some_and(|code| code == "201"));
-    ensure!(of(&unsampled, SERVER).is_err(), "a request that its caller does not sample was traced");
+    ensure!(
+        attributes(find_span(&created, CLIENT)?).get("http.response.status_code").is_some_and(|code| code == "201")
+    );
+    ensure!(find_span(&unsampled, SERVER).is_err(), "a request that its caller does not sample was traced");
 
     // The member receives the span of its request.
     let contexts = spans.iter().filter(|span| span.kind == CLIENT);
     let contexts: Vec<String> =
         contexts.map(|span| format!("00-{}-{}-01", echo_context.trace, hex(&span.span_id))).collect();
     ensure!(contexts.contains(&received_context), "{received_context}: {contexts:#?}");
-    for begins in ["reconcile ", "list "] {
-        ensure!(spans.iter().any(|span| span.name.starts_with(begins)), "no span {begins}");
+    for prefix in ["reconcile ", "list "] {
+        ensure!(spans.iter().any(|span| span.name.starts_with(prefix)), "no span starts with {prefix}");
     }
     let reconciled = spans.iter().find(|span| span.name.starts_with("reconcile ")).context("none")?;
     ensure!(reconciled.parent_span_id.is_empty() && attributes(reconciled).contains_key("crowsnest.key"));
 
     for body in receiver.bodies.lock().expect("bodies").iter() {
-        for secret in [SECRET, SECRET_BASE64, PASS, &token] {
+        for secret in [SECRET, SECRET_BASE64, EXPORTER_TOKEN, &token] {
             ensure!(!body.windows(secret.len()).any(|part| part == secret.as_bytes()), "{secret} is in a span");
         }
     }
-    let heads = receiver.heads.lock().expect("heads");
-    ensure!(heads.iter().all(|head| head["authorization"] == format!("Bearer {PASS}")), "{heads:?}");
-    ensure!(!log(&data)?.contains(PASS), "the log contains the credentials for the receiver");
+    let request_headers = receiver.request_headers.lock().expect("heads");
+    ensure!(
+        request_headers.iter().all(|head| head["authorization"] == format!("Bearer {EXPORTER_TOKEN}")),
+        "{request_headers:?}"
+    );
+    ensure!(!log(&data)?.contains(EXPORTER_TOKEN), "the log contains the credentials for the receiver");
     Ok(())
 }
 
-/// The trace context that a member receives.
-fn echoes(fleet: &Fleet, client: &TracedClient<'_>, context: &TraceContext) -> Result<String> {
+/// Sends a request to a member that returns it; returns the trace context that the member received.
+fn receive_context(fleet: &Fleet, client: &TracedClient<'_>, context: &TraceContext) -> Result<String> {
     let documents = MEMBER.replace("URL", &start_member(client.runtime)?);
     let kubectl = fleet.any_kubectl()?;
     let Some(kubectl) = kubectl else {
         anyhow::bail!("kubectl is missing: tests/fetch-kubectl");
     };
-    kubectl.ok(&["apply", "-f", "-"], &documents)?;
+    kubectl.run_ok(&["apply", "-f", "-"], &documents)?;
     let mut response = String::new();
-    crowsnest_tests::until("the echoing member to respond", || {
+    crowsnest_tests::wait_for("the echoing member to respond", || {
         let result =
             client.send("GET", &format!("{CLUSTERS}/echo/proxy/api/v1/nodes"), &context.header("01"), String::new());
         response = result.unwrap_or_else(|error| format!("{error:#}"));
@@ -269,12 +283,12 @@ fn an_unavailable_receiver_is_reported_once() -> Result<()> {
     let url = format!("http://{}", listener.local_addr()?);
     drop(listener);
     let args = ["--no-members", "--tracing-endpoint", &url, "--tracing-sampling-rate-per-million", "1000000"];
-    let often = [("OTEL_BSP_SCHEDULE_DELAY", OsString::from("100"))];
-    let fleet = Fleet::start_in(&data, &args, &often)?;
+    let frequent_export = [("OTEL_BSP_SCHEDULE_DELAY", OsString::from("100"))];
+    let fleet = Fleet::start_with_env(&data, &args, &frequent_export)?;
     let runtime = Runtime::new()?;
     let client = TracedClient::new(&runtime, &fleet)?;
     client.send("GET", CLUSTERS, &TraceContext::new(1).header("01"), String::new())?;
-    crowsnest_tests::until("the failed export to be logged", || Ok(log(&data)?.contains("cannot export traces")))?;
+    crowsnest_tests::wait_for("the failed export to be logged", || Ok(log(&data)?.contains("cannot export traces")))?;
     client.send("GET", CLUSTERS, &TraceContext::new(2).header("01"), String::new())?;
     ensure!(fleet.stop()?.success());
     let log = log(&data)?;

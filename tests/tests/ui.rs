@@ -12,12 +12,12 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Process, binary, free_port, until};
+use crowsnest_tests::{Fleet, Process, binary, free_port, wait_for};
 use serde_json::json;
 
 mod member;
 
-use member::{DOCUMENT, HOSTILE};
+use member::{DOCUMENT, HOSTILE_HEADERS};
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     crate::use_ring();
@@ -28,30 +28,31 @@ const MEMBER: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/hostile/proxy";
 /// Page of a service in a member.
 const PAGE: &str = "/api/v1/namespaces/default/services/page/proxy/";
 /// Maximum growth of memory, in bytes, through thousands of refused requests.
-const GROWTH: u64 = 24 << 20;
+const MAX_GROWTH: u64 = 24 << 20;
 
-/// Raw response.
-struct Answer {
+/// Head and body of a response.
+struct Response {
     head: String,
     body: String,
 }
 
-impl Answer {
+impl Response {
     fn status(&self) -> u16 {
         self.head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
     }
 
-    fn values(&self, wanted: &str) -> Vec<&str> {
+    /// All values of a header.
+    fn values(&self, header: &str) -> Vec<&str> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
-        lines.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim()).collect()
+        lines.filter(|(name, _)| name.eq_ignore_ascii_case(header)).map(|(_, value)| value.trim()).collect()
     }
 
     /// Name and value of the single cookie that is set and not deleted.
     fn cookie(&self) -> Result<String> {
         let set = self.values("set-cookie").into_iter().filter(|cookie| !cookie.contains("Max-Age=0"));
-        let kept: Vec<&str> = set.filter_map(|cookie| cookie.split(';').next()).collect();
-        ensure!(kept.len() == 1, "{}", self.head);
-        Ok(kept[0].to_owned())
+        let cookies: Vec<&str> = set.filter_map(|cookie| cookie.split(';').next()).collect();
+        ensure!(cookies.len() == 1, "{}", self.head);
+        Ok(cookies[0].to_owned())
     }
 }
 
@@ -62,13 +63,13 @@ struct Ui {
 }
 
 impl Ui {
-    fn of(fleet: &Fleet) -> Result<Self> {
+    fn from_fleet(fleet: &Fleet) -> Result<Self> {
         let (address, token) = fleet.ui_url.split_once("/#token=").context("no token in the UI's address")?;
         Ok(Self { address: address.trim_start_matches("http://").to_owned(), token: token.to_owned() })
     }
 
     /// Sends a request with these header lines only. For an upgrade, the response ends with its head.
-    fn ask(&self, target: &str, headers: &[String], body: &str) -> Result<Answer> {
+    fn send(&self, target: &str, headers: &[String], body: &str) -> Result<Response> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let lines: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
@@ -84,12 +85,12 @@ impl Ui {
             }
         }
         let text = String::from_utf8_lossy(&read).into_owned();
-        let (head, body) = text.split_once("\r\n\r\n").with_context(|| format!("no answer to {target}: {text}"))?;
-        Ok(Answer { head: head.to_owned(), body: body.to_owned() })
+        let (head, body) = text.split_once("\r\n\r\n").with_context(|| format!("no response to {target}: {text}"))?;
+        Ok(Response { head: head.to_owned(), body: body.to_owned() })
     }
 
     /// Headers of the UI's own page, and additional ones.
-    fn own(&self, more: &[&str]) -> Vec<String> {
+    fn own_headers(&self, more: &[&str]) -> Vec<String> {
         let own = [
             format!("Host: {}", self.address),
             format!("Origin: http://{}", self.address),
@@ -101,8 +102,10 @@ impl Ui {
         own.into_iter().chain(more.iter().map(|line| (*line).to_owned())).collect()
     }
 
+    /// Signs in with the token; returns the cookie of the session.
     fn sign_in(&self) -> Result<String> {
-        let response = self.ask("POST /ui/session", &self.own(&[]), &json!({"token": self.token}).to_string())?;
+        let response =
+            self.send("POST /ui/session", &self.own_headers(&[]), &json!({"token": self.token}).to_string())?;
         ensure!(
             response.status() == 200 && response.body.contains("system:admin"),
             "{}\n{}",
@@ -117,9 +120,9 @@ impl Ui {
 fn the_ui_is_isolated_from_other_origins() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
-    let fleet = Fleet::start_in(&data, &["--no-members"], &[("CROWSNEST_LOG", OsString::from("debug"))])?;
-    let ui = Ui::of(&fleet)?;
-    let attacked = RUNTIME.block_on(member::join(&fleet)).and_then(|()| {
+    let fleet = Fleet::start_with_env(&data, &["--no-members"], &[("CROWSNEST_LOG", OsString::from("debug"))])?;
+    let ui = Ui::from_fleet(&fleet)?;
+    let checked = RUNTIME.block_on(member::join(&fleet)).and_then(|()| {
         let cookie = format!("Cookie: {}", ui.sign_in()?);
         member_headers_do_not_affect_the_origin(&fleet, &ui, &cookie)?;
         websockets_are_for_own_pages(&ui, &cookie)?;
@@ -127,7 +130,7 @@ fn the_ui_is_isolated_from_other_origins() -> Result<()> {
         forged_cookies_use_no_memory(&ui, &data)?;
         a_copied_cookie_ends_with_its_session(&ui)
     });
-    attacked.with_context(|| fleet.log())?;
+    checked.with_context(|| fleet.log())?;
     old_tls_is_refused(&fleet)?;
     data_is_readable_by_its_owner_only(&data)?;
 
@@ -141,22 +144,22 @@ fn the_ui_is_isolated_from_other_origins() -> Result<()> {
         "a credential is in the log"
     );
     let fleet = Fleet::start(&data, &["--no-members"])?;
-    let again = Ui::of(&fleet)?;
-    let response = again.ask("GET /ui/session", &again.own(&[&cookie]), "")?;
+    let again = Ui::from_fleet(&fleet)?;
+    let response = again.send("GET /ui/session", &again.own_headers(&[&cookie]), "")?;
     ensure!(response.status() == 200 && response.body.contains("system:admin"), "{}\n{}", response.head, response.body);
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-/// A `serve` process with only the UI of a fleet.
-fn served(fleet: &Fleet, data: &Path, key: &Path) -> Result<(Process, String)> {
+/// Starts a `serve` process with only the UI of a fleet; returns the process and its address.
+fn start_ui(fleet: &Fleet, data: &Path, key: &Path) -> Result<(Process, String)> {
     let address = format!("127.0.0.1:{}", free_port()?);
     let mut command = Command::new(binary()?);
     command.args(["-v", "serve", "--roles=ui", "--metrics-bind-address=0", "--health-probe-bind-address=0"]);
     command.args(["--reload-interval=1", "--ui-host=fleet.example", "--ui-listen", &address, "--data-dir"]).arg(data);
     command.arg("--kubeconfig").arg(fleet.kubeconfig("cp")).arg("--ui-session-key-file").arg(key);
     let process = Process::spawn(command.stderr(fs::File::create(data.with_extension("log"))?))?;
-    until("the UI to serve", || Ok(TcpStream::connect(&address).is_ok()))?;
+    wait_for("the UI to serve", || Ok(TcpStream::connect(&address).is_ok()))?;
     Ok((process, address))
 }
 
@@ -168,19 +171,20 @@ fn replicas_accept_each_others_sessions() -> Result<()> {
     let key = dir.path().join("key");
     let (first, second) = ("1".repeat(40), "2".repeat(40));
     fs::write(&key, &first)?;
-    let started = ["one", "two"].map(|name| served(&fleet, &dir.path().join(name), &key));
-    let [one, two] = started;
+    let processes = ["one", "two"].map(|name| start_ui(&fleet, &dir.path().join(name), &key));
+    let [one, two] = processes;
     let ((mut one, at_one), (mut two, at_two)) = (one?, two?);
-    let token = Ui::of(&fleet)?.token;
-    let [here, there] = [at_one, at_two].map(|address| Ui { address, token: token.clone() });
-    let status =
-        |ui: &Ui, cookie: &str| Ok::<_, anyhow::Error>(ui.ask("GET /ui/session", &ui.own(&[cookie]), "")?.status());
+    let token = Ui::from_fleet(&fleet)?.token;
+    let [first_ui, second_ui] = [at_one, at_two].map(|address| Ui { address, token: token.clone() });
+    let status = |ui: &Ui, cookie: &str| {
+        Ok::<_, anyhow::Error>(ui.send("GET /ui/session", &ui.own_headers(&[cookie]), "")?.status())
+    };
 
-    let cookie = format!("Cookie: {}", here.sign_in()?);
-    ensure!(status(&there, &cookie)? == 200, "the other replica does not know the session");
+    let cookie = format!("Cookie: {}", first_ui.sign_in()?);
+    ensure!(status(&second_ui, &cookie)? == 200, "the other replica did not accept the session");
     // Only the host name of the proxy in front of the UI is accepted.
     for (host, expected) in [("fleet.example", 200), ("Fleet.Example:443", 200), ("evil.example", 421)] {
-        let response = here.ask("GET /", &[format!("Host: {host}"), "Connection: close".to_owned()], "")?;
+        let response = first_ui.send("GET /", &[format!("Host: {host}"), "Connection: close".to_owned()], "")?;
         ensure!(response.status() == expected, "{host}: {}", response.head);
     }
     // While the old key is listed after the new one, its cookies are valid; after its removal they are not.
@@ -189,16 +193,18 @@ fn replicas_accept_each_others_sessions() -> Result<()> {
         let logs = ["one.log", "two.log"].map(|name| fs::read_to_string(dir.path().join(name)));
         Ok(logs.into_iter().collect::<std::io::Result<Vec<_>>>()?.iter().all(|log| log.contains(text)))
     };
-    until("the new key to be read", || both_log("reloaded changed files"))?;
-    ensure!(status(&there, &cookie)? == 200 && status(&here, &cookie)? == 200, "the old key ended a session");
+    wait_for("the new key to be read", || both_log("reloaded changed files"))?;
+    ensure!(status(&second_ui, &cookie)? == 200 && status(&first_ui, &cookie)? == 200, "the old key ended a session");
     fs::write(&key, format!("{second}\n"))?;
-    until("the old key to be forgotten", || Ok(status(&there, &cookie)? == 401 && status(&here, &cookie)? == 401))?;
-    let next = format!("Cookie: {}", here.sign_in()?);
-    ensure!(status(&there, &next)? == 200);
+    wait_for("the old key to be removed", || {
+        Ok(status(&second_ui, &cookie)? == 401 && status(&first_ui, &cookie)? == 401)
+    })?;
+    let next = format!("Cookie: {}", first_ui.sign_in()?);
+    ensure!(status(&second_ui, &next)? == 200);
     // An invalid key leaves the current keys in use.
     fs::write(&key, "short")?;
-    until("what is no key to be refused", || both_log("is too short: a key"))?;
-    ensure!(status(&there, &next)? == 200 && status(&here, &next)? == 200);
+    wait_for("the invalid key to be refused", || both_log("is too short: a key"))?;
+    ensure!(status(&second_ui, &next)? == 200 && status(&first_ui, &next)? == 200);
     for process in [&mut one, &mut two] {
         ensure!(process.stop()?.success());
     }
@@ -210,15 +216,15 @@ fn replicas_accept_each_others_sessions() -> Result<()> {
 /// origin are dropped.
 fn member_headers_do_not_affect_the_origin(fleet: &Fleet, ui: &Ui, cookie: &str) -> Result<()> {
     let path = format!("GET {MEMBER}{PAGE}");
-    let mut response = ui.ask(&path, &ui.own(&[cookie]), "")?;
+    let mut response = ui.send(&path, &ui.own_headers(&[cookie]), "")?;
     // The fleet's watch may be delayed.
-    until("the member's page", || {
-        response = ui.ask(&path, &ui.own(&[cookie]), "")?;
+    wait_for("the member's page", || {
+        response = ui.send(&path, &ui.own_headers(&[cookie]), "")?;
         Ok(response.status() == 200)
     })
     .with_context(|| format!("{}\n{}", response.head, response.body))?;
     ensure!(response.body.contains(DOCUMENT), "{}", response.body);
-    for (name, value) in HOSTILE {
+    for (name, value) in HOSTILE_HEADERS {
         ensure!(!response.values(name).contains(&value), "{name} reached the browser:\n{}", response.head);
     }
     let policy = response.values("content-security-policy");
@@ -263,7 +269,7 @@ fn websockets_are_for_own_pages(ui: &Ui, cookie: &str) -> Result<()> {
         ];
         let headers =
             if expected == 101 { headers.to_vec() } else { [&headers[..], &["Connection: close".to_owned()]].concat() };
-        let response = ui.ask(&path, &headers, "")?;
+        let response = ui.send(&path, &headers, "")?;
         ensure!(response.status() == expected, "{origin} at {host}: {}\n{}", response.head, response.body);
         ensure!(response.values("set-cookie").is_empty(), "{}", response.head);
     }
@@ -274,8 +280,8 @@ fn pages_of_other_sites_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
     let body = json!({"token": ui.token}).to_string();
     let host = format!("Host: {}", ui.address);
     let lines = |lines: &[&str]| -> Vec<String> {
-        let given = lines.iter().map(|line| (*line).to_owned());
-        given.chain(["Connection: close".to_owned(), "Content-Type: application/json".to_owned()]).collect()
+        let own = lines.iter().map(|line| (*line).to_owned());
+        own.chain(["Connection: close".to_owned(), "Content-Type: application/json".to_owned()]).collect()
     };
     let cases = [
         ("POST /ui/session", lines(&[&host]), 403),
@@ -292,13 +298,13 @@ fn pages_of_other_sites_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
         ("GET /", lines(&["Host: localhost:9999"]), 200),
     ];
     for (target, headers, expected) in cases {
-        let response = ui.ask(target, &headers, &body)?;
+        let response = ui.send(target, &headers, &body)?;
         ensure!(response.status() == expected, "{target} {headers:?}: {}\n{}", response.head, response.body);
         ensure!(response.values("access-control-allow-origin").is_empty(), "{}", response.head);
         ensure!(expected == 200 || response.values("set-cookie").is_empty(), "{}", response.head);
     }
     // The session is unchanged.
-    ensure!(ui.ask("GET /ui/session", &ui.own(&[cookie]), "")?.status() == 200);
+    ensure!(ui.send("GET /ui/session", &ui.own_headers(&[cookie]), "")?.status() == 200);
     Ok(())
 }
 
@@ -306,30 +312,30 @@ fn pages_of_other_sites_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
 fn forged_cookies_use_no_memory(ui: &Ui, data: &Path) -> Result<()> {
     let flood = |count: usize| -> Result<()> {
         for n in 0..count {
-            let made_up = match n % 3 {
+            let forged = match n % 3 {
                 0 => format!("Cookie: crowsnest-session=eyJhbGciOiJSUzI1NiJ9.{n}.x"),
                 1 => format!("Cookie: crowsnest-identity={n:043}"),
                 _ => format!("Cookie: crowsnest-session={n:0400}"),
             };
-            let response = ui.ask("GET /api/v1/secrets", &ui.own(&[&made_up]), "")?;
-            ensure!(response.status() == 401, "{made_up}: {}", response.head);
+            let response = ui.send("GET /api/v1/secrets", &ui.own_headers(&[&forged]), "")?;
+            ensure!(response.status() == 401, "{forged}: {}", response.head);
         }
         Ok(())
     };
     flood(300)?;
-    let (before, began) = (memory(data)?, Instant::now());
+    let (before, began) = (resident_memory(data)?, Instant::now());
     flood(3_000)?;
-    let grown = memory(data)?.saturating_sub(before);
-    ensure!(grown < GROWTH, "it grew by {grown} bytes within {:?}", began.elapsed());
+    let grown = resident_memory(data)?.saturating_sub(before);
+    ensure!(grown < MAX_GROWTH, "memory grew by {grown} bytes within {:?}", began.elapsed());
     // A cookie that occurs twice is not accepted.
     let cookie = ui.sign_in()?;
     let twice = format!("Cookie: crowsnest-session=planted; {cookie}");
-    ensure!(ui.ask("GET /ui/session", &ui.own(&[&twice]), "")?.status() == 401);
+    ensure!(ui.send("GET /ui/session", &ui.own_headers(&[&twice]), "")?.status() == 401);
     Ok(())
 }
 
-/// Resident memory of the process whose data this is.
-fn memory(data: &Path) -> Result<u64> {
+/// Resident memory in bytes of the process with this data directory.
+fn resident_memory(data: &Path) -> Result<u64> {
     let data = data.to_str().context("a path in UTF-8")?;
     for process in fs::read_dir("/proc")?.filter_map(std::result::Result::ok) {
         let Ok(line) = fs::read_to_string(process.path().join("cmdline")) else { continue };
@@ -345,16 +351,16 @@ fn memory(data: &Path) -> Result<u64> {
 
 fn a_copied_cookie_ends_with_its_session(ui: &Ui) -> Result<()> {
     let cookie = format!("Cookie: {}", ui.sign_in()?);
-    ensure!(ui.ask("GET /ui/session", &ui.own(&[&cookie]), "")?.status() == 200);
-    ensure!(ui.ask("DELETE /ui/session", &ui.own(&[&cookie]), "")?.status() == 200);
-    ensure!(ui.ask("GET /ui/session", &ui.own(&[&cookie]), "")?.status() == 401);
+    ensure!(ui.send("GET /ui/session", &ui.own_headers(&[&cookie]), "")?.status() == 200);
+    ensure!(ui.send("DELETE /ui/session", &ui.own_headers(&[&cookie]), "")?.status() == 200);
+    ensure!(ui.send("GET /ui/session", &ui.own_headers(&[&cookie]), "")?.status() == 401);
     // A plain token in the cookie, as earlier versions set it, is not a session.
     let bare = format!("Cookie: crowsnest-session={}", ui.token);
-    ensure!(ui.ask("GET /ui/session", &ui.own(&[&bare]), "")?.status() == 401);
+    ensure!(ui.send("GET /ui/session", &ui.own_headers(&[&bare]), "")?.status() == 401);
     Ok(())
 }
 
-/// A ClientHello of TLS 1.1, to the control plane and to the aggregated APIs' own port.
+/// The control plane and the port of the aggregated APIs refuse TLS 1.0 and 1.1.
 fn old_tls_is_refused(fleet: &Fleet) -> Result<()> {
     let server = fleet.server()?;
     let service = RUNTIME
@@ -362,7 +368,7 @@ fn old_tls_is_refused(fleet: &Fleet) -> Result<()> {
     let port = service["spec"]["service"]["port"].as_u64().context("a port")?;
     for address in [server.trim_start_matches("https://").to_owned(), format!("127.0.0.1:{port}")] {
         for version in [0x01_u8, 0x02] {
-            let alert = hello(&address, version)?;
+            let alert = send_client_hello(&address, version)?;
             // An alert, fatal, protocol_version (RFC 5246, section 7.2).
             ensure!(alert.first() == Some(&0x15) && alert.get(5..7) == Some(&[2, 70][..]), "{address}: {alert:x?}");
         }
@@ -370,8 +376,8 @@ fn old_tls_is_refused(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// The response to a ClientHello of TLS 1.0 (1) or 1.1 (2).
-fn hello(address: &str, version: u8) -> Result<Vec<u8>> {
+/// Sends a ClientHello of TLS 1.0 (`version` 1) or 1.1 (2); returns the response.
+fn send_client_hello(address: &str, version: u8) -> Result<Vec<u8>> {
     let mut body = vec![3, version];
     body.extend([7; 32]);
     body.push(0);

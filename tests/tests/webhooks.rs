@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_tests::Process;
-use crowsnest_tests::{Fleet, Kubectl, binary, free_port, until};
+use crowsnest_tests::{Fleet, Kubectl, binary, free_port, wait_for};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
@@ -62,14 +62,14 @@ impl Authority {
 fn own_certificate(kubectl: &Kubectl) -> Result<String> {
     let field = |name: &str| {
         let path = format!("jsonpath={{.users[0].user.{name}}}");
-        let value = kubectl.ok(&["config", "view", "--raw", "-o", &path], "")?;
+        let value = kubectl.run_ok(&["config", "view", "--raw", "-o", &path], "")?;
         anyhow::Ok(String::from_utf8(STANDARD.decode(value.trim())?)?)
     };
     Ok(format!("{}{}", field("client-certificate-data")?, field("client-key-data")?))
 }
 
 /// Review of a binding with this usage, in the form that an API server sends.
-fn forged(name: &str, cpu: &str, dry_run: bool) -> Value {
+fn forged_review(name: &str, cpu: &str, dry_run: bool) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
         "uid": "11111111-1111-1111-1111-111111111111", "operation": "CREATE", "dryRun": dry_run,
         "name": name, "namespace": "shop", "object": binding(name, cpu),
@@ -101,20 +101,20 @@ async fn post(url: &str, identity: Option<&str>, body: &Value) -> Result<(u16, V
     Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
 }
 
-/// Checks that forged reviews have no effect: the quota and the journal are unchanged, and no quota is used.
-fn nothing_happened(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+/// Checks that forged reviews had no effect: the quota and the journal are unchanged, and no quota is used.
+fn ensure_no_effect(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let status = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed}"];
-    let used = kubectl.ok(&status, "")?;
+    let used = kubectl.run_ok(&status, "")?;
     ensure!(used.is_empty() || used == "{}", "the quota has recorded {used}");
     let output = fleet.crowsnest(&["journal", "federatedresourcequota/cpus", "-n", "shop", "-o", "json"])?;
     ensure!(!output.out.contains("QuotaDenied"), "{output:?}");
-    let events = kubectl.ok(&["get", "events", "-n", "shop", "-o", "json"], "")?;
+    let events = kubectl.run_ok(&["get", "events", "-n", "shop", "-o", "json"], "")?;
     ensure!(!events.contains("exceeded for resource"), "{events}");
-    let honest = serde_json::to_string(&binding("honest", "2"))?;
-    kubectl.ok(&["create", "-f", "-"], &honest)?;
-    kubectl.ok(&["delete", "rb", "honest", "-n", "shop"], "")?;
+    let valid = serde_json::to_string(&binding("valid", "2"))?;
+    kubectl.run_ok(&["create", "-f", "-"], &valid)?;
+    kubectl.run_ok(&["delete", "rb", "valid", "-n", "shop"], "")?;
     let used = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed.cpu}"];
-    kubectl.until(&used, |out| out.is_empty() || out == "0").map(drop)
+    kubectl.run_until(&used, |out| out.is_empty() || out == "0").map(drop)
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn forged_reviews_do_not_reach_the_webhooks() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members", GATE[0], GATE[1]])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
-    let urls = kubectl.ok(&["get", "validatingwebhookconfigurations", "-o", "json"], "")?;
+    kubectl.run_ok(&["apply", "-f", "-"], QUOTA)?;
+    let urls = kubectl.run_ok(&["get", "validatingwebhookconfigurations", "-o", "json"], "")?;
     let url = urls.split('"').find(|text| text.ends_with("/validate-resourcebinding")).context("a webhook")?;
     let identities = [
         None,
@@ -133,18 +133,18 @@ fn forged_reviews_do_not_reach_the_webhooks() -> Result<()> {
     ];
     let runtime = tokio::runtime::Runtime::new()?;
     for identity in &identities {
-        for review in [forged("made-up", "1500m", false), forged("made-up", "3", false)] {
-            let answered = runtime.block_on(post(url, identity.as_deref(), &review));
-            ensure!(answered.is_err(), "{answered:?}");
+        for review in [forged_review("made-up", "1500m", false), forged_review("made-up", "3", false)] {
+            let result = runtime.block_on(post(url, identity.as_deref(), &review));
+            ensure!(result.is_err(), "{result:?}");
         }
     }
-    nothing_happened(&fleet, &kubectl)?;
+    ensure_no_effect(&fleet, &kubectl)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 /// `crowsnest serve --roles webhook` for a control plane.
-fn serve(fleet: &Fleet, folder: &Path, more: &[&str]) -> Result<(Process, String)> {
+fn start_webhooks(fleet: &Fleet, folder: &Path, more: &[&str]) -> Result<(Process, String)> {
     std::fs::create_dir_all(folder)?;
     let [certificate, key] = Authority::new("servers")?.server(folder)?;
     let (port, ready) = (free_port()?, free_port()?);
@@ -156,29 +156,30 @@ fn serve(fleet: &Fleet, folder: &Path, more: &[&str]) -> Result<(Process, String
     command.args(["--health-probe-bind-address", &address(ready)]);
     let log = std::fs::File::create(folder.join("log"))?;
     let process = Process::spawn(command.stdout(Stdio::null()).stderr(log))?;
-    until("the webhooks to be served", || Ok(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()))
+    wait_for("the webhooks to be served", || Ok(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()))
         .with_context(|| std::fs::read_to_string(folder.join("log")).unwrap_or_default())?;
     Ok((process, format!("https://{}/webhooks/validate-resourcebinding", address(port))))
 }
 
 #[test]
-fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
+fn forged_reviews_change_no_state() -> Result<()> {
     crate::use_ring();
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members", GATE[0], GATE[1]])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
+    kubectl.run_ok(&["apply", "-f", "-"], QUOTA)?;
     let runtime = tokio::runtime::Runtime::new()?;
 
     // If API servers present no client certificate, senders cannot be verified.
-    let (mut process, url) = serve(&fleet, &dir.path().join("open"), &[])?;
+    let (mut process, url) = start_webhooks(&fleet, &dir.path().join("open"), &[])?;
     for dry_run in [true, false] {
         for (cpu, allowed) in [("1500m", true), ("1500m", true), ("3", false)] {
-            let (status, response_body) = runtime.block_on(post(&url, None, &forged("made-up", cpu, dry_run)))?;
+            let (status, response_body) =
+                runtime.block_on(post(&url, None, &forged_review("made-up", cpu, dry_run)))?;
             ensure!(status == 200 && response_body["response"]["allowed"] == allowed, "{status} {response_body}");
         }
     }
-    nothing_happened(&fleet, &kubectl)?;
+    ensure_no_effect(&fleet, &kubectl)?;
     let malformed =
         [json!({}), json!([]), json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"})];
     for body in malformed {
@@ -190,59 +191,60 @@ fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
     process.kill()?;
 
     // If they present one, all other clients are refused.
-    let own = Authority::new("webhook clients")?;
+    let authority = Authority::new("webhook clients")?;
     let file = dir.path().join("webhook-clients.crt");
-    std::fs::write(&file, &own.pem)?;
+    std::fs::write(&file, &authority.pem)?;
     let file = file.display().to_string();
     let flags = ["--webhook-client-ca-file", &file, "--webhook-client-allowed-names", "apiserver"];
-    let (mut process, url) = serve(&fleet, &dir.path().join("closed"), &flags)?;
+    let (mut process, url) = start_webhooks(&fleet, &dir.path().join("closed"), &flags)?;
     let cases = [
         (None, 401),
         (Some(own_certificate(&kubectl)?), 401),
         (Some(Authority::new("webhook clients")?.client("apiserver")?), 401),
-        (Some(own.client("somebody")?), 401),
-        (Some(own.client("apiserver")?), 200),
+        (Some(authority.client("somebody")?), 401),
+        (Some(authority.client("apiserver")?), 200),
     ];
     for (identity, expected) in &cases {
         let (status, response_body) =
-            runtime.block_on(post(&url, identity.as_deref(), &forged("made-up", "3", false)))?;
+            runtime.block_on(post(&url, identity.as_deref(), &forged_review("made-up", "3", false)))?;
         ensure!(status == *expected, "{status} instead of {expected}: {response_body}");
         let convert = url.replace("validate-resourcebinding", "convert");
         let (status, _) = runtime.block_on(post(&convert, identity.as_deref(), &json!({})))?;
         ensure!(status == 400, "{status} of conversion");
     }
-    nothing_happened(&fleet, &kubectl)?;
+    ensure_no_effect(&fleet, &kubectl)?;
     process.kill()?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 #[test]
-fn a_hostile_script_delays_no_request() -> Result<()> {
+fn a_slow_script_delays_no_other_request() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["apply", "-f", "-"], HOSTILE)?;
+    kubectl.run_ok(&["apply", "-f", "-"], HOSTILE)?;
     for index in 0..8 {
-        kubectl.ok(&["create", "deployment", &format!("web-{index}"), "--image", "nginx"], "")?;
+        kubectl.run_ok(&["create", "deployment", &format!("web-{index}"), "--image", "nginx"], "")?;
     }
     let events = ["get", "events", "-n", "default", "-o", "jsonpath={..message}", "--request-timeout=30s"];
-    // The control plane answers meanwhile: kubectl gives up after half a minute, and a failed call ends the test.
-    until("an event about the script", || Ok(kubectl.ok(&events, "")?.contains("context deadline exceeded")))
+    // The control plane responds meanwhile: kubectl times out after half a minute, and a failed call ends the test.
+    wait_for("an event about the script", || Ok(kubectl.run_ok(&events, "")?.contains("context deadline exceeded")))
         .with_context(|| fleet.log())?;
-    kubectl.ok(&["create", "configmap", "other", "--from-literal=a=b"], "")?;
-    let member = kubectl.on(&fleet.kubeconfig("member1"));
-    member.until(&["get", "configmap", "other", "-o", "name", "--ignore-not-found"], |out| out.contains("other"))?;
+    kubectl.run_ok(&["create", "configmap", "other", "--from-literal=a=b"], "")?;
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
+    member
+        .run_until(&["get", "configmap", "other", "-o", "name", "--ignore-not-found"], |out| out.contains("other"))?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 #[test]
-fn a_draft_runs_for_those_who_may_create_it() -> Result<()> {
+fn a_draft_runs_only_for_users_who_may_create_it() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.ok(&["apply", "-f", "-"], DRAFT)?;
+    kubectl.run_ok(&["apply", "-f", "-"], DRAFT)?;
     let script = "function GetReplicas(obj) return 1 end";
     let draft = json!({"apiVersion": "propagation.crowsnest.io/v1alpha1", "kind": "Plan", "spec": {"objects": [{
         "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization", "metadata": {"name": "draft"},
@@ -251,10 +253,10 @@ fn a_draft_runs_for_those_who_may_create_it() -> Result<()> {
     }]}})
     .to_string();
     let create = ["create", "--raw", "/apis/propagation.crowsnest.io/v1alpha1/plans", "-f", "-"];
-    let user = |name: &str| kubectl.with(&["--as", name, "--as-group", "system:authenticated"]);
+    let user = |name: &str| kubectl.with_flags(&["--as", name, "--as-group", "system:authenticated"]);
     let forbidden = "resourceinterpretercustomizations.config.karmada.io is forbidden";
     user("ann").expect_output(&create, &draft, 1, forbidden)?;
-    user("bob").ok(&create, &draft)?;
+    user("bob").run_ok(&create, &draft)?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }

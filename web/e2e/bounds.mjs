@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
-import { accessible, api, expected, follow, somebodyElse } from './browser.mjs'
+import { assertAccessible, api, removeExpected, signInByLink, openPageInOwnContext } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 
 /** A user with permissions in one namespace sees its objects, and an explanation for everything else. */
-export async function oneNamespace(page, origin, pictures, problems) {
+export async function checkOneNamespace(page, origin, pictures, problems) {
   const name = 'one-namespace'
   const rbac = '/apis/rbac.authorization.k8s.io/v1/namespaces/default'
   const accounts = '/api/v1/namespaces/default/serviceaccounts'
@@ -23,8 +23,8 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await api(page, 'POST', `${cluster}/clusterroles`, { metadata: { name: reach }, rules: [proxy] }, [201, 409])
   await api(page, 'POST', `${cluster}/clusterrolebindings`, { metadata: { name: reach }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: reach }, subjects }, [201, 409])
   const { status } = await api(page, 'POST', `${accounts}/${name}/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} })
-  const other = await somebodyElse(page, origin, problems)
-  await follow(other, `${origin}/steer#token=${status.token}`)
+  const other = await openPageInOwnContext(page, origin, problems)
+  await signInByLink(other, `${origin}/steer#token=${status.token}`)
   await other.getByRole('table', { name: 'Policies' }).locator('tr[data-policy="default/web"]').first().waitFor()
   // Shared saved searches are visible and not editable; private ones of others are not visible.
   const searches = '/apis/search.crowsnest.io/v1alpha1/savedsearches'
@@ -46,7 +46,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await other.getByText('Forbidden (403)').waitFor()
   const cordon = other.getByRole('button', { name: 'Cordon' })
   assert.match(await cordon.getAttribute('title'), /You may not patch the cluster member1/)
-  await accessible(other)
+  await assertAccessible(other)
   await other.goto(`${origin}/plan?apiVersion=policy.karmada.io%2Fv1alpha1&kind=PropagationPolicy&namespace=default&name=web`)
   // Read-only users can preview a change; Apply is disabled with a reason.
   await other.getByRole('alert').getByText(/cannot update|forbidden/).waitFor()
@@ -60,20 +60,20 @@ export async function oneNamespace(page, origin, pictures, problems) {
   const edit = other.getByRole('button', { name: 'Edit', disabled: true })
   assert.equal(await edit.getAttribute('title'), 'You may not update deployments in default of @control-plane.')
   await other.getByRole('button', { name: 'Delete', disabled: true }).waitFor()
-  await accessible(other)
+  await assertAccessible(other)
   await other.goto(`${origin}/search?q=kind%3Asecret+ns%3Akube-system`)
   await other.getByText(/Results contain only objects that you may read in each cluster/).waitFor()
   await other.goto(`${origin}/object?cluster=%40control-plane&apiVersion=v1&resource=configmaps&namespace=kube-system&name=extension-apiserver-authentication`)
   await other.getByRole('alert').getByText(/denied the request: .*(403|forbidden|cannot get)/).waitFor()
   await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
-  await inOneMember(page, other, origin, name, pictures)
+  await checkOneMember(page, other, origin, name, pictures)
   await other.context().close()
   for (const path of [`${rbac}/rolebindings/${name}`, `${rbac}/roles/${name}`, `${accounts}/${name}`, `${cluster}/clusterrolebindings/${reach}`, `${cluster}/clusterroles/${reach}`]) await api(page, 'DELETE', path)
-  expected(problems, /403/)
+  removeExpected(problems, /403/)
 }
 
 /** The same in one member: searches find its readable objects, and its own access reviews disable actions. */
-async function inOneMember(page, other, origin, name, pictures) {
+async function checkOneMember(page, other, origin, name, pictures) {
   const rbac = '/apis/rbac.authorization.k8s.io/v1'
   const roleRef = (kind) => ({ apiGroup: 'rbac.authorization.k8s.io', kind, name })
   const member = `/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy${rbac}/namespaces/default`
@@ -81,18 +81,18 @@ async function inOneMember(page, other, origin, name, pictures) {
   const user = { kind: 'User', apiGroup: 'rbac.authorization.k8s.io', name: `system:serviceaccount:default:${name}` }
   const account = { kind: 'ServiceAccount', name, namespace: 'default' }
   const through = [{ apiGroups: ['cluster.karmada.io'], resources: ['clusters/proxy'], resourceNames: ['member1'], verbs: ['*'] }]
-  const made = [
+  const created = [
     [`${member}/roles`, { metadata: { name }, rules: reading }],
     [`${member}/rolebindings`, { metadata: { name }, roleRef: roleRef('Role'), subjects: [user] }],
     [`${rbac}/clusterroles`, { metadata: { name }, rules: through }],
     [`${rbac}/clusterrolebindings`, { metadata: { name }, roleRef: roleRef('ClusterRole'), subjects: [account] }],
   ]
-  for (const [path, body] of made) await api(page, 'POST', path, body, [201, 409])
+  for (const [path, body] of created) await api(page, 'POST', path, body, [201, 409])
   const pods = 'kind%3Apod+label%3Aapp%3Dweb'
   for (let total = 0; total !== 2; ) total = (await api(other, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${pods}`)).total
   // The member accepts access reviews for the user after the fleet has granted impersonation.
-  const asked = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/pods'
-  for (let kind = 'Status'; kind === 'Status'; ) kind = (await api(other, 'GET', asked, undefined, [200, 403])).kind
+  const deniedPath = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/pods'
+  for (let kind = 'Status'; kind === 'Status'; ) kind = (await api(other, 'GET', deniedPath, undefined, [200, 403])).kind
   await other.goto(`${origin}/search?q=${pods}`)
   await other.getByText(/^2 objects in/).waitFor()
   await other.locator('.row:not(.head) a').first().click()
@@ -102,13 +102,13 @@ async function inOneMember(page, other, origin, name, pictures) {
   assert.equal(await remove.getAttribute('title'), 'You may not delete pods in default of member1.')
   await other.getByRole('link', { name: 'Logs', exact: true }).click()
   await other.locator('.log .line').first().waitFor()
-  await accessible(other)
+  await assertAccessible(other)
   await other.screenshot({ path: join(pictures, 'reader-logs.png'), fullPage: true })
-  for (const [path] of made.reverse()) await api(page, 'DELETE', `${path}/${name}`)
+  for (const [path] of created.reverse()) await api(page, 'DELETE', `${path}/${name}`)
 }
 
 /** A member that accepts requests and never responds: pages that need it report this, other pages work. */
-export async function hanging(page, origin, problems, shot) {
+export async function checkUnresponsiveMember(page, origin, problems, shot) {
   const sim = (...fault) => execFileSync(process.env.CROWSNEST_BINARY, ['sim', 'member3', ...fault])
   sim('silence')
   try {
@@ -142,5 +142,5 @@ export async function hanging(page, origin, problems, shot) {
   } finally {
     sim('start')
   }
-  expected(problems, /50[0-9]/)
+  removeExpected(problems, /50[0-9]/)
 }

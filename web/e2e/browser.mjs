@@ -19,7 +19,7 @@ function isList({ pathname, searchParams }) {
 }
 
 /** A page whose errors, unbounded lists, and requests to other origins than its own and `elsewhere` are added to `problems`. */
-async function opened(browser, origin, problems, elsewhere = []) {
+async function openPage(browser, origin, problems, elsewhere = []) {
   // Other origins are test servers with self-signed certificates.
   const context = await browser.newContext({ viewport: VIEWPORT, ignoreHTTPSErrors: elsewhere.length > 0 })
   const page = await context.newPage()
@@ -40,8 +40,8 @@ async function opened(browser, origin, problems, elsewhere = []) {
 }
 
 /** A page of another user in the same browser, with separate cookies and storage. */
-export async function somebodyElse(page, origin, problems) {
-  return opened(page.context().browser(), origin, problems)
+export async function openPageInOwnContext(page, origin, problems) {
+  return openPage(page.context().browser(), origin, problems)
 }
 
 /**
@@ -55,7 +55,7 @@ export async function walk(address, steps, { pictures, elsewhere, fine = () => f
   })
   const { origin } = new URL(address)
   const problems = []
-  const page = await opened(browser, origin, problems, elsewhere)
+  const page = await openPage(browser, origin, problems, elsewhere)
   try {
     await steps(page, origin, problems)
     assert.deepEqual(problems.filter((problem) => !fine(problem)), [])
@@ -72,17 +72,17 @@ export async function walk(address, steps, { pictures, elsewhere, fine = () => f
 export const isMain = (meta) => process.argv[1] === fileURLToPath(meta.url)
 
 /** Opens an address with a token, as `crowsnest up` prints it, and confirms the sign-in. */
-export async function follow(page, address) {
+export async function signInByLink(page, address) {
   await page.goto(address)
   await page.getByRole('button', { name: /^Sign in as / }).click()
 }
 
 /** A walk that starts signed in, with the address that `crowsnest up` prints. */
-export async function signedIn(address, steps, options) {
+export async function walkSignedIn(address, steps, options) {
   await walk(
     address,
     async (page, origin, problems) => {
-      await follow(page, address)
+      await signInByLink(page, address)
       await page.getByRole('combobox', { name: 'Search all clusters' }).waitFor()
       await steps(page, origin, problems)
     },
@@ -91,7 +91,7 @@ export async function signedIn(address, steps, options) {
 }
 
 /** Chooses a preference in the account menu, by the label of its list. */
-export async function prefer(page, name, option) {
+export async function setPreference(page, name, option) {
   await page.locator('.who').click()
   await page.getByRole('combobox', { name, exact: true }).selectOption(option)
   await page.keyboard.press('Escape')
@@ -113,33 +113,33 @@ export async function paste(content, text) {
 }
 
 /** Cluster names that are shown without their colour and shape. */
-function bareNames() {
-  const found = []
+function findNamesWithoutMark() {
+  const elements = []
   const texts = document.createTreeWalker(document.querySelector('main') ?? document.body, NodeFilter.SHOW_TEXT)
   while (texts.nextNode()) {
     const { data, parentElement: at } = texts.currentNode
     // Options have no icons; queries, commands and manifests are text; an object may have the name of a cluster.
     const plain = at.closest('option, code, pre, .query, .why, .editor, [data-column=name]')
-    if (/^(m(ember)?\d+|control plane|控制面)$/.test(data.trim()) && !plain && !at.closest('.cluster, g')?.querySelector('svg')) found.push(at.outerHTML.slice(0, 160))
+    if (/^(m(ember)?\d+|control plane|控制面)$/.test(data.trim()) && !plain && !at.closest('.cluster, g')?.querySelector('svg')) elements.push(at.outerHTML.slice(0, 160))
   }
-  return found
+  return elements
 }
 
 /** Fails if the page violates a WCAG 2.2 AA rule that axe-core can detect, or identifies a cluster by its name only. */
-export async function accessible(page) {
-  assert.deepEqual(await page.evaluate(bareNames), [], `clusters at ${page.url()}`)
+export async function assertAccessible(page) {
+  assert.deepEqual(await page.evaluate(findNamesWithoutMark), [], `clusters at ${page.url()}`)
   // Evaluated through the browser's protocol, because the page's policy forbids such a script.
   await page.evaluate(`${await readFile(AXE, 'utf8')};undefined`)
-  const broken = await page.evaluate(async (tags) => {
+  const violations = await page.evaluate(async (tags) => {
     const { violations } = await window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] })
     return violations.map(({ id, help, nodes }) => `${id} (${help}): ${nodes.slice(0, 5).map(({ html }) => html.slice(0, 160)).join('; ')}`)
   }, WCAG_AA)
-  assert.deepEqual(broken, [], `${page.url()} is not accessible`)
+  assert.deepEqual(violations, [], `${page.url()} is not accessible`)
 }
 
 /** A request with the page's session; unexpected responses fail. */
 export async function api(page, method, path, body, fine = [200, 201, 202]) {
-  const answer = await page.evaluate(
+  const response = await page.evaluate(
     async ([method, path, body]) => {
       const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json'
       const headers = { 'X-Crowsnest-Client': 'web', 'Content-Type': type }
@@ -148,12 +148,12 @@ export async function api(page, method, path, body, fine = [200, 201, 202]) {
     },
     [method, path, body],
   )
-  assert.ok(fine.includes(answer.code), `${method} ${path}: ${answer.code} ${answer.text}`)
-  return JSON.parse(answer.text)
+  assert.ok(fine.includes(response.code), `${method} ${path}: ${response.code} ${response.text}`)
+  return JSON.parse(response.text)
 }
 
 /** The browser logs each error response; those that a check expects are removed. */
-export function expected(problems, pattern) {
+export function removeExpected(problems, pattern) {
   const others = problems.filter((problem) => !pattern.test(problem))
   problems.splice(0, problems.length, ...others)
 }

@@ -2,17 +2,17 @@
 // node e2e/corpus.mjs <address with token> <JSON file with the queries>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
-import { signedIn } from './browser.mjs'
+import { walkSignedIn } from './browser.mjs'
 
 const [address, file] = process.argv.slice(2)
 
 /** Waits until the response is complete and all its rows are rendered. */
-async function complete(page) {
+async function waitForRows(page) {
   await page.waitForFunction(() => {
     const status = document.querySelector('.summary [role=status]')?.textContent ?? 'Searching'
     // Including the header row.
-    const wanted = Number(document.querySelector('.hits')?.getAttribute('aria-rowcount'))
-    return !status.startsWith('Searching') && document.querySelectorAll('.hits .row').length >= wanted
+    const rowCount = Number(document.querySelector('.hits')?.getAttribute('aria-rowcount'))
+    return !status.startsWith('Searching') && document.querySelectorAll('.hits .row').length >= rowCount
   })
 }
 
@@ -27,10 +27,10 @@ async function showKind(page) {
 }
 
 /** Hits, their number and notices. */
-async function shown(page) {
-  await complete(page)
+async function readResults(page) {
+  await waitForRows(page)
   await showKind(page)
-  await complete(page)
+  await waitForRows(page)
   return page.evaluate(() => {
     // The order of columns depends on the kind, and those without a value are hidden.
     const identity = ['cluster', 'kind', 'namespace', 'name']
@@ -47,7 +47,7 @@ async function shown(page) {
 }
 
 const answers = []
-await signedIn(address, async (page, origin) => {
+await walkSignedIn(address, async (page, origin) => {
   for (const query of JSON.parse(await readFile(file, 'utf8'))) {
     // Start from another page each time, so that no earlier result is left.
     await page.getByRole('link', { name: 'Home', exact: true }).click()
@@ -55,9 +55,9 @@ await signedIn(address, async (page, origin) => {
     await page.getByRole('combobox', { name: 'Search all clusters' }).fill(query)
     await page.keyboard.press('Enter')
     await page.waitForURL(/\/search\?q=/)
-    const typed = await shown(page)
+    const typed = await readResults(page)
     await page.goto(`${origin}/search?q=${encodeURIComponent(query)}`)
-    const linked = await shown(page)
+    const linked = await readResults(page)
     assert.equal(await page.getByRole('combobox', { name: 'Search all clusters' }).inputValue(), query)
     answers.push({ typed, linked })
   }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { accessible, isMain, prefer, signedIn } from './browser.mjs'
+import { assertAccessible, isMain, setPreference, walkSignedIn } from './browser.mjs'
 
 /** Limit of compressed bytes that the home page requests until its search box is shown; the parts below it are loaded at the same time. */
 const FIRST_PAINT = 150_000
@@ -19,29 +19,29 @@ export async function home(page, origin, pictures) {
   await live(page, origin)
   await columns(page, origin)
   await palette(page, origin)
-  await kept(page, origin)
+  await savedSearches(page, origin)
   await languages(page, origin)
   await themes(page, origin, pictures)
 }
 
-const box = (page) => page.getByRole('combobox', { name: 'Search all clusters' })
-const query = (page) => new URL(page.url()).searchParams.get('q')
-const whole = (page) => page.getByText(/objects? in [\d.]+ ms/).waitFor()
-const isQuery = (page, wanted) => page.waitForURL((url) => url.searchParams.get('q') === wanted)
+const searchBox = (page) => page.getByRole('combobox', { name: 'Search all clusters' })
+const queryOf = (page) => new URL(page.url()).searchParams.get('q')
+const waitForAllHits = (page) => page.getByText(/objects? in [\d.]+ ms/).waitFor()
+const waitForQuery = (page, expected) => page.waitForURL((url) => url.searchParams.get('q') === expected)
 
 async function search(page, origin, q, more = '') {
   await page.goto(`${origin}/search?q=${encodeURIComponent(q)}${more}`)
-  await whole(page)
+  await waitForAllHits(page)
 }
 
 /** All resources that are loaded before the search box is shown, from this origin only. */
 async function firstPaint(page, origin) {
   const fetched = new Set()
-  const note = (request) => fetched.add(request.url())
-  page.on('request', note)
+  const record = (request) => fetched.add(request.url())
+  page.on('request', record)
   await page.goto(origin)
-  await box(page).waitFor()
-  page.off('request', note)
+  await searchBox(page).waitFor()
+  page.off('request', record)
   const files = [...fetched].filter((file) => /\/$|\/assets\//.test(new URL(file).pathname))
   const sizes = await Promise.all(files.map(async (file) => gzipSync(await (await page.request.get(file)).body()).length))
   const total = sizes.reduce((sum, size) => sum + size, 0)
@@ -53,24 +53,24 @@ async function typing(page, origin) {
   // The answer to "is my fleet OK?", with a card for each cluster.
   await page.locator('.verdict').waitFor()
   await page.locator('article[data-cluster=member1]').getByRole('meter', { name: 'CPU requested, member1' }).waitFor()
-  await accessible(page)
-  await box(page).pressSequentially('kin')
+  await assertAccessible(page)
+  await searchBox(page).pressSequentially('kin')
   const options = page.getByRole('listbox', { name: 'Suggestions' }).getByRole('option')
   await options.filter({ hasText: 'kind:' }).first().waitFor()
   // Tab inserts the field, then a value with its number of objects.
   await page.keyboard.press('Tab')
-  assert.equal(await box(page).inputValue(), 'kind:')
+  assert.equal(await searchBox(page).inputValue(), 'kind:')
   await page.keyboard.type('po')
   const pod = options.filter({ hasText: /^Pod\s*\d/ })
   await pod.waitFor()
   await page.keyboard.press('ArrowDown')
   assert.equal(await options.first().getAttribute('aria-selected'), 'true')
-  assert.ok(await box(page).getAttribute('aria-activedescendant'))
+  assert.ok(await searchBox(page).getAttribute('aria-activedescendant'))
   await page.keyboard.press('Enter')
-  assert.equal(await box(page).inputValue(), 'kind:Pod ')
+  assert.equal(await searchBox(page).inputValue(), 'kind:Pod ')
   // Typing starts a search and highlights the syntax.
-  await isQuery(page, 'kind:Pod ')
-  await whole(page)
+  await waitForQuery(page, 'kind:Pod ')
+  await waitForAllHits(page)
   assert.deepEqual(await page.locator('.paint .q-field, .paint .q-value').allTextContents(), ['kind:', 'Pod'])
   // Escape closes the list, then leaves the box.
   await page.keyboard.type('nosuch')
@@ -85,32 +85,32 @@ async function typing(page, origin) {
 
 async function facets(page, origin) {
   await search(page, origin, 'kind:pod OR kind:node')
-  await accessible(page)
+  await assertAccessible(page)
   const rail = page.getByRole('complementary', { name: 'Facets' })
   const node = rail.getByRole('button', { name: /^Node \d/ })
   await node.click()
-  await isQuery(page, '(kind:pod OR kind:node) kind:Node')
-  assert.equal(await box(page).inputValue(), '(kind:pod OR kind:node) kind:Node')
+  await waitForQuery(page, '(kind:pod OR kind:node) kind:Node')
+  assert.equal(await searchBox(page).inputValue(), '(kind:pod OR kind:node) kind:Node')
   await page.locator('aside button[aria-pressed=true]', { hasText: 'Node' }).waitFor()
   await node.click()
-  await isQuery(page, '(kind:pod OR kind:node)')
+  await waitForQuery(page, '(kind:pod OR kind:node)')
   // Excluded with the mouse, included again with the keyboard.
   await rail.getByRole('button', { name: /^member1 \d/ }).click({ modifiers: ['Alt'] })
-  await isQuery(page, '(kind:pod OR kind:node) -cluster:member1')
-  await whole(page)
+  await waitForQuery(page, '(kind:pod OR kind:node) -cluster:member1')
+  await waitForAllHits(page)
   await rail.getByRole('button', { name: /^cluster:member1 is excluded/ }).press('Enter')
-  await isQuery(page, '(kind:pod OR kind:node)')
+  await waitForQuery(page, '(kind:pod OR kind:node)')
   await page.goBack()
-  await isQuery(page, '(kind:pod OR kind:node) -cluster:member1')
+  await waitForQuery(page, '(kind:pod OR kind:node) -cluster:member1')
 }
 
 async function keyboard(page, origin) {
   await page.goto(origin)
-  await box(page).waitFor()
+  await searchBox(page).waitFor()
   await page.keyboard.type('kind:node')
   await page.keyboard.press('Enter')
-  await isQuery(page, 'kind:node')
-  await whole(page)
+  await waitForQuery(page, 'kind:node')
+  await waitForAllHits(page)
   await page.keyboard.press('Escape')
   await page.keyboard.press('Escape')
   await page.keyboard.press('j')
@@ -123,7 +123,7 @@ async function keyboard(page, origin) {
   await page.getByRole('heading', { name }).waitFor()
   await page.keyboard.press('/')
   await page.waitForURL(`${origin}/`)
-  assert.equal(await box(page).evaluate((input) => input === document.activeElement), true)
+  assert.equal(await searchBox(page).evaluate((input) => input === document.activeElement), true)
   // Recent queries are offered.
   await page.keyboard.press('ArrowDown')
   await page.getByRole('option', { name: 'kind:node recent' }).waitFor()
@@ -131,7 +131,7 @@ async function keyboard(page, origin) {
   await page.keyboard.press('Escape')
   await page.keyboard.press('?')
   await page.getByRole('dialog', { name: 'Keys and query language' }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.keyboard.press('Escape')
   await page.getByRole('dialog').waitFor({ state: 'detached' })
 }
@@ -140,16 +140,16 @@ const hit = (name, status) => ({ cluster: 'member1', apiVersion: 'v1', kind: 'Po
 const done = (total) => ['done', { total, totalRelation: 'eq', tookMs: 1, seq: 1 }]
 
 /** Responses to queries with a certain word are generated here, event by event, so that the displayed results are exact. */
-async function toldByHand(page) {
+async function stubResponses(page) {
   await page.addInitScript(() => {
     const real = window.fetch
     window.fetch = (input, init) => {
       // Counts, which the histogram requests, come from the server.
-      if (!/\/query\?(?!limit=0).*told-by-hand/.test(String(input))) return real(input, init)
+      if (!/\/query\?(?!limit=0).*stubbed-query/.test(String(input))) return real(input, init)
       const body = new ReadableStream({
         start(stream) {
-          window.asked = String(input)
-          window.tell = (event, data) => stream.enqueue(new TextEncoder().encode(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`))
+          window.requestedUrl = String(input)
+          window.sendEvent = (event, data) => stream.enqueue(new TextEncoder().encode(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`))
         },
       })
       return Promise.resolve(new Response(body))
@@ -157,50 +157,50 @@ async function toldByHand(page) {
   })
 }
 
-const tell = (page, ...events) => page.evaluate((all) => all.forEach(([event, data]) => window.tell(event, data)), events)
-const asked = (page, part) => page.waitForFunction((part) => window.asked?.includes(part), part)
+const sendEvents = (page, ...events) => page.evaluate((all) => all.forEach(([event, data]) => window.sendEvent(event, data)), events)
+const waitForRequest = (page, part) => page.waitForFunction((part) => window.requestedUrl?.includes(part), part)
 const names = (page) => page.locator('.hits .row:not(.head) [data-column=name]').allTextContents()
 
 /** Partial results are shown at once; previous results stay until the first new ones arrive. */
 async function streaming(page, origin) {
-  await toldByHand(page)
-  await page.goto(`${origin}/search?q=told-by-hand`)
-  await asked(page, 'told-by-hand')
-  await tell(page, ['facets', { kind: [{ value: 'Pod', count: 2 }] }], ['matches', [hit('a', 'Running')]])
+  await stubResponses(page)
+  await page.goto(`${origin}/search?q=stubbed-query`)
+  await waitForRequest(page, 'stubbed-query')
+  await sendEvents(page, ['facets', { kind: [{ value: 'Pod', count: 2 }] }], ['matches', [hit('a', 'Running')]])
   await page.getByRole('status').getByText('Searching… 1').waitFor()
   assert.deepEqual(await names(page), ['a'])
   await page.getByRole('complementary', { name: 'Facets' }).getByRole('button', { name: 'Pod 2' }).waitFor()
-  await tell(page, ['matches', [hit('b', 'Running')]], ['skipped', [{ cluster: 'member3', reason: 'timeout', ageSeconds: 90 }]], done(2))
+  await sendEvents(page, ['matches', [hit('b', 'Running')]], ['skipped', [{ cluster: 'member3', reason: 'timeout', ageSeconds: 90 }]], done(2))
   await page.getByText('2 objects in 1 ms').waitFor()
   await page.getByText('(timeout, as of 90s ago)').waitFor()
   assert.deepEqual(await names(page), ['a', 'b'])
-  await accessible(page)
-  await box(page).fill('told-by-hand again')
-  await asked(page, 'again')
+  await assertAccessible(page)
+  await searchBox(page).fill('stubbed-query again')
+  await waitForRequest(page, 'again')
   assert.deepEqual(await names(page), ['a', 'b'])
-  await tell(page, ['matches', [hit('c', 'Running')]], done(1))
+  await sendEvents(page, ['matches', [hit('c', 'Running')]], done(1))
   await page.getByText('1 object in 1 ms').waitFor()
   assert.deepEqual(await names(page), ['c'])
 }
 
 /** Live events, generated here in place of the server. */
 async function live(page, origin) {
-  await page.goto(`${origin}/search?q=told-by-hand`)
-  await asked(page, 'told-by-hand')
-  await tell(page, done(0))
+  await page.goto(`${origin}/search?q=stubbed-query`)
+  await waitForRequest(page, 'stubbed-query')
+  await sendEvents(page, done(0))
   await page.getByRole('button', { name: 'Live' }).click()
   await page.waitForURL(/live=true/)
-  await asked(page, 'watch=true')
-  await tell(page, ['facets', {}], ['matches', [hit('a', 'Running'), hit('b', 'Running')]], done(2))
+  await waitForRequest(page, 'watch=true')
+  await sendEvents(page, ['facets', {}], ['matches', [hit('a', 'Running'), hit('b', 'Running')]], done(2))
   const rows = page.locator('.hits .row:not(.head)')
   await rows.nth(1).waitFor()
 
-  await tell(page, ['changed', hit('b', 'Error')], ['changed', hit('c', 'Pending')], ['left', hit('a', 'Running')], ['counts', { total: 2, facets: {} }])
+  await sendEvents(page, ['changed', hit('b', 'Error')], ['changed', hit('c', 'Pending')], ['left', hit('a', 'Running')], ['counts', { total: 2, facets: {} }])
   await page.locator('.row.changed', { hasText: 'Error' }).waitFor()
   assert.deepEqual(await names(page), ['c', 'b'])
 
   await page.getByRole('button', { name: 'Pause' }).click()
-  await tell(page, ['changed', hit('d', 'Running')], ['left', hit('b', 'Error')])
+  await sendEvents(page, ['changed', hit('d', 'Running')], ['left', hit('b', 'Error')])
   await page.getByText('2 changes pending').waitFor()
   assert.deepEqual(await names(page), ['c', 'b'])
   await page.getByRole('button', { name: 'Resume' }).click()
@@ -231,7 +231,7 @@ async function columns(page, origin) {
   assert.ok(wanted.includes('Images') && !wanted.includes('Node'), wanted.join())
   // Columns are part of the address and stored as a preference.
   await page.reload()
-  await whole(page)
+  await waitForAllHits(page)
   assert.deepEqual(await heads(), wanted)
   // They are kept for this kind only.
   await search(page, origin, 'kind:node')
@@ -239,7 +239,7 @@ async function columns(page, origin) {
   await search(page, origin, 'kind:pod')
   assert.deepEqual(await heads(), wanted)
   await page.getByRole('columnheader', { name: 'Name', exact: true }).getByRole('button').click()
-  await isQuery(page, 'kind:pod sort:name')
+  await waitForQuery(page, 'kind:pod sort:name')
   assert.equal(await page.getByRole('columnheader', { name: 'Name', exact: true }).getAttribute('aria-sort'), 'ascending')
   // An export contains them as well.
   await page.getByRole('button', { name: 'Export' }).click()
@@ -253,11 +253,11 @@ async function columns(page, origin) {
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
   await page.getByRole('button', { name: 'Reset' }).click()
   await page.keyboard.press('Escape')
-  await kindsColumns(page, origin)
+  await printedColumns(page, origin)
 }
 
 /** kubectl's printed columns of a kind, and columns for labels. */
-async function kindsColumns(page, origin) {
+async function printedColumns(page, origin) {
   await search(page, origin, 'kind:deployment name:=web cluster:member1')
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
   await page.getByRole('group', { name: 'As kubectl prints Deployment' }).getByRole('checkbox', { name: 'Up-to-date' }).click()
@@ -266,7 +266,7 @@ async function kindsColumns(page, origin) {
     await page.getByRole('button', { name: 'Add', exact: true }).click()
   }
   await page.waitForURL((url) => url.searchParams.get('columns')?.endsWith('print:Up-to-date,label:app,.spec.replicas'))
-  await accessible(page)
+  await assertAccessible(page)
   await page.keyboard.press('Escape')
   const row = page.locator('.hits .row:not(.head)')
   await row.locator('[data-column="print:Up-to-date"]', { hasText: '2' }).waitFor()
@@ -288,26 +288,26 @@ async function kindsColumns(page, origin) {
 
 async function palette(page, origin) {
   await page.goto(origin)
-  await box(page).waitFor()
+  await searchBox(page).waitFor()
   await page.keyboard.press('Control+k')
   const dialog = page.getByRole('dialog', { name: 'Commands and short queries' })
   await dialog.getByRole('combobox').pressSequentially(':dep')
   const option = dialog.getByRole('option', { name: /^Deployment/ })
   await option.waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.keyboard.press('Tab')
   assert.equal(await dialog.getByRole('combobox').inputValue(), ':deployment ')
   await page.keyboard.type('default @member2')
   await page.keyboard.press('Enter')
-  await isQuery(page, 'kind:deployment ns:default cluster:member2')
-  await whole(page)
+  await waitForQuery(page, 'kind:deployment ns:default cluster:member2')
+  await waitForAllHits(page)
   await page.keyboard.press('Control+k')
   await page.keyboard.type('dark')
   await page.keyboard.press('Enter')
   await page.locator('html[data-theme=dark]').waitFor()
 }
 
-async function kept(page, origin) {
+async function savedSearches(page, origin) {
   await search(page, origin, 'kind:node status:Ready')
   await page.getByRole('button', { name: 'Save', exact: true }).click()
   await page.getByLabel('Title').fill('Good nodes')
@@ -316,11 +316,11 @@ async function kept(page, origin) {
   await page.getByRole('button', { name: 'Save this search' }).waitFor({ state: 'detached' })
   await page.getByRole('link', { name: 'Home', exact: true }).click()
   await page.getByRole('link', { name: 'Good nodes' }).click()
-  await isQuery(page, 'kind:node status:Ready')
+  await waitForQuery(page, 'kind:node status:Ready')
   await page.getByRole('link', { name: 'Saved searches' }).click()
   const row = page.getByRole('row', { name: /Good nodes/ })
   await row.waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await row.getByRole('button', { name: 'Change' }).click()
   await page.getByLabel('Title').fill('Nodes that are fine')
   await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click()
@@ -332,7 +332,7 @@ async function kept(page, origin) {
 
 async function languages(page, origin) {
   await search(page, origin, 'kind:node')
-  await prefer(page, 'Language', 'zh-CN')
+  await setPreference(page, 'Language', 'zh-CN')
   await page.locator('html[lang=zh-CN]').waitFor()
   await page.getByText(/个对象，用时/).waitFor()
   await page.reload()
@@ -340,19 +340,19 @@ async function languages(page, origin) {
   await page.goto(origin)
   await page.getByRole('link', { name: '不健康的对象' }).waitFor()
   await page.getByRole('heading', { name: '最近的变更' }).waitFor()
-  await prefer(page, '语言', 'en')
+  await setPreference(page, '语言', 'en')
   await page.getByRole('link', { name: 'Unhealthy objects' }).waitFor()
 }
 
 async function themes(page, origin, pictures) {
   await search(page, origin, 'kind:pod label:*')
   for (const theme of ['dark', 'light']) {
-    await prefer(page, 'Theme', theme)
-    const poor = await page.evaluate(contrasts)
+    await setPreference(page, 'Theme', theme)
+    const poor = await page.evaluate(findLowContrasts)
     assert.deepEqual(poor, [], `in the ${theme} theme`)
     await page.screenshot({ path: join(pictures, `home-${theme}.png`) })
   }
-  await prefer(page, 'Theme', 'auto')
+  await setPreference(page, 'Theme', 'auto')
   // Follows the system's theme, also when it changes.
   const background = async (colorScheme) => {
     await page.emulateMedia({ colorScheme })
@@ -362,7 +362,7 @@ async function themes(page, origin, pictures) {
 }
 
 /** Texts with a contrast below 4.5, the minimum of WCAG AA. */
-function contrasts() {
+function findLowContrasts() {
   const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true })
   const luminance = (colours) => {
     canvas.clearRect(0, 0, 1, 1)
@@ -389,5 +389,5 @@ function contrasts() {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await signedIn(address, (page, origin) => home(page, origin, pictures), { pictures })
+  await walkSignedIn(address, (page, origin) => home(page, origin, pictures), { pictures })
 }

@@ -2,7 +2,7 @@
 // As part of tests/tests/journal.rs, which prepares the fleet: node e2e/journal.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { accessible, prefer, signedIn } from './browser.mjs'
+import { assertAccessible, setPreference, walkSignedIn } from './browser.mjs'
 
 /** Actions, from the root cause on. */
 const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
@@ -28,7 +28,7 @@ async function journal(page, origin) {
   assert.deepEqual(actions, CHAIN)
   assert.deepEqual(await causes(page, 'Rescheduled'), CHAIN.slice(0, -1).reverse())
   await entry('ClusterFlipped').getByText('root cause').waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   // An entry has an address; its causes are marked.
   await entry('Rescheduled').getByRole('button', { name: 'Rescheduled', exact: true }).click()
   await page.waitForURL(/entry=/)
@@ -38,7 +38,7 @@ async function journal(page, origin) {
   await entry('Rescheduled').getByRole('button', { name: /^Go to ClusterTainted/ }).click()
   await table.locator('tr[aria-current=true][data-entry=ClusterTainted]').waitFor()
   await page.emulateMedia({ colorScheme: 'dark' })
-  await accessible(page)
+  await assertAccessible(page)
   await page.emulateMedia({ colorScheme: 'light' })
   await page.screenshot({ path: join(pictures, 'journal.png'), fullPage: true })
 
@@ -77,12 +77,12 @@ async function journal(page, origin) {
   const fleet = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
   assert.ok(fleet.indexOf('Rescheduled') < fleet.indexOf('ClusterFlipped'), fleet.join())
   assert.deepEqual(await causes(page, 'Rescheduled'), CHAIN.slice(0, -1).reverse())
-  await accessible(page)
+  await assertAccessible(page)
   await page.getByRole('combobox', { name: 'Time' }).selectOption('15m')
   await page.waitForURL(/last=15m/)
   await page.screenshot({ path: join(pictures, 'journal-failover.png'), fullPage: true })
-  await prefer(page, 'Language', 'zh-CN')
+  await setPreference(page, 'Language', 'zh-CN')
   await page.getByRole('table', { name: '放置历史' }).waitFor()
 }
 
-await signedIn(address, journal, { pictures, fine: (problem) => /status of 400/.test(problem) })
+await walkSignedIn(address, journal, { pictures, fine: (problem) => /status of 400/.test(problem) })

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { accessible, api, expected, isMain, paste, prefer, signedIn } from './browser.mjs'
+import { assertAccessible, api, removeExpected, isMain, paste, setPreference, walkSignedIn } from './browser.mjs'
 
 const MEMBER = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy'
 const CONTROL_PLANE = '@control-plane'
@@ -47,7 +47,7 @@ async function show(page, origin, { cluster = 'member1', apiVersion = 'v1', reso
 
 const WEB = { apiVersion: 'apps/v1', resource: 'deployments', name: 'web' }
 const parameter = (page, name) => new URL(page.url()).searchParams.get(name)
-const isParameter = (page, name, value) => page.waitForURL((url) => url.searchParams.get(name) === value)
+const waitForParameter = (page, name, value) => page.waitForURL((url) => url.searchParams.get(name) === value)
 
 async function overview(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod })
@@ -56,10 +56,10 @@ async function overview(page, origin, pod, pictures) {
   await page.getByRole('table', { name: 'Containers' }).getByRole('cell', { name: '80/TCP' }).waitFor()
   await page.getByText('podIP').waitFor()
   assert.match(await page.getByRole('link', { name: 'app=web' }).getAttribute('href'), /label%3Aapp%3Dweb/)
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'object.png') })
   await page.emulateMedia({ colorScheme: 'dark' })
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'object-dark.png') })
   await page.emulateMedia({ colorScheme: 'light' })
   // The owner is a link, and Back returns.
@@ -75,18 +75,18 @@ async function manifest(page, origin, pod, pictures) {
   await code.getByText('metadata', { exact: true }).waitFor()
   assert.ok(!(await code.locator('.cm-content').textContent()).includes('managedFields'))
   await page.getByRole('checkbox', { name: 'Show managedFields' }).check()
-  await isParameter(page, 'managed', 'true')
+  await waitForParameter(page, 'managed', 'true')
   await code.getByText('managedFields', { exact: true }).waitFor()
   await page.getByRole('checkbox', { name: 'Show managedFields' }).uncheck()
   await code.locator('span[title="Fold line"]').filter({ visible: true }).first().click()
   await code.locator('.cm-foldPlaceholder').waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await code.locator('.cm-foldPlaceholder').click()
   await code.locator('.cm-foldPlaceholder').waitFor({ state: 'detached' })
   // The text that is searched for is part of the address.
   await page.getByRole('button', { name: 'Find' }).click()
   await code.locator('input[name=search]').pressSequentially('containers')
-  await isParameter(page, 'find', 'containers')
+  await waitForParameter(page, 'find', 'containers')
   await page.keyboard.press('Enter')
   await code.locator('.cm-searchMatch').first().waitFor()
   // The page's shortcut keys are text in the editor.
@@ -94,7 +94,7 @@ async function manifest(page, origin, pod, pictures) {
   assert.equal(await page.getByRole('dialog').count(), 0)
   await page.goto(page.url().replace(/find=[^&]*/, 'find=containers'))
   await code.locator('.cm-searchMatch').first().waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'manifest.png') })
 }
 
@@ -116,8 +116,8 @@ async function edit(page, origin, pictures, problems) {
   await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/configmaps`, CONFIG)
   await show(page, origin, { resource: 'configmaps', name: EDITED, tab: 'yaml' })
   await page.getByRole('button', { name: 'Edit' }).click()
-  await isParameter(page, 'edit', 'true')
-  await accessible(page)
+  await waitForParameter(page, 'edit', 'true')
+  await assertAccessible(page)
   // Invalid YAML and unknown fields are refused before anything is saved.
   await write(page, (text) => `${text}\n  - broken`)
   await page.getByRole('button', { name: 'Preview' }).click()
@@ -127,7 +127,7 @@ async function edit(page, origin, pictures, problems) {
   await write(page, (text) => text.replace('data:', 'nosuch: x\ndata:'))
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('alert').getByText(/unknown field "nosuch"/).waitFor()
-  expected(problems, /status of 400/)
+  removeExpected(problems, /status of 400/)
   // Completion from the cluster's OpenAPI: fields at the cursor, by prefix.
   await page.getByText('Ctrl-Space lists the fields').waitFor()
   await page.locator('.editor .cm-line', { hasText: 'nosuch: x' }).click()
@@ -141,7 +141,7 @@ async function edit(page, origin, pictures, problems) {
   const change = page.locator('.editor .cm-inlineChangedLine', { hasText: 'colour:' })
   await change.locator('del', { hasText: 'red' }).waitFor()
   await change.locator('.cm-changedText', { hasText: 'blue' }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'preview.png') })
   const path = `${MEMBER}/api/v1/namespaces/default/configmaps/${EDITED}`
   assert.equal((await api(page, 'GET', path)).data.colour, 'red')
@@ -158,13 +158,13 @@ async function conflict(page, origin, pictures, problems) {
   await api(page, 'PATCH', path, { data: { colour: 'black', shape: 'round' } })
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('heading', { name: 'The object has changed' }).waitFor()
-  expected(problems, /status of 409/)
+  removeExpected(problems, /status of 409/)
   const theirs = page.getByRole('table', { name: 'Their changes' })
   await theirs.getByRole('row', { name: /data\.colour "blue" "black"/ }).waitFor()
   await theirs.getByRole('row', { name: /data\.shape absent "round"/ }).waitFor()
   const mine = page.getByRole('table', { name: 'Your changes' })
   await mine.getByRole('row', { name: /data\.size "small" "large" applied/ }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'conflict.png') })
   await mine.getByRole('row', { name: /data\.colour/ }).getByRole('checkbox', { name: 'Take mine' }).check()
   await page.getByRole('button', { name: 'Apply my changes' }).click()
@@ -204,7 +204,7 @@ async function secret(page, origin, pictures) {
   const button = page.getByRole('button', { name: 'Edit' })
   assert.equal(await button.getAttribute('aria-disabled'), 'true')
   assert.match(await button.getAttribute('title'), /Show the values/)
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'secret.png') })
   await page.getByRole('button', { name: 'Show values' }).click()
   await page.locator('.editor').getByText(value).waitFor()
@@ -218,7 +218,7 @@ async function secret(page, origin, pictures) {
 async function events(page, origin, pod) {
   await show(page, origin, { resource: 'pods', name: pod, tab: 'events' })
   await page.getByRole('table', { name: 'Events' }).getByRole('cell', { name: 'Scheduled', exact: true }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
 }
 
 async function related(page, origin, pictures) {
@@ -227,19 +227,19 @@ async function related(page, origin, pictures) {
   const set = graph.getByRole('link', { name: /^ReplicaSet · member1 web-.*is owned by Deployment web/ })
   await set.waitFor()
   await graph.getByRole('link', { name: /^Pod · member1 web-/ }).first().waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'related.png') })
   await set.focus()
   await page.keyboard.press('Enter')
   await page.getByRole('heading', { name: /^ReplicaSet web-/ }).waitFor()
   assert.equal(parameter(page, 'tab'), 'related')
   await page.getByRole('combobox', { name: 'Steps' }).selectOption('1')
-  await isParameter(page, 'depth', '1')
+  await waitForParameter(page, 'depth', '1')
   await page.getByRole('button', { name: 'As a table' }).click()
-  await isParameter(page, 'as', 'list')
+  await waitForParameter(page, 'as', 'list')
   const rows = page.getByRole('table', { name: 'Related objects' })
   await rows.getByRole('row', { name: /^web Deployment member1 .*owns ReplicaSet web-/ }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
 }
 
 async function history(page, origin, pictures) {
@@ -253,7 +253,7 @@ async function history(page, origin, pictures) {
   assert.match(parameter(page, 'from'), /^\d+$/)
   await versions.getByRole('row').last().getByRole('button', { name: 'Manifest' }).click()
   await page.locator('.editor .cm-line', { hasText: 'colour: red' }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'history.png') })
   // Each version has its change in a line; an earlier one is restored after a dry run.
   await versions.getByRole('cell', { name: /colour red → blue/ }).waitFor()
@@ -261,7 +261,7 @@ async function history(page, origin, pictures) {
   const restore = page.getByRole('dialog', { name: `Restore ${EDITED}` })
   await restore.getByText('The cluster accepts this (dry run).').waitFor()
   await restore.getByRole('table', { name: 'Changes by the restore' }).getByRole('row', { name: /data\.colour green red/ }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'restore.png') })
   await restore.getByRole('button', { name: 'Restore in member1' }).click()
   await page.getByRole('status').getByText('Restored.').waitFor()
@@ -269,9 +269,9 @@ async function history(page, origin, pictures) {
   // Against another cluster, whose override sets another image.
   await show(page, origin, { ...WEB, tab: 'history' })
   await page.getByRole('combobox', { name: 'Compare with' }).selectOption('member2')
-  await isParameter(page, 'with', 'member2')
+  await waitForParameter(page, 'with', 'member2')
   await page.getByRole('row', { name: /spec\.template\.spec\.containers\[0\]\.image nginx:1\.25 nginx:1\.27/ }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
 }
 
 async function logs(page, origin, pod, pictures) {
@@ -289,7 +289,7 @@ async function logs(page, origin, pod, pictures) {
   const came = async () => Number(/(\d+) lines/.exec(await page.locator('.said').textContent())[1])
   const before = await came()
   await page.waitForFunction((before) => Number(/(\d+) lines/.exec(document.querySelector('.said').textContent)?.[1]) > before, before)
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'logs-merged.png') })
   // One pod; a line has an address of its own.
   await show(page, origin, { resource: 'pods', name: pod, tab: 'logs', timestamps: 'true' })
@@ -300,7 +300,7 @@ async function logs(page, origin, pod, pictures) {
   await page.getByRole('region', { name: 'Selected line' }).waitFor()
   const chosen = await page.locator('.whole pre').textContent()
   assert.match(parameter(page, 'line'), new RegExp(`^20\\d\\d-.* member1 default ${pod} `))
-  await accessible(page)
+  await assertAccessible(page)
   await page.reload()
   await page.locator('.line[aria-selected=true]').waitFor()
   assert.equal(await page.locator('.whole pre').textContent(), chosen)
@@ -309,36 +309,36 @@ async function logs(page, origin, pod, pictures) {
   // Lines are counted over time; long ones take several rows if they are wrapped.
   await page.getByRole('img', { name: /^[\d,]+ lines over time, \d+ errors, \d+ warnings$/ }).waitFor()
   await page.getByRole('checkbox', { name: 'Wrap lines' }).check()
-  await isParameter(page, 'wrap', 'true')
+  await waitForParameter(page, 'wrap', 'true')
   await page.locator('.log.wrap .line:not(.probe)').first().waitFor()
   await page.setViewportSize({ width: 640, height: 850 })
   await page.waitForFunction(() => [...document.querySelectorAll('.log.wrap .line:not(.probe)')].some((line) => line.getBoundingClientRect().height > 20))
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'logs-wrapped.png') })
   await page.setViewportSize({ width: 1400, height: 850 })
   await page.getByRole('checkbox', { name: 'Wrap lines' }).uncheck()
-  await isParameter(page, 'wrap', null)
+  await waitForParameter(page, 'wrap', null)
   // The server applies the filters.
   const word = /\w{3,}/.exec(chosen)[0]
   await page.getByRole('textbox', { name: 'Exclude' }).fill('.*')
   await page.keyboard.press('Enter')
-  await isParameter(page, 'exclude', '.*')
+  await waitForParameter(page, 'exclude', '.*')
   await page.getByText('No lines yet.').waitFor()
   await page.getByRole('textbox', { name: 'Exclude' }).fill('')
   await page.getByRole('textbox', { name: 'Include' }).fill(word)
   await page.getByRole('button', { name: 'Filter' }).click()
-  await isParameter(page, 'include', word)
+  await waitForParameter(page, 'include', word)
   await lines.first().waitFor()
   await page.getByRole('combobox', { name: 'Since' }).selectOption('1h')
-  await isParameter(page, 'since', '1h')
+  await waitForParameter(page, 'since', '1h')
   await page.getByRole('button', { name: 'Follow', exact: true }).click()
-  await isParameter(page, 'follow', 'false')
+  await waitForParameter(page, 'follow', 'false')
   await page.getByText('ended', { exact: true }).waitFor()
   const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()])
   assert.equal(file.suggestedFilename(), `${pod}.log`)
   assert.match(await readFile(await file.path(), 'utf8'), new RegExp(`^member1 default/${pod} \\S+ \\| 20\\d\\d-`))
   await page.getByRole('checkbox', { name: 'Previous run' }).check()
-  await isParameter(page, 'previous', 'true')
+  await waitForParameter(page, 'previous', 'true')
   assert.equal(await page.getByRole('button', { name: 'Follow', exact: true }).getAttribute('aria-disabled'), 'true')
   // It has no previous run, which the member reports.
   await page.getByText(/previous terminated container .* not found/).first().waitFor()
@@ -400,7 +400,7 @@ async function terminal(page, origin, pod, pictures) {
   // Styles are applied although the policy forbids style elements.
   assert.equal(await screen.locator('span').first().evaluate((span) => getComputedStyle(span).display), 'inline-block')
   assert.equal(await page.locator('style').count(), 0)
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'terminal.png') })
   // The page's shortcut keys are sent to the shell; one key leaves the terminal.
   await page.keyboard.press('Control+k')
@@ -414,7 +414,7 @@ async function terminal(page, origin, pod, pictures) {
   await screen.getByText(/Reconnected at/).first().waitFor()
   await page.getByText(/^connected: /).waitFor()
   await page.getByRole('combobox', { name: 'Shell' }).selectOption('sh')
-  await isParameter(page, 'shell', 'sh')
+  await waitForParameter(page, 'shell', 'sh')
   await page.getByText('connected: sh').waitFor()
   await screen.getByText('#').first().waitFor()
   await page.keyboard.type('exit 3\n')
@@ -470,7 +470,7 @@ async function actions(page, origin, pictures, problems) {
   await scale.getByRole('status').getByText('Checking with a dry run').waitFor()
   await scale.getByText('The cluster accepts this (dry run).').waitFor()
   assert.equal((await read()).spec.replicas, 1)
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'scale.png') })
   await scale.getByRole('button', { name: 'Scale' }).click()
   await page.getByText('Scaled to 3.').waitFor()
@@ -498,9 +498,9 @@ async function actions(page, origin, pictures, problems) {
   await page.getByText('until it was deleted').first().waitFor()
   // A copy links to its template.
   await show(page, origin, WEB)
-  expected(problems, /status of 404/)
+  removeExpected(problems, /status of 404/)
   await page.getByRole('link', { name: /Go to the template/ }).click()
-  await isParameter(page, 'cluster', CONTROL_PLANE)
+  await waitForParameter(page, 'cluster', CONTROL_PLANE)
 }
 
 /** Actions that the cluster denies are disabled with a reason. */
@@ -520,20 +520,20 @@ async function refusals(page, origin, pod) {
     const link = page.getByRole('link', { name: `${tab}: You may not ${what} in default of member1.` })
     assert.equal(await link.getAttribute('aria-disabled'), 'true')
   }
-  await accessible(page)
+  await assertAccessible(page)
   await page.unroute(/selfsubjectaccessreviews$/)
 }
 
 async function languages(page, origin, pod) {
   await show(page, origin, { resource: 'pods', name: pod })
-  await prefer(page, 'Language', 'zh-CN')
+  await setPreference(page, 'Language', 'zh-CN')
   await page.getByRole('link', { name: '关联' }).waitFor()
   await page.getByRole('table', { name: '容器' }).waitFor()
-  await prefer(page, '语言', 'en')
+  await setPreference(page, '语言', 'en')
   await page.getByRole('link', { name: 'Related' }).waitFor()
 }
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await signedIn(address, (page, origin, problems) => object(page, origin, pictures, problems), { pictures })
+  await walkSignedIn(address, (page, origin, problems) => object(page, origin, pictures, problems), { pictures })
 }

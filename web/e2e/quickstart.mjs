@@ -1,12 +1,12 @@
 // Walks the first pages in a real browser: node e2e/quickstart.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { signedIn } from './browser.mjs'
+import { walkSignedIn } from './browser.mjs'
 import { home } from './home.mjs'
 import { object } from './object.mjs'
-import { manyRows } from './scroll.mjs'
+import { checkManyRows } from './scroll.mjs'
 import { shell } from './shell.mjs'
-import { steer } from './steer.mjs'
+import { propagationViews } from './steer.mjs'
 
 /** The first pages of a new user. */
 async function firstPages(page) {
@@ -41,15 +41,15 @@ async function firstPages(page) {
 }
 
 const [address, pictures] = process.argv.slice(2)
-await signedIn(
+await walkSignedIn(
   address,
   async (page, origin, problems) => {
     await firstPages(page)
-    await steer(page, origin, pictures, problems)
+    await propagationViews(page, origin, pictures, problems)
     await object(page, origin, pictures, problems)
     await home(page, origin, pictures)
     await shell(page, origin, pictures)
-    await manyRows(page, origin)
+    await checkManyRows(page, origin)
   },
   { pictures },
 )

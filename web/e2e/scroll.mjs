@@ -1,7 +1,7 @@
 // Scrolls to the end of a result of 100,000 rows, and checks the page's memory and the duration of each frame.
 // As part of the quickstart, or alone: node e2e/scroll.mjs <address with token>
 import assert from 'node:assert/strict'
-import { isMain, signedIn } from './browser.mjs'
+import { isMain, walkSignedIn } from './browser.mjs'
 
 const ROWS = 100_000
 const ROW = 28
@@ -14,7 +14,7 @@ const WORK = 33
 const MORE = 3
 
 /** Generated responses of the server, with as many hits as can be created quickly. */
-function answer(route) {
+function stubResponse(route) {
   const address = new URL(route.request().url())
   const from = Number(address.searchParams.get('cursor') ?? 0)
   const to = Math.min(ROWS, from + Number(address.searchParams.get('limit')))
@@ -60,9 +60,9 @@ async function scroll({ by, most, height }) {
   return { rendered, frames, median: times[times.length >> 1], p95: times[Math.floor(times.length * 0.95)] }
 }
 
-export async function manyRows(page, origin) {
+export async function checkManyRows(page, origin) {
   const many = /v1alpha1\/query\?.*many-rows/
-  await page.route(many, answer)
+  await page.route(many, stubResponse)
   await page.goto(`${origin}/search?q=many-rows`)
   await page.getByText(`${ROWS.toLocaleString('en')} objects in`).waitFor()
   const browser = await page.context().newCDPSession(page)
@@ -74,13 +74,13 @@ export async function manyRows(page, origin) {
   }
   const scrolled = async (how, by, bound, most = Infinity) => {
     const before = await worked()
-    const seen = await page.evaluate(scroll, { by, most, height: ROWS * ROW })
+    const frames = await page.evaluate(scroll, { by, most, height: ROWS * ROW })
     const after = await worked()
-    const work = (name) => (after[name] - before[name]) / seen.frames
-    const told = ['TaskDuration', 'ScriptDuration', 'RecalcStyleDuration', 'LayoutDuration'].map((name) => work(name).toFixed(1))
-    console.log(`${how}: ${told[0]} ms of work a frame (script ${told[1]}, styles ${told[2]}, layout ${told[3]}); ${seen.median.toFixed(1)} ms from frame to frame (95 %: ${seen.p95.toFixed(1)}); ${seen.rendered} rows rendered`)
+    const work = (name) => (after[name] - before[name]) / frames.frames
+    const durations = ['TaskDuration', 'ScriptDuration', 'RecalcStyleDuration', 'LayoutDuration'].map((name) => work(name).toFixed(1))
+    console.log(`${how}: ${durations[0]} ms of work a frame (script ${durations[1]}, styles ${durations[2]}, layout ${durations[3]}); ${frames.median.toFixed(1)} ms from frame to frame (95 %: ${frames.p95.toFixed(1)}); ${frames.rendered} rows rendered`)
     assert.ok(work('TaskDuration') < bound, `${how}: ${work('TaskDuration')} ms of work a frame, of ${bound}`)
-    assert.ok(seen.rendered < RENDERED, `${how}: ${seen.rendered} rows are rendered at a time`)
+    assert.ok(frames.rendered < RENDERED, `${how}: ${frames.rendered} rows are rendered at a time`)
     return work('TaskDuration')
   }
   // As with a wheel, as with a finger, and to the end.
@@ -89,7 +89,7 @@ export async function manyRows(page, origin) {
   await scrolled('by two hundred rows a frame', 200 * ROW, MORE * slowly)
   const last = page.locator('.hits .row', { hasText: `checkout-${ROWS - 1}-` })
   await last.waitFor()
-  await inOrder(page)
+  await assertDocumentOrder(page)
   await browser.send('HeapProfiler.collectGarbage')
   const { usedSize } = await browser.send('Runtime.getHeapUsage')
   console.log(`${(usedSize / (1 << 20)).toFixed(1)} MiB of heap`)
@@ -97,16 +97,16 @@ export async function manyRows(page, origin) {
   // Back at the top, whose pages were dropped.
   await page.evaluate((top) => (document.querySelector('.hits').scrollTop = top), 310 * ROW)
   await page.locator('.hits .row', { hasText: 'checkout-310-' }).waitFor()
-  await inOrder(page)
+  await assertDocumentOrder(page)
   await page.unroute(many)
 }
 
 /** At rest, rows are in document order, for screen readers and selections. */
-async function inOrder(page) {
+async function assertDocumentOrder(page) {
   await page.waitForFunction(() => {
     const rows = [...document.querySelectorAll('.hits .row')].map((row) => Number(row.getAttribute('aria-rowindex')))
     return rows.length > 2 && rows.slice(2).every((row, nth) => row === rows[nth + 1] + 1)
   })
 }
 
-if (isMain(import.meta)) await signedIn(process.argv[2], manyRows)
+if (isMain(import.meta)) await walkSignedIn(process.argv[2], checkManyRows)

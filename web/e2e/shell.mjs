@@ -2,7 +2,7 @@
 // As part of the quickstart, or alone: node e2e/shell.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { accessible, isMain, prefer, signedIn } from './browser.mjs'
+import { assertAccessible, isMain, setPreference, walkSignedIn } from './browser.mjs'
 
 const WEB = 'cluster=%40control-plane&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web'
 /** Views whose content must fit the screen of a phone. */
@@ -13,14 +13,14 @@ export async function shell(page, origin, pictures) {
   await navigation(page, origin)
   await drawer(page, origin, pictures)
   await overTime(page, origin, pictures)
-  await several(page, origin, pictures)
-  await oneObject(page, origin, pictures)
+  await bulkActions(page, origin, pictures)
+  await objectPage(page, origin, pictures)
   await analysis(page, origin, pictures)
   await density(page, origin)
   await phone(page, origin, pictures)
 }
 
-const query = (page) => new URL(page.url()).searchParams.get('q')
+const queryOf = (page) => new URL(page.url()).searchParams.get('q')
 
 async function navigation(page, origin) {
   await page.goto(`${origin}/cluster/member1`)
@@ -34,7 +34,7 @@ async function navigation(page, origin) {
   await main.getByRole('button', { name: 'Narrow menu' }).click()
   await page.locator('.frame[data-rail=narrow]').waitFor()
   assert.equal((await main.boundingBox()).width, 56)
-  await accessible(page)
+  await assertAccessible(page)
   await main.getByRole('link', { name: 'Propagation' }).click()
   await page.waitForURL(`${origin}/steer`)
   await main.getByRole('button', { name: 'Widen menu' }).click()
@@ -42,7 +42,7 @@ async function navigation(page, origin) {
   await page.goto(`${origin}/object?${WEB}`)
   await crumbs.getByRole('link', { name: 'deployments' }).click()
   await page.waitForURL(/\/search\?/)
-  assert.equal(query(page), 'kind:deployments cluster:@control-plane ns:default')
+  assert.equal(queryOf(page), 'kind:deployments cluster:@control-plane ns:default')
 }
 
 /** The drawer follows the selection; the list keeps its place on Back. */
@@ -60,7 +60,7 @@ async function drawer(page, origin, pictures) {
   await peek.getByRole('table', { name: 'Containers' }).waitFor()
   await page.keyboard.press('j')
   await peek.getByRole('heading', { name: await nameOf(1) }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'peek.png') })
   await page.keyboard.press('l')
   await page.waitForURL(/tab=logs/)
@@ -80,7 +80,7 @@ async function overTime(page, origin, pictures) {
   const bars = page.getByRole('listbox', { name: /^Results over time: [\d,]+$/ })
   await bars.waitFor()
   assert.equal(await bars.getByRole('option').count(), 30)
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'histogram.png') })
   // The brush by keyboard: the last two bars.
   await bars.focus()
@@ -106,7 +106,7 @@ async function overTime(page, origin, pictures) {
 }
 
 /** Several results are marked; the action is checked in each cluster before it can be confirmed. */
-async function several(page, origin, pictures) {
+async function bulkActions(page, origin, pictures) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:deployment name:=web cluster:member1,member2')}`)
   await page.locator('#row-1 [data-column=name]').waitFor()
   await page.keyboard.press('Escape')
@@ -119,7 +119,7 @@ async function several(page, origin, pictures) {
   await dialog.locator('tr[data-state=accepted]').nth(1).waitFor()
   const run = dialog.getByRole('button', { name: 'Restart', exact: true })
   assert.match(await run.getAttribute('title'), /Type the number of objects/)
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'several.png') })
   await dialog.getByRole('textbox', { name: 'Type 2 to confirm' }).fill('2')
   assert.equal(await run.getAttribute('aria-disabled'), null)
@@ -129,13 +129,13 @@ async function several(page, origin, pictures) {
 }
 
 /** State, copies and all views of an object on one page. */
-async function oneObject(page, origin, pictures) {
+async function objectPage(page, origin, pictures) {
   await page.goto(`${origin}/object?${WEB}`)
   const copies = page.getByRole('navigation', { name: 'In other clusters' })
   await copies.getByRole('link', { name: 'member2 2/2' }).waitFor()
   const tabs = page.getByRole('navigation', { name: 'Views of this object' })
   assert.deepEqual((await tabs.getByRole('link').allTextContents()).slice(0, 4), ['Overview', 'Placement', 'Topology', 'Drift'])
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'object-page.png') })
   await tabs.getByRole('link', { name: 'Placement', exact: true }).click()
   await page.getByRole('table', { name: 'Targets' }).waitFor()
@@ -155,24 +155,24 @@ async function analysis(page, origin, pictures) {
   }
   await choose('Paths')
   await page.waitForURL(`${origin}/paths`)
-  await accessible(page)
+  await assertAccessible(page)
   const pattern = 'deploy/default/web -OWNS*..3-> pod'
   await page.getByRole('textbox', { name: 'Pattern' }).fill(pattern)
   await page.getByRole('button', { name: 'Find', exact: true }).click()
   const tree = page.getByRole('tree', { name: `Paths that match ${pattern}` })
   await tree.locator('[data-kind=Pod]').first().waitFor()
   await tree.getByRole('treeitem', { name: /ReplicaSet OWNS →/ }).first().waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'paths.png') })
   await choose('Who can')
   await page.getByRole('textbox', { name: 'Resource, or URL path' }).fill('secrets')
   await page.getByRole('button', { name: 'Review', exact: true }).click()
   await page.waitForURL(`${origin}/who-can?verb=get&resource=secrets`)
   await page.getByRole('table', { name: 'Grants' }).getByRole('row', { name: /member1.*Group system:masters.*cluster-admin/ }).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await choose('Assistants')
   await page.getByText('claude mcp add crowsnest -- crowsnest mcp').waitFor()
-  await accessible(page)
+  await assertAccessible(page)
 }
 
 async function density(page, origin) {
@@ -180,9 +180,9 @@ async function density(page, origin) {
   const row = page.locator('.hits .row:not(.head)').first()
   await row.waitFor()
   assert.equal((await row.boundingBox()).height, 28)
-  await prefer(page, 'Density', 'comfortable')
+  await setPreference(page, 'Density', 'comfortable')
   await page.waitForFunction(() => document.querySelector('.hits .row:not(.head)')?.getBoundingClientRect().height === 36)
-  await prefer(page, 'Density', 'compact')
+  await setPreference(page, 'Density', 'compact')
 }
 
 /** No view is wider than the screen; the navigation is at the bottom. */
@@ -195,7 +195,7 @@ async function phone(page, origin, pictures) {
     // Pages with a stream are never without a request; their content has arrived when nothing stands in for it.
     await page.waitForFunction(() => document.querySelector('main .skeleton') === null)
     assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, `${view} is wider than a phone`)
-    await accessible(page)
+    await assertAccessible(page)
   }
   await page.goto(origin)
   await page.locator('.verdict').waitFor()
@@ -207,5 +207,5 @@ async function phone(page, origin, pictures) {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await signedIn(address, (page, origin) => shell(page, origin, pictures), { pictures })
+  await walkSignedIn(address, (page, origin) => shell(page, origin, pictures), { pictures })
 }

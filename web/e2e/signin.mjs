@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { accessible, follow, signOut, walk } from './browser.mjs'
+import { assertAccessible, signInByLink, signOut, walk } from './browser.mjs'
 
 /** The policy of proxied responses. */
 const PASSED = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
@@ -23,7 +23,7 @@ async function refusals(page, origin) {
   await page.getByLabel('Token of the control plane').fill('nobodys')
   await page.getByRole('button', { name: 'Sign in' }).click()
   await page.getByRole('alert').getByText('does not accept this token (401)').waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   const user = (what) => `current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: ${what}}]\n`
   for (const [text, why] of [
     ['{', 'invalid kubeconfig'],
@@ -39,7 +39,7 @@ async function refusals(page, origin) {
 }
 
 /** An address with a token signs in only after confirmation. */
-async function link(page, origin) {
+async function signInLink(page, origin) {
   const there = `${origin}/#token=${token}`
   const cookies = () => page.context().cookies()
   // A change of the fragment alone does not load a page.
@@ -48,13 +48,13 @@ async function link(page, origin) {
   await page.getByRole('button', { name: 'Sign in as system:admin', exact: true }).waitFor()
   assert.ok(!page.url().includes('token='), 'the token stays in the address')
   assert.deepEqual(await cookies(), [])
-  await accessible(page)
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'signin-link.png') })
   await page.getByRole('button', { name: 'Don’t sign in as system:admin' }).click()
   await page.getByLabel('Token of the control plane').waitFor()
   assert.deepEqual(await cookies(), [])
   await page.goto('about:blank')
-  await follow(page, there)
+  await signInByLink(page, there)
   await signedIn(page)
   const [{ name, value, httpOnly, sameSite }, ...others] = await cookies()
   assert.deepEqual([name, httpOnly, sameSite, others.length], ['crowsnest-session', true, 'Strict', 0])
@@ -80,7 +80,7 @@ async function certificate(page, origin) {
 }
 
 /** Input in a page outlives its session: the user signs in in another tab and continues. */
-async function over(page, origin) {
+async function endedSession(page, origin) {
   await page.goto(`${origin}/plan?new=PropagationPolicy`)
   const editor = page.getByRole('textbox', { name: 'Draft' })
   await editor.getByText('PropagationPolicy', { exact: true }).waitFor()
@@ -91,44 +91,44 @@ async function over(page, origin) {
   await editor.click()
   await page.keyboard.press('Control+End')
   await page.keyboard.type('# kept')
-  const told = page.locator('.over')
-  await told.getByText('Your session has ended (401)').waitFor()
-  await accessible(page)
+  const banner = page.locator('.over')
+  await banner.getByText('Your session has ended (401)').waitFor()
+  await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'signin-over.png') })
   await file(other).setInputFiles(kubeconfig)
   await signedIn(other)
   await other.close()
-  await told.getByRole('button', { name: 'then continue here' }).click()
-  await told.waitFor({ state: 'detached' })
+  await banner.getByRole('button', { name: 'then continue here' }).click()
+  await banner.waitFor({ state: 'detached' })
   await editor.getByText('# kept').waitFor()
 }
 
 /** Every response has the policy, and the browser enforces it. */
 async function policy(page, origin) {
-  const answers = []
-  const note = (response) => answers.push(response)
+  const responses = []
+  const note = (response) => responses.push(response)
   page.on('response', note)
   for (const view of VIEWS) {
     await page.goto(origin + view)
     await page.locator('main').waitFor()
     await page.locator('main').locator('h1, p').first().waitFor({ state: 'attached' })
-    await accessible(page)
+    await assertAccessible(page)
     const elsewhere = await page.evaluate(() => performance.getEntries().map(({ name }) => name).filter((name) => /^(https?|wss?):/.test(name) && new URL(name).host !== location.host))
     assert.deepEqual(elsewhere, [], view)
     assert.equal(await page.locator('style, [style*="url("], script:not([src])').count(), 0, view)
   }
   page.off('response', note)
-  assert.ok(answers.length > VIEWS.length)
-  for (const answer of answers) {
-    const headers = answer.headers()
-    const passed = /^\/(api|apis|openapi)(\/|$)/.test(new URL(answer.url()).pathname)
-    assert.equal(headers['content-security-policy'], passed ? PASSED : POLICY, answer.url())
-    assert.equal(headers['x-content-type-options'], 'nosniff', answer.url())
-    assert.equal(headers['referrer-policy'], 'no-referrer', answer.url())
+  assert.ok(responses.length > VIEWS.length)
+  for (const response of responses) {
+    const headers = response.headers()
+    const passed = /^\/(api|apis|openapi)(\/|$)/.test(new URL(response.url()).pathname)
+    assert.equal(headers['content-security-policy'], passed ? PASSED : POLICY, response.url())
+    assert.equal(headers['x-content-type-options'], 'nosniff', response.url())
+    assert.equal(headers['referrer-policy'], 'no-referrer', response.url())
   }
   // Inline scripts and styles, evaluation, foreign images and requests, frames: all are blocked.
   await page.goto(origin)
-  const wanted = ['connect-src', 'frame-src', 'img-src', 'script-src-attr', 'script-src-elem', 'style-src-elem']
+  const directives = ['connect-src', 'frame-src', 'img-src', 'script-src-attr', 'script-src-elem', 'style-src-elem']
   await page.evaluate(async (elsewhere) => {
     window.refused = new Set()
     document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => window.refused.add(effectiveDirective))
@@ -142,7 +142,7 @@ async function policy(page, origin) {
     document.body.setAttribute('onclick', 'window.ran = true')
     document.body.click()
   }, 'http://127.0.0.1:9')
-  await page.waitForFunction((wanted) => wanted.every((directive) => window.refused.has(directive)), wanted)
+  await page.waitForFunction((wanted) => wanted.every((directive) => window.refused.has(directive)), directives)
   const done = await page.evaluate(() => ({ ran: window.ran === true, display: getComputedStyle(document.body).display }))
   assert.deepEqual(done, { ran: false, display: 'block' })
   // The server refuses requests that its own pages do not send.
@@ -154,15 +154,15 @@ async function policy(page, origin) {
 /** The browser logs intentionally refused requests. */
 const fine = (problem) => /status of 4(00|03|04|22)|Content Security Policy|127\.0\.0\.1:9/.test(problem)
 
-async function signingIn(page, origin) {
+async function checkSignIn(page, origin) {
   await refusals(page, origin)
-  await link(page, origin)
+  await signInLink(page, origin)
   await certificate(page, origin)
-  await over(page, origin)
+  await endedSession(page, origin)
   await policy(page, origin)
   await signOut(page)
   await page.getByLabel('Token of the control plane').waitFor()
   assert.deepEqual(await page.context().cookies(), [])
 }
 
-await walk(address, signingIn, { pictures, fine })
+await walk(address, checkSignIn, { pictures, fine })

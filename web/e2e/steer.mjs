@@ -3,8 +3,8 @@
 // The fleet has the Deployment default/web with its policy and override, as created by tests/tests/quickstart.rs.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { hanging, oneNamespace } from './bounds.mjs'
-import { accessible, api, expected, isMain, paste, prefer, signedIn } from './browser.mjs'
+import { checkUnresponsiveMember, checkOneNamespace } from './bounds.mjs'
+import { assertAccessible, api, removeExpected, isMain, paste, setPreference, walkSignedIn } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default'
@@ -12,14 +12,14 @@ const CLUSTERS = '/apis/cluster.karmada.io/v1alpha1/clusters'
 const REBALANCERS = '/apis/apps.karmada.io/v1alpha1/workloadrebalancers'
 
 /** Walks through all views, on a page that is signed in. `problems` are those of the walk. */
-export async function steer(page, origin, pictures, problems) {
+export async function propagationViews(page, origin, pictures, problems) {
   const shot = (name) => page.screenshot({ path: join(pictures, `steer-${name}.png`), fullPage: true })
   await page.goto(origin)
   await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Fleet', exact: true }).click()
   await overview(page, origin, shot)
   const visit = async (step, picture) => {
     await step(page, origin, problems)
-    await accessible(page)
+    await assertAccessible(page)
     if (picture) await shot(picture)
   }
   await visit(cluster, 'cluster')
@@ -32,25 +32,25 @@ export async function steer(page, origin, pictures, problems) {
   await visit(topology, 'topology')
   await visit(drift, 'drift')
   await draft(page, origin, problems, shot)
-  await changing(page, origin, problems)
+  await concurrentChange(page, origin, problems)
   await visit(deletion)
   await visit(failover, 'failover')
   await visit(quotas, 'quotas')
   await visit(rebalance, 'rebalance')
   await palette(page, origin)
   await languages(page, origin, problems, shot)
-  await oneNamespace(page, origin, pictures, problems)
-  if (process.env.CROWSNEST_BINARY) await hanging(page, origin, problems, shot)
+  await checkOneNamespace(page, origin, pictures, problems)
+  if (process.env.CROWSNEST_BINARY) await checkUnresponsiveMember(page, origin, problems, shot)
 }
 
 const heading = (page, name) => page.getByRole('heading', { level: 1, name })
 const table = (page, name) => page.getByRole('table', { name })
 
 /** Waits for a condition that the page does not show. */
-async function until(what, holds) {
+async function waitUntil(description, holds) {
   const end = Date.now() + 60_000
   while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`${what} never came`)
+    if (Date.now() > end) throw new Error(`${description} did not occur`)
     await new Promise((done) => setTimeout(done, 250))
   }
 }
@@ -83,7 +83,7 @@ async function overview(page, origin, shot) {
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', ...nowhere })
   const problem = table(page, 'Problems').locator('tr[data-problem=unscheduled]')
   await problem.waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await shot('fleet')
   await problem.getByRole('link', { name: 'Unscheduled bindings' }).click()
   await page.waitForURL(/is%3Aunscheduled/)
@@ -121,7 +121,7 @@ async function cluster(page, origin, problems) {
   await dialog.getByRole('textbox', { name: 'Key' }).fill('no key')
   await dialog.getByRole('button', { name: 'Save' }).click()
   await dialog.getByRole('alert').waitFor()
-  expected(problems, /422/)
+  removeExpected(problems, /422/)
   await dialog.getByRole('textbox', { name: 'Key' }).fill('reserved')
   await dialog.getByRole('textbox', { name: 'Value' }).fill('ops')
   await dialog.getByRole('combobox', { name: 'Effect' }).selectOption('NoSchedule')
@@ -132,7 +132,7 @@ async function cluster(page, origin, problems) {
   await dialog.getByRole('button', { name: 'Save' }).click()
   await page.getByText('No taints.').waitFor()
   // If its status changed between read and write, the write is retried.
-  expected(problems, /409/)
+  removeExpected(problems, /409/)
   // A draft in which the cluster is drained.
   await page.getByRole('button', { name: 'What if it was drained…' }).click()
   await page.waitForURL(/\/plan\?.*name=member3.*#draft=/)
@@ -151,7 +151,7 @@ async function cluster(page, origin, problems) {
   await page.goBack()
   await heading(page, 'member3').waitFor()
   await page.locator('tr[data-condition=Ready]').waitFor()
-  expected(problems, /409/)
+  removeExpected(problems, /409/)
 }
 
 async function nodes(page, origin) {
@@ -385,18 +385,18 @@ async function draft(page, origin, problems, shot) {
   await page.locator('.cm-lint-marker-error').first().waitFor()
   await page.getByRole('button', { name: 'line 12' }).click()
   assert.match(await page.evaluate(() => document.activeElement.shadowRoot.querySelector('.cm-activeLine').textContent), /clusterAfinity/)
-  expected(problems, /40[0-9]|422|500/)
+  removeExpected(problems, /40[0-9]|422|500/)
   // Invalid YAML as well.
   await write(page, 'spec: [')
   await page.getByRole('alert').getByText(/line 1/).waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   // Completion from the control plane's OpenAPI.
   await write(page, 'apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\nspec:\n  resourceS')
   await page.keyboard.press('Control+Space')
   await page.locator('.cm-tooltip-autocomplete').getByText('resourceSelectors', { exact: true }).click()
   await editor(page).getByText('resourceSelectors').waitFor()
   await page.keyboard.press('Escape')
-  expected(problems, /40[0-9]|422|500/)
+  removeExpected(problems, /40[0-9]|422|500/)
   // Preview: no cluster before, two clusters after, with their manifests.
   await write(page, DRAFT)
   await page.getByText('The control plane accepts all 2 (dry run).').waitFor()
@@ -404,26 +404,26 @@ async function draft(page, origin, problems, shot) {
   const planned = page.locator('article[data-template=drafted]')
   for (const member of ['member2', 'member3']) await planned.locator(`tr[data-cluster=${member}][data-change=Added]`).waitFor()
   assert.equal(await planned.locator('tr[data-cluster=member1][data-change=Added]').count(), 0)
-  await accessible(page)
+  await assertAccessible(page)
   await shot('plan')
   await planned.locator('tr[data-cluster=member2]').getByRole('button', { name: 'Manifest' }).click()
   await page.getByRole('dialog').locator('.cm-content').getByText('colour').waitFor()
   await page.keyboard.press('Escape')
   // The preview stored nothing.
   await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [404])
-  expected(problems, /404/)
+  removeExpected(problems, /404/)
   await apply.click()
   await page.getByRole('status').getByRole('link', { name: 'PropagationPolicy default/drafted' }).waitFor()
-  await until('the ConfigMap in member2', async () => {
+  await waitUntil('the ConfigMap in member2', async () => {
     const binding = await api(page, 'GET', '/apis/work.karmada.io/v1alpha2/namespaces/default/resourcebindings/drafted-configmap', undefined, [200, 404])
     return (binding.spec?.clusters ?? []).length === 2
   })
-  expected(problems, /404/)
+  removeExpected(problems, /404/)
   await page.getByRole('status').getByRole('link', { name: 'PropagationPolicy default/drafted' }).click()
   await page.waitForURL(/\/policy\?/)
 }
 
-async function changing(page, origin, problems) {
+async function concurrentChange(page, origin, problems) {
   await page.goto(`${origin}/policy?kind=PropagationPolicy&namespace=default&name=drafted`)
   await page.getByRole('link', { name: 'Edit…' }).click()
   await editor(page).getByText('resourceVersion', { exact: true }).waitFor()
@@ -444,7 +444,7 @@ async function changing(page, origin, problems) {
   // A stored version other than the one that was read is not overwritten.
   await write(page, edited.replace('member2', 'member3'))
   await page.getByRole('alert').getByText(/409/).waitFor()
-  expected(problems, /409/)
+  removeExpected(problems, /409/)
 }
 
 async function deletion(page, origin, problems) {
@@ -457,11 +457,11 @@ async function deletion(page, origin, problems) {
   await page.getByRole('textbox', { name: 'Type drafted to delete it' }).fill('drafted')
   await button.click()
   await page.getByText('PropagationPolicy drafted has been deleted').waitFor()
-  await until('the policy to go', async () => (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [200, 404])).code === 404)
+  await waitUntil('the policy to go', async () => (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [200, 404])).code === 404)
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/drafted')
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/settings')
   await api(page, 'DELETE', `${POLICIES}/propagationpolicies/settings`)
-  expected(problems, /404/)
+  removeExpected(problems, /404/)
 }
 
 /** Generated evictions, so that the displayed values are exact. */
@@ -552,22 +552,22 @@ async function palette(page, origin) {
 
 async function languages(page, origin, problems, shot) {
   await page.goto(`${origin}/why?${WEB}`)
-  await prefer(page, 'Language', 'zh-CN')
+  await setPreference(page, 'Language', 'zh-CN')
   await page.getByRole('heading', { name: '选择它的策略' }).waitFor()
-  await prefer(page, '主题', 'dark')
+  await setPreference(page, '主题', 'dark')
   await page.locator('html[data-theme=dark]').waitFor()
-  await accessible(page)
+  await assertAccessible(page)
   await shot('why-dark-zh')
   for (const path of ['/fleet', '/steer', '/plan?new=OverridePolicy', `/topology?${WEB}`]) {
     await page.goto(origin + path)
     await page.locator('main h1').waitFor()
-    await accessible(page)
+    await assertAccessible(page)
   }
-  await prefer(page, '语言', 'en')
-  await prefer(page, 'Theme', 'auto')
+  await setPreference(page, '语言', 'en')
+  await setPreference(page, 'Theme', 'auto')
 }
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await signedIn(address, (page, origin, problems) => steer(page, origin, pictures, problems), { pictures })
+  await walkSignedIn(address, (page, origin, problems) => propagationViews(page, origin, pictures, problems), { pictures })
 }

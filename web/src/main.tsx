@@ -8,7 +8,7 @@ import './style.css'
 import './shell.css'
 import { loadText } from './text'
 import { Shell } from './views/Shell'
-import { SignedIn } from './views/SignIn'
+import { SessionGate } from './views/SignIn'
 
 const root = document.getElementById('root')
 if (!root) throw new Error('the page has no #root')
@@ -17,10 +17,10 @@ startConnection()
 await loadText()
 createRoot(root).render(
   <StrictMode>
-    <SignedIn>
+    <SessionGate>
       <Shell>
         <Views />
       </Shell>
-    </SignedIn>
+    </SessionGate>
   </StrictMode>,
 )

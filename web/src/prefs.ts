@@ -1,5 +1,5 @@
-// Preferences stored in this browser only: theme, language, density, columns, recent queries. All are optional, so a browser that
-// stores nothing is not an error.
+// Preferences stored in this browser: theme, language, density, columns, recent queries. If the browser stores nothing, they last until
+// the page is closed.
 import { useSyncExternalStore } from 'react'
 
 export type Theme = 'auto' | 'light' | 'dark'
@@ -9,33 +9,33 @@ export type Rail = 'wide' | 'narrow'
 
 export interface Prefs {
   theme: Theme
-  /** Absent: the browser's. */
+  /** Absent: the browser's language. */
   locale?: Locale | undefined
   density: Density
   /** Width of the navigation. */
   rail: Rail
-  /** Columns of results of several kinds. */
+  /** Columns of results with several kinds. */
   columns?: string[] | undefined
   /** Columns of results of one kind, by kind. */
   columnsOf: Record<string, string[]>
-  /** Queries by user, newest first. */
+  /** Recent queries by user, newest first. */
   asked: Record<string, string[]>
 }
 
-const KEY = 'crowsnest'
-const MOST_ASKED = 50
+const STORAGE_KEY = 'crowsnest'
+const MAX_RECENT_QUERIES = 50
 const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, asked: {} }
 
 function load(): Prefs {
   try {
-    return { ...DEFAULT, ...(JSON.parse(localStorage.getItem(KEY) ?? '{}') as Partial<Prefs>) }
+    return { ...DEFAULT, ...(JSON.parse(localStorage.getItem(STORAGE_KEY) ?? '{}') as Partial<Prefs>) }
   } catch {
     return DEFAULT
   }
 }
 
 let prefs = load()
-const readers = new Set<() => void>()
+const listeners = new Set<() => void>()
 
 export function currentPrefs(): Prefs {
   return prefs
@@ -44,51 +44,51 @@ export function currentPrefs(): Prefs {
 export function setPrefs(changed: Partial<Prefs>): void {
   prefs = { ...prefs, ...changed }
   try {
-    localStorage.setItem(KEY, JSON.stringify(prefs))
+    localStorage.setItem(STORAGE_KEY, JSON.stringify(prefs))
   } catch {
     // Kept in memory until the page is closed.
   }
-  applyLook()
-  readers.forEach((reader) => reader())
+  applyAppearance()
+  listeners.forEach((listener) => listener())
 }
 
 export function usePrefs(): Prefs {
   return useSyncExternalStore(subscribe, currentPrefs)
 }
 
-function subscribe(reader: () => void): () => void {
-  readers.add(reader)
-  return () => readers.delete(reader)
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener)
+  return () => listeners.delete(listener)
 }
 
-function applyLook(): void {
+function applyAppearance(): void {
   const { dataset } = document.documentElement
   dataset.theme = prefs.theme
   dataset.density = prefs.density
 }
 
-/** Applies them to the page, also when another tab changes them. */
+/** Applies the preferences to the page, also when another tab changes them. */
 export function startPrefs(): void {
-  applyLook()
+  applyAppearance()
   window.addEventListener('storage', (event) => {
-    if (event.key !== KEY) return
+    if (event.key !== STORAGE_KEY) return
     prefs = load()
-    applyLook()
-    readers.forEach((reader) => reader())
+    applyAppearance()
+    listeners.forEach((listener) => listener())
   })
 }
 
-/** Moves the query to the front, without duplicates. */
-export function withAsked(before: string[], q: string): string[] {
+/** Adds a query to the front of the recent queries, or moves it there. */
+export function withRecentQuery(before: string[], q: string): string[] {
   const query = q.trim()
-  return query === '' ? before : [query, ...before.filter((other) => other !== query)].slice(0, MOST_ASKED)
+  return query === '' ? before : [query, ...before.filter((other) => other !== query)].slice(0, MAX_RECENT_QUERIES)
 }
 
-export function noteAsked(user: string, q: string): void {
-  setPrefs({ asked: { ...prefs.asked, [user]: withAsked(prefs.asked[user] ?? [], q) } })
+export function addRecentQuery(user: string, q: string): void {
+  setPrefs({ asked: { ...prefs.asked, [user]: withRecentQuery(prefs.asked[user] ?? [], q) } })
 }
 
-export function forgetAsked(user: string): void {
-  const { [user]: _gone, ...others } = prefs.asked
-  setPrefs({ asked: others })
+export function clearRecentQueries(user: string): void {
+  const { [user]: _cleared, ...remaining } = prefs.asked
+  setPrefs({ asked: remaining })
 }

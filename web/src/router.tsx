@@ -1,8 +1,8 @@
-// Every view has an address with its whole state: query, columns, object and tab. The first paint contains the start page and
-// results; other views are loaded when they are opened.
+// Routes of the UI. An address contains the whole state of its view. The start page and the results are part of the first load; other
+// views are loaded when they are opened.
 import { lazy, Suspense, useEffect } from 'react'
 import { Link, useLocation } from 'wouter'
-import { partOf } from './paths'
+import { sectionOf } from './sections'
 import { useText } from './text'
 import { Search } from './views/Search'
 
@@ -15,21 +15,21 @@ const Saved = lazy(() => import('./views/Saved').then((view) => ({ default: view
 export function Views() {
   const t = useText()
   const [path] = useLocation()
-  const part = partOf(path)
+  const section = sectionOf(path)
   return (
     <Suspense fallback={<p className="empty">{t.loading}</p>}>
-      {/* One component for both, so that the box keeps its cursor when typing leads from one to the other. */}
-      {part === 'home' || part === 'search' ? (
+      {/* One component for both, so that the search box keeps its cursor when typing on the start page opens the results. */}
+      {section === 'home' || section === 'search' ? (
         <Search />
-      ) : part === 'object' ? (
+      ) : section === 'object' ? (
         <Resource />
-      ) : part === 'saved' ? (
+      ) : section === 'saved' ? (
         <Saved />
-      ) : part === 'fleet' ? (
+      ) : section === 'fleet' ? (
         <FleetViews />
-      ) : part === 'propagation' ? (
+      ) : section === 'propagation' ? (
         <PropagationViews />
-      ) : part === 'analysis' ? (
+      ) : section === 'analysis' ? (
         <AnalysisViews />
       ) : (
         <NoSuchPage />

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-/// Error of a body or of the connection it comes from.
+/// Error of a body or of the connection that it is read from.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Reasons why a body cannot be read.

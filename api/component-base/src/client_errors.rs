@@ -4,7 +4,7 @@ use std::error::Error;
 
 use crowsnest_apimachinery::status::{ApiError, Cause, Details};
 
-/// A failed request to the control plane: its own `Status`, or 503 if it cannot be reached.
+/// Converts a failed request to the control plane to an error response: its `Status`, or 503 if it cannot be reached.
 pub fn api_error(error: kube::Error) -> ApiError {
     let kube::Error::Api(status) = error else {
         return ApiError::unavailable(format!("cannot reach the control plane: {error}"));
@@ -25,16 +25,16 @@ pub fn api_error(error: kube::Error) -> ApiError {
     ApiError { code: status.code, reason: status.reason, message: status.message, details, continue_token }
 }
 
-/// The reason why a request failed: the message of the API server, or the innermost causes without a response.
-pub fn reason(error: &kube::Error) -> String {
+/// The cause of a failed request: the message of the API server, or the innermost errors if there was no response.
+pub fn describe_cause(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
-        other => innermost(other),
+        other => describe_innermost_causes(other),
     }
 }
 
-/// The innermost causes of an error. The outer ones only name the layers that it passed.
-fn innermost(error: &kube::Error) -> String {
+/// Joins the innermost errors of a chain of sources. The outer two only name the layers of the client.
+fn describe_innermost_causes(error: &kube::Error) -> String {
     let (mut causes, mut next) = (Vec::new(), error.source());
     while let Some(cause) = next {
         causes.push(cause.to_string());

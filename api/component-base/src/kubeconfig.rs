@@ -12,17 +12,17 @@ pub enum Error {
     Unreadable { path: PathBuf, cause: String },
     #[error("cannot parse the kubeconfig {path:?}: {cause}; check it with \"kubectl config view --kubeconfig {}\"", path.display())]
     Malformed { path: PathBuf, cause: String },
-    #[error("the kubeconfig {path:?} has no current context; name one of its contexts ({})", known.join(", "))]
-    NoContext { path: PathBuf, known: Vec<String> },
-    #[error("the kubeconfig {path:?} has no context {context:?}; its contexts are {}", known.join(", "))]
-    UnknownContext { path: PathBuf, context: String, known: Vec<String> },
+    #[error("the kubeconfig {path:?} has no current context; name one of its contexts ({})", available.join(", "))]
+    NoContext { path: PathBuf, available: Vec<String> },
+    #[error("the kubeconfig {path:?} has no context {context:?}; its contexts are {}", available.join(", "))]
+    UnknownContext { path: PathBuf, context: String, available: Vec<String> },
     #[error("cannot use context {context:?} of the kubeconfig {path:?}: {cause}")]
     Unusable { path: PathBuf, context: String, cause: KubeconfigError },
     #[error("cannot use $KUBECONFIG or ~/.kube/config: {0}")]
     Default(KubeconfigError),
 }
 
-/// A kubeconfig file that has been read. Paths in it are relative to its folder.
+/// A kubeconfig file in memory. Relative paths in it refer to its folder.
 #[derive(Debug, Clone)]
 pub struct KubeconfigFile {
     path: PathBuf,
@@ -40,30 +40,31 @@ impl KubeconfigFile {
     }
 
     pub fn contexts(&self) -> impl Iterator<Item = &str> {
-        self.content.contexts.iter().map(|named| named.name.as_str())
+        self.content.contexts.iter().map(|context| context.name.as_str())
     }
 
     pub fn into_content(self) -> Kubeconfig {
         self.content
     }
 
-    /// Client configuration of a context; of the file's current context if none is named.
+    /// Client configuration of `context`, by default of the file's current context.
     pub async fn config(&self, context: Option<&str>) -> Result<kube::Config, Error> {
         let path = || self.path.clone();
-        let known = || self.contexts().map(str::to_owned).collect();
+        let available = || self.contexts().map(str::to_owned).collect();
         let Some(context) = context.or(self.content.current_context.as_deref()) else {
-            return Err(Error::NoContext { path: path(), known: known() });
+            return Err(Error::NoContext { path: path(), available: available() });
         };
-        if !self.contexts().any(|known| known == context) {
-            return Err(Error::UnknownContext { path: path(), context: context.to_owned(), known: known() });
+        if !self.contexts().any(|available| available == context) {
+            return Err(Error::UnknownContext { path: path(), context: context.to_owned(), available: available() });
         }
         let config = kube::Config::from_custom_kubeconfig(self.content.clone(), &options(Some(context))).await;
         config.map_err(|cause| Error::Unusable { path: path(), context: context.to_owned(), cause })
     }
 }
 
-/// Client configuration of a file's context; without a file, of `$KUBECONFIG` or `~/.kube/config`.
-pub async fn config(file: Option<&Path>, context: Option<&str>) -> Result<kube::Config, Error> {
+/// Loads the client configuration of `context`, by default of the current context. Without a file, reads `$KUBECONFIG`
+/// or `~/.kube/config`.
+pub async fn load_config(file: Option<&Path>, context: Option<&str>) -> Result<kube::Config, Error> {
     match file {
         Some(file) => KubeconfigFile::read(file)?.config(context).await,
         None => kube::Config::from_kubeconfig(&options(context)).await.map_err(Error::Default),
@@ -71,7 +72,7 @@ pub async fn config(file: Option<&Path>, context: Option<&str>) -> Result<kube::
 }
 
 /// Client configuration of the current context of a kubeconfig that is in memory.
-pub async fn config_of(content: Kubeconfig) -> Result<kube::Config, KubeconfigError> {
+pub async fn config_from_content(content: Kubeconfig) -> Result<kube::Config, KubeconfigError> {
     kube::Config::from_custom_kubeconfig(content, &options(None)).await
 }
 
@@ -120,16 +121,20 @@ mod tests {
         "cannot use context \"b\" of the kubeconfig PATH: cluster url is missing on selected cluster"
     )]
     #[tokio::test]
-    async fn contexts(#[case] text: &str, #[case] context: Option<&str>, #[case] expected: &str) {
+    async fn configs_are_loaded_for_the_selected_context(
+        #[case] text: &str,
+        #[case] context: Option<&str>,
+        #[case] expected: &str,
+    ) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let found = config(Some(file.path()), context).await;
-        let shown = found.map_or_else(|error| error.to_string(), |config| config.cluster_url.to_string());
-        assert_eq!(shown.replace(&format!("{:?}", file.path()), "PATH"), expected);
+        let loaded = load_config(Some(file.path()), context).await;
+        let actual = loaded.map_or_else(|error| error.to_string(), |config| config.cluster_url.to_string());
+        assert_eq!(actual.replace(&format!("{:?}", file.path()), "PATH"), expected);
     }
 
     #[tokio::test]
-    async fn files_that_cannot_be_read() {
+    async fn errors_for_unusable_files_name_path_and_cause() {
         let folder = tempfile::tempdir().unwrap();
         let malformed = folder.path().join("malformed");
         std::fs::write(&malformed, "clusters: [").unwrap();

@@ -1,5 +1,5 @@
 //! Mechanisms that all components share: retries, detection of bursts, token buckets, kubeconfig files, TLS of outgoing
-//! requests, bodies of bounded size, owned tasks, client metrics and spans.
+//! requests, bodies of bounded size, lines of streams, owned tasks, client metrics and spans.
 //!
 //! This crate does not depend on Karmada's API types.
 
@@ -7,6 +7,7 @@ pub mod body;
 pub mod burst;
 pub mod client_errors;
 pub mod kubeconfig;
+pub mod lines;
 pub mod metrics;
 pub mod requests;
 pub mod retry;

@@ -13,7 +13,7 @@ use tower::{Layer, Service};
 
 /// Counters of requests. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Requests(Arc<Mutex<Vec<Weak<Host>>>>);
+pub struct RequestCounters(Arc<Mutex<Vec<Weak<Host>>>>);
 
 /// Number of requests by method and status; no status means that no response arrived.
 type Outcomes = HashMap<(Method, Option<StatusCode>), u64>;
@@ -24,22 +24,23 @@ struct Host {
     outcomes: Mutex<Outcomes>,
 }
 
-/// Number of requests of one kind.
+/// Number of requests to a host with one method and status.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestCount {
     pub host: String,
     pub method: String,
+    /// `None` if no response arrived.
     pub status: Option<u16>,
     pub count: u64,
 }
 
-impl Requests {
-    /// Counts the requests of a client of `host`.
+impl RequestCounters {
+    /// Layer that counts the requests of a client of `host`.
     pub fn layer(&self, host: &str) -> CountRequests {
         let mut hosts = self.0.lock();
         hosts.retain(|host| host.strong_count() > 0);
-        let known = hosts.iter().filter_map(Weak::upgrade).find(|known| known.name == host);
-        let host = known.unwrap_or_else(|| {
+        let existing = hosts.iter().filter_map(Weak::upgrade).find(|existing| existing.name == host);
+        let host = existing.unwrap_or_else(|| {
             let host = Arc::new(Host { name: host.to_owned(), outcomes: Mutex::default() });
             hosts.push(Arc::downgrade(&host));
             host
@@ -47,25 +48,25 @@ impl Requests {
         CountRequests(host)
     }
 
-    /// All counters, sorted by host.
-    pub fn counted(&self) -> Vec<RequestCount> {
+    /// Values of all counters, sorted by host, method and status.
+    pub fn counts(&self) -> Vec<RequestCount> {
         let hosts: Vec<Arc<Host>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
-        let mut counted = Vec::new();
+        let mut counts = Vec::new();
         for host in hosts {
             let outcomes = host.outcomes.lock();
-            counted.extend(outcomes.iter().map(|((method, status), count)| RequestCount {
+            counts.extend(outcomes.iter().map(|((method, status), count)| RequestCount {
                 host: host.name.clone(),
                 method: method.to_string(),
                 status: status.map(|status| status.as_u16()),
                 count: *count,
             }));
         }
-        counted.sort();
-        counted
+        counts.sort();
+        counts
     }
 }
 
-/// Counts the requests to one host.
+/// Tower layer that counts the requests to one host.
 #[derive(Debug, Clone)]
 pub struct CountRequests(Arc<Host>);
 
@@ -116,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_counted_by_status_until_the_last_client_of_a_host_is_dropped() {
-        let requests = Requests::default();
+        let requests = RequestCounters::default();
         let server = tower::service_fn(|request: Request<()>| async move {
             match request.uri().path() {
                 "/gone" => Ok(Response::builder().status(404).body(()).expect("a response")),
@@ -131,11 +132,11 @@ mod tests {
             drop(client.clone().oneshot(Request::get(path).body(()).expect("a request")).await);
         }
         drop(other);
-        let shown: Vec<String> = requests
-            .counted()
+        let counts: Vec<String> = requests
+            .counts()
             .iter()
             .map(|RequestCount { host, method, status, count }| format!("{host} {method} {status:?} {count}"))
             .collect();
-        assert_eq!(shown, ["m1:6443 GET None 1", "m1:6443 GET Some(200) 2", "m1:6443 GET Some(404) 1"]);
+        assert_eq!(counts, ["m1:6443 GET None 1", "m1:6443 GET Some(200) 2", "m1:6443 GET Some(404) 1"]);
     }
 }

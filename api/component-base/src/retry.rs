@@ -1,26 +1,28 @@
 //! Delays between attempts: exponential backoff and jitter.
 //!
-//! Nothing here reads a clock or draws random numbers, so schedules of retries can be tested as tables. `backon`, which
-//! kube-rs uses, offers only iterators that draw their own jitter; work queues need the delay of a count.
+//! Neither the clock nor random numbers are read here, so that tests can check delays in tables. `backon`, which
+//! kube-rs uses, offers only iterators with their own jitter; work queues need the delay after a given number of
+//! failures.
 
 use std::time::Duration;
 
 /// Exponential backoff: the delay doubles with each consecutive failure, up to a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    first: Duration,
-    longest: Duration,
+    initial: Duration,
+    max: Duration,
 }
 
 impl Backoff {
-    pub const fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest }
+    /// Delays start at `initial` and do not exceed `max`.
+    pub const fn new(initial: Duration, max: Duration) -> Self {
+        Self { initial, max }
     }
 
     /// Delay after a number of consecutive failures. 0 is treated as 1.
     pub fn delay(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
-        self.first.saturating_mul(1 << doublings).min(self.longest)
+        self.initial.saturating_mul(1 << doublings).min(self.max)
     }
 
     /// Delays of an operation that is repeated until it succeeds.
@@ -49,8 +51,8 @@ impl Delays {
     }
 }
 
-/// A delay multiplied by a factor between `range.0` and `range.1`, so that many clients do not retry at the same moment.
-/// `random` is between 0 and 1 and chooses the factor.
+/// Multiplies a delay by a factor between `range.0` and `range.1`, so that many clients do not retry at the same
+/// moment. `random` is between 0 and 1 and chooses the factor.
 pub fn jitter(delay: Duration, range: (f64, f64), random: f64) -> Duration {
     delay.mul_f64(range.0 + (range.1 - range.0) * random.clamp(0.0, 1.0))
 }
@@ -69,12 +71,12 @@ mod tests {
     #[case(12, 20_480)]
     #[case(13, 30_000)]
     #[case(u32::MAX, 30_000)]
-    fn delays_double_up_to_the_longest(#[case] failures: u32, #[case] milliseconds: u64) {
+    fn delays_double_up_to_the_maximum(#[case] failures: u32, #[case] milliseconds: u64) {
         assert_eq!(BACKOFF.delay(failures), Duration::from_millis(milliseconds));
     }
 
     #[test]
-    fn a_success_starts_over() {
+    fn delays_restart_after_a_success() {
         let mut delays = BACKOFF.delays();
         assert_eq!([delays.next_delay(), delays.next_delay()], [10, 20].map(Duration::from_millis));
         delays.reset();

@@ -15,7 +15,7 @@ use crate::requests::CountRequests;
 use crate::user_agent;
 
 /// Target of all exported spans. No log line has this target.
-pub const SPANS: &str = "crowsnest::spans";
+pub const SPAN_TARGET: &str = "crowsnest::spans";
 
 /// Writes the current span into the headers of a request. Without a span the headers stay unchanged.
 pub fn inject_trace_context(headers: &mut HeaderMap) {
@@ -25,9 +25,9 @@ pub fn inject_trace_context(headers: &mut HeaderMap) {
     }
 }
 
-/// Creates a client whose requests have headers with the current span and this program's `User-Agent`, and are counted.
+/// Creates a client whose requests carry the current span and this program's `User-Agent` in headers, and are counted.
 /// Must be called inside a tokio runtime.
-pub fn client(config: kube::Config, count_requests: &CountRequests) -> Result<kube::Client, kube::Error> {
+pub fn traced_client(config: kube::Config, count_requests: &CountRequests) -> Result<kube::Client, kube::Error> {
     let propagate = MapRequestLayer::new(|mut request: Request<Body>| {
         inject_trace_context(request.headers_mut());
         user_agent::set(request.headers_mut());

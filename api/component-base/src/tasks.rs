@@ -1,5 +1,5 @@
-//! Owned tasks: each has a name and ends when its owner stops. A task that ends earlier is reported as dead; it is not
-//! restarted.
+//! Owned tasks: each has a name and ends when its owner stops. A task that ends earlier is reported as failed; it is
+//! not restarted.
 
 use std::sync::Arc;
 
@@ -11,97 +11,93 @@ use tokio_util::task::TaskTracker;
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
-    stopping: CancellationToken,
+    stop_token: CancellationToken,
     /// Names of the tasks that ended prematurely.
-    dead: Arc<watch::Sender<Vec<&'static str>>>,
+    failed: Arc<watch::Sender<Vec<&'static str>>>,
 }
 
-/// When a task may end before its owner stops.
+/// How long a task must run. A panic is always a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
-    /// Never.
-    WithOwner,
-    /// By returning, but not by a panic.
-    Returning,
+enum Lifetime {
+    /// Until its owner stops: a return before that is a failure.
+    UntilStop,
+    /// Until it returns.
+    UntilReturn,
 }
 
 impl Tasks {
-    /// Runs a task that must run until its owner stops. If it returns or panics before, it is reported as dead.
-    pub fn keep(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn(what, Ends::WithOwner, task);
+    /// Runs a task that must run until its owner stops. If it returns or panics before, it is reported as failed.
+    pub fn spawn_until_stop(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_guarded(what, Lifetime::UntilStop, task);
     }
 
-    /// Runs a task that may return before its owner stops. If it panics, it is reported as dead.
-    pub fn run(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn(what, Ends::Returning, task);
+    /// Runs a task that may return before its owner stops. If it panics, it is reported as failed.
+    pub fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_guarded(what, Lifetime::UntilReturn, task);
     }
 
-    fn spawn(&self, what: &'static str, ends: Ends, task: impl Future<Output = ()> + Send + 'static) {
-        let mut end = End { what, ends, has_returned: false, of: self.clone() };
+    fn spawn_guarded(&self, what: &'static str, lifetime: Lifetime, task: impl Future<Output = ()> + Send + 'static) {
+        let mut guard = TaskGuard { what, lifetime, has_returned: false, tasks: self.clone() };
         self.tracker.spawn(async move {
             task.await;
-            end.has_returned = true;
-            drop(end);
+            guard.has_returned = true;
+            drop(guard);
         });
     }
 
-    /// Tracks tasks with their own lifetime, such as sessions. Their ends are not reported.
-    pub fn passing(&self) -> &TaskTracker {
+    /// Tracker for tasks that may end at any time, such as sessions. Their ends are not reported, but [`Tasks::stop`]
+    /// waits for them.
+    pub fn tracker(&self) -> &TaskTracker {
         &self.tracker
     }
 
     /// Cancelled when the owner stops; every task must then end.
-    pub fn stopping(&self) -> &CancellationToken {
-        &self.stopping
+    pub fn stop_token(&self) -> &CancellationToken {
+        &self.stop_token
     }
 
     /// Ends all tasks and waits for them.
     pub async fn stop(&self) {
-        self.stopping.cancel();
+        self.stop_token.cancel();
         self.tracker.close();
         self.tracker.wait().await;
     }
 
-    /// Names of the tasks that ended prematurely.
-    pub fn dead(&self) -> Vec<&'static str> {
-        self.dead.borrow().clone()
-    }
-
     /// Messages about the tasks that ended prematurely, for health checks.
-    pub fn deaths(&self) -> Vec<String> {
-        self.dead.borrow().iter().map(|what| death(what)).collect()
+    pub fn failures(&self) -> Vec<String> {
+        self.failed.borrow().iter().map(|what| failure_message(what)).collect()
     }
 
     /// Waits until a task has ended prematurely, and returns a message about it. Otherwise never completes.
-    pub async fn death(&self) -> String {
-        let mut dead = self.dead.subscribe();
-        let first = dead.wait_for(|dead| !dead.is_empty()).await.ok().and_then(|dead| dead.first().copied());
+    pub async fn wait_for_failure(&self) -> String {
+        let mut failed = self.failed.subscribe();
+        let first = failed.wait_for(|names| !names.is_empty()).await.ok().and_then(|names| names.first().copied());
         match first {
-            Some(what) => death(what),
+            Some(what) => failure_message(what),
             // Not reached: the channel is open as long as `self` holds its sender.
             None => std::future::pending().await,
         }
     }
 }
 
-fn death(what: &str) -> String {
+fn failure_message(what: &str) -> String {
     format!("{what}: the task stopped unexpectedly")
 }
 
-/// Dropped when the task returns, when it panics, and when its runtime ends.
-struct End {
+/// Reports a failed task when it is dropped: when the task returns, when it panics, and when its runtime ends.
+struct TaskGuard {
     what: &'static str,
-    ends: Ends,
+    lifetime: Lifetime,
     has_returned: bool,
-    of: Tasks,
+    tasks: Tasks,
 }
 
-impl Drop for End {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
-        let has_died = std::thread::panicking() || self.has_returned && self.ends == Ends::WithOwner;
-        if has_died && !self.of.stopping.is_cancelled() {
+        let has_failed = std::thread::panicking() || self.has_returned && self.lifetime == Lifetime::UntilStop;
+        if has_failed && !self.tasks.stop_token.is_cancelled() {
             tracing::error!(what = self.what, "a task stopped unexpectedly");
-            self.of.dead.send_modify(|dead| dead.push(self.what));
+            self.tasks.failed.send_modify(|names| names.push(self.what));
         }
     }
 }
@@ -112,46 +108,46 @@ mod tests {
     use rstest::rstest;
 
     #[derive(Debug, Clone, Copy)]
-    enum Does {
+    enum Behaviour {
         Return,
         Panic,
         UntilStopped,
     }
 
     #[rstest]
-    #[case(Ends::WithOwner, Does::Return, &["the listener: the task stopped unexpectedly"])]
-    #[case(Ends::WithOwner, Does::Panic, &["the listener: the task stopped unexpectedly"])]
-    #[case(Ends::WithOwner, Does::UntilStopped, &[])]
-    #[case(Ends::Returning, Does::Return, &[])]
-    #[case(Ends::Returning, Does::Panic, &["the listener: the task stopped unexpectedly"])]
-    #[case(Ends::Returning, Does::UntilStopped, &[])]
+    #[case(Lifetime::UntilStop, Behaviour::Return, &["the listener: the task stopped unexpectedly"])]
+    #[case(Lifetime::UntilStop, Behaviour::Panic, &["the listener: the task stopped unexpectedly"])]
+    #[case(Lifetime::UntilStop, Behaviour::UntilStopped, &[])]
+    #[case(Lifetime::UntilReturn, Behaviour::Return, &[])]
+    #[case(Lifetime::UntilReturn, Behaviour::Panic, &["the listener: the task stopped unexpectedly"])]
+    #[case(Lifetime::UntilReturn, Behaviour::UntilStopped, &[])]
     #[tokio::test]
     async fn tasks_that_end_before_their_owner_are_reported(
-        #[case] ends: Ends,
-        #[case] does: Does,
+        #[case] lifetime: Lifetime,
+        #[case] behaviour: Behaviour,
         #[case] expected: &[&str],
     ) {
         let tasks = Tasks::default();
-        let stop = tasks.stopping().clone();
+        let stop = tasks.stop_token().clone();
         let task = async move {
-            match does {
-                Does::Return => {}
-                Does::Panic => panic!("on purpose"),
-                Does::UntilStopped => stop.cancelled().await,
+            match behaviour {
+                Behaviour::Return => {}
+                Behaviour::Panic => panic!("on purpose"),
+                Behaviour::UntilStopped => stop.cancelled().await,
             }
         };
-        tasks.spawn("the listener", ends, task);
+        tasks.spawn_guarded("the listener", lifetime, task);
         // Tracked tasks may end at any time.
-        tasks.passing().spawn(async {});
-        if !matches!(does, Does::UntilStopped) {
+        tasks.tracker().spawn(async {});
+        if !matches!(behaviour, Behaviour::UntilStopped) {
             tasks.tracker.close();
             tasks.tracker.wait().await;
         }
-        assert_eq!(tasks.deaths(), expected);
+        assert_eq!(tasks.failures(), expected);
         if let Some(first) = expected.first() {
-            assert_eq!(tasks.death().await, *first);
+            assert_eq!(tasks.wait_for_failure().await, *first);
         }
         tasks.stop().await;
-        assert_eq!(tasks.deaths(), expected);
+        assert_eq!(tasks.failures(), expected);
     }
 }

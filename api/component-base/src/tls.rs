@@ -1,4 +1,4 @@
-//! TLS of outgoing requests: trusted roots, client certificates, and error texts in the words of Go's HTTP client.
+//! TLS of outgoing requests: trusted roots, client certificates, and error messages as in Go's HTTP client.
 
 mod bundle;
 
@@ -12,9 +12,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-pub use self::bundle::verifier;
+pub use self::bundle::bundle_verifier;
 
-/// Files in which distributions keep the trusted roots.
+/// Files with the trusted root certificates of Linux distributions; the first that exists is read.
 const SYSTEM_ROOTS: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -22,14 +22,14 @@ const SYSTEM_ROOTS: &[&str] = &[
     "/etc/ssl/ca-bundle.pem",
 ];
 
-/// A client certificate with its key, PEM.
+/// A client certificate with its private key, both PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub certificate: Vec<u8>,
     pub key: Vec<u8>,
 }
 
-/// TLS settings that cannot be used.
+/// Reasons why TLS settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(transparent)]
@@ -43,9 +43,9 @@ pub fn kube_client_config(config: &kube::Config) -> Result<ClientConfig, ConfigE
     let mut tls = config.rustls_client_config()?;
     let bundle = config.root_cert.iter().flatten().map(|der| CertificateDer::from(der.clone()));
     let bundle: Vec<CertificateDer<'static>> = bundle.collect();
-    // A file of certificates is read again when it changes, by a verifier of its own.
+    // With `root_cert_file`, kube installs a verifier that rereads the file when it changes.
     if !bundle.is_empty() && !config.accept_invalid_certs && config.root_cert_file.is_none() {
-        let verifier = verifier(bundle, Arc::clone(tls.crypto_provider()))?;
+        let verifier = bundle_verifier(bundle, Arc::clone(tls.crypto_provider()))?;
         tls.dangerous().set_certificate_verifier(verifier);
     }
     Ok(tls)
@@ -63,9 +63,9 @@ pub fn client_config(
     let builder = match (insecure, ca_bundle.is_empty()) {
         (true, _) => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer { algorithms })),
         (false, true) => builder.with_root_certificates(system_roots()),
-        (false, false) => {
-            builder.dangerous().with_custom_certificate_verifier(verifier(certificates(ca_bundle)?, provider)?)
-        }
+        (false, false) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(bundle_verifier(parse_ca_bundle(ca_bundle)?, provider)?),
     };
     match identity {
         Some(identity) => {
@@ -87,7 +87,7 @@ fn system_roots() -> RootCertStore {
     store
 }
 
-fn certificates(ca_bundle: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
+fn parse_ca_bundle(ca_bundle: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
     let certificates: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(ca_bundle).filter_map(Result::ok).collect();
     match certificates.is_empty() {
@@ -141,7 +141,8 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-/// Root cause of a failed request to `address`, in the words of Go's HTTP client, which operators search for.
+/// Describes the root cause of a failed request to `address` with the messages of Go's HTTP client, which operators
+/// search for.
 pub fn describe_error(error: &(dyn Error + 'static), address: &str) -> String {
     let mut last = error.to_string();
     let mut next = error.source();
@@ -158,7 +159,7 @@ pub fn describe_error(error: &(dyn Error + 'static), address: &str) -> String {
             }
         }
         if let Some(rustls::Error::InvalidCertificate(why)) = tls_error(cause) {
-            return format!("tls: failed to verify certificate: x509: {}", certificate(why));
+            return format!("tls: failed to verify certificate: x509: {}", describe_certificate_error(why));
         }
         last = cause.to_string();
         next = cause.source();
@@ -174,7 +175,7 @@ fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> 
     error.downcast_ref::<std::io::Error>()?.get_ref().and_then(|wrapped| tls_error(wrapped))
 }
 
-fn certificate(why: &rustls::CertificateError) -> String {
+fn describe_certificate_error(why: &rustls::CertificateError) -> String {
     match why {
         rustls::CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
         rustls::CertificateError::Expired
@@ -182,15 +183,15 @@ fn certificate(why: &rustls::CertificateError) -> String {
         | rustls::CertificateError::NotValidYet
         | rustls::CertificateError::NotValidYetContext { .. } => "certificate has expired or is not yet valid".into(),
         rustls::CertificateError::NotValidForNameContext { expected, presented } => {
-            name_mismatch(&expected.to_str(), matches!(expected, ServerName::IpAddress(_)), presented)
+            describe_name_mismatch(&expected.to_str(), matches!(expected, ServerName::IpAddress(_)), presented)
         }
         other => other.to_string(),
     }
 }
 
-/// Names for which a certificate is valid, and the name for which it is not. rustls shows names as `DnsName("a")` and
-/// `IpAddress(127.0.0.1)`.
-fn name_mismatch(expected: &str, is_address: bool, presented: &[String]) -> String {
+/// Describes a certificate that is not valid for the expected name. rustls formats the names of the certificate as
+/// `DnsName("a")` and `IpAddress(127.0.0.1)`.
+fn describe_name_mismatch(expected: &str, is_address: bool, presented: &[String]) -> String {
     let kind = if is_address { "IpAddress(" } else { "DnsName(" };
     let names = presented.iter().filter_map(|name| name.strip_prefix(kind)?.strip_suffix(')'));
     let names: Vec<&str> = names.map(|name| name.trim_matches('"')).collect();
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_errors_have_the_wording_of_go() {
+    fn certificate_errors_match_go() {
         let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let wrapped = std::io::Error::other(std::io::Error::new(std::io::ErrorKind::InvalidData, unknown));
         assert!(matches!(tls_error(&wrapped), Some(rustls::Error::InvalidCertificate(_))));
@@ -224,7 +225,7 @@ mod tests {
             ),
             ("c.svc", false, &[], "certificate is not valid for any names, but wanted to match c.svc"),
         ] {
-            assert_eq!(name_mismatch(expected, is_address, presented), text);
+            assert_eq!(describe_name_mismatch(expected, is_address, presented), text);
         }
     }
 }

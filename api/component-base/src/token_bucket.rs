@@ -5,8 +5,7 @@ use std::time::Instant;
 /// A bucket of tokens that is refilled at a constant rate. A new bucket is full.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenBucket {
-    /// Tokens per second.
-    rate: f64,
+    rate_per_second: f64,
     /// Maximum number of tokens.
     burst: f64,
     /// Number of tokens at `updated_at`.
@@ -15,12 +14,13 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    pub fn new(rate: f64, burst: f64, now: Instant) -> Self {
-        TokenBucket { rate, burst, tokens: burst, updated_at: now }
+    /// Creates a full bucket that holds up to `burst` tokens.
+    pub fn new(rate_per_second: f64, burst: f64, now: Instant) -> Self {
+        TokenBucket { rate_per_second, burst, tokens: burst, updated_at: now }
     }
 
-    /// Takes one token. Returns false if there is none.
-    pub fn take(&mut self, now: Instant) -> bool {
+    /// Takes one token. Returns false if less than one is available.
+    pub fn try_take(&mut self, now: Instant) -> bool {
         self.tokens = self.tokens_at(now);
         self.updated_at = self.updated_at.max(now);
         let is_available = self.tokens >= 1.0;
@@ -36,7 +36,7 @@ impl TokenBucket {
     }
 
     fn tokens_at(&self, now: Instant) -> f64 {
-        let refilled = now.saturating_duration_since(self.updated_at).as_secs_f64() * self.rate;
+        let refilled = now.saturating_duration_since(self.updated_at).as_secs_f64() * self.rate_per_second;
         (self.tokens + refilled).min(self.burst)
     }
 }
@@ -51,7 +51,7 @@ mod tests {
     fn tokens_are_limited_to_the_burst() {
         let start = Instant::now();
         let mut bucket = TokenBucket::new(50.0, 200.0, start);
-        let take_all = |bucket: &mut TokenBucket, now| (0..1_000).filter(|_| bucket.take(now)).count();
+        let take_all = |bucket: &mut TokenBucket, now| (0..1_000).filter(|_| bucket.try_take(now)).count();
         assert!(bucket.is_full(start));
         assert_eq!(take_all(&mut bucket, start), 200);
         assert_eq!(take_all(&mut bucket, start + Duration::from_millis(100)), 5);

@@ -95,7 +95,7 @@ mod tests {
     #[case("fd00::1", None)]
     #[case("fec0::1", None)]
     #[case("64:ff9b::10.0.0.1", None)]
-    fn addresses_of_the_host_itself(#[case] address: &str, #[case] expected: Option<&str>) {
+    fn local_addresses_are_recognized(#[case] address: &str, #[case] expected: Option<&str>) {
         assert_eq!(local_kind(address.parse().unwrap()), expected);
         let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
         assert_eq!(local_kind_of_host(&host), expected);
@@ -109,7 +109,7 @@ mod tests {
     #[case("notlocalhost", None)]
     #[case("localhost.example.com", None)]
     #[case("", None)]
-    fn names_of_the_host_itself(#[case] host: &str, #[case] expected: Option<&str>) {
+    fn names_of_the_local_host_are_recognized(#[case] host: &str, #[case] expected: Option<&str>) {
         assert_eq!(local_kind_of_host(host), expected);
     }
 }

@@ -41,30 +41,37 @@ pub fn differences(before: &Value, after: &Value, kind: ComparisonKind) -> (Vec<
     let ignored: &[&str] =
         if kind == ComparisonKind::Versions { &IGNORED_BETWEEN_VERSIONS } else { &IGNORED_BETWEEN_CLUSTERS };
     let mut found = Vec::new();
-    walk(Some(before), Some(after), &mut String::new(), ignored, &mut found);
+    collect_differences(Some(before), Some(after), &mut String::new(), ignored, &mut found);
     let more = found.len() > MAX_DIFFERENCES;
     found.truncate(MAX_DIFFERENCES);
     (found, more)
 }
 
-fn walk(before: Option<&Value>, after: Option<&Value>, at: &mut String, ignored: &[&str], found: &mut Vec<Difference>) {
+fn collect_differences(
+    before: Option<&Value>,
+    after: Option<&Value>,
+    at: &mut String,
+    ignored: &[&str],
+    found: &mut Vec<Difference>,
+) {
     if before == after || ignored.contains(&at.as_str()) || found.len() > MAX_DIFFERENCES {
         return;
     }
-    let mut inside = |name: &str, before: Option<&Value>, after: Option<&Value>| {
+    let mut compare_child = |name: &str, before: Option<&Value>, after: Option<&Value>| {
         let length = at.len();
         at.push('/');
         at.push_str(&name.replace('~', "~0").replace('/', "~1"));
-        walk(before, after, at, ignored, found);
+        collect_differences(before, after, at, ignored, found);
         at.truncate(length);
     };
     match (before, after) {
         (Some(Value::Object(one)), Some(Value::Object(other))) => {
             let names: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-            names.into_iter().for_each(|name| inside(name, one.get(name), other.get(name)));
+            names.into_iter().for_each(|name| compare_child(name, one.get(name), other.get(name)));
         }
         (Some(Value::Array(one)), Some(Value::Array(other))) => {
-            (0..one.len().max(other.len())).for_each(|nth| inside(&nth.to_string(), one.get(nth), other.get(nth)));
+            (0..one.len().max(other.len()))
+                .for_each(|nth| compare_child(&nth.to_string(), one.get(nth), other.get(nth)));
         }
         (before, after) => {
             found.push(Difference { path: at.clone(), before: before.cloned(), after: after.cloned() });

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_go_reads_them() {
+    fn durations_are_parsed_as_in_go() {
         let cases = [
             ("0", Ok(0)),
             ("1h30m", Ok(5_400_000)),

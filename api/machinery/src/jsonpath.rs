@@ -263,7 +263,7 @@ fn filter_matches(item: &Value, left: &Operand, right: Option<&(Comparison, Oper
 }
 
 /// A value as text: strings bare, everything else as JSON.
-pub fn print(value: &Value) -> String {
+pub fn to_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),

@@ -196,7 +196,7 @@ mod tests {
          resourceVersionMatch: Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\"\n\
          sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
     )]
-    fn lists(#[case] query: &str, #[case] expected: &str) {
+    fn options_of_lists_are_validated(#[case] query: &str, #[case] expected: &str) {
         assert_eq!(parsed(query, true), expected);
     }
 
@@ -227,7 +227,7 @@ mod tests {
          resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"\n\
          resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
     )]
-    fn watches(#[case] query: &str, #[case] watch_list: bool, #[case] expected: &str) {
+    fn options_of_watches_are_validated(#[case] query: &str, #[case] watch_list: bool, #[case] expected: &str) {
         assert_eq!(parsed(query, watch_list), expected);
     }
 
@@ -235,7 +235,7 @@ mod tests {
     #[case("limit=5", Some(5))]
     #[case("limit=0", None)]
     #[case("limit=-5", None)]
-    fn pages(#[case] query: &str, #[case] expected: Option<usize>) {
+    fn page_sizes_follow_from_the_limit(#[case] query: &str, #[case] expected: Option<usize>) {
         let limit = query.strip_prefix("limit=");
         assert_eq!(ListOptions::parse(|name| limit.filter(|_| name == "limit")).unwrap().page_size(), expected);
     }

@@ -31,7 +31,7 @@ mod tests {
     #[case::too_deep(json!({"a": 1}), 0, true)]
     #[case::just_deep_enough(json!({"a": [1]}), 2, false)]
     #[case::in_a_list(json!([[], [[1]]]), 2, true)]
-    fn depths(#[case] value: Value, #[case] depth: usize, #[case] expected: bool) {
+    fn deeper_values_are_found(#[case] value: Value, #[case] depth: usize, #[case] expected: bool) {
         assert_eq!(exceeds_depth(&value, depth), expected);
     }
 }

@@ -124,18 +124,18 @@ impl Quantity {
     }
 
     /// Multiplied by an integer.
-    pub fn times(&self, factor: i64) -> Self {
+    pub fn multiply(&self, factor: i64) -> Self {
         Self { nano: self.nano.saturating_mul(i128::from(factor)), format: self.format }
     }
 
     /// How often `other` fits in, rounded down. None if `other` is zero.
-    pub fn divided_by(&self, other: &Self) -> Option<i64> {
+    pub fn divide(&self, other: &Self) -> Option<i64> {
         let times = self.nano.checked_div(other.nano)?;
         Some(i64::try_from(times).unwrap_or(if times < 0 { i64::MIN } else { i64::MAX }))
     }
 
     /// Zero adopts the format of the other operand.
-    fn joined_format(&self, other: &Self) -> Format {
+    fn common_format(&self, other: &Self) -> Format {
         if self.is_zero() { other.format } else { self.format }
     }
 
@@ -363,7 +363,7 @@ impl Add for Quantity {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { nano: self.nano.saturating_add(other.nano), format: self.joined_format(&other) }
+        Self { nano: self.nano.saturating_add(other.nano), format: self.common_format(&other) }
     }
 }
 
@@ -371,7 +371,7 @@ impl Sub for Quantity {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
-        Self { nano: self.nano.saturating_sub(other.nano), format: self.joined_format(&other) }
+        Self { nano: self.nano.saturating_sub(other.nano), format: self.common_format(&other) }
     }
 }
 
@@ -461,7 +461,7 @@ mod tests {
     #[case("0.0001Ki", "102400u")]
     #[case("100Ei", "9223372036854775807")]
     #[case("9223372036854775807", "9223372036854775807")]
-    fn canonical_form(#[case] written: &str, #[case] canonical: &str) {
+    fn quantities_print_in_canonical_form(#[case] written: &str, #[case] canonical: &str) {
         assert_eq!(Quantity::parse(written).unwrap().to_string(), canonical, "{written}");
     }
 
@@ -474,7 +474,7 @@ mod tests {
     #[case(".5i", QuantityError::Suffix)]
     #[case("-3.01e-", QuantityError::Suffix)]
     #[case("1 Gi", QuantityError::Format)]
-    fn refused(#[case] written: &str, #[case] error: QuantityError) {
+    fn malformed_quantities_are_rejected(#[case] written: &str, #[case] error: QuantityError) {
         assert_eq!(Quantity::parse(written), Err(error), "{written}");
     }
 
@@ -483,36 +483,36 @@ mod tests {
 
     /// Recorded from Go's implementation. Some are printed as written, others in canonical form.
     #[test]
-    fn go_writes_them_alike() {
+    fn canonical_forms_match_go() {
         let lines = include_str!("fixtures/quantities.tsv").lines().filter(|line| !line.starts_with('#'));
         let differs = lines.filter_map(|line| {
-            let (written, wanted) = line.split_once('\t').unwrap();
-            let given = Quantity::canonicalize(written).unwrap_or_else(|_| "!".to_owned());
-            (given != wanted).then_some(written)
+            let (written, expected) = line.split_once('\t').unwrap();
+            let actual = Quantity::canonicalize(written).unwrap_or_else(|_| "!".to_owned());
+            (actual != expected).then_some(written)
         });
         assert_eq!(differs.collect::<Vec<_>>(), UNLIKE_GO);
     }
 
     #[test]
-    fn arithmetic() {
+    fn arithmetic_is_exact() {
         let quantity = |text: &str| Quantity::parse(text).unwrap();
         assert_eq!((quantity("1Gi") + quantity("512Mi")).to_string(), "1536Mi");
         assert_eq!((Quantity::ZERO + quantity("1Gi")).to_string(), "1Gi");
         assert_eq!((quantity("1") - quantity("300m")).to_string(), "700m");
-        assert_eq!(quantity("250m").times(3).to_string(), "750m");
+        assert_eq!(quantity("250m").multiply(3).to_string(), "750m");
         assert_eq!(quantity("1.0001").milli_value(), 1001);
         assert_eq!(quantity("-1.0001").value(), -2);
         assert_eq!(quantity("100m").value(), 1);
         assert_eq!(quantity("1.2").round_up(0).to_string(), "2");
-        assert_eq!(quantity("7").divided_by(&quantity("2")), Some(3));
-        assert_eq!(quantity("7").divided_by(&Quantity::ZERO), None);
+        assert_eq!(quantity("7").divide(&quantity("2")), Some(3));
+        assert_eq!(quantity("7").divide(&Quantity::ZERO), None);
         assert!(quantity("1000m") == quantity("1") && quantity("1Ki") > quantity("1k"));
         assert_eq!(quantity("16E").value(), i64::MAX);
     }
 
     proptest! {
         #[test]
-        fn printing_and_reading_keep_the_amount(
+        fn printing_and_parsing_keep_the_value(
             number in -1_000_000_000_000_i64..1_000_000_000_000,
             fraction in 0_u32..1_000_000,
             suffix in prop::sample::select(vec!["", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "e-3", "E6"]),

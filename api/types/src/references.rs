@@ -10,21 +10,21 @@ const CLUSTER: &[Kind] = &[("cluster.karmada.io", "Cluster")];
 const SECRET: Kind = ("", "Secret");
 
 const KARMADA: &[Rule] = &[
-    Rule::stated(SCALERS, "spec.scaleTargetRef"),
+    Rule::typed_reference(SCALERS, "spec.scaleTargetRef"),
     Rule::reference(CLUSTER, "spec.secretRef", SECRET),
     Rule::reference(CLUSTER, "spec.impersonatorSecretRef", SECRET),
 ];
 
 const TABLES: &[&[Rule]] = &[KUBERNETES, EXTENSIONS, KARMADA];
 
-/// References of an object with their fields, as of [`crowsnest_apimachinery::references::stated_references`].
-pub fn stated_references<'a>(group: &str, kind: &str, source: impl Source<'a>) -> BTreeSet<Reference> {
-    crowsnest_apimachinery::references::stated_references(TABLES, group, kind, source)
+/// References of an object with their fields, as of [`crowsnest_apimachinery::references::find_references`].
+pub fn find_references<'a>(group: &str, kind: &str, source: impl Source<'a>) -> BTreeSet<Reference> {
+    crowsnest_apimachinery::references::find_references(TABLES, group, kind, source)
 }
 
-/// References of an object, in order and without duplicates, as of [`crowsnest_apimachinery::references::references`].
-pub fn references<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Vec<ObjectKey> {
-    crowsnest_apimachinery::references::references(TABLES, group, kind, source)
+/// References of an object, in order and without duplicates, as of [`crowsnest_apimachinery::references::find_referenced_objects`].
+pub fn find_referenced_objects<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Vec<ObjectKey> {
+    crowsnest_apimachinery::references::find_referenced_objects(TABLES, group, kind, source)
 }
 
 #[cfg(test)]
@@ -43,7 +43,8 @@ mod tests {
         "impersonatorSecretRef": {"namespace": "c", "name": "m1-impersonator"}}}), &["Secret c/m1", "Secret c/m1-impersonator"])]
     #[case::built_in("apps", "StatefulSet", json!({"metadata": {"namespace": "a"}, "spec": {"serviceName": "db"}}), &["Service a/db"])]
     fn references_of_kinds(#[case] group: &str, #[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
-        let found: Vec<String> = references(group, kind, &object).iter().map(ToString::to_string).collect();
+        let found: Vec<String> =
+            find_referenced_objects(group, kind, &object).iter().map(ToString::to_string).collect();
         assert_eq!(found, expected);
     }
 }

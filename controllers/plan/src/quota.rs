@@ -80,7 +80,7 @@ pub fn usage(spec: &ResourceBindingSpec) -> Usage {
     let mut usage = Usage::new();
     let mut count = |request: &ResourceList, times: i64| {
         for (name, quantity) in request {
-            *usage.entry(name.clone()).or_default() += amount(quantity).times(times);
+            *usage.entry(name.clone()).or_default() += amount(quantity).multiply(times);
         }
     };
     let targets = construct::targets(spec);

@@ -338,7 +338,7 @@ impl Context {
     /// Returns true if Karmada's agent applies the Works of a cluster. The execution controller then skips the cluster.
     pub async fn is_applied_by_agent(&self, cluster: &ClusterName) -> Result<bool, Error> {
         let cluster = self.cluster(cluster.as_str()).await?;
-        Ok(cluster.is_some_and(|cluster| MemberRoute::of(&cluster) == MemberRoute::AgentIfConnected))
+        Ok(cluster.is_some_and(|cluster| MemberRoute::from_cluster(&cluster) == MemberRoute::AgentIfConnected))
     }
 
     /// Names of all registered clusters.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_members::discovery::{Discovered, discover_again};
+use crowsnest_members::discovery::{DiscoveryState, rediscover};
 use crowsnest_members::{ApiResources, Fleet};
 use parking_lot::RwLock;
 use tokio::time::{Instant, timeout};
@@ -24,7 +24,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 struct Entry {
     resources: Arc<ApiResources>,
     /// Result of the last discovery.
-    discovered: Option<Discovered>,
+    discovered: Option<DiscoveryState>,
     refreshed_at: Instant,
     /// Resources last taken from the cache; those of a later discovery are newer.
     from_cache: Option<Arc<ApiResources>>,
@@ -76,7 +76,7 @@ impl RestMapper {
     pub async fn refresh(&self, cluster: &ClusterName) -> Result<Arc<ApiResources>, Error> {
         let client = self.fleet.client(cluster)?;
         let before = self.entries.read().get(cluster).and_then(|entry| entry.discovered.clone());
-        let discovered = match timeout(DISCOVERY_TIMEOUT, discover_again(&client, before.as_ref())).await {
+        let discovered = match timeout(DISCOVERY_TIMEOUT, rediscover(&client, before.as_ref())).await {
             Ok(discovered) => discovered?,
             Err(_) => {
                 let seconds = DISCOVERY_TIMEOUT.as_secs();

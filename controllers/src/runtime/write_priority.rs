@@ -25,7 +25,7 @@ const MAX_BURST_DEFERRAL: Duration = Duration::from_secs(10);
 /// Minimum interval between two writes of a status that is still changing.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Changed statuses per second, and above them, that are not a burst.
-const STATUS_BURST: BurstLimits = BurstLimits { rate: 10.0, begin: 50.0 };
+const STATUS_BURST: BurstLimits = BurstLimits { rate_per_second: 10.0, begin_threshold: 50.0 };
 
 /// Load of the control plane, as far as this process causes it.
 #[derive(Debug)]

@@ -11,11 +11,11 @@ use crate::{condition_is, policy, propagation_policy};
 
 const GROUP: &str = "autoscaling.karmada.io";
 
-fn federated() -> Resource {
+fn federated_hpas() -> Resource {
     custom(GROUP, "v1alpha1", "federatedhpas", "FederatedHPA", true)
 }
 
-fn cron() -> Resource {
+fn cron_federated_hpas() -> Resource {
     custom(GROUP, "v1alpha1", "cronfederatedhpas", "CronFederatedHPA", true)
 }
 
@@ -30,11 +30,11 @@ fn deployment(replicas: i64) -> Value {
             "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}}})
 }
 
-fn autoscaler(name: &str, target: &str, least: i64, most: i64) -> Value {
+fn autoscaler(name: &str, target: &str, min: i64, max: i64) -> Value {
     json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
-            "minReplicas": least, "maxReplicas": most,
+            "minReplicas": min, "maxReplicas": max,
             "metrics": [{"type": "Resource", "resource": {"name": "cpu",
                 "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
 }
@@ -58,7 +58,7 @@ async fn serve_metrics(env: &TestEnv, control_plane: &Objects) {
 }
 
 /// Creates a ready pod in a cluster, with its CPU usage.
-async fn run(env: &TestEnv, control_plane: &Objects, cluster: &str, name: &str, cpu: &str) {
+async fn create_pod(env: &TestEnv, control_plane: &Objects, cluster: &str, name: &str, cpu: &str) {
     let pods = builtin("", "pods", "Pod");
     let container = json!({"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}});
     let manifest = json!({"apiVersion": "v1", "kind": "Pod",
@@ -78,7 +78,7 @@ async fn run(env: &TestEnv, control_plane: &Objects, cluster: &str, name: &str, 
     control_plane.create(&pod_metrics(), "default", &metrics).await.unwrap();
 }
 
-fn reason<'a>(object: &'a Value, kind: &str) -> Option<(&'a str, &'a str)> {
+fn condition_reason<'a>(object: &'a Value, kind: &str) -> Option<(&'a str, &'a str)> {
     let conditions = object["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
     Some((condition["reason"].as_str()?, condition["message"].as_str()?))
@@ -93,52 +93,56 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     let control_plane = env.objects();
 
     // First there is no target, then no binding, then no metrics.
-    control_plane.create(&federated(), "default", &autoscaler("h", "web", 1, 4)).await.unwrap();
-    let unable =
-        |wanted: &'static str| move |object: &Value| reason(object, "AbleToScale").is_some_and(|why| why.0 == wanted);
-    let fetched = env.wait_for(&control_plane, &federated(), "default", "h", unable("FailedGetScaleTargetRef")).await;
+    control_plane.create(&federated_hpas(), "default", &autoscaler("h", "web", 1, 4)).await.unwrap();
+    let has_reason = |wanted: &'static str| {
+        move |object: &Value| condition_reason(object, "AbleToScale").is_some_and(|why| why.0 == wanted)
+    };
+    let fetched =
+        env.wait_for(&control_plane, &federated_hpas(), "default", "h", has_reason("FailedGetScaleTargetRef")).await;
     let message =
         "the HPA controller was unable to get the target reference object: deployments.apps \"web\" not found";
-    assert_eq!(reason(&fetched, "AbleToScale").unwrap().1, message);
+    assert_eq!(condition_reason(&fetched, "AbleToScale").unwrap().1, message);
     assert_eq!(
         (&fetched["status"]["desiredReplicas"], &fetched["status"]["currentReplicas"]),
         (&json!(0), &Value::Null)
     );
     let deployments = builtin("apps", "deployments", "Deployment");
     control_plane.create(&deployments, "default", &deployment(2)).await.unwrap();
-    let fetched = env.wait_for(&control_plane, &federated(), "default", "h", unable("FailedGetBinding")).await;
+    let fetched = env.wait_for(&control_plane, &federated_hpas(), "default", "h", has_reason("FailedGetBinding")).await;
     let message = "the HPA controller was unable to get the binding by scaleTargetRef: target resource has no label";
-    assert_eq!(reason(&fetched, "AbleToScale").unwrap().1, message);
+    assert_eq!(condition_reason(&fetched, "AbleToScale").unwrap().1, message);
     let placed = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
     control_plane.create(&propagation_policy(), "default", &placed).await.unwrap();
     let fetched = env
-        .wait_for(&control_plane, &federated(), "default", "h", |object| condition_is(object, "ScalingActive", "False"))
+        .wait_for(&control_plane, &federated_hpas(), "default", "h", |object| {
+            condition_is(object, "ScalingActive", "False")
+        })
         .await;
     let message = "the HPA was unable to compute the replica count: failed to get cpu utilization: unable to get metrics \
                    for resource cpu: unable to fetch metrics from resource metrics API: the server could not find the \
                    requested resource (get pods.metrics.k8s.io)";
-    assert_eq!(reason(&fetched, "ScalingActive"), Some(("FailedGetResourceMetric", message)));
+    assert_eq!(condition_reason(&fetched, "ScalingActive"), Some(("FailedGetResourceMetric", message)));
     assert_eq!(fetched["status"]["currentReplicas"], 2);
 
     // Usage is twice the target, by two pods in each of two clusters: the template's replicas are doubled.
     serve_metrics(&env, &control_plane).await;
     for (cluster, name) in [("m1", "web-a"), ("m1", "web-b"), ("m2", "web-c"), ("m2", "web-d")] {
-        run(&env, &control_plane, cluster, name, "100m").await;
+        create_pod(&env, &control_plane, cluster, name, "100m").await;
     }
     env.wait_for(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
-    let reached = |object: &Value| {
+    let is_at_maximum = |object: &Value| {
         let status = &object["status"];
         // Until the clusters have followed the template, more replicas are desired than the maximum.
-        let limited = reason(object, "ScalingLimited").is_none_or(|why| why.0 != "DesiredWithinRange");
-        status["currentReplicas"] == 4 && status["desiredReplicas"] == 4 && !limited
+        let is_limited = condition_reason(object, "ScalingLimited").is_none_or(|why| why.0 != "DesiredWithinRange");
+        status["currentReplicas"] == 4 && status["desiredReplicas"] == 4 && !is_limited
     };
-    let fetched = env.wait_for(&control_plane, &federated(), "default", "h", reached).await;
+    let fetched = env.wait_for(&control_plane, &federated_hpas(), "default", "h", is_at_maximum).await;
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "current": {"averageUtilization": 100, "averageValue": "100m"}}});
     assert_eq!(fetched["status"]["currentMetrics"], json!([metric]));
     let message = "the HPA was able to successfully calculate a replica count from cpu resource utilization \
                    (percentage of request)";
-    assert_eq!(reason(&fetched, "ScalingActive"), Some(("ValidMetricFound", message)));
+    assert_eq!(condition_reason(&fetched, "ScalingActive"), Some(("ValidMetricFound", message)));
     assert!(fetched["status"]["lastScaleTime"].is_string());
     for member in ["m1", "m2"] {
         let scaled = |object: &Value| object["spec"]["replicas"] == 4;
@@ -146,17 +150,19 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     }
 
     // Two autoscalers of the same pods do not scale.
-    control_plane.create(&federated(), "default", &autoscaler("second", "web", 1, 10)).await.unwrap();
-    let ambiguous = |object: &Value| reason(object, "ScalingActive").is_some_and(|why| why.0 == "AmbiguousSelector");
-    let fetched = env.wait_for(&control_plane, &federated(), "default", "second", ambiguous).await;
+    control_plane.create(&federated_hpas(), "default", &autoscaler("second", "web", 1, 10)).await.unwrap();
+    let is_ambiguous =
+        |object: &Value| condition_reason(object, "ScalingActive").is_some_and(|why| why.0 == "AmbiguousSelector");
+    let fetched = env.wait_for(&control_plane, &federated_hpas(), "default", "second", is_ambiguous).await;
     let message = "pods by selector app=web are controlled by multiple HPAs: [{h default} {second default}]";
-    assert_eq!(reason(&fetched, "ScalingActive").unwrap().1, message);
-    control_plane.delete(Target::new(&federated(), "default", "second")).await.unwrap();
+    assert_eq!(condition_reason(&fetched, "ScalingActive").unwrap().1, message);
+    control_plane.delete(Target::new(&federated_hpas(), "default", "second")).await.unwrap();
     // Bounds apply without metrics as well.
     let bounds = json!({"spec": {"maxReplicas": 3}});
-    control_plane.merge(Target::new(&federated(), "default", "h"), &bounds).await.unwrap();
+    control_plane.merge(Target::new(&federated_hpas(), "default", "h"), &bounds).await.unwrap();
     env.wait_for(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 3).await;
-    env.wait_for(&control_plane, &federated(), "default", "h", |object| object["status"]["desiredReplicas"] == 3).await;
+    env.wait_for(&control_plane, &federated_hpas(), "default", "h", |object| object["status"]["desiredReplicas"] == 3)
+        .await;
     env.wait_until_idle().await;
     let hpa = "horizontal_pod_autoscaler_controller";
     for series in [
@@ -190,10 +196,10 @@ async fn rules_run_on_schedule() {
         {"name": "off", "schedule": "* * * * *", "targetReplicas": 9, "suspend": true},
         {"name": "bad", "schedule": "0 0 L * *", "targetReplicas": 7},
     ]);
-    control_plane.create(&cron(), "default", &cron_hpa("c", web, rules)).await.unwrap();
+    control_plane.create(&cron_federated_hpas(), "default", &cron_hpa("c", web, rules)).await.unwrap();
     env.wait_for(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
-    let executed = |object: &Value| object["status"]["executionHistories"][0]["successfulExecutions"].is_array();
-    let object = env.wait_for(&control_plane, &cron(), "default", "c", executed).await;
+    let has_run = |object: &Value| object["status"]["executionHistories"][0]["successfulExecutions"].is_array();
+    let object = env.wait_for(&control_plane, &cron_federated_hpas(), "default", "c", has_run).await;
     let histories = &object["status"]["executionHistories"];
     let first = &histories[0]["successfulExecutions"][0];
     assert_eq!((&histories[0]["ruleName"], &first["appliedReplicas"]), (&json!("now"), &json!(4)));
@@ -203,28 +209,31 @@ async fn rules_run_on_schedule() {
     assert!(refused.starts_with("cron expression failed to be parsed: failed to parse int from L"), "{refused}");
     // Only the newest entry is kept.
     let before = first["scheduleTime"].clone();
-    let again = |object: &Value| {
+    let is_next_run = |object: &Value| {
         let runs = &object["status"]["executionHistories"][0]["successfulExecutions"];
         runs.as_array().is_some_and(|runs| runs.len() == 1 && runs[0]["scheduleTime"] != before)
     };
-    env.wait_for(&control_plane, &cron(), "default", "c", again).await;
+    env.wait_for(&control_plane, &cron_federated_hpas(), "default", "c", is_next_run).await;
     // The history of a removed rule is removed.
-    let rest =
+    let remaining_rules =
         json!({"spec": {"rules": [{"name": "off", "schedule": "* * * * *", "targetReplicas": 9, "suspend": true}]}});
-    control_plane.merge(Target::new(&cron(), "default", "c"), &rest).await.unwrap();
-    let left = |object: &Value| object["status"]["executionHistories"] == json!([{"ruleName": "off"}]);
-    env.wait_for(&control_plane, &cron(), "default", "c", left).await;
+    control_plane.merge(Target::new(&cron_federated_hpas(), "default", "c"), &remaining_rules).await.unwrap();
+    let is_removed = |object: &Value| object["status"]["executionHistories"] == json!([{"ruleName": "off"}]);
+    env.wait_for(&control_plane, &cron_federated_hpas(), "default", "c", is_removed).await;
 
     // The bounds of a FederatedHPA are scaled, and a missing target is a failure.
-    control_plane.create(&federated(), "default", &autoscaler("h", "ghost", 1, 3)).await.unwrap();
+    control_plane.create(&federated_hpas(), "default", &autoscaler("h", "ghost", 1, 3)).await.unwrap();
     let hpa = |name| json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA", "name": name});
     let rules = json!([{"name": "r", "schedule": "@every 1s", "targetMinReplicas": 5, "targetMaxReplicas": 8}]);
-    control_plane.create(&cron(), "default", &cron_hpa("bounds", hpa("h"), rules.clone())).await.unwrap();
-    let bound = |object: &Value| object["spec"]["minReplicas"] == 5 && object["spec"]["maxReplicas"] == 8;
-    env.wait_for(&control_plane, &federated(), "default", "h", bound).await;
-    control_plane.create(&cron(), "default", &cron_hpa("lost", hpa("nobody"), rules)).await.unwrap();
-    let failed = |object: &Value| object["status"]["executionHistories"][0]["failedExecutions"].is_array();
-    let object = env.wait_for(&control_plane, &cron(), "default", "lost", failed).await;
+    control_plane
+        .create(&cron_federated_hpas(), "default", &cron_hpa("bounds", hpa("h"), rules.clone()))
+        .await
+        .unwrap();
+    let has_bounds = |object: &Value| object["spec"]["minReplicas"] == 5 && object["spec"]["maxReplicas"] == 8;
+    env.wait_for(&control_plane, &federated_hpas(), "default", "h", has_bounds).await;
+    control_plane.create(&cron_federated_hpas(), "default", &cron_hpa("lost", hpa("nobody"), rules)).await.unwrap();
+    let has_failed = |object: &Value| object["status"]["executionHistories"][0]["failedExecutions"].is_array();
+    let object = env.wait_for(&control_plane, &cron_federated_hpas(), "default", "lost", has_failed).await;
     let message = "federatedhpas.autoscaling.karmada.io \"nobody\" not found";
     assert_eq!(object["status"]["executionHistories"][0]["failedExecutions"][0]["message"], message);
     assert_eq!(env.event_message("ScaleFailed", "lost").await, message);

@@ -43,7 +43,7 @@ impl Entry {
     }
 
     /// Name of the policy that selects it.
-    fn to(&self) -> Option<&str> {
+    fn policy_label(&self) -> Option<&str> {
         self.object["metadata"]["labels"]["to"].as_str()
     }
 
@@ -82,13 +82,13 @@ pub async fn propagate(env: &TestEnv) {
     for entry in &entries {
         control_plane.create(&entry.resource(), entry.namespace(), &entry.object).await.unwrap();
     }
-    for entry in entries.iter().filter(|entry| entry.to().is_some()) {
+    for entry in entries.iter().filter(|entry| entry.policy_label().is_some()) {
         let (resource, name) = entry.binding();
         let applied = |binding: &Value| condition_is(binding, "FullyApplied", "True");
         env.wait_for(&control_plane, &resource, entry.namespace(), &name, applied).await;
     }
     for entry in &entries {
-        report(env, entry).await;
+        report_status(env, entry).await;
     }
     let team = resource_of(&json!({"apiVersion": "v1", "kind": "Namespace"}));
     for member in MEMBERS {
@@ -104,9 +104,10 @@ pub async fn propagate(env: &TestEnv) {
 /// Creates policies and overrides.
 async fn create_policies(control_plane: &Objects, entries: &[Entry]) {
     let selectors = |cluster: bool| -> Vec<Value> {
-        let labelled = entries.iter().filter(|entry| entry.cluster == cluster && entry.to() == Some("members"));
+        let selected =
+            entries.iter().filter(|entry| entry.cluster == cluster && entry.policy_label() == Some("members"));
         let kinds: BTreeSet<(&str, &str)> =
-            labelled.map(|entry| (text(&entry.object, "/apiVersion"), text(&entry.object, "/kind"))).collect();
+            selected.map(|entry| (text(&entry.object, "/apiVersion"), text(&entry.object, "/kind"))).collect();
         let selector = |(api_version, kind)| json!({"apiVersion": api_version, "kind": kind, "labelSelector": {"matchLabels": {"to": "members"}}});
         kinds.into_iter().map(selector).collect()
     };
@@ -135,14 +136,14 @@ async fn create_policies(control_plane: &Objects, entries: &[Entry]) {
     });
     let rule = |overriders: Value| json!([{"targetCluster": {"clusterNames": ["m2"]}, "overriders": overriders}]);
     let data = json!({"plaintext": [{"path": "/data/where", "operator": "add", "value": "m2"}]});
-    let own = json!({
+    let override_policy = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
         "metadata": {"name": "where", "namespace": "default"},
         "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "plain"}],
             "overrideRules": rule(data)},
     });
     let labels = json!({"labelsOverrider": [{"operator": "add", "value": {"where": "m2"}}]});
-    let namespaces_too = json!({
+    let cluster_override_policy = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy", "metadata": {"name": "where"},
         "spec": {"overrideRules": rule(labels), "resourceSelectors": [
             {"apiVersion": "v1", "kind": "Namespace", "name": "team"},
@@ -150,14 +151,14 @@ async fn create_policies(control_plane: &Objects, entries: &[Entry]) {
             {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         ]},
     });
-    for object in [cluster_wide, own, namespaces_too] {
+    for object in [cluster_wide, override_policy, cluster_override_policy] {
         let resource = resource_of(&object);
         control_plane.create(&resource, text(&object, "/metadata/namespace"), &object).await.unwrap();
     }
 }
 
 /// Sets the status of the copies in all members, and waits until it is in the binding.
-async fn report(env: &TestEnv, entry: &Entry) {
+async fn report_status(env: &TestEnv, entry: &Entry) {
     let Some(status) = &entry.status else { return };
     let resource = entry.resource();
     let target = Target::new(&resource, entry.namespace(), entry.name());

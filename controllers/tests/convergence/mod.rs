@@ -1,7 +1,7 @@
 //! The final state does not depend on the order of changes, and objects that are up to date are not written, also by
 //! restarted controllers.
 
-mod end;
+mod final_state;
 mod kinds;
 mod orders;
 
@@ -28,7 +28,7 @@ fn resource_of(object: &Value) -> Resource {
 }
 
 /// Tables with writes between two points in time.
-fn moved<'a>(before: &'a Tables, after: &'a Tables) -> Vec<&'a String> {
+fn written_tables<'a>(before: &'a Tables, after: &'a Tables) -> Vec<&'a String> {
     after.iter().filter(|(table, version)| before.get(*table) != Some(*version)).map(|(table, _)| table).collect()
 }
 
@@ -45,17 +45,17 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
 
     // A full resync writes nothing, and sends no requests to members. The status of Clusters may still change with
     // the objects that were just created there.
-    for look in 0.. {
+    for round in 0.. {
         let before = env.last_writes();
         env.requests.take();
         env.manager.full_resync().await.unwrap();
         env.wait_until_settled().await;
         let (after, requests) = (env.last_writes(), env.requests.take());
-        let moved = moved(&before, &after);
-        if look < 10 && moved == [CLUSTERS] {
+        let written = written_tables(&before, &after);
+        if round < 10 && written == [CLUSTERS] {
             continue;
         }
-        assert!(moved.is_empty(), "a full resync wrote {moved:?}");
+        assert!(written.is_empty(), "a full resync wrote {written:?}");
         assert!(requests.is_empty(), "a full resync requested {requests:#?}");
         break;
     }
@@ -69,11 +69,11 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
         env = env.restart().await;
         env.wait_until_settled().await;
         let (after, requests) = (env.last_writes(), env.requests.take());
-        let moved = moved(&before, &after);
-        if restart == 0 && moved == [CLUSTERS] {
+        let written = written_tables(&before, &after);
+        if restart == 0 && written == [CLUSTERS] {
             continue;
         }
-        assert!(moved.is_empty(), "restarted controllers wrote {moved:?}: {requests:#?}");
+        assert!(written.is_empty(), "restarted controllers wrote {written:?}: {requests:#?}");
         break;
     }
     env.stop().await;
@@ -96,9 +96,9 @@ async fn a_scheduling_result_without_status_is_completed() {
     // The state between the two writes: the result is stored, and its status is not.
     let binding = crate::binding();
     let target = Target::new(&binding, "default", "web-deployment");
-    let untold =
+    let without_status =
         json!({"status": {"conditions": null, "lastScheduledTime": null, "schedulerObservedGeneration": null}});
-    control_plane.merge(target.status(), &untold).await.unwrap();
+    control_plane.merge(target.status(), &without_status).await.unwrap();
     env.manager.full_resync().await.unwrap();
     let is_scheduled = |binding: &Value| {
         scheduled(binding)

@@ -18,7 +18,8 @@ fn cluster_policy() -> Resource {
     custom("policy.karmada.io", "v1alpha1", "clusterpropagationpolicies", "ClusterPropagationPolicy", false)
 }
 
-fn labelled(name: &str, app: &str) -> Value {
+/// A ConfigMap with the label `app`.
+fn config_map_with_label(name: &str, app: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": "default", "labels": {"app": app}}, "data": {"a": "1"}})
 }
@@ -28,7 +29,7 @@ fn placed_in(cluster: &str) -> Value {
 }
 
 /// A policy that no scheduler handles, with additional fields in its selector.
-fn unscheduled(name: &str, api_version: &str, kind: &str, selector: Value) -> Value {
+fn unscheduled_policy(name: &str, api_version: &str, kind: &str, selector: Value) -> Value {
     let mut policy = policy(name, kind, api_version, placed_in("m1"));
     policy["metadata"]["finalizers"] = json!(["karmada.io/propagation-policy-controller"]);
     policy["spec"]["schedulerName"] = json!("nobody");
@@ -36,8 +37,9 @@ fn unscheduled(name: &str, api_version: &str, kind: &str, selector: Value) -> Va
     policy
 }
 
-fn lazy(name: &str, selector: Value) -> Value {
-    let mut policy = unscheduled(name, "v1", "ConfigMap", selector);
+/// A policy that takes effect when a template changes, and that no scheduler handles.
+fn lazy_policy(name: &str, selector: Value) -> Value {
+    let mut policy = unscheduled_policy(name, "v1", "ConfigMap", selector);
     policy["spec"]["activationPreference"] = json!("Lazy");
     policy
 }
@@ -51,7 +53,7 @@ fn is_claimed_by(policy: &str) -> impl Fn(&Value) -> bool {
     move |template| template["metadata"]["labels"][CLAIM] == id.as_str()
 }
 
-async fn move_to(control_plane: &Objects, policy: &str, cluster: &str) {
+async fn set_placement(control_plane: &Objects, policy: &str, cluster: &str) {
     merge(control_plane, &propagation_policy(), policy, json!({"spec": {"placement": placed_in(cluster)}})).await;
 }
 
@@ -59,14 +61,14 @@ async fn move_to(control_plane: &Objects, policy: &str, cluster: &str) {
 /// each.
 async fn wait_until_settled(env: &TestEnv, witness: &'static str) {
     let control_plane = env.objects();
-    let bound = |binding: &Value| binding["spec"]["placement"] == placed_in(witness);
+    let is_bound = |binding: &Value| binding["spec"]["placement"] == placed_in(witness);
     if control_plane.get(Target::new(&config_map(), "default", "witness")).await.unwrap().is_none() {
-        control_plane.create(&config_map(), "default", &labelled("witness", "witness")).await.unwrap();
-        let seen = unscheduled("witness", "v1", "ConfigMap", json!({"name": "witness"}));
-        control_plane.create(&propagation_policy(), "default", &seen).await.unwrap();
+        control_plane.create(&config_map(), "default", &config_map_with_label("witness", "witness")).await.unwrap();
+        let witness_policy = unscheduled_policy("witness", "v1", "ConfigMap", json!({"name": "witness"}));
+        control_plane.create(&propagation_policy(), "default", &witness_policy).await.unwrap();
     }
-    move_to(&control_plane, "witness", witness).await;
-    env.wait_for(&control_plane, &binding(), "default", "witness-configmap", bound).await;
+    set_placement(&control_plane, "witness", witness).await;
+    env.wait_for(&control_plane, &binding(), "default", "witness-configmap", is_bound).await;
     env.wait_until_idle().await;
 }
 
@@ -77,36 +79,36 @@ async fn a_lazy_policy_takes_effect_when_its_template_changes() {
     let create = async |resource: &Resource, object: Value| {
         control_plane.create(resource, "default", &object).await.unwrap();
     };
-    let app = async |holds: &(dyn Fn(&Value) -> bool + Sync)| {
-        env.wait_for(&control_plane, &binding(), "default", "app-configmap", holds).await;
+    let wait_for_app = async |is_expected: &(dyn Fn(&Value) -> bool + Sync)| {
+        env.wait_for(&control_plane, &binding(), "default", "app-configmap", is_expected).await;
     };
-    create(&config_map(), labelled("app", "old")).await;
+    create(&config_map(), config_map_with_label("app", "old")).await;
     wait_until_settled(&env, "w1").await;
 
     // Existing templates are claimed, and bound when they change.
-    create(&propagation_policy(), lazy("p", json!({"name": "app"}))).await;
+    create(&propagation_policy(), lazy_policy("p", json!({"name": "app"}))).await;
     env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
     wait_until_settled(&env, "w2").await;
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
     merge(&control_plane, &config_map(), "app", json!({"data": {"a": "2"}})).await;
-    app(&is_placed_in("m1")).await;
+    wait_for_app(&is_placed_in("m1")).await;
 
     // A change of the policy is deferred as well.
-    move_to(&control_plane, "p", "m2").await;
+    set_placement(&control_plane, "p", "m2").await;
     wait_until_settled(&env, "w3").await;
-    app(&is_placed_in("m1")).await;
+    wait_for_app(&is_placed_in("m1")).await;
     merge(&control_plane, &config_map(), "app", json!({"data": {"a": "3"}})).await;
-    app(&is_placed_in("m2")).await;
+    wait_for_app(&is_placed_in("m2")).await;
 
     // A template that is created after its policy is bound immediately, and so is one that another policy has
     // released.
-    create(&propagation_policy(), lazy("q", json!({"labelSelector": {"matchLabels": {"app": "new"}}}))).await;
-    create(&config_map(), labelled("late", "new")).await;
+    create(&propagation_policy(), lazy_policy("q", json!({"labelSelector": {"matchLabels": {"app": "new"}}}))).await;
+    create(&config_map(), config_map_with_label("late", "new")).await;
     env.wait_for(&control_plane, &binding(), "default", "late-configmap", is_placed_in("m1")).await;
     merge(&control_plane, &config_map(), "app", json!({"metadata": {"labels": {"app": "new"}}})).await;
     control_plane.delete(Target::new(&propagation_policy(), "default", "p")).await.unwrap();
     env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("q")).await;
-    app(&is_placed_in("m1")).await;
+    wait_for_app(&is_placed_in("m1")).await;
     env.stop().await;
 }
 
@@ -114,7 +116,7 @@ async fn a_lazy_policy_takes_effect_when_its_template_changes() {
 async fn a_change_under_a_lazy_policy_is_found_after_a_restart() {
     let env = TestEnv::start(&[]).await;
     let control_plane = env.objects();
-    let mut wanted = unscheduled("p", "apps/v1", "Deployment", json!({}));
+    let mut wanted = unscheduled_policy("p", "apps/v1", "Deployment", json!({}));
     wanted["spec"]["activationPreference"] = json!("Lazy");
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     for name in ["edited", "calm"] {
@@ -127,12 +129,12 @@ async fn a_change_under_a_lazy_policy_is_found_after_a_restart() {
     env.wait_until_idle().await;
     let env = env
         .without_controllers(async {
-            move_to(&control_plane, "p", "m2").await;
+            set_placement(&control_plane, "p", "m2").await;
             merge(&control_plane, &deployment(), "edited", json!({"spec": {"replicas": 5}})).await;
         })
         .await;
-    let carried_out = |binding: &Value| binding["spec"]["replicas"] == 5 && is_placed_in("m2")(binding);
-    env.wait_for(&control_plane, &binding(), "default", "edited-deployment", carried_out).await;
+    let is_applied = |binding: &Value| binding["spec"]["replicas"] == 5 && is_placed_in("m2")(binding);
+    env.wait_for(&control_plane, &binding(), "default", "edited-deployment", is_applied).await;
     env.wait_until_idle().await;
     env.wait_for(&control_plane, &binding(), "default", "calm-deployment", is_placed_in("m1")).await;
     env.stop().await;
@@ -149,24 +151,26 @@ async fn a_policy_enqueues_only_templates_that_it_affects() {
         control_plane.create(resource, namespace, &object).await.unwrap();
     };
     let by_app = |app: &str| json!({"labelSelector": {"matchLabels": {"app": app}}});
-    create(&propagation_policy(), "default", unscheduled("many", "v1", "ConfigMap", by_app("many"))).await;
+    create(&propagation_policy(), "default", unscheduled_policy("many", "v1", "ConfigMap", by_app("many"))).await;
     for n in 0..BYSTANDERS / 2 {
-        create(&config_map(), "default", labelled(&format!("claimed-{n}"), "many")).await;
-        create(&config_map(), "default", labelled(&format!("free-{n}"), "none")).await;
+        create(&config_map(), "default", config_map_with_label(&format!("claimed-{n}"), "many")).await;
+        create(&config_map(), "default", config_map_with_label(&format!("free-{n}"), "none")).await;
     }
     for n in 0..4 {
-        create(&config_map(), "default", labelled(&format!("one-{n}"), &format!("one-{n}"))).await;
+        create(&config_map(), "default", config_map_with_label(&format!("one-{n}"), &format!("one-{n}"))).await;
     }
     for n in 0..BYSTANDERS / 2 {
         env.wait_for(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), |_| true).await;
     }
     wait_until_settled(&env, "w1").await;
 
-    let by_name = unscheduled("p0", "v1", "ConfigMap", json!({"name": "one-0"}));
-    let by_label = unscheduled("p1", "v1", "ConfigMap", by_app("one-1"));
-    let mut of_the_fleet = unscheduled("p2", "v1", "ConfigMap", json!({"name": "one-2", "namespace": "default"}));
-    let mut of_any_namespace = unscheduled("p3", "v1", "ConfigMap", json!({"name": "one-3", "namespace": null}));
-    for policy in [&mut of_the_fleet, &mut of_any_namespace] {
+    let by_name = unscheduled_policy("p0", "v1", "ConfigMap", json!({"name": "one-0"}));
+    let by_label = unscheduled_policy("p1", "v1", "ConfigMap", by_app("one-1"));
+    let mut cluster_policy_in_namespace =
+        unscheduled_policy("p2", "v1", "ConfigMap", json!({"name": "one-2", "namespace": "default"}));
+    let mut cluster_policy_in_any_namespace =
+        unscheduled_policy("p3", "v1", "ConfigMap", json!({"name": "one-3", "namespace": null}));
+    for policy in [&mut cluster_policy_in_namespace, &mut cluster_policy_in_any_namespace] {
         policy["kind"] = json!("ClusterPropagationPolicy");
         let name = policy["metadata"]["name"].clone();
         policy["metadata"] =
@@ -175,33 +179,37 @@ async fn a_policy_enqueues_only_templates_that_it_affects() {
     let policies = [
         (propagation_policy(), "default", by_name),
         (propagation_policy(), "default", by_label),
-        (cluster_policy(), "", of_the_fleet),
-        (cluster_policy(), "", of_any_namespace),
+        (cluster_policy(), "", cluster_policy_in_namespace),
+        (cluster_policy(), "", cluster_policy_in_any_namespace),
     ];
     for (n, (resource, namespace, policy)) in policies.into_iter().enumerate() {
         // Its template is reconciled after the change of the policy, and again after the claim.
-        let (looks, read) = (env.reconciles("resource detector").await, env.manager.objects_read());
+        let (reconciles_before, read) = (env.reconciles("resource detector").await, env.manager.objects_read());
         create(&resource, namespace, policy.clone()).await;
-        let bound = format!("one-{n}-configmap");
-        env.wait_for(&control_plane, &binding(), "default", &bound, is_placed_in("m1")).await;
-        let looked = env.reconciles("resource detector").await - looks;
-        assert!((1..=3).contains(&looked), "{looked} reconciles because of {policy}");
+        let name = format!("one-{n}-configmap");
+        env.wait_for(&control_plane, &binding(), "default", &name, is_placed_in("m1")).await;
+        let reconciles = env.reconciles("resource detector").await - reconciles_before;
+        assert!((1..=3).contains(&reconciles), "{reconciles} reconciles because of {policy}");
         let read = env.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of {policy}");
 
-        let (looks, read) = (env.reconciles("resource detector").await, env.manager.objects_read());
-        let name = policy["metadata"]["name"].as_str().unwrap();
+        let (reconciles_before, read) = (env.reconciles("resource detector").await, env.manager.objects_read());
+        let policy_name = policy["metadata"]["name"].as_str().unwrap();
         let moved = json!({"spec": {"placement": placed_in("m2")}});
-        control_plane.merge(Target::new(&resource, namespace, name), &moved).await.unwrap();
-        env.wait_for(&control_plane, &binding(), "default", &bound, is_placed_in("m2")).await;
-        assert_eq!(env.reconciles("resource detector").await - looks, 1, "reconciles because of a change of {policy}");
+        control_plane.merge(Target::new(&resource, namespace, policy_name), &moved).await.unwrap();
+        env.wait_for(&control_plane, &binding(), "default", &name, is_placed_in("m2")).await;
+        assert_eq!(
+            env.reconciles("resource detector").await - reconciles_before,
+            1,
+            "reconciles because of a change of {policy}"
+        );
         let read = env.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of a change of {policy}");
     }
 
     // A policy that claims many templates enqueues all of them.
     let reconciles = env.reconciles("resource detector").await;
-    move_to(&control_plane, "many", "m2").await;
+    set_placement(&control_plane, "many", "m2").await;
     for n in 0..BYSTANDERS / 2 {
         env.wait_for(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), is_placed_in("m2"))
             .await;
@@ -219,7 +227,7 @@ async fn a_customization_enqueues_only_its_kind() {
     let deployments = policy("deployments", "Deployment", "apps/v1", placed_in("m1"));
     control_plane.create(&propagation_policy(), "default", &deployments).await.unwrap();
     for n in 0..20 {
-        control_plane.create(&config_map(), "default", &labelled(&format!("c{n}"), "many")).await.unwrap();
+        control_plane.create(&config_map(), "default", &config_map_with_label(&format!("c{n}"), "many")).await.unwrap();
     }
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
     let m1 = env.member("m1");
@@ -246,8 +254,8 @@ async fn a_customization_enqueues_only_its_kind() {
     env.wait_until_idle().await;
     let after = env.manager.reconciles();
     for queue in queues {
-        let looked = after[queue] - before[queue];
-        assert!(looked < 10, "{looked} reconciles of {queue} because of one Deployment's customization");
+        let reconciles = after[queue] - before[queue];
+        assert!(reconciles < 10, "{reconciles} reconciles of {queue} because of one Deployment's customization");
     }
     env.stop().await;
 }
@@ -301,25 +309,25 @@ async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
     let env = TestEnv::start(&[]).await;
     let control_plane = env.objects();
     let wanted = json!({"priorityClassSource": "KubePriorityClass", "priorityClassName": "urgent"});
-    let mut namespaced = unscheduled("p", "v1", "ConfigMap", json!({"name": "app"}));
+    let mut namespaced = unscheduled_policy("p", "v1", "ConfigMap", json!({"name": "app"}));
     namespaced["spec"]["schedulePriority"] = wanted.clone();
     control_plane.create(&propagation_policy(), "default", &namespaced).await.unwrap();
-    control_plane.create(&config_map(), "default", &labelled("app", "app")).await.unwrap();
+    control_plane.create(&config_map(), "default", &config_map_with_label("app", "app")).await.unwrap();
     let rbac = |resource, kind| Resource::builtin("rbac.authorization.k8s.io", "v1", resource, kind, false);
     let role = rbac("clusterroles", "ClusterRole");
-    let of_the_fleet = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
+    let wanted_cluster_policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
         "metadata": {"name": "p", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}},
         "spec": {"placement": placed_in("m1"), "schedulerName": "nobody", "schedulePriority": wanted,
             "resourceSelectors": [{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "r"}]}});
-    control_plane.create(&cluster_policy(), "", &of_the_fleet).await.unwrap();
+    control_plane.create(&cluster_policy(), "", &wanted_cluster_policy).await.unwrap();
     let template = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "r"}, "rules": []});
     control_plane.create(&role, "", &template).await.unwrap();
 
     let cluster_bindings =
         custom("work.karmada.io", "v1alpha2", "clusterresourcebindings", "ClusterResourceBinding", false);
-    let without = |binding: &Value| binding["spec"]["schedulePriority"].is_null();
-    env.wait_for(&control_plane, &cluster_bindings, "", "r-clusterrole", without).await;
+    let has_no_priority = |binding: &Value| binding["spec"]["schedulePriority"].is_null();
+    env.wait_for(&control_plane, &cluster_bindings, "", "r-clusterrole", has_no_priority).await;
     env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
     env.wait_until_idle().await;
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
@@ -328,8 +336,8 @@ async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"},
         "value": 7});
     control_plane.create(&classes, "", &class).await.unwrap();
-    let urgent = |binding: &Value| binding["spec"]["schedulePriority"]["priority"] == 7;
-    env.wait_for(&control_plane, &binding(), "default", "app-configmap", urgent).await;
+    let has_priority = |binding: &Value| binding["spec"]["schedulePriority"]["priority"] == 7;
+    env.wait_for(&control_plane, &binding(), "default", "app-configmap", has_priority).await;
     env.stop().await;
 }
 
@@ -337,11 +345,11 @@ async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
 async fn events_on_templates_report_preemption_and_failures() {
     let env = TestEnv::start(&[]).await;
     let control_plane = env.objects();
-    let low = unscheduled("low", "v1", "ConfigMap", json!({}));
+    let low = unscheduled_policy("low", "v1", "ConfigMap", json!({}));
     control_plane.create(&propagation_policy(), "default", &low).await.unwrap();
-    control_plane.create(&config_map(), "default", &labelled("app", "app")).await.unwrap();
+    control_plane.create(&config_map(), "default", &config_map_with_label("app", "app")).await.unwrap();
     env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("low")).await;
-    let mut high = unscheduled("high", "v1", "ConfigMap", json!({"name": "app"}));
+    let mut high = unscheduled_policy("high", "v1", "ConfigMap", json!({"name": "app"}));
     high["spec"]["priority"] = json!(1);
     high["spec"]["preemption"] = json!("Always");
     control_plane.create(&propagation_policy(), "default", &high).await.unwrap();
@@ -351,7 +359,7 @@ async fn events_on_templates_report_preemption_and_failures() {
 
     let script = "function GetReplicas(obj) error('nobody knows', 0) end";
     customize(&control_plane, json!({"replicaResource": {"luaScript": script}})).await;
-    let wanted = unscheduled("p", "apps/v1", "Deployment", json!({}));
+    let wanted = unscheduled_policy("p", "apps/v1", "Deployment", json!({}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
     let message = env.event_message("GetReplicasFailed", "web").await;
@@ -370,10 +378,10 @@ async fn disabled_controllers_and_skipped_objects_have_no_effect() {
     };
     let env = TestEnv::start_with_config(&[], config).await;
     let control_plane = env.objects();
-    control_plane.create(&config_map(), "default", &labelled("app", "app")).await.unwrap();
+    control_plane.create(&config_map(), "default", &config_map_with_label("app", "app")).await.unwrap();
     let secret = builtin("", "secrets", "Secret");
     for (name, kind) in [("config-maps", "ConfigMap"), ("secrets", "Secret")] {
-        let wanted = unscheduled(name, "v1", kind, json!({}));
+        let wanted = unscheduled_policy(name, "v1", kind, json!({}));
         control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     }
     let template = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}});

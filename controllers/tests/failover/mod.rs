@@ -37,19 +37,19 @@ fn one_or_other(first: &str, second: &str) -> Value {
 }
 
 /// A policy that selects an object of this kind by the policy's name.
-fn named(name: &str, kind: &str, api_version: &str, placement: Value) -> Value {
+fn policy_for_object(name: &str, kind: &str, api_version: &str, placement: Value) -> Value {
     let mut policy = policy(name, kind, api_version, placement);
     policy["spec"]["resourceSelectors"][0]["name"] = json!(name);
     policy
 }
 
-async fn change(env: &TestEnv, cluster: &str, spec: Value) {
+async fn update_cluster(env: &TestEnv, cluster: &str, spec: Value) {
     let target = clusters();
     env.objects().merge(Target::new(&target, "", cluster), &json!({"spec": spec})).await.unwrap();
 }
 
 async fn drain(env: &TestEnv, cluster: &str) {
-    change(env, cluster, json!({"taints": [{"key": "drain", "effect": "NoExecute"}]})).await;
+    update_cluster(env, cluster, json!({"taints": [{"key": "drain", "effect": "NoExecute"}]})).await;
 }
 
 fn is_in(cluster: &str) -> impl Fn(&Value) -> bool {
@@ -76,28 +76,28 @@ async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
         "observedGeneration": first["metadata"]["generation"],
     }});
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status).await.unwrap();
-    let healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
-    env.wait_for(&control_plane, &binding(), "default", "web-deployment", healthy).await;
+    let is_healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_healthy).await;
 
     // Its replacement never becomes healthy, so the copy is kept beyond the timeout.
     drain(&env, "m1").await;
     env.wait_for(&m2, &deployment(), "default", "web", |_| true).await;
-    let waits = |binding: &Value| {
+    let is_waiting = |binding: &Value| {
         let task = &binding["spec"]["gracefulEvictionTasks"][0];
         task["message"] == "no healthy replacement: it is not healthy in m2"
     };
-    env.wait_for(&control_plane, &binding(), "default", "web-deployment", waits).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_waiting).await;
     let message = env.event_message("EvictionWaitsForReplacement", "web").await;
     assert_eq!(message, "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2.");
 
-    change(&env, "m1", json!({"taints": null})).await;
-    let back = env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
-    assert_eq!(back["spec"]["clusters"], json!([{"name": "m1", "replicas": 2}]));
+    update_cluster(&env, "m1", json!({"taints": null})).await;
+    let restored = env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
+    assert_eq!(restored["spec"]["clusters"], json!([{"name": "m1", "replicas": 2}]));
     env.wait_for_deletion(&m2, &deployment(), "default", "web").await;
     let message = env.event_message("EvictionCancelled", "web").await;
     assert_eq!(message, "Evict from cluster m1 is cancelled: the copy has not been replaced.");
-    let same = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
-    assert_eq!(same["metadata"]["uid"], first["metadata"]["uid"], "the copy was deleted meanwhile");
+    let kept = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
+    assert_eq!(kept["metadata"]["uid"], first["metadata"]["uid"], "the copy was deleted meanwhile");
 
     // The scheduler keeps the cluster.
     env.wait_until_settled().await;
@@ -125,16 +125,16 @@ async fn the_state_of_an_evicted_workload_is_given_to_its_replacement() {
         "observedGeneration": first["metadata"]["generation"],
     }});
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status).await.unwrap();
-    let collected = |binding: &Value| binding["status"]["aggregatedStatus"][0]["status"]["readyReplicas"] == 2;
-    env.wait_for(&control_plane, &binding(), "default", "web-deployment", collected).await;
+    let is_collected = |binding: &Value| binding["status"]["aggregatedStatus"][0]["status"]["readyReplicas"] == 2;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_collected).await;
 
     // The copy is deleted after its pods. Members of this test have no garbage collector.
     drain(&env, "m1").await;
     let is_terminating = |copy: &Value| !copy["metadata"]["deletionTimestamp"].is_null();
     env.wait_for(&m1, &deployment(), "default", "web", is_terminating).await;
     merge(&m1, &deployment(), "web", json!({"metadata": {"finalizers": null}})).await;
-    let labelled = |copy: &Value| copy["metadata"]["labels"]["example.com/was-ready"] == "2";
-    env.wait_for(&m2, &deployment(), "default", "web", labelled).await;
+    let has_label = |copy: &Value| copy["metadata"]["labels"]["example.com/was-ready"] == "2";
+    env.wait_for(&m2, &deployment(), "default", "web", has_label).await;
     env.stop().await;
 }
 
@@ -153,11 +153,11 @@ async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
     let control_plane = env.objects();
     for (name, first, second) in [("app", "m1", "m2"), ("drained", "m2", "p1")] {
         control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
-        let wanted = named(name, "ConfigMap", "v1", one_or_other(first, second));
+        let wanted = policy_for_object(name, "ConfigMap", "v1", one_or_other(first, second));
         control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
         env.wait_for(&env.member(first), &config_maps(), "default", name, |_| true).await;
     }
-    change(&env, "m1", json!({"apiEndpoint": "https://127.0.0.1:1"})).await;
+    update_cluster(&env, "m1", json!({"apiEndpoint": "https://127.0.0.1:1"})).await;
     env.wait_for(&control_plane, &clusters(), "", "m1", |cluster| condition_is(cluster, "Ready", "False")).await;
     for name in ["p1", "p2"] {
         let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
@@ -166,8 +166,8 @@ async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
         report_ready(&env, name, "False").await;
     }
     drain(&env, "m1").await;
-    let halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
-    env.wait_for(&control_plane, &clusters(), "", "m1", halted).await;
+    let is_halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
+    env.wait_for(&control_plane, &clusters(), "", "m1", is_halted).await;
     let message = env.event_message("EvictionsHalted", "m1").await;
     assert!(message.starts_with("evictions from clusters that are not ready are halted: "), "{message}");
     env.wait_until_settled().await;
@@ -175,9 +175,9 @@ async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
 
     // The cluster that an administrator drains is ready, so evictions from it continue.
     drain(&env, "m2").await;
-    let leaves = |binding: &Value| binding["spec"]["gracefulEvictionTasks"][0]["fromCluster"] == "m2";
-    env.wait_for(&control_plane, &binding(), "default", "drained-configmap", leaves).await;
-    change(&env, "m2", json!({"taints": null})).await;
+    let is_evicting = |binding: &Value| binding["spec"]["gracefulEvictionTasks"][0]["fromCluster"] == "m2";
+    env.wait_for(&control_plane, &binding(), "default", "drained-configmap", is_evicting).await;
+    update_cluster(&env, "m2", json!({"taints": null})).await;
     env.wait_for(&control_plane, &binding(), "default", "drained-configmap", has_settled_in("m2")).await;
     env.wait_for(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
@@ -185,42 +185,42 @@ async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
         report_ready(&env, name, "True").await;
     }
     env.wait_for(&control_plane, &binding(), "default", "app-configmap", is_in("m2")).await;
-    let resumed = |cluster: &Value| !condition_is(cluster, "EvictionsHalted", "True");
-    env.wait_for(&control_plane, &clusters(), "", "m1", resumed).await;
+    let is_resumed = |cluster: &Value| !condition_is(cluster, "EvictionsHalted", "True");
+    env.wait_for(&control_plane, &clusters(), "", "m1", is_resumed).await;
     env.stop().await;
 }
 
 /// Creates a ConfigMap, and a policy with the same name that requests failback.
-async fn with_failback(env: &TestEnv, name: &str, when: &str) {
+async fn create_with_failback(env: &TestEnv, name: &str, when: &str) {
     let control_plane = env.objects();
     control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
-    let mut wanted = named(name, "ConfigMap", "v1", one_or_other("m1", "m2"));
+    let mut wanted = policy_for_object(name, "ConfigMap", "v1", one_or_other("m1", "m2"));
     wanted["metadata"]["annotations"] = json!({"failover.crowsnest.io/return": when});
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     env.wait_for(&env.member("m1"), &config_maps(), "default", name, |_| true).await;
 }
 
-fn has_failback_target(binding: &Value) -> bool {
-    let home = binding["metadata"]["annotations"]["failover.crowsnest.io/home"].as_str();
-    let home = home.map(|home| serde_json::from_str::<Value>(home).unwrap());
-    home.is_some_and(|home| home == json!({"clusters": [{"name": "m1"}], "affinityName": "one"}))
+fn has_original_placement(binding: &Value) -> bool {
+    let original = binding["metadata"]["annotations"]["failover.crowsnest.io/home"].as_str();
+    let original = original.map(|original| serde_json::from_str::<Value>(original).unwrap());
+    original.is_some_and(|original| original == json!({"clusters": [{"name": "m1"}], "affinityName": "one"}))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workloads_fail_back_one_by_one() {
     let env = TestEnv::start(&["m1", "m2"]).await;
     let control_plane = env.objects();
-    with_failback(&env, "a", "after=0s,rate=1/h").await;
-    with_failback(&env, "b", "after=1h").await;
+    create_with_failback(&env, "a", "after=0s,rate=1/h").await;
+    create_with_failback(&env, "b", "after=1h").await;
     drain(&env, "m1").await;
-    let moved = |binding: &Value| has_settled_in("m2")(binding) && has_failback_target(binding);
+    let has_moved = |binding: &Value| has_settled_in("m2")(binding) && has_original_placement(binding);
     for name in ["a-configmap", "b-configmap"] {
-        env.wait_for(&control_plane, &binding(), "default", name, moved).await;
+        env.wait_for(&control_plane, &binding(), "default", name, has_moved).await;
     }
     let m2 = env.member("m2");
     env.wait_for(&m2, &config_maps(), "default", "a", |_| true).await;
 
-    change(&env, "m1", json!({"taints": null})).await;
+    update_cluster(&env, "m1", json!({"taints": null})).await;
     let is_home = |binding: &Value| {
         let annotations = &binding["metadata"]["annotations"];
         has_settled_in("m1")(binding) && annotations.get("failover.crowsnest.io/home").is_none()
@@ -237,7 +237,7 @@ async fn workloads_fail_back_one_by_one() {
     env.wait_until_settled().await;
     env.manager.full_resync().await.unwrap();
     env.wait_until_settled().await;
-    env.wait_for(&control_plane, &binding(), "default", "b-configmap", moved).await;
+    env.wait_for(&control_plane, &binding(), "default", "b-configmap", has_moved).await;
     merge(&control_plane, &propagation_policy(), "b", request("after=0s,rate=100/s")).await;
     env.wait_until_settled().await;
     env.manager.full_resync().await.unwrap();
@@ -264,15 +264,15 @@ async fn an_unhealthy_workload_fails_over_with_default_feature_gates() {
             "observedGeneration": copy["metadata"]["generation"]}})
     };
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status(1, &copy)).await.unwrap();
-    let healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
-    env.wait_for(&control_plane, &binding(), "default", "web-deployment", healthy).await;
+    let is_healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_healthy).await;
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status(0, &copy)).await.unwrap();
     let replacement = env.wait_for(&m2, &deployment(), "default", "web", |_| true).await;
-    let leaves = |binding: &Value| {
+    let is_evicting = |binding: &Value| {
         let task = &binding["spec"]["gracefulEvictionTasks"][0];
         is_in("m2")(binding) && task["fromCluster"] == "m1" && task["reason"] == "ApplicationFailure"
     };
-    env.wait_for(&control_plane, &binding(), "default", "web-deployment", leaves).await;
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_evicting).await;
     m2.merge(Target::new(&deployment(), "default", "web").status(), &status(1, &replacement)).await.unwrap();
     env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m2")).await;
     env.wait_for_deletion(&m1, &deployment(), "default", "web").await;
@@ -298,18 +298,18 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
 
     // It waits for its dependents. The test acts as the garbage collector of the member.
     drain(&env, "m1").await;
-    let going = |object: &Value| object["metadata"]["finalizers"] == json!(["foregroundDeletion"]);
-    env.wait_for(&m1, &deployment(), "default", "web", going).await;
+    let is_waiting_for_dependents = |object: &Value| object["metadata"]["finalizers"] == json!(["foregroundDeletion"]);
+    env.wait_for(&m1, &deployment(), "default", "web", is_waiting_for_dependents).await;
     env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_in("m2")).await;
     env.wait_until_settled().await;
-    let in_m2 = |member: Objects| async move {
+    let exists = |member: Objects| async move {
         member.get(Target::new(&deployment(), "default", "web")).await.unwrap().is_some()
     };
-    assert!(!in_m2(m2.clone()).await, "it runs twice");
+    assert!(!exists(m2.clone()).await, "it runs twice");
     merge(&m1, &deployment(), "web", json!({"metadata": {"finalizers": null}})).await;
     env.wait_for_deletion(&m1, &deployment(), "default", "web").await;
     env.wait_until_settled().await;
-    assert!(!in_m2(m2.clone()).await, "it runs beside a pod that has not stopped");
+    assert!(!exists(m2.clone()).await, "it runs beside a pod that has not stopped");
     m1.delete(Target::new(&pods, "default", "web-1")).await.unwrap();
     env.wait_for(&m2, &deployment(), "default", "web", |_| true).await;
     env.stop().await;
@@ -323,17 +323,17 @@ async fn failover_annotations_of_policies_and_bindings_take_effect_immediately()
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&config_maps(), "default", &config_map("a")).await.unwrap();
     let name = work_name("ConfigMap", "a", "default");
-    let marked = |marked: bool| {
-        move |work: &Value| work["metadata"]["annotations"].get("failover.crowsnest.io/exclusive").is_some() == marked
+    let has_annotation = |expected: bool| {
+        move |work: &Value| work["metadata"]["annotations"].get("failover.crowsnest.io/exclusive").is_some() == expected
     };
-    env.wait_for(&control_plane, &work(), "karmada-es-m1", &name, marked(false)).await;
+    env.wait_for(&control_plane, &work(), "karmada-es-m1", &name, has_annotation(false)).await;
     env.wait_until_settled().await;
-    let say = |value: Value| json!({"metadata": {"annotations": {"failover.crowsnest.io/exclusive": value}}});
-    for (kind, sayer) in [(propagation_policy(), "p"), (binding(), "a-configmap")] {
+    let annotate = |value: Value| json!({"metadata": {"annotations": {"failover.crowsnest.io/exclusive": value}}});
+    for (resource, object) in [(propagation_policy(), "p"), (binding(), "a-configmap")] {
         for value in [json!("true"), Value::Null] {
-            let is_marked = !value.is_null();
-            control_plane.merge(Target::new(&kind, "default", sayer), &say(value)).await.unwrap();
-            env.wait_for(&control_plane, &work(), "karmada-es-m1", &name, marked(is_marked)).await;
+            let expected = !value.is_null();
+            control_plane.merge(Target::new(&resource, "default", object), &annotate(value)).await.unwrap();
+            env.wait_for(&control_plane, &work(), "karmada-es-m1", &name, has_annotation(expected)).await;
         }
     }
     env.stop().await;
@@ -372,8 +372,8 @@ async fn metrics_of_evictions_are_karmadas() {
     }
     let changed = json!({"data": {"a": "another"}});
     control_plane.merge(Target::new(&config_maps(), "default", "a"), &changed).await.unwrap();
-    let follows = |object: &Value| object["data"]["a"] == "another";
-    env.wait_for(&env.member("m2"), &config_maps(), "default", "a", follows).await;
+    let is_updated = |object: &Value| object["data"]["a"] == "another";
+    env.wait_for(&env.member("m2"), &config_maps(), "default", "a", is_updated).await;
     env.wait_until_idle().await;
     let updated = "update_resource_to_cluster{result=\"success\",apiversion=\"v1\",kind=\"ConfigMap\",\
         member_cluster=\"m2\",operationResult=\"updated\"}";
@@ -382,7 +382,7 @@ async fn metrics_of_evictions_are_karmadas() {
 }
 
 /// The resourceVersions of all bindings.
-async fn versions(env: &TestEnv) -> BTreeMap<String, String> {
+async fn resource_versions(env: &TestEnv) -> BTreeMap<String, String> {
     let kind = kube::api::GroupVersionKind::gvk("work.karmada.io", "v1alpha2", "ResourceBinding");
     let kind = ApiResource::from_gvk_with_plural(&kind, "resourcebindings");
     let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(env.control_plane.admin(), "default", &kind);
@@ -418,7 +418,7 @@ async fn a_taint_affects_only_bindings_that_do_not_tolerate_it() {
         }
     }
     env.wait_until_settled().await;
-    let before = versions(&env).await;
+    let before = resource_versions(&env).await;
     assert_eq!(before.len(), 3 * EACH);
     drain(&env, "m1").await;
     for number in 0..EACH {
@@ -426,9 +426,9 @@ async fn a_taint_affects_only_bindings_that_do_not_tolerate_it() {
         env.wait_for(&control_plane, &binding(), "default", &name, has_settled_in("m2")).await;
     }
     env.wait_until_settled().await;
-    let after = versions(&env).await;
-    let touched = before.iter().filter(|(name, version)| after.get(*name) != Some(*version));
-    let touched: Vec<&String> = touched.map(|(name, _)| name).filter(|name| !name.starts_with("moving")).collect();
-    assert!(touched.is_empty(), "written: {touched:?}");
+    let after = resource_versions(&env).await;
+    let written = before.iter().filter(|(name, version)| after.get(*name) != Some(*version));
+    let written: Vec<&String> = written.map(|(name, _)| name).filter(|name| !name.starts_with("moving")).collect();
+    assert!(written.is_empty(), "written: {written:?}");
     env.stop().await;
 }

@@ -33,7 +33,7 @@ fn taints(cluster: &Value) -> Vec<&str> {
 }
 
 /// Changes the address of a cluster. Returns the previous one.
-async fn readdress(env: &TestEnv, name: &str, endpoint: &str) -> String {
+async fn set_endpoint(env: &TestEnv, name: &str, endpoint: &str) -> String {
     let control_plane = env.objects();
     let resource = cluster_resource();
     let target = Target::new(&resource, "", name);
@@ -57,10 +57,11 @@ async fn one_signal_is_damped_two_count_and_simultaneous_failures_are_doubted() 
     let message = condition(&damped, "HealthSignals")["message"].as_str().unwrap();
     assert!(message.starts_with("readyz fails since ") && message.contains("(500 Internal Server Error"), "{message}");
     assert!(message.contains("; API calls succeed; watches of "), "{message}");
-    let endpoint = readdress(&env, "m2", UNREACHABLE).await;
-    let lost = env.wait_for(&control_plane, &cluster, "", "m2", |m2| condition_is(m2, "Ready", "False")).await;
-    assert_eq!(condition(&lost, "Ready")["reason"], "ClusterNotReachable");
-    assert_eq!(condition(&lost, "HealthSignals")["reason"], "SignalsAgree");
+    let endpoint = set_endpoint(&env, "m2", UNREACHABLE).await;
+    let unreachable_cluster =
+        env.wait_for(&control_plane, &cluster, "", "m2", |m2| condition_is(m2, "Ready", "False")).await;
+    assert_eq!(condition(&unreachable_cluster, "Ready")["reason"], "ClusterNotReachable");
+    assert_eq!(condition(&unreachable_cluster, "HealthSignals")["reason"], "SignalsAgree");
     let not_ready = |m2: &Value| taints(m2) == ["cluster.karmada.io/not-ready"];
     env.wait_for(&control_plane, &cluster, "", "m2", not_ready).await;
     assert!(env.event_message("ClusterFlipped", "m2").await.starts_with("Ready is False now: readyz fails since "));
@@ -69,13 +70,13 @@ async fn one_signal_is_damped_two_count_and_simultaneous_failures_are_doubted() 
 
     env.requests.set_healthy("m1", true);
     env.wait_for(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "SignalsAgree")).await;
-    readdress(&env, "m2", &endpoint).await;
-    let is_back = |m2: &Value| condition_is(m2, "Ready", "True") && taints(m2).is_empty();
-    env.wait_for(&control_plane, &cluster, "", "m2", is_back).await;
+    set_endpoint(&env, "m2", &endpoint).await;
+    let is_recovered = |m2: &Value| condition_is(m2, "Ready", "True") && taints(m2).is_empty();
+    env.wait_for(&control_plane, &cluster, "", "m2", is_recovered).await;
 
     // Two of three at once are doubted, until an administrator confirms that one of them is down.
     for name in ["m2", "m3"] {
-        readdress(&env, name, UNREACHABLE).await;
+        set_endpoint(&env, name, UNREACHABLE).await;
     }
     for name in ["m2", "m3"] {
         let doubted = env.wait_for(&control_plane, &cluster, "", name, has_reason("HealthSignals", "Doubted")).await;
@@ -101,34 +102,34 @@ async fn removing_a_cluster_reports_what_it_waits_for() {
             "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "none"}},
     });
     control_plane.create(&binding(), "default", &by_hand).await.unwrap();
-    let held = json!({
+    let held_work = json!({
         "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
         "metadata": {"name": "held", "namespace": "karmada-es-m1", "finalizers": ["example.com/hold"]},
         "spec": {"workload": {"manifests": [
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}},
         ]}},
     });
-    control_plane.create(&work(), "karmada-es-m1", &held).await.unwrap();
+    control_plane.create(&work(), "karmada-es-m1", &held_work).await.unwrap();
 
     let (cluster, namespace) = (cluster_resource(), Resource::builtin("", "v1", "namespaces", "Namespace", false));
     control_plane.delete(Target::new(&cluster, "", "m1")).await.unwrap();
     let execution = Target::new(&namespace, "", "karmada-es-m1");
-    let going = |space: &Value| space["metadata"]["deletionTimestamp"].is_string();
-    let mut space = env.wait_for(&control_plane, &namespace, "", "karmada-es-m1", going).await;
-    let waits =
+    let is_terminating = |space: &Value| space["metadata"]["deletionTimestamp"].is_string();
+    let mut space = env.wait_for(&control_plane, &namespace, "", "karmada-es-m1", is_terminating).await;
+    let waiting =
         env.wait_for(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForExecutionSpace")).await;
-    let message = condition(&waits, "Removing")["message"].as_str().unwrap();
+    let message = condition(&waiting, "Removing")["message"].as_str().unwrap();
     // The Works with RBAC rules for members are there as well, until the namespace is emptied.
     assert!(message.starts_with("waits for ") && message.contains("Works: held (held by finalizer example.com/hold)"));
 
     // There is no namespace controller in this test.
-    let free = json!({"metadata": {"finalizers": null}});
-    control_plane.merge(Target::new(&work(), "karmada-es-m1", "held"), &free).await.unwrap();
+    let without_finalizers = json!({"metadata": {"finalizers": null}});
+    control_plane.merge(Target::new(&work(), "karmada-es-m1", "held"), &without_finalizers).await.unwrap();
     control_plane.delete(Target::new(&work(), "karmada-es-m1", "held")).await.unwrap();
     space["spec"]["finalizers"] = json!([]);
     control_plane.replace(Target { subresource: "finalize", ..execution }, &space).await.unwrap();
-    let waits = env.wait_for(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
-    let message = condition(&waits, "Removing")["message"].as_str().unwrap();
+    let waiting = env.wait_for(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
+    let message = condition(&waiting, "Removing")["message"].as_str().unwrap();
     assert_eq!(message, "waits for 1 bindings: default/mine (it has no placement)");
     assert_eq!(
         env.event_message("RemoveExecutionSpaceSucceed", "m1").await,
@@ -153,11 +154,11 @@ async fn a_new_kind_of_a_member_is_reported_before_the_next_period() {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]},
     });
     env.member("m1").create(&definition(), "", &gadgets).await.unwrap();
-    let serves = |cluster: &Value| {
+    let serves_kind = |cluster: &Value| {
         let groups = cluster["status"]["apiEnablements"].as_array();
         groups.into_iter().flatten().any(|group| group["groupVersion"] == "example.com/v1")
     };
-    env.wait_for(&env.objects(), &cluster_resource(), "", "m1", serves).await;
+    env.wait_for(&env.objects(), &cluster_resource(), "", "m1", serves_kind).await;
     env.stop().await;
 }
 
@@ -170,14 +171,15 @@ async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
     let env = TestEnv::start_with_config(&["m1"], config).await;
     let control_plane = env.objects();
     let cluster = cluster_resource();
-    let pulled = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "p1"},
+    let pull_cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "p1"},
         "spec": {"syncMode": "Pull", "apiEndpoint": UNREACHABLE}});
-    control_plane.create(&cluster, "", &pulled).await.unwrap();
-    let never = env.wait_for(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
-    let ready = condition(&never, "Ready");
+    control_plane.create(&cluster, "", &pull_cluster).await.unwrap();
+    let never_reported =
+        env.wait_for(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
+    let ready = condition(&never_reported, "Ready");
     assert_eq!(ready["reason"], "ClusterStatusNeverUpdated");
     assert_eq!(ready["message"], "Cluster status controller never posted cluster status.");
-    let unreachable = |p1: &Value| taints(p1) == ["cluster.karmada.io/unreachable"];
+    let is_unreachable = |p1: &Value| taints(p1) == ["cluster.karmada.io/unreachable"];
     env.wait_for(&control_plane, &cluster, "", "p1", |p1| taints(p1).contains(&"cluster.karmada.io/unreachable")).await;
 
     // The agent reports. Works of its cluster are not applied by this process.
@@ -186,7 +188,7 @@ async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
     }]}});
     control_plane.merge(Target::new(&cluster, "", "p1").status(), &reported).await.unwrap();
     env.wait_for(&control_plane, &cluster, "", "p1", |p1| taints(p1).is_empty()).await;
-    let for_it = |name: &str| {
+    let work_in = |name: &str| {
         json!({
             "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
             "metadata": {"name": "w", "namespace": name, "finalizers": ["karmada.io/execution-controller"]},
@@ -196,22 +198,22 @@ async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
         })
     };
     for namespace in ["karmada-es-p1", "karmada-es-m1"] {
-        control_plane.create(&work(), namespace, &for_it(namespace)).await.unwrap();
+        control_plane.create(&work(), namespace, &work_in(namespace)).await.unwrap();
     }
     env.wait_for(&control_plane, &work(), "karmada-es-m1", "w", |work| condition_is(work, "Applied", "True")).await;
     control_plane.delete(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap();
     env.wait_until_settled().await;
-    let left = control_plane.get(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap().unwrap();
-    assert!(left["status"].get("conditions").is_none(), "{left}");
+    let remaining = control_plane.get(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap().unwrap();
+    assert!(remaining["status"].get("conditions").is_none(), "{remaining}");
 
     // Its Lease keeps it alive, until it is no longer renewed.
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "p1", "namespace": "karmada-cluster"},
         "spec": {"holderIdentity": "p1", "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"}});
     control_plane.create(&builtin("coordination.k8s.io", "leases", "Lease"), "karmada-cluster", &lease).await.unwrap();
-    let silent = env.wait_for(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
-    assert_eq!(condition(&silent, "Ready")["reason"], "ClusterStatusUnknown");
-    env.wait_for(&control_plane, &cluster, "", "p1", unreachable).await;
+    let expired = env.wait_for(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
+    assert_eq!(condition(&expired, "Ready")["reason"], "ClusterStatusUnknown");
+    env.wait_for(&control_plane, &cluster, "", "p1", is_unreachable).await;
 
     // Removing a cluster whose agent is gone deletes its Works.
     control_plane.delete(Target::new(&cluster, "", "p1")).await.unwrap();

@@ -23,17 +23,17 @@ const OPERATIONS: [&str; 7] = [
     "InterpretDependency",
 ];
 
-fn encoded(text: &str) -> String {
+fn encode_base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
 fn patch(operations: &Value) -> Value {
-    json!({"patchType": "JSONPatch", "patch": encoded(&operations.to_string())})
+    json!({"patchType": "JSONPatch", "patch": encode_base64(&operations.to_string())})
 }
 
 /// Interprets Deployments differently from the built-in interpreter.
-async fn interpret(Json(question): Json<Value>) -> Json<Value> {
-    let request = &question["request"];
+async fn interpret(Json(review): Json<Value>) -> Json<Value> {
+    let request = &review["request"];
     let object = &request["object"];
     let mut response = match request["operation"].as_str().unwrap() {
         "InterpretReplica" => json!({
@@ -43,8 +43,8 @@ async fn interpret(Json(question): Json<Value>) -> Json<Value> {
             {"op": "add", "path": "/metadata/annotations/revised", "value": "by-webhook"},
         ])),
         "Retain" => {
-            let kept = request["observedObject"]["spec"]["minReadySeconds"].as_i64().unwrap_or_default();
-            patch(&json!([{"op": "add", "path": "/spec/minReadySeconds", "value": kept}]))
+            let retained = request["observedObject"]["spec"]["minReadySeconds"].as_i64().unwrap_or_default();
+            patch(&json!([{"op": "add", "path": "/spec/minReadySeconds", "value": retained}]))
         }
         "InterpretStatus" => json!({"rawStatus": {"seen": object["spec"]["replicas"]}}),
         "InterpretHealth" => json!({"healthy": true}),
@@ -94,7 +94,7 @@ fn configuration(port: u16, authority: &str) -> Value {
             "name": "deployments.example.com", "timeoutSeconds": 5, "interpreterContextVersions": ["v1alpha1"],
             "rules": [{"operations": OPERATIONS, "apiGroups": ["apps"], "apiVersions": ["v1"], "kinds": ["Deployment"]}],
             "clientConfig": {
-                "caBundle": encoded(authority),
+                "caBundle": encode_base64(authority),
                 "service": {"namespace": "default", "name": "interpreter", "port": port, "path": "/deployments"},
             },
         }],
@@ -121,8 +121,8 @@ async fn a_webhook_interprets_a_kind() {
     control_plane.create(&deployment(), "default", &web(3)).await.unwrap();
 
     let m1 = env.member("m1");
-    let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-webhook";
-    env.wait_for(&m1, &deployment(), "default", "web", revised).await;
+    let is_revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-webhook";
+    env.wait_for(&m1, &deployment(), "default", "web", is_revised).await;
     let is_interpreted = |binding: &Value| {
         let item = &binding["status"]["aggregatedStatus"][0];
         binding["spec"]["replicaRequirements"]["resourceRequest"]["cpu"] == "5m"
@@ -140,13 +140,13 @@ async fn a_webhook_interprets_a_kind() {
 
     // The webhook retains one of the member's values, and nothing retains the other.
     merge(&m1, &deployment(), "web", json!({"spec": {"minReadySeconds": 7, "paused": true}})).await;
-    let healed = |object: &Value| object["spec"]["minReadySeconds"] == 7 && object["spec"].get("paused").is_none();
-    env.wait_for(&m1, &deployment(), "default", "web", healed).await;
+    let is_reverted = |object: &Value| object["spec"]["minReadySeconds"] == 7 && object["spec"].get("paused").is_none();
+    env.wait_for(&m1, &deployment(), "default", "web", is_reverted).await;
 
     // Without the webhook, the built-in interpreter handles the kind again.
     control_plane.delete(Target::new(&configurations(), "", "of-deployments")).await.unwrap();
-    let unhealthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Unhealthy";
-    env.wait_for(&control_plane, &binding(), "default", "web-deployment", unhealthy).await;
+    let is_unhealthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Unhealthy";
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_unhealthy).await;
     env.stop().await;
     stop.cancel();
 }

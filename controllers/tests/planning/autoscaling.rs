@@ -81,7 +81,7 @@ struct ReplicaCountCase {
     per_pod: Option<i64>,
     /// Value of an object's metric.
     #[serde(default)]
-    is: i64,
+    metric_value: i64,
     #[serde(default = "cpu")]
     resource: String,
     container: Option<String>,
@@ -93,17 +93,17 @@ struct ReplicaCountCase {
     #[serde(default)]
     pods: BTreeMap<String, TestPod>,
     #[serde(default)]
-    uses: BTreeMap<String, i64>,
+    usages: BTreeMap<String, i64>,
     /// Age and window of the pods' metrics, in seconds.
     #[serde(default)]
     measured: (i64, i64),
     /// Replicas, utilization and usage, or the error.
-    want: Wanted,
+    want: ExpectedCount,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Wanted {
+enum ExpectedCount {
     ReplicaCount { replicas: i32, utilization: Option<i32>, usage: i64 },
     Error(String),
 }
@@ -128,28 +128,30 @@ fn replicas_are_counted() {
             at: ago(case.measured.0),
             window: SignedDuration::from_secs(case.measured.1),
         };
-        let samples: Vec<Sample> = case.uses.into_iter().map(sample).collect();
+        let samples: Vec<Sample> = case.usages.into_iter().map(sample).collect();
         let workload = Workload {
             replicas: case.replicas,
             status_replicas: case.running,
             calibration: case.calibration,
             pods: &pods,
         };
-        let counting = ReplicaCalculator::default();
+        let calculator = ReplicaCalculator::default();
         let container = case.container.as_deref();
         let found = match (case.percent, case.usage, case.value, case.per_pod) {
             (Some(percent), ..) => {
-                counting.for_utilization(&samples, &case.resource, container, percent, &workload, now())
+                calculator.for_utilization(&samples, &case.resource, container, percent, &workload, now())
             }
-            (_, Some(usage), ..) => counting.for_usage(&samples, &case.resource, usage, &workload, now()),
-            (_, _, Some(value), _) => counting.for_value(case.is, value, &workload),
-            (_, _, _, Some(value)) => Ok(counting.for_value_per_pod(case.is, value, &workload)),
+            (_, Some(usage), ..) => calculator.for_usage(&samples, &case.resource, usage, &workload, now()),
+            (_, _, Some(value), _) => calculator.for_value(case.metric_value, value, &workload),
+            (_, _, _, Some(value)) => Ok(calculator.for_value_per_pod(case.metric_value, value, &workload)),
             _ => panic!("{name}: no target"),
         };
         let found = found.map_err(|error| error.to_string());
         let wanted = match case.want {
-            Wanted::ReplicaCount { replicas, utilization, usage } => Ok(ReplicaCount { replicas, utilization, usage }),
-            Wanted::Error(error) => Err(error),
+            ExpectedCount::ReplicaCount { replicas, utilization, usage } => {
+                Ok(ReplicaCount { replicas, utilization, usage })
+            }
+            ExpectedCount::Error(error) => Err(error),
         };
         if found != wanted {
             wrong.push(format!("{name}: is {found:?}, should be {wanted:?}"));
@@ -164,9 +166,9 @@ struct BehaviorCase {
     current: i32,
     wanted: i32,
     #[serde(default)]
-    least: i32,
+    min: i32,
     #[serde(default = "many")]
-    most: i32,
+    max: i32,
     /// Stabilization window, in seconds.
     #[serde(default = "five_minutes")]
     window: i64,
@@ -176,9 +178,9 @@ struct BehaviorCase {
     #[serde(default)]
     recommended: Vec<(i64, i32)>,
     #[serde(default)]
-    grown: Vec<(i64, i32)>,
+    scaled_up: Vec<(i64, i32)>,
     #[serde(default)]
-    shrunk: Vec<(i64, i32)>,
+    scaled_down: Vec<(i64, i32)>,
     want: ExpectedLimit,
 }
 
@@ -209,10 +211,10 @@ fn recommendations_are_limited() {
     for (name, case) in cases::<BehaviorCase>(include_str!("fixtures/autoscaling-behavior.yaml")) {
         let mut past = ScaleHistory {
             recommendations: timed_replicas(case.recommended),
-            scale_up_events: timed_replicas(case.grown),
-            scale_down_events: timed_replicas(case.shrunk),
+            scale_up_events: timed_replicas(case.scaled_up),
+            scale_down_events: timed_replicas(case.scaled_down),
         };
-        let bounds = Bounds { current: case.current, min: case.least, max: case.most };
+        let bounds = Bounds { current: case.current, min: case.min, max: case.max };
         let window = SignedDuration::from_secs(case.window);
         let found = past.limit_recommendation(case.behavior.as_ref(), bounds, case.wanted, window, now());
         let (replicas, limited) = (found.replicas, found.is_limited);
@@ -252,7 +254,7 @@ fn old_scale_events_are_removed() {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Due {
+struct ScheduleCase {
     schedule: String,
     #[serde(default)]
     zone: String,
@@ -268,7 +270,7 @@ struct Due {
 #[test]
 fn schedules() {
     let mut wrong = Vec::new();
-    for (name, case) in cases::<Due>(include_str!("fixtures/autoscaling-schedules.yaml")) {
+    for (name, case) in cases::<ScheduleCase>(include_str!("fixtures/autoscaling-schedules.yaml")) {
         let zone =
             find_time_zone(&case.zone, &TimeZone::UTC).unwrap_or_else(|| panic!("{name}: no zone {}", case.zone));
         let schedule = Schedule::parse(&case.schedule, zone, &TimeZone::UTC);
@@ -454,16 +456,16 @@ fn times() -> impl Strategy<Value = Vec<(i64, i32)>> {
 proptest! {
     #[test]
     fn replicas_stay_within_their_bounds(
-        (least, current, most) in (0..50, 0..50, 0..50).prop_map(|(a, b, c)| (a, a + b, a + b + c)),
+        (min, current, max) in (0..50, 0..50, 0..50).prop_map(|(a, b, c)| (a, a + b, a + b + c)),
         wanted in 0..500,
         behavior in proptest::option::of((proptest::option::of(rules()), proptest::option::of(rules()))),
-        (recommended, grown, shrunk) in (times(), times(), times()),
+        (recommended, scaled_up, scaled_down) in (times(), times(), times()),
     ) {
         let behavior = behavior.map(|(scale_up, scale_down)| HorizontalPodAutoscalerBehavior { scale_up, scale_down });
-        let mut past = ScaleHistory { recommendations: timed_replicas(recommended), scale_up_events: timed_replicas(grown), scale_down_events: timed_replicas(shrunk) };
-        let bounds = Bounds { current, min: least, max: most };
+        let mut past = ScaleHistory { recommendations: timed_replicas(recommended), scale_up_events: timed_replicas(scaled_up), scale_down_events: timed_replicas(scaled_down) };
+        let bounds = Bounds { current, min, max };
         let found = past.limit_recommendation(behavior.as_ref(), bounds, wanted, SignedDuration::from_mins(5), now());
-        prop_assert!((least..=most).contains(&found.replicas), "{found:?}");
+        prop_assert!((min..=max).contains(&found.replicas), "{found:?}");
     }
 
     #[test]

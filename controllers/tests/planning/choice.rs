@@ -9,15 +9,15 @@ use super::cases;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Chosen {
-    policies: Vec<Selecting>,
+struct ChoiceCase {
+    policies: Vec<PolicyCase>,
     want: Option<String>,
 }
 
 /// A policy of the namespace `shop`, or a ClusterPropagationPolicy.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Selecting {
+struct PolicyCase {
     name: String,
     #[serde(default)]
     cluster_wide: bool,
@@ -30,9 +30,9 @@ struct Selecting {
 fn unclaimed_templates() {
     let template = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "nginx"}}});
-    for (name, case) in cases::<Chosen>(include_str!("fixtures/choice.yaml")) {
-        let read = |selecting: &Selecting| -> PropagationSpec {
-            let mut spec = selecting.spec.clone();
+    for (name, case) in cases::<ChoiceCase>(include_str!("fixtures/choice.yaml")) {
+        let read = |policy: &PolicyCase| -> PropagationSpec {
+            let mut spec = policy.spec.clone();
             spec["placement"] = json!({});
             serde_json::from_value(spec).unwrap_or_else(|error| panic!("{name}: {error}"))
         };
@@ -41,11 +41,11 @@ fn unclaimed_templates() {
             .policies
             .iter()
             .zip(&specs)
-            .map(|(selecting, spec)| Policy {
-                namespace: if selecting.cluster_wide { "" } else { "shop" },
-                name: &selecting.name,
+            .map(|(policy, spec)| Policy {
+                namespace: if policy.cluster_wide { "" } else { "shop" },
+                name: &policy.name,
                 permanent_id: "",
-                terminating: selecting.terminating,
+                terminating: policy.terminating,
                 spec,
             })
             .collect();

@@ -10,7 +10,7 @@ use crowsnest_plan::work::{apply, managed, prune};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{answers, value_or_error};
+use super::{case_results, value_or_error};
 
 fn spec(mut spec: Value) -> ResourceBindingSpec {
     if spec.is_null() {
@@ -22,7 +22,7 @@ fn spec(mut spec: Value) -> ResourceBindingSpec {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Constructed {
+struct WorkCase {
     #[serde(default)]
     spec: Value,
     template: Value,
@@ -41,7 +41,7 @@ struct Constructed {
 
 #[test]
 fn works() {
-    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/works.yaml"), |case: Constructed| {
+    insta::assert_yaml_snapshot!(case_results(include_str!("fixtures/works.yaml"), |case: WorkCase| {
         let spec = spec(case.spec);
         let binding = BindingIdentity {
             namespace: if case.cluster_scoped { "" } else { "n" },
@@ -82,7 +82,7 @@ struct Clusters {
 /// Targets of a binding, and the replicas and completions of each.
 #[test]
 fn clusters_of_a_binding() {
-    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/clusters.yaml"), |case: Clusters| {
+    insta::assert_yaml_snapshot!(case_results(include_str!("fixtures/clusters.yaml"), |case: Clusters| {
         let spec = spec(case.spec);
         let targets = targets(&spec);
         let of_each = |predicate: &dyn Fn(&str) -> bool| -> Vec<&str> {
@@ -100,13 +100,13 @@ fn clusters_of_a_binding() {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Object {
+struct ObjectCase {
     object: Value,
 }
 
 #[test]
 fn pruning() {
-    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/pruning.yaml"), |case: Object| {
+    insta::assert_yaml_snapshot!(case_results(include_str!("fixtures/pruning.yaml"), |case: ObjectCase| {
         let mut pruned = case.object.clone();
         prune::prune(&mut pruned);
         prune::prune_job_ttl(&mut pruned);
@@ -115,8 +115,8 @@ fn pruning() {
 }
 
 #[test]
-fn giving_up() {
-    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/giving-up.yaml"), |case: Object| {
+fn disowning() {
+    insta::assert_yaml_snapshot!(case_results(include_str!("fixtures/disowning.yaml"), |case: ObjectCase| {
         let mut disowned = case.object.clone();
         managed::disown(&mut disowned);
         disowned
@@ -125,7 +125,7 @@ fn giving_up() {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Applied {
+struct ApplyCase {
     manifest: Value,
     #[serde(default)]
     observed: Value,
@@ -134,7 +134,7 @@ struct Applied {
 /// Retention by kind is tested in `native`. Here, replicas are retained.
 #[test]
 fn applying() {
-    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/applying.yaml"), |case: Applied| {
+    insta::assert_yaml_snapshot!(case_results(include_str!("fixtures/applying.yaml"), |case: ApplyCase| {
         let observed = Some(&case.observed).filter(|observed| !observed.is_null());
         let keep_replicas = |desired: &mut Value, observed: &Value| -> Result<(), String> {
             match observed["spec"].get("broken") {

@@ -17,8 +17,8 @@ type Replicas = BTreeMap<String, i32>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Descheduling {
-    had: Replicas,
+struct DeschedulingCase {
+    assigned: Replicas,
     ready: Replicas,
     unschedulable: Replicas,
     #[serde(default)]
@@ -29,18 +29,18 @@ struct Descheduling {
 
 #[test]
 fn unschedulable_replicas_are_removed() {
-    for (name, case) in cases::<Descheduling>(include_str!("fixtures/descheduling.yaml")) {
+    for (name, case) in cases::<DeschedulingCase>(include_str!("fixtures/descheduling.yaml")) {
         let target = |(name, replicas): (&String, &i32)| json!({"name": name, "replicas": replicas});
-        let spec = json!({"clusters": case.had.iter().map(target).collect::<Vec<_>>()});
+        let spec = json!({"clusters": case.assigned.iter().map(target).collect::<Vec<_>>()});
         let spec: ResourceBindingSpec = serde_json::from_value(spec).unwrap();
         let item = |(name, ready): (&String, &i32)| json!({"clusterName": name, "status": {"readyReplicas": ready}});
         let status = json!({"aggregatedStatus": case.ready.iter().map(item).collect::<Vec<_>>()});
         let status: ResourceBindingStatus = serde_json::from_value(status).unwrap();
         let reduced = reduce(&spec, &status, &case.unschedulable);
-        let got = reduced.as_ref().map(|reduced| {
+        let actual = reduced.as_ref().map(|reduced| {
             reduced.clusters.iter().map(|target| (target.name.clone(), target.replicas)).collect::<Replicas>()
         });
-        assert_eq!(got, case.want, "{name}");
+        assert_eq!(actual, case.want, "{name}");
         let message = format!("Binding has been descheduled, {} descheduled replica(s)", case.message);
         assert_eq!(reduced.map(|reduced| reduced.message), case.want.map(|_| message), "{name}");
     }
@@ -64,7 +64,7 @@ fn clusters_that_lack_replicas_are_queried() {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Considered {
+struct CandidateCase {
     #[serde(default)]
     api_version: Option<String>,
     #[serde(default)]
@@ -72,20 +72,20 @@ struct Considered {
     #[serde(default)]
     applied: Option<Value>,
     #[serde(default)]
-    text: Option<String>,
+    annotation: Option<String>,
     #[serde(default)]
-    going: bool,
+    deleted: bool,
     want: bool,
 }
 
 #[test]
 fn only_dynamically_divided_workloads_are_considered() {
-    for (name, case) in cases::<Considered>(include_str!("fixtures/descheduled.yaml")) {
+    for (name, case) in cases::<CandidateCase>(include_str!("fixtures/candidates.yaml")) {
         let mut metadata = json!({"name": "web-deployment", "namespace": "default"});
-        if let Some(applied) = case.text.or(case.applied.map(|applied| applied.to_string())) {
+        if let Some(applied) = case.annotation.or(case.applied.map(|applied| applied.to_string())) {
             metadata["annotations"] = json!({"policy.karmada.io/applied-placement": applied});
         }
-        if case.going {
+        if case.deleted {
             metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         let resource = ObjectReference {

@@ -8,8 +8,8 @@ use crowsnest_plan::estimation::capacity::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::world::fits;
-use super::{answers, cases};
+use super::scenario::fits;
+use super::{case_results, cases};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -34,7 +34,7 @@ struct CapacityCase {
 #[test]
 fn replicas_that_fit() {
     let mut wrong = Vec::new();
-    for (name, case) in cases::<CapacityCase>(include_str!("fixtures/room.yaml")) {
+    for (name, case) in cases::<CapacityCase>(include_str!("fixtures/capacity.yaml")) {
         let mut cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}, "status": case.status});
         if case.status.is_null() {
             cluster["status"] = json!({});
@@ -57,7 +57,7 @@ fn replicas_that_fit() {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Summarized {
+struct SummaryCase {
     nodes: Vec<Value>,
     #[serde(default)]
     pods: Vec<Value>,
@@ -67,7 +67,7 @@ struct Summarized {
 
 #[test]
 fn summaries() {
-    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/summaries.yaml"), |case: Summarized| {
+    insta::assert_yaml_snapshot!(case_results(include_str!("fixtures/summaries.yaml"), |case: SummaryCase| {
         let models = match case.models {
             Value::Null => Vec::new(),
             models => serde_json::from_value(models).expect("models"),

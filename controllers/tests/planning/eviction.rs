@@ -58,7 +58,7 @@ struct EvictionScenario {
     health: BTreeMap<String, String>,
     /// True if the scheduler has not observed the generation.
     #[serde(default)]
-    unseen: bool,
+    unobserved: bool,
     /// Message of a scheduling failure.
     #[serde(default)]
     unscheduled: Option<String>,
@@ -80,11 +80,11 @@ struct EvictionOutcome {
     /// Clusters with an eviction in progress.
     leaving: Vec<String>,
     /// Messages of waiting tasks by cluster.
-    waits: BTreeMap<String, String>,
+    waiting: BTreeMap<String, String>,
     /// Seconds until the next evaluation.
-    again: Option<i64>,
+    next_check: Option<i64>,
     /// After a cancelled eviction: the targets, and the affinity term.
-    back: Option<BTreeMap<String, i32>>,
+    restored_targets: Option<BTreeMap<String, i32>>,
     affinity: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl EvictionScenario {
             })
             .collect();
         let status = read(json!({
-            "schedulerObservedGeneration": if self.unseen { 2 } else { 3 }, "conditions": conditions,
+            "schedulerObservedGeneration": if self.unobserved { 2 } else { 3 }, "conditions": conditions,
             "aggregatedStatus": items, "schedulerObservingAffinityName": self.affinity,
         }));
         DecisionInput { clusters, spec, status }
@@ -167,18 +167,18 @@ impl EvictionScenario {
             tolerations: Some(&self.tolerations),
         };
         let now = at(BEGUN + self.after);
-        let back = cancel_tasks(&evicting, now);
+        let cancelled = cancel_tasks(&evicting, now);
         let plan = plan_tasks(&evicting, now);
         let waiting = plan.tasks.iter().filter(|task| !task.message.is_empty());
         let targets = |spec: &ResourceBindingSpec| {
             spec.clusters.iter().map(|target| (target.name.clone(), target.replicas)).collect()
         };
         EvictionOutcome {
-            waits: waiting.map(|task| (task.from_cluster.clone(), task.message.clone())).collect(),
+            waiting: waiting.map(|task| (task.from_cluster.clone(), task.message.clone())).collect(),
             leaving: plan.tasks.iter().map(|task| task.from_cluster.clone()).collect(),
-            again: plan.next_check.map(|again| again.as_second() - now.as_second()),
-            back: back.as_ref().map(|back| targets(&back.spec)),
-            affinity: back.and_then(|back| back.affinity),
+            next_check: plan.next_check.map(|time| time.as_second() - now.as_second()),
+            restored_targets: cancelled.as_ref().map(|cancelled| targets(&cancelled.spec)),
+            affinity: cancelled.and_then(|cancelled| cancelled.affinity),
         }
     }
 }
@@ -198,7 +198,7 @@ fn any_scenario() -> impl Strategy<Value = EvictionScenario> {
     let divided = any::<bool>();
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (health, targets, purge, kept, divided, flags, 0..6_i32, 0..100_i64).prop_map(
-        |(health, targets, purge, kept, divided, (not_ready, unseen, unscheduled), replicas, after)| {
+        |(health, targets, purge, kept, divided, (not_ready, unobserved, unscheduled), replicas, after)| {
             let kind = if divided { "Divided" } else { "Duplicated" };
             let placement = json!({"replicaScheduling": {"replicaSchedulingType": kind}});
             let task = json!({"replicas": replicas, "purgeMode": purge, "suppressDeletion": kept});
@@ -211,7 +211,7 @@ fn any_scenario() -> impl Strategy<Value = EvictionScenario> {
                 affinity: String::new(),
                 targets,
                 health,
-                unseen,
+                unobserved,
                 unscheduled: unscheduled.then(|| "0/3 clusters are available".to_owned()),
                 tolerations: Vec::new(),
                 task: read(task),
@@ -238,9 +238,9 @@ proptest! {
     #[test]
     fn the_message_of_a_waiting_task_is_stable(scenario in any_scenario()) {
         let outcome = scenario.evaluate();
-        let again = EvictionScenario { unseen: !scenario.unseen, ..scenario }.evaluate();
-        for (cluster, why) in &outcome.waits {
-            prop_assert!(again.waits.get(cluster).is_none_or(|then| then == why));
+        let later = EvictionScenario { unobserved: !scenario.unobserved, ..scenario }.evaluate();
+        for (cluster, expected) in &outcome.waiting {
+            prop_assert!(later.waiting.get(cluster).is_none_or(|message| message == expected));
         }
     }
 
@@ -269,7 +269,7 @@ proptest! {
     fn evictions_halt_above_the_threshold_and_continue_below_it(clusters in 1..60_usize, not_ready in 0..60_usize, doubted in any::<bool>()) {
         let not_ready = not_ready.min(clusters);
         let fleet: Vec<ClusterEvictionState> =
-            (0..clusters).map(|index| standing(Some(index >= not_ready), doubted && index == 0)).collect();
+            (0..clusters).map(|index| cluster_state(Some(index >= not_ready), doubted && index == 0)).collect();
         let eviction_rate = rate::eviction_rate(&fleet, &Limits::default());
         let over = |share: f64| not_ready >= 2 && not_ready as f64 / clusters as f64 > share;
         prop_assert_eq!(matches!(eviction_rate, EvictionRate::Halted(_)), doubted || over(0.55));
@@ -279,7 +279,7 @@ proptest! {
     }
 }
 
-fn standing(ready: Option<bool>, is_doubted: bool) -> ClusterEvictionState {
+fn cluster_state(ready: Option<bool>, is_doubted: bool) -> ClusterEvictionState {
     let taints = vec![read(json!({"key": "drain", "effect": "NoExecute"}))];
     ClusterEvictionState { ready, is_doubted, taints, is_terminating: false, has_halt_condition: false }
 }
@@ -295,10 +295,10 @@ fn standing(ready: Option<bool>, is_doubted: bool) -> ClusterEvictionState {
 #[case::doubt(&["", "", "doubted"], EvictionRate::Halted(Halt::Doubted))]
 fn the_rate_depends_on_all_clusters(#[case] fleet: &[&str], #[case] expected: EvictionRate) {
     let of = |word: &&str| match *word {
-        "not" => standing(Some(false), false),
-        "new" => standing(None, false),
-        "doubted" => standing(Some(true), true),
-        _ => standing(Some(true), false),
+        "not" => cluster_state(Some(false), false),
+        "new" => cluster_state(None, false),
+        "doubted" => cluster_state(Some(true), true),
+        _ => cluster_state(Some(true), false),
     };
     let fleet: Vec<ClusterEvictionState> = fleet.iter().map(of).collect();
     assert_eq!(rate::eviction_rate(&fleet, &Limits::default()), expected);
@@ -311,14 +311,14 @@ fn cluster_state_is_derived_from_conditions() {
         "metadata": {"name": "m1"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
         "status": {"conditions": [condition("Ready", "Unknown", ""), condition("HealthSignals", "False", "Doubted")]},
     });
-    let standing = ClusterEvictionState::from_cluster(&cluster).expect("readable");
-    assert_eq!((standing.ready, standing.is_doubted, standing.evicts()), (Some(false), true, false));
-    let none = ClusterEvictionState::from_cluster(&json!({"metadata": {"name": "m1"}})).expect("readable");
-    assert_eq!((none.ready, none.is_doubted, none.is_terminating), (None, false, false));
+    let state = ClusterEvictionState::from_cluster(&cluster).expect("readable");
+    assert_eq!((state.ready, state.is_doubted, state.evicts()), (Some(false), true, false));
+    let unreported = ClusterEvictionState::from_cluster(&json!({"metadata": {"name": "m1"}})).expect("readable");
+    assert_eq!((unreported.ready, unreported.is_doubted, unreported.is_terminating), (None, false, false));
 }
 
 /// How many of 100 evictions are allowed within this many seconds.
-fn within(bucket: Bucket, seconds: u64) -> usize {
+fn evictions_within(bucket: Bucket, seconds: u64) -> usize {
     let mut bucket = bucket;
     let start = Instant::now();
     let given = (0..100).map(|_| bucket.reserve(start));
@@ -329,12 +329,15 @@ fn within(bucket: Bucket, seconds: u64) -> usize {
 fn rates_are_limited() {
     let rates = Rates { full: 0.5, slow: 0.1 };
     // Three workers, each of which pauses for two seconds after an eviction.
-    assert_eq!([0, 2, 4].map(|seconds| within(rates.karmada_bucket(), seconds)), [3, 6, 9]);
-    assert_eq!([0, 2, 4].map(|seconds| within(rates.safe_bucket(&EvictionRate::Full), seconds)), [1, 2, 3]);
-    assert_eq!([0, 10, 20].map(|seconds| within(rates.safe_bucket(&EvictionRate::Slow), seconds)), [1, 2, 3]);
+    assert_eq!([0, 2, 4].map(|seconds| evictions_within(rates.karmada_bucket(), seconds)), [3, 6, 9]);
+    assert_eq!([0, 2, 4].map(|seconds| evictions_within(rates.safe_bucket(&EvictionRate::Full), seconds)), [1, 2, 3]);
+    assert_eq!([0, 10, 20].map(|seconds| evictions_within(rates.safe_bucket(&EvictionRate::Slow), seconds)), [1, 2, 3]);
     let none = Rates { full: 0.0, slow: 1.0 };
-    assert_eq!([0, 1799, 1800].map(|seconds| within(none.safe_bucket(&EvictionRate::Full), seconds)), [1, 1, 2]);
-    assert_eq!(within(Rates { full: 100.0, slow: 1.0 }.safe_bucket(&EvictionRate::Full), 0), 100);
+    assert_eq!(
+        [0, 1799, 1800].map(|seconds| evictions_within(none.safe_bucket(&EvictionRate::Full), seconds)),
+        [1, 1, 2]
+    );
+    assert_eq!(evictions_within(Rates { full: 100.0, slow: 1.0 }.safe_bucket(&EvictionRate::Full), 0), 100);
 }
 
 #[test]
@@ -366,7 +369,7 @@ fn failback_settings_are_parsed(#[case] text: &str, #[case] expected: Result<(u6
     assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
 }
 
-fn bound(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
+fn binding_spec(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
     let targets: Vec<Value> = targets.iter().map(|name| json!({"name": name, "replicas": 2})).collect();
     read(json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "replicas": 2,
         "clusters": targets, "gracefulEvictionTasks": tasks}))
@@ -377,20 +380,23 @@ fn bound(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
 #[case::nowhere(&[], json!([]), FailbackStep::Away)]
 #[case::still_leaving(&["m2"], json!([{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}]), FailbackStep::Wait)]
 #[case::on_its_way(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), FailbackStep::Wait)]
-#[case::home(&["m1"], json!([]), FailbackStep::Arrived)]
+#[case::original(&["m1"], json!([]), FailbackStep::Arrived)]
 fn failback_steps(#[case] targets: &[&str], #[case] tasks: Value, #[case] expected: FailbackStep) {
-    let home = OriginalPlacement::from_binding(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
-    let home: OriginalPlacement = serde_json::from_str(&serde_json::to_string(&home).expect("JSON")).expect("readable");
-    assert_eq!(home.step(&bound(targets, tasks)), expected);
+    let original =
+        OriginalPlacement::from_binding(&binding_spec(&["m1"], json!([])), &ResourceBindingStatus::default());
+    let original: OriginalPlacement =
+        serde_json::from_str(&serde_json::to_string(&original).expect("JSON")).expect("readable");
+    assert_eq!(original.step(&binding_spec(targets, tasks)), expected);
 }
 
 #[test]
 fn the_replacement_is_kept_until_the_previous_cluster_is_healthy() {
-    let home = OriginalPlacement::from_binding(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
-    let going = home.start_failback(&bound(&["m2"], json!([])), &PurgeMode::Gracefully, at(BEGUN));
-    assert!(going.clusters.is_empty() && going.reschedule_triggered_at.is_some());
+    let original =
+        OriginalPlacement::from_binding(&binding_spec(&["m1"], json!([])), &ResourceBindingStatus::default());
+    let failback = original.start_failback(&binding_spec(&["m2"], json!([])), &PurgeMode::Gracefully, at(BEGUN));
+    assert!(failback.clusters.is_empty() && failback.reschedule_triggered_at.is_some());
     assert_eq!(
-        json!(going.graceful_eviction_tasks),
+        json!(failback.graceful_eviction_tasks),
         json!([{"fromCluster": "m2", "purgeMode": "Gracefully", "replicas": 2, "reason": "ReturnHome",
             "producer": "GoingHome", "creationTimestamp": at(BEGUN).to_string()}])
     );

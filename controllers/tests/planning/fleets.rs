@@ -11,14 +11,14 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use super::world::{Member, SchedulingScenario};
+use super::scenario::{Member, SchedulingScenario};
 
 #[derive(Debug, Clone)]
 struct SchedulingCase {
     members: BTreeMap<String, Member>,
     replicas: i32,
     placement: Placement,
-    had: BTreeMap<String, i32>,
+    assigned_before: BTreeMap<String, i32>,
     uid: String,
 }
 
@@ -28,8 +28,8 @@ fn member() -> impl Strategy<Value = Member> {
         free_replicas,
         region,
         taints: if oddity == 0 { vec![json!({"key": "k", "effect": "NoSchedule"})] } else { Vec::new() },
-        lacks: oddity == 1,
-        leaving: oddity == 2,
+        lacks_kind: oddity == 1,
+        terminating: oddity == 2,
         ..Member::default()
     })
 }
@@ -85,14 +85,21 @@ fn scheduling_cases(spread: bool) -> impl Strategy<Value = SchedulingCase> {
             serde_json::from_value(placement).expect("a placement")
         });
     let members = proptest::collection::btree_map("m[1-9]", member(), 1..8);
-    let had = proptest::collection::btree_map("m[1-9]", 1..10_i32, 0..4);
-    (members, 1..40_i32, placement, had, "[a-f0-9]{4}")
-        .prop_map(|(members, replicas, placement, had, uid)| SchedulingCase { members, replicas, placement, had, uid })
+    let assigned_before = proptest::collection::btree_map("m[1-9]", 1..10_i32, 0..4);
+    (members, 1..40_i32, placement, assigned_before, "[a-f0-9]{4}").prop_map(
+        |(members, replicas, placement, assigned_before, uid)| SchedulingCase {
+            members,
+            replicas,
+            placement,
+            assigned_before,
+            uid,
+        },
+    )
 }
 
 /// State after the previous decision.
 #[derive(Debug, Clone, Default)]
-struct Before {
+struct PreviousDecision {
     targets: Vec<TargetCluster>,
     applied: Option<String>,
     affinity: String,
@@ -100,16 +107,16 @@ struct Before {
 }
 
 impl SchedulingCase {
-    fn before(&self) -> Before {
+    fn before(&self) -> PreviousDecision {
         let target = |(name, replicas): (&String, &i32)| TargetCluster {
             name: name.clone(),
             replicas: *replicas,
             ..TargetCluster::default()
         };
-        Before { targets: self.had.iter().map(target).collect(), ..Before::default() }
+        PreviousDecision { targets: self.assigned_before.iter().map(target).collect(), ..PreviousDecision::default() }
     }
 
-    fn decide(&self, before: &Before, order: &[Index]) -> (Plan, Report) {
+    fn decide(&self, before: &PreviousDecision, order: &[Index]) -> (Plan, Report) {
         let mut members: Vec<(&str, &Member)> =
             self.members.iter().map(|(name, member)| (name.as_str(), member)).collect();
         for (position, index) in order.iter().enumerate().take(members.len()) {
@@ -143,9 +150,9 @@ impl SchedulingCase {
     }
 
     /// State after a decision, with the placement from the annotation that the scheduler writes.
-    fn after(&self, plan: &Plan) -> Option<Before> {
+    fn after(&self, plan: &Plan) -> Option<PreviousDecision> {
         let Plan::Schedule { clusters, affinity } = plan else { return None };
-        Some(Before {
+        Some(PreviousDecision {
             targets: clusters.clone(),
             applied: Some(serde_json::to_string(&self.placement).expect("an annotation")),
             affinity: affinity.clone().unwrap_or_default(),
@@ -154,7 +161,7 @@ impl SchedulingCase {
     }
 }
 
-fn assigned(targets: &[TargetCluster]) -> BTreeMap<&str, i32> {
+fn replicas_by_cluster(targets: &[TargetCluster]) -> BTreeMap<&str, i32> {
     targets.iter().map(|target| (target.name.as_str(), target.replicas)).collect()
 }
 
@@ -163,8 +170,8 @@ fn total(targets: &[TargetCluster]) -> i32 {
 }
 
 /// Number of replicas in other clusters than before.
-fn moved(before: &[TargetCluster], after: &[TargetCluster]) -> i32 {
-    let (before, after) = (assigned(before), assigned(after));
+fn moved_replicas(before: &[TargetCluster], after: &[TargetCluster]) -> i32 {
+    let (before, after) = (replicas_by_cluster(before), replicas_by_cluster(after));
     let names: std::collections::BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
     let of = |assigned: &BTreeMap<&str, i32>, name: &str| assigned.get(name).copied().unwrap_or_default();
     names.into_iter().map(|name| (of(&before, name) - of(&after, name)).abs()).sum()
@@ -183,7 +190,7 @@ proptest! {
         let (decision, _) = case.decide(&case.before(), &[]);
         if let Plan::Schedule { clusters, .. } = &decision {
             prop_assert!(!clusters.is_empty());
-            prop_assert_eq!(assigned(clusters).len(), clusters.len(), "a cluster twice: {:?}", clusters);
+            prop_assert_eq!(replicas_by_cluster(clusters).len(), clusters.len(), "a cluster twice: {:?}", clusters);
             if is_tiered(&decision) && case.is_duplicated() {
                 // With several tiers, each tier duplicates its replicas, as in Karmada.
             } else if case.is_duplicated() {
@@ -202,7 +209,7 @@ proptest! {
             for target in clusters {
                 let entry = used.iter().find(|cluster| cluster.name == target.name);
                 prop_assert!(entry.is_some_and(|entry| entry.rejected.is_none() && entry.selected), "{}", target.name);
-                prop_assert!(!case.members[&target.name].leaving);
+                prop_assert!(!case.members[&target.name].terminating);
             }
         }
     }
@@ -220,7 +227,7 @@ proptest! {
         match &second {
             Plan::Schedule { clusters, .. } => {
                 prop_assert!(case.is_duplicated(), "divided again: {:?}", clusters);
-                prop_assert_eq!(moved(&after.targets, clusters), 0, "{:?} to {:?}", after.targets, clusters);
+                prop_assert_eq!(moved_replicas(&after.targets, clusters), 0, "{:?} to {:?}", after.targets, clusters);
             }
             other => prop_assert_eq!(other, &Plan::Keep),
         }
@@ -243,7 +250,7 @@ proptest! {
         let (second, _) = scaled.decide(&after, &[]);
         let counted = scaled.replicas > 0 && !is_tiered(&second);
         if let (Plan::Schedule { clusters, .. }, true) = (&second, counted) {
-            prop_assert_eq!(moved(&after.targets, clusters), 1, "{:?} to {:?}", after.targets, clusters);
+            prop_assert_eq!(moved_replicas(&after.targets, clusters), 1, "{:?} to {:?}", after.targets, clusters);
         }
     }
 
@@ -251,8 +258,8 @@ proptest! {
     /// was scheduled before.
     #[test]
     fn steady_decisions_keep_replicas_and_fresh_ones_do_not(case in scheduling_cases(false)) {
-        let nothing = Before::default();
-        let anew = |before: Before| Before { fresh: true, ..before };
+        let nothing = PreviousDecision::default();
+        let anew = |before: PreviousDecision| PreviousDecision { fresh: true, ..before };
         let (steady, _) = case.decide(&nothing, &[]);
         let (fresh, _) = case.decide(&anew(nothing), &[]);
         match (&steady, &fresh) {
@@ -269,7 +276,7 @@ proptest! {
         let held: i32 = kept.iter().map(|target| target.replicas).sum();
         let grows = by_capacity && held <= case.replicas && !is_tiered(&steady);
         if let (Plan::Schedule { clusters, .. }, true) = (&steady, grows) {
-            let now = assigned(clusters);
+            let now = replicas_by_cluster(clusters);
             for target in kept {
                 let free_replicas = case.members[&target.name].free_replicas.unwrap_or(case.replicas);
                 let has = now.get(target.name.as_str()).copied().unwrap_or_default();

@@ -13,9 +13,9 @@ mod eviction;
 mod fleets;
 mod native;
 mod overriding;
+mod scenario;
 mod scheduling;
 mod selectors;
-mod world;
 
 use std::fmt::Display;
 
@@ -35,7 +35,7 @@ fn cases<T: DeserializeOwned>(fixture: &str) -> Vec<(String, T)> {
 }
 
 /// Results of all cases, for a snapshot.
-fn answers<T: DeserializeOwned>(fixture: &str, answer: impl Fn(T) -> Value) -> Vec<Value> {
+fn case_results<T: DeserializeOwned>(fixture: &str, answer: impl Fn(T) -> Value) -> Vec<Value> {
     let result = |(name, given): (String, T)| json!({"case": name, "answer": answer(given)});
     cases(fixture).into_iter().map(result).collect()
 }

@@ -10,17 +10,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cases;
-use super::world::{Member, SchedulingScenario};
+use super::scenario::{Member, SchedulingScenario};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Scheduled {
+struct SchedulingCase {
     clusters: BTreeMap<String, Member>,
     #[serde(default)]
     replicas: i32,
     /// Currently assigned replicas by cluster.
     #[serde(default)]
-    had: BTreeMap<String, i32>,
+    assigned: BTreeMap<String, i32>,
     #[serde(default)]
     evicted: Vec<String>,
     #[serde(default)]
@@ -38,7 +38,7 @@ struct Scheduled {
     #[serde(default)]
     groups: Value,
     #[serde(default)]
-    peers: Vec<Group>,
+    peers: Vec<TestPeer>,
     #[serde(default)]
     propagate_empty: bool,
     #[serde(default)]
@@ -52,20 +52,20 @@ struct Scheduled {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[derive(Default)]
-struct Group {
+struct TestPeer {
     affinity: String,
     anti_affinity: String,
     clusters: Vec<String>,
 }
 
-impl Scheduled {
+impl SchedulingCase {
     fn spec(&self) -> ResourceBindingSpec {
         let target = |(name, replicas): (&String, &i32)| json!({"name": name, "replicas": replicas});
         let task = |cluster: &String| json!({"fromCluster": cluster, "reason": "r", "producer": "p"});
         let mut spec = json!({
             "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "d", "uid": self.uid},
             "replicas": self.replicas,
-            "clusters": self.had.iter().map(target).collect::<Vec<_>>(),
+            "clusters": self.assigned.iter().map(target).collect::<Vec<_>>(),
             "gracefulEvictionTasks": self.evicted.iter().map(task).collect::<Vec<_>>(),
             "components": self.components,
             "placement": self.placement,
@@ -80,7 +80,7 @@ impl Scheduled {
     }
 
     fn decide(&self) -> (Plan, Report) {
-        let peer = |group: &Group| Peer {
+        let peer = |group: &TestPeer| Peer {
             affinity_group: group.affinity.clone(),
             anti_affinity_group: group.anti_affinity.clone(),
             clusters: group.clusters.clone(),
@@ -116,7 +116,7 @@ pub fn format_plan(plan: &Plan) -> String {
 
 fn check_fixture(fixture: &str) {
     let mut wrong = Vec::new();
-    for (name, case) in cases::<Scheduled>(fixture) {
+    for (name, case) in cases::<SchedulingCase>(fixture) {
         let (plan, report) = case.decide();
         if format_plan(&plan) != case.want {
             wrong.push(format!("{name}: is {:?}, should be {:?}", format_plan(&plan), case.want));
@@ -154,7 +154,7 @@ fn triggers() {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Division {
+struct DivisionCase {
     seats: i32,
     votes: BTreeMap<String, i64>,
     #[serde(default)]
@@ -164,7 +164,7 @@ struct Division {
 
 #[test]
 fn division() {
-    for (name, case) in cases::<Division>(include_str!("fixtures/division.yaml")) {
+    for (name, case) in cases::<DivisionCase>(include_str!("fixtures/division.yaml")) {
         let tie_break = if case.descending { TieBreak::NameDescending } else { TieBreak::NameAscending };
         let votes = case.votes.iter().map(|(name, votes)| (name.as_str(), *votes));
         let divided: BTreeMap<String, i32> =

@@ -10,7 +10,7 @@ use super::cases;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Affinity {
+struct AffinityCase {
     affinity: ClusterAffinity,
     /// Replaces the default cluster.
     #[serde(default)]
@@ -20,14 +20,14 @@ struct Affinity {
 
 #[test]
 fn clusters() {
-    let whole: Cluster = serde_json::from_value(json!({
+    let default_cluster: Cluster = serde_json::from_value(json!({
         "metadata": {"name": "m1", "labels": {"foo": "bar"}},
         "spec": {"syncMode": "Push", "zones": ["z1", "z2", "z3"], "region": "r1", "provider": "p1"},
     }))
     .expect("a cluster");
     let mut wrong = Vec::new();
-    for (name, case) in cases::<Affinity>(include_str!("fixtures/affinities.yaml")) {
-        if cluster_matches(case.cluster.as_ref().unwrap_or(&whole), &case.affinity) != case.matches {
+    for (name, case) in cases::<AffinityCase>(include_str!("fixtures/affinities.yaml")) {
+        if cluster_matches(case.cluster.as_ref().unwrap_or(&default_cluster), &case.affinity) != case.matches {
             wrong.push(name);
         }
     }
@@ -36,7 +36,7 @@ fn clusters() {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Selectors {
+struct SelectorsCase {
     selectors: Vec<ResourceSelector>,
     /// `null` if no selector matches.
     precision: Value,
@@ -46,7 +46,7 @@ struct Selectors {
 fn templates() {
     let template = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "nginx"}}});
-    for (name, case) in cases::<Selectors>(include_str!("fixtures/selectors.yaml")) {
+    for (name, case) in cases::<SelectorsCase>(include_str!("fixtures/selectors.yaml")) {
         assert_eq!(json!(best_precision(&case.selectors, &template)), case.precision, "{name}");
     }
 }

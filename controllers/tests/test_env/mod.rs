@@ -15,7 +15,7 @@ use crowsnest_controllers::runtime::{Config, Manager};
 use crowsnest_index::{Index, IndexOptions};
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::admission::WebhookClient;
-use crowsnest_kube_apiserver::crd::controller::Controller;
+use crowsnest_kube_apiserver::crd::controller::CrdController;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config as ServerConfig, Data};
 use crowsnest_members::{Fleet, FleetOptions};
@@ -96,7 +96,7 @@ async fn serve(name: &str) -> ApiServer {
     let admin = UserInfo { name: "admin".into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
     config.tokens.insert(TOKEN.to_owned(), admin);
     // No node controller removes the taint of new nodes.
-    config.disabled_admission = vec![Plugin::TaintNodesByCondition];
+    config.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
     ApiServer::start(config).await.expect("a server")
 }
 
@@ -105,7 +105,7 @@ async fn listen(server: &ApiServer, requests: &Requests, stop: &CancellationToke
     let address = listener.local_addr().expect("an address");
     let (serving, recorded, stop) = (server.clone(), requests.record(server), stop.clone());
     server.spawn("the listener", async move {
-        serving.serve_beside(recorded, listener, stop).await.expect("served until stopped");
+        serving.serve_with_routes(recorded, listener, stop).await.expect("served until stopped");
     });
     format!("https://{address}")
 }
@@ -343,8 +343,8 @@ async fn serve_definitions(server: &ApiServer) {
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
     let client = Arc::new(WebhookClient::new(outbound));
-    let controller = Controller::start(registry, client).await.expect("definitions are served");
-    server.spawn("CustomResourceDefinitions", controller.run(server.stopped()));
+    let controller = CrdController::start(registry, client).await.expect("definitions are served");
+    server.spawn("CustomResourceDefinitions", controller.run(server.stop_token()));
 }
 
 pub fn definition() -> Resource {

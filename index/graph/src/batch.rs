@@ -1,4 +1,4 @@
-//! Rows of one transaction. Pure.
+//! Rows of one transaction. Pure: no I/O.
 
 use crate::model::{EdgeRow, Label, NodeRow};
 use crowsnest_query::path::EdgeType;
@@ -13,12 +13,14 @@ pub enum NodeChange {
     Remove(Removal),
 }
 
-/// The end of an object: its node is deleted, or kept without properties while others refer to it.
+/// Removal of a node, because its object was deleted or may no longer be written. The node stays as a missing node,
+/// without most properties, while others refer to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     pub key: String,
     pub collection: CollectionKey,
     pub label: Option<Label>,
+    /// Seq of the change.
     pub seq: u64,
 }
 
@@ -45,17 +47,18 @@ impl NodeChange {
     }
 }
 
-/// Changes that are written together, in order of their keys: transactions that lock nodes in the same order do not deadlock.
+/// Changes that are written together, in order of their keys: transactions that lock nodes in the same order do not
+/// deadlock.
 #[derive(Debug, Default, PartialEq)]
 pub struct Batch {
     pub puts: Vec<NodeRow>,
     pub removals: Vec<Removal>,
-    /// The last change of each collection.
+    /// Seq of the last change of each collection.
     pub collections: BTreeMap<CollectionKey, u64>,
 }
 
 impl Batch {
-    /// The last of several changes of a node counts.
+    /// Creates a batch with the last of several changes of each node.
     pub fn from_changes(changes: impl IntoIterator<Item = NodeChange>) -> Self {
         let mut batch = Self::default();
         let mut last: BTreeMap<String, NodeChange> = BTreeMap::new();
@@ -81,17 +84,18 @@ impl Batch {
     }
 
     /// Rows of nodes, by label.
-    pub fn nodes(&self) -> BTreeMap<Option<&Label>, Vec<Value>> {
+    pub fn node_rows(&self) -> BTreeMap<Option<&Label>, Vec<Value>> {
         let mut rows: BTreeMap<Option<&Label>, Vec<Value>> = BTreeMap::new();
         for row in &self.puts {
-            let value = json!({"key": row.key, "seq": row.seq, "links": row.links, "properties": row.properties});
+            let value =
+                json!({"key": row.key, "seq": row.seq, "links": row.edges_digest, "properties": row.properties});
             rows.entry(row.label.as_ref()).or_default().push(value);
         }
         rows
     }
 
     /// Rows of removals, by label.
-    pub fn removed(&self) -> BTreeMap<Option<&Label>, Vec<Value>> {
+    pub fn removal_rows(&self) -> BTreeMap<Option<&Label>, Vec<Value>> {
         let mut rows: BTreeMap<Option<&Label>, Vec<Value>> = BTreeMap::new();
         for removal in &self.removals {
             rows.entry(removal.label.as_ref()).or_default().push(json!({"key": removal.key, "seq": removal.seq}));
@@ -99,34 +103,35 @@ impl Batch {
         rows
     }
 
-    /// Rows of the edges that these nodes state, by type and direction.
-    pub fn edges(&self, of: &BTreeSet<String>) -> BTreeMap<(EdgeType, bool), Vec<Value>> {
+    /// Rows of the edges that the nodes with these keys state, by type and direction (true: forward, see
+    /// [`EdgeRow::is_forward`]).
+    pub fn edge_rows(&self, keys: &BTreeSet<String>) -> BTreeMap<(EdgeType, bool), Vec<Value>> {
         let mut rows: BTreeMap<(EdgeType, bool), Vec<Value>> = BTreeMap::new();
-        for row in self.puts.iter().filter(|row| of.contains(&row.key)) {
+        for row in self.puts.iter().filter(|row| keys.contains(&row.key)) {
             for edge in &row.edges {
-                rows.entry((edge.edge, edge.forward)).or_default().push(edge_row(&row.key, edge));
+                rows.entry((edge.edge_type, edge.is_forward)).or_default().push(edge_row(&row.key, edge));
             }
         }
         rows
     }
 
-    /// Rows of edges to Pods: those that select a Pod among these nodes.
-    pub fn selected(&self, of: &BTreeSet<String>) -> Vec<Value> {
-        let pods = self.puts.iter().filter(|row| of.contains(&row.key));
-        pods.flat_map(|row| row.selected_by.iter().map(|(from, via)| select_row(from, &row.key, via))).collect()
+    /// Rows of the SELECTS edges to Pods among the nodes with these keys.
+    pub fn selects_rows(&self, keys: &BTreeSet<String>) -> Vec<Value> {
+        let pods = self.puts.iter().filter(|row| keys.contains(&row.key));
+        pods.flat_map(|row| row.selected_by.iter().map(|(from, via)| selects_row(from, &row.key, via))).collect()
     }
 
     /// Keys of the Pods.
-    pub fn pods(&self) -> BTreeSet<&str> {
+    pub fn pod_keys(&self) -> BTreeSet<&str> {
         self.puts.iter().filter(|row| row.is_pod).map(|row| row.key.as_str()).collect()
     }
 }
 
 fn edge_row(own: &str, edge: &EdgeRow) -> Value {
-    json!({"own": own, "other": edge.other.key, "properties": edge.other.properties(), "via": edge.via, "uid": edge.uid})
+    json!({"own": own, "other": edge.other.key, "properties": edge.other.properties(), "via": edge.via, "uid": edge.required_uid})
 }
 
-/// Row of an edge from a node that selects a Pod.
-pub fn select_row(from: &str, pod: &str, via: &str) -> Value {
+/// Row of a SELECTS edge from a node to a Pod.
+pub fn selects_row(from: &str, pod: &str, via: &str) -> Value {
     json!({"from": from, "to": pod, "via": [via]})
 }

@@ -8,10 +8,10 @@ use std::fmt;
 use std::io::Write as _;
 use std::time::Duration;
 
-/// Schemes of addresses. Routing to the leader of a cluster (`neo4j:`) needs unstable parts of the library.
+/// Supported schemes. `neo4j:` (routing to the leader of a cluster) needs unstable features of neo4rs.
 const SCHEMES: [&str; 2] = ["bolt", "bolt+s"];
-/// Maximum duration of one statement, and of opening a connection.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit of one statement, and of opening a connection.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A database and its credentials.
 #[derive(Clone, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub struct BoltTarget {
     pub password: String,
     /// Empty: the default database of the user.
     pub database: String,
-    /// CA certificates of the database in PEM; None: those of the system.
-    pub authority: Option<String>,
+    /// CA certificates for the database in PEM; None: those of the system.
+    pub ca_certificates: Option<String>,
 }
 
 impl fmt::Debug for BoltTarget {
@@ -34,7 +34,7 @@ impl fmt::Debug for BoltTarget {
     }
 }
 
-/// Checks an address; returns its host and port.
+/// Checks a `bolt:` or `bolt+s:` address and returns its host and port (default 7687).
 pub fn parse_address(address: &str) -> Result<(String, u16), SinkError> {
     let invalid = |reason: &str| SinkError::Address { address: address.to_owned(), reason: reason.to_owned() };
     let url = url::Url::parse(address).map_err(|error| invalid(&error.to_string()))?;
@@ -51,7 +51,7 @@ pub fn parse_address(address: &str) -> Result<(String, u16), SinkError> {
     Ok((host.trim_matches(['[', ']']).to_owned(), url.port().unwrap_or(7687)))
 }
 
-/// A connection. One transaction at a time.
+/// A connection to a graph database, with one transaction at a time.
 pub struct Bolt {
     graph: Graph,
 }
@@ -62,7 +62,7 @@ pub type Parameters = Vec<(&'static str, Value)>;
 impl Bolt {
     /// Prepares a connection; it is opened with the first transaction.
     pub fn new(target: &BoltTarget) -> Result<Self, SinkError> {
-        const WHAT: &str = "cannot use the address of the graph database";
+        const CONTEXT: &str = "cannot use the address of the graph database";
         parse_address(&target.address)?;
         let mut config = ConfigBuilder::default()
             .uri(&target.address)
@@ -72,19 +72,21 @@ impl Bolt {
         if !target.database.is_empty() {
             config = config.db(Database::from(target.database.as_str()));
         }
-        // The library takes a file, which it reads here.
-        let file = target.authority.as_deref().map(write_temp_file).transpose().map_err(SinkError::Authority)?;
+        // The library accepts certificates as a file only, and reads it in `build`.
+        let file =
+            target.ca_certificates.as_deref().map(write_temp_file).transpose().map_err(SinkError::CaCertificates)?;
         if let Some(file) = &file {
             config = config.with_client_certificate(file.path());
         }
-        let config = config.build().map_err(SinkError::bolt(WHAT))?;
-        let graph = Graph::connect(config).map_err(SinkError::bolt(WHAT))?;
+        let config = config.build().map_err(SinkError::bolt(CONTEXT))?;
+        let graph = Graph::connect(config).map_err(SinkError::bolt(CONTEXT))?;
         Ok(Self { graph })
     }
 
+    /// Begins a transaction; opens the connection if necessary.
     pub async fn begin(&self) -> Result<Transaction, SinkError> {
-        const WHAT: &str = "cannot connect to the graph database";
-        let transaction = with_timeout(WHAT, self.graph.start_txn()).await?;
+        const CONTEXT: &str = "cannot connect to the graph database";
+        let transaction = with_timeout(CONTEXT, self.graph.start_txn()).await?;
         Ok(Transaction { transaction })
     }
 }
@@ -102,21 +104,21 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Runs a statement without a result.
-    pub async fn run(&mut self, what: &'static str, text: &str, parameters: Parameters) -> Result<(), SinkError> {
-        with_timeout(what, self.transaction.run(query(text, parameters))).await
+    /// Runs a statement without a result. `context` is the beginning of the error message.
+    pub async fn run(&mut self, context: &'static str, text: &str, parameters: Parameters) -> Result<(), SinkError> {
+        with_timeout(context, self.transaction.run(new_query(text, parameters))).await
     }
 
-    /// Runs a statement and reads its rows.
-    pub async fn rows<T: DeserializeOwned>(
+    /// Runs a statement and reads its rows. `context` is the beginning of the error message.
+    pub async fn query<T: DeserializeOwned>(
         &mut self,
-        what: &'static str,
+        context: &'static str,
         text: &str,
         parameters: Parameters,
     ) -> Result<Vec<T>, SinkError> {
         let transaction = &mut self.transaction;
-        with_timeout(what, async {
-            let mut stream = transaction.execute(query(text, parameters)).await?;
+        with_timeout(context, async {
+            let mut stream = transaction.execute(new_query(text, parameters)).await?;
             let mut rows = Vec::new();
             while let Some(row) = stream.next(transaction.handle()).await? {
                 rows.push(row.to::<T>()?);
@@ -132,16 +134,16 @@ impl Transaction {
 }
 
 async fn with_timeout<T>(
-    what: &'static str,
-    work: impl Future<Output = Result<T, neo4rs::Error>>,
+    context: &'static str,
+    request: impl Future<Output = Result<T, neo4rs::Error>>,
 ) -> Result<T, SinkError> {
-    match tokio::time::timeout(TIMEOUT, work).await {
-        Ok(done) => done.map_err(SinkError::bolt(what)),
-        Err(_) => Err(SinkError::Slow { what, after: TIMEOUT }),
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(result) => result.map_err(SinkError::bolt(context)),
+        Err(_) => Err(SinkError::Timeout { context, after: REQUEST_TIMEOUT }),
     }
 }
 
-fn query(text: &str, parameters: Parameters) -> Query {
+fn new_query(text: &str, parameters: Parameters) -> Query {
     let parameters = parameters.into_iter().map(|(name, value)| (name, bolt_value(value)));
     Query::new(text.to_owned()).params(parameters)
 }
@@ -181,22 +183,25 @@ mod tests {
     #[case("graph.example:7687", Err("scheme"))]
     #[case("bolt://", Err("host"))]
     #[case("", Err("relative"))]
-    fn addresses_are_checked(#[case] address: &str, #[case] expected: Result<(&str, u16), &str>) {
+    fn an_address_needs_a_bolt_scheme_and_a_host_and_nothing_after_the_port(
+        #[case] address: &str,
+        #[case] expected: Result<(&str, u16), &str>,
+    ) {
         match (parse_address(address), expected) {
-            (Ok(found), Ok((host, port))) => assert_eq!(found, (host.to_owned(), port)),
+            (Ok(actual), Ok((host, port))) => assert_eq!(actual, (host.to_owned(), port)),
             (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
-            (found, _) => panic!("{address}: {found:?}"),
+            (actual, _) => panic!("{address}: {actual:?}"),
         }
     }
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn debug_output_omits_the_password() {
         let target = BoltTarget {
             address: "bolt://graph.example".to_owned(),
             username: "neo4j".to_owned(),
             password: "hunter2".to_owned(),
             database: String::new(),
-            authority: None,
+            ca_certificates: None,
         };
         assert!(!format!("{target:?}").contains("hunter2"));
     }

@@ -1,21 +1,21 @@
-//! Reasons why a sink is delayed, in words that name the next step.
+//! Errors of a sink, their classes for conditions, and the next step of an operator.
 
 use crowsnest_index::export::ExportError;
 use neo4rs::{Neo4jClientErrorKind, Neo4jErrorKind};
 use std::time::Duration;
 
-/// Reason why a sink is delayed.
+/// Error of a sink; it waits and tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     #[error("invalid address {address:?}: {reason}")]
     Address { address: String, reason: String },
     #[error("cannot write the CA certificate of the graph database to a temporary file: {0}")]
-    Authority(std::io::Error),
-    #[error("{what}: the graph database did not answer within {} s", .after.as_secs())]
-    Slow { what: &'static str, after: Duration },
-    #[error("{what}: {}", describe(.source))]
+    CaCertificates(std::io::Error),
+    #[error("{context}: the graph database did not respond within {} s", .after.as_secs())]
+    Timeout { context: &'static str, after: Duration },
+    #[error("{context}: {}", describe(.source))]
     Bolt {
-        what: &'static str,
+        context: &'static str,
         #[source]
         source: Box<neo4rs::Error>,
     },
@@ -46,7 +46,7 @@ pub enum SinkFailure {
     CredentialsRejected,
     DatabaseNotFound,
     DuplicateSink,
-    /// The database answers, but refuses a statement.
+    /// The database rejected a statement.
     Refused,
     /// The cache cannot be read at present.
     CacheBehind,
@@ -87,16 +87,18 @@ impl SinkFailure {
 }
 
 impl SinkError {
-    pub(crate) fn bolt(what: &'static str) -> impl FnOnce(neo4rs::Error) -> Self {
-        move |source| Self::Bolt { what, source: Box::new(source) }
+    /// Wraps a database error; `context` is the beginning of the message.
+    pub(crate) fn bolt(context: &'static str) -> impl FnOnce(neo4rs::Error) -> Self {
+        move |source| Self::Bolt { context, source: Box::new(source) }
     }
 
+    /// Class of the error.
     pub fn failure(&self) -> SinkFailure {
         match self {
             Self::Address { .. } => SinkFailure::InvalidAddress,
-            Self::Slow { .. } | Self::Fenced => SinkFailure::Unreachable,
+            Self::Timeout { .. } | Self::Fenced => SinkFailure::Unreachable,
             Self::DuplicateSink(_) => SinkFailure::DuplicateSink,
-            Self::Source(_) | Self::Cache(_) | Self::Authority(_) => SinkFailure::CacheBehind,
+            Self::Source(_) | Self::Cache(_) | Self::CaCertificates(_) => SinkFailure::CacheBehind,
             Self::Bolt { source, .. } => classify_bolt_error(source),
         }
     }

@@ -3,12 +3,13 @@
 use crate::bolt::{Bolt, Transaction};
 use crate::cypher;
 use crate::error::SinkError;
-use crate::writer::sync_key;
+use crate::writer::collection_position_key;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_store::CollectionKey;
 use serde::Deserialize;
 use serde_json::json;
 
+/// Context of errors.
 const PREPARE: &str = "cannot prepare the graph database";
 
 /// The right to write to a graph.
@@ -17,28 +18,31 @@ pub(crate) struct Claim<'c> {
     pub bolt: &'c Bolt,
     /// Name of the sink.
     pub name: &'c str,
-    /// Random name of this writer.
+    /// Random name of this process's session.
     pub token: &'c str,
 }
 
-/// State of a sink as the graph has it.
+/// State of a sink as stored in the graph.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphState {
+    /// Name of the store ([`crate::SinkSource::store_name`]).
     pub store: String,
+    /// Digest of [`crate::SinkConfig::selection`].
     pub selection: String,
     pub generation: u64,
     pub seq: u64,
-    pub complete: bool,
+    /// All objects were written in this generation.
+    pub is_complete: bool,
 }
 
 /// A graph of which this process is the writer.
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedGraph {
     /// None for a new graph.
     pub state: Option<GraphState>,
     /// Newest generation of the graph.
     pub last_generation: u64,
-    /// Collections with nodes, and the generation in which they were swept.
-    pub syncs: Vec<(CollectionKey, Option<u64>)>,
+    /// Collections with nodes, and the last generation in which they were swept.
+    pub collections: Vec<(CollectionKey, Option<u64>)>,
 }
 
 #[derive(Deserialize)]
@@ -53,7 +57,7 @@ struct SinkRow {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SyncRow {
+struct CollectionRow {
     cluster: String,
     api_group: String,
     version: String,
@@ -62,10 +66,10 @@ struct SyncRow {
     generation: Option<u64>,
 }
 
-impl SyncRow {
-    fn key(&self) -> Option<CollectionKey> {
+impl CollectionRow {
+    fn collection_key(&self) -> Option<CollectionKey> {
         let cluster = match self.cluster.as_str() {
-            own if own == ClusterName::control_plane().as_str() => ClusterName::control_plane(),
+            name if name == ClusterName::control_plane().as_str() => ClusterName::control_plane(),
             name => ClusterName::parse(name).ok()?,
         };
         Some(CollectionKey::new(cluster, Gvr::new(&self.api_group, &self.version, &self.resource)))
@@ -74,7 +78,7 @@ impl SyncRow {
 
 impl Claim<'_> {
     /// Creates constraints and indexes, and makes this process the writer. Fails if another sink writes to the graph.
-    pub async fn take(&self) -> Result<Claimed, SinkError> {
+    pub async fn acquire(&self) -> Result<ClaimedGraph, SinkError> {
         for text in cypher::SCHEMA {
             let mut transaction = self.bolt.begin().await?;
             transaction.run(PREPARE, text, Vec::new()).await?;
@@ -82,27 +86,28 @@ impl Claim<'_> {
         }
         let mut transaction = self.bolt.begin().await?;
         let parameters = vec![("name", json!(self.name)), ("writer", json!(self.token))];
-        let sinks: Vec<SinkRow> = transaction.rows(PREPARE, cypher::SINKS, Vec::new()).await?;
+        let sinks: Vec<SinkRow> = transaction.query(PREPARE, cypher::READ_SINKS, Vec::new()).await?;
         if let Some(other) = sinks.iter().find(|sink| sink.name != self.name) {
             return Err(SinkError::DuplicateSink(other.name.clone()));
         }
-        transaction.run(PREPARE, cypher::CLAIM, parameters).await?;
-        let rows: Vec<SyncRow> = transaction.rows(PREPARE, cypher::SYNCS, Vec::new()).await?;
-        // Read again: another process may have written until the claim.
-        let sinks: Vec<SinkRow> = transaction.rows(PREPARE, cypher::SINKS, Vec::new()).await?;
+        transaction.run(PREPARE, cypher::CLAIM_SINK, parameters).await?;
+        let rows: Vec<CollectionRow> =
+            transaction.query(PREPARE, cypher::READ_COLLECTION_POSITIONS, Vec::new()).await?;
+        // Read again: another process may have written before the claim.
+        let sinks: Vec<SinkRow> = transaction.query(PREPARE, cypher::READ_SINKS, Vec::new()).await?;
         transaction.commit().await?;
         let state = sinks.into_iter().find(|sink| sink.name == self.name).and_then(|sink| {
             let (store, selection) = (sink.store?, sink.selection?);
             let (generation, seq) = (sink.generation?, sink.seq?);
-            Some(GraphState { store, selection, generation, seq, complete: sink.complete.unwrap_or(false) })
+            Some(GraphState { store, selection, generation, seq, is_complete: sink.complete.unwrap_or(false) })
         });
         let generations = rows.iter().filter_map(|row| row.generation);
         let last_generation = generations.chain(state.as_ref().map(|state| state.generation)).max().unwrap_or(0);
-        let syncs = rows.iter().filter_map(|row| Some((row.key()?, row.generation))).collect();
-        Ok(Claimed { state, last_generation, syncs })
+        let collections = rows.iter().filter_map(|row| Some((row.collection_key()?, row.generation))).collect();
+        Ok(ClaimedGraph { state, last_generation, collections })
     }
 
-    /// Starts a generation: rows of earlier ones are older than any of it.
+    /// Starts a generation. Nodes of earlier generations count as older than all changes of this one.
     pub async fn begin_generation(&self, generation: u64, store: &str, selection: &str) -> Result<(), SinkError> {
         let mut transaction = self.begin().await?;
         let parameters = vec![
@@ -115,31 +120,34 @@ impl Claim<'_> {
         transaction.commit().await
     }
 
-    /// Kind of the objects of a collection, as the graph has it.
-    pub async fn kind_of(&self, key: &CollectionKey) -> Result<Option<String>, SinkError> {
+    /// Reads the kind of a collection's objects from the graph.
+    pub async fn read_kind(&self, key: &CollectionKey) -> Result<Option<String>, SinkError> {
         let mut transaction = self.begin().await?;
-        let rows: Vec<SyncRow> = transaction.rows(PREPARE, cypher::SYNCS, Vec::new()).await?;
+        let rows: Vec<CollectionRow> =
+            transaction.query(PREPARE, cypher::READ_COLLECTION_POSITIONS, Vec::new()).await?;
         transaction.commit().await?;
-        Ok(rows.into_iter().find(|row| row.key().as_ref() == Some(key)).and_then(|row| row.kind))
+        Ok(rows.into_iter().find(|row| row.collection_key().as_ref() == Some(key)).and_then(|row| row.kind))
     }
 
     /// Deletes the position of a collection.
-    pub async fn forget(&self, key: &CollectionKey) -> Result<(), SinkError> {
+    pub async fn delete_position(&self, key: &CollectionKey) -> Result<(), SinkError> {
         let mut transaction = self.begin().await?;
-        transaction.run(PREPARE, cypher::FORGET_COLLECTION, vec![("key", json!(sync_key(key)))]).await?;
+        transaction
+            .run(PREPARE, cypher::DELETE_COLLECTION_POSITION, vec![("key", json!(collection_position_key(key)))])
+            .await?;
         transaction.commit().await
     }
 
-    /// Begins a transaction that no other writer can enter. Fails if another process has taken over.
+    /// Begins a transaction and locks the sink for it. Fails if another process has become the writer.
     pub async fn begin(&self) -> Result<Transaction, SinkError> {
         let mut transaction = self.bolt.begin().await?;
         let parameters = vec![("name", json!(self.name)), ("writer", json!(self.token))];
-        let held: Vec<HeldRow> = transaction.rows(PREPARE, cypher::HOLD, parameters).await?;
-        if held.iter().any(|row| row.held > 0) { Ok(transaction) } else { Err(SinkError::Fenced) }
+        let rows: Vec<LockRow> = transaction.query(PREPARE, cypher::LOCK_SINK, parameters).await?;
+        if rows.iter().any(|row| row.locked > 0) { Ok(transaction) } else { Err(SinkError::Fenced) }
     }
 }
 
 #[derive(Deserialize)]
-struct HeldRow {
-    held: i64,
+struct LockRow {
+    locked: i64,
 }

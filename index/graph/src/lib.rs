@@ -1,11 +1,12 @@
-//! Graph sinks: keep a graph database equal to what a ServiceAccount may read in the cache.
+//! Graph sinks: copy the objects that a ServiceAccount may read in the cache, and their references, to a graph
+//! database.
 //!
 //! [`model`] turns objects into nodes and edges, [`batch`] plans the rows of a transaction, [`sweep`] decides which
-//! collections may be swept, [`cypher`] has the texts of the statements: all of these are pure. A [`sink::GraphSink`]
-//! follows the changes of the store and writes them over Bolt.
+//! collections may be swept, [`cypher`] contains the texts of the statements: all of these are pure. A
+//! [`sink::GraphSink`] follows the changes of the store and writes them over Bolt.
 //!
-//! Values are parameters. Only labels and types of edges are part of a statement's text; labels are kinds that a cluster
-//! serves, of letters and digits.
+//! Values are passed as parameters. Only labels and edge types are part of a statement's text; labels are kinds that a
+//! cluster serves, of letters and digits.
 
 pub mod batch;
 pub mod bolt;
@@ -25,4 +26,4 @@ pub use bolt::{Bolt, BoltTarget};
 pub use error::{SinkError, SinkFailure};
 pub use progress::{SinkProgress, SinkState};
 pub use sink::{GraphSink, SinkConfig, SinkOptions, SinkSource};
-pub use visibility::{IndexVisibility, Visibility, Visible};
+pub use visibility::{IndexVisibility, Visibility, VisibilityDecision};

@@ -1,4 +1,4 @@
-//! Reads the selectors of all objects in the store, for a sink that continues an earlier one.
+//! Reads the selectors of all objects in the store, for a sink that resumes an earlier generation.
 
 use crate::error::SinkError;
 use crate::selectors::PodSelectors;
@@ -10,8 +10,9 @@ use crowsnest_store::{Scan, States};
 /// Records read at once.
 const RECORDS_PER_READ: usize = 500;
 
-/// Selectors of objects that may not be written are among them: edges begin at nodes that exist.
-pub(crate) async fn read(
+/// Reads all selectors. Those of objects that must not be written are included: SELECTS edges are only created from
+/// nodes that exist.
+pub(crate) async fn load_pod_selectors(
     source: &ChangeSource,
     states: &States,
     rules: &[CustomRule],

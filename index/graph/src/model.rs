@@ -1,4 +1,4 @@
-//! Nodes and edges of an object. Pure.
+//! Nodes and edges of an object. Pure: no I/O.
 
 use crate::selectors::PodSelectors;
 use crowsnest_apimachinery::names::{Gvr, ObjectKey};
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Label of every object.
-pub const RESOURCE: &str = "Resource";
-/// Label of the position of a collection.
-pub const SYNC: &str = "CrowsnestSync";
-/// Label of the state of a sink.
-pub const SINK: &str = "CrowsnestSink";
-/// Maximum length of a kind, as in a CustomResourceDefinition.
+/// Label of every object's node.
+pub const RESOURCE_LABEL: &str = "Resource";
+/// Label of the node with the position of a collection.
+pub const SYNC_LABEL: &str = "CrowsnestSync";
+/// Label of the node with the state of a sink.
+pub const SINK_LABEL: &str = "CrowsnestSink";
+/// Maximum length of a kind in characters, as in a CustomResourceDefinition.
 const MAX_KIND_LENGTH: usize = 63;
 
 /// A kind as the label of a node: letters and digits, beginning with a letter.
@@ -25,12 +25,12 @@ const MAX_KIND_LENGTH: usize = 63;
 pub struct Label(String);
 
 impl Label {
-    /// None if the kind is no label, or one with a meaning of its own.
+    /// Label of a kind; None if the kind has other characters, is too long, or is reserved for the sink.
     pub fn from_kind(kind: &str) -> Option<Self> {
-        let is_name = kind.len() <= MAX_KIND_LENGTH
+        let is_valid = kind.len() <= MAX_KIND_LENGTH
             && kind.starts_with(|first: char| first.is_ascii_alphabetic())
             && kind.chars().all(|c| c.is_ascii_alphanumeric());
-        (is_name && ![RESOURCE, SYNC, SINK].contains(&kind)).then(|| Self(kind.to_owned()))
+        (is_valid && ![RESOURCE_LABEL, SYNC_LABEL, SINK_LABEL].contains(&kind)).then(|| Self(kind.to_owned()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -38,7 +38,7 @@ impl Label {
     }
 }
 
-/// Kinds that clusters serve, as the states of the collections name them.
+/// Kinds that clusters serve, from the states of the collections.
 #[derive(Debug, Default)]
 pub struct ServedKinds {
     /// By collection.
@@ -68,12 +68,12 @@ impl ServedKinds {
     }
 
     fn is_namespaced(&self, group: &str, kind: &str) -> Option<bool> {
-        let known = self.namespaced.get(&(group.to_owned(), kind.to_owned())).copied();
-        known.or_else(|| is_namespaced(group, kind))
+        let served = self.namespaced.get(&(group.to_owned(), kind.to_owned())).copied();
+        served.or_else(|| is_namespaced(group, kind))
     }
 
-    /// The object that a reference means: without a namespace if its kind is cluster-scoped. None for a reference without a
-    /// namespace to a namespaced kind.
+    /// Key of the object that a reference denotes: without a namespace if its kind is cluster-scoped. None if a
+    /// reference to a namespaced kind has no namespace.
     fn resolve_reference(&self, object: &ObjectKey) -> Option<ObjectKey> {
         match (self.is_namespaced(&object.group, &object.kind), &object.namespace) {
             (Some(false), Some(_)) => Some(ObjectKey { namespace: None, ..object.clone() }),
@@ -95,12 +95,12 @@ fn object_key(record: &Record) -> ObjectKey {
 }
 
 /// Key of the node of a record.
-pub fn record_key(record: &Record) -> String {
+pub fn record_node_key(record: &Record) -> String {
     node_key(record.key.cluster().as_str(), &object_key(record))
 }
 
-/// Key of the node of an object of a collection.
-pub fn key_in(collection: &CollectionKey, kind: &str, namespace: &str, name: &str) -> String {
+/// Key of the node of an object in a collection.
+pub fn collection_node_key(collection: &CollectionKey, kind: &str, namespace: &str, name: &str) -> String {
     node_key(collection.cluster.as_str(), &ObjectKey::new(&collection.resource.group, kind, namespace, name))
 }
 
@@ -110,43 +110,44 @@ pub struct NodeRow {
     pub key: String,
     pub collection: CollectionKey,
     pub label: Option<Label>,
+    /// Seq of the change.
     pub seq: u64,
-    /// Properties; null removes one.
+    /// Properties; a null removes the property.
     pub properties: Value,
     /// Sorted by type, direction and other end.
     pub edges: Vec<EdgeRow>,
     pub is_pod: bool,
-    /// Nodes that select this one, with the field that does. Only of Pods.
+    /// Keys of the nodes whose selectors match this Pod, each with the field of the selector. Empty for other kinds.
     pub selected_by: Vec<(String, String)>,
-    /// The Pods that it selects, and the field that does.
+    /// The object's Pod selector, and the field that states it.
     pub selects: Option<(Selector, String)>,
-    /// Digest of the edges: they are replaced as a whole if it changes.
-    pub links: String,
+    /// Digest of the edges: all edges are replaced if it changes.
+    pub edges_digest: String,
 }
 
 /// An edge that an object states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeRow {
-    pub edge: EdgeType,
-    /// True: it begins at the object that states it. False: it ends there.
-    pub forward: bool,
+    pub edge_type: EdgeType,
+    /// True if the edge begins at the object that states it, false if it ends there.
+    pub is_forward: bool,
     /// The node at the other end, which may be missing.
-    pub other: NamedNode,
-    /// Fields that state it.
+    pub other: ReferencedNode,
+    /// Fields that state the edge.
     pub via: BTreeSet<String>,
-    /// The only uid of the other end that is meant; empty for any.
-    pub uid: String,
+    /// Uid that the object at the other end must have; empty if any.
+    pub required_uid: String,
 }
 
-/// A node as references name it.
+/// Identity of a node at the other end of a reference; its object may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NamedNode {
+pub struct ReferencedNode {
     pub key: String,
     pub cluster: String,
     pub object: ObjectKey,
 }
 
-impl NamedNode {
+impl ReferencedNode {
     fn new(cluster: &str, object: ObjectKey) -> Self {
         Self { key: node_key(cluster, &object), cluster: cluster.to_owned(), object }
     }
@@ -159,39 +160,46 @@ impl NamedNode {
     }
 }
 
-/// Creates rows.
+/// Creates the rows of objects.
 #[derive(Debug, Clone, Copy)]
-pub struct RowReader<'r> {
+pub struct RowBuilder<'r> {
     pub kinds: &'r ServedKinds,
-    /// References that users add.
+    /// References that the configuration adds.
     pub rules: &'r [CustomRule],
     pub selectors: &'r PodSelectors,
 }
 
-impl RowReader<'_> {
-    pub fn row(&self, object: &Object) -> Result<NodeRow, Error> {
+impl RowBuilder<'_> {
+    /// Creates the row of an object. Fails if its body cannot be decoded.
+    pub fn build(&self, object: &Object) -> Result<NodeRow, Error> {
         let record = &object.record;
-        let mut edges: BTreeMap<(EdgeType, bool, NamedNode, String), BTreeSet<String>> = BTreeMap::new();
+        let mut edges: BTreeMap<(EdgeType, bool, ReferencedNode, String), BTreeSet<String>> = BTreeMap::new();
         let mut selects = None;
         for link in Links::from_object(object, self.rules)?.links {
             match link.target {
                 Target::Pods(selector) => selects = Some((selector, link.via)),
-                // A namespace is a property of its objects; edges would make it a hub of every path.
+                // The namespace is a property of the node; edges would make each Namespace a hub of all paths.
                 Target::Key(_) if link.edge == EdgeType::Contains => {}
                 Target::Key(_) => {
-                    let Some(other) = self.other(&link) else { continue };
-                    let uid = link.named.map(|named| named.uid).unwrap_or_default();
-                    edges.entry((link.edge, link.forward, other, uid)).or_default().insert(link.via);
+                    let Some(other) = self.resolve_other_end(&link) else { continue };
+                    let required_uid = link.named.map(|named| named.uid).unwrap_or_default();
+                    edges.entry((link.edge, link.forward, other, required_uid)).or_default().insert(link.via);
                 }
             }
         }
-        let edge = |((edge, forward, other, uid), via)| EdgeRow { edge, forward, other, via, uid };
-        let edges: Vec<EdgeRow> = edges.into_iter().map(edge).collect();
+        let edge_row = |((edge_type, is_forward, other, required_uid), via)| EdgeRow {
+            edge_type,
+            is_forward,
+            other,
+            via,
+            required_uid,
+        };
+        let edges: Vec<EdgeRow> = edges.into_iter().map(edge_row).collect();
         let is_pod = is_pod(record);
-        let selected_by = if is_pod { self.selectors.selecting(record) } else { Vec::new() };
-        let links = xxh3_64(format!("{edges:?} {selected_by:?} {selects:?}").as_bytes());
+        let selected_by = if is_pod { self.selectors.find_selecting_nodes(record) } else { Vec::new() };
+        let edges_digest = xxh3_64(format!("{edges:?} {selected_by:?} {selects:?}").as_bytes());
         Ok(NodeRow {
-            key: record_key(record),
+            key: record_node_key(record),
             collection: record.key.collection.clone(),
             label: self.kinds.label(&record.key.collection, &record.kind),
             seq: record.seq.0,
@@ -200,13 +208,13 @@ impl RowReader<'_> {
             is_pod,
             selected_by,
             selects,
-            links: format!("{links:016x}"),
+            edges_digest: format!("{edges_digest:016x}"),
         })
     }
 
-    fn other(&self, link: &Link) -> Option<NamedNode> {
+    fn resolve_other_end(&self, link: &Link) -> Option<ReferencedNode> {
         let named = link.named.as_ref()?;
-        Some(NamedNode::new(&named.cluster, self.kinds.resolve_reference(&named.object)?))
+        Some(ReferencedNode::new(&named.cluster, self.kinds.resolve_reference(&named.object)?))
     }
 }
 
@@ -215,16 +223,16 @@ pub(crate) fn is_pod(record: &Record) -> bool {
 }
 
 /// The resource of Pods.
-pub fn pods() -> Gvr {
+pub fn pods_resource() -> Gvr {
     Gvr::new("", "v1", "pods")
 }
 
-/// Properties of a node. None is the value of a field of `data`, `spec` or an annotation, except names of images.
+/// Properties of a node. They contain no values of `data`, `spec` or annotations, except names of images.
 fn properties(record: &Record) -> Result<Value, Error> {
     let printed = record.printed()?;
     let labels: Vec<String> = record.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let key = &record.key;
-    let listed = |list: &[String]| if list.is_empty() { Value::Null } else { json!(list) };
+    let list_or_null = |list: &[String]| if list.is_empty() { Value::Null } else { json!(list) };
     Ok(json!({
         "cluster": key.cluster().as_str(),
         "apiGroup": key.resource().group,
@@ -234,7 +242,7 @@ fn properties(record: &Record) -> Result<Value, Error> {
         "uid": record.uid,
         "status": printed.status,
         "labels": labels,
-        "images": listed(&printed.images),
+        "images": list_or_null(&printed.images),
         "ready": printed.ready,
         "desired": printed.desired,
         "restarts": printed.restarts,
@@ -242,8 +250,9 @@ fn properties(record: &Record) -> Result<Value, Error> {
     }))
 }
 
-/// Properties that a node loses with its object. Key, names and uid stay: the uid tells its earlier edges apart.
-pub const LOST_PROPERTIES: &[&str] =
+/// Properties that are cleared when a node becomes missing. Key, names and uid stay: the uid distinguishes edges to the
+/// earlier object from those to a later one of the same name.
+pub const CLEARED_PROPERTIES: &[&str] =
     &["status", "labels", "images", "ready", "desired", "restarts", "createdAt", "links"];
 
 #[cfg(test)]

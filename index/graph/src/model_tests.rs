@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use std::sync::Arc;
 
-fn served(objects: &[(&str, &Value)]) -> ServedKinds {
+fn served_kinds(objects: &[(&str, &Value)]) -> ServedKinds {
     let states: Vec<(CollectionKey, CollectionState)> = objects
         .iter()
         .map(|(name, object)| {
@@ -24,22 +24,22 @@ fn cluster_of(name: &str) -> crowsnest_apimachinery::names::ClusterName {
 }
 
 fn row_with(selectors: &PodSelectors, object: &Value) -> NodeRow {
-    let kinds = served(&[("m1", object)]);
-    RowReader { kinds: &kinds, rules: &[], selectors }.row(&stored("m1", 7, object)).unwrap()
+    let kinds = served_kinds(&[("m1", object)]);
+    RowBuilder { kinds: &kinds, rules: &[], selectors }.build(&stored("m1", 7, object)).unwrap()
 }
 
 fn row(object: &Value) -> NodeRow {
     row_with(&PodSelectors::default(), object)
 }
 
-/// Edges as patterns, from the view of the object.
+/// Edges as openCypher patterns that begin at the object.
 fn edges(row: &NodeRow) -> Vec<String> {
-    let shown = |edge: &EdgeRow| {
-        let (before, after) = if edge.forward { ("-", "->") } else { ("<-", "-") };
-        let uid = if edge.uid.is_empty() { String::new() } else { format!("#{}", edge.uid) };
-        format!("{before}{}{after} {}{uid}", edge.edge.name(), edge.other.key)
+    let pattern = |edge: &EdgeRow| {
+        let (before, after) = if edge.is_forward { ("-", "->") } else { ("<-", "-") };
+        let uid = if edge.required_uid.is_empty() { String::new() } else { format!("#{}", edge.required_uid) };
+        format!("{before}{}{after} {}{uid}", edge.edge_type.name(), edge.other.key)
     };
-    row.edges.iter().map(shown).collect()
+    row.edges.iter().map(pattern).collect()
 }
 
 #[rstest]
@@ -55,7 +55,7 @@ fn edges(row: &NodeRow) -> Vec<String> {
 #[case("Pöd", false)]
 #[case("", false)]
 #[case(&"A".repeat(64), false)]
-fn labels_are_words(#[case] kind: &str, #[case] expected: bool) {
+fn a_label_has_ascii_letters_and_digits_and_is_not_reserved(#[case] kind: &str, #[case] expected: bool) {
     assert_eq!(Label::from_kind(kind).is_some(), expected);
 }
 
@@ -63,17 +63,21 @@ fn labels_are_words(#[case] kind: &str, #[case] expected: bool) {
 fn an_object_cannot_choose_its_label() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});
     let collection = CollectionKey::new(cluster("m1"), resource_of(&object));
-    let kinds = served(&[("m1", &object)]);
+    let kinds = served_kinds(&[("m1", &object)]);
     assert_eq!(kinds.label(&collection, "Pod"), Label::from_kind("Pod"));
     assert_eq!(kinds.label(&collection, "Secret"), None);
     let other = CollectionKey::new(cluster("m2"), resource_of(&object));
-    assert_eq!(kinds.label(&other, "Pod"), None, "of a resource that is not served");
+    assert_eq!(kinds.label(&other, "Pod"), None, "the resource is not served");
 }
 
 #[rstest]
 #[case::namespaced("Pod", Some("shop"), "m1//Pod/shop/a")]
 #[case::cluster_scoped("Node", None, "m1//Node//a")]
-fn keys_name_each_object_once(#[case] kind: &str, #[case] namespace: Option<&str>, #[case] expected: &str) {
+fn node_keys_contain_cluster_group_kind_namespace_and_name(
+    #[case] kind: &str,
+    #[case] namespace: Option<&str>,
+    #[case] expected: &str,
+) {
     let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": namespace}});
     assert_eq!(row(&object).key, expected);
 }
@@ -94,12 +98,12 @@ fn keys_name_each_object_once(#[case] kind: &str, #[case] namespace: Option<&str
         "metadata": {"name": "a", "namespace": "shop"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "view"},
         "subjects": [{"kind": "ServiceAccount", "name": "web", "namespace": "shop"}]}),
     &["-ROLE_REF-> m1/rbac.authorization.k8s.io/Role/shop/view", "-SUBJECT-> m1//ServiceAccount/shop/web"])]
-fn objects_state_edges(#[case] object: Value, #[case] expected: &[&str]) {
+fn references_of_an_object_become_edges(#[case] object: Value, #[case] expected: &[&str]) {
     assert_eq!(edges(&row(&object)), expected);
 }
 
 #[test]
-fn pods_are_selected_by_what_selects_them() {
+fn pods_list_the_objects_whose_selectors_match_them_in_their_namespace() {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"selector": {"app": "web"}}});
     let pod = |namespace: &str, app: &str| {
@@ -120,7 +124,7 @@ fn pods_are_selected_by_what_selects_them() {
 }
 
 #[test]
-fn values_of_secrets_are_in_no_row() {
+fn rows_contain_no_values_of_secrets() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop", "uid": "u",
         "labels": {"team": "a"}, "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "aHVudGVyMg=="}},
         "type": "Opaque", "data": {"password": "aHVudGVyMg=="}, "stringData": {"password": "hunter2"}});
@@ -131,13 +135,13 @@ fn values_of_secrets_are_in_no_row() {
 }
 
 #[test]
-fn edges_that_stay_have_the_same_digest() {
+fn the_digest_changes_only_with_the_edges() {
     let pod = |status: &str, node: &str| {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "b"},
         "spec": {"nodeName": node}, "status": {"phase": status}})
     };
-    assert_eq!(row(&pod("Pending", "n1")).links, row(&pod("Running", "n1")).links);
-    assert_ne!(row(&pod("Running", "n1")).links, row(&pod("Running", "n2")).links);
+    assert_eq!(row(&pod("Pending", "n1")).edges_digest, row(&pod("Running", "n1")).edges_digest);
+    assert_ne!(row(&pod("Running", "n1")).edges_digest, row(&pod("Running", "n2")).edges_digest);
 }
 
 fn change() -> impl Strategy<Value = (u8, u64, bool)> {
@@ -147,7 +151,7 @@ fn change() -> impl Strategy<Value = (u8, u64, bool)> {
 proptest! {
     /// Each node is written once, by its last change, and rows are sorted.
     #[test]
-    fn batches_have_the_last_change_of_each_node(changes in proptest::collection::vec(change(), 0..40)) {
+    fn a_batch_has_the_last_change_of_each_node(changes in proptest::collection::vec(change(), 0..40)) {
         let mut changes = changes;
         changes.sort_by_key(|(_, seq, _)| *seq);
         let mut last: BTreeMap<String, (u64, bool)> = BTreeMap::new();
@@ -164,14 +168,14 @@ proptest! {
         let puts: Vec<(String, u64)> = batch.puts.iter().map(|row| (row.key.clone(), row.seq)).collect();
         let removals: Vec<(String, u64)> = batch.removals.iter().map(|row| (row.key.clone(), row.seq)).collect();
         let expected = |put: bool| -> Vec<(String, u64)> {
-            last.iter().filter(|(_, (_, of))| *of == put).map(|(key, (seq, _))| (key.clone(), *seq)).collect()
+            last.iter().filter(|(_, (_, is_put))| *is_put == put).map(|(key, (seq, _))| (key.clone(), *seq)).collect()
         };
         prop_assert_eq!(puts, expected(true));
         prop_assert_eq!(removals, expected(false));
         prop_assert_eq!(batch.collections.values().max().copied(), changes.iter().map(|(_, seq, _)| *seq).max());
     }
 
-    /// No kind makes a statement anything but a label.
+    /// A label cannot inject Cypher into a statement.
     #[test]
     fn labels_are_letters_and_digits(kind in ".{0,80}") {
         if let Some(label) = Label::from_kind(&kind) {

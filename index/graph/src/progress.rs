@@ -6,30 +6,30 @@ use crate::error::SinkFailure;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SinkProgress {
     pub state: SinkState,
-    /// The database has answered since the sink last waited for it.
-    pub connected: bool,
-    /// All changes up to here are in the graph. 0 before the first load.
+    /// True if the database has responded since the last failure.
+    pub is_connected: bool,
+    /// Seq up to which all changes are in the graph. 0 before the first load.
     pub position: u64,
-    /// Newest change of the store.
+    /// Seq of the newest change of the store.
     pub latest: u64,
-    /// Rows of nodes sent.
-    pub written: u64,
-    /// Nodes of which the edges were replaced.
-    pub linked: u64,
-    /// Nodes whose object ended.
-    pub removed: u64,
-    /// Nodes removed by a sweep.
-    pub swept: u64,
-    /// Objects that could not be read.
-    pub refused: u64,
+    /// Node rows sent.
+    pub nodes_written: u64,
+    /// Nodes whose edges were replaced.
+    pub nodes_relinked: u64,
+    /// Nodes removed because their object was deleted or may no longer be written.
+    pub nodes_removed: u64,
+    /// Nodes removed by sweeps.
+    pub nodes_swept: u64,
+    /// Objects that could not be decoded and were skipped.
+    pub objects_skipped: u64,
     /// Transactions committed.
     pub transactions: u64,
     /// Complete loads of the graph.
     pub loads: u64,
-    /// Failed attempts.
+    /// Sessions that ended with an error.
     pub failures: u64,
-    /// Clusters in which permissions are unknown: their nodes are kept as they are.
-    pub undecided: Vec<String>,
+    /// Clusters in which permissions are unknown: their nodes are not changed.
+    pub undecided_clusters: Vec<String>,
 }
 
 /// Current activity of a sink.
@@ -37,14 +37,12 @@ pub struct SinkProgress {
 pub enum SinkState {
     #[default]
     Connecting,
-    /// All objects are written.
+    /// Writes all objects of the store.
     Loading,
+    /// The load is complete; changes are written as they happen.
     Following,
-    /// The database cannot be written to now; the sink tries again.
-    Waiting {
-        failure: SinkFailure,
-        message: String,
-    },
+    /// The last session failed; the sink tries again.
+    Waiting { failure: SinkFailure, message: String },
 }
 
 impl SinkProgress {

@@ -1,14 +1,14 @@
-//! Follows the changes of the store and keeps a graph equal to what may be written of them.
+//! Graph sink: writes the selected and permitted objects of the store to a graph, and follows their changes.
 
 use crate::batch::{Batch, NodeChange, Removal};
 use crate::bolt::{Bolt, BoltTarget};
 use crate::error::SinkError;
-use crate::generation::{Claim, Claimed};
-use crate::model::{RowReader, ServedKinds, key_in};
+use crate::generation::{Claim, ClaimedGraph};
+use crate::model::{RowBuilder, ServedKinds, collection_node_key};
 use crate::progress::{SinkProgress, SinkState};
 use crate::selectors::PodSelectors;
-use crate::sweep::{Sweeps, vanished};
-use crate::visibility::{Visibility, Visible};
+use crate::sweep::{Sweeps, collections_of_removed_clusters};
+use crate::visibility::{Visibility, VisibilityDecision};
 use crate::writer::{Position, Writer};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::references::CustomRule;
@@ -23,26 +23,28 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::xxh3_64;
 
-const JITTER: (f64, f64) = (0.8, 1.2);
+/// Range of factors by which a retry delay is multiplied.
+const RETRY_JITTER: (f64, f64) = (0.8, 1.2);
 
 /// Settings of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SinkOptions {
-    /// Rows of a transaction.
-    pub batch: usize,
+    /// Maximum number of rows of a transaction.
+    pub batch_size: usize,
+    /// Delays between sessions after errors.
     pub backoff: Backoff,
-    /// Interval of checking the database.
+    /// Interval at which the claim on the graph is checked.
     pub check_interval: Duration,
-    /// Interval of writing all objects again, if the query may depend on other objects or on the time.
+    /// Interval at which all objects are written again if the selection is not stable ([`SinkConfig::is_stable`]).
     pub reload_interval: Duration,
-    /// Minimum time between two loads that changes of permissions cause.
+    /// Minimum time between two loads that are caused by changes of permissions.
     pub min_reload_interval: Duration,
 }
 
 impl Default for SinkOptions {
     fn default() -> Self {
         Self {
-            batch: 1_000,
+            batch_size: 1_000,
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
             check_interval: Duration::from_secs(30),
             reload_interval: Duration::from_secs(3600),
@@ -51,30 +53,31 @@ impl Default for SinkOptions {
     }
 }
 
-/// Parameters of a sink.
+/// Configuration of a sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkConfig {
-    /// Name in the graph, unique among all sinks that might use the database.
+    /// Name in the graph, unique among all sinks that could use the database.
     pub name: String,
     pub target: BoltTarget,
-    /// What is selected, and for whom: if it changes, everything is written again.
+    /// The query and the ServiceAccount: if they change, everything is written again.
     pub selection: String,
-    /// The selection depends on nothing but each object and the permissions.
+    /// True if the selection of an object depends only on the object itself and the permissions, not on other objects
+    /// or time.
     pub is_stable: bool,
     pub options: SinkOptions,
 }
 
-/// What a sink reads from the cache.
+/// Inputs of a sink from the cache.
 pub struct SinkSource {
     pub changes: ChangeSource,
     pub states: Arc<States>,
-    /// Names the store in the graph, which is read by others: not its secret identity.
-    pub identity: String,
-    /// References that users add.
+    /// Name of the store in the graph. It is public to all readers of the graph, unlike the store's secret identity.
+    pub store_name: String,
+    /// References that the configuration adds.
     pub rules: Vec<CustomRule>,
 }
 
-/// Keeps a graph equal to the selected objects.
+/// A sink, which keeps a graph equal to the selected objects.
 pub struct GraphSink {
     config: SinkConfig,
     source: SinkSource,
@@ -82,35 +85,37 @@ pub struct GraphSink {
     progress: watch::Sender<SinkProgress>,
 }
 
-/// State that outlives a session.
+/// State that is carried from one session to the next.
 #[derive(Default)]
-struct Carried {
-    /// Failures since the sink last followed.
+struct CarriedState {
+    /// Failures since the sink last reached [`SinkState::Following`].
     failures: u32,
-    /// Everything has to be written again, and no session has begun to.
-    reload: bool,
+    /// Everything must be written again, and no generation has been started for it yet.
+    needs_reload: bool,
     /// Clusters in which permissions were unknown in the last session.
-    undecided: BTreeSet<ClusterName>,
+    undecided_clusters: BTreeSet<ClusterName>,
 }
 
 /// One connection to a graph, in one generation.
 struct Session {
     bolt: Bolt,
+    /// Random name of this session in the graph.
     token: String,
     generation: u64,
+    /// Seq up to which all changes are in the graph.
     position: u64,
     kinds: ServedKinds,
     selectors: PodSelectors,
     sweeps: Sweeps,
     /// Collections with positions in the graph.
-    written: BTreeSet<CollectionKey>,
+    known_collections: BTreeSet<CollectionKey>,
     /// Clusters in which permissions were unknown.
-    undecided: BTreeSet<ClusterName>,
+    undecided_clusters: BTreeSet<ClusterName>,
     loaded_at: Instant,
-    /// Permissions have changed: everything is written again at this time.
+    /// Time at which everything is written again because permissions have changed.
     reload_at: Option<Instant>,
-    /// Unknown permissions are determined again at this time.
-    decide_at: Instant,
+    /// Time at which unknown permissions are determined again.
+    next_decision_at: Instant,
 }
 
 impl GraphSink {
@@ -130,35 +135,35 @@ impl GraphSink {
 
     /// Writes until stopped. Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
-        let mut carried = Carried::default();
-        while let Some(end) = stop.run_until_cancelled(self.run_session(&mut carried)).await {
-            let error = match end {
+        let mut carried = CarriedState::default();
+        while let Some(result) = stop.run_until_cancelled(self.run_session(&mut carried)).await {
+            let error = match result {
                 Ok(()) => {
-                    carried.reload = true;
+                    carried.needs_reload = true;
                     continue;
                 }
-                // Deletions after the position are unknown.
+                // The store has no deletions after the position any more.
                 Err(SinkError::Source(crowsnest_index::export::ExportError::Pruned)) => {
-                    carried.reload = true;
+                    carried.needs_reload = true;
                     continue;
                 }
                 Err(error) => error,
             };
             carried.failures += 1;
-            self.report(&error);
-            let delay = jitter(self.config.options.backoff.delay(carried.failures), JITTER, rand::random());
+            self.report_error(&error);
+            let delay = jitter(self.config.options.backoff.delay(carried.failures), RETRY_JITTER, rand::random());
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         }
     }
 
-    fn report(&self, error: &SinkError) {
+    fn report_error(&self, error: &SinkError) {
         let (failure, message) = (error.failure(), error.message());
         let mut is_new = false;
         self.update_progress(|progress| {
             let state = SinkState::Waiting { failure, message: message.clone() };
             is_new = progress.state != state;
             progress.state = state;
-            progress.connected = false;
+            progress.is_connected = false;
             progress.failures += 1;
         });
         if is_new {
@@ -166,31 +171,31 @@ impl GraphSink {
         }
     }
 
-    /// Ends without an error if everything has to be written again.
-    async fn run_session(&self, carried: &mut Carried) -> Result<(), SinkError> {
+    /// Runs one session. Returns without an error if everything must be written again.
+    async fn run_session(&self, carried: &mut CarriedState) -> Result<(), SinkError> {
         let bolt = Bolt::new(&self.config.target)?;
         let token = format!("{:016x}", rand::random::<u64>());
         let claim = Claim { bolt: &bolt, name: &self.config.name, token: &token };
-        let Claimed { state, last_generation, syncs } = claim.take().await?;
-        self.update_progress(|progress| progress.connected = true);
+        let ClaimedGraph { state, last_generation, collections } = claim.acquire().await?;
+        self.update_progress(|progress| progress.is_connected = true);
         let source = &self.source;
         let digest = format!("{:016x}", xxh3_64(self.config.selection.as_bytes()));
         let resumable = state.filter(|state| {
-            let is_current = state.store == source.identity && state.selection == digest;
-            !carried.reload && is_current && state.complete && state.seq <= source.changes.latest()
+            let is_current = state.store == source.store_name && state.selection == digest;
+            !carried.needs_reload && is_current && state.is_complete && state.seq <= source.changes.latest()
         });
-        let written = syncs.iter().map(|(key, _)| key.clone()).collect();
+        let known_collections = collections.iter().map(|(key, _)| key.clone()).collect();
         let mut session = Session {
             generation: resumable.as_ref().map_or(last_generation + 1, |state| state.generation),
             position: resumable.as_ref().map_or(0, |state| state.seq),
             kinds: ServedKinds::default(),
             selectors: PodSelectors::default(),
             sweeps: Sweeps::default(),
-            undecided: BTreeSet::new(),
+            undecided_clusters: BTreeSet::new(),
             loaded_at: Instant::now(),
             reload_at: None,
-            decide_at: Instant::now() + self.config.options.min_reload_interval,
-            written,
+            next_decision_at: Instant::now() + self.config.options.min_reload_interval,
+            known_collections,
             bolt,
             token,
         };
@@ -198,35 +203,35 @@ impl GraphSink {
             Some(_) => {
                 source.changes.check_replayable(session.position).await?;
                 let is_swept = |(_, generation): &(_, Option<u64>)| *generation == Some(session.generation);
-                session.sweeps = Sweeps::new(syncs.into_iter().filter(is_swept).map(|(key, _)| key).collect());
-                session.selectors = self.read_selectors().await?;
-                // Decided now, so that later changes of permissions are noticed.
-                let Visible { undecided, .. } = self.visibility.visible(BTreeSet::new(), 0).await?;
-                session.undecided = &undecided | &carried.undecided;
+                session.sweeps = Sweeps::new(collections.into_iter().filter(is_swept).map(|(key, _)| key).collect());
+                session.selectors = self.load_pod_selectors().await?;
+                // The decision is the basis for detecting later changes of permissions.
+                let VisibilityDecision { undecided_clusters, .. } = self.visibility.decide(BTreeSet::new(), 0).await?;
+                session.undecided_clusters = &undecided_clusters | &carried.undecided_clusters;
             }
             None => {
                 self.update_progress(|progress| progress.state = SinkState::Loading);
-                self.claim(&session).begin_generation(session.generation, &source.identity, &digest).await?;
-                // The graph says from now on that it is not complete.
-                carried.reload = false;
-                self.visibility.restart();
-                let loaded = self.load(&mut session).await;
-                carried.undecided.clone_from(&session.undecided);
-                loaded?;
+                self.claim(&session).begin_generation(session.generation, &source.store_name, &digest).await?;
+                // The graph records from now on that it is not complete.
+                carried.needs_reload = false;
+                self.visibility.reset();
+                let result = self.load(&mut session).await;
+                carried.undecided_clusters.clone_from(&session.undecided_clusters);
+                result?;
             }
         }
-        let end = self.follow(&mut session, &mut carried.failures).await;
-        carried.undecided = session.undecided;
-        end
+        let result = self.follow(&mut session, &mut carried.failures).await;
+        carried.undecided_clusters = session.undecided_clusters;
+        result
     }
 
     /// Writes all objects of the store.
     async fn load(&self, session: &mut Session) -> Result<(), SinkError> {
-        // Read before the first object: changes after it are followed.
-        let begin = self.source.changes.latest();
+        // Read before the first object: later changes are followed after the load.
+        let start = self.source.changes.latest();
         let mut after = 0;
         loop {
-            let page = self.source.changes.objects_after(after, self.config.options.batch).await?;
+            let page = self.source.changes.objects_after(after, self.config.options.batch_size).await?;
             let (objects, Some(next)) = page else { break };
             let changes = objects.into_iter().map(|object| ObjectChange {
                 seq: object.record.seq.0,
@@ -235,89 +240,93 @@ impl GraphSink {
                 uid: object.record.uid.clone(),
                 object: Some(object),
             });
-            self.write(session, changes.collect(), Position { seq: 0, complete: false }).await?;
+            self.write(session, changes.collect(), Position { seq: 0, is_complete: false }).await?;
             after = next;
         }
-        session.position = begin;
+        session.position = start;
         let writer = self.writer(session);
         let mut transaction = writer.claim.begin().await?;
-        writer.advance(&mut transaction, Position { seq: begin, complete: true }).await?;
+        writer.set_position(&mut transaction, Position { seq: start, is_complete: true }).await?;
         transaction.commit().await?;
         self.update_progress(|progress| progress.loads += 1);
         Ok(())
     }
 
-    /// Ends if everything has to be written again.
+    /// Writes changes as they happen. Returns without an error if everything must be written again.
     async fn follow(&self, session: &mut Session, failures: &mut u32) -> Result<(), SinkError> {
         let options = self.config.options;
-        let mut rules = self.visibility.rules();
-        rules.mark_changed();
-        let mut completed = self.source.states.version();
+        let mut rule_changes = self.visibility.rule_changes();
+        rule_changes.mark_changed();
+        let mut state_changes = self.source.states.version();
         let mut check_at = Instant::now() + options.check_interval;
         loop {
-            if self.must_reload(session, &mut rules).await? {
+            if self.must_reload(session, &mut rule_changes).await? {
                 return Ok(());
             }
-            completed.borrow_and_update();
-            self.observe(session);
+            state_changes.borrow_and_update();
+            self.schedule_sweeps(session);
             self.catch_up(session).await?;
             self.sweep(session).await?;
             *failures = 0;
-            let (position, undecided) = (session.position, &session.undecided);
+            let (position, undecided_clusters) = (session.position, &session.undecided_clusters);
             self.update_progress(|progress| {
                 progress.state = SinkState::Following;
-                progress.connected = true;
+                progress.is_connected = true;
                 progress.position = position;
-                progress.undecided = undecided.iter().map(ToString::to_string).collect();
+                progress.undecided_clusters = undecided_clusters.iter().map(ToString::to_string).collect();
             });
             if Instant::now() >= check_at {
-                // Another process may have become the writer, or the database may be another one.
+                // Fails if another process has become the writer, or if the database was replaced.
                 self.claim(session).begin().await?;
                 check_at = Instant::now() + options.check_interval;
             }
-            let decide_at = (!session.undecided.is_empty()).then_some(session.decide_at);
-            let wake_at = self.next_reload(session).into_iter().chain(decide_at).fold(check_at, Instant::min);
+            let next_decision_at = (!session.undecided_clusters.is_empty()).then_some(session.next_decision_at);
+            let wake_at = self.next_reload(session).into_iter().chain(next_decision_at).fold(check_at, Instant::min);
             tokio::select! {
                 () = self.source.changes.wait_for_changes(position) => {}
-                _ = completed.changed() => {}
-                _ = rules.changed() => rules.mark_changed(),
+                _ = state_changes.changed() => {}
+                _ = rule_changes.changed() => rule_changes.mark_changed(),
                 () = tokio::time::sleep_until(wake_at) => {}
             }
         }
     }
 
-    /// True if everything has to be written again now.
-    async fn must_reload(&self, session: &mut Session, rules: &mut watch::Receiver<u64>) -> Result<bool, SinkError> {
-        let pause = self.config.options.min_reload_interval;
-        if rules.has_changed().unwrap_or(false) {
-            rules.borrow_and_update();
+    /// True if everything must be written again now.
+    async fn must_reload(
+        &self,
+        session: &mut Session,
+        rule_changes: &mut watch::Receiver<u64>,
+    ) -> Result<bool, SinkError> {
+        let interval = self.config.options.min_reload_interval;
+        if rule_changes.has_changed().unwrap_or(false) {
+            rule_changes.borrow_and_update();
             if self.visibility.has_changed().await {
-                session.reload_at.get_or_insert(session.loaded_at + pause);
+                session.reload_at.get_or_insert(session.loaded_at + interval);
             }
         }
-        if !session.undecided.is_empty() && session.decide_at <= Instant::now() {
-            session.decide_at = Instant::now() + pause;
-            let still = self.visibility.visible(BTreeSet::new(), 0).await?.undecided;
-            if !session.undecided.is_subset(&still) {
+        if !session.undecided_clusters.is_empty() && session.next_decision_at <= Instant::now() {
+            session.next_decision_at = Instant::now() + interval;
+            let still_undecided = self.visibility.decide(BTreeSet::new(), 0).await?.undecided_clusters;
+            if !session.undecided_clusters.is_subset(&still_undecided) {
                 return Ok(true);
             }
         }
         Ok(self.next_reload(session).is_some_and(|at| at <= Instant::now()))
     }
 
-    /// Time at which everything is written again.
+    /// Time at which everything is written again, if there is one.
     fn next_reload(&self, session: &Session) -> Option<Instant> {
         let options = self.config.options;
         let regular = (!self.config.is_stable).then(|| session.loaded_at + options.reload_interval);
         regular.into_iter().chain(session.reload_at).min()
     }
 
-    fn observe(&self, session: &mut Session) {
+    fn schedule_sweeps(&self, session: &mut Session) {
         let states = self.source.states.all();
-        // Read after the states.
+        // Read after the states, so that all objects of complete collections precede it.
         let latest = self.source.changes.latest();
         let states = states.iter().map(|(key, state)| (key, state));
-        session.sweeps.observe(states, &session.undecided, latest);
+        session.sweeps.schedule(states, &session.undecided_clusters, latest);
     }
 
     /// Writes all changes after the position.
@@ -328,13 +337,13 @@ impl GraphSink {
                 return Ok(());
             }
             while !page.changes.is_empty() {
-                let rest = page.changes.split_off(page.changes.len().min(self.config.options.batch));
+                let rest = page.changes.split_off(page.changes.len().min(self.config.options.batch_size));
                 let changes = std::mem::replace(&mut page.changes, rest);
                 let end = match (page.changes.is_empty(), changes.last()) {
                     (false, Some(last)) => last.seq,
                     _ => page.position,
                 };
-                self.write(session, changes, Position { seq: end, complete: true }).await?;
+                self.write(session, changes, Position { seq: end, is_complete: true }).await?;
                 session.position = end;
                 self.update_progress(|progress| progress.position = end);
             }
@@ -348,21 +357,21 @@ impl GraphSink {
         changes: Vec<ObjectChange>,
         position: Position,
     ) -> Result<(), SinkError> {
-        let changes = self.node_changes(session, changes).await?;
+        let changes = self.to_node_changes(session, changes).await?;
         let batch = Batch::from_changes(changes);
-        let written = self.writer(session).write(&batch, position).await?;
-        session.written.extend(batch.collections.into_keys());
+        let counts = self.writer(session).write(&batch, position).await?;
+        session.known_collections.extend(batch.collections.into_keys());
         self.update_progress(|progress| {
-            progress.written += written.nodes;
-            progress.linked += written.linked;
-            progress.removed += written.removed;
+            progress.nodes_written += counts.written;
+            progress.nodes_relinked += counts.relinked;
+            progress.nodes_removed += counts.removed;
             progress.transactions += 1;
         });
         Ok(())
     }
 
-    /// Decides about changes, in order.
-    async fn node_changes(
+    /// Converts changes of objects to changes of nodes, in order.
+    async fn to_node_changes(
         &self,
         session: &mut Session,
         changes: Vec<ObjectChange>,
@@ -371,71 +380,74 @@ impl GraphSink {
         let as_of = changes.iter().map(|change| change.seq).max().unwrap_or_default();
         let ids = changes.iter().filter_map(|change| Some(change.object.as_ref()?.record.id));
         let ids: BTreeSet<u64> = ids.collect();
-        let visible = if ids.is_empty() { Visible::default() } else { self.visibility.visible(ids, as_of).await? };
-        for cluster in visible.undecided {
-            session.sweeps.withhold(&cluster);
-            session.undecided.insert(cluster);
+        let decision =
+            if ids.is_empty() { VisibilityDecision::default() } else { self.visibility.decide(ids, as_of).await? };
+        for cluster in decision.undecided_clusters {
+            session.sweeps.cancel(&cluster);
+            session.undecided_clusters.insert(cluster);
         }
-        let (mut nodes, mut refused) = (Vec::new(), 0);
+        let (mut nodes, mut skipped) = (Vec::new(), 0);
         for change in changes {
-            let is_visible = change.object.as_ref().is_some_and(|object| visible.ids.contains(&object.record.id));
+            let is_visible =
+                change.object.as_ref().is_some_and(|object| decision.visible_ids.contains(&object.record.id));
             match change.object {
                 Some(object) if is_visible => {
-                    let reader =
-                        RowReader { kinds: &session.kinds, rules: &self.source.rules, selectors: &session.selectors };
-                    let row = match reader.row(&object) {
+                    let builder =
+                        RowBuilder { kinds: &session.kinds, rules: &self.source.rules, selectors: &session.selectors };
+                    let row = match builder.build(&object) {
                         Ok(row) => row,
-                        // One object that cannot be read must not keep the others from the graph.
+                        // An object that cannot be decoded must not block the others.
                         Err(error) => {
-                            tracing::warn!(error = error.chain(), "cannot write an object to a graph");
-                            refused += 1;
+                            tracing::warn!(error = error.chain(), "cannot write an object to a graph; it is skipped");
+                            skipped += 1;
                             continue;
                         }
                     };
                     session.selectors.set(&object.record, row.selects.clone());
                     nodes.push(NodeChange::Put(Box::new(row)));
                 }
-                // The node stays as it is until the permissions are known.
-                Some(_) if session.undecided.contains(change.key.cluster()) => {}
-                _ => nodes.push(removal(session, &change.key, &change.kind, change.seq)),
+                // The node is not changed until the permissions are known.
+                Some(_) if session.undecided_clusters.contains(change.key.cluster()) => {}
+                _ => nodes.push(remove_node(session, &change.key, &change.kind, change.seq)),
             }
         }
-        self.update_progress(|progress| progress.refused += refused);
+        self.update_progress(|progress| progress.objects_skipped += skipped);
         Ok(nodes)
     }
 
-    /// Selectors of the objects in the store.
-    async fn read_selectors(&self) -> Result<PodSelectors, SinkError> {
-        crate::load_selectors::read(&self.source.changes, &self.source.states, &self.source.rules).await
+    /// Reads the selectors of all objects in the store.
+    async fn load_pod_selectors(&self) -> Result<PodSelectors, SinkError> {
+        crate::load_selectors::load_pod_selectors(&self.source.changes, &self.source.states, &self.source.rules).await
     }
 
-    /// Removes nodes of earlier generations from collections that are complete, and those of clusters that have left.
+    /// Removes nodes of earlier generations from complete collections, and all nodes of clusters that were removed from
+    /// the fleet.
     async fn sweep(&self, session: &mut Session) -> Result<(), SinkError> {
         session.kinds = ServedKinds::from_states(self.source.states.all().iter().map(|(key, state)| (key, state)));
-        for key in session.sweeps.ready(session.position) {
-            // Without a known kind there are no nodes yet.
+        for key in session.sweeps.due(session.position) {
+            // A collection whose kind is unknown has no nodes yet.
             let Some(kind) = session.kinds.kind(&key).map(str::to_owned) else { continue };
             self.sweep_kind(session, &key, &kind).await?;
-            session.sweeps.finish(&key);
-            session.written.insert(key);
+            session.sweeps.mark_swept(&key);
+            session.known_collections.insert(key);
         }
-        let gone = vanished(&session.written, &self.visibility.clusters());
-        for key in gone.into_iter().filter(|key| !session.undecided.contains(&key.cluster)) {
+        let removed = collections_of_removed_clusters(&session.known_collections, &self.visibility.clusters());
+        for key in removed.into_iter().filter(|key| !session.undecided_clusters.contains(&key.cluster)) {
             let claim = self.claim(session);
-            if let Some(kind) = claim.kind_of(&key).await? {
+            if let Some(kind) = claim.read_kind(&key).await? {
                 self.sweep_kind(session, &key, &kind).await?;
             }
-            claim.forget(&key).await?;
-            session.written.remove(&key);
+            claim.delete_position(&key).await?;
+            session.known_collections.remove(&key);
         }
         Ok(())
     }
 
     async fn sweep_kind(&self, session: &Session, key: &CollectionKey, kind: &str) -> Result<(), SinkError> {
         loop {
-            match self.writer(session).sweep(key, kind, self.config.options.batch).await? {
+            match self.writer(session).sweep(key, kind, self.config.options.batch_size).await? {
                 0 => return Ok(()),
-                swept => self.update_progress(|progress| progress.swept += swept),
+                swept => self.update_progress(|progress| progress.nodes_swept += swept),
             }
         }
     }
@@ -462,10 +474,10 @@ impl GraphSink {
     }
 }
 
-/// The end of an object, or of the permission to write it.
-fn removal(session: &mut Session, key: &crowsnest_store::RecordKey, kind: &str, seq: u64) -> NodeChange {
-    let node = key_in(&key.collection, kind, &key.namespace, &key.name);
-    session.selectors.set_key((key.cluster().to_string(), key.namespace.to_string()), node.clone(), None);
+/// Removes the selector of an object that was deleted or may no longer be written, and returns the removal of its node.
+fn remove_node(session: &mut Session, key: &crowsnest_store::RecordKey, kind: &str, seq: u64) -> NodeChange {
+    let node = collection_node_key(&key.collection, kind, &key.namespace, &key.name);
+    session.selectors.set_by_key((key.cluster().to_string(), key.namespace.to_string()), node.clone(), None);
     let label = session.kinds.label(&key.collection, kind);
     NodeChange::Remove(Removal { key: node, collection: key.collection.clone(), label, seq })
 }

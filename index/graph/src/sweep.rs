@@ -1,5 +1,5 @@
-//! Decides which collections may be swept: nodes of an earlier generation are deleted only if everything that the cache
-//! knows of their collection has been written since. Pure.
+//! Decides which collections may be swept: nodes of an earlier generation are deleted only after all objects that the
+//! cache has of their collection were written in this one. Pure: no I/O.
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::{CollectionKey, CollectionState};
@@ -8,51 +8,56 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Collections whose earlier generations are not swept yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sweeps {
-    done: BTreeSet<CollectionKey>,
-    /// With the change up to which the graph must be written first.
-    due: BTreeMap<CollectionKey, u64>,
+    swept: BTreeSet<CollectionKey>,
+    /// Collections to sweep, with the seq up to which the graph must be written first.
+    pending: BTreeMap<CollectionKey, u64>,
 }
 
 impl Sweeps {
-    /// `done`: collections that have been swept in this generation.
-    pub fn new(done: BTreeSet<CollectionKey>) -> Self {
-        Self { done, due: BTreeMap::new() }
+    /// `swept`: collections that have been swept in this generation.
+    pub fn new(swept: BTreeSet<CollectionKey>) -> Self {
+        Self { swept, pending: BTreeMap::new() }
     }
 
-    /// Notes complete collections. `latest`: the newest change of the store, read after the states: everything that they
-    /// contain precedes it. Clusters in which permissions are unknown are not swept.
-    pub fn observe<'s>(
+    /// Schedules a sweep of each complete collection. `latest` is the seq of the newest change of the store, read after
+    /// the states, so that all objects of these collections precede it. Clusters in which permissions are unknown are
+    /// not swept.
+    pub fn schedule<'s>(
         &mut self,
         states: impl IntoIterator<Item = (&'s CollectionKey, &'s CollectionState)>,
-        undecided: &BTreeSet<ClusterName>,
+        undecided_clusters: &BTreeSet<ClusterName>,
         latest: u64,
     ) {
         for (key, state) in states {
-            if state.complete && !undecided.contains(&key.cluster) && !self.done.contains(key) {
-                self.due.entry(key.clone()).or_insert(latest);
+            if state.complete && !undecided_clusters.contains(&key.cluster) && !self.swept.contains(key) {
+                self.pending.entry(key.clone()).or_insert(latest);
             }
         }
     }
 
     /// Collections that may be swept once the graph has all changes up to a position.
-    pub fn ready(&self, position: u64) -> Vec<CollectionKey> {
-        self.due.iter().filter(|(_, needed)| **needed <= position).map(|(key, _)| key.clone()).collect()
+    pub fn due(&self, position: u64) -> Vec<CollectionKey> {
+        self.pending.iter().filter(|(_, required)| **required <= position).map(|(key, _)| key.clone()).collect()
     }
 
-    pub fn finish(&mut self, key: &CollectionKey) {
-        self.due.remove(key);
-        self.done.insert(key.clone());
+    /// Records that a collection was swept.
+    pub fn mark_swept(&mut self, key: &CollectionKey) {
+        self.pending.remove(key);
+        self.swept.insert(key.clone());
     }
 
-    /// Permissions in a cluster became unknown: nothing of it is swept.
-    pub fn withhold(&mut self, cluster: &ClusterName) {
-        self.due.retain(|key, _| key.cluster != *cluster);
+    /// Cancels the sweeps of a cluster in which permissions became unknown.
+    pub fn cancel(&mut self, cluster: &ClusterName) {
+        self.pending.retain(|key, _| key.cluster != *cluster);
     }
 }
 
-/// Collections in the graph whose cluster has left. A resource that is missing in a cluster that exists is not proof of its
-/// end: collectors start one after another.
-pub fn vanished(written: &BTreeSet<CollectionKey>, clusters: &BTreeSet<ClusterName>) -> BTreeSet<CollectionKey> {
+/// Collections in the graph whose cluster was removed from the fleet. A collection that is missing in an existing
+/// cluster may still be listed later, because collectors start one after another.
+pub fn collections_of_removed_clusters(
+    written: &BTreeSet<CollectionKey>,
+    clusters: &BTreeSet<ClusterName>,
+) -> BTreeSet<CollectionKey> {
     written.iter().filter(|key| !clusters.contains(&key.cluster)).cloned().collect()
 }
 
@@ -66,55 +71,62 @@ mod tests {
         ClusterName::parse(name).unwrap()
     }
 
-    fn key(of: &str, resource: &str) -> CollectionKey {
-        CollectionKey::new(cluster(of), Gvr::new("", "v1", resource))
+    fn key(cluster_name: &str, resource: &str) -> CollectionKey {
+        CollectionKey::new(cluster(cluster_name), Gvr::new("", "v1", resource))
     }
 
     fn state(complete: bool) -> CollectionState {
         CollectionState { complete, ..CollectionState::default() }
     }
 
-    fn observed(complete: bool, undecided: &[&str], done: &[CollectionKey]) -> Sweeps {
-        let mut sweeps = Sweeps::new(done.iter().cloned().collect());
+    fn scheduled(complete: bool, undecided_clusters: &[&str], swept: &[CollectionKey]) -> Sweeps {
+        let mut sweeps = Sweeps::new(swept.iter().cloned().collect());
         let states = [(key("m1", "pods"), state(complete))];
-        let undecided = undecided.iter().map(|name| cluster(name)).collect();
-        sweeps.observe(states.iter().map(|(key, state)| (key, state)), &undecided, 7);
+        let undecided_clusters = undecided_clusters.iter().map(|name| cluster(name)).collect();
+        sweeps.schedule(states.iter().map(|(key, state)| (key, state)), &undecided_clusters, 7);
         sweeps
     }
 
     #[rstest]
-    #[case::complete(observed(true, &[], &[]), 7, 1)]
-    #[case::partial_list(observed(false, &[], &[]), 7, 0)]
-    #[case::not_written_yet(observed(true, &[], &[]), 6, 0)]
-    #[case::permissions_unknown(observed(true, &["m1"], &[]), 7, 0)]
-    #[case::swept_before(observed(true, &[], &[key("m1", "pods")]), 7, 0)]
-    fn complete_collections_are_swept(#[case] sweeps: Sweeps, #[case] position: u64, #[case] expected: usize) {
-        assert_eq!(sweeps.ready(position).len(), expected);
+    #[case::complete(scheduled(true, &[], &[]), 7, 1)]
+    #[case::partial_list(scheduled(false, &[], &[]), 7, 0)]
+    #[case::not_written_yet(scheduled(true, &[], &[]), 6, 0)]
+    #[case::permissions_unknown(scheduled(true, &["m1"], &[]), 7, 0)]
+    #[case::swept_before(scheduled(true, &[], &[key("m1", "pods")]), 7, 0)]
+    fn a_collection_is_swept_once_it_is_complete_and_written(
+        #[case] sweeps: Sweeps,
+        #[case] position: u64,
+        #[case] expected: usize,
+    ) {
+        assert_eq!(sweeps.due(position).len(), expected);
     }
 
     #[test]
     fn a_collection_is_swept_once() {
-        let mut sweeps = observed(true, &[], &[]);
-        sweeps.finish(&key("m1", "pods"));
+        let mut sweeps = scheduled(true, &[], &[]);
+        sweeps.mark_swept(&key("m1", "pods"));
         let states = [(key("m1", "pods"), state(true))];
-        sweeps.observe(states.iter().map(|(key, state)| (key, state)), &BTreeSet::new(), 9);
-        assert_eq!(sweeps.ready(9), []);
+        sweeps.schedule(states.iter().map(|(key, state)| (key, state)), &BTreeSet::new(), 9);
+        assert_eq!(sweeps.due(9), []);
     }
 
     #[test]
-    fn a_sweep_waits_for_the_changes_at_its_observation() {
-        let mut sweeps = observed(true, &[], &[]);
+    fn a_sweep_waits_for_the_changes_before_its_first_schedule() {
+        let mut sweeps = scheduled(true, &[], &[]);
         let states = [(key("m1", "pods"), state(true))];
-        sweeps.observe(states.iter().map(|(key, state)| (key, state)), &BTreeSet::new(), 90);
-        assert_eq!(sweeps.ready(7), [key("m1", "pods")]);
-        sweeps.withhold(&cluster("m1"));
-        assert_eq!(sweeps.ready(90), []);
+        sweeps.schedule(states.iter().map(|(key, state)| (key, state)), &BTreeSet::new(), 90);
+        assert_eq!(sweeps.due(7), [key("m1", "pods")]);
+        sweeps.cancel(&cluster("m1"));
+        assert_eq!(sweeps.due(90), []);
     }
 
     #[test]
-    fn collections_of_clusters_that_left_vanish() {
+    fn collections_of_removed_clusters_are_found() {
         let written = [key("m1", "pods"), key("m2", "pods"), key("m2", "services")].into();
         let clusters = ["m1", "m3"].map(cluster).into();
-        assert_eq!(vanished(&written, &clusters), [key("m2", "pods"), key("m2", "services")].into());
+        assert_eq!(
+            collections_of_removed_clusters(&written, &clusters),
+            [key("m2", "pods"), key("m2", "services")].into()
+        );
     }
 }

@@ -15,64 +15,64 @@ use tokio::sync::watch;
 /// Time limit of a decision.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A decision about some objects.
+/// Decision which of some objects may be written.
 #[derive(Debug, Default)]
-pub struct Visible {
-    /// Records by id.
-    pub ids: BTreeSet<u64>,
-    /// Clusters in which permissions are unknown at present; none of their objects are in `ids`.
-    pub undecided: BTreeSet<ClusterName>,
+pub struct VisibilityDecision {
+    /// Ids of the records that may be written.
+    pub visible_ids: BTreeSet<u64>,
+    /// Clusters in which permissions are currently unknown; none of their objects are in `visible_ids`.
+    pub undecided_clusters: BTreeSet<ClusterName>,
 }
 
 /// Decides which objects a sink may write.
 #[async_trait]
 pub trait Visibility: Send + Sync + 'static {
-    /// Those of the objects with these ids that may be written, as of a change or later.
-    async fn visible(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<Visible, SinkError>;
+    /// Decides which of the objects with these ids may be written, in their state at seq `as_of` or later.
+    async fn decide(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<VisibilityDecision, SinkError>;
 
-    /// Notified when decisions may be different.
-    fn rules(&self) -> watch::Receiver<u64>;
+    /// Receives a new value when decisions may be different, because RBAC rules changed.
+    fn rule_changes(&self) -> watch::Receiver<u64>;
 
-    /// True if decisions since [`Visibility::restart`] may be different now.
+    /// True if decisions since [`Visibility::reset`] may be different now.
     async fn has_changed(&self) -> bool;
 
-    /// Forgets earlier decisions: everything is decided again.
-    fn restart(&self);
+    /// Discards earlier decisions, before everything is decided again.
+    fn reset(&self);
 
-    /// The clusters that exist, with the control plane.
+    /// Names of the clusters of the fleet and of the control plane.
     fn clusters(&self) -> BTreeSet<ClusterName>;
 }
 
-/// Decides by the rights of a caller in each cluster and a query, like a search.
+/// Decides by the rights of a caller in each cluster and by a query, like a search.
 pub struct IndexVisibility {
     index: Index,
     caller: UserInfo,
     query: String,
-    /// Rules of the first decision since the restart; `Some(None)`: rules changed during it.
-    basis: Mutex<Option<Option<DecisionBasis>>>,
+    /// Rules of the first decision since the reset; `Some(None)` if rules changed during it.
+    first_basis: Mutex<Option<Option<DecisionBasis>>>,
 }
 
 impl IndexVisibility {
     pub fn new(index: Index, caller: UserInfo, query: String) -> Self {
-        Self { index, caller, query, basis: Mutex::default() }
+        Self { index, caller, query, first_basis: Mutex::default() }
     }
 }
 
 #[async_trait]
 impl Visibility for IndexVisibility {
-    async fn visible(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<Visible, SinkError> {
+    async fn decide(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<VisibilityDecision, SinkError> {
         let searcher = self.index.searcher();
         let matching = searcher.matching(&self.caller, &self.query, ids, Seq(as_of), DECISION_TIMEOUT).await?;
-        self.basis.lock().get_or_insert(matching.basis);
-        Ok(Visible { ids: matching.ids, undecided: matching.undecided })
+        self.first_basis.lock().get_or_insert(matching.basis);
+        Ok(VisibilityDecision { visible_ids: matching.ids, undecided_clusters: matching.undecided })
     }
 
-    fn rules(&self) -> watch::Receiver<u64> {
+    fn rule_changes(&self) -> watch::Receiver<u64> {
         self.index.searcher().rule_changes()
     }
 
     async fn has_changed(&self) -> bool {
-        let basis = self.basis.lock().clone();
+        let basis = self.first_basis.lock().clone();
         match basis {
             None => false,
             Some(None) => true,
@@ -80,8 +80,8 @@ impl Visibility for IndexVisibility {
         }
     }
 
-    fn restart(&self) {
-        *self.basis.lock() = None;
+    fn reset(&self) {
+        *self.first_basis.lock() = None;
     }
 
     fn clusters(&self) -> BTreeSet<ClusterName> {

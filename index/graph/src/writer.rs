@@ -1,17 +1,18 @@
 //! Writes batches to the graph, each in one transaction.
 
-use crate::batch::{Batch, select_row};
+use crate::batch::{Batch, selects_row};
 use crate::bolt::{Parameters, Transaction};
 use crate::cypher;
 use crate::error::SinkError;
 use crate::generation::Claim;
-use crate::model::{Label, NodeRow, ServedKinds, key_in, pods};
+use crate::model::{Label, NodeRow, ServedKinds, collection_node_key, pods_resource};
 use crowsnest_index::export::ChangeSource;
 use crowsnest_store::{CollectionKey, Scan};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Context of errors.
 const WRITE: &str = "cannot write to the graph database";
 /// Records of Pods read at once.
 const PODS_PER_READ: usize = 1_000;
@@ -20,19 +21,19 @@ const PODS_PER_READ: usize = 1_000;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub seq: u64,
-    /// All objects have been written in this generation.
-    pub complete: bool,
+    /// True if all objects have been written in this generation.
+    pub is_complete: bool,
 }
 
-/// Counts of a transaction.
+/// Counts of nodes that one transaction changed.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Written {
-    pub nodes: u64,
-    pub linked: u64,
+pub(crate) struct WriteCounts {
+    pub written: u64,
+    pub relinked: u64,
     pub removed: u64,
 }
 
-/// The right to write to a graph.
+/// Writes to a graph under a claim, in one generation.
 pub(crate) struct Writer<'w> {
     pub claim: Claim<'w>,
     pub source: &'w ChangeSource,
@@ -45,8 +46,8 @@ pub(crate) struct Writer<'w> {
 struct PutRow {
     key: String,
     is_new: bool,
-    relink: bool,
-    earlier: Option<String>,
+    has_other_edges: bool,
+    earlier_uid: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -56,36 +57,38 @@ struct KeyRow {
 
 /// Nodes whose edges are written.
 #[derive(Debug, Default)]
-struct Relinked {
+struct RelinkedNodes {
     keys: BTreeSet<String>,
-    /// Those of them that may have earlier edges: all but new nodes.
-    linked_before: BTreeSet<String>,
+    /// Keys of those that may have edges already: all except new nodes.
+    previously_linked: BTreeSet<String>,
 }
 
 impl Writer<'_> {
-    /// Writes a batch and moves the position with it.
-    pub async fn write(&self, batch: &Batch, position: Position) -> Result<Written, SinkError> {
+    /// Writes a batch and the position that it reaches, in one transaction.
+    pub async fn write(&self, batch: &Batch, position: Position) -> Result<WriteCounts, SinkError> {
         let mut transaction = self.claim.begin().await?;
         let mut orphans = BTreeSet::new();
-        let removed = self.remove(&mut transaction, &batch.removed(), &mut orphans).await?;
+        let removed = self.remove(&mut transaction, &batch.removal_rows(), &mut orphans).await?;
         let relinked = self.put_nodes(&mut transaction, batch).await?;
-        self.unlink(&mut transaction, &relinked.linked_before, &mut orphans).await?;
+        self.unlink(&mut transaction, &relinked.previously_linked, &mut orphans).await?;
         self.link(&mut transaction, batch, &relinked.keys).await?;
-        self.finish(&mut transaction, &orphans).await?;
-        let rows = batch.collections.iter().map(|(key, seq)| sync_row(key, self.kinds, Some(*seq)));
-        self.run_rows(&mut transaction, cypher::SYNC_COLLECTIONS, rows.collect()).await?;
-        self.advance(&mut transaction, position).await?;
+        self.delete_orphans(&mut transaction, &orphans).await?;
+        let rows = batch.collections.iter().map(|(key, seq)| collection_position_row(key, self.kinds, Some(*seq)));
+        self.run_rows(&mut transaction, cypher::SET_COLLECTION_POSITIONS, rows.collect()).await?;
+        self.set_position(&mut transaction, position).await?;
         transaction.commit().await?;
-        Ok(Written { nodes: batch.puts.len() as u64, linked: relinked.keys.len() as u64, removed })
+        Ok(WriteCounts { written: batch.puts.len() as u64, relinked: relinked.keys.len() as u64, removed })
     }
 
-    pub async fn advance(&self, transaction: &mut Transaction, position: Position) -> Result<(), SinkError> {
-        let Position { seq, complete } = position;
-        let parameters = vec![("name", json!(self.claim.name)), ("seq", json!(seq)), ("complete", json!(complete))];
-        transaction.run(WRITE, cypher::ADVANCE, parameters).await
+    /// Sets the position of the sink.
+    pub async fn set_position(&self, transaction: &mut Transaction, position: Position) -> Result<(), SinkError> {
+        let Position { seq, is_complete } = position;
+        let parameters = vec![("name", json!(self.claim.name)), ("seq", json!(seq)), ("complete", json!(is_complete))];
+        transaction.run(WRITE, cypher::SET_SINK_POSITION, parameters).await
     }
 
-    /// Removes up to `limit` nodes of an earlier generation. Returns their number.
+    /// Removes up to `limit` nodes of a collection from earlier generations and returns their number. If there are
+    /// none, records the collection as swept and returns 0.
     pub async fn sweep(&self, key: &CollectionKey, kind: &str, limit: usize) -> Result<u64, SinkError> {
         let mut transaction = self.claim.begin().await?;
         let parameters = vec![
@@ -95,57 +98,58 @@ impl Writer<'_> {
             ("generation", json!(self.generation)),
             ("limit", json!(limit)),
         ];
-        let stale: Vec<Value> = transaction.rows(WRITE, cypher::STALE, parameters).await?;
+        let stale: Vec<Value> = transaction.query(WRITE, cypher::READ_STALE_NODES, parameters).await?;
         if stale.is_empty() {
-            let rows = vec![sync_row(key, self.kinds, None)];
-            self.run_rows(&mut transaction, cypher::SWEPT, rows).await?;
+            let rows = vec![collection_position_row(key, self.kinds, None)];
+            self.run_rows(&mut transaction, cypher::MARK_SWEPT, rows).await?;
             transaction.commit().await?;
             return Ok(0);
         }
         let label = Label::from_kind(kind);
         let mut orphans = BTreeSet::new();
         let removed = self.remove(&mut transaction, &BTreeMap::from([(label.as_ref(), stale)]), &mut orphans).await?;
-        self.finish(&mut transaction, &orphans).await?;
+        self.delete_orphans(&mut transaction, &orphans).await?;
         transaction.commit().await?;
         Ok(removed)
     }
 
-    /// Runs a statement for rows, if there are any.
+    /// Runs a statement for rows, unless there are none.
     async fn run_rows(&self, transaction: &mut Transaction, text: &str, rows: Vec<Value>) -> Result<(), SinkError> {
         if rows.is_empty() {
             return Ok(());
         }
-        transaction.run(WRITE, text, self.rows(rows)).await
+        transaction.run(WRITE, text, self.parameters_for(rows)).await
     }
 
-    fn rows(&self, rows: Vec<Value>) -> Parameters {
+    fn parameters_for(&self, rows: Vec<Value>) -> Parameters {
         vec![("rows", Value::Array(rows)), ("generation", json!(self.generation))]
     }
 
-    /// Writes nodes. Returns those whose edges differ.
-    async fn put_nodes(&self, transaction: &mut Transaction, batch: &Batch) -> Result<Relinked, SinkError> {
-        let mut relinked = Relinked::default();
-        let mut earlier = Vec::new();
-        for (label, rows) in batch.nodes() {
+    /// Writes nodes and returns those whose edges differ.
+    async fn put_nodes(&self, transaction: &mut Transaction, batch: &Batch) -> Result<RelinkedNodes, SinkError> {
+        let mut relinked = RelinkedNodes::default();
+        let mut earlier_uids = Vec::new();
+        for (label, rows) in batch.node_rows() {
             let text = cypher::put_nodes(label);
-            for row in transaction.rows::<PutRow>(WRITE, &text, self.rows(rows)).await? {
-                if let Some(uid) = row.earlier {
-                    earlier.push(json!({"key": row.key, "uid": uid}));
+            for row in transaction.query::<PutRow>(WRITE, &text, self.parameters_for(rows)).await? {
+                if let Some(uid) = row.earlier_uid {
+                    earlier_uids.push(json!({"key": row.key, "uid": uid}));
                 }
-                if !row.relink {
+                if !row.has_other_edges {
                     continue;
                 }
                 if !row.is_new {
-                    relinked.linked_before.insert(row.key.clone());
+                    relinked.previously_linked.insert(row.key.clone());
                 }
                 relinked.keys.insert(row.key);
             }
         }
-        self.run_rows(transaction, cypher::DROP_EARLIER, earlier).await?;
+        self.run_rows(transaction, cypher::DELETE_EDGES_TO_EARLIER_UID, earlier_uids).await?;
         Ok(relinked)
     }
 
-    /// Deletes the edges that nodes state, and those of selectors to them.
+    /// Deletes the edges that nodes state, and the SELECTS edges to them. Adds missing nodes at their other ends to
+    /// `orphans`.
     async fn unlink(
         &self,
         transaction: &mut Transaction,
@@ -156,9 +160,9 @@ impl Writer<'_> {
             return Ok(());
         }
         let parameters = || vec![("keys", json!(keys))];
-        let lonely = transaction.rows::<KeyRow>(WRITE, cypher::UNLINK, parameters()).await?;
-        orphans.extend(lonely.into_iter().map(|row| row.key));
-        transaction.run(WRITE, cypher::UNSELECT, parameters()).await
+        let unreferenced = transaction.query::<KeyRow>(WRITE, cypher::DELETE_STATED_EDGES, parameters()).await?;
+        orphans.extend(unreferenced.into_iter().map(|row| row.key));
+        transaction.run(WRITE, cypher::DELETE_SELECTS_EDGES, parameters()).await
     }
 
     /// Adds the edges of nodes.
@@ -168,21 +172,21 @@ impl Writer<'_> {
         batch: &Batch,
         keys: &BTreeSet<String>,
     ) -> Result<(), SinkError> {
-        for ((edge, forward), rows) in batch.edges(keys) {
-            self.run_rows(transaction, &cypher::put_edges(edge, forward), rows).await?;
+        for ((edge_type, is_forward), rows) in batch.edge_rows(keys) {
+            self.run_rows(transaction, &cypher::put_edges(edge_type, is_forward), rows).await?;
         }
-        let mut selects = batch.selected(keys);
+        let mut selects_rows = batch.selects_rows(keys);
         for row in batch.puts.iter().filter(|row| keys.contains(&row.key)) {
-            selects.extend(self.selected_pods(row).await?);
+            selects_rows.extend(self.read_selected_pods(row).await?);
         }
-        self.run_rows(transaction, cypher::SELECT, selects).await
+        self.run_rows(transaction, cypher::PUT_SELECTS_EDGES, selects_rows).await
     }
 
     /// Rows of the edges from a selecting object to the Pods of its namespace in the cache.
-    async fn selected_pods(&self, row: &NodeRow) -> Result<Vec<Value>, SinkError> {
+    async fn read_selected_pods(&self, row: &NodeRow) -> Result<Vec<Value>, SinkError> {
         let Some((selector, via)) = &row.selects else { return Ok(Vec::new()) };
         let namespace = row.properties["namespace"].as_str().unwrap_or_default();
-        let collection = CollectionKey::new(row.collection.cluster.clone(), pods());
+        let collection = CollectionKey::new(row.collection.cluster.clone(), pods_resource());
         let mut scan = Scan {
             collection,
             namespaces: Some(BTreeSet::from([namespace.to_owned()])),
@@ -191,13 +195,14 @@ impl Writer<'_> {
         };
         let mut rows = Vec::new();
         loop {
-            let keep = |record: &crowsnest_store::Record| Ok(selector.matches(&record.labels));
-            let (records, next) = self.source.store.records(&scan, &keep, PODS_PER_READ).await?;
-            let pod = |record: crowsnest_store::Record| {
-                let key = key_in(&record.key.collection, &record.kind, &record.key.namespace, &record.key.name);
-                select_row(&row.key, &key, via)
+            let is_selected = |record: &crowsnest_store::Record| Ok(selector.matches(&record.labels));
+            let (records, next) = self.source.store.records(&scan, &is_selected, PODS_PER_READ).await?;
+            let row_for_pod = |record: crowsnest_store::Record| {
+                let key =
+                    collection_node_key(&record.key.collection, &record.kind, &record.key.namespace, &record.key.name);
+                selects_row(&row.key, &key, via)
             };
-            rows.extend(records.into_iter().map(pod));
+            rows.extend(records.into_iter().map(row_for_pod));
             match next {
                 None => return Ok(rows),
                 next => scan.after = next,
@@ -205,32 +210,35 @@ impl Writer<'_> {
         }
     }
 
-    /// Removes objects. Returns their number.
+    /// Removes the nodes of these rows, unless they are newer, and returns their number. Adds them to `orphans`, which
+    /// may be deleted if no edge is left.
     async fn remove(
         &self,
         transaction: &mut Transaction,
-        removed: &BTreeMap<Option<&Label>, Vec<Value>>,
+        rows_by_label: &BTreeMap<Option<&Label>, Vec<Value>>,
         orphans: &mut BTreeSet<String>,
     ) -> Result<u64, SinkError> {
         let mut count = 0;
-        for (label, rows) in removed {
-            let found = transaction.rows::<KeyRow>(WRITE, cypher::REMOVABLE, self.rows(rows.clone())).await?;
-            let keys: BTreeSet<String> = found.into_iter().map(|row| row.key).collect();
+        for (label, rows) in rows_by_label {
+            let removable = transaction
+                .query::<KeyRow>(WRITE, cypher::READ_REMOVABLE_NODES, self.parameters_for(rows.clone()))
+                .await?;
+            let keys: BTreeSet<String> = removable.into_iter().map(|row| row.key).collect();
             if keys.is_empty() {
                 continue;
             }
             self.unlink(transaction, &keys, orphans).await?;
-            let is_found = |row: &&Value| row["key"].as_str().is_some_and(|key| keys.contains(key));
-            let lost = rows.iter().filter(is_found).cloned().collect();
-            self.run_rows(transaction, &cypher::lose_nodes(*label), lost).await?;
+            let is_removable = |row: &&Value| row["key"].as_str().is_some_and(|key| keys.contains(key));
+            let missing = rows.iter().filter(is_removable).cloned().collect();
+            self.run_rows(transaction, &cypher::mark_nodes_missing(*label), missing).await?;
             count += keys.len() as u64;
             orphans.extend(keys);
         }
         Ok(count)
     }
 
-    /// Deletes missing nodes that have lost their last edge.
-    async fn finish(&self, transaction: &mut Transaction, orphans: &BTreeSet<String>) -> Result<(), SinkError> {
+    /// Deletes those of these nodes that are missing and have no edge left.
+    async fn delete_orphans(&self, transaction: &mut Transaction, orphans: &BTreeSet<String>) -> Result<(), SinkError> {
         if orphans.is_empty() {
             return Ok(());
         }
@@ -239,11 +247,11 @@ impl Writer<'_> {
 }
 
 /// Key of the position of a collection.
-pub(crate) fn sync_key(key: &CollectionKey) -> String {
+pub(crate) fn collection_position_key(key: &CollectionKey) -> String {
     [key.cluster.as_str(), &key.resource.group, &key.resource.resource].join("/")
 }
 
-fn sync_row(key: &CollectionKey, kinds: &ServedKinds, seq: Option<u64>) -> Value {
-    json!({"key": sync_key(key), "cluster": key.cluster.as_str(), "apiGroup": key.resource.group,
+fn collection_position_row(key: &CollectionKey, kinds: &ServedKinds, seq: Option<u64>) -> Value {
+    json!({"key": collection_position_key(key), "cluster": key.cluster.as_str(), "apiGroup": key.resource.group,
         "version": key.resource.version, "resource": key.resource.resource, "kind": kinds.kind(key), "seq": seq})
 }

@@ -81,7 +81,7 @@ impl Searcher {
     /// Opens the engine that the options name. The workers follow the store; the caller runs them until the cache stops.
     pub async fn open(parts: SearcherParts<'_>) -> Result<(Self, [Worker; 2]), Error> {
         let SearcherParts { options, store, tail, states, metrics, tasks, .. } = parts;
-        let stop = tasks.stopping();
+        let stop = tasks.stop_token();
         let backend = engine::backend(&options.index_backend)?;
         let (rights, permits) = (Arc::new(Rights::new(Arc::clone(&metrics))), SearchPermits::for_cores());
         let opening = EngineContext {
@@ -165,8 +165,8 @@ impl Searcher {
     /// Runs a task that ends with the cache at the latest. After a panic, which concerns one search, the cache stays ready; waiters
     /// are notified when the task drops its channel.
     pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.inner.tasks.stopping().clone();
-        self.inner.tasks.run(what, async move {
+        let stop = self.inner.tasks.stop_token().clone();
+        self.inner.tasks.spawn(what, async move {
             stop.run_until_cancelled(task).await;
         });
     }

@@ -31,8 +31,9 @@ pub(super) struct Collector {
 pub(super) enum ConversionOutcome {
     Step(Step),
     /// The object is in a namespace that is not collected.
-    Elsewhere,
-    Refused,
+    OtherNamespace,
+    /// The object is invalid and is not stored.
+    Rejected,
 }
 
 /// Progress of a collector.
@@ -43,10 +44,9 @@ pub(super) struct CollectorProgress {
     pub position: Option<String>,
     /// Version of the last list if it was older than the stored one. A second such list is accepted.
     pub suspect_version: Option<String>,
-    /// Page sizes.
-    pub pages: PageSizer,
-    /// Lists by pages, because streaming failed the last time.
-    pub by_pages: bool,
+    pub page_sizer: PageSizer,
+    /// True if the next list is paged, because streaming failed the last time.
+    pub must_list_by_pages: bool,
     /// Undecodable responses since the position last advanced.
     invalid_responses: u32,
 }
@@ -62,19 +62,23 @@ impl Collector {
     /// Runs until dropped.
     pub async fn run(self, stored_position: Option<String>) {
         let timeouts = self.shared.options.timeouts;
-        let mut course = CollectorProgress { position: stored_position, ..CollectorProgress::default() };
+        let mut progress = CollectorProgress { position: stored_position, ..CollectorProgress::default() };
         let mut delays = timeouts.backoff.delays();
         loop {
             let started = Instant::now();
-            let error = match self.follow(&mut course).await {
+            let error = match self.list_and_watch(&mut progress).await {
                 Err(Error::Stopped) => return,
                 Err(error) => error,
                 Ok(()) => continue,
             };
-            course.invalid_responses += u32::from(error.is_invalid_response());
-            if course.invalid_responses >= MAX_INVALID_RESPONSES {
+            progress.invalid_responses += u32::from(error.is_invalid_response());
+            if progress.invalid_responses >= MAX_INVALID_RESPONSES {
                 // The same position would return the same undecodable response.
-                course = CollectorProgress { by_pages: true, pages: course.pages, ..CollectorProgress::default() };
+                progress = CollectorProgress {
+                    must_list_by_pages: true,
+                    page_sizer: progress.page_sizer,
+                    ..CollectorProgress::default()
+                };
             }
             self.shared.metrics.watch_failures.add(1);
             let reason = error.chain();
@@ -93,22 +97,22 @@ impl Collector {
     }
 
     /// Lists if there is no position, then watches until the watch ends.
-    async fn follow(&self, course: &mut CollectorProgress) -> Result<(), Error> {
-        if course.position.is_none()
-            && let Some(ended) = self.list(course).await?
+    async fn list_and_watch(&self, progress: &mut CollectorProgress) -> Result<(), Error> {
+        if progress.position.is_none()
+            && let Some(ended) = self.list(progress).await?
         {
             // The streamed list continued as a watch and has ended.
-            return self.handle_end(ended, course);
+            return self.handle_end(ended, progress);
         }
-        let ended = self.watch(course).await?;
-        self.handle_end(ended, course)
+        let ended = self.watch(progress).await?;
+        self.handle_end(ended, progress)
     }
 
-    fn handle_end(&self, ended: WatchEnd, course: &mut CollectorProgress) -> Result<(), Error> {
+    fn handle_end(&self, ended: WatchEnd, progress: &mut CollectorProgress) -> Result<(), Error> {
         match ended {
             WatchEnd::Closed => Ok(()),
             WatchEnd::Expired(reason) => {
-                course.position = None;
+                progress.position = None;
                 Err(self.interrupted(reason))
             }
         }
@@ -135,15 +139,15 @@ impl Collector {
         stored.map(|state| (state.kind.to_string(), Some(state.namespaced))).unwrap_or_default()
     }
 
-    /// The kind to store after some objects were read.
+    /// The kind to store with these steps, and whether it is namespaced: the known kind, or that of the first object.
     pub fn reported_kind((kind, namespaced): (String, Option<bool>), steps: &[Step]) -> Option<(String, bool)> {
         let first = steps.iter().find_map(|step| match step {
             Step::Put(draft, _) => Some(draft.kind.clone()),
             Step::Delete { .. } => None,
         });
         let kind = Some(kind).filter(|kind| !kind.is_empty()).or(first)?;
-        let seen = || steps.iter().any(|step| !step.key().0.is_empty());
-        Some((kind, namespaced.unwrap_or_else(seen)))
+        let has_namespaces = || steps.iter().any(|step| !step.key().0.is_empty());
+        Some((kind, namespaced.unwrap_or_else(has_namespaces)))
     }
 
     pub fn parse<'b, T: serde::Deserialize<'b>>(&self, bytes: &'b [u8]) -> Result<T, Error> {
@@ -163,7 +167,7 @@ impl Collector {
 
     /// Converts an object. An invalid object is rejected and counted without affecting the others. `implied_kind`
     /// is the kind of an object that does not state one.
-    pub fn put(&self, raw: &RawValue, kind: &str, implied_kind: &str) -> ConversionOutcome {
+    pub fn convert(&self, raw: &RawValue, kind: &str, implied_kind: &str) -> ConversionOutcome {
         let shared = &self.shared;
         shared.metrics.objects_received.add(1);
         shared.metrics.bytes_received.add(raw.get().len() as u64);
@@ -172,11 +176,11 @@ impl Collector {
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
                 tracing::debug!(collection = %self.key, error = error.chain(), "rejected an object");
-                return ConversionOutcome::Refused;
+                return ConversionOutcome::Rejected;
             }
         };
         if !draft.namespace.is_empty() && !self.scope.0.contains(&draft.namespace) {
-            return ConversionOutcome::Elsewhere;
+            return ConversionOutcome::OtherNamespace;
         }
         let packed = shared.codec.pack(&format!("{}/{}", self.key.resource.group, draft.kind), &draft.body);
         let (packed, training) = match packed {
@@ -184,7 +188,7 @@ impl Collector {
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
                 tracing::warn!(collection = %self.key, error = error.chain(), "cannot compress an object");
-                return ConversionOutcome::Refused;
+                return ConversionOutcome::Rejected;
             }
         };
         if let Some(set) = training {
@@ -193,16 +197,16 @@ impl Collector {
         ConversionOutcome::Step(Step::Put(Box::new(draft), packed))
     }
 
-    /// The deletion of an object. None, and counted as refused, if the object has another kind or no name.
+    /// The deletion of an object. None if the object has another kind or no name; it is then counted as rejected.
     pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<Step> {
-        let named = feed::PartialObject::read(raw);
-        let named = named.filter(|named| kind.is_empty() || named.kind.as_deref().is_none_or(|own| own == kind));
-        let Some(named) = named else {
+        let object = feed::PartialObject::parse(raw);
+        let object = object.filter(|object| kind.is_empty() || object.kind.as_deref().is_none_or(|own| own == kind));
+        let Some(object) = object else {
             self.shared.metrics.objects_refused.add(1);
             return None;
         };
-        let (namespace, name) = (named.namespace().to_owned(), named.metadata.name.into_owned());
-        let resource_version = named.metadata.resource_version.unwrap_or_default().into_owned();
+        let (namespace, name) = (object.namespace().to_owned(), object.metadata.name.into_owned());
+        let resource_version = object.metadata.resource_version.unwrap_or_default().into_owned();
         Some(Step::Delete { namespace, name, resource_version })
     }
 

@@ -1,10 +1,10 @@
 //! Discovers all listable resources of a cluster for search, and repeats the discovery when definitions change.
 
 use super::Shared;
-use super::definitions::DiscoveryExpectations;
+use super::discovery_expectations::DiscoveryExpectations;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_component_base::retry::{Backoff, jitter};
-use crowsnest_members::discovery::discover_again;
+use crowsnest_members::discovery::rediscover;
 use crowsnest_members::{ApiResource, ApiResources};
 use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Namespaces};
 use kube::Client;
@@ -14,13 +14,16 @@ use std::time::Duration;
 
 /// Interval of discovery without a change of definitions.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
+/// Interval of discovery while a group's backend does not respond.
+const STALE_INTERVAL: Duration = Duration::from_secs(10);
 /// Backoff while an expected change is not served yet: a definition is changed before it is served.
 const EXPECTATION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(25), Duration::from_secs(5));
 /// Maximum number of attempts for expected changes: about half a minute.
 const MAX_ATTEMPTS: u32 = 12;
+/// Backoff after a failed discovery.
 const FAILURE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Runs until dropped; then the declared interests end.
+/// Runs until dropped. Its interests end with it.
 pub(super) async fn explore(
     shared: Arc<Shared>,
     cluster: ClusterName,
@@ -31,7 +34,7 @@ pub(super) async fn explore(
     let (mut retries, mut attempts) = (FAILURE_BACKOFF.delays(), 0);
     let mut known = None;
     loop {
-        let wait = match discover_again(&client, known.as_ref()).await {
+        let wait = match rediscover(&client, known.as_ref()).await {
             Ok(found) => {
                 retries.reset();
                 let stale = !found.resources.stale.is_empty();
@@ -39,7 +42,7 @@ pub(super) async fn explore(
                 let published = shared.publish_served(&cluster, Arc::clone(&found.resources));
                 known = Some(found);
                 let found = published;
-                let changed = declare(&shared, &cluster, &found, &mut guards);
+                let changed = declare_interests(&shared, &cluster, &found, &mut guards);
                 let is_newly_declared = shared.declared_clusters.lock().insert(cluster.clone());
                 if is_newly_declared && !changed {
                     shared.interests.notify();
@@ -51,7 +54,7 @@ pub(super) async fn explore(
                 }
                 match (attempts, stale) {
                     (1.., _) => EXPECTATION_BACKOFF.delay(attempts),
-                    (0, true) => Duration::from_secs(10),
+                    (0, true) => STALE_INTERVAL,
                     (0, false) => DISCOVERY_INTERVAL,
                 }
             }
@@ -67,8 +70,8 @@ pub(super) async fn explore(
     }
 }
 
-/// Declares interests in new resources and ends those in removed ones. True if something changed.
-fn declare(
+/// Declares interests in new resources and ends those in removed ones. Returns true if there were any.
+fn declare_interests(
     shared: &Shared,
     cluster: &ClusterName,
     found: &ApiResources,
@@ -78,8 +81,8 @@ fn declare(
         true => shared.options.collect_control_plane,
         false => shared.options.collect_everything,
     };
-    let excluded = |resource: &&ApiResource| !shared.options.excluded.contains(&resource.gvr.group_resource());
-    let served = found.preferred().into_iter().filter(|resource| resource.is_listable()).filter(excluded);
+    let is_included = |resource: &&ApiResource| !shared.options.excluded.contains(&resource.gvr.group_resource());
+    let served = found.preferred().into_iter().filter(|resource| resource.is_listable()).filter(is_included);
     let served: BTreeSet<Gvr> =
         if is_requested { served.map(|resource| resource.gvr.clone()).collect() } else { BTreeSet::new() };
     let before = guards.len();

@@ -1,7 +1,8 @@
 //! Wire format of list and watch responses. Objects are parsed without being copied.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use crowsnest_component_base::body;
+use crowsnest_component_base::lines::{LineBuffer, LineTooLong};
 use crowsnest_store::ingest::{Draft, Expected, Keep, read};
 use crowsnest_store::{CollectionKey, Error};
 use futures::{Stream, StreamExt};
@@ -90,7 +91,7 @@ pub struct PartialMetadata<'a> {
 
 impl<'a> PartialObject<'a> {
     /// None if the object has no name.
-    pub fn read(raw: &'a RawValue) -> Option<Self> {
+    pub fn parse(raw: &'a RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok().filter(|object: &Self| !object.metadata.name.is_empty())
     }
 
@@ -111,15 +112,16 @@ pub struct StatusBody {
     pub code: u16,
 }
 
-/// Returns the body of a response with status 200.
-pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Duration) -> Result<Body, Error> {
+/// Requests a document and returns its body. Any status other than success is an error. `timeout` limits the time to the
+/// response head.
+pub async fn get(client: &Client, key: &CollectionKey, uri: &str, timeout: Duration) -> Result<Body, Error> {
     let interrupted = |reason: String| interrupted(key, reason);
     let request = Request::get(uri).header(ACCEPT, "application/json").body(Body::empty());
     let request = request.map_err(|e| interrupted(e.to_string()))?;
-    let response = match tokio::time::timeout(within, client.send(request)).await {
+    let response = match tokio::time::timeout(timeout, client.send(request)).await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => return Err(interrupted(root_cause(&error))),
-        Err(_) => return Err(interrupted(format!("no response within {within:?}"))),
+        Err(_) => return Err(interrupted(format!("no response within {timeout:?}"))),
     };
     let status = response.status();
     if status.is_success() {
@@ -131,7 +133,7 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
     let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     // The body of an error is read within the same time limit.
     let body = body::collect(response.into_body(), MAX_STATUS_BYTES);
-    let body = tokio::time::timeout(within, body).await.ok().and_then(Result::ok).unwrap_or_default();
+    let body = tokio::time::timeout(timeout, body).await.ok().and_then(Result::ok).unwrap_or_default();
     let status_body: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
         message: String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned(),
         ..StatusBody::default()
@@ -168,34 +170,35 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-/// Reads a whole page of at most `max` bytes.
-pub async fn read_page(mut body: Body, key: &CollectionKey, max: usize, within: Duration) -> Result<Bytes, Error> {
+/// Reads a complete page of at most `max_bytes`.
+pub async fn read_page(
+    mut body: Body,
+    key: &CollectionKey,
+    max_bytes: usize,
+    timeout: Duration,
+) -> Result<Bytes, Error> {
     let reading = async {
         let mut page = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| interrupted(key, root_cause(&error)))?;
             let Ok(data) = frame.into_data() else { continue };
-            if page.len() + data.len() > max {
-                return Err(too_large(key, "page", max));
+            if page.len() + data.len() > max_bytes {
+                return Err(too_large(key, "page", max_bytes));
             }
             page.extend_from_slice(&data);
         }
         Ok(page.freeze())
     };
-    let read = tokio::time::timeout(within, reading).await;
+    let read = tokio::time::timeout(timeout, reading).await;
     let (cluster, resource) = (key.cluster.clone(), key.resource.clone());
-    read.unwrap_or(Err(Error::PageTimeout { cluster, resource, after: within }))
+    read.unwrap_or(Err(Error::PageTimeout { cluster, resource, after: timeout }))
 }
 
-/// Splits a byte stream into lines; fails at a line longer than `max`.
+/// Lines of a watch.
 pub struct Lines<S> {
     stream: S,
     key: CollectionKey,
-    buffer: BytesMut,
-    /// Number of buffered bytes without a line break.
-    scanned: usize,
-    /// Maximum length of a line in bytes.
-    max: usize,
+    buffer: LineBuffer,
 }
 
 impl<S, E> Lines<S>
@@ -203,42 +206,28 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error + 'static,
 {
-    pub fn new(stream: S, key: &CollectionKey, max: usize) -> Self {
-        Self { stream, key: key.clone(), buffer: BytesMut::new(), scanned: 0, max }
+    /// `max_line_bytes` is the maximum length of a line.
+    pub fn new(stream: S, key: &CollectionKey, max_line_bytes: usize) -> Self {
+        Self { stream, key: key.clone(), buffer: LineBuffer::new(max_line_bytes) }
     }
 
-    /// The next line if it is already buffered.
-    pub fn next_buffered(&mut self) -> Option<Bytes> {
-        let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
-        match end {
-            Some(at) => {
-                let line = self.buffer.split_to(self.scanned + at).freeze();
-                self.buffer.advance(1);
-                self.scanned = 0;
-                Some(line)
-            }
-            None => {
-                self.scanned = self.buffer.len();
-                None
-            }
-        }
+    /// The next line if it is already buffered. Fails if it is too long.
+    pub fn next_buffered(&mut self) -> Result<Option<Bytes>, Error> {
+        self.buffer.next_line().map_err(|LineTooLong { max_line_bytes }| too_large(&self.key, "line", max_line_bytes))
     }
 
     /// Number of buffered bytes.
-    pub fn buffered(&self) -> usize {
-        self.buffer.len()
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffer.buffered_bytes()
     }
 
-    /// Reads more bytes into the buffer. Returns false at the end of the stream. Cancel-safe.
+    /// Reads the next chunk into the buffer. Returns false at the end of the stream. Cancel-safe.
     pub async fn fill(&mut self) -> Result<bool, Error> {
         match self.stream.next().await {
             None => Ok(false),
             Some(Err(error)) => Err(interrupted(&self.key, root_cause(&error))),
-            Some(Ok(bytes)) => {
-                if self.buffer.len() + bytes.len() > self.max {
-                    return Err(too_large(&self.key, "line", self.max));
-                }
-                self.buffer.extend_from_slice(&bytes);
+            Some(Ok(chunk)) => {
+                self.buffer.push(&chunk);
                 Ok(true)
             }
         }
@@ -286,7 +275,7 @@ mod tests {
         let mut lines = Lines::new(stream, &key, 64);
         let mut found = Vec::new();
         loop {
-            while let Some(line) = lines.next_buffered() {
+            while let Some(line) = lines.next_buffered().unwrap() {
                 found.push(String::from_utf8(line.to_vec()).unwrap());
             }
             if !lines.fill().await.unwrap() {
@@ -294,8 +283,10 @@ mod tests {
             }
         }
         assert_eq!(found, ["{\"a\":1}", "{\"b\":2}", "", "{\"c\":3}"]);
-        let endless = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 65]))]);
-        assert!(Lines::new(endless, &key, 64).fill().await.is_err_and(|error| error.is_invalid_response()));
+        let too_long = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 65]))]);
+        let mut lines = Lines::new(too_long, &key, 64);
+        assert!(lines.fill().await.unwrap());
+        assert!(lines.next_buffered().is_err_and(|error| error.is_invalid_response()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::budget::Share;
 use super::collector::{Collector, CollectorProgress, ConversionOutcome};
 use super::feed::{self, Page, PartialObject};
 use super::list_permit::ListPermit;
-use super::pages::{Limits, PageSize};
+use super::pages::{PageLimits, PageSize};
 use super::versions::is_older;
 use super::watch::WatchEnd;
 use bytes::Bytes;
@@ -25,24 +25,26 @@ const MAX_BATCH_STEPS: usize = 500;
 /// Names in the list in progress, as 128-bit hashes.
 pub(super) struct SeenNames {
     hashes: HashSet<u128>,
-    one: RandomState,
-    two: RandomState,
+    /// Hashers of the two halves of a hash.
+    high: RandomState,
+    low: RandomState,
     /// Number of objects without a readable name; they may be any of the stored ones.
     nameless: usize,
-    /// Number of objects that do not belong to the requested resource, and of all others.
+    /// Number of invalid objects.
     rejected: usize,
+    /// Number of all other objects.
     valid: usize,
 }
 
 impl SeenNames {
     pub fn new() -> Self {
-        let (one, two) = (RandomState::new(), RandomState::new());
-        Self { hashes: HashSet::new(), one, two, nameless: 0, rejected: 0, valid: 0 }
+        let (high, low) = (RandomState::new(), RandomState::new());
+        Self { hashes: HashSet::new(), high, low, nameless: 0, rejected: 0, valid: 0 }
     }
 
     fn hash(&self, namespace: &str, name: &str) -> u128 {
         let key = (namespace, name);
-        (u128::from(self.one.hash_one(key)) << 64) | u128::from(self.two.hash_one(key))
+        (u128::from(self.high.hash_one(key)) << 64) | u128::from(self.low.hash_one(key))
     }
 
     /// Returns false if the name was already seen.
@@ -50,19 +52,19 @@ impl SeenNames {
         self.hashes.insert(self.hash(namespace, name))
     }
 
-    /// Notes an object of the list and the result of its conversion. Returns false if its name was already seen.
-    pub fn record(&mut self, raw: &RawValue, taken: &ConversionOutcome) -> bool {
-        match taken {
-            ConversionOutcome::Refused => self.rejected += 1,
-            ConversionOutcome::Step(_) | ConversionOutcome::Elsewhere => self.valid += 1,
+    /// Records an object of the list and the result of its conversion. Returns false if its name was already seen.
+    pub fn record(&mut self, raw: &RawValue, outcome: &ConversionOutcome) -> bool {
+        match outcome {
+            ConversionOutcome::Rejected => self.rejected += 1,
+            ConversionOutcome::Step(_) | ConversionOutcome::OtherNamespace => self.valid += 1,
         }
-        if let ConversionOutcome::Step(step) = taken {
+        if let ConversionOutcome::Step(step) = outcome {
             let (namespace, name) = step.key();
             return self.add(namespace, name);
         }
         // An invalid object exists nevertheless.
-        match PartialObject::read(raw) {
-            Some(named) => self.add(named.namespace(), &named.metadata.name),
+        match PartialObject::parse(raw) {
+            Some(object) => self.add(object.namespace(), &object.metadata.name),
             None => {
                 self.nameless += 1;
                 false
@@ -75,7 +77,7 @@ impl SeenNames {
         self.valid
     }
 
-    fn has(&self, namespace: &str, name: &str) -> bool {
+    fn contains(&self, namespace: &str, name: &str) -> bool {
         self.hashes.contains(&self.hash(namespace, name))
     }
 }
@@ -90,32 +92,32 @@ struct Listing {
 
 impl Collector {
     /// Lists the resource completely. Returns Some if the stream continued as a watch and has ended.
-    pub async fn list(&self, course: &mut CollectorProgress) -> Result<Option<WatchEnd>, Error> {
+    pub async fn list(&self, progress: &mut CollectorProgress) -> Result<Option<WatchEnd>, Error> {
         // A streamed list has its version at the end, after older objects would have been stored; a page has it at
         // the beginning. Therefore only a first list is streamed.
-        let reached = self.shared.states.get(&self.key).map(|state| state.resource_version);
-        let reached = reached.filter(|version| !version.is_empty());
-        let offered = !self.shared.no_watch_list.lock().contains(&self.key.cluster);
-        if offered && reached.is_none() && !course.by_pages {
-            course.by_pages = true;
-            if let Some(ended) = self.watch_list(course).await? {
+        let stored_version = self.shared.states.get(&self.key).map(|state| state.resource_version);
+        let stored_version = stored_version.filter(|version| !version.is_empty());
+        let can_stream = !self.shared.no_watch_list.lock().contains(&self.key.cluster);
+        if can_stream && stored_version.is_none() && !progress.must_list_by_pages {
+            progress.must_list_by_pages = true;
+            if let Some(ended) = self.watch_list(progress).await? {
                 return Ok(Some(ended));
             }
         }
-        course.by_pages = false;
+        progress.must_list_by_pages = false;
         let span = self.list_span();
-        let listed = self.paged_list(reached.as_deref(), course).instrument(span.clone()).await;
+        let listed = self.list_by_pages(stored_version.as_deref(), progress).instrument(span.clone()).await;
         if let Err(error) = &listed {
             spans::record_error(&span, failure_reason(error));
         }
-        course.advance(listed?);
+        progress.advance(listed?);
         Ok(None)
     }
 
     /// Tracing span of a list.
     pub fn list_span(&self) -> Span {
         tracing::info_span!(
-            target: spans::SPANS,
+            target: spans::SPAN_TARGET,
             "list",
             otel.name = %format_args!("list {}", self.key.resource.group_resource()),
             otel.status_code = Empty,
@@ -126,44 +128,48 @@ impl Collector {
         )
     }
 
-    async fn paged_list(&self, reached: Option<&str>, course: &mut CollectorProgress) -> Result<String, Error> {
+    async fn list_by_pages(
+        &self,
+        stored_version: Option<&str>,
+        progress: &mut CollectorProgress,
+    ) -> Result<String, Error> {
         let mut permit = ListPermit::acquire(&self.shared, &self.key.cluster).await?;
         self.shared.metrics.lists.add(1);
         let mut listing = Listing { seen: SeenNames::new(), token: None, version: None };
         loop {
             permit.renew().await?;
-            let (bytes, mut share) = permit.hold_during(self.next_page(listing.token.as_deref(), course)).await?;
+            let (bytes, mut share) = permit.hold_during(self.next_page(listing.token.as_deref(), progress)).await?;
             let page: Page<'_> = self.parse(&bytes)?;
-            course.pages.record_page(page.items.len(), bytes.len());
+            progress.page_sizer.record_page(page.items.len(), bytes.len());
             if listing.token.is_none() {
-                self.check_list_version(&page.metadata.resource_version, reached, course)?;
+                self.check_list_version(&page.metadata.resource_version, stored_version, progress)?;
             }
             let version = listing.version.get_or_insert(page.metadata.resource_version).clone();
-            let new = self.store_page(&page.kind, &page.items, &mut listing.seen, &mut share).await?;
+            let has_new = self.store_page(&page.kind, &page.items, &mut listing.seen, &mut share).await?;
             match page.metadata.continue_token.filter(|token| !token.is_empty()) {
-                Some(next) if new && listing.token.as_ref() != Some(&next) => listing.token = Some(next),
+                Some(next) if has_new && listing.token.as_ref() != Some(&next) => listing.token = Some(next),
                 Some(_) => return Err(self.interrupted("its list does not end: it repeats the same objects")),
                 None => {
                     self.finish_list(&listing.seen, &version).await?;
                     Span::current().record("crowsnest.objects", listing.seen.valid);
-                    course.suspect_version = None;
+                    progress.suspect_version = None;
                     return Ok(version);
                 }
             }
         }
     }
 
-    /// Requests fewer objects if the response is too large.
-    async fn next_page(&self, token: Option<&str>, course: &mut CollectorProgress) -> Result<(Bytes, Share), Error> {
+    /// Reads the next page. If the response is too large, fewer objects are requested.
+    async fn next_page(&self, token: Option<&str>, progress: &mut CollectorProgress) -> Result<(Bytes, Share), Error> {
         let options = &self.shared.options;
         let (objects, bytes) = (options.page_size, self.shared.budget.max_cluster_bytes());
-        let limits = Limits { objects, bytes, object: options.max_object_bytes };
+        let limits = PageLimits { objects, bytes, object_bytes: options.max_object_bytes };
         loop {
-            let plan = course.pages.next_size(limits);
-            match self.page(token, plan).await {
-                Err(Error::TooLarge { .. }) if course.pages.record_failure(plan.objects) => {}
+            let plan = progress.page_sizer.next_size(limits);
+            match self.read_page(token, plan).await {
+                Err(Error::TooLarge { .. }) if progress.page_sizer.record_failure(plan.objects) => {}
                 Err(error @ Error::PageTimeout { .. }) => {
-                    course.pages.record_failure(plan.objects);
+                    progress.page_sizer.record_failure(plan.objects);
                     return Err(error);
                 }
                 other => return other,
@@ -171,7 +177,8 @@ impl Collector {
         }
     }
 
-    pub async fn page(&self, token: Option<&str>, plan: PageSize) -> Result<(Bytes, Share), Error> {
+    /// Reads one page. The share covers its bytes.
+    pub async fn read_page(&self, token: Option<&str>, plan: PageSize) -> Result<(Bytes, Share), Error> {
         let mut share = self.acquire_share(plan.bytes).await?;
         let query = match token {
             None => format!("limit={}", plan.objects),
@@ -193,20 +200,20 @@ impl Collector {
     fn check_list_version(
         &self,
         version: &str,
-        reached: Option<&str>,
-        course: &mut CollectorProgress,
+        stored_version: Option<&str>,
+        progress: &mut CollectorProgress,
     ) -> Result<(), Error> {
-        let Some(reached) = reached.filter(|reached| is_older(version, reached)) else { return Ok(()) };
-        if course.suspect_version.as_deref().is_some_and(|doubted| !is_older(version, doubted)) {
-            tracing::warn!(collection = %self.key, version, reached, "the member returned to an older version, as after a restore");
+        let Some(stored) = stored_version.filter(|stored| is_older(version, stored)) else { return Ok(()) };
+        if progress.suspect_version.as_deref().is_some_and(|suspect| !is_older(version, suspect)) {
+            tracing::warn!(collection = %self.key, version, stored, "the member returned to an older version, as after a restore");
             return Ok(());
         }
-        course.suspect_version = Some(version.to_owned());
-        let reason = format!("its list has resourceVersion {version} after {reached}: it is outdated or was restored");
+        progress.suspect_version = Some(version.to_owned());
+        let reason = format!("its list has resourceVersion {version} after {stored}: it is outdated or was restored");
         Err(self.interrupted(reason))
     }
 
-    /// Returns false if the page contains no new objects.
+    /// Queues the objects of a page. Returns false if it contains no new ones.
     async fn store_page(
         &self,
         kind: &str,
@@ -219,13 +226,13 @@ impl Collector {
         let kind = if known.is_empty() { listed } else { &known };
         // In a list of another kind, each object must have its own kind.
         let implied_kind = if listed == kind { kind } else { "" };
-        let mut new = false;
+        let mut has_new = false;
         for chunk in items.chunks(MAX_BATCH_STEPS) {
             let mut steps = Vec::with_capacity(chunk.len());
             for raw in chunk {
-                let taken = self.put(raw, kind, implied_kind);
-                new |= seen.record(raw, &taken);
-                if let ConversionOutcome::Step(step) = taken {
+                let outcome = self.convert(raw, kind, implied_kind);
+                has_new |= seen.record(raw, &outcome);
+                if let ConversionOutcome::Step(step) = outcome {
                     steps.push(step);
                 }
             }
@@ -234,7 +241,7 @@ impl Collector {
             let part = share.split(chunk.iter().map(|raw| raw.get().len()).sum());
             self.send(steps, Progress { kind, ..Progress::default() }, part).await?;
         }
-        Ok(new)
+        Ok(has_new)
     }
 
     /// Deletes the objects that the list did not contain, then marks the collection complete.
@@ -244,11 +251,11 @@ impl Collector {
         }
         // Queued batches have to be stored before the keys are compared.
         self.send_and_wait(Vec::new(), Progress::default()).await?;
-        let mut gone = Vec::new();
+        let mut deletions = Vec::new();
         if seen.nameless == 0 {
             let keys = self.shared.store.keys(&self.key).await?;
-            let unseen = keys.into_iter().filter(|key| !seen.has(&key.namespace, &key.name));
-            gone.extend(unseen.map(|NamespacedName { namespace, name }| {
+            let unseen = keys.into_iter().filter(|key| !seen.contains(&key.namespace, &key.name));
+            deletions.extend(unseen.map(|NamespacedName { namespace, name }| {
                 let resource_version = String::new();
                 Step::Delete { namespace, name, resource_version }
             }));
@@ -262,7 +269,7 @@ impl Collector {
             scope: Some(self.scope.text()),
             kind: self.shared.kind_of(&self.key),
         };
-        self.send_and_wait(gone, progress).await?;
+        self.send_and_wait(deletions, progress).await?;
         self.shared.states.update(&self.key, |state| state.stale_reason = None);
         Ok(())
     }

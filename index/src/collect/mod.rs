@@ -1,12 +1,11 @@
 //! Collectors: one list and watch per cluster and resource, shared by all readers.
 //!
 //! The supervisor starts and stops collectors with interests and members. A member that is slow, unreachable or
-//! inconsistent affects only its own records: they are kept, and the collection's state reports the
-//! problem.
+//! inconsistent affects only its own records: they are kept, and the state of the collection contains the reason.
 
 mod budget;
 mod collector;
-mod definitions;
+mod discovery_expectations;
 mod explorer;
 mod feed;
 mod list;

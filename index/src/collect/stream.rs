@@ -22,17 +22,17 @@ struct InitialEvents {
 }
 
 impl Collector {
-    /// Returns None if the server does not support it. The tracing span covers the list, not the watch that
-    /// follows.
-    pub async fn watch_list(&self, course: &mut CollectorProgress) -> Result<Option<WatchEnd>, Error> {
-        let listing = SpanGuard(self.list_span());
+    /// Lists by a stream and continues with its watch until that ends. Returns None if the server does not support streamed lists.
+    /// The tracing span covers the list only.
+    pub async fn watch_list(&self, progress: &mut CollectorProgress) -> Result<Option<WatchEnd>, Error> {
+        let span = SpanGuard(self.list_span());
         let timeouts = self.shared.options.timeouts;
         let mut permit = ListPermit::acquire(&self.shared, &self.key.cluster).await?;
-        let seconds = self.watch_seconds();
+        let duration = self.watch_duration();
         let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-        let query = format!("{query}&timeoutSeconds={}", seconds.as_secs());
+        let query = format!("{query}&timeoutSeconds={}", duration.as_secs());
         let requested_at = Instant::now();
-        let body = match permit.hold_during(self.get(&query)).instrument(listing.0.clone()).await {
+        let body = match permit.hold_during(self.get(&query)).instrument(span.0.clone()).await {
             // Older servers reject the parameters.
             Err(Error::ErrorResponse { status: 400 | 422, .. }) => return Ok(self.disable_streams()),
             other => other?,
@@ -44,15 +44,16 @@ impl Collector {
             if let Some(version) = permit.hold_during(self.initial_events(&mut lines, &mut initial)).await? {
                 break version;
             }
-            let stalled = Instant::now() + timeouts.stream_idle;
-            let idle = initial.progressed_at + timeouts.stream_progress;
-            match permit.hold_during(tokio::time::timeout_at(stalled.min(idle), lines.fill())).await {
+            let idle_deadline = Instant::now() + timeouts.stream_idle;
+            let progress_deadline = initial.progressed_at + timeouts.stream_progress;
+            match permit.hold_during(tokio::time::timeout_at(idle_deadline.min(progress_deadline), lines.fill())).await
+            {
                 Ok(more) => match more? {
                     true => {}
                     false => return Err(self.interrupted("the initial list ended early")),
                 },
                 // The server ignored the parameters: list by pages.
-                Err(_) if stalled <= idle => return Ok(self.disable_streams()),
+                Err(_) if idle_deadline <= progress_deadline => return Ok(self.disable_streams()),
                 Err(_) => {}
             }
             if initial.progressed_at.elapsed() > timeouts.stream_progress {
@@ -60,11 +61,11 @@ impl Collector {
             }
         };
         self.finish_list(&initial.seen, &version).await?;
-        course.by_pages = false;
-        course.advance(version);
-        listing.0.record("crowsnest.objects", initial.seen.valid());
-        drop((permit, listing));
-        self.watch_lines(&mut lines, WatchState::new(&timeouts, requested_at, seconds), course).await.map(Some)
+        progress.must_list_by_pages = false;
+        progress.advance(version);
+        span.0.record("crowsnest.objects", initial.seen.valid());
+        drop((permit, span));
+        self.watch_lines(&mut lines, WatchState::new(&timeouts, requested_at, duration), progress).await.map(Some)
     }
 
     /// Disables streaming for all lists of the cluster.
@@ -84,10 +85,10 @@ impl Collector {
         E: std::error::Error + 'static,
     {
         let (kind, namespaced) = self.kind();
-        let share = self.acquire_share(lines.buffered()).await?;
+        let share = self.acquire_share(lines.buffered_bytes()).await?;
         let mut steps = Vec::new();
         let mut ended = None;
-        while let Some(line) = lines.next_buffered() {
+        while let Some(line) = lines.next_buffered()? {
             if line.is_empty() {
                 continue;
             }
@@ -106,11 +107,11 @@ impl Collector {
                 }
                 "DELETED" => steps.extend(self.deletion(event.object, &kind)),
                 _ => {
-                    let taken = self.put(event.object, &kind, &kind);
-                    if initial.seen.record(event.object, &taken) {
+                    let outcome = self.convert(event.object, &kind, &kind);
+                    if initial.seen.record(event.object, &outcome) {
                         initial.progressed_at = Instant::now();
                     }
-                    if let ConversionOutcome::Step(step) = taken {
+                    if let ConversionOutcome::Step(step) = outcome {
                         steps.push(step);
                     }
                 }

@@ -1,7 +1,7 @@
 //! Starts and stops collectors as interests, members and connections change.
 
 use super::collector::Collector;
-use super::definitions::DiscoveryExpectations;
+use super::discovery_expectations::DiscoveryExpectations;
 use super::{Scope, Shared, explorer};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Connection;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// State of a collection that currently has no collector.
-const NOT_FOLLOWED: &str = "it is not collected at present";
+/// Stale reason of a collection that has no collector.
+const NOT_COLLECTED: &str = "it is not collected at present";
 
 /// Starts, stops and owns all collectors.
 pub(crate) struct Supervisor {
@@ -22,25 +22,25 @@ pub(crate) struct Supervisor {
     stored_scopes: HashMap<CollectionKey, String>,
     /// Epochs of the claims whose stored scopes were loaded.
     epochs: BTreeMap<ClusterName, Epoch>,
-    running: BTreeMap<CollectionKey, Running>,
-    explorers: BTreeMap<ClusterName, Explorer>,
+    running: BTreeMap<CollectionKey, RunningCollector>,
+    explorers: BTreeMap<ClusterName, RunningExplorer>,
     tasks: JoinSet<EndedTask>,
 }
 
-struct Running {
+struct RunningCollector {
     scope: Scope,
     epoch: Epoch,
     connection: TaskConnection,
     abort: AbortHandle,
 }
 
-struct Explorer {
+struct RunningExplorer {
     connection: TaskConnection,
     expectations: Arc<DiscoveryExpectations>,
     abort: AbortHandle,
 }
 
-/// Connection of a task; with another one, the task is restarted.
+/// Connection of a task. If it changes, the task is restarted.
 #[derive(Clone)]
 enum TaskConnection {
     ControlPlane,
@@ -123,11 +123,11 @@ impl Supervisor {
 
     /// Passes changes of definitions to the explorers, because they announce new kinds.
     fn notify_explorers(&self, changes: &[Arc<crowsnest_store::Change>]) {
-        let defining = |change: &&Arc<crowsnest_store::Change>| {
+        let is_definition = |change: &&Arc<crowsnest_store::Change>| {
             let resource = change.object.record.key.resource();
             matches!(&*resource.resource, "customresourcedefinitions" | "apiservices")
         };
-        for change in changes.iter().filter(defining) {
+        for change in changes.iter().filter(is_definition) {
             let cluster = change.object.record.key.cluster();
             if let Some(explorer) = self.explorers.get(cluster) {
                 let found = self.shared.served.read().get(cluster).cloned();
@@ -170,8 +170,8 @@ impl Supervisor {
 
     async fn reconcile(&mut self) -> Result<(), crowsnest_store::Error> {
         let sources = self.sources();
-        self.explore(&sources);
-        self.resume();
+        self.start_explorers(&sources);
+        self.load_claimed_scopes();
         let mut wanted_keys = BTreeSet::new();
         for (cluster, source) in &sources {
             let epoch = self.shared.claims.epoch_of(cluster);
@@ -196,7 +196,7 @@ impl Supervisor {
             if ours && state.stale_reason.is_none() && !self.running.contains_key(&key) {
                 let reason = match sources.get(&key.cluster) {
                     Some(Err(reason)) => reason.clone(),
-                    _ => NOT_FOLLOWED.to_owned(),
+                    _ => NOT_COLLECTED.to_owned(),
                 };
                 self.shared.states.update(&key, |state| state.stale_reason = Some(reason));
             }
@@ -205,7 +205,7 @@ impl Supervisor {
     }
 
     /// Loads the stored state of newly claimed clusters.
-    fn resume(&mut self) {
+    fn load_claimed_scopes(&mut self) {
         for (cluster, claim) in self.shared.claims.all().iter() {
             if self.epochs.insert(cluster.clone(), claim.epoch) != Some(claim.epoch) {
                 self.stored_scopes.retain(|key, _| key.cluster != *cluster);
@@ -234,14 +234,14 @@ impl Supervisor {
             }
             running.abort.abort();
         }
-        let same_scope = match self.running.get(&key) {
+        let has_same_scope = match self.running.get(&key) {
             Some(running) if running.epoch == epoch => running.scope == scope,
             _ => self.stored_scopes.get(&key).is_some_and(|stored| *stored == scope.text()),
         };
         let state = self.shared.states.get(&key);
-        let position = state.filter(|state| state.complete && same_scope).map(|state| state.resource_version);
+        let position = state.filter(|state| state.complete && has_same_scope).map(|state| state.resource_version);
         // With another scope, the collection is incomplete until it is listed.
-        self.shared.states.update(&key, |state| state.complete &= same_scope);
+        self.shared.states.update(&key, |state| state.complete &= has_same_scope);
         let collector = Collector {
             shared: Arc::clone(&self.shared),
             key: key.clone(),
@@ -255,21 +255,21 @@ impl Supervisor {
             collector.run(position.filter(|position| !position.is_empty())).await;
             EndedTask::Collector(name)
         });
-        self.running.insert(key, Running { scope, epoch, connection: connection.clone(), abort });
+        self.running.insert(key, RunningCollector { scope, epoch, connection: connection.clone(), abort });
     }
 
-    /// Starts discovery of each cluster for search.
-    fn explore(&mut self, sources: &BTreeMap<ClusterName, Result<(Client, TaskConnection), String>>) {
+    /// Starts an explorer for each cluster, and stops those of other connections.
+    fn start_explorers(&mut self, sources: &BTreeMap<ClusterName, Result<(Client, TaskConnection), String>>) {
         let shared = &self.shared;
         self.explorers.retain(|cluster, explorer| {
-            let keep =
+            let is_current =
                 matches!(sources.get(cluster), Some(Ok((_, connection))) if explorer.connection.is_same(connection));
-            if !keep {
+            if !is_current {
                 explorer.abort.abort();
                 // The explorer's interests end with it; their records are kept until the next discovery.
                 shared.declared_clusters.lock().remove(cluster);
             }
-            keep
+            is_current
         });
         for (cluster, source) in sources {
             let Ok((client, connection)) = source else { continue };
@@ -283,7 +283,8 @@ impl Supervisor {
                 explorer::explore(shared, name.clone(), client, open).await;
                 EndedTask::Explorer(name)
             });
-            self.explorers.insert(cluster.clone(), Explorer { connection: connection.clone(), expectations, abort });
+            self.explorers
+                .insert(cluster.clone(), RunningExplorer { connection: connection.clone(), expectations, abort });
         }
     }
 
@@ -309,11 +310,11 @@ impl Supervisor {
                 }
             }
         }
-        let gone = |cluster: &ClusterName| !sources.contains_key(cluster);
-        self.shared.declared_clusters.lock().retain(|cluster| !gone(cluster));
-        self.shared.served.write().retain(|cluster, _| !gone(cluster));
-        self.shared.lists_per_cluster.lock().retain(|cluster, _| !gone(cluster));
-        self.shared.budget.retain(|cluster| !gone(cluster));
+        let has_left = |cluster: &ClusterName| !sources.contains_key(cluster);
+        self.shared.declared_clusters.lock().retain(|cluster| !has_left(cluster));
+        self.shared.served.write().retain(|cluster, _| !has_left(cluster));
+        self.shared.lists_per_cluster.lock().retain(|cluster, _| !has_left(cluster));
+        self.shared.budget.retain(|cluster| !has_left(cluster));
         Ok(())
     }
 }

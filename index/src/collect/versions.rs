@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-/// None if one of the two is opaque.
+/// Compares two versions; None if one of them is opaque.
 pub fn compare(one: &str, other: &str) -> Option<Ordering> {
     let numbers = is_number(one) && is_number(other);
     numbers.then(|| one.len().cmp(&other.len()).then_with(|| one.cmp(other)))

@@ -42,6 +42,8 @@ pub(super) enum WatchEnd {
 pub(super) struct WatchState {
     /// When the watch was requested. A server counts `timeoutSeconds` from then on, however late its response is read.
     requested_at: Instant,
+    /// The requested `timeoutSeconds`.
+    duration: Duration,
     opened_at: Instant,
     /// The server should end the watch before; otherwise the connection counts as dead.
     deadline: Instant,
@@ -58,11 +60,12 @@ pub(super) struct WatchState {
 
 impl WatchState {
     /// State of a watch whose response has begun.
-    pub fn new(timeouts: &MemberTimeouts, requested_at: Instant, seconds: Duration) -> Self {
+    pub fn new(timeouts: &MemberTimeouts, requested_at: Instant, duration: Duration) -> Self {
         let opened_at = Instant::now();
-        let deadline = opened_at + seconds + timeouts.response;
+        let deadline = opened_at + duration + timeouts.response;
         Self {
             requested_at,
+            duration,
             opened_at,
             deadline,
             catching_up: None,
@@ -101,24 +104,24 @@ struct ReceivedEvents {
 }
 
 impl Collector {
-    /// Randomized, so that watches do not end at the same time.
-    pub fn watch_seconds(&self) -> Duration {
-        let least = self.shared.options.timeouts.watch.as_secs().max(1);
-        Duration::from_secs(least + rand::random::<u64>() % least)
+    /// Duration of a watch. It is random, so that watches do not end at the same time.
+    pub fn watch_duration(&self) -> Duration {
+        let min_seconds = self.shared.options.timeouts.watch.as_secs().max(1);
+        Duration::from_secs(min_seconds + rand::random::<u64>() % min_seconds)
     }
 
     /// Watches from the current position.
-    pub async fn watch(&self, course: &mut CollectorProgress) -> Result<WatchEnd, Error> {
-        let seconds = self.watch_seconds();
-        let from = percent_encode(course.position.as_deref().unwrap_or_default());
+    pub async fn watch(&self, progress: &mut CollectorProgress) -> Result<WatchEnd, Error> {
+        let duration = self.watch_duration();
+        let from = percent_encode(progress.position.as_deref().unwrap_or_default());
         let query = "watch=true&allowWatchBookmarks=true";
-        let query = format!("{query}&resourceVersion={from}&timeoutSeconds={}", seconds.as_secs());
+        let query = format!("{query}&resourceVersion={from}&timeoutSeconds={}", duration.as_secs());
         let requested_at = Instant::now();
         let body = match self.get(&query).await {
             Err(Error::ErrorResponse { status: 410, .. }) => return Ok(expired_end()),
             // The server may not have reached this version yet, or may have been restored.
             Err(error @ Error::ErrorResponse { status: 504, .. }) => {
-                return match self.check_version(course).await? {
+                return match self.check_version(progress).await? {
                     WatchEnd::Closed => Err(error),
                     expired => Ok(expired),
                 };
@@ -126,8 +129,8 @@ impl Collector {
             other => other?,
         };
         let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
-        self.watch_lines(&mut lines, WatchState::new(&self.shared.options.timeouts, requested_at, seconds), course)
-            .await
+        let state = WatchState::new(&self.shared.options.timeouts, requested_at, duration);
+        self.watch_lines(&mut lines, state, progress).await
     }
 
     /// Reads an open watch until it ends.
@@ -135,7 +138,7 @@ impl Collector {
         &self,
         lines: &mut Lines<S>,
         mut watching: WatchState,
-        course: &mut CollectorProgress,
+        progress: &mut CollectorProgress,
     ) -> Result<WatchEnd, Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
@@ -148,7 +151,7 @@ impl Collector {
             watching.catching_up = Some(Instant::now() + CATCH_UP_IDLE_TIME);
         }
         loop {
-            if let Some(ended) = self.process_events(lines, &mut watching, course).await? {
+            if let Some(ended) = self.process_events(lines, &mut watching, progress).await? {
                 return Ok(ended);
             }
             if watching.has_caught_up() {
@@ -157,7 +160,7 @@ impl Collector {
             match tokio::time::timeout_at(watching.next_deadline(), lines.fill()).await {
                 Ok(more) => match more? {
                     true => watching.extend_catch_up(),
-                    false => return self.handle_close(watching, course).await,
+                    false => return self.handle_close(watching, progress).await,
                 },
                 Err(_) if watching.has_caught_up() => {}
                 Err(_) => {
@@ -168,7 +171,7 @@ impl Collector {
         }
     }
 
-    /// The missed events are stored; the collection is followed again.
+    /// Waits until the missed events are stored, and marks the collection as current.
     async fn finish_catch_up(&self, watching: &mut WatchState) -> Result<(), Error> {
         watching.catching_up = None;
         self.send_and_wait(Vec::new(), Progress::default()).await?;
@@ -178,27 +181,30 @@ impl Collector {
         Ok(())
     }
 
-    async fn handle_close(&self, watching: WatchState, course: &mut CollectorProgress) -> Result<WatchEnd, Error> {
-        let (has_received, is_brief) =
-            (watching.has_received, !watching.has_advanced && watching.requested_at.elapsed() < MIN_WATCH_DURATION);
+    async fn handle_close(&self, watching: WatchState, progress: &mut CollectorProgress) -> Result<WatchEnd, Error> {
+        let has_received = watching.has_received;
+        // The response of a watch that lasted as long as requested may have arrived late.
+        let is_brief = !watching.has_advanced
+            && watching.opened_at.elapsed() < MIN_WATCH_DURATION
+            && watching.requested_at.elapsed() < watching.duration;
         if let Some(ended) = inconsistency_end(watching) {
             return Ok(ended);
         }
         match has_received {
             _ if is_brief => Err(self.interrupted("its watch ended immediately")),
             true => Ok(WatchEnd::Closed),
-            false => self.check_version(course).await,
+            false => self.check_version(progress).await,
         }
     }
 
     /// Servers send nothing before a watch's start. A server restored to a lower version stays silent until it
     /// reaches that version, so the version is checked after a silent watch.
-    async fn check_version(&self, course: &CollectorProgress) -> Result<WatchEnd, Error> {
+    async fn check_version(&self, progress: &CollectorProgress) -> Result<WatchEnd, Error> {
         let plan = PageSize { objects: 1, bytes: self.shared.options.max_object_bytes };
-        let (bytes, _share) = self.page(None, plan).await?;
+        let (bytes, _share) = self.read_page(None, plan).await?;
         let page: Page<'_> = self.parse(&bytes)?;
         let version = page.metadata.resource_version;
-        match &course.position {
+        match &progress.position {
             Some(position) if is_older(&version, position) => Ok(WatchEnd::Expired(format!(
                 "it returned from resourceVersion {position} to {version}; listing again"
             ))),
@@ -211,30 +217,34 @@ impl Collector {
         &self,
         lines: &mut Lines<S>,
         watching: &mut WatchState,
-        course: &mut CollectorProgress,
+        progress: &mut CollectorProgress,
     ) -> Result<Option<WatchEnd>, Error>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: std::error::Error + 'static,
     {
-        if lines.buffered() == 0 {
+        if lines.buffered_bytes() == 0 {
             return Ok(None);
         }
         let known = self.kind();
-        let share = self.acquire_share(lines.buffered()).await?;
+        let share = self.acquire_share(lines.buffered_bytes()).await?;
         let mut received = ReceivedEvents::default();
-        let mut ended = Ok(None);
-        while let Some(line) = lines.next_buffered() {
+        let ended = loop {
+            let line = match lines.next_buffered() {
+                Ok(Some(line)) => line,
+                Ok(None) => break Ok(None),
+                Err(error) => break Err(error),
+            };
             if line.is_empty() {
                 continue;
             }
             watching.has_received = true;
-            ended = self.process_event(&line, &known.0, course, &mut received);
-            if !matches!(ended, Ok(None)) {
-                break;
+            match self.process_event(&line, &known.0, progress, &mut received) {
+                Ok(None) => {}
+                ended => break ended,
             }
-        }
-        self.deliver(received, known, share, watching, course).await?;
+        };
+        self.deliver(received, known, share, watching, progress).await?;
         ended
     }
 
@@ -242,14 +252,14 @@ impl Collector {
         &self,
         line: &[u8],
         kind: &str,
-        course: &CollectorProgress,
+        progress: &CollectorProgress,
         received: &mut ReceivedEvents,
     ) -> Result<Option<WatchEnd>, Error> {
         let event: Event<'_> = self.parse(line)?;
         let step = match &*event.type_ {
-            "ADDED" | "MODIFIED" => match self.put(event.object, kind, kind) {
+            "ADDED" | "MODIFIED" => match self.convert(event.object, kind, kind) {
                 ConversionOutcome::Step(step) => Some(step),
-                ConversionOutcome::Elsewhere | ConversionOutcome::Refused => None,
+                ConversionOutcome::OtherNamespace | ConversionOutcome::Rejected => None,
             },
             "DELETED" => {
                 let step = self.deletion(event.object, kind);
@@ -267,7 +277,7 @@ impl Collector {
         };
         // The version of a step is already parsed.
         let version = step.as_ref().map_or_else(|| self.version(event.object), |step| version_of(step).to_owned());
-        let reached = received.version.as_deref().or(course.position.as_deref());
+        let reached = received.version.as_deref().or(progress.position.as_deref());
         match reached.filter(|reached| is_older(&version, reached)) {
             None => {
                 received.steps.extend(step);
@@ -290,26 +300,26 @@ impl Collector {
         known: (String, Option<bool>),
         share: Share,
         watching: &mut WatchState,
-        course: &mut CollectorProgress,
+        progress: &mut CollectorProgress,
     ) -> Result<(), Error> {
         let ReceivedEvents { steps, version, late, mut inconsistency } = received;
         if !steps.is_empty() || version.is_some() {
             let kind = Self::reported_kind(known, &steps);
-            let progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
-            self.send(steps, progress, share).await?;
+            let batch_progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
+            self.send(steps, batch_progress, share).await?;
         } else {
             // Released first: waiting for a share while holding one could deadlock.
             drop(share);
         }
         if let Some(version) = version {
-            watching.has_advanced |= course.position.as_ref() != Some(&version);
-            course.advance(version);
+            watching.has_advanced |= progress.position.as_ref() != Some(&version);
+            progress.advance(version);
         }
         if !late.is_empty() {
             // Late steps are compared with the stored objects.
             self.send_and_wait(Vec::new(), Progress::default()).await?;
         }
-        let reached = course.position.as_deref().unwrap_or_default();
+        let reached = progress.position.as_deref().unwrap_or_default();
         for step in late {
             if self.is_outdated(&step).await? {
                 self.shared.metrics.objects_outdated.add(1);

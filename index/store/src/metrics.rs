@@ -110,9 +110,9 @@ pub struct Metrics {
 impl Metrics {
     /// All counters and gauges.
     pub fn series(&self) -> Vec<Series> {
-        let count = |name, help, counter: &Counter| Series::plain(name, help, true, counter.get());
-        let gauge = |name, help, gauge: &Gauge| Series::plain(name, help, false, gauge.get());
-        let level = |name, help, level: &Level| Series::plain(name, help, false, level.get());
+        let count = |name, help, counter: &Counter| Series::without_labels(name, help, true, counter.get());
+        let gauge = |name, help, gauge: &Gauge| Series::without_labels(name, help, false, gauge.get());
+        let level = |name, help, level: &Level| Series::without_labels(name, help, false, level.get());
         vec![
             count("crowsnest_cache_objects_received_total", "Objects received from members.", &self.objects_received),
             count("crowsnest_cache_bytes_received_total", "Bytes of received objects.", &self.bytes_received),

@@ -135,9 +135,9 @@ pub async fn run(start: Start) {
             }
             let command: Vec<String> = serde_json::from_str(&command).unwrap();
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
-            let answer = execute_command(&index, &words, &stop).await.unwrap_or_else(|error| json!({"error": error}));
+            let response = execute_command(&index, &words, &stop).await.unwrap_or_else(|error| json!({"error": error}));
             // The client may have timed out.
-            drop(stream.get_mut().write_all(answer.to_string().as_bytes()).await);
+            drop(stream.get_mut().write_all(response.to_string().as_bytes()).await);
         });
     }
     index.stop().await;
@@ -206,13 +206,13 @@ fn list_item(object: &Object) -> ListedObject {
 
 async fn search(index: &Index, query: &str) -> Result<SearchResult, String> {
     let request = SearchRequest { limit: Some(1000), ..SearchRequest::new(query, UserInfo::system()) };
-    let answer = index.searcher().search_all(request).await.map_err(|error| error.chain())?;
+    let response = index.searcher().search_all(request).await.map_err(|error| error.chain())?;
     let text = |hit: &Hit| {
         let key = &hit.object.record.key;
         format!("{}/{}/{}/{}", key.cluster(), key.resource().resource, key.namespace, key.name)
     };
-    let mut hits: Vec<String> = answer.hits.iter().map(text).collect();
+    let mut hits: Vec<String> = response.hits.iter().map(text).collect();
     hits.sort();
-    let skipped = answer.skipped.iter().map(|skipped| format!("{}: {}", skipped.cluster, skipped.reason)).collect();
-    Ok(SearchResult { hits, total: answer.summary.map_or(0, |summary| summary.total), skipped })
+    let skipped = response.skipped.iter().map(|skipped| format!("{}: {}", skipped.cluster, skipped.reason)).collect();
+    Ok(SearchResult { hits, total: response.summary.map_or(0, |summary| summary.total), skipped })
 }

@@ -28,7 +28,7 @@ struct NetworkState {
 impl Network {
     pub async fn start(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let own = listener.local_addr().unwrap().port();
+        let port_of_proxy = listener.local_addr().unwrap().port();
         let state = Arc::new(NetworkState {
             stalled: watch::Sender::new(false),
             refusing: watch::Sender::new(false),
@@ -43,7 +43,7 @@ impl Network {
                 }
             }
         });
-        Self { port: own, state, accepting }
+        Self { port: port_of_proxy, state, accepting }
     }
 
     pub fn port(&self) -> u16 {

@@ -94,15 +94,15 @@ impl Host {
         let exchange = async {
             let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
             stream.write_all(format!("{}\n", serde_json::to_string(command).unwrap()).as_bytes()).await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            Ok::<_, std::io::Error>(answer)
+            let mut response = String::new();
+            stream.read_to_string(&mut response).await?;
+            Ok::<_, std::io::Error>(response)
         };
-        let answer = within(&format!("the response to {command:?}"), exchange).await;
+        let response = within(&format!("the response to {command:?}"), exchange).await;
         let ended = running.child.try_wait().unwrap();
-        match answer.as_deref().map(serde_json::from_str) {
-            Ok(Ok(answer)) => answer,
-            _ => panic!("the host does not respond to {command:?}: {answer:?}, its exit status: {ended:?}"),
+        match response.as_deref().map(serde_json::from_str) {
+            Ok(Ok(response)) => response,
+            _ => panic!("the host does not respond to {command:?}: {response:?}, its exit status: {ended:?}"),
         }
     }
 }

@@ -4,9 +4,9 @@
 
 use crate::cases::{LABEL, NAMESPACES, objects};
 use crate::members::{api, config_maps, start};
-use crate::{MEMBER_ACCESS, RBAC, World, await_change, create_all, member_access_binding};
+use crate::{MEMBER_ACCESS, RBAC, TestEnv, create_all, member_access_binding, wait_for_change};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{ChangeKind, SearchRequest};
 use crowsnest_search::{LiveEvent, SuggestRequest};
@@ -18,32 +18,32 @@ use std::time::Duration;
 
 /// Numbers of results that a caller gets from each kind of request: hits, facet values, suggested names, similar names,
 /// exported objects, visible members.
-async fn counts_of(world: &World, caller: &UserInfo) -> [usize; 6] {
+async fn count_results(env: &TestEnv, caller: &UserInfo) -> [usize; 6] {
     let everything = format!("label:{LABEL}=yes");
-    let answer = world.search(&everything, caller).await;
-    let facets = answer.facets.iter().map(|facet| facet.values.len()).sum();
-    let near = world.search("name:appp", caller).await.summary.unwrap().did_you_mean.len();
+    let response = env.search(&everything, caller).await;
+    let facets = response.facets.iter().map(|facet| facet.values.len()).sum();
+    let similar = env.search("name:appp", caller).await.summary.unwrap().did_you_mean.len();
     let request =
         |query: &str| SuggestRequest { query: query.to_owned(), cursor: usize::MAX, caller: caller.clone(), limit: 50 };
-    let names = world.index.searcher().suggest(&request("name:")).await.unwrap().items.len();
-    let exported = world.index.searcher().export(SearchRequest::new(everything.clone(), caller.clone())).await.unwrap();
+    let names = env.index.searcher().suggest(&request("name:")).await.unwrap().items.len();
+    let exported = env.index.searcher().export(SearchRequest::new(everything.clone(), caller.clone())).await.unwrap();
     let exported: Vec<_> = exported.map(|hits| hits.unwrap().len()).collect().await;
-    let explained = world.index.searcher().explain(&SearchRequest::new(everything, caller.clone())).await.unwrap();
-    assert_eq!(explained.plan.hits, Some(answer.hits.len() as u64), "{}", caller.name);
-    let members = world.index.searcher().visible_members(caller).await.len();
-    assert_eq!(answer.skipped, [], "{}", caller.name);
-    [answer.hits.len(), facets, names, near, exported.into_iter().sum(), members]
+    let explanation = env.index.searcher().explain(&SearchRequest::new(everything, caller.clone())).await.unwrap();
+    assert_eq!(explanation.plan.hits, Some(response.hits.len() as u64), "{}", caller.name);
+    let members = env.index.searcher().visible_members(caller).await.len();
+    assert_eq!(response.skipped, [], "{}", caller.name);
+    [response.hits.len(), facets, names, similar, exported.into_iter().sum(), members]
 }
 
 /// True if a caller is notified of a change of an object that a reader with all rights is notified of.
-async fn follows(world: &World, caller: &UserInfo, round: &str) -> bool {
-    let live = world.index.searcher().live(SearchRequest::new("kind:configmap", caller.clone()));
+async fn is_notified(env: &TestEnv, caller: &UserInfo, round: &str) -> bool {
+    let live = env.index.searcher().live(SearchRequest::new("kind:configmap", caller.clone()));
     let mut live = Box::pin(live.filter(|event| {
         let counts = matches!(event, Ok(LiveEvent::Changed(_) | LiveEvent::Counts { .. }));
         futures::future::ready(counts)
     }));
     let (created, first) = tokio::join!(
-        world.member.create(json!({"apiVersion": "v1", "kind": "ConfigMap",
+        env.member.create(json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"namespace": "shop", "name": format!("new-{round}")}})),
         tokio::time::timeout(Duration::from_secs(30), live.next()),
     );
@@ -67,49 +67,48 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
     member.create(json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": named, "rules": rules})).await;
     let binding = json!({"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": named, "subjects": subjects, "roleRef": role});
     member.create(binding).await;
-    let world = World::new(member).await;
+    let env = TestEnv::new(member).await;
     let groups = ["system:serviceaccounts", "system:serviceaccounts:ops"];
     let account = UserInfo::new("system:serviceaccount:ops:robot", groups);
     // A user with the groups of the account is not the member's account either.
     let grouped = UserInfo::new("bob", groups);
     let ann = UserInfo::new("ann", ["staff"]);
-    let seen = counts_of(&world, &ann).await;
-    assert_eq!((seen[0], seen[4], seen[5]), (6, 6, 1), "{seen:?}");
-    let admin = world.control_plane.server.admin();
+    let ann_counts = count_results(&env, &ann).await;
+    assert_eq!((ann_counts[0], ann_counts[4], ann_counts[5]), (6, 6, 1), "{ann_counts:?}");
+    let admin = env.control_plane.server.admin();
     let member1 = ClusterName::parse("member1").unwrap();
     for round in ["first", "second"] {
         for caller in [&account, &grouped] {
-            let counts = counts_of(&world, caller).await;
+            let counts = count_results(&env, caller).await;
             assert_eq!((counts[0], counts[4], counts[5]), (6, 6, 1), "{round} {}", caller.name);
-            assert!(world.index.searcher().rules_apply_in(caller, &member1));
+            assert!(env.index.searcher().rules_apply_in(caller, &member1));
             assert!(
-                world
-                    .index
+                env.index
                     .searcher()
-                    .reader(caller, &config_maps(), Reading::ByName)
+                    .reader(caller, &config_maps(), ReadKind::ByName)
                     .await
                     .extent(&member1)
                     .unwrap()
                     .is_everything()
             );
         }
-        let mut follower = world.index.follow(world.index.seq());
+        let mut follower = env.index.follow(env.index.seq());
         api(&admin, &member_access_binding()).delete(MEMBER_ACCESS, &DeleteParams::default()).await.unwrap();
-        world.assert_applied_soon(await_change(&mut follower, MEMBER_ACCESS, ChangeKind::Deleted).await).await;
+        env.assert_applied_soon(wait_for_change(&mut follower, MEMBER_ACCESS, ChangeKind::Deleted).await).await;
         for caller in [&account, &grouped] {
-            assert_eq!(counts_of(&world, caller).await, [0; 6], "{round} {}", caller.name);
-            assert!(!world.index.searcher().rules_apply_in(caller, &member1));
-            for reading in [Reading::ByName, Reading::Listing] {
-                let reader = world.index.searcher().reader(caller, &config_maps(), reading).await;
+            assert_eq!(count_results(&env, caller).await, [0; 6], "{round} {}", caller.name);
+            assert!(!env.index.searcher().rules_apply_in(caller, &member1));
+            for reading in [ReadKind::ByName, ReadKind::Listing] {
+                let reader = env.index.searcher().reader(caller, &config_maps(), reading).await;
                 assert_eq!(reader.limit(&member1), Some(BTreeSet::new()), "{reading:?}");
             }
         }
-        assert!(!follows(&world, &account, round).await, "an unauthorized caller was notified");
-        assert!(counts_of(&world, &ann).await[0] >= 6, "other callers' permissions are unchanged");
-        world.control_plane.create(member_access_binding()).await;
-        world.assert_applied_soon(await_change(&mut follower, MEMBER_ACCESS, ChangeKind::Added).await).await;
+        assert!(!is_notified(&env, &account, round).await, "an unauthorized caller was notified");
+        assert!(count_results(&env, &ann).await[0] >= 6, "other callers' permissions are unchanged");
+        env.control_plane.create(member_access_binding()).await;
+        env.assert_applied_soon(wait_for_change(&mut follower, MEMBER_ACCESS, ChangeKind::Added).await).await;
     }
-    assert!(follows(&world, &account, "last").await);
-    assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");
-    world.stop().await;
+    assert!(is_notified(&env, &account, "last").await);
+    assert_eq!(env.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");
+    env.stop().await;
 }

@@ -91,19 +91,19 @@ async fn register(control_plane: &Client, cluster: &str, member: &Member) {
 }
 
 /// Cluster and namespace of each hit, sorted: `cluster/namespace`.
-fn hit_namespaces(answer: &SearchResponse) -> Vec<String> {
+fn hit_namespaces(response: &SearchResponse) -> Vec<String> {
     let namespace_of = |hit: &crowsnest_index::Hit| {
         let key = &hit.object.record.key;
         format!("{}/{}", key.cluster(), key.namespace)
     };
-    let mut namespaces: Vec<String> = answer.hits.iter().map(namespace_of).collect();
+    let mut namespaces: Vec<String> = response.hits.iter().map(namespace_of).collect();
     namespaces.sort();
-    assert_eq!(answer.summary.as_ref().unwrap().total, namespaces.len() as u64);
+    assert_eq!(response.summary.as_ref().unwrap().total, namespaces.len() as u64);
     namespaces
 }
 
-fn reason<'a>(answer: &'a SearchResponse, cluster: &str) -> &'a str {
-    &answer.skipped.iter().find(|skipped| skipped.cluster.as_str() == cluster).unwrap().reason
+fn reason<'a>(response: &'a SearchResponse, cluster: &str) -> &'a str {
+    &response.skipped.iter().find(|skipped| skipped.cluster.as_str() == cluster).unwrap().reason
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,9 +173,9 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     };
     // Searches until the reviews of member1 are complete.
     let search_with_reviews = async |caller: &UserInfo| loop {
-        let answer = search(caller).await;
-        if caller.is_master() || !reason(&answer, "member1").contains(REVIEWS_IN_PROGRESS) {
-            return answer;
+        let response = search(caller).await;
+        if caller.is_master() || !reason(&response, "member1").contains(REVIEWS_IN_PROGRESS) {
+            return response;
         }
     };
     let reviews = || index.metrics().access_reviews.get();
@@ -183,16 +183,16 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
         let before = reviews();
         // The hanging member delays no other: `within` fails long before the requests to that member do.
         within("an answer without the hanging member", search(&caller)).await;
-        let answer = within("complete reviews of member1", search_with_reviews(&caller)).await;
-        assert_eq!(hit_namespaces(&answer), expected, "{}", caller.name);
+        let response = within("complete reviews of member1", search_with_reviews(&caller)).await;
+        assert_eq!(hit_namespaces(&response), expected, "{}", caller.name);
         let sent = reviews() - before;
         match caller.name.as_str() {
             "root" => assert_eq!(sent, 0, "masters need no reviews"),
-            "" => assert!(sent == 0 && reason(&answer, "member1").contains("empty"), "{:?}", answer.skipped),
+            "" => assert!(sent == 0 && reason(&response, "member1").contains("empty"), "{:?}", response.skipped),
             // Reviews of member1: all resources; each of the two resources; ConfigMaps in three namespaces and in
             // kube-system. And the first review of the hanging member.
             "eve" => assert_eq!(sent, 1 + 2 + 4 + 1),
-            _ => assert!(reason(&answer, "member2").contains("access reviews"), "{:?}", answer.skipped),
+            _ => assert!(reason(&response, "member2").contains("access reviews"), "{:?}", response.skipped),
         }
     }
     // Results are cached: no review is sent again, including to the hanging member.

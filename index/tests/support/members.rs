@@ -28,16 +28,18 @@ pub async fn start(name: &str) -> Member {
     start_on(listener, Config::new(name, Data::Memory), |_| Router::new()).await
 }
 
-/// Like [`start`], with a listener and a data store that the caller can reuse after a shutdown. `extra_routes` take precedence.
+/// Like [`start`], with a listener and a data store that the caller can reuse after a shutdown. `extra_routes` take
+/// precedence.
 pub async fn start_on(listener: TcpListener, mut config: Config, extra_routes: fn(&ApiServer) -> Router) -> Member {
     let groups = vec!["system:masters".to_owned()];
     config.tokens.insert(TOKEN.to_owned(), UserInfo { name: "admin".to_owned(), groups, ..UserInfo::default() });
     let server = ApiServer::start(config).await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let (serves, stops) = (server.clone(), stop.clone());
-    let serving =
-        tokio::spawn(async move { serves.serve_beside(extra_routes(&serves), listener, stops).await.unwrap() });
+    let (own_server, stop_server) = (server.clone(), stop.clone());
+    let serving = tokio::spawn(async move {
+        own_server.serve_with_routes(extra_routes(&own_server), listener, stop_server).await.unwrap()
+    });
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
@@ -137,7 +139,7 @@ pub async fn register(control_plane: &Client, cluster: &str, member: &Member) {
 
 pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(60), work).await {
-        Ok(done) => done,
+        Ok(result) => result,
         Err(_) => panic!("{what} took more than a minute"),
     }
 }

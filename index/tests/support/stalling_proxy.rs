@@ -15,7 +15,7 @@ pub struct StallingProxy {
 impl StallingProxy {
     pub async fn start(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let own = listener.local_addr().unwrap().port();
+        let port_of_proxy = listener.local_addr().unwrap().port();
         let (stalled, stalled_receiver) = watch::channel(false);
         let accepting = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
@@ -31,7 +31,7 @@ impl StallingProxy {
                 });
             }
         });
-        Self { port: own, stalled, accepting }
+        Self { port: port_of_proxy, stalled, accepting }
     }
 
     pub fn port(&self) -> u16 {

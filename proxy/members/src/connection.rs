@@ -2,10 +2,10 @@
 
 use crate::Error;
 use crate::credentials::{ConnectionSpec, Token};
-use crate::dial::{Dialer, ProxyRoute};
+use crate::dial::{Dialer, ProxyOptions};
 use crate::endpoints::EndpointRules;
 use crate::tunnel::Tunnels;
-use crowsnest_component_base::requests::{CountRequests, Requests};
+use crowsnest_component_base::requests::{CountRequests, RequestCounters};
 use crowsnest_component_base::spans::inject_trace_context;
 use crowsnest_component_base::{tls, user_agent};
 use http::{HeaderValue, Request};
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceBuilder;
 
-/// Idle connections kept per member: about as many as the workers that write to one member concurrently. Opening a
+/// Maximum number of idle connections per member: about as many as the workers that write to one member concurrently. Opening a
 /// connection is more expensive than a request.
-const IDLE: usize = 32;
+const MAX_IDLE_CONNECTIONS: usize = 32;
 
 /// An open connection, kept across changes of the Cluster object while its [`ConnectionSpec`] is equal.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Connection {
         spec: ConnectionSpec,
         connect_timeout: Duration,
         tunnels: &Tunnels,
-        requests: &Requests,
+        requests: &RequestCounters,
         rules: EndpointRules,
     ) -> Result<Self, Error> {
         let cluster = spec.cluster.clone();
@@ -69,9 +69,9 @@ impl Connection {
             Some(url) if url.scheme_str() == Some("https") => Some(tls(&kube::Config::new(url.clone()))?),
             _ => None,
         };
-        let route = ProxyRoute { url: spec.proxy_url.clone(), headers: spec.proxy_header.clone(), tls: proxy_tls };
+        let route = ProxyOptions { url: spec.proxy_url.clone(), headers: spec.proxy_header.clone(), tls: proxy_tls };
         let dialer = Dialer::new(spec.endpoint.clone(), member_tls, route, connect_timeout)?;
-        let dialer = dialer.under(rules).through(spec.through, tunnels, &spec.cluster)?;
+        let dialer = dialer.with_rules(rules).with_route(spec.route, tunnels, &spec.cluster)?;
         let counted = requests.layer(spec.endpoint.authority().map(|host| host.as_str()).unwrap_or_default());
         let client = client(&config, dialer.clone(), spec.token.as_ref(), counted).map_err(unusable)?;
         Ok(Self { spec: Arc::new(spec), dialer, client })
@@ -103,7 +103,7 @@ impl Connection {
     }
 }
 
-/// No request retries and no rate limit: each caller has its own backoff.
+/// Builds a client without retries and rate limit, because each caller has its own backoff.
 fn client(
     config: &kube::Config,
     dialer: Dialer,
@@ -120,7 +120,7 @@ fn client(
     };
     let hyper = hyper_util::client::legacy::Builder::new(hyper_util::rt::TokioExecutor::new())
         .pool_idle_timeout(Duration::from_secs(60))
-        .pool_max_idle_per_host(IDLE)
+        .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .build::<_, Body>(dialer);
     let service = ServiceBuilder::new()
         .layer(counted)

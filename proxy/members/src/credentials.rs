@@ -60,28 +60,28 @@ pub struct ConnectionSpec {
     pub token: Option<Token>,
     pub proxy_url: Option<Uri>,
     pub proxy_header: HeaderMap,
-    pub through: MemberRoute,
+    pub route: MemberRoute,
 }
 
 /// Secrets of the control plane.
 pub type Secrets = BTreeMap<NamespacedName, Arc<Secret>>;
 
 impl ConnectionSpec {
-    /// Reads the Cluster and the Secret it names.
-    pub fn of(name: &ClusterName, cluster: &Cluster, secrets: &Secrets) -> Result<Self, Error> {
+    /// Builds the specification from the Cluster and the Secret that it names.
+    pub fn from_cluster(name: &ClusterName, cluster: &Cluster, secrets: &Secrets) -> Result<Self, Error> {
         let spec = &cluster.spec;
-        let endpoint = endpoint(name, &spec.api_endpoint)?;
+        let endpoint = cluster_endpoint(name, &spec.api_endpoint)?;
         let reference = spec
             .secret_ref
             .as_ref()
             .ok_or_else(|| Error::MissingReference { cluster: name.clone(), field: "secretRef" })?;
-        let found = Found { cluster: name, namespace: &reference.namespace, name: &reference.name };
-        let secret = found.look_up(secrets)?;
-        let token = found.token(secret)?;
-        let ca_bundle = found.bytes(secret, SECRET_CA_DATA_KEY).filter(|bundle| !bundle.is_empty());
+        let reference = SecretReference { cluster: name, namespace: &reference.namespace, name: &reference.name };
+        let secret = reference.find(secrets)?;
+        let token = reference.token(secret)?;
+        let ca_bundle = reference.bytes(secret, SECRET_CA_DATA_KEY).filter(|bundle| !bundle.is_empty());
         let proxy_url = match spec.proxy_url.as_str() {
             "" => None,
-            url => Some(proxy_url(name, url)?),
+            url => Some(parse_proxy_url(name, url)?),
         };
         Ok(Self {
             cluster: name.clone(),
@@ -90,15 +90,15 @@ impl ConnectionSpec {
             insecure_skip_tls_verification: spec.insecure_skip_tls_verification,
             token: Some(token),
             proxy_url,
-            proxy_header: proxy_header(name, spec.proxy_header.iter())?,
-            through: MemberRoute::of(cluster),
+            proxy_header: parse_proxy_header(name, spec.proxy_header.iter())?,
+            route: MemberRoute::from_cluster(cluster),
         })
     }
 }
 
 impl MemberRoute {
     /// The route that the Cluster's sync mode and annotations select.
-    pub fn of(cluster: &Cluster) -> Self {
+    pub fn from_cluster(cluster: &Cluster) -> Self {
         let route = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REACHED_THROUGH));
         match (&cluster.spec.sync_mode, route) {
             (ClusterSyncMode::Pull, None) => Self::AgentIfConnected,
@@ -116,17 +116,18 @@ pub fn impersonator_token(name: &ClusterName, cluster: &Cluster, secrets: &Secre
         .impersonator_secret_ref
         .as_ref()
         .ok_or_else(|| Error::MissingReference { cluster: name.clone(), field: "impersonatorSecretRef" })?;
-    let found = Found { cluster: name, namespace: &reference.namespace, name: &reference.name };
-    found.token(found.look_up(secrets)?)
+    let reference = SecretReference { cluster: name, namespace: &reference.namespace, name: &reference.name };
+    reference.token(reference.find(secrets)?)
 }
 
-struct Found<'a> {
+/// Reference to a Secret of a cluster.
+struct SecretReference<'a> {
     cluster: &'a ClusterName,
     namespace: &'a str,
     name: &'a str,
 }
 
-impl Found<'_> {
+impl SecretReference<'_> {
     fn error(&self, reason: impl Into<String>) -> Error {
         Error::Secret {
             cluster: self.cluster.clone(),
@@ -136,7 +137,7 @@ impl Found<'_> {
         }
     }
 
-    fn look_up<'s>(&self, secrets: &'s Secrets) -> Result<&'s Secret, Error> {
+    fn find<'s>(&self, secrets: &'s Secrets) -> Result<&'s Secret, Error> {
         let key = NamespacedName::new(self.namespace, self.name);
         secrets.get(&key).map(|secret| &**secret).ok_or_else(|| self.error("not found"))
     }
@@ -160,7 +161,7 @@ impl Found<'_> {
     }
 }
 
-fn endpoint(cluster: &ClusterName, text: &str) -> Result<Uri, Error> {
+fn cluster_endpoint(cluster: &ClusterName, text: &str) -> Result<Uri, Error> {
     parse_endpoint(text).map_err(|reason| Error::Endpoint {
         cluster: cluster.clone(),
         endpoint: text.to_owned(),
@@ -182,7 +183,7 @@ pub fn parse_endpoint(text: &str) -> Result<Uri, String> {
     }
 }
 
-fn proxy_url(cluster: &ClusterName, text: &str) -> Result<Uri, Error> {
+fn parse_proxy_url(cluster: &ClusterName, text: &str) -> Result<Uri, Error> {
     let unusable = |reason: String| Error::Proxy { cluster: cluster.clone(), reason };
     let uri: Uri = text.parse().map_err(|e: http::uri::InvalidUri| unusable(e.to_string()))?;
     match uri.scheme_str() {
@@ -191,7 +192,7 @@ fn proxy_url(cluster: &ClusterName, text: &str) -> Result<Uri, Error> {
     }
 }
 
-fn proxy_header<'a>(
+fn parse_proxy_header<'a>(
     cluster: &ClusterName,
     headers: impl Iterator<Item = (&'a String, &'a String)>,
 ) -> Result<HeaderMap, Error> {
@@ -214,7 +215,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    fn read(spec: Value, data: Value) -> Result<ConnectionSpec, String> {
+    fn build(spec: Value, data: Value) -> Result<ConnectionSpec, String> {
         let cluster = json!({"metadata": {"name": "m1"}, "spec": spec});
         let secret = json!({"metadata": {"name": "m1", "namespace": "ns"}, "data": data});
         let secrets = Secrets::from([(
@@ -223,7 +224,7 @@ mod tests {
         )]);
         let name = ClusterName::parse("m1").expect("a name");
         let cluster = serde_json::from_value(cluster).expect("a Cluster");
-        ConnectionSpec::of(&name, &cluster, &secrets).map_err(|error| error.to_string())
+        ConnectionSpec::from_cluster(&name, &cluster, &secrets).map_err(|error| error.to_string())
     }
 
     fn spec(more: Value) -> Value {
@@ -239,10 +240,10 @@ mod tests {
         let more =
             json!({"proxyURL": "socks5://proxy:1080", "proxyHeader": {"X-Team": "a,b"}, "apiEndpoint": "m1:6443/base"});
         // "token" and "ca" in base64.
-        let found = read(spec(more), json!({"token": "dG9rZW4=", "caBundle": "Y2E="})).unwrap();
-        assert_eq!(found.endpoint.to_string(), "https://m1:6443/base");
-        assert_eq!((found.token.unwrap().reveal(), found.ca_bundle.unwrap().as_slice()), ("token", b"ca".as_slice()));
-        assert_eq!(found.proxy_header.get_all("x-team").iter().collect::<Vec<_>>(), ["a", "b"]);
+        let built = build(spec(more), json!({"token": "dG9rZW4=", "caBundle": "Y2E="})).unwrap();
+        assert_eq!(built.endpoint.to_string(), "https://m1:6443/base");
+        assert_eq!((built.token.unwrap().reveal(), built.ca_bundle.unwrap().as_slice()), ("token", b"ca".as_slice()));
+        assert_eq!(built.proxy_header.get_all("x-team").iter().collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[rstest]
@@ -252,10 +253,10 @@ mod tests {
     #[case::no_reference(json!({"secretRef": null}), json!({}), "cluster m1: spec.secretRef is not set")]
     #[case::no_endpoint(json!({"apiEndpoint": ""}), json!({"token": "dG9rZW4="}),
         "cluster m1: spec.apiEndpoint \"\" is not usable: it is empty")]
-    #[case::odd_proxy(json!({"proxyURL": "ftp://x"}), json!({"token": "dG9rZW4="}),
+    #[case::unsupported_proxy(json!({"proxyURL": "ftp://x"}), json!({"token": "dG9rZW4="}),
         "cluster m1: spec.proxyURL or spec.proxyHeader is not usable: scheme ftp is not http, https or socks5")]
     fn incomplete_clusters_are_reported(#[case] more: Value, #[case] data: Value, #[case] expected: &str) {
-        assert_eq!(read(spec(more), data).unwrap_err(), expected);
+        assert_eq!(build(spec(more), data).unwrap_err(), expected);
     }
 
     #[rstest]
@@ -263,7 +264,7 @@ mod tests {
     #[case::push_ignores_the_annotation(json!({}), Some("agent"), MemberRoute::Direct)]
     #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, MemberRoute::AgentIfConnected)]
     #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), MemberRoute::AgentOnly)]
-    #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), MemberRoute::AgentOnly)]
+    #[case::unknown_value(json!({"syncMode": "Pull"}), Some("pigeon"), MemberRoute::AgentOnly)]
     fn only_pull_clusters_use_tunnels(
         #[case] more: Value,
         #[case] annotation: Option<&str>,
@@ -274,7 +275,7 @@ mod tests {
             cluster["metadata"]["annotations"] = json!({REACHED_THROUGH: annotation});
         }
         let cluster = serde_json::from_value(cluster).expect("a Cluster");
-        assert_eq!(MemberRoute::of(&cluster), expected);
+        assert_eq!(MemberRoute::from_cluster(&cluster), expected);
     }
 
     #[rstest]
@@ -289,7 +290,7 @@ mod tests {
         let (cluster, secret) = (serde_json::from_value(cluster).unwrap(), serde_json::from_value(secret).unwrap());
         let secrets = Secrets::from([(NamespacedName::new("ns", "m1"), Arc::new(secret))]);
         let name = ClusterName::parse("m1").unwrap();
-        assert_eq!(ConnectionSpec::of(&name, &cluster, &secrets).is_ok(), expected);
+        assert_eq!(ConnectionSpec::from_cluster(&name, &cluster, &secrets).is_ok(), expected);
         assert_eq!(impersonator_token(&name, &cluster, &secrets).is_ok(), expected);
     }
 

@@ -24,7 +24,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tower::{Service, ServiceExt};
 
 /// Read buffer of a member's socket in bytes: four TLS records. rustls alone reads 4 KiB at a time.
-const AHEAD: usize = 64 * 1024;
+const READ_BUFFER_BYTES: usize = 64 * 1024;
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -33,17 +33,20 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub struct MemberIo {
     io: Box<dyn Io>,
     /// Permit for a stream of the tunnel.
-    _place: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl MemberIo {
     fn new(io: impl Io + 'static) -> Self {
-        Self { io: Box::new(io), _place: None }
+        Self { io: Box::new(io), _permit: None }
     }
 
-    /// Releases the permit when dropped.
-    pub(crate) fn held(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, permit: OwnedSemaphorePermit) -> Self {
-        Self { io: Box::new(io), _place: Some(permit) }
+    /// The stream releases the permit when it is dropped.
+    pub(crate) fn with_permit(
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { io: Box::new(io), _permit: Some(permit) }
     }
 }
 
@@ -89,18 +92,19 @@ impl AsyncWrite for MemberIo {
 #[derive(Debug, Clone)]
 pub struct Dialer {
     target: Uri,
-    via: Via,
+    proxy: Proxy,
     tunnel: Option<TunnelRoute>,
     tls: Option<Tls>,
     timeout: Duration,
     rules: EndpointRules,
 }
 
+/// The proxy of a dialer.
 #[derive(Debug, Clone)]
-enum Via {
-    Direct,
-    Http { proxy: Uri, headers: HeaderMap, proxy_tls: Option<Arc<ClientConfig>> },
-    Socks5 { proxy: Uri },
+enum Proxy {
+    None,
+    Http { url: Uri, headers: HeaderMap, tls: Option<Arc<ClientConfig>> },
+    Socks5 { url: Uri },
 }
 
 /// Connection through the tunnels of a cluster's agent.
@@ -109,7 +113,8 @@ struct TunnelRoute {
     tunnels: Tunnels,
     cluster: ClusterName,
     target: Authority,
-    only: bool,
+    /// False: the member is dialed directly if no tunnel is open.
+    is_exclusive: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -120,7 +125,7 @@ struct Tls {
 
 /// The proxy through which a member is reached.
 #[derive(Debug, Clone, Default)]
-pub struct ProxyRoute {
+pub struct ProxyOptions {
     pub url: Option<Uri>,
     pub headers: HeaderMap,
     /// TLS towards the proxy itself, for `https://` proxies.
@@ -133,7 +138,7 @@ impl Dialer {
     pub fn new(
         target: Uri,
         tls: Option<Arc<ClientConfig>>,
-        proxy: ProxyRoute,
+        proxy: ProxyOptions,
         timeout: Duration,
     ) -> Result<Self, Error> {
         let fail = |reason: String| Error::Dial { target: target.to_string(), reason };
@@ -145,37 +150,37 @@ impl Dialer {
                 Some(Tls { config, server_name })
             }
         };
-        let via = match proxy.url {
-            None => Via::Direct,
+        let proxy = match proxy.url {
+            None => Proxy::None,
             Some(url) if url.scheme_str() == Some("socks5") => {
-                Via::Socks5 { proxy: with_port(url, SOCKS_PORT).map_err(|e| fail(e.to_string()))? }
+                Proxy::Socks5 { url: with_port(url, SOCKS_PORT).map_err(|e| fail(e.to_string()))? }
             }
             Some(url) => {
                 let mut headers = proxy.headers;
                 if let Some(value) = basic_auth(&url) {
                     headers.entry(http::header::PROXY_AUTHORIZATION).or_insert(value);
                 }
-                Via::Http { proxy: url, headers, proxy_tls: proxy.tls }
+                Proxy::Http { url, headers, tls: proxy.tls }
             }
         };
-        Ok(Self { target, via, tunnel: None, tls, timeout, rules: EndpointRules::allowing_local(true) })
+        Ok(Self { target, proxy, tunnel: None, tls, timeout, rules: EndpointRules::new(true) })
     }
 
     /// Applies rules for the endpoints of Clusters.
-    pub fn under(self, rules: EndpointRules) -> Self {
+    pub fn with_rules(self, rules: EndpointRules) -> Self {
         Self { rules, ..self }
     }
 
     /// Uses the tunnels of the cluster's agent, exclusively or if one is open.
-    pub fn through(self, through: MemberRoute, tunnels: &Tunnels, cluster: &ClusterName) -> Result<Self, Error> {
-        let only = match through {
+    pub fn with_route(self, route: MemberRoute, tunnels: &Tunnels, cluster: &ClusterName) -> Result<Self, Error> {
+        let is_exclusive = match route {
             MemberRoute::Direct => return Ok(self),
             MemberRoute::AgentIfConnected => false,
             MemberRoute::AgentOnly => true,
         };
         let target = authority(&self.target)?;
-        let way = TunnelRoute { tunnels: tunnels.clone(), cluster: cluster.clone(), target, only };
-        Ok(Self { tunnel: Some(way), ..self })
+        let tunnel = TunnelRoute { tunnels: tunnels.clone(), cluster: cluster.clone(), target, is_exclusive };
+        Ok(Self { tunnel: Some(tunnel), ..self })
     }
 
     /// Scheme, host and port of the API server, with the endpoint's path prefix if it has one.
@@ -183,33 +188,33 @@ impl Dialer {
         &self.target
     }
 
-    /// Connects, bounded by the connect timeout. Speaks HTTP/1.1 (ALPN), which upgrades need.
+    /// Connects within the connect timeout. Speaks HTTP/1.1 (ALPN), which upgrades need.
     pub async fn dial(&self) -> Result<MemberIo, Error> {
-        let late = || Error::DialTimeout { target: self.target.to_string(), seconds: self.timeout.as_secs() };
-        tokio::time::timeout(self.timeout, self.dial_unbounded()).await.map_err(|_| late())?
+        let timeout_error = || Error::DialTimeout { target: self.target.to_string(), seconds: self.timeout.as_secs() };
+        tokio::time::timeout(self.timeout, self.dial_unbounded()).await.map_err(|_| timeout_error())?
     }
 
     async fn dial_unbounded(&self) -> Result<MemberIo, Error> {
         let fail = |reason: String| Error::Dial { target: self.target.to_string(), reason };
         let plain = match self.dial_tunnel().await? {
             Some(io) => io,
-            None => self.dial_plain().await.map_err(|e| fail(chain(&*e)))?,
+            None => self.dial_plain().await.map_err(|e| fail(error_chain(&*e)))?,
         };
         let Some(tls) = &self.tls else { return Ok(plain) };
         let connector = tokio_rustls::TlsConnector::from(Arc::clone(&tls.config));
         let stream = connector
-            .connect(tls.server_name.clone(), BufReader::with_capacity(AHEAD, plain))
+            .connect(tls.server_name.clone(), BufReader::with_capacity(READ_BUFFER_BYTES, plain))
             .await
-            .map_err(|e| fail(chain(&e)))?;
+            .map_err(|e| fail(error_chain(&e)))?;
         Ok(MemberIo::new(stream))
     }
 
     /// A connection through a tunnel; None if the member has to be dialed directly.
     async fn dial_tunnel(&self) -> Result<Option<MemberIo>, Error> {
-        let Some(way) = &self.tunnel else { return Ok(None) };
-        match way.tunnels.connect(&way.cluster, &way.target).await {
-            Ok(None) if way.only => Err(Error::NoTunnel(way.cluster.clone())),
-            Ok(found) => Ok(found),
+        let Some(tunnel) = &self.tunnel else { return Ok(None) };
+        match tunnel.tunnels.connect(&tunnel.cluster, &tunnel.target).await {
+            Ok(None) if tunnel.is_exclusive => Err(Error::NoTunnel(tunnel.cluster.clone())),
+            Ok(connection) => Ok(connection),
             Err(reason) => Err(Error::Dial { target: self.target.to_string(), reason }),
         }
     }
@@ -217,9 +222,9 @@ impl Dialer {
     /// Checks the member's host, also if a proxy connects to it: the proxy's own host must not be reached either.
     fn check_hosts(&self) -> Result<(), String> {
         self.rules.check_host(&self.target)?;
-        match &self.via {
-            Via::Direct => Ok(()),
-            Via::Http { proxy, .. } | Via::Socks5 { proxy } => self.rules.check_host(proxy),
+        match &self.proxy {
+            Proxy::None => Ok(()),
+            Proxy::Http { url, .. } | Proxy::Socks5 { url } => self.rules.check_host(url),
         }
     }
 
@@ -233,21 +238,21 @@ impl Dialer {
         tcp.set_keepalive_interval(Some(Duration::from_secs(10)));
         tcp.set_keepalive_retries(Some(3));
         let target = self.target.clone();
-        Ok(match &self.via {
-            Via::Direct => boxed(tcp.oneshot(target).await?),
-            Via::Socks5 { proxy } => {
-                let mut socks = SocksV5::new(proxy.clone(), tcp);
-                if let Some((user, password)) = user_info(proxy) {
+        Ok(match &self.proxy {
+            Proxy::None => boxed(tcp.oneshot(target).await?),
+            Proxy::Socks5 { url } => {
+                let mut socks = SocksV5::new(url.clone(), tcp);
+                if let Some((user, password)) = user_info(url) {
                     socks = socks.with_auth(user, password);
                 }
                 boxed(socks.oneshot(target).await?)
             }
-            Via::Http { proxy, headers, proxy_tls: None } => {
-                boxed(Tunnel::new(proxy.clone(), tcp).with_headers(headers.clone()).oneshot(target).await?)
+            Proxy::Http { url, headers, tls: None } => {
+                boxed(Tunnel::new(url.clone(), tcp).with_headers(headers.clone()).oneshot(target).await?)
             }
-            Via::Http { proxy, headers, proxy_tls: Some(config) } => {
+            Proxy::Http { url, headers, tls: Some(config) } => {
                 let tls = hyper_rustls::HttpsConnector::from((tcp, Arc::clone(config)));
-                boxed(Tunnel::new(proxy.clone(), tls).with_headers(headers.clone()).oneshot(target).await?)
+                boxed(Tunnel::new(url.clone(), tls).with_headers(headers.clone()).oneshot(target).await?)
             }
         })
     }
@@ -268,8 +273,8 @@ fn with_port(url: Uri, port: u16) -> Result<Uri, http::Error> {
     Ok(Uri::from_parts(parts)?)
 }
 
-/// The error with its causes, because the innermost cause is usually the most specific.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+/// The message of an error with its causes, because the innermost cause is usually the most specific.
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -69,84 +69,87 @@ const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=
 /// Documents of aggregated discovery.
 const DOCUMENTS: [&str; 2] = ["/api", "/apis"];
 
-/// Discovered resources with the ETags of their documents, for conditional requests.
+/// DiscoveryState resources with the ETags of their documents, for conditional requests.
 #[derive(Debug, Clone)]
-pub struct Discovered {
+pub struct DiscoveryState {
     pub resources: Arc<ApiResources>,
     /// One per document; None for servers without aggregated discovery.
-    tags: Option<Vec<HeaderValue>>,
+    etags: Option<Vec<HeaderValue>>,
 }
 
 /// Reads `/api` and `/apis`. A group whose backend is down is listed in `stale` and does not fail the discovery.
 pub async fn discover(client: &Client) -> Result<ApiResources, Error> {
-    Ok(discover_whole(client).await?.0)
+    Ok(discover_all(client).await?.0)
 }
 
 /// Like [`discover`], but reads the documents only if their ETags changed.
-pub async fn discover_again(client: &Client, before: Option<&Discovered>) -> Result<Discovered, Error> {
+pub async fn rediscover(client: &Client, before: Option<&DiscoveryState>) -> Result<DiscoveryState, Error> {
     if let Some(before) = before
-        && let Some(tags) = &before.tags
-        && offers_the_same(client, tags).await?
+        && let Some(etags) = &before.etags
+        && are_unchanged(client, etags).await?
     {
         return Ok(before.clone());
     }
-    let (resources, tags) = discover_whole(client).await?;
-    Ok(Discovered { resources: Arc::new(resources), tags })
+    let (resources, etags) = discover_all(client).await?;
+    Ok(DiscoveryState { resources: Arc::new(resources), etags })
 }
 
 /// `group/version` of the given groups that a server announces, with the number of resources. Stale versions are
 /// not included, because their resources are unknown.
-pub async fn announced(client: &Client, groups: &[&str]) -> Result<BTreeMap<String, usize>, Error> {
+pub async fn announced_versions(client: &Client, groups: &[&str]) -> Result<BTreeMap<String, usize>, Error> {
     const PATH: &str = "/apis";
     let (text, _) = get(client, PATH).await?;
-    let head: Head = parse(PATH, &text)?;
-    if head.kind == "APIGroupDiscoveryList" {
+    let document: TypeMeta = parse(PATH, &text)?;
+    if document.kind == "APIGroupDiscoveryList" {
         let list: GroupDiscoveryList = parse(PATH, &text)?;
-        let wanted = list.items.into_iter().filter(|group| groups.contains(&group.metadata.name.as_str()));
-        let versions = wanted.flat_map(|group| {
+        let requested = list.items.into_iter().filter(|group| groups.contains(&group.metadata.name.as_str()));
+        let versions = requested.flat_map(|group| {
             let fresh = group.versions.into_iter().filter(|version| version.freshness != STALE);
             fresh.map(move |version| (group_version(&group.metadata.name, &version.version), version.resources.len()))
         });
         return Ok(versions.collect());
     }
-    let mut documents = documents(PATH, &text)?;
+    let mut documents = legacy_documents(PATH, &text)?;
     documents.retain(|document| groups.contains(&document.group.as_str()));
-    let lists = lists(client, documents).await?.into_iter();
-    Ok(lists.filter_map(|(of, list)| Some((group_version(&of.group, &of.version), list?.resources.len()))).collect())
+    let lists = read_resource_lists(client, documents).await?.into_iter();
+    let counts = lists.filter_map(|(document, list)| {
+        Some((group_version(&document.group, &document.version), list?.resources.len()))
+    });
+    Ok(counts.collect())
 }
 
-async fn discover_whole(client: &Client) -> Result<(ApiResources, Option<Vec<HeaderValue>>), Error> {
+async fn discover_all(client: &Client) -> Result<(ApiResources, Option<Vec<HeaderValue>>), Error> {
     let mut found = ApiResources::default();
-    let mut tags = Vec::new();
+    let mut etags = Vec::new();
     for path in DOCUMENTS {
-        let (text, tag) = get(client, path).await?;
-        let head: Head = parse(path, &text)?;
-        if head.kind == "APIGroupDiscoveryList" {
+        let (text, etag) = get(client, path).await?;
+        let document: TypeMeta = parse(path, &text)?;
+        if document.kind == "APIGroupDiscoveryList" {
             let list: GroupDiscoveryList = parse(path, &text)?;
             list.collect_into(&mut found);
-            tags.extend(tag);
+            etags.extend(etag);
         } else {
-            legacy(client, path, &text, &mut found).await?;
+            discover_legacy(client, path, &text, &mut found).await?;
         }
     }
-    let all = tags.len() == DOCUMENTS.len();
-    Ok((found, all.then_some(tags)))
+    let have_all_etags = etags.len() == DOCUMENTS.len();
+    Ok((found, have_all_etags.then_some(etags)))
 }
 
 /// True if every document still has its ETag.
-async fn offers_the_same(client: &Client, tags: &[HeaderValue]) -> Result<bool, Error> {
-    for (path, tag) in DOCUMENTS.iter().zip(tags) {
-        if ask(client, path, Some(tag)).await?.status() != StatusCode::NOT_MODIFIED {
+async fn are_unchanged(client: &Client, etags: &[HeaderValue]) -> Result<bool, Error> {
+    for (path, etag) in DOCUMENTS.iter().zip(etags) {
+        if send_get(client, path, Some(etag)).await?.status() != StatusCode::NOT_MODIFIED {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-async fn ask(client: &Client, path: &str, unless: Option<&HeaderValue>) -> Result<Response<Body>, Error> {
+async fn send_get(client: &Client, path: &str, etag: Option<&HeaderValue>) -> Result<Response<Body>, Error> {
     let mut request = Request::get(path).header(header::ACCEPT, ACCEPT_AGGREGATED);
-    if let Some(tag) = unless {
-        request = request.header(header::IF_NONE_MATCH, tag);
+    if let Some(etag) = etag {
+        request = request.header(header::IF_NONE_MATCH, etag);
     }
     let request = request.body(Body::empty());
     let request = request.map_err(|e| Error::kube(format!("GET {path}"), kube::Error::HttpError(e)))?;
@@ -155,12 +158,12 @@ async fn ask(client: &Client, path: &str, unless: Option<&HeaderValue>) -> Resul
 
 /// A document and its ETag.
 async fn get(client: &Client, path: &str) -> Result<(String, Option<HeaderValue>), Error> {
-    let answer = ask(client, path, None).await?;
-    let tag = answer.headers().get(header::ETAG).cloned();
-    if answer.status().is_success() {
-        let body = answer.into_body().collect_bytes().await;
+    let response = send_get(client, path, None).await?;
+    let etag = response.headers().get(header::ETAG).cloned();
+    if response.status().is_success() {
+        let body = response.into_body().collect_bytes().await;
         let body = body.map_err(|e| Error::kube(format!("GET {path}"), e))?;
-        return Ok((String::from_utf8_lossy(&body).into_owned(), tag));
+        return Ok((String::from_utf8_lossy(&body).into_owned(), etag));
     }
     // This request returns the error with the server's message.
     let request = Request::get(path).header(header::ACCEPT, ACCEPT_AGGREGATED).body(Vec::new());
@@ -174,7 +177,7 @@ fn parse<'a, T: Deserialize<'a>>(path: &str, text: &'a str) -> Result<T, Error> 
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct TypeMeta {
     #[serde(default)]
     kind: String,
 }
@@ -271,31 +274,31 @@ fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// A resource list of a server without aggregated discovery.
-struct Document {
+/// A version whose resource list is a legacy discovery document.
+struct LegacyDocument {
     group: String,
     version: String,
     preferred: bool,
 }
 
-/// Servers before 1.26: the group list, then each group version's resource list.
-async fn legacy(client: &Client, path: &str, text: &str, found: &mut ApiResources) -> Result<(), Error> {
-    for (of, list) in lists(client, documents(path, text)?).await? {
+/// Discovers a server before 1.26: reads the resource list of each version in the group list.
+async fn discover_legacy(client: &Client, path: &str, text: &str, found: &mut ApiResources) -> Result<(), Error> {
+    for (document, list) in read_resource_lists(client, legacy_documents(path, text)?).await? {
         match list {
             None => {
-                found.stale.insert(group_version(&of.group, &of.version));
+                found.stale.insert(group_version(&document.group, &document.version));
             }
-            Some(list) => collect_legacy(&of, list, found),
+            Some(list) => collect_legacy(&document, list, found),
         }
     }
     Ok(())
 }
 
-fn documents(path: &str, text: &str) -> Result<Vec<Document>, Error> {
+fn legacy_documents(path: &str, text: &str) -> Result<Vec<LegacyDocument>, Error> {
     let mut documents = Vec::new();
     if path == "/api" {
         let versions: APIVersions = parse(path, text)?;
-        documents.extend(versions.versions.into_iter().enumerate().map(|(nth, version)| Document {
+        documents.extend(versions.versions.into_iter().enumerate().map(|(nth, version)| LegacyDocument {
             group: String::new(),
             version,
             preferred: nth == 0,
@@ -303,10 +306,10 @@ fn documents(path: &str, text: &str) -> Result<Vec<Document>, Error> {
     } else {
         let groups: APIGroupList = parse(path, text)?;
         for group in groups.groups {
-            let of = group.preferred_version.map(|version| version.version);
-            documents.extend(group.versions.into_iter().map(|version| Document {
+            let preferred = group.preferred_version.map(|version| version.version);
+            documents.extend(group.versions.into_iter().map(|version| LegacyDocument {
                 group: group.name.clone(),
-                preferred: of.as_deref() == Some(version.version.as_str()),
+                preferred: preferred.as_deref() == Some(version.version.as_str()),
                 version: version.version,
             }));
         }
@@ -315,12 +318,15 @@ fn documents(path: &str, text: &str) -> Result<Vec<Document>, Error> {
 }
 
 /// The resource lists; None for those that did not respond.
-async fn lists(client: &Client, documents: Vec<Document>) -> Result<Vec<(Document, Option<APIResourceList>)>, Error> {
+async fn read_resource_lists(
+    client: &Client,
+    documents: Vec<LegacyDocument>,
+) -> Result<Vec<(LegacyDocument, Option<APIResourceList>)>, Error> {
     futures::stream::iter(documents)
-        .map(|of| async move {
-            let path = match of.group.as_str() {
-                "" => format!("/api/{}", of.version),
-                group => format!("/apis/{group}/{}", of.version),
+        .map(|document| async move {
+            let path = match document.group.as_str() {
+                "" => format!("/api/{}", document.version),
+                group => format!("/apis/{group}/{}", document.version),
             };
             let list = match get(client, &path).await {
                 Ok((text, _)) => Some(parse::<APIResourceList>(&path, &text)?),
@@ -329,29 +335,29 @@ async fn lists(client: &Client, documents: Vec<Document>) -> Result<Vec<(Documen
                     None
                 }
             };
-            Ok::<_, Error>((of, list))
+            Ok::<_, Error>((document, list))
         })
         .buffered(8)
         .try_collect()
         .await
 }
 
-fn collect_legacy(of: &Document, list: APIResourceList, found: &mut ApiResources) {
+fn collect_legacy(document: &LegacyDocument, list: APIResourceList, found: &mut ApiResources) {
     let (subresources, resources): (Vec<_>, Vec<_>) =
         list.resources.into_iter().partition(|resource| resource.name.contains('/'));
     for resource in resources {
-        let mine = subresources.iter().filter_map(|sub| sub.name.split_once('/'));
-        let mine = mine.filter(|(parent, _)| *parent == resource.name).map(|(_, sub)| sub.to_owned());
+        let own = subresources.iter().filter_map(|sub| sub.name.split_once('/'));
+        let own = own.filter(|(parent, _)| *parent == resource.name).map(|(_, sub)| sub.to_owned());
         found.resources.push(ApiResource {
-            gvr: Gvr::new(&of.group, &of.version, &resource.name),
-            subresources: mine.collect(),
+            gvr: Gvr::new(&document.group, &document.version, &resource.name),
+            subresources: own.collect(),
             kind: resource.kind,
             singular: resource.singular_name,
             short_names: resource.short_names.unwrap_or_default(),
             categories: resource.categories.unwrap_or_default(),
             namespaced: resource.namespaced,
             verbs: resource.verbs.into_iter().collect(),
-            preferred: of.preferred,
+            preferred: document.preferred,
         });
     }
 }
@@ -364,7 +370,7 @@ mod tests {
 
     const AGGREGATED: &str = r#"{"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": ""}, "versions": [{"version": "v1",
         "resources": [{"resource": "pods", "responseKind": {"kind": "Pod"}, "scope": "Namespaced", "verbs": ["list"]}]}]}]}"#;
-    const OLDER: [(&str, &str); 3] = [
+    const LEGACY: [(&str, &str); 3] = [
         ("/api", r#"{"kind": "APIVersions", "versions": ["v1"]}"#),
         ("/apis", r#"{"kind": "APIGroupList", "groups": []}"#),
         (
@@ -374,57 +380,61 @@ mod tests {
         ),
     ];
 
-    type Answers = Arc<Mutex<Vec<(String, u16)>>>;
+    type RequestLog = Arc<Mutex<Vec<(String, u16)>>>;
 
-    /// A server whose documents have the ETag `tag`, and the requests it answered.
-    fn server(tag: &Arc<Mutex<&'static str>>, aggregated: bool) -> (Client, Answers) {
-        let answered = Answers::default();
-        let (tag, recorded) = (Arc::clone(tag), Arc::clone(&answered));
+    /// A server whose documents have the ETag `tag`, and its log of paths and status codes.
+    fn server(tag: &Arc<Mutex<&'static str>>, aggregated: bool) -> (Client, RequestLog) {
+        let log = RequestLog::default();
+        let (tag, recorded) = (Arc::clone(tag), Arc::clone(&log));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (tag, path) = (*tag.lock(), request.uri().path().to_owned());
             let known = request.headers().get(header::IF_NONE_MATCH).is_some_and(|known| known == tag);
-            let older = OLDER.iter().find(|(of, _)| *of == path).map(|(_, text)| *text).unwrap_or_default();
-            let answer = match (aggregated, known) {
+            let legacy = LEGACY.iter().find(|(known, _)| *known == path).map(|(_, text)| *text).unwrap_or_default();
+            let response = match (aggregated, known) {
                 (true, true) => Response::builder().status(304).body(Body::empty()),
                 (true, false) => {
                     Response::builder().header(header::ETAG, tag).body(AGGREGATED.as_bytes().to_vec().into())
                 }
-                (false, _) => Response::builder().body(older.as_bytes().to_vec().into()),
+                (false, _) => Response::builder().body(legacy.as_bytes().to_vec().into()),
             };
-            let answer: Response<Body> = answer.expect("an answer");
-            recorded.lock().push((path, answer.status().as_u16()));
-            async move { Ok::<_, Infallible>(answer) }
+            let response: Response<Body> = response.expect("a response");
+            recorded.lock().push((path, response.status().as_u16()));
+            async move { Ok::<_, Infallible>(response) }
         });
-        (Client::new(service, "default"), answered)
+        (Client::new(service, "default"), log)
     }
 
-    fn took(answered: &Answers) -> Vec<String> {
-        answered.lock().drain(..).map(|(path, status)| format!("{status} {path}")).collect()
+    /// Removes the requests from the log.
+    fn take_requests(log: &RequestLog) -> Vec<String> {
+        log.lock().drain(..).map(|(path, status)| format!("{status} {path}")).collect()
     }
 
     #[tokio::test]
     async fn unchanged_documents_are_not_read_again() {
         let tag = Arc::new(Mutex::new("\"one\""));
-        let (client, answered) = server(&tag, true);
-        let first = discover_again(&client, None).await.expect("an answer");
-        assert_eq!(took(&answered), ["200 /api", "200 /apis"]);
-        let second = discover_again(&client, Some(&first)).await.expect("an answer");
-        assert_eq!(took(&answered), ["304 /api", "304 /apis"]);
+        let (client, log) = server(&tag, true);
+        let first = rediscover(&client, None).await.expect("a response");
+        assert_eq!(take_requests(&log), ["200 /api", "200 /apis"]);
+        let second = rediscover(&client, Some(&first)).await.expect("a response");
+        assert_eq!(take_requests(&log), ["304 /api", "304 /apis"]);
         assert!(Arc::ptr_eq(&first.resources, &second.resources));
         *tag.lock() = "\"two\"";
-        let third = discover_again(&client, Some(&second)).await.expect("an answer");
-        assert_eq!(took(&answered), ["200 /api", "200 /api", "200 /apis"]);
+        let third = rediscover(&client, Some(&second)).await.expect("a response");
+        assert_eq!(take_requests(&log), ["200 /api", "200 /api", "200 /apis"]);
         assert_eq!(first.resources, third.resources);
-        discover_again(&client, Some(&third)).await.expect("an answer");
-        assert_eq!(took(&answered), ["304 /api", "304 /apis"]);
+        rediscover(&client, Some(&third)).await.expect("a response");
+        assert_eq!(take_requests(&log), ["304 /api", "304 /apis"]);
     }
 
     #[tokio::test]
     async fn documents_without_an_etag_are_always_read() {
-        let (client, answered) = server(&Arc::new(Mutex::new("\"one\"")), false);
-        let first = discover_again(&client, None).await.expect("an answer");
-        let second = discover_again(&client, Some(&first)).await.expect("an answer");
-        assert_eq!(took(&answered), ["200 /api", "200 /api/v1", "200 /apis", "200 /api", "200 /api/v1", "200 /apis"]);
+        let (client, log) = server(&Arc::new(Mutex::new("\"one\"")), false);
+        let first = rediscover(&client, None).await.expect("a response");
+        let second = rediscover(&client, Some(&first)).await.expect("a response");
+        assert_eq!(
+            take_requests(&log),
+            ["200 /api", "200 /api/v1", "200 /apis", "200 /api", "200 /api/v1", "200 /apis"]
+        );
         assert_eq!(first.resources, second.resources);
         assert!(first.resources.get(&Gvr::new("", "v1", "pods")).is_some());
     }
@@ -436,11 +446,12 @@ mod tests {
     ) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-            let spoken = accept.unwrap_or_default().split(',').any(|media_type| types.contains(&media_type.trim()));
-            let found = documents.iter().find(|(path, _)| *path == request.uri().path()).filter(|_| spoken);
-            let (status, text) = found.map_or((if spoken { 503 } else { 406 }, "{}"), |(_, text)| (200, *text));
-            let answer = Response::builder().status(status).body(Body::from(text.as_bytes().to_vec()));
-            async move { Ok::<_, Infallible>(answer.expect("an answer")) }
+            let is_acceptable =
+                accept.unwrap_or_default().split(',').any(|media_type| types.contains(&media_type.trim()));
+            let found = documents.iter().find(|(path, _)| *path == request.uri().path()).filter(|_| is_acceptable);
+            let (status, text) = found.map_or((if is_acceptable { 503 } else { 406 }, "{}"), |(_, text)| (200, *text));
+            let response = Response::builder().status(status).body(Body::from(text.as_bytes().to_vec()));
+            async move { Ok::<_, Infallible>(response.expect("a response")) }
         });
         Client::new(service, "default")
     }
@@ -469,7 +480,8 @@ mod tests {
         #[case] types: &'static [&'static str],
         #[case] documents: &'static [(&'static str, &'static str)],
     ) {
-        let found = announced(&negotiating_server(types, documents), &["a.io", "b.io"]).await.expect("an answer");
+        let found =
+            announced_versions(&negotiating_server(types, documents), &["a.io", "b.io"]).await.expect("a response");
         assert_eq!(found, BTreeMap::from([("a.io/v1".to_owned(), 1), ("a.io/v3".to_owned(), 0)]));
     }
 }

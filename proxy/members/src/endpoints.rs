@@ -15,22 +15,22 @@ use tower::Service;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointRules {
     /// Allows loopback, link-local, unspecified and multicast addresses.
-    pub local: bool,
+    pub allow_local: bool,
     /// Allows tokens over plain HTTP. No flag sets this: only tests and benchmarks with members in their own process
     /// do.
-    pub plain_http: bool,
+    pub allow_plain_http: bool,
 }
 
 impl EndpointRules {
     /// Rules for a value of the flag `--allow-local-endpoints`.
-    pub fn allowing_local(local: bool) -> Self {
-        Self { local, plain_http: false }
+    pub fn new(allow_local: bool) -> Self {
+        Self { allow_local, allow_plain_http: false }
     }
 
     /// Returns the reason if tokens must not be sent to `endpoint`.
     pub(crate) fn check_scheme(self, endpoint: &Uri) -> Result<(), String> {
         match endpoint.scheme_str() {
-            Some("http") if !self.plain_http => {
+            Some("http") if !self.allow_plain_http => {
                 Err("tokens are sent over https only, never over plain http".to_owned())
             }
             _ => Ok(()),
@@ -40,7 +40,7 @@ impl EndpointRules {
     /// Returns the reason if the host of `uri` must not be dialed. Covers hosts that need no name resolution.
     pub(crate) fn check_host(self, uri: &Uri) -> Result<(), String> {
         let host = uri.host().unwrap_or_default();
-        match local_kind_of_host(host).filter(|_| !self.local) {
+        match local_kind_of_host(host).filter(|_| !self.allow_local) {
             Some(kind) => Err(refusal(host, kind)),
             None => Ok(()),
         }
@@ -76,14 +76,14 @@ impl Service<Name> for Resolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let resolving = self.system.call(name.clone());
         let rules = self.rules;
-        Box::pin(async move { accept(rules, name.as_str(), resolving.await?.collect()).map(Vec::into_iter) })
+        Box::pin(async move { check_addresses(rules, name.as_str(), resolving.await?.collect()).map(Vec::into_iter) })
     }
 }
 
-/// All addresses of a name, or an error if one of them is local. Pure.
-fn accept(rules: EndpointRules, name: &str, found: Vec<SocketAddr>) -> std::io::Result<Vec<SocketAddr>> {
+/// Returns the addresses of a name, or an error if one of them is not allowed. Pure.
+fn check_addresses(rules: EndpointRules, name: &str, found: Vec<SocketAddr>) -> std::io::Result<Vec<SocketAddr>> {
     let local = found.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)));
-    match local.filter(|_| !rules.local) {
+    match local.filter(|_| !rules.allow_local) {
         Some((address, kind)) => Err(std::io::Error::other(format!("{name} resolves to {}", refusal(address, kind)))),
         None => Ok(found),
     }
@@ -100,9 +100,9 @@ mod tests {
     #[case("HTTP://m1", Some("never over plain http"))]
     fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: Option<&str>) {
         let endpoint: Uri = endpoint.parse().unwrap();
-        let found = EndpointRules::allowing_local(true).check_scheme(&endpoint).err();
+        let found = EndpointRules::new(true).check_scheme(&endpoint).err();
         assert_eq!(found.as_deref().map(|reason| reason.contains(expected.unwrap_or("?"))), expected.map(|_| true));
-        assert_eq!(EndpointRules { plain_http: true, local: false }.check_scheme(&endpoint), Ok(()));
+        assert_eq!(EndpointRules { allow_plain_http: true, allow_local: false }.check_scheme(&endpoint), Ok(()));
     }
 
     #[rstest]
@@ -112,10 +112,10 @@ mod tests {
     #[case("https://[::ffff:127.0.0.1]:6443", false)]
     #[case("https://169.254.169.254", false)]
     #[case("socks5://me:secret@localhost:1080", false)]
-    fn hosts_that_are_dialled(#[case] uri: &str, #[case] expected: bool) {
+    fn local_hosts_are_refused_unless_allowed(#[case] uri: &str, #[case] expected: bool) {
         let uri: Uri = uri.parse().unwrap();
         assert_eq!(EndpointRules::default().check_host(&uri).is_ok(), expected);
-        assert_eq!(EndpointRules::allowing_local(true).check_host(&uri), Ok(()));
+        assert_eq!(EndpointRules::new(true).check_host(&uri), Ok(()));
     }
 
     /// A name that resolves to a public address first and to a local address later is refused the second time.
@@ -127,8 +127,8 @@ mod tests {
     #[case(&[], true)]
     fn names_are_checked_by_their_resolved_addresses(#[case] found: &[&str], #[case] expected: bool) {
         let found: Vec<SocketAddr> = found.iter().map(|address| address.parse().unwrap()).collect();
-        assert_eq!(accept(EndpointRules::default(), "m1", found.clone()).is_ok(), expected);
-        assert_eq!(accept(EndpointRules::allowing_local(true), "m1", found.clone()).unwrap(), found);
+        assert_eq!(check_addresses(EndpointRules::default(), "m1", found.clone()).is_ok(), expected);
+        assert_eq!(check_addresses(EndpointRules::new(true), "m1", found.clone()).unwrap(), found);
     }
 
     /// `127.1` is not an address in a URL, but the system resolver accepts it as one.
@@ -138,9 +138,9 @@ mod tests {
     #[case("0x7f000001")]
     #[tokio::test]
     async fn the_resolver_accepts_more_notations_than_urls(#[case] name: &str) {
-        let refused = Resolver::new(EndpointRules::default()).call(name.parse().unwrap()).await.unwrap_err();
-        assert!(refused.to_string().contains("127.0.0.1 is a loopback address"), "{refused}");
-        let mut found = Resolver::new(EndpointRules::allowing_local(true)).call(name.parse().unwrap()).await.unwrap();
+        let error = Resolver::new(EndpointRules::default()).call(name.parse().unwrap()).await.unwrap_err();
+        assert!(error.to_string().contains("127.0.0.1 is a loopback address"), "{error}");
+        let mut found = Resolver::new(EndpointRules::new(true)).call(name.parse().unwrap()).await.unwrap();
         assert!(found.next().unwrap().ip().is_loopback());
     }
 }

@@ -17,10 +17,10 @@ const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
 /// for one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImpersonatedAttributes {
-    /// As in Karmada, without UID and extra.
+    /// Name and groups, as in Karmada.
     UserAndGroups,
-    /// Including UID and extra.
-    Whole,
+    /// Name, groups, UID and extra.
+    All,
 }
 
 /// The headers of a request to a member or the control plane: those of `received` that may be forwarded
@@ -32,19 +32,18 @@ pub fn impersonated_headers(
     received: &HeaderMap,
     caller: &UserInfo,
     token: Option<&Token>,
-    claims: ImpersonatedAttributes,
+    attributes: ImpersonatedAttributes,
 ) -> Result<HeaderMap, Error> {
-    let refused = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
-    let unclear = |what: &str| {
-        refused(format!("{what} is empty, has control characters, or has leading or trailing white space"))
-    };
-    let name = identity_value(&caller.name).ok_or_else(|| unclear("the name"))?;
-    let groups: Option<Vec<HeaderValue>> = claimed_groups(caller).into_iter().map(identity_value).collect();
-    let groups = groups.ok_or_else(|| unclear("a group"))?;
+    let error = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
+    let invalid =
+        |what: &str| error(format!("{what} is empty, has control characters, or has leading or trailing white space"));
+    let name = identity_value(&caller.name).ok_or_else(|| invalid("the name"))?;
+    let groups: Option<Vec<HeaderValue>> = impersonated_groups(caller).into_iter().map(identity_value).collect();
+    let groups = groups.ok_or_else(|| invalid("a group"))?;
     let mut headers = upstream_headers(received);
     if let Some(token) = token {
         let value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()));
-        let mut value = value.map_err(|error| refused(error.to_string()))?;
+        let mut value = value.map_err(|source| error(source.to_string()))?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
@@ -52,15 +51,15 @@ pub fn impersonated_headers(
     for group in groups {
         headers.append(IMPERSONATE_GROUP, group);
     }
-    if claims == ImpersonatedAttributes::Whole {
-        claim_rest(caller, &mut headers);
+    if attributes == ImpersonatedAttributes::All {
+        add_uid_and_extra(caller, &mut headers);
     }
     Ok(headers)
 }
 
 /// Adds UID and extra in client-go's encoding. They are additional information, because permissions depend on user
 /// and groups; values that no header can hold are omitted.
-fn claim_rest(caller: &UserInfo, headers: &mut HeaderMap) {
+fn add_uid_and_extra(caller: &UserInfo, headers: &mut HeaderMap) {
     let mut put = |name: Result<HeaderName, _>, value: &str| {
         if let (Ok(name), Some(value)) = (name, identity_value(value)) {
             headers.append(name, value);
@@ -78,7 +77,7 @@ fn claim_rest(caller: &UserInfo, headers: &mut HeaderMap) {
 
 /// Groups to impersonate. Groups that an API server adds itself are omitted, including a service account's
 /// namespace group when it has no others: impersonating them requires a permission that is never granted.
-fn claimed_groups(caller: &UserInfo) -> Vec<&str> {
+fn impersonated_groups(caller: &UserInfo) -> Vec<&str> {
     let groups = caller.groups.iter().map(String::as_str).filter(|group| !OWN_GROUPS.contains(group));
     let groups: Vec<&str> = groups.collect();
     let Some((namespace, _)) = service_account(&caller.name) else { return groups };
@@ -107,19 +106,19 @@ mod tests {
         #[case] groups: &[&str],
         #[case] expected: &[&str],
     ) {
-        assert_eq!(claimed_groups(&UserInfo::new(name, groups.iter().copied())), expected);
+        assert_eq!(impersonated_groups(&UserInfo::new(name, groups.iter().copied())), expected);
     }
 
     #[rstest]
     #[case(ImpersonatedAttributes::UserAndGroups, &[])]
-    #[case(ImpersonatedAttributes::Whole, &[
+    #[case(ImpersonatedAttributes::All, &[
         "impersonate-extra-example.com%2fteam: blue",
         "impersonate-extra-scope: all",
         "impersonate-extra-scope: more",
         "impersonate-uid: 7",
     ])]
     fn groups_are_forwarded_and_received_impersonation_headers_are_dropped(
-        #[case] claims: ImpersonatedAttributes,
+        #[case] attributes: ImpersonatedAttributes,
         #[case] rest: &[&str],
     ) {
         let extra = [("Example.com/Team", vec!["blue", "a\nb"]), ("scope", vec!["all", "more"])];
@@ -141,7 +140,7 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        let headers = impersonated_headers(&headers, &caller, Some(&Token::new("token")), claims).unwrap();
+        let headers = impersonated_headers(&headers, &caller, Some(&Token::new("token")), attributes).unwrap();
         let mut seen: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
         seen.sort();
         let always = ["accept: application/json", "authorization: Bearer token", "impersonate-group: dev"];
@@ -149,7 +148,10 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(seen, expected);
         for name in ["a\nb", "", " ", " root"] {
-            assert!(impersonated_headers(&headers, &UserInfo::new(name, ["dev"]), None, claims).is_err(), "{name:?}");
+            assert!(
+                impersonated_headers(&headers, &UserInfo::new(name, ["dev"]), None, attributes).is_err(),
+                "{name:?}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Registration of members, as by `karmadactl join` in push mode and by Karmada's agent in pull mode: service
 //! accounts and permissions in the member, their tokens and the Cluster object in the control plane.
 
-use crate::write::{apply_merge, create_unless_there, ensure_namespace, revoke};
+use crate::write::{apply_merge, create_if_absent, ensure_namespace, revoke};
 use crate::{ApiResources, Error, Rights, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
 use crowsnest_api::constants::AGENT_FIELD_MANAGER;
@@ -56,8 +56,8 @@ pub struct JoinOptions {
     pub zones: Vec<String>,
     pub labels: BTreeMap<String, String>,
     pub rights: Rights,
-    /// If the cluster is already registered with the same name and id, refreshes the credentials instead of
-    /// failing.
+    /// Refreshes the credentials if the cluster is already registered with the same name and ID. Otherwise the registration of
+    /// such a cluster fails.
     pub refresh: bool,
     /// Time limit for the member's token controller.
     pub token_timeout: Duration,
@@ -65,12 +65,12 @@ pub struct JoinOptions {
     pub sync_mode: ClusterSyncMode,
     /// The API endpoint of the Cluster; None: the server of the kubeconfig.
     pub api_endpoint: Option<Uri>,
-    pub report: Reported,
+    pub reported_tokens: ReportedTokens,
 }
 
-/// The member's tokens that are stored in the control plane.
+/// Selects the member's tokens that are stored in the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reported {
+pub struct ReportedTokens {
     /// Token of the service account that Crowsnest uses.
     pub cluster: bool,
     /// Token of the service account that may impersonate callers.
@@ -91,30 +91,30 @@ impl JoinOptions {
             token_timeout: Duration::from_secs(30),
             sync_mode: ClusterSyncMode::Push,
             api_endpoint: None,
-            report: Reported { cluster: true, impersonator: true },
+            reported_tokens: ReportedTokens { cluster: true, impersonator: true },
         }
     }
 
-    /// Admission lets agents overwrite only Secrets that an agent wrote.
+    /// Field manager of the Secrets of a pull-mode cluster. Admission lets agents overwrite only Secrets that an agent wrote.
     fn field_manager(&self) -> Option<&'static str> {
         (self.sync_mode == ClusterSyncMode::Pull).then_some(AGENT_FIELD_MANAGER)
     }
 
     /// Names of the Secrets with the tokens in the control plane.
-    fn secrets(&self) -> impl Iterator<Item = String> {
-        let cluster = self.report.cluster.then(|| self.name.to_string());
-        cluster.into_iter().chain(self.report.impersonator.then(|| impersonator_secret_name(&self.name)))
+    fn secret_names(&self) -> impl Iterator<Item = String> {
+        let cluster = self.reported_tokens.cluster.then(|| self.name.to_string());
+        cluster.into_iter().chain(self.reported_tokens.impersonator.then(|| impersonator_secret_name(&self.name)))
     }
 }
 
 /// Result of a registration.
 #[derive(Debug, Clone)]
-pub struct Joined {
+pub struct JoinResult {
     pub name: ClusterName,
     /// UID of the member's kube-system namespace.
     pub id: String,
-    /// False when an existing registration was refreshed.
-    pub created: bool,
+    /// True if the cluster was not registered before; false if an existing registration was refreshed.
+    pub is_new: bool,
 }
 
 /// Registers the member that `member_config` points to with the control plane.
@@ -122,9 +122,9 @@ pub async fn join(
     control_plane: &Client,
     member_config: &kube::Config,
     options: &JoinOptions,
-) -> Result<Joined, Error> {
+) -> Result<JoinResult, Error> {
     let (member, id, existing) = connect_and_find_existing(control_plane, member_config, options).await?;
-    let tokens = credentials_in_member(&member, options).await?;
+    let tokens = create_credentials(&member, options).await?;
     let ca_bundle = ca_bundle(member_config);
     // An existing Cluster may have an endpoint of its author's choice: update it before its Secrets receive tokens.
     if existing.is_some() {
@@ -135,18 +135,18 @@ pub async fn join(
         Some(ref existing) => existing.clone(),
         None => put_cluster(control_plane, member_config, options, &id, None).await?,
     };
-    own_secrets(control_plane, options, &cluster).await?;
-    Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
+    set_owner_of_secrets(control_plane, options, &cluster).await?;
+    Ok(JoinResult { name: options.name.clone(), id, is_new: existing.is_none() })
 }
 
-/// Checks whether a join is possible: the name and the cluster must not be registered. Changes nothing.
-pub async fn would_join(
+/// Checks whether a join is possible, and returns its result. Changes nothing.
+pub async fn preview_join(
     control_plane: &Client,
     member_config: &kube::Config,
     options: &JoinOptions,
-) -> Result<Joined, Error> {
+) -> Result<JoinResult, Error> {
     let (_, id, existing) = connect_and_find_existing(control_plane, member_config, options).await?;
-    Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
+    Ok(JoinResult { name: options.name.clone(), id, is_new: existing.is_none() })
 }
 
 /// Connects to the member and returns its id, and its existing registration if that may be refreshed.
@@ -210,21 +210,21 @@ struct Tokens {
 }
 
 /// Creates service accounts, permissions and token Secrets in the member.
-async fn credentials_in_member(member: &Client, options: &JoinOptions) -> Result<Tokens, Error> {
+async fn create_credentials(member: &Client, options: &JoinOptions) -> Result<Tokens, Error> {
     let mut tokens = Tokens { cluster: None, impersonator: None };
-    if options.secrets().next().is_none() {
+    if options.secret_names().next().is_none() {
         return Ok(tokens);
     }
     ensure_namespace(member, &options.namespace).await?;
-    if options.report.cluster {
+    if options.reported_tokens.cluster {
         let account = service_account_name(&options.name);
         ensure_account(member, options, &account).await?;
         ensure_rights(member, options, &account).await?;
-        tokens.cluster = Some(token_of(member, options, &account).await?);
+        tokens.cluster = Some(create_token(member, options, &account).await?);
     }
-    if options.report.impersonator {
+    if options.reported_tokens.impersonator {
         ensure_account(member, options, IMPERSONATOR).await?;
-        tokens.impersonator = Some(token_of(member, options, IMPERSONATOR).await?);
+        tokens.impersonator = Some(create_token(member, options, IMPERSONATOR).await?);
     }
     Ok(tokens)
 }
@@ -232,7 +232,7 @@ async fn credentials_in_member(member: &Client, options: &JoinOptions) -> Result
 async fn ensure_account(member: &Client, options: &JoinOptions, name: &str) -> Result<(), Error> {
     let accounts: Api<ServiceAccount> = Api::namespaced(member.clone(), &options.namespace);
     let wanted = ServiceAccount { metadata: system_metadata(name), ..ServiceAccount::default() };
-    create_unless_there(&accounts, &wanted).await
+    create_if_absent(&accounts, &wanted).await
 }
 
 async fn ensure_rights(member: &Client, options: &JoinOptions, account: &str) -> Result<(), Error> {
@@ -242,7 +242,7 @@ async fn ensure_rights(member: &Client, options: &JoinOptions, account: &str) ->
     };
     let role = cluster_role_name(&options.name);
     grant(member, options, &role, account, options.rights.rules(&served)).await?;
-    match options.rights.impersonator() {
+    match options.rights.impersonator_rules() {
         Some(rules) => grant(member, options, JOINED_IMPERSONATOR, IMPERSONATOR, rules).await,
         // Revokes permissions of an earlier join.
         None => revoke(member, JOINED_IMPERSONATOR).await,
@@ -276,8 +276,8 @@ async fn grant(
     apply_merge(&Api::all(member.clone()), &binding, None).await
 }
 
-/// Creates a token Secret for the account and waits until the member's token controller fills it.
-async fn token_of(member: &Client, options: &JoinOptions, account: &str) -> Result<Vec<u8>, Error> {
+/// Creates a token Secret for the account, waits until the member's token controller fills it, and returns the token.
+async fn create_token(member: &Client, options: &JoinOptions, account: &str) -> Result<Vec<u8>, Error> {
     let secrets: Api<Secret> = Api::namespaced(member.clone(), &options.namespace);
     let mut wanted = Secret {
         metadata: system_metadata(account),
@@ -286,10 +286,10 @@ async fn token_of(member: &Client, options: &JoinOptions, account: &str) -> Resu
     };
     let annotation = ("kubernetes.io/service-account.name".to_owned(), account.to_owned());
     wanted.metadata.annotations = Some(BTreeMap::from([annotation]));
-    create_unless_there(&secrets, &wanted).await?;
+    create_if_absent(&secrets, &wanted).await?;
     let token = |secret: &Secret| secret.data.as_ref()?.get("token").filter(|token| !token.0.is_empty()).cloned();
-    let has_one = |secret: Option<&Secret>| secret.and_then(token).is_some();
-    let secret = wait::until(&secrets, account, options.token_timeout, has_one).await?;
+    let has_token = |secret: Option<&Secret>| secret.and_then(token).is_some();
+    let secret = wait::until(&secrets, account, options.token_timeout, has_token).await?;
     secret.flatten().as_ref().and_then(token).map(|token| token.0).ok_or_else(|| {
         Error::Join(format!(
             "secret {}/{account} got no token within {} s; check that the cluster runs the token controller",
@@ -305,7 +305,7 @@ async fn put_secrets(
     tokens: Tokens,
     ca_bundle: Option<Vec<u8>>,
 ) -> Result<(), Error> {
-    if options.secrets().next().is_none() {
+    if options.secret_names().next().is_none() {
         return Ok(());
     }
     ensure_namespace(control_plane, &options.namespace).await?;
@@ -341,7 +341,7 @@ async fn put_cluster(
     };
     let mut annotations = serde_json::json!(cluster.metadata.annotations.unwrap_or_default());
     // A cluster that is joined again with full permissions loses the other annotations.
-    annotations[RIGHTS] = options.rights.name().into();
+    annotations[RIGHTS] = options.rights.annotation_value().into();
     let metadata = serde_json::json!({"labels": options.labels, "annotations": annotations});
     let patch = serde_json::json!({"metadata": metadata, "spec": cluster.spec});
     let known = serde_json::to_value(existing);
@@ -367,17 +367,17 @@ fn is_unchanged_by(object: &Value, patch: &Value) -> bool {
 
 /// The Cluster object of a registration. Pure.
 pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &str) -> Cluster {
-    let pulls = options.sync_mode == ClusterSyncMode::Pull;
+    let is_pull = options.sync_mode == ClusterSyncMode::Pull;
     let reference = |name: String| LocalSecretReference { namespace: options.namespace.clone(), name };
     // The agent's own proxy is not used from the control plane.
-    let proxy_url = member_config.proxy_url.as_ref().filter(|_| !pulls);
+    let proxy_url = member_config.proxy_url.as_ref().filter(|_| !is_pull);
     let spec = ClusterSpec {
         id: id.to_owned(),
         sync_mode: options.sync_mode.clone(),
         api_endpoint: endpoint_text(options.api_endpoint.as_ref().unwrap_or(&member_config.cluster_url)),
-        secret_ref: options.report.cluster.then(|| reference(options.name.to_string())),
+        secret_ref: options.reported_tokens.cluster.then(|| reference(options.name.to_string())),
         impersonator_secret_ref: options
-            .report
+            .reported_tokens
             .impersonator
             .then(|| reference(impersonator_secret_name(&options.name))),
         insecure_skip_tls_verification: member_config.accept_invalid_certs,
@@ -391,10 +391,10 @@ pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &
     cluster.metadata.name = Some(options.name.to_string());
     cluster.metadata.labels = (!options.labels.is_empty()).then(|| options.labels.clone());
     let mut annotations = BTreeMap::new();
-    if pulls {
+    if is_pull {
         annotations.insert(REACHED_THROUGH.to_owned(), REACHED_THROUGH_AGENT.to_owned());
     }
-    if let Some(rights) = options.rights.name() {
+    if let Some(rights) = options.rights.annotation_value() {
         annotations.insert(RIGHTS.to_owned(), rights.to_owned());
         annotations.insert(IMPERSONATES.to_owned(), IMPERSONATES_WHOLE.to_owned());
     }
@@ -407,7 +407,7 @@ fn endpoint_text(url: &Uri) -> String {
 }
 
 /// Makes the Cluster the owner of the Secrets, so that they are deleted with it.
-async fn own_secrets(control_plane: &Client, options: &JoinOptions, cluster: &Cluster) -> Result<(), Error> {
+async fn set_owner_of_secrets(control_plane: &Client, options: &JoinOptions, cluster: &Cluster) -> Result<(), Error> {
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), &options.namespace);
     let owner = OwnerReference {
         api_version: "cluster.karmada.io/v1alpha1".to_owned(),
@@ -418,7 +418,7 @@ async fn own_secrets(control_plane: &Client, options: &JoinOptions, cluster: &Cl
         block_owner_deletion: Some(true),
     };
     let patch = serde_json::json!({"metadata": {"ownerReferences": [owner]}});
-    for name in options.secrets() {
+    for name in options.secret_names() {
         secrets
             .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
@@ -467,7 +467,7 @@ mod tests {
         let options = JoinOptions {
             sync_mode: ClusterSyncMode::Pull,
             api_endpoint: Some(Uri::from_static("https://m1.example:6443")),
-            report: Reported { cluster, impersonator },
+            reported_tokens: ReportedTokens { cluster, impersonator },
             ..JoinOptions::new(ClusterName::parse("m1").unwrap())
         };
         let object = cluster_object(&member, &options, "uid");
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::the_same(json!({"spec": {"id": "a", "taints": []}}), json!({"spec": {"id": "a"}}), true)]
+    #[case::same_value(json!({"spec": {"id": "a", "taints": []}}), json!({"spec": {"id": "a"}}), true)]
     #[case::another_value(json!({"spec": {"id": "a"}}), json!({"spec": {"id": "b"}}), false)]
     #[case::a_new_field(json!({"spec": {"id": "a"}}), json!({"spec": {"region": "eu"}}), false)]
     #[case::nothing_to_set(json!({"metadata": {}}), json!({"metadata": {"labels": {}}}), true)]

@@ -6,7 +6,6 @@
 //! on Cluster objects and Secrets in the control plane; used by the cache, the proxy and the controllers. Member
 //! objects are kept in the cache, not here.
 
-pub mod clear;
 pub mod connection;
 pub mod credentials;
 pub mod dial;
@@ -20,6 +19,7 @@ pub mod probe;
 pub mod registry;
 pub mod rights;
 pub mod tunnel;
+pub mod uninstall;
 pub mod unjoin;
 pub mod unregister;
 mod wait;
@@ -32,7 +32,7 @@ pub use discovery::{ApiResource, ApiResources};
 pub use endpoints::EndpointRules;
 pub use error::Error;
 pub use impersonate::{ImpersonatedAttributes, impersonated_headers};
-pub use join::{JoinOptions, Joined, Reported, join};
+pub use join::{JoinOptions, JoinResult, ReportedTokens, join};
 pub use member::Member;
 pub use probe::Probe;
 pub use registry::{Fleet, FleetOptions, MemberChange, MemberChanges};

@@ -69,11 +69,11 @@ impl Member {
         self.impersonator.as_ref().map_err(Clone::clone)
     }
 
-    /// Attributes of callers that the impersonator may impersonate, as an annotation of the Cluster states.
+    /// Attributes of callers that the impersonator may impersonate, according to the annotation [`IMPERSONATES`] of the Cluster.
     pub fn impersonated_attributes(&self) -> ImpersonatedAttributes {
         let annotations = self.cluster.metadata.annotations.as_ref();
         match annotations.and_then(|all| all.get(IMPERSONATES)).is_some_and(|value| value == IMPERSONATES_WHOLE) {
-            true => ImpersonatedAttributes::Whole,
+            true => ImpersonatedAttributes::All,
             false => ImpersonatedAttributes::UserAndGroups,
         }
     }
@@ -92,7 +92,7 @@ impl Member {
     }
 
     /// True if the Cluster object, the connection and the token are unchanged.
-    pub(crate) fn same_as(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         let connection = match (&self.connection, &other.connection) {
             (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
             (Err(a), Err(b)) => a.to_string() == b.to_string(),

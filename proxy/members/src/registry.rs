@@ -11,7 +11,7 @@ use crate::{Error, Member};
 use arc_swap::ArcSwap;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
-use crowsnest_component_base::requests::Requests;
+use crowsnest_component_base::requests::RequestCounters;
 use crowsnest_component_base::tasks::Tasks;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -33,7 +33,7 @@ pub struct FleetOptions {
     /// Time limit of [`Fleet::start`] for the first list of Clusters.
     pub start_timeout: Duration,
     /// Counts the requests to members.
-    pub requests: Requests,
+    pub requests: RequestCounters,
     /// Endpoints to which members' tokens may be sent.
     pub endpoints: EndpointRules,
 }
@@ -43,7 +43,7 @@ impl Default for FleetOptions {
         Self {
             connect_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_secs(30),
-            requests: Requests::default(),
+            requests: RequestCounters::default(),
             endpoints: EndpointRules::default(),
         }
     }
@@ -52,7 +52,7 @@ impl Default for FleetOptions {
 impl FleetOptions {
     /// Options for tests and benchmarks whose members listen on loopback, possibly without TLS.
     pub fn on_loopback() -> Self {
-        Self { endpoints: EndpointRules { local: true, plain_http: true }, ..Self::default() }
+        Self { endpoints: EndpointRules { allow_local: true, allow_plain_http: true }, ..Self::default() }
     }
 }
 
@@ -101,13 +101,13 @@ impl Fleet {
         let mut healthy = fleet.inner.health.subscribe();
         let inner = Arc::clone(&fleet.inner);
         let task = RegistryTask::new(inner, options.clone());
-        fleet.inner.tasks.keep("registry of members", task.run());
+        fleet.inner.tasks.spawn_until_stop("registry of members", task.run());
         let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok));
         let is_listed = tokio::select! {
             // A completed list counts even if the task died right after it.
             biased;
             first = first => matches!(first, Ok(Ok(_))),
-            _ = fleet.inner.tasks.death() => false,
+            _ = fleet.inner.tasks.wait_for_failure() => false,
         };
         if is_listed {
             return Ok(fleet);
@@ -189,9 +189,9 @@ impl Fleet {
 
     /// Returns an error with the reason until the first list of Clusters has completed, and if a task has died.
     pub fn ready(&self) -> Result<(), String> {
-        match self.inner.tasks.deaths().as_slice() {
+        match self.inner.tasks.failures().as_slice() {
             [] => self.inner.health.borrow().clone(),
-            deaths => Err(deaths.join("; ")),
+            failures => Err(failures.join("; ")),
         }
     }
 
@@ -219,7 +219,7 @@ impl MemberChanges {
             }
             let received = tokio::select! {
                 received = self.receiver.recv() => received,
-                () = self.fleet.inner.tasks.stopping().cancelled() => return None,
+                () = self.fleet.inner.tasks.stop_token().cancelled() => return None,
             };
             match received {
                 Ok(MemberChange::Left(member)) => {
@@ -273,7 +273,8 @@ struct RegistryTask {
     secret_listings: BTreeMap<String, BTreeSet<String>>,
     secret_watches: BTreeSet<String>,
     streams: futures::stream::SelectAll<BoxStream<'static, RegistryEvent>>,
-    started: bool,
+    /// True once the first list of Clusters has completed.
+    is_listed: bool,
 }
 
 impl RegistryTask {
@@ -291,12 +292,12 @@ impl RegistryTask {
             secret_listings: BTreeMap::new(),
             secret_watches: BTreeSet::new(),
             streams,
-            started: false,
+            is_listed: false,
         }
     }
 
     async fn run(mut self) {
-        let stop = self.inner.tasks.stopping().clone();
+        let stop = self.inner.tasks.stop_token().clone();
         while let Some(Some(event)) = stop.run_until_cancelled(self.streams.next()).await {
             self.apply(event);
         }
@@ -306,7 +307,7 @@ impl RegistryTask {
         match event {
             RegistryEvent::WatchFailed(what, reason) => {
                 tracing::warn!(what, reason, "watch interrupted, retrying");
-                if !self.started {
+                if !self.is_listed {
                     let _ = self.inner.health.send_replace(Err(reason));
                 }
                 return;
@@ -332,7 +333,7 @@ impl RegistryTask {
                 if let Some(seen) = self.listing.take() {
                     self.clusters.retain(|name, _| seen.contains(name));
                 }
-                self.started = true;
+                self.is_listed = true;
                 let _ = self.inner.health.send_replace(Ok(()));
             }
             Event::Apply(cluster) => {
@@ -385,7 +386,7 @@ impl RegistryTask {
 
     /// Publishes the new snapshots and sends the changes to subscribers.
     fn publish(&mut self) {
-        if !self.started {
+        if !self.is_listed {
             return;
         }
         let before = self.inner.members.load_full();
@@ -396,7 +397,7 @@ impl RegistryTask {
             let previous = before.get(&name);
             let member = Arc::new(self.member(&name, cluster, previous));
             match previous {
-                Some(previous) if previous.same_as(&member) => {
+                Some(previous) if previous.is_same_as(&member) => {
                     after.insert(name, Arc::clone(previous));
                 }
                 Some(_) => {
@@ -425,9 +426,9 @@ impl RegistryTask {
 
     fn member(&self, name: &ClusterName, cluster: &Arc<Cluster>, previous: Option<&Arc<Member>>) -> Member {
         let tunnels = &self.inner.tunnels;
-        let connection = ConnectionSpec::of(name, cluster, &self.secrets).and_then(|spec| {
+        let connection = ConnectionSpec::from_cluster(name, cluster, &self.secrets).and_then(|spec| {
             // Without a tunnel, requests fail immediately with the reason until the agent connects.
-            if spec.through == MemberRoute::AgentOnly && !tunnels.is_open(name) {
+            if spec.route == MemberRoute::AgentOnly && !tunnels.is_open(name) {
                 return Err(Error::NoTunnel(name.clone()));
             }
             let current = previous.and_then(|member| member.connection.as_ref().ok());

@@ -9,15 +9,15 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 
 use crate::{ApiResources, Error};
 
-/// Not readable with [`Rights::Observe`].
+/// The resource that is not readable with [`Rights::Observe`] and [`Rights::Steer`].
 const SECRETS: &str = "secrets";
-const READ: [&str; 3] = ["get", "list", "watch"];
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Objects are replaced and deleted individually, never patched (`crowsnest_controllers::propagation::execution`).
-const WRITE: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
+const WRITE_VERBS: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
 /// Paths of health, version (`probe`) and discovery.
-const PROBES: [&str; 7] = ["/healthz", "/readyz", "/version", "/api", "/api/*", "/apis", "/apis/*"];
+const PROBE_PATHS: [&str; 7] = ["/healthz", "/readyz", "/version", "/api", "/api/*", "/apis", "/apis/*"];
 /// Name of the core group in options.
-const CORE: &str = "core";
+const CORE_GROUP: &str = "core";
 
 /// Permissions of the service account; see the module.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,7 +42,7 @@ impl std::str::FromStr for Rights {
             None if text == "observe" => Ok(Self::Observe),
             Some(("steer", groups)) if !groups.is_empty() => {
                 let group = |group: &str| match group.trim() {
-                    CORE => Ok(String::new()),
+                    CORE_GROUP => Ok(String::new()),
                     "" => Err("an API group is empty; use core for the group of pods".to_owned()),
                     group if group.contains(['*', '/']) => Err(format!("{group:?} is not an API group")),
                     group => Ok(group.to_owned()),
@@ -70,7 +70,7 @@ impl Rights {
     }
 
     /// Value of the Cluster's annotation; None for full permissions.
-    pub fn name(&self) -> Option<&'static str> {
+    pub fn annotation_value(&self) -> Option<&'static str> {
         match self {
             Self::Full => None,
             Self::Observe => Some("observe"),
@@ -87,15 +87,15 @@ impl Rights {
     /// The rules of the service account in a member that serves `resources`.
     pub fn rules(&self, resources: &ApiResources) -> Vec<PolicyRule> {
         match self {
-            Self::Full => vec![rule(&["*"], &["*"], &["*"]), paths(&["*"])],
+            Self::Full => vec![rule(&["*"], &["*"], &["*"]), path_rule(&["*"])],
             Self::Rules(rules) => rules.clone(),
-            Self::Observe => observing(resources),
+            Self::Observe => observe_rules(resources),
             Self::Steer(groups) => {
-                let mut rules = observing(resources);
+                let mut rules = observe_rules(resources);
                 for group in groups {
-                    let all = if group.is_empty() { core(resources) } else { BTreeSet::from(["*"]) };
+                    let all = if group.is_empty() { core_resources(resources) } else { BTreeSet::from(["*"]) };
                     let all: Vec<&str> = all.into_iter().collect();
-                    rules.push(rule(&[group.as_str()], &all, &WRITE));
+                    rules.push(rule(&[group.as_str()], &all, &WRITE_VERBS));
                 }
                 rules
             }
@@ -103,7 +103,7 @@ impl Rights {
     }
 
     /// The rules of the impersonator if the control plane does not maintain them.
-    pub fn impersonator(&self) -> Option<Vec<PolicyRule>> {
+    pub fn impersonator_rules(&self) -> Option<Vec<PolicyRule>> {
         let all = || {
             vec![
                 rule(&[""], &["users", "groups", "serviceaccounts"], &["impersonate"]),
@@ -114,39 +114,40 @@ impl Rights {
     }
 }
 
-fn observing(resources: &ApiResources) -> Vec<PolicyRule> {
+/// Rules to read all watchable resources except Secrets.
+fn observe_rules(resources: &ApiResources) -> Vec<PolicyRule> {
     let groups: BTreeSet<&str> = resources.resources.iter().map(|one| &*one.gvr.group).collect();
     let groups: Vec<&str> = groups.into_iter().filter(|group| !group.is_empty()).collect();
-    let core: Vec<&str> = core(resources).into_iter().collect();
-    let mut rules = vec![rule(&[""], &core, &READ)];
+    let core: Vec<&str> = core_resources(resources).into_iter().collect();
+    let mut rules = vec![rule(&[""], &core, &READ_VERBS)];
     if !groups.is_empty() {
-        rules.push(rule(&groups, &["*"], &READ));
+        rules.push(rule(&groups, &["*"], &READ_VERBS));
     }
-    rules.push(paths(&PROBES));
+    rules.push(path_rule(&PROBE_PATHS));
     rules
 }
 
 /// Watchable resources of the core group except Secrets. Excludes `bindings`: creating one schedules a pod.
-fn core(resources: &ApiResources) -> BTreeSet<&str> {
+fn core_resources(resources: &ApiResources) -> BTreeSet<&str> {
     let core = resources.resources.iter().filter(|one| one.gvr.group.is_empty() && one.verbs.contains("watch"));
     core.map(|one| &*one.gvr.resource).filter(|resource| *resource != SECRETS).collect()
 }
 
-fn owned(texts: &[&str]) -> Vec<String> {
+fn to_strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
 fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> PolicyRule {
     PolicyRule {
-        api_groups: Some(owned(groups)),
-        resources: Some(owned(resources)),
-        verbs: owned(verbs),
+        api_groups: Some(to_strings(groups)),
+        resources: Some(to_strings(resources)),
+        verbs: to_strings(verbs),
         ..PolicyRule::default()
     }
 }
 
-fn paths(paths: &[&str]) -> PolicyRule {
-    PolicyRule { non_resource_urls: Some(owned(paths)), verbs: owned(&["get"]), ..PolicyRule::default() }
+fn path_rule(paths: &[&str]) -> PolicyRule {
+    PolicyRule { non_resource_urls: Some(to_strings(paths)), verbs: to_strings(&["get"]), ..PolicyRule::default() }
 }
 
 #[cfg(test)]
@@ -185,7 +186,7 @@ mod tests {
     #[case("steer:core,apps")]
     fn permissions_are_converted_to_rules(#[case] text: &str) {
         let rights: Rights = text.parse().unwrap();
-        let rules = (rights.rules(&served()), rights.impersonator());
+        let rules = (rights.rules(&served()), rights.impersonator_rules());
         insta::assert_yaml_snapshot!(text.split(':').next().unwrap(), rules);
     }
 
@@ -207,7 +208,7 @@ mod tests {
     #[case("kind: Role\nrules: []", Some("its kind is \"Role\""))]
     #[case("kind: ClusterRole\nrules: [{verbs: 1}]", Some("not a ClusterRole: "))]
     #[case("kind: [", Some("not a ClusterRole: "))]
-    fn rules_come_from_a_role(#[case] text: &str, #[case] refused: Option<&str>) {
+    fn rules_are_read_from_a_cluster_role(#[case] text: &str, #[case] refused: Option<&str>) {
         match (Rights::from_role(text), refused) {
             (Ok(Rights::Rules(rules)), None) => assert_eq!(rules, [rule(&[""], &["pods"], &["list"])]),
             (Err(error), Some(expected)) => assert!(error.to_string().contains(expected), "{error}"),

@@ -60,17 +60,17 @@ pub async fn unregister(
 ) -> Result<(), Error> {
     let name = &options.name;
     let deadline = Instant::now() + options.wait;
-    let left = || deadline.saturating_duration_since(Instant::now());
+    let time_left = || deadline.saturating_duration_since(Instant::now());
     let cluster = get_pull_cluster(control_plane, name).await?;
     // Karmada's agent deletes propagated objects itself, with permissions in the execution namespace, so the Works
     // are deleted first.
-    if MemberRoute::of(&cluster) == MemberRoute::AgentIfConnected {
+    if MemberRoute::from_cluster(&cluster) == MemberRoute::AgentIfConnected {
         // Works must stay if the Cluster stays.
         check_delete(&Api::<Cluster>::all(control_plane.clone()), name.as_str()).await?;
-        delete_works(control_plane, name, left()).await?;
+        delete_works(control_plane, name, time_left()).await?;
     }
-    delete_cluster(control_plane, &cluster, left()).await?;
-    wait_for_namespace_deletion(control_plane, name, left()).await?;
+    delete_cluster(control_plane, &cluster, time_left()).await?;
+    wait_for_namespace_deletion(control_plane, name, time_left()).await?;
     clean_control_plane(control_plane, options).await?;
     match member {
         Some(member) => remove_agent(member, options).await,
@@ -101,28 +101,28 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, within: Durati
     let works: Api<Work> = Api::namespaced(control_plane.clone(), namespace.as_str());
     let mut events = pin!(watcher(works.clone(), watcher::Config::default()).default_backoff());
     let what = || format!("watching Works in {}", namespace.as_str());
-    let mut there = BTreeSet::new();
+    let mut remaining = BTreeSet::new();
     let deleting = async {
         loop {
             match events.try_next().await {
-                Ok(Some(Event::Init)) => there.clear(),
+                Ok(Some(Event::Init)) => remaining.clear(),
                 Ok(Some(Event::InitApply(work) | Event::Apply(work))) => {
-                    there.insert(work.name_any());
+                    remaining.insert(work.name_any());
                     if work.metadata.deletion_timestamp.is_none() {
                         delete(&works, &work.name_any()).await?;
                     }
                 }
                 Ok(Some(Event::Delete(work))) => {
-                    there.remove(&work.name_any());
-                    if there.is_empty() {
+                    remaining.remove(&work.name_any());
+                    if remaining.is_empty() {
                         return Ok(());
                     }
                 }
-                Ok(Some(Event::InitDone)) if there.is_empty() => return Ok(()),
+                Ok(Some(Event::InitDone)) if remaining.is_empty() => return Ok(()),
                 Ok(Some(Event::InitDone)) => {}
                 Ok(None) => return Err(Error::WatchEnded { what: "Works", reason: what() }),
                 Err(error) => {
-                    if let ControlFlow::Break(error) = wait::broken(error) {
+                    if let ControlFlow::Break(error) = wait::retry_after_error(error) {
                         return Err(Error::kube(what(), error));
                     }
                 }
@@ -132,7 +132,7 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, within: Durati
     match tokio::time::timeout(within, deleting).await {
         Ok(deleted) => deleted,
         Err(_) => {
-            let what = format!("the execution namespace of cluster {name} with {} Works", there.len());
+            let what = format!("the execution namespace of cluster {name} with {} Works", remaining.len());
             Err(Error::DeletionTimeout { what, seconds: within.as_secs() })
         }
     }

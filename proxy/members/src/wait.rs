@@ -11,48 +11,48 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-/// Returns the object, or its absence, once the condition holds; None after the deadline. An interrupted watch is
-/// restarted; if it cannot be restarted before the deadline, its error is returned.
+/// Returns the object, or `Some(None)` if it does not exist, once the condition holds; None after the timeout. An interrupted
+/// watch is restarted; if it cannot be restarted before the timeout, its error is returned.
 pub(crate) async fn until<K>(
     api: &Api<K>,
     name: &str,
-    within: Duration,
-    wanted: impl Fn(Option<&K>) -> bool,
+    timeout: Duration,
+    condition: impl Fn(Option<&K>) -> bool,
 ) -> Result<Option<Option<K>>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let what = || format!("watching {} {name}", K::kind(&()).to_lowercase());
     let mut objects = pin!(watch_object(api.clone(), name).default_backoff());
-    let mut trouble = None;
+    let mut last_error = None;
     let waiting = async {
         loop {
             match objects.try_next().await {
                 Ok(Some(object)) => {
-                    trouble = None;
-                    if wanted(object.as_ref()) {
+                    last_error = None;
+                    if condition(object.as_ref()) {
                         return Ok(object);
                     }
                 }
                 Ok(None) => return Err(Error::WatchEnded { what: "an object", reason: what() }),
-                Err(error) => match broken(error) {
+                Err(error) => match retry_after_error(error) {
                     ControlFlow::Break(error) => return Err(Error::kube(what(), error)),
-                    ControlFlow::Continue(error) => trouble = error,
+                    ControlFlow::Continue(error) => last_error = error,
                 },
             }
         }
     };
-    match tokio::time::timeout(within, waiting).await {
+    match tokio::time::timeout(timeout, waiting).await {
         Ok(reached) => reached.map(Some),
-        Err(_) => match trouble {
+        Err(_) => match last_error {
             Some(error) => Err(Error::kube(what(), error)),
             None => Ok(None),
         },
     }
 }
 
-/// Decides whether a watch is restarted. A forbidden watch fails immediately.
-pub(crate) fn broken(error: watcher::Error) -> ControlFlow<kube::Error, Option<kube::Error>> {
+/// Decides whether a watch is restarted after an error. A forbidden watch fails immediately.
+pub(crate) fn retry_after_error(error: watcher::Error) -> ControlFlow<kube::Error, Option<kube::Error>> {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
@@ -97,17 +97,17 @@ mod tests {
     }
 
     /// A watch that stays open without events.
-    fn silence() -> (u16, String) {
+    fn idle_watch() -> (u16, String) {
         (0, String::new())
     }
 
-    /// Answers one request after the other and repeats the last answer.
-    fn config_maps(answers: Vec<(u16, String)>) -> Api<ConfigMap> {
-        let (answers, requests) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
+    /// A server that sends one response after the other and repeats the last one.
+    fn config_maps(responses: Vec<(u16, String)>) -> Api<ConfigMap> {
+        let (responses, requests) = (Arc::new(responses), Arc::new(AtomicUsize::new(0)));
         let service = tower::service_fn(move |_: Request<Body>| {
-            let (answers, nth) = (Arc::clone(&answers), requests.fetch_add(1, Ordering::SeqCst));
+            let (responses, nth) = (Arc::clone(&responses), requests.fetch_add(1, Ordering::SeqCst));
             async move {
-                let (code, body) = answers[nth.min(answers.len() - 1)].clone();
+                let (code, body) = responses[nth.min(responses.len() - 1)].clone();
                 if code == 0 {
                     std::future::pending::<()>().await;
                 }
@@ -117,8 +117,8 @@ mod tests {
         Api::namespaced(kube::Client::new(service, "default"), "default")
     }
 
-    fn is(wanted: &str) -> impl Fn(Option<&ConfigMap>) -> bool {
-        move |object| object.and_then(|object| object.data.as_ref()?.get("is")).is_some_and(|is| is == wanted)
+    fn has_value(expected: &str) -> impl Fn(Option<&ConfigMap>) -> bool {
+        move |object| object.and_then(|object| object.data.as_ref()?.get("is")).is_some_and(|value| value == expected)
     }
 
     #[rstest]
@@ -126,22 +126,22 @@ mod tests {
     #[case::satisfied_later(vec![list(&[object("wrong")]), events(&[("MODIFIED", object("right"))])], Ok(Some(true)))]
     #[case::after_a_broken_watch(
         vec![list(&[]), refusal(500), events(&[("ADDED", object("right"))])], Ok(Some(true)))]
-    #[case::never(vec![list(&[object("wrong")]), silence()], Ok(None))]
+    #[case::never(vec![list(&[object("wrong")]), idle_watch()], Ok(None))]
     #[case::forbidden(vec![refusal(403)], Err("watching configmap c"))]
-    #[case::broken_for_good(vec![refusal(500)], Err("watching configmap c"))]
+    #[case::never_restarted(vec![refusal(500)], Err("watching configmap c"))]
     #[tokio::test]
-    async fn the_condition_is_waited_for(
-        #[case] answers: Vec<(u16, String)>,
+    async fn waiting_ends_with_the_condition_the_timeout_or_an_error(
+        #[case] responses: Vec<(u16, String)>,
         #[case] expected: Result<Option<bool>, &str>,
     ) {
         // Longer than the delay before an interrupted watch is restarted.
-        let waited = until(&config_maps(answers), "c", Duration::from_secs(2), is("right")).await;
+        let waited = until(&config_maps(responses), "c", Duration::from_secs(2), has_value("right")).await;
         let waited = waited.map(|reached| reached.map(|object| object.is_some())).map_err(|error| error.to_string());
         assert_eq!(waited, expected.map_err(str::to_owned));
     }
 
     #[tokio::test]
-    async fn deletion_is_waited_for() {
+    async fn waiting_for_a_deletion_ends_with_it() {
         let api = config_maps(vec![list(&[object("there")]), events(&[("DELETED", object("there"))])]);
         let waited = until(&api, "c", Duration::from_secs(60), |object| object.is_none()).await;
         assert!(matches!(waited, Ok(Some(None))));

@@ -19,10 +19,10 @@ pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<(), 
         return Ok(());
     }
     let namespace = Namespace { metadata: system_metadata(name), ..Namespace::default() };
-    create_unless_there(&namespaces, &namespace).await
+    create_if_absent(&namespaces, &namespace).await
 }
 
-pub(crate) async fn create_unless_there<K>(api: &Api<K>, object: &K) -> Result<(), Error>
+pub(crate) async fn create_if_absent<K>(api: &Api<K>, object: &K) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {

@@ -1,5 +1,5 @@
-//! The part of one member in a merged watch: its current objects, then the events of its own watch, which is opened
-//! again when it ends.
+//! One member's part of a merged watch: its current objects, then the events of its own watch, which is opened again when
+//! it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,71 +13,72 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::item::Item;
-use super::member::{Collection, MemberPage, Refusal, Start};
-use super::member_watch::{Interruption, MemberEvent, MemberWatch, Received};
+use super::member::{Collection, MemberError, MemberPage, PageStart};
+use super::member_watch::{Interruption, MemberEvent, MemberWatch, ReceivedEvents};
 use crate::Error;
 use crate::merged::Heading;
 use crate::table::Shape;
 
-/// Delays before a member is requested again.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
+/// Delay before the next request to a member after a failure.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
 
-/// The part of a member.
+/// One member's part of a merged watch.
 pub struct Feed {
     collection: Arc<Collection>,
     pub cluster: ClusterName,
-    /// uid of the Cluster: a cluster that joins again has another one.
+    /// UID of the Cluster object. A cluster that joins again has another one.
     pub uid: String,
     progress: Progress,
-    /// When the merged watch ends.
+    /// Time at which the merged watch ends.
     deadline: Instant,
     /// Columns of the member's tables.
     columns: Arc<Vec<Value>>,
 }
 
-/// Position of a feed, and the delays of its requests.
+/// Progress of a feed, and the delays between its requests.
 struct Progress {
     state: State,
-    /// Delays since the last page or event.
-    failures: Delays,
+    /// Backoff since the last page or event.
+    backoff: Delays,
     /// Delay before the next request.
-    wait: Duration,
+    delay: Duration,
 }
 
 enum State {
-    /// Its current objects are read. The version is that of the first page.
+    /// The current objects are read page by page. `version` is that of the first page; None before it is read.
     Listing {
-        start: Start,
+        start: PageStart,
         version: Option<String>,
     },
-    /// Its current version is read without its objects.
-    Skipping,
-    /// A watch is to be opened from this version.
-    Opening(String),
+    /// The current version is read without the objects.
+    ReadingVersion,
+    /// A watch is opened from this version.
+    OpeningWatch(String),
     Watching(MemberWatch),
 }
 
+/// The next request to the member.
 enum MemberRequest {
-    /// A page of the current objects, and their version if it is known.
-    Page(Start, Option<String>),
+    /// A page of the current objects, and the version of the first page if it is known.
+    Page(PageStart, Option<String>),
     Version,
     Watch(String),
 }
 
-/// How a feed begins.
+/// First data of a feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// With the current objects.
-    Objects,
-    /// With later changes only.
-    Now,
-    /// With the changes after a version.
-    Version(String),
+pub enum FeedStart {
+    /// The current objects.
+    CurrentObjects,
+    /// The first change after now.
+    NextChange,
+    /// The changes after this version.
+    AfterVersion(String),
 }
 
-/// Report of a feed.
-pub enum Step {
-    /// Current objects, and after the last of them the version of all.
+/// New data or state of a feed.
+pub enum FeedUpdate {
+    /// Current objects. `version` is set with the last of them.
     Initial {
         items: Vec<Item>,
         version: Option<String>,
@@ -86,54 +87,54 @@ pub enum Step {
     /// The member's watch is open.
     Opened,
     Events(Vec<MemberEvent>),
-    /// The member cannot be read. The next step tries again.
-    Refused(Refusal),
+    /// The member cannot be read. The next update is the result of another attempt.
+    Failed(MemberError),
     /// The member no longer keeps the changes after the version.
     Expired,
 }
 
 impl Feed {
-    pub fn new(collection: Arc<Collection>, member: &Member, origin: Origin, deadline: Instant) -> Self {
+    pub fn new(collection: Arc<Collection>, member: &Member, start: FeedStart, deadline: Instant) -> Self {
         let (cluster, uid) = (member.name().clone(), member.uid().to_owned());
-        Self { collection, cluster, uid, progress: Progress::new(origin), deadline, columns: Arc::default() }
+        Self { collection, cluster, uid, progress: Progress::new(start), deadline, columns: Arc::default() }
     }
 
-    /// The next report, with the feed for further ones.
-    pub fn step(mut self) -> BoxFuture<'static, (Self, Step)> {
+    /// Returns the next update, and the feed for further ones.
+    pub fn into_next(mut self) -> BoxFuture<'static, (Self, FeedUpdate)> {
         Box::pin(async move {
-            let step = self.next().await;
-            (self, step)
+            let update = self.next().await;
+            (self, update)
         })
     }
 
-    async fn next(&mut self) -> Step {
-        let wait = std::mem::take(&mut self.progress.wait);
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
+    async fn next(&mut self) -> FeedUpdate {
+        let delay = std::mem::take(&mut self.progress.delay);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
         }
         if let State::Watching(watch) = &mut self.progress.state {
             let received = watch.read(&self.cluster, self.collection.shape, &mut self.columns).await;
-            return self.progress.received(&self.cluster, received);
+            return self.progress.handle_events(&self.cluster, received);
         }
-        // The member's connection may have changed.
+        // Looked up for each request, because the member's connection may have changed.
         let Some(member) = self.collection.proxy.inner.fleet.member(&self.cluster) else {
             let error = Error::ClusterNotFound(self.cluster.to_string());
-            return self.progress.refused(Refusal::Failed(Box::new(error)));
+            return self.progress.fail(MemberError::NoResponse(Box::new(error)));
         };
-        match self.progress.request() {
-            MemberRequest::Page(start, version) => self.list(&member, start, version).await,
-            MemberRequest::Version => self.skip(&member).await,
-            MemberRequest::Watch(version) => self.open(&member, version).await,
+        match self.progress.next_request() {
+            MemberRequest::Page(start, version) => self.read_page(&member, start, version).await,
+            MemberRequest::Version => self.read_version(&member).await,
+            MemberRequest::Watch(version) => self.open_watch(&member, version).await,
         }
     }
 
-    async fn list(&mut self, member: &Arc<Member>, start: Start, version: Option<String>) -> Step {
-        let page = self.collection.initial_page(member, start).await;
+    async fn read_page(&mut self, member: &Arc<Member>, start: PageStart, version: Option<String>) -> FeedUpdate {
+        let page = self.collection.read_initial_page(member, start).await;
         let MemberPage { mut items, next, version: current, mut heading, .. } = match page {
             Ok(page) => page,
-            Err(refusal) => return self.progress.refused(refusal),
+            Err(error) => return self.progress.fail(error),
         };
-        self.progress.failures.reset();
+        self.progress.backoff.reset();
         if let Some(kind) = heading.kind.strip_suffix("List") {
             heading.kind = kind.to_owned();
         }
@@ -143,87 +144,89 @@ impl Feed {
         let version = version.unwrap_or(current);
         let version = match next {
             Some(token) => {
-                self.progress.state = State::Listing { start: Start::After(token), version: Some(version) };
+                self.progress.state = State::Listing { start: PageStart::After(token), version: Some(version) };
                 None
             }
             None => {
-                self.progress.state = State::Opening(version.clone());
+                self.progress.state = State::OpeningWatch(version.clone());
                 Some(version)
             }
         };
-        Step::Initial { items, version, heading }
+        FeedUpdate::Initial { items, version, heading }
     }
 
-    async fn skip(&mut self, member: &Arc<Member>) -> Step {
-        match self.collection.page(member, Start::Latest, 1).await {
+    async fn read_version(&mut self, member: &Arc<Member>) -> FeedUpdate {
+        match self.collection.read_page(member, PageStart::Latest, 1).await {
             Ok(page) => {
-                self.progress.failures.reset();
-                self.progress.state = State::Opening(page.version.clone());
-                Step::Initial { items: Vec::new(), version: Some(page.version), heading: Heading::default() }
+                self.progress.backoff.reset();
+                self.progress.state = State::OpeningWatch(page.version.clone());
+                FeedUpdate::Initial { items: Vec::new(), version: Some(page.version), heading: Heading::default() }
             }
-            Err(refusal) => self.progress.refused(refusal),
+            Err(error) => self.progress.fail(error),
         }
     }
 
-    async fn open(&mut self, member: &Arc<Member>, version: String) -> Step {
+    async fn open_watch(&mut self, member: &Arc<Member>, version: String) -> FeedUpdate {
         let timeout = self.deadline.saturating_duration_since(Instant::now());
-        match self.collection.watch(member, version.clone(), timeout).await {
+        match self.collection.open_watch(member, version.clone(), timeout).await {
             Ok(body) => {
                 self.progress.state = State::Watching(MemberWatch::new(version, body));
-                Step::Opened
+                FeedUpdate::Opened
             }
-            Err(refusal) if refusal.status() == Some(StatusCode::GONE) => Step::Expired,
-            Err(refusal) => self.progress.refused(refusal),
+            Err(error) if error.status() == Some(StatusCode::GONE) => FeedUpdate::Expired,
+            Err(error) => self.progress.fail(error),
         }
     }
 }
 
 impl Progress {
-    fn new(origin: Origin) -> Self {
-        let state = match origin {
-            Origin::Objects => State::Listing { start: Start::Latest, version: None },
-            Origin::Now => State::Skipping,
-            Origin::Version(version) => State::Opening(version),
+    fn new(start: FeedStart) -> Self {
+        let state = match start {
+            FeedStart::CurrentObjects => State::Listing { start: PageStart::Latest, version: None },
+            FeedStart::NextChange => State::ReadingVersion,
+            FeedStart::AfterVersion(version) => State::OpeningWatch(version),
         };
-        Self { state, failures: RETRY.delays(), wait: Duration::ZERO }
+        Self { state, backoff: RETRY_BACKOFF.delays(), delay: Duration::ZERO }
     }
 
     /// The request that continues the feed.
-    fn request(&self) -> MemberRequest {
+    fn next_request(&self) -> MemberRequest {
         match &self.state {
             State::Listing { start, version } => MemberRequest::Page(start.clone(), version.clone()),
-            State::Skipping => MemberRequest::Version,
-            State::Opening(version) | State::Watching(MemberWatch { version, .. }) => {
+            State::ReadingVersion => MemberRequest::Version,
+            State::OpeningWatch(version) | State::Watching(MemberWatch { version, .. }) => {
                 MemberRequest::Watch(version.clone())
             }
         }
     }
 
-    fn refused(&mut self, refusal: Refusal) -> Step {
-        self.wait = self.failures.next_delay();
-        Step::Refused(refusal)
+    /// Reports an error and delays the next request.
+    fn fail(&mut self, error: MemberError) -> FeedUpdate {
+        self.delay = self.backoff.next_delay();
+        FeedUpdate::Failed(error)
     }
 
     /// Reports events. An interrupted watch is opened again after its last event, where an error is repeated, so errors
     /// after an event are not reported.
-    fn received(&mut self, cluster: &ClusterName, Received { events, interruption }: Received) -> Step {
+    fn handle_events(&mut self, cluster: &ClusterName, received: ReceivedEvents) -> FeedUpdate {
+        let ReceivedEvents { events, interruption } = received;
         if !events.is_empty() {
-            self.failures.reset();
+            self.backoff.reset();
         }
-        let Some(interruption) = interruption else { return Step::Events(events) };
+        let Some(interruption) = interruption else { return FeedUpdate::Events(events) };
         tracing::debug!(%cluster, reason = %interruption, "a member's watch is opened again");
         if let State::Watching(watch) = &mut self.state {
-            self.state = State::Opening(std::mem::take(&mut watch.version));
+            self.state = State::OpeningWatch(std::mem::take(&mut watch.version));
         }
         match interruption {
-            Interruption::Expired if events.is_empty() => Step::Expired,
+            Interruption::Expired if events.is_empty() => FeedUpdate::Expired,
             Interruption::TooLarge if events.is_empty() => {
                 let (cluster, reason) = (cluster.clone(), interruption.to_string());
-                self.refused(Refusal::Broken { cluster, reason })
+                self.fail(MemberError::InvalidResponse { cluster, reason })
             }
             _ => {
-                self.wait = self.failures.next_delay();
-                Step::Events(events)
+                self.delay = self.backoff.next_delay();
+                FeedUpdate::Events(events)
             }
         }
     }
@@ -238,14 +241,13 @@ mod tests {
         MemberEvent { kind: "BOOKMARK", item: None, version: version.to_owned() }
     }
 
-    /// The report as text.
-    fn shown(step: Step) -> String {
-        match step {
-            Step::Initial { .. } => "initial".to_owned(),
-            Step::Opened => "opened".to_owned(),
-            Step::Events(events) => format!("{} events", events.len()),
-            Step::Refused(refusal) => refusal.to_string(),
-            Step::Expired => "expired".to_owned(),
+    fn describe(update: FeedUpdate) -> String {
+        match update {
+            FeedUpdate::Initial { .. } => "initial".to_owned(),
+            FeedUpdate::Opened => "opened".to_owned(),
+            FeedUpdate::Events(events) => format!("{} events", events.len()),
+            FeedUpdate::Failed(error) => error.to_string(),
+            FeedUpdate::Expired => "expired".to_owned(),
         }
     }
 
@@ -254,24 +256,26 @@ mod tests {
     #[case::too_large(0, Interruption::TooLarge, "sent an event larger than 16 MiB", [250, 500])]
     #[case::invalid(0, Interruption::Invalid, "0 events", [250, 500])]
     #[case::ended(0, Interruption::Ended, "0 events", [250, 500])]
+    #[case::disconnected(0, Interruption::Disconnected { error: "reset".into() }, "0 events", [250, 500])]
     #[case::expired(0, Interruption::Expired, "expired", [0, 0])]
     #[case::too_large_after_an_event(1, Interruption::TooLarge, "1 events", [250, 250])]
     #[case::expired_after_an_event(1, Interruption::Expired, "1 events", [250, 250])]
     fn an_interrupted_watch_is_opened_again(
         #[case] count: usize,
         #[case] interruption: Interruption,
-        #[case] report: &str,
-        #[case] delays: [u64; 2],
+        #[case] expected: &str,
+        #[case] delays_ms: [u64; 2],
     ) {
         let cluster = ClusterName::parse("m1").unwrap();
-        let mut progress = Progress::new(Origin::Now);
-        for delay in delays {
+        let mut progress = Progress::new(FeedStart::NextChange);
+        for delay in delays_ms {
             progress.state = State::Watching(MemberWatch::new("7".to_owned(), crate::full("")));
             let events = (0..count).map(|_| event("7")).collect();
-            let step = progress.received(&cluster, Received { events, interruption: Some(interruption) });
-            assert_eq!((shown(step).as_str(), progress.wait), (report, Duration::from_millis(delay)));
-            assert!(matches!(&progress.state, State::Opening(version) if version == "7"));
-            assert!(matches!(progress.request(), MemberRequest::Watch(version) if version == "7"));
+            let received = ReceivedEvents { events, interruption: Some(interruption.clone()) };
+            let update = progress.handle_events(&cluster, received);
+            assert_eq!((describe(update).as_str(), progress.delay), (expected, Duration::from_millis(delay)));
+            assert!(matches!(&progress.state, State::OpeningWatch(version) if version == "7"));
+            assert!(matches!(progress.next_request(), MemberRequest::Watch(version) if version == "7"));
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::merged::Heading;
-use crate::object::{compact, mark, own_version};
+use crate::object::{annotate, compact, own_version};
 use crate::table::{Shape, encode_row, merged_cells, merged_columns};
 
 /// An object of a member.
@@ -39,14 +39,14 @@ impl Item {
     pub fn encode(&self, shape: Shape, heading: &mut Heading, version: Option<&str>) -> Result<Vec<u8>, Error> {
         let cluster = self.cluster.as_str();
         match (shape, &self.row) {
-            (Shape::Objects(form), _) => Ok(mark(&self.body, cluster, version, form)?),
+            (Shape::Objects(form), _) => Ok(annotate(&self.body, cluster, version, form)?),
             (Shape::Table(_), None) => Ok(encode_row(Vec::new(), None)?),
             (Shape::Table(table), Some(row)) => {
                 let columns = heading.columns.get_or_insert_with(|| merged_columns(&row.columns));
                 let columns = columns.as_array().map(Vec::as_slice).unwrap_or_default();
                 let cells = merged_cells(row.cells.clone(), &row.columns, columns, cluster);
-                let form = table.of_objects().filter(|_| !self.body.is_empty());
-                let object = form.map(|form| mark(&self.body, cluster, version, form)).transpose()?;
+                let form = table.object_form().filter(|_| !self.body.is_empty());
+                let object = form.map(|form| annotate(&self.body, cluster, version, form)).transpose()?;
                 Ok(encode_row(cells, object.as_deref())?)
             }
         }
@@ -88,7 +88,7 @@ impl Document {
         if let Some(definitions) = self.column_definitions.filter(|definitions| !definitions.is_empty()) {
             *columns = Arc::new(definitions);
         }
-        let objects = self.items.into_iter().flatten().map(|object| Item::of_object(cluster, &object));
+        let objects = self.items.into_iter().flatten().map(|object| Item::from_object(cluster, &object));
         let rows = self.rows.into_iter().flatten().map(|MemberRow { cells, object }| Item {
             row: Some(Row { cells: cells.unwrap_or_default(), columns: Arc::clone(columns) }),
             body: object.map(|object| compact(object.get().as_bytes()).into_owned()).unwrap_or_default(),
@@ -120,7 +120,7 @@ impl Item {
         self.body.extend_from_slice(&rest);
     }
 
-    pub fn of_object(cluster: &ClusterName, object: &RawValue) -> Self {
+    pub fn from_object(cluster: &ClusterName, object: &RawValue) -> Self {
         let body = compact(object.get().as_bytes()).into_owned();
         Self { cluster: cluster.clone(), body, row: None }
     }
@@ -144,9 +144,9 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::whole(Form::Whole, json!({"data": {"k": "v"}}))]
+    #[case::complete(Form::Full, json!({"data": {"k": "v"}}))]
     #[case::metadata(Form::Metadata(MetaVersion::V1), json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}))]
-    fn objects(#[case] form: Form, #[case] mut expected: Value) {
+    fn objects_have_the_requested_form(#[case] form: Form, #[case] mut expected: Value) {
         let list = json!({"kind": "ConfigMapList", "items": [
             {"metadata": {"name": "a", "resourceVersion": "7"}, "data": {"k": "v"}},
         ]});
@@ -179,7 +179,7 @@ mod tests {
     #[case(json!({"items": null}))]
     #[case(json!({"rows": null, "columnDefinitions": null}))]
     #[case(json!({}))]
-    fn empty_lists(#[case] list: Value) {
+    fn lists_without_items_are_empty(#[case] list: Value) {
         assert!(items(&list, &mut Arc::default()).is_empty());
     }
 

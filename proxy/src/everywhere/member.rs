@@ -14,25 +14,25 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::collect_small_body;
 use super::item::{Document, Item};
-use super::small;
 use crate::merged::Heading;
 use crate::object::Form;
 use crate::table::{Include, Shape, TableForm, merged_columns};
 use crate::{Body, Caller, Error, Proxy, full};
 
-/// Time limit for a complete page.
-const PAGE_WITHIN: Duration = Duration::from_secs(60);
-/// Number of objects requested at once.
-const CHUNK: usize = 200;
+/// Timeout for a complete page.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of objects per page.
+const MAX_PAGE_OBJECTS: usize = 200;
 /// Number of members whose pages a watch reads at the same time. Their objects are in memory until they are sent.
 const CONCURRENT_PAGES: usize = 4;
 /// Size limit of a page in bytes. A larger page is requested again with fewer objects.
-const MAX_PAGE: usize = 16 << 20;
+const MAX_PAGE_BYTES: usize = 16 << 20;
 /// Divisor of the number of objects after a page that was too large.
-const FEWER: usize = 8;
+const TOO_LARGE_DIVISOR: usize = 8;
 /// Parameters that are set for each member.
-const SET_FOR_EACH: [&str; 9] = [
+const PARAMETERS_SET_PER_MEMBER: [&str; 9] = [
     "allowWatchBookmarks",
     "continue",
     "includeObject",
@@ -56,18 +56,20 @@ pub struct Collection {
     page_permits: Semaphore,
 }
 
-/// Position at which a member's page begins, and the state that it shows.
+/// The `resourceVersion` and `continue` parameters of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Start {
+pub enum PageStart {
+    /// The first page of the current state.
     Latest,
+    /// The first page of a state that is not older than this version.
     NotOlderThan(String),
-    /// Servers without versions send an empty one.
+    /// The first page of the state at this version; empty for servers without versions.
     Exact(String),
     /// After the objects that the member sent before this continue token.
     After(String),
 }
 
-impl Start {
+impl PageStart {
     fn parameters(&self) -> Vec<(&'static str, &str)> {
         let version = |version, matching| vec![("resourceVersion", version), ("resourceVersionMatch", matching)];
         match self {
@@ -92,56 +94,59 @@ pub struct MemberPage {
     pub warnings: Vec<HeaderValue>,
 }
 
-/// A member's response other than 200.
+/// A member's response with a status other than 200.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ErrorResponse {
     pub response: Response<Bytes>,
+    /// Message of its `Status` after a colon, or empty.
     message: String,
     /// Continue token with which an expired list continues.
     pub token: Option<String>,
 }
 
-/// Why a member sends no page or watch.
+/// Reason why a page or watch of a member cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum MemberError {
     #[error("answered {}{}", .0.response.status(), .0.message)]
-    Answered(Box<Answer>),
+    Response(Box<ErrorResponse>),
+    /// The member did not respond.
     #[error(transparent)]
-    Failed(Box<Error>),
-    /// The response is incomplete or invalid.
+    NoResponse(Box<Error>),
+    /// The response is incomplete, invalid or too large.
     #[error("{reason}")]
-    Broken { cluster: ClusterName, reason: String },
+    InvalidResponse { cluster: ClusterName, reason: String },
 }
 
-impl Refusal {
+impl MemberError {
     /// Status of the member's response, if there is one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
-            Self::Answered(answer) => Some(answer.response.status()),
-            Self::Failed(_) | Self::Broken { .. } => None,
+            Self::Response(error) => Some(error.response.status()),
+            Self::NoResponse(_) | Self::InvalidResponse { .. } => None,
         }
     }
 
-    /// The response of a request that no member fulfils.
+    /// The response to a request for which this error is returned.
     pub fn into_response(self) -> Result<Response<Body>, Error> {
         match self {
-            Self::Answered(answer) => Ok(answer.response.map(full)),
-            Self::Failed(error) => Err(*error),
-            Self::Broken { cluster, reason } => Err(Error::Unreachable { cluster, reason }),
+            Self::Response(error) => Ok(error.response.map(full)),
+            Self::NoResponse(error) => Err(*error),
+            Self::InvalidResponse { cluster, reason } => Err(Error::Unreachable { cluster, reason }),
         }
     }
 }
 
 impl Collection {
-    /// `path` is that of the collection; `query` that of the caller.
+    /// `path` is the path of the collection in a member; `query` is the caller's query string.
     pub fn new(proxy: &Proxy, caller: &Caller, path: String, query: Option<&str>, shape: Shape) -> Self {
-        let query = Query::remove_parameters(query.unwrap_or_default(), |name| SET_FOR_EACH.contains(&name));
+        let query =
+            Query::remove_parameters(query.unwrap_or_default(), |name| PARAMETERS_SET_PER_MEMBER.contains(&name));
         let page_permits = Semaphore::new(CONCURRENT_PAGES);
         Self { proxy: proxy.clone(), caller: caller.clone(), path, query, shape, page_permits }
     }
 
     /// Restricts the collection to one name.
-    pub fn named(mut self, name: &str) -> Self {
+    pub fn with_name(mut self, name: &str) -> Self {
         let rest = Query::remove_parameters(&self.query, |name| name == "fieldSelector");
         let selector = query_string([("fieldSelector", format!("metadata.name={name}").as_str())]);
         self.query = if rest.is_empty() { selector } else { format!("{rest}&{selector}") };
@@ -149,23 +154,23 @@ impl Collection {
     }
 
     /// Reads about `want` objects of a member.
-    pub fn page(
+    pub fn read_page(
         self: &Arc<Self>,
         member: &Arc<Member>,
-        start: Start,
+        start: PageStart,
         want: usize,
-    ) -> BoxFuture<'static, Result<MemberPage, Refusal>> {
+    ) -> BoxFuture<'static, Result<MemberPage, MemberError>> {
         let (collection, member) = (Arc::clone(self), Arc::clone(member));
         Box::pin(async move {
-            let mut limit = want.clamp(1, CHUNK);
+            let mut limit = want.clamp(1, MAX_PAGE_OBJECTS);
             loop {
-                match collection.page_of(&member, &start, limit).await {
-                    Err(PageError::TooLarge) if limit > 1 => limit = (limit / FEWER).max(1),
+                match collection.request_page(&member, &start, limit).await {
+                    Err(PageError::TooLarge) if limit > 1 => limit = (limit / TOO_LARGE_DIVISOR).max(1),
                     Err(PageError::TooLarge) => {
-                        let reason = format!("has an object larger than {} MiB", MAX_PAGE >> 20);
-                        return Err(Refusal::Broken { cluster: member.name().clone(), reason });
+                        let reason = format!("has an object larger than {} MiB", MAX_PAGE_BYTES >> 20);
+                        return Err(MemberError::InvalidResponse { cluster: member.name().clone(), reason });
                     }
-                    Err(PageError::Refused(refusal)) => return Err(refusal),
+                    Err(PageError::Member(error)) => return Err(error),
                     Ok(page) => return Ok(page),
                 }
             }
@@ -174,42 +179,52 @@ impl Collection {
 
     /// Reads current objects of a member for a watch. The first page has one object, because it only determines whether
     /// the member accepts the request: the first pages of all members are in memory before the response begins.
-    pub async fn initial_page(self: &Arc<Self>, member: &Arc<Member>, start: Start) -> Result<MemberPage, Refusal> {
-        if start == Start::Latest {
-            return self.page(member, start, 1).await;
+    pub async fn read_initial_page(
+        self: &Arc<Self>,
+        member: &Arc<Member>,
+        start: PageStart,
+    ) -> Result<MemberPage, MemberError> {
+        if start == PageStart::Latest {
+            return self.read_page(member, start, 1).await;
         }
         // The semaphore is never closed.
         let _permit = self.page_permits.acquire().await;
-        self.page(member, start, CHUNK).await
+        self.read_page(member, start, MAX_PAGE_OBJECTS).await
     }
 
-    async fn page_of(&self, member: &Arc<Member>, start: &Start, limit: usize) -> Result<MemberPage, PageError> {
+    async fn request_page(
+        &self,
+        member: &Arc<Member>,
+        start: &PageStart,
+        limit: usize,
+    ) -> Result<MemberPage, PageError> {
         let limit = limit.to_string();
         let mut parameters = start.parameters();
         parameters.push(("limit", limit.as_str()));
-        let response = self.request(member, &parameters, self.accept(false)).await?;
+        let response = self.send(member, &parameters, self.accept_header(false)).await?;
         let warnings = response.headers().get_all(header::WARNING).iter().cloned().collect();
-        let body = collect(response.into_body(), self.proxy.response_timeout()).await.map_err(|error| match error {
-            ReadError::TooLarge => PageError::TooLarge,
-            ReadError::Broken(reason) => PageError::broken(member, reason),
-        })?;
+        let body =
+            collect_page(response.into_body(), self.proxy.response_timeout()).await.map_err(|error| match error {
+                ReadError::TooLarge => PageError::TooLarge,
+                ReadError::Failed(reason) => PageError::invalid(member, reason),
+            })?;
         let document: Document = serde_json::from_slice(&body).map_err(|error| {
             let reason = match error.is_eof() {
                 true => "broke off in the middle of its list".to_owned(),
                 false => format!("sent an invalid list: {error}"),
             };
-            PageError::broken(member, reason)
+            PageError::invalid(member, reason)
         })?;
-        Ok(MemberPage::of(document, member.name(), warnings))
+        Ok(MemberPage::new(document, member.name(), warnings))
     }
 
-    /// Starts to watch a member from a version.
-    pub fn watch(
+    /// Opens a watch of a member from a version. The member ends it after `timeout`.
+    pub fn open_watch(
         self: &Arc<Self>,
         member: &Arc<Member>,
         version: String,
         timeout: Duration,
-    ) -> BoxFuture<'static, Result<Body, Refusal>> {
+    ) -> BoxFuture<'static, Result<Body, MemberError>> {
         let (collection, member) = (Arc::clone(self), Arc::clone(member));
         Box::pin(async move {
             let timeout = timeout.as_secs().max(1).to_string();
@@ -219,18 +234,18 @@ impl Collection {
                 ("resourceVersion", version.as_str()),
                 ("timeoutSeconds", timeout.as_str()),
             ];
-            let response = collection.request(&member, &parameters, collection.accept(true)).await?;
+            let response = collection.send(&member, &parameters, collection.accept_header(true)).await?;
             Ok(response.into_body())
         })
     }
 
-    /// A response with status 200.
-    async fn request(
+    /// Sends a request as the caller. Any response with a status other than 200 is an error.
+    async fn send(
         &self,
         member: &Arc<Member>,
         parameters: &[(&str, &str)],
         accept: &'static str,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, MemberError> {
         let include = match self.shape {
             Shape::Table(TableForm { include: Include::Object, .. }) => Some(("includeObject", "Object")),
             // Versions are read from the metadata of rows.
@@ -240,27 +255,27 @@ impl Collection {
         let own = query_string(parameters.iter().copied().chain(include));
         let query: Vec<&str> =
             [self.query.as_str(), own.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
-        let request = get(&format!("?{}", query.join("&")), HeaderValue::from_static(accept));
+        let request = get_request(&format!("?{}", query.join("&")), HeaderValue::from_static(accept));
         let timeout = Some(self.proxy.response_timeout());
         let sent = self.proxy.forward_to_member(member, &self.caller, &self.path, request, timeout).await;
-        let response = sent.map_err(|error| Refusal::Failed(Box::new(error)))?;
+        let response = sent.map_err(|error| MemberError::NoResponse(Box::new(error)))?;
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let body = small(body).await.unwrap_or_default();
+        let body = collect_small_body(body).await.unwrap_or_default();
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         let Status { message, metadata } = serde_json::from_slice(&body).unwrap_or_default();
         let message = if message.is_empty() { message } else { format!(": {message}") };
         let token = Some(metadata.token).filter(|token| !token.is_empty());
         let response = Response::from_parts(parts, body);
-        Err(Refusal::Answered(Box::new(Answer { response, message, token })))
+        Err(MemberError::Response(Box::new(ErrorResponse { response, message, token })))
     }
 
     /// Media type of a member's list or watch. Tables and metadata are encoded again in the version of the client.
-    fn accept(&self, is_watch: bool) -> &'static str {
+    fn accept_header(&self, is_watch: bool) -> &'static str {
         match self.shape {
-            Shape::Objects(Form::Whole) => "application/json",
+            Shape::Objects(Form::Full) => "application/json",
             Shape::Objects(Form::Metadata(_)) if is_watch => {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
             }
@@ -271,7 +286,7 @@ impl Collection {
 }
 
 impl MemberPage {
-    fn of(document: Document, cluster: &ClusterName, warnings: Vec<HeaderValue>) -> Self {
+    fn new(document: Document, cluster: &ClusterName, warnings: Vec<HeaderValue>) -> Self {
         let heading = Heading {
             kind: document.kind.clone(),
             api_version: document.api_version.clone(),
@@ -301,49 +316,49 @@ struct StatusMetadata {
 
 enum PageError {
     TooLarge,
-    Refused(Refusal),
+    Member(MemberError),
 }
 
-impl From<Refusal> for PageError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+impl From<MemberError> for PageError {
+    fn from(error: MemberError) -> Self {
+        Self::Member(error)
     }
 }
 
 impl PageError {
-    fn broken(member: &Member, reason: String) -> Self {
-        Self::Refused(Refusal::Broken { cluster: member.name().clone(), reason })
+    fn invalid(member: &Member, reason: String) -> Self {
+        Self::Member(MemberError::InvalidResponse { cluster: member.name().clone(), reason })
     }
 }
 
 enum ReadError {
     TooLarge,
-    Broken(String),
+    Failed(String),
 }
 
-/// Reads a page that may pause for `idle` and must be complete within [`PAGE_WITHIN`].
-async fn collect(mut body: Body, idle: Duration) -> Result<Bytes, ReadError> {
-    let end = Instant::now() + PAGE_WITHIN;
+/// Reads a page within [`PAGE_TIMEOUT`]. `idle_timeout` limits the time between two chunks.
+async fn collect_page(mut body: Body, idle_timeout: Duration) -> Result<Bytes, ReadError> {
+    let end = Instant::now() + PAGE_TIMEOUT;
     let mut read = BytesMut::new();
     loop {
-        let due = end.min(Instant::now() + idle);
+        let due = end.min(Instant::now() + idle_timeout);
         let frame = match tokio::time::timeout_at(due, body.frame()).await {
             Err(_) if Instant::now() >= end => {
-                let reason = format!("did not send all of its list within {} s", PAGE_WITHIN.as_secs());
-                return Err(ReadError::Broken(reason));
+                let reason = format!("did not send all of its list within {} s", PAGE_TIMEOUT.as_secs());
+                return Err(ReadError::Failed(reason));
             }
             Err(_) => {
-                let reason = format!("sent a part of its list, then nothing for {} s", idle.as_secs_f32());
-                return Err(ReadError::Broken(reason));
+                let reason = format!("sent a part of its list, then nothing for {} s", idle_timeout.as_secs_f32());
+                return Err(ReadError::Failed(reason));
             }
             Ok(None) => return Ok(read.freeze()),
             Ok(Some(Err(error))) => {
-                return Err(ReadError::Broken(format!("broke off in the middle of its list: {error}")));
+                return Err(ReadError::Failed(format!("broke off in the middle of its list: {error}")));
             }
             Ok(Some(Ok(frame))) => frame,
         };
         let data = frame.into_data().unwrap_or_default();
-        if read.len() + data.len() > MAX_PAGE {
+        if read.len() + data.len() > MAX_PAGE_BYTES {
             return Err(ReadError::TooLarge);
         }
         read.extend_from_slice(&data);
@@ -351,7 +366,7 @@ async fn collect(mut body: Body, idle: Duration) -> Result<Bytes, ReadError> {
 }
 
 /// A GET request. `query` is empty or begins with a question mark.
-pub(crate) fn get(query: &str, accept: HeaderValue) -> Request<Body> {
+pub(crate) fn get_request(query: &str, accept: HeaderValue) -> Request<Body> {
     let mut request = Request::new(full(Bytes::new()));
     *request.method_mut() = Method::GET;
     if let Ok(uri) = format!("/{query}").parse() {
@@ -387,26 +402,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case::whole(&["{\"items\":", "[]}"], Ok("{\"items\":[]}"))]
+    #[case::complete(&["{\"items\":", "[]}"], Ok("{\"items\":[]}"))]
     #[case::silent(&["{\"items\":[", SILENCE], Err("sent a part of its list, then nothing for 0.1 s"))]
     #[case::broken_off(&["{", BREAK], Err("broke off in the middle of its list: connection reset"))]
     #[tokio::test]
-    async fn pages_are_complete(#[case] pieces: &[&'static str], #[case] expected: Result<&str, &str>) {
-        let read = match collect(body(pieces), Duration::from_millis(100)).await {
+    async fn incomplete_pages_are_errors(#[case] pieces: &[&'static str], #[case] expected: Result<&str, &str>) {
+        let read = match collect_page(body(pieces), Duration::from_millis(100)).await {
             Ok(read) => Ok(String::from_utf8(read.to_vec()).unwrap()),
-            Err(ReadError::Broken(reason)) => Err(reason),
+            Err(ReadError::Failed(reason)) => Err(reason),
             Err(ReadError::TooLarge) => Err("too large".to_owned()),
         };
         assert_eq!(read, expected.map(str::to_owned).map_err(str::to_owned));
     }
 
     #[rstest]
-    #[case(Start::Latest, "")]
-    #[case(Start::NotOlderThan("7".into()), "resourceVersion=7&resourceVersionMatch=NotOlderThan")]
-    #[case(Start::Exact("7".into()), "resourceVersion=7&resourceVersionMatch=Exact")]
-    #[case::server_without_versions(Start::Exact(String::new()), "")]
-    #[case(Start::After("t".into()), "continue=t")]
-    fn starts(#[case] start: Start, #[case] expected: &str) {
+    #[case(PageStart::Latest, "")]
+    #[case(PageStart::NotOlderThan("7".into()), "resourceVersion=7&resourceVersionMatch=NotOlderThan")]
+    #[case(PageStart::Exact("7".into()), "resourceVersion=7&resourceVersionMatch=Exact")]
+    #[case::server_without_versions(PageStart::Exact(String::new()), "")]
+    #[case(PageStart::After("t".into()), "continue=t")]
+    fn page_starts_are_encoded_as_parameters(#[case] start: PageStart, #[case] expected: &str) {
         assert_eq!(query_string(start.parameters()), expected);
     }
 }

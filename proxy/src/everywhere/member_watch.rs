@@ -4,92 +4,93 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::lines::{LineBuffer, LineTooLong};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio_util::codec::{AnyDelimiterCodec, Decoder};
 
 use super::item::{Document, Item};
 use crate::Body;
 use crate::table::Shape;
+use crate::transport::error_chain;
 
-/// A watch without a frame for so long is opened again. API servers send a bookmark each minute.
-const SILENT: Duration = Duration::from_secs(180);
+/// A watch that sends nothing for this time is opened again. API servers send a bookmark each minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Size limit of an event in bytes.
-const MAX_EVENT: usize = 16 << 20;
+const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// An open watch of a member.
 pub struct MemberWatch {
     /// Version after the last event.
     pub version: String,
     body: Body,
-    /// Finds the ends of lines. It continues its search where the previous chunk ended.
-    lines: AnyDelimiterCodec,
-    buffer: BytesMut,
+    lines: LineBuffer,
 }
 
-/// A change in a member, or its progress without a change.
+/// A change in a member, or a bookmark.
 #[derive(Debug)]
 pub struct MemberEvent {
     /// Type of the event.
     pub kind: &'static str,
-    /// None for progress.
+    /// None for a bookmark.
     pub item: Option<Item>,
     pub version: String,
 }
 
 /// The next events of a member, and why the watch ends after them.
 #[derive(Debug, Default)]
-pub struct Received {
+pub struct ReceivedEvents {
     pub events: Vec<MemberEvent>,
     pub interruption: Option<Interruption>,
 }
 
 /// Why a watch of a member ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Interruption {
     #[error("the member no longer keeps the changes after the version")]
     Expired,
     #[error("the member ended the watch")]
     Ended,
-    #[error("the member sent nothing for {} s", SILENT.as_secs())]
-    Silent,
+    /// The connection broke before the end of the response. `error` includes its causes.
+    #[error("the connection broke: {error}")]
+    Disconnected { error: String },
+    #[error("the member sent nothing for {} s", IDLE_TIMEOUT.as_secs())]
+    IdleTimeout,
     #[error("the member sent an error event")]
-    Failed,
+    ErrorEvent,
     #[error("the member sent an invalid event")]
     Invalid,
-    #[error("sent an event larger than {} MiB", MAX_EVENT >> 20)]
+    #[error("sent an event larger than {} MiB", MAX_EVENT_BYTES >> 20)]
     TooLarge,
 }
 
 impl MemberWatch {
     pub fn new(version: String, body: Body) -> Self {
-        let lines = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), b"\n".to_vec(), MAX_EVENT);
-        Self { version, body, lines, buffer: BytesMut::new() }
+        Self { version, body, lines: LineBuffer::new(MAX_EVENT_BYTES) }
     }
 
     /// The events of the next chunk. `columns` are those of the member's tables.
-    pub async fn read(&mut self, cluster: &ClusterName, shape: Shape, columns: &mut Arc<Vec<Value>>) -> Received {
-        let frame = match tokio::time::timeout(SILENT, self.body.frame()).await {
+    pub async fn read(&mut self, cluster: &ClusterName, shape: Shape, columns: &mut Arc<Vec<Value>>) -> ReceivedEvents {
+        let frame = match tokio::time::timeout(IDLE_TIMEOUT, self.body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
-            Ok(None | Some(Err(_))) => return Interruption::Ended.into(),
-            Err(_) => return Interruption::Silent.into(),
+            Ok(Some(Err(error))) => return Interruption::Disconnected { error: error_chain(&*error) }.into(),
+            Ok(None) => return Interruption::Ended.into(),
+            Err(_) => return Interruption::IdleTimeout.into(),
         };
-        self.buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
-        let mut received = Received::default();
+        self.lines.push(&frame.into_data().unwrap_or_default());
+        let mut received = ReceivedEvents::default();
         while received.interruption.is_none() {
-            let line = match self.lines.decode(&mut self.buffer) {
+            let line = match self.lines.next_line() {
                 Ok(Some(line)) => line,
                 Ok(None) => break,
-                Err(_) => {
+                Err(LineTooLong { .. }) => {
                     received.interruption = Some(Interruption::TooLarge);
                     break;
                 }
             };
-            match event(cluster, &line, shape, columns) {
+            match decode_event(cluster, &line, shape, columns) {
                 Ok(Some(event)) => {
                     event.version.clone_into(&mut self.version);
                     received.events.push(event);
@@ -102,14 +103,14 @@ impl MemberWatch {
     }
 }
 
-impl From<Interruption> for Received {
+impl From<Interruption> for ReceivedEvents {
     fn from(interruption: Interruption) -> Self {
         Self { events: Vec::new(), interruption: Some(interruption) }
     }
 }
 
 /// Decodes a line of a watch; None if it is empty or of an unknown type.
-fn event(
+fn decode_event(
     cluster: &ClusterName,
     line: &[u8],
     shape: Shape,
@@ -131,12 +132,12 @@ fn event(
         "MODIFIED" => "MODIFIED",
         "DELETED" => "DELETED",
         "BOOKMARK" => "BOOKMARK",
-        "ERROR" => return Err(interruption(line.object)),
+        "ERROR" => return Err(interruption_of_status(line.object)),
         _ => return Ok(None),
     };
     let (item, version) = match shape {
         Shape::Objects(_) => {
-            let item = Item::of_object(cluster, line.object);
+            let item = Item::from_object(cluster, line.object);
             let version = item.own_version();
             (Some(item), version)
         }
@@ -153,14 +154,14 @@ fn event(
     Ok(Some(MemberEvent { kind, item: item.filter(|_| kind != "BOOKMARK"), version }))
 }
 
-/// The interruption by an ERROR event.
-fn interruption(status: &RawValue) -> Interruption {
+/// The interruption by an ERROR event with this `Status`.
+fn interruption_of_status(status: &RawValue) -> Interruption {
     #[derive(Deserialize)]
     struct Status {
         code: Option<u16>,
     }
     let code = serde_json::from_str::<Status>(status.get()).ok().and_then(|status| status.code);
-    if code == Some(410) { Interruption::Expired } else { Interruption::Failed }
+    if code == Some(410) { Interruption::Expired } else { Interruption::ErrorEvent }
 }
 
 #[cfg(test)]
@@ -175,24 +176,24 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    const WHOLE: Shape = Shape::Objects(Form::Whole);
+    const FULL: Shape = Shape::Objects(Form::Full);
     const TABLE: Shape = Shape::Table(TableForm { include: Include::Metadata, meta: MetaVersion::V1 });
 
     #[rstest]
-    #[case::added("ADDED", json!({"metadata": {"resourceVersion": "7"}}), WHOLE, Ok(Some(("ADDED", true, "7"))))]
-    #[case::progress("BOOKMARK", json!({"metadata": {"resourceVersion": "7"}}), WHOLE, Ok(Some(("BOOKMARK", false, "7"))))]
-    #[case::expired("ERROR", json!({"kind": "Status", "code": 410}), WHOLE, Err(Interruption::Expired))]
-    #[case::failed("ERROR", json!({"kind": "Status", "code": 500}), TABLE, Err(Interruption::Failed))]
-    #[case::unknown("CHANGED", json!({}), WHOLE, Ok(None))]
-    #[case::without_a_version("ADDED", json!({"metadata": {}}), WHOLE, Err(Interruption::Invalid))]
+    #[case::added("ADDED", json!({"metadata": {"resourceVersion": "7"}}), FULL, Ok(Some(("ADDED", true, "7"))))]
+    #[case::bookmark("BOOKMARK", json!({"metadata": {"resourceVersion": "7"}}), FULL, Ok(Some(("BOOKMARK", false, "7"))))]
+    #[case::expired("ERROR", json!({"kind": "Status", "code": 410}), FULL, Err(Interruption::Expired))]
+    #[case::error("ERROR", json!({"kind": "Status", "code": 500}), TABLE, Err(Interruption::ErrorEvent))]
+    #[case::unknown_type("CHANGED", json!({}), FULL, Ok(None))]
+    #[case::without_a_version("ADDED", json!({"metadata": {}}), FULL, Err(Interruption::Invalid))]
     #[case::row(
         "DELETED", json!({"rows": [{"cells": ["a"], "object": {"metadata": {"resourceVersion": "7"}}}]}), TABLE,
         Ok(Some(("DELETED", true, "7")))
     )]
-    #[case::progress_of_a_table(
+    #[case::bookmark_of_a_table(
         "BOOKMARK", json!({"metadata": {"resourceVersion": "7"}, "rows": []}), TABLE, Ok(Some(("BOOKMARK", false, "7")))
     )]
-    fn lines(
+    fn lines_are_decoded(
         #[case] kind: &str,
         #[case] object: Value,
         #[case] shape: Shape,
@@ -200,7 +201,7 @@ mod tests {
     ) {
         let line = format!("{}\n", json!({"type": kind, "object": object}));
         let cluster = ClusterName::parse("m1").unwrap();
-        let decoded = event(&cluster, line.as_bytes(), shape, &mut Arc::default());
+        let decoded = decode_event(&cluster, line.as_bytes(), shape, &mut Arc::default());
         let decoded = decoded.map(|event| event.map(|event| (event.kind, event.item.is_some(), event.version)));
         let expected =
             expected.map(|event| event.map(|(kind, has_item, version)| (kind, has_item, version.to_owned())));
@@ -209,16 +210,21 @@ mod tests {
 
     /// A watch from version 5 whose body has these chunks.
     fn watch(chunks: impl IntoIterator<Item = Vec<u8>>) -> MemberWatch {
-        let frames: Vec<_> =
-            chunks.into_iter().map(|chunk| Ok::<_, BoxError>(Frame::data(Bytes::from(chunk)))).collect();
+        watch_with_end(chunks, None)
+    }
+
+    /// A watch from version 5 whose body has these chunks and then this error.
+    fn watch_with_end(chunks: impl IntoIterator<Item = Vec<u8>>, error: Option<BoxError>) -> MemberWatch {
+        let chunks = chunks.into_iter().map(|chunk| Ok(Frame::data(Bytes::from(chunk))));
+        let frames: Vec<Result<_, BoxError>> = chunks.chain(error.map(Err)).collect();
         MemberWatch::new("5".to_owned(), StreamBody::new(futures::stream::iter(frames)).boxed_unsync())
     }
 
-    /// Number of all events of a watch, and why it ends.
-    async fn all(watch: &mut MemberWatch) -> (usize, Interruption) {
+    /// Reads a watch to its end. Returns the number of events, and why the watch ended.
+    async fn read_all(watch: &mut MemberWatch) -> (usize, Interruption) {
         let (cluster, mut count) = (ClusterName::parse("m1").unwrap(), 0);
         loop {
-            let received = watch.read(&cluster, WHOLE, &mut Arc::default()).await;
+            let received = watch.read(&cluster, FULL, &mut Arc::default()).await;
             count += received.events.len();
             if let Some(interruption) = received.interruption {
                 return (count, interruption);
@@ -241,15 +247,25 @@ mod tests {
         #[case] version: &str,
     ) {
         let mut watch = watch(chunks.iter().map(|chunk| chunk.as_bytes().to_vec()));
-        assert_eq!(all(&mut watch).await, (count, interruption));
+        assert_eq!(read_all(&mut watch).await, (count, interruption));
         assert_eq!(watch.version, version);
     }
 
     #[tokio::test]
+    async fn a_broken_connection_is_reported_with_its_error() {
+        let event = b"{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\"}}}\n".to_vec();
+        let mut watch = watch_with_end([event], Some("connection reset".into()));
+        let (count, interruption) = read_all(&mut watch).await;
+        assert_eq!((count, watch.version.as_str()), (1, "7"));
+        assert_eq!(interruption, Interruption::Disconnected { error: "connection reset".to_owned() });
+        assert_eq!(interruption.to_string(), "the connection broke: connection reset");
+    }
+
+    #[tokio::test]
     async fn the_size_of_an_event_is_limited() {
-        const CHUNK: usize = 1 << 20;
-        let mut watch = watch((0..=MAX_EVENT / CHUNK + 1).map(|_| vec![b'x'; CHUNK]));
-        assert_eq!(all(&mut watch).await, (0, Interruption::TooLarge));
-        assert!(watch.buffer.len() <= MAX_EVENT + CHUNK);
+        const CHUNK_BYTES: usize = 1 << 20;
+        let mut watch = watch((0..=MAX_EVENT_BYTES / CHUNK_BYTES + 1).map(|_| vec![b'x'; CHUNK_BYTES]));
+        assert_eq!(read_all(&mut watch).await, (0, Interruption::TooLarge));
+        assert!(watch.lines.buffered_bytes() <= MAX_EVENT_BYTES + CHUNK_BYTES);
     }
 }

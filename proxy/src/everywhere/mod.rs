@@ -1,7 +1,7 @@
 //! `clusters/*/proxy`: all members as one cluster, read live. Lists and watches are merged like those of the fleet-wide
 //! proxy ([`crate::merged`]), but each member is requested as the caller and applies its own rights and selectors.
 //!
-//! A resourceVersion holds the version of each member. A request for a name goes to the member that has the object.
+//! A resourceVersion holds the version of each member. A request for a name is sent to the member that has the object.
 
 mod feed;
 mod item;
@@ -11,7 +11,7 @@ mod member_watch;
 mod object;
 mod watch;
 
-pub(crate) use self::member::get;
+pub(crate) use self::member::get_request;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +29,14 @@ use crate::{Body, Caller, Error, Proxy};
 
 /// Time limit for the first byte of each member's response, and for each chunk after it.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time and size limit for a response body that is only read here. An unread body costs its connection.
-const READ_WITHIN: Duration = Duration::from_secs(1);
-const SMALL: usize = 256 << 10;
+/// Timeout and size limit of error responses, and of bodies that are read only so that their connection can be used again.
+const SMALL_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_SMALL_BODY_BYTES: usize = 256 << 10;
 
 impl Proxy {
     /// Sends paths without a resource to the control plane and a named object to the only cluster that has it; lists
     /// and watches a collection in all clusters.
-    pub(crate) async fn every_cluster(
+    pub(crate) async fn serve_all_clusters(
         &self,
         caller: &Caller,
         path: &str,
@@ -48,25 +48,26 @@ impl Proxy {
         let verb = native.verb(request.method(), &Query::parse(request.uri().query()));
         match verb {
             Verb::Watch if native.subresource.is_empty() => {
-                self.report_clusters(&request, || self.names_of_members(caller));
+                self.report_clusters(&request, || self.member_names(caller));
                 self.watch_everywhere(caller, &native, request.headers(), request.uri().query()).await
             }
-            _ if !native.name.is_empty() => self.named(caller, &native, verb, path, request).await,
+            _ if !native.name.is_empty() => self.forward_named(caller, &native, verb, path, request).await,
             Verb::List => {
-                self.report_clusters(&request, || self.names_of_members(caller));
+                self.report_clusters(&request, || self.member_names(caller));
                 self.list_everywhere(caller, &native, request.headers(), request.uri().query()).await
             }
             _ => Err(Error::MethodNotAllowed),
         }
     }
 
-    fn names_of_members(&self, caller: &Caller) -> Vec<ClusterName> {
+    fn member_names(&self, caller: &Caller) -> Vec<ClusterName> {
         let mut names: Vec<ClusterName> = self.members_of(caller).iter().map(|member| member.name().clone()).collect();
         names.sort();
         names
     }
 
-    async fn named(
+    /// Forwards a request for a named object to the only member that has it.
+    async fn forward_named(
         &self,
         caller: &Caller,
         native: &NativePath,
@@ -74,20 +75,22 @@ impl Proxy {
         path: &str,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let owner = native.only_one(self.owners(caller, native).await?, |owner| owner.name())?;
-        self.to_owning_member(&owner, caller, native, verb, path, request).await
+        let owner = native.only_one(self.find_owners(caller, native).await?, |owner| owner.name())?;
+        self.forward_to_owner(&owner, caller, native, verb, path, request).await
     }
 
     /// The members that have an object of that name, each queried as the caller.
-    pub(crate) async fn owners(&self, caller: &Caller, native: &NativePath) -> Result<Vec<Arc<Member>>, Error> {
+    pub(crate) async fn find_owners(&self, caller: &Caller, native: &NativePath) -> Result<Vec<Arc<Member>>, Error> {
         let namespace = Some(native.namespace.as_str()).filter(|n| !n.is_empty());
         let object = &format!("{}/{}", native.resource.path(namespace), native.name);
         let members = self.members_of(caller);
-        let probes: FuturesUnordered<_> =
-            members.iter().map(|member| async move { (member, self.has(member, caller, object).await) }).collect();
+        let probes: FuturesUnordered<_> = members
+            .iter()
+            .map(|member| async move { (member, self.has_object(member, caller, object).await) })
+            .collect();
         let (mut owners, mut unknown) = (Vec::new(), None);
-        for (member, has) in probes.collect::<Vec<_>>().await {
-            match has {
+        for (member, has_object) in probes.collect::<Vec<_>>().await {
+            match has_object {
                 Ok(true) => owners.push(Arc::clone(member)),
                 Ok(false) => {}
                 Err(error) => unknown = Some(error),
@@ -101,15 +104,16 @@ impl Proxy {
         }
     }
 
-    async fn has(&self, member: &Arc<Member>, caller: &Caller, path: &str) -> Result<bool, Error> {
+    async fn has_object(&self, member: &Arc<Member>, caller: &Caller, path: &str) -> Result<bool, Error> {
         // The metadata is sufficient to check that the object exists.
         let accept = HeaderValue::from_static(
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json;q=0.5",
         );
-        let response =
-            self.forward_to_member(member, caller, path, get("", accept), Some(self.response_timeout())).await?;
+        let response = self
+            .forward_to_member(member, caller, path, get_request("", accept), Some(self.response_timeout()))
+            .await?;
         let status = response.status();
-        drop(small(response.into_body()).await);
+        drop(collect_small_body(response.into_body()).await);
         Ok(status == StatusCode::OK)
     }
 
@@ -119,7 +123,7 @@ impl Proxy {
     }
 }
 
-/// Reads a small body within [`READ_WITHIN`]; otherwise drops it with its connection.
-async fn small(body: Body) -> Option<Bytes> {
-    tokio::time::timeout(READ_WITHIN, body::collect(body, SMALL)).await.ok()?.ok()
+/// Reads a small body within [`SMALL_BODY_TIMEOUT`]; otherwise drops it with its connection.
+async fn collect_small_body(body: Body) -> Option<Bytes> {
+    tokio::time::timeout(SMALL_BODY_TIMEOUT, body::collect(body, MAX_SMALL_BODY_BYTES)).await.ok()?.ok()
 }

@@ -15,12 +15,12 @@ use crate::composite::CompositeVersion;
 use crate::fleetwide::write::to_owner_form;
 use crate::merged::Heading;
 use crate::native::{NativePath, Verb};
-use crate::object::mark_live;
+use crate::object::annotate_live;
 use crate::table::{Content, Shape, TableForm};
 use crate::{Body, Caller, Error, Proxy, full};
 
 impl Proxy {
-    pub(super) async fn to_owning_member(
+    pub(super) async fn forward_to_owner(
         &self,
         owner: &Arc<Member>,
         caller: &Caller,
@@ -50,7 +50,7 @@ impl Proxy {
         query: &Query,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let shape = Shape::of(request.headers(), query, Content::Object)?;
+        let shape = Shape::negotiate(request.headers(), query, Content::Object)?;
         let accept = match shape {
             Shape::Objects(_) => "application/json",
             Shape::Table(_) => "application/json;as=Table;v=v1;g=meta.k8s.io",
@@ -64,7 +64,7 @@ impl Proxy {
         let (mut parts, body) = response.into_parts();
         let body = read_body(body).await?;
         let marked = match shape {
-            Shape::Objects(form) => mark_live(&body, cluster.as_str(), form)?,
+            Shape::Objects(form) => annotate_live(&body, cluster.as_str(), form)?,
             Shape::Table(form) => table(&body, cluster, form)?,
         };
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(marked.len()));
@@ -93,7 +93,7 @@ fn table(body: &[u8], cluster: &ClusterName, form: TableForm) -> Result<Vec<u8>,
 
 /// The composite form of a member's resourceVersion.
 pub fn composite_version(cluster: &ClusterName, version: &str) -> String {
-    CompositeVersion::of_one(cluster.as_str(), version).encode()
+    CompositeVersion::for_cluster(cluster.as_str(), version).encode()
 }
 
 #[cfg(test)]

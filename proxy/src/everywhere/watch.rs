@@ -19,34 +19,34 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio::time::{Instant, Interval};
 use tokio_util::sync::CancellationToken;
 
-use super::feed::{Feed, Origin, Step};
+use super::feed::{Feed, FeedStart, FeedUpdate};
 use super::item::Item;
-use super::member::{Collection, Refusal};
+use super::member::{Collection, MemberError};
 use super::object::composite_version;
 use crate::composite::CompositeVersion;
 use crate::fleetwide::warning;
-use crate::merged::events::{Events, INITIAL_EVENTS, append_error, bookmarks, tick, timeout};
+use crate::merged::events::{EventEncoder, INITIAL_EVENTS, append_error, bookmark_interval, next_tick, watch_timeout};
 use crate::merged::{Heading, MissingCluster, kind_of};
 use crate::native::NativePath;
 use crate::object::Form;
 use crate::options::ListOptions;
 use crate::table::{Content, Shape};
-use crate::{Body, BoxError, Caller, Error, Pieces, Proxy};
+use crate::{Body, BodySource, BoxError, Caller, Error, Proxy};
 
-/// Start of a watch.
+/// Versions from which the members are watched.
 #[derive(Debug, PartialEq, Eq)]
-struct Beginning {
-    /// Versions of the members that the client knows.
+struct StartPosition {
+    /// Versions of the members whose objects the client already has.
     since: CompositeVersion,
-    /// False: members without a version begin with their next change.
+    /// True if the current objects of the other members are sent first; false: only their later changes are sent.
     sends_initial: bool,
 }
 
-impl Beginning {
-    fn of(query: &Query) -> Result<Self, Error> {
+impl StartPosition {
+    fn parse(query: &Query) -> Result<Self, Error> {
         let requested = query.get("resourceVersion").unwrap_or_default();
         let wants_initial = query.flag(INITIAL_EVENTS);
-        if wants_initial || CompositeVersion::knows_nothing(requested) {
+        if wants_initial || CompositeVersion::has_no_data(requested) {
             let sends_initial = wants_initial || !query.has(INITIAL_EVENTS);
             return Ok(Self { since: CompositeVersion::default(), sends_initial });
         }
@@ -54,23 +54,23 @@ impl Beginning {
         if !CompositeVersion::is_valid(requested) || since.is_leaving() {
             return Err(Error::Expired);
         }
-        // All objects of a member without data are new.
+        // The client has no objects of members without a version.
         let is_unknown = |cluster: &&str| since.version(cluster).is_none_or(|version| matches!(version, "" | "0"));
         let unknown: Vec<String> = since.clusters().filter(is_unknown).map(str::to_owned).collect();
-        unknown.iter().for_each(|cluster| since.forget(cluster));
+        unknown.iter().for_each(|cluster| since.remove(cluster));
         Ok(Self { since, sends_initial: true })
     }
 
-    fn origin(&self, cluster: &ClusterName) -> Origin {
+    fn feed_start(&self, cluster: &ClusterName) -> FeedStart {
         match self.since.version(cluster.as_str()) {
-            Some(version) => Origin::Version(version.to_owned()),
-            None if self.sends_initial => Origin::Objects,
-            None => Origin::Now,
+            Some(version) => FeedStart::AfterVersion(version.to_owned()),
+            None if self.sends_initial => FeedStart::CurrentObjects,
+            None => FeedStart::NextChange,
         }
     }
 }
 
-/// Effect of a member's refusal.
+/// Effect of a member's error on the merged watch.
 #[derive(Debug, PartialEq, Eq)]
 enum Effect {
     /// The member is requested again later.
@@ -82,8 +82,9 @@ enum Effect {
 }
 
 impl Effect {
-    /// `is_known`: the client knows objects of the member, so they would be out of date from here on.
-    fn of(status: Option<StatusCode>, is_known: bool) -> Self {
+    /// `status` is that of the member's response, if there is one. `is_known`: the client has objects of the member, which would
+    /// be outdated without further events.
+    fn from_status(status: Option<StatusCode>, is_known: bool) -> Self {
         match status {
             Some(status) if is_known && status.is_client_error() => match status {
                 StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::End,
@@ -95,26 +96,26 @@ impl Effect {
     }
 }
 
-struct LiveWatch {
+struct MergedWatch {
     collection: Arc<Collection>,
-    events: Events,
+    events: EventEncoder,
     position: CompositeVersion,
-    feeds: FuturesUnordered<BoxFuture<'static, (Feed, Step)>>,
-    /// Reports that were awaited before the response began.
-    first_steps: VecDeque<(Feed, Step)>,
-    /// uids of the watched members. Reports of other feeds are dropped.
+    feeds: FuturesUnordered<BoxFuture<'static, (Feed, FeedUpdate)>>,
+    /// First update of each member, received before the response began.
+    first_updates: VecDeque<(Feed, FeedUpdate)>,
+    /// UIDs of the watched members. Updates of other feeds are dropped.
     members: BTreeMap<ClusterName, String>,
-    /// Members with objects that were sent before the position includes the member.
+    /// Members of which at least one object was sent, although `position` may not include them yet.
     sent: BTreeSet<ClusterName>,
-    /// Members whose current objects are still to be sent before the closing bookmark.
+    /// Members whose current objects have to be sent before the bookmark that ends the initial events.
     pending: BTreeSet<ClusterName>,
     /// The bookmark that ends the initial events has not been sent.
-    owes_bookmark: bool,
+    is_initial_bookmark_pending: bool,
     changes: MemberChanges,
     bookmarks: Option<Interval>,
     deadline: Instant,
     stopping: CancellationToken,
-    ended: bool,
+    has_ended: bool,
 }
 
 impl Proxy {
@@ -123,48 +124,48 @@ impl Proxy {
         caller: &Caller,
         native: &NativePath,
         headers: &HeaderMap,
-        raw: Option<&str>,
+        raw_query: Option<&str>,
     ) -> Result<Response<Body>, Error> {
-        let query = Query::parse(raw);
-        let shape = Shape::of(headers, &query, Content::Watch)?;
+        let query = Query::parse(raw_query);
+        let shape = Shape::negotiate(headers, &query, Content::Watch)?;
         ListOptions::parse(&query, true, true)?;
-        let beginning = Beginning::of(&query)?;
+        let start_position = StartPosition::parse(&query)?;
         // Subscribed first, so that no member that joins meanwhile is missed.
         let changes = self.inner.fleet.changes();
         let members = self.members_of(caller);
         let is_member = |cluster: &str| members.iter().any(|member| member.name().as_str() == cluster);
-        if !beginning.since.clusters().all(is_member) {
+        if !start_position.since.clusters().all(is_member) {
             return Err(Error::Expired);
         }
         let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let collection = Collection::new(self, caller, native.resource.path(namespace), raw, shape);
-        let collection = Arc::new(if native.name.is_empty() { collection } else { collection.named(&native.name) });
-        let deadline = Instant::now() + timeout(&query);
+        let collection = Collection::new(self, caller, native.resource.path(namespace), raw_query, shape);
+        let collection = Arc::new(if native.name.is_empty() { collection } else { collection.with_name(&native.name) });
+        let deadline = Instant::now() + watch_timeout(&query);
         let feeds = members.iter().map(|member| {
-            let origin = beginning.origin(member.name());
-            Feed::new(Arc::clone(&collection), member, origin, deadline).step()
+            let start = start_position.feed_start(member.name());
+            Feed::new(Arc::clone(&collection), member, start, deadline).into_next()
         });
-        let first_steps = join_all(feeds.collect::<Vec<_>>()).await;
-        let (first_steps, warnings) = match accept(first_steps, &beginning.since)? {
-            WatchStart::Watch(first_steps, warnings) => (first_steps, warnings),
+        let first_updates = join_all(feeds.collect::<Vec<_>>()).await;
+        let (first_updates, warnings) = match decide_start(first_updates, &start_position.since)? {
+            WatchStart::Watch(first_updates, warnings) => (first_updates, warnings),
             WatchStart::Refused(response) => return Ok(response),
         };
-        let bookmarks = bookmarks(&query);
+        let bookmarks = bookmark_interval(&query);
         let names = members.iter().map(|member| member.name().clone());
         let kind = kind_of(&self.inner.index, &native.resource, names).unwrap_or_default();
         let heading = Heading { api_version: native.resource.api_version(), kind, columns: None };
-        let watch = LiveWatch {
-            events: Events::new(shape, heading),
+        let watch = MergedWatch {
+            events: EventEncoder::new(shape, heading),
             pending: members.iter().map(|member| member.name().clone()).collect(),
             members: members.iter().map(|member| (member.name().clone(), member.uid().to_owned())).collect(),
-            owes_bookmark: query.flag(INITIAL_EVENTS) && bookmarks.is_some(),
-            position: beginning.since,
+            is_initial_bookmark_pending: query.flag(INITIAL_EVENTS) && bookmarks.is_some(),
+            position: start_position.since,
             feeds: FuturesUnordered::new(),
             sent: BTreeSet::new(),
             stopping: self.inner.stopping.clone(),
-            ended: false,
+            has_ended: false,
             collection,
-            first_steps,
+            first_updates,
             changes,
             bookmarks,
             deadline,
@@ -181,105 +182,107 @@ impl Proxy {
 
 /// The response to the request for a watch.
 enum WatchStart {
-    /// The feeds with their first reports, and warnings of members that cannot be watched.
-    Watch(VecDeque<(Feed, Step)>, Vec<HeaderValue>),
+    /// The feeds with their first updates, and warnings for members that cannot be watched.
+    Watch(VecDeque<(Feed, FeedUpdate)>, Vec<HeaderValue>),
     /// No member can be watched.
     Refused(Response<Body>),
 }
 
-/// Decides about a watch by the first report of each member.
-fn accept(first_steps: Vec<(Feed, Step)>, since: &CompositeVersion) -> Result<WatchStart, Error> {
-    let (mut is_lost, mut is_open, mut warnings) = (false, first_steps.is_empty(), Vec::new());
-    for (feed, step) in &first_steps {
-        match step {
-            Step::Expired => return Err(Error::Expired),
-            Step::Refused(refusal) => {
+/// Decides by the first update of each member whether the watch begins.
+fn decide_start(first_updates: Vec<(Feed, FeedUpdate)>, since: &CompositeVersion) -> Result<WatchStart, Error> {
+    let (mut is_expired, mut is_open, mut warnings) = (false, first_updates.is_empty(), Vec::new());
+    for (feed, update) in &first_updates {
+        match update {
+            FeedUpdate::Expired => return Err(Error::Expired),
+            FeedUpdate::Failed(error) => {
                 let is_known = since.includes(feed.cluster.as_str());
-                is_lost |= Effect::of(refusal.status(), is_known) != Effect::Retry;
-                let missing = MissingCluster { cluster: feed.cluster.clone(), reason: refusal.to_string() };
-                warnings.push(warning(&missing.text()));
+                is_expired |= Effect::from_status(error.status(), is_known) != Effect::Retry;
+                let missing = MissingCluster { cluster: feed.cluster.clone(), reason: error.to_string() };
+                warnings.push(warning(&missing.warning_text()));
             }
             _ => is_open = true,
         }
     }
     if !is_open {
-        let refusal = first_steps.into_iter().find_map(|(_, step)| match step {
-            Step::Refused(refusal) => Some(refusal),
+        let error = first_updates.into_iter().find_map(|(_, update)| match update {
+            FeedUpdate::Failed(error) => Some(error),
             _ => None,
         });
-        return refusal.map_or(Err(Error::Expired), Refusal::into_response).map(WatchStart::Refused);
+        return error.map_or(Err(Error::Expired), MemberError::into_response).map(WatchStart::Refused);
     }
-    if is_lost {
+    if is_expired {
         return Err(Error::Expired);
     }
-    Ok(WatchStart::Watch(first_steps.into(), warnings))
+    Ok(WatchStart::Watch(first_updates.into(), warnings))
 }
 
-impl Pieces for LiveWatch {
+impl BodySource for MergedWatch {
     /// The next events; `None` when the watch is over.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         let mut out = Vec::new();
-        while out.is_empty() && !self.ended {
-            if let Some((feed, step)) = self.first_steps.pop_front() {
-                self.take(feed, step, &mut out)?;
+        while out.is_empty() && !self.has_ended {
+            if let Some((feed, update)) = self.first_updates.pop_front() {
+                self.handle_update(feed, update, &mut out)?;
                 continue;
             }
-            if self.owes_bookmark && self.pending.is_empty() {
-                self.owes_bookmark = false;
-                self.bookmark(true, &mut out)?;
+            if self.is_initial_bookmark_pending && self.pending.is_empty() {
+                self.is_initial_bookmark_pending = false;
+                self.append_bookmark(true, &mut out)?;
                 continue;
             }
             tokio::select! {
-                Some((feed, step)) = self.feeds.next() => self.take(feed, step, &mut out)?,
+                Some((feed, update)) = self.feeds.next() => self.handle_update(feed, update, &mut out)?,
                 change = self.changes.next() => match change {
-                    Some(change) => self.apply(&change, &mut out),
-                    None => self.ended = true,
+                    Some(change) => self.handle_member_change(&change, &mut out),
+                    None => self.has_ended = true,
                 },
-                () = tick(&mut self.bookmarks) => self.bookmark(false, &mut out)?,
-                () = tokio::time::sleep_until(self.deadline) => self.ended = true,
-                () = self.stopping.cancelled() => self.ended = true,
+                () = next_tick(&mut self.bookmarks) => self.append_bookmark(false, &mut out)?,
+                () = tokio::time::sleep_until(self.deadline) => self.has_ended = true,
+                () = self.stopping.cancelled() => self.has_ended = true,
             }
         }
         Ok((!out.is_empty()).then(|| out.into()))
     }
 }
 
-impl LiveWatch {
-    /// Sends what a member reports, and requests its next report.
-    fn take(&mut self, feed: Feed, step: Step, out: &mut Vec<u8>) -> Result<(), Error> {
+impl MergedWatch {
+    /// Sends the events of an update, and requests the next update of the member.
+    fn handle_update(&mut self, feed: Feed, update: FeedUpdate, out: &mut Vec<u8>) -> Result<(), Error> {
         if self.members.get(&feed.cluster) != Some(&feed.uid) {
             return Ok(());
         }
         let cluster = feed.cluster.clone();
-        match step {
-            Step::Initial { items, version, heading } => self.initial(&cluster, &items, version, heading, out)?,
-            Step::Opened => drop(self.pending.remove(&cluster)),
-            Step::Events(events) => {
+        match update {
+            FeedUpdate::Initial { items, version, heading } => {
+                self.append_initial(&cluster, &items, version, heading, out)?
+            }
+            FeedUpdate::Opened => drop(self.pending.remove(&cluster)),
+            FeedUpdate::Events(events) => {
                 for event in events {
                     self.position.set(cluster.as_str(), &event.version, None);
                     if let Some(item) = event.item {
                         let version = self.position.encode();
-                        self.append(event.kind, &item, &version, out)?;
+                        self.append_item(event.kind, &item, &version, out)?;
                     }
                 }
             }
-            Step::Refused(refusal) => {
+            FeedUpdate::Failed(error) => {
                 self.pending.remove(&cluster);
-                match Effect::of(refusal.status(), self.knows(&cluster)) {
-                    Effect::Retry => tracing::debug!(%cluster, reason = %refusal, "a member is watched again later"),
-                    Effect::End => self.ended = true,
+                match Effect::from_status(error.status(), self.is_known(&cluster)) {
+                    Effect::Retry => tracing::debug!(%cluster, %error, "cannot watch a member; retrying"),
+                    Effect::End => self.has_ended = true,
                     Effect::Expire => self.expire(out),
                 }
             }
-            Step::Expired => self.expire(out),
+            FeedUpdate::Expired => self.expire(out),
         }
-        if !self.ended {
-            self.feeds.push(feed.step());
+        if !self.has_ended {
+            self.feeds.push(feed.into_next());
         }
         Ok(())
     }
 
-    fn initial(
+    fn append_initial(
         &mut self,
         cluster: &ClusterName,
         items: &[Item],
@@ -297,12 +300,15 @@ impl LiveWatch {
         if !items.is_empty() {
             self.sent.insert(cluster.clone());
         }
-        // A client of a streaming list resumes only after the closing bookmark, so each object has its version in a list.
+        // A client of a streaming list resumes only after the bookmark, so each object has its version in a list.
         // Any other client may resume from any event, so each event has the version of the watch.
         let position = self.position.encode();
         for item in items {
-            let own = item.own_version().filter(|_| self.owes_bookmark).map(|own| composite_version(cluster, &own));
-            self.append("ADDED", item, own.as_deref().unwrap_or(&position), out)?;
+            let own = item
+                .own_version()
+                .filter(|_| self.is_initial_bookmark_pending)
+                .map(|own| composite_version(cluster, &own));
+            self.append_item("ADDED", item, own.as_deref().unwrap_or(&position), out)?;
         }
         if let Some(version) = version {
             self.position.set(cluster.as_str(), &version, None);
@@ -311,30 +317,31 @@ impl LiveWatch {
         Ok(())
     }
 
-    /// True if the client knows objects of a member.
-    fn knows(&self, cluster: &ClusterName) -> bool {
+    /// True if the client may have objects of a member.
+    fn is_known(&self, cluster: &ClusterName) -> bool {
         self.position.includes(cluster.as_str()) || self.sent.contains(cluster)
     }
 
-    fn apply(&mut self, change: &MemberChange, out: &mut Vec<u8>) {
+    fn handle_member_change(&mut self, change: &MemberChange, out: &mut Vec<u8>) {
         let member = change.member();
         let is_same = self.members.get(member.name()).is_some_and(|uid| uid == member.uid());
         let has_left = matches!(change, MemberChange::Left(_));
         if !is_same || has_left {
-            self.leave(member.name(), out);
+            self.remove_member(member.name(), out);
         }
         let Collection { proxy, caller, .. } = &*self.collection;
-        if is_same || has_left || self.ended || !proxy.inner.index.searcher().rules_apply_in(caller, member.name()) {
+        if is_same || has_left || self.has_ended || !proxy.inner.index.searcher().rules_apply_in(caller, member.name())
+        {
             return;
         }
         self.members.insert(member.name().clone(), member.uid().to_owned());
-        let feed = Feed::new(Arc::clone(&self.collection), member, Origin::Objects, self.deadline);
-        self.feeds.push(feed.step());
+        let feed = Feed::new(Arc::clone(&self.collection), member, FeedStart::CurrentObjects, self.deadline);
+        self.feeds.push(feed.into_next());
     }
 
-    fn leave(&mut self, cluster: &ClusterName, out: &mut Vec<u8>) {
+    fn remove_member(&mut self, cluster: &ClusterName, out: &mut Vec<u8>) {
         self.pending.remove(cluster);
-        if self.members.remove(cluster).is_some() && self.knows(cluster) {
+        if self.members.remove(cluster).is_some() && self.is_known(cluster) {
             self.expire(out);
         }
     }
@@ -342,18 +349,18 @@ impl LiveWatch {
     /// Ends the watch with 410 Gone, so that the client lists again.
     fn expire(&mut self, out: &mut Vec<u8>) {
         append_error(&Error::Expired, out);
-        self.ended = true;
+        self.has_ended = true;
     }
 
-    fn append(&mut self, kind: &str, item: &Item, version: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn append_item(&mut self, kind: &str, item: &Item, version: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         let body = item.encode(self.events.shape, &mut self.events.heading, Some(version))?;
         self.events.append(kind, &body, version, out);
         Ok(())
     }
 
-    /// Sends the watch's position, unless the kind of the resource is not known yet.
-    fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        let needs_kind = self.events.shape == Shape::Objects(Form::Whole) && !ends_initial;
+    /// Appends a bookmark with the watch's position, unless the kind of the resource is not known yet.
+    fn append_bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let needs_kind = self.events.shape == Shape::Objects(Form::Full) && !ends_initial;
         if needs_kind && self.events.heading.kind.is_empty() {
             return Ok(());
         }
@@ -372,23 +379,23 @@ mod tests {
     const LEAVING: &str = "eyJtMSI6ImxlYXZpbmcifQ";
 
     #[rstest]
-    #[case::any("", [Some(Origin::Objects), Some(Origin::Objects)])]
-    #[case::zero("resourceVersion=0", [Some(Origin::Objects), Some(Origin::Objects)])]
-    #[case::later("sendInitialEvents=false", [Some(Origin::Now), Some(Origin::Now)])]
-    #[case::initial("sendInitialEvents=true", [Some(Origin::Objects), Some(Origin::Objects)])]
+    #[case::any("", [Some(FeedStart::CurrentObjects), Some(FeedStart::CurrentObjects)])]
+    #[case::zero("resourceVersion=0", [Some(FeedStart::CurrentObjects), Some(FeedStart::CurrentObjects)])]
+    #[case::later("sendInitialEvents=false", [Some(FeedStart::NextChange), Some(FeedStart::NextChange)])]
+    #[case::initial("sendInitialEvents=true", [Some(FeedStart::CurrentObjects), Some(FeedStart::CurrentObjects)])]
     #[case::initial_of_a_version(
-        &format!("sendInitialEvents=true&resourceVersion={M1}"), [Some(Origin::Objects), Some(Origin::Objects)]
+        &format!("sendInitialEvents=true&resourceVersion={M1}"), [Some(FeedStart::CurrentObjects), Some(FeedStart::CurrentObjects)]
     )]
-    #[case::version(&format!("resourceVersion={M1}"), [Some(Origin::Version("5".into())), Some(Origin::Objects)])]
+    #[case::version(&format!("resourceVersion={M1}"), [Some(FeedStart::AfterVersion("5".into())), Some(FeedStart::CurrentObjects)])]
     #[case::version_of_the_cache(
-        &format!("resourceVersion={OF_THE_CACHE}"), [Some(Origin::Version("5".into())), Some(Origin::Objects)]
+        &format!("resourceVersion={OF_THE_CACHE}"), [Some(FeedStart::AfterVersion("5".into())), Some(FeedStart::CurrentObjects)]
     )]
     #[case::no_version("resourceVersion=7", [None, None])]
     #[case::leaving(&format!("resourceVersion={LEAVING}"), [None, None])]
-    fn beginnings(#[case] query: &str, #[case] expected: [Option<Origin>; 2]) {
-        let beginning = Beginning::of(&Query::parse(Some(query))).ok();
-        let origin = |name| Some(beginning.as_ref()?.origin(&ClusterName::parse(name).unwrap()));
-        assert_eq!(["m1", "m2"].map(origin), expected);
+    fn feeds_start_at_the_requested_version(#[case] query: &str, #[case] expected: [Option<FeedStart>; 2]) {
+        let start_position = StartPosition::parse(&Query::parse(Some(query))).ok();
+        let start = |name| Some(start_position.as_ref()?.feed_start(&ClusterName::parse(name).unwrap()));
+        assert_eq!(["m1", "m2"].map(start), expected);
     }
 
     #[rstest]
@@ -400,8 +407,12 @@ mod tests {
     #[case::forbidden(Some(403), true, Effect::Expire)]
     #[case::forbidden_from_the_start(Some(403), false, Effect::Retry)]
     #[case::not_served_from_the_start(Some(404), false, Effect::Retry)]
-    fn refusals(#[case] status: Option<u16>, #[case] is_known: bool, #[case] expected: Effect) {
+    fn errors_of_a_member_retry_end_or_expire_the_watch(
+        #[case] status: Option<u16>,
+        #[case] is_known: bool,
+        #[case] expected: Effect,
+    ) {
         let status = status.map(|status| StatusCode::from_u16(status).unwrap());
-        assert_eq!(Effect::of(status, is_known), expected);
+        assert_eq!(Effect::from_status(status, is_known), expected);
     }
 }

@@ -10,19 +10,20 @@ use futures::future::{BoxFuture, try_join_all};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use serde_json::{Value, json};
 
-use super::watch::{LAG, reached};
-use super::{View, warning};
+use super::view::{IncompleteCluster, View};
+use super::warning;
+use super::watch::{MAX_LAG, wait_until_reached};
 use crate::composite::{CachePosition, CompositeVersion, Continue, ListId, Portion, Snapshot};
 use crate::merged::Heading;
 use crate::merged::list::{ListParameters, Listing, Page, Part, Source};
 use crate::native::NativePath;
-use crate::object::{Form, MARK, mark, write_marked};
+use crate::object::{ANNOTATION_BYTES, Form, annotate, write_annotated};
 use crate::options::ListOptions;
 use crate::table::{Content, Shape, columns, row};
-use crate::{Body, BoxError, Caller, Error, Pieces, Proxy, admission, full};
+use crate::{Body, BodySource, BoxError, Caller, Error, Proxy, admission, full};
 
 /// Number of objects read from the cache at once.
-const CHUNK: usize = 200;
+const PAGE_OBJECTS: usize = 200;
 /// Number of clusters read ahead by a list that selects only some of their objects.
 const CLUSTERS_AHEAD: usize = 8;
 
@@ -33,17 +34,18 @@ struct CachedClusters {
     shape: Shape,
     heading: Heading,
     /// Sequence number of the snapshot that all pages show, so that a watch from this list sends no event twice.
-    /// The store may be ahead of it: replicas publish changes shortly after they are stored.
+    /// The store may contain later changes: replicas publish changes shortly after they are stored.
     seq: Seq,
     /// True if the list shows an earlier snapshot, with objects that have been deleted since.
     is_earlier: bool,
-    incomplete: Vec<Value>,
-    /// In Unix seconds.
-    now: i64,
+    /// `metadata.incompleteClusters`.
+    incomplete_clusters: Vec<Value>,
+    /// Current time in Unix seconds.
+    now_seconds: i64,
 }
 
 /// The clusters that a list shows, and their versions.
-struct Extent {
+struct ListScope {
     version: CompositeVersion,
     parts: VecDeque<Part>,
     is_earlier: bool,
@@ -64,18 +66,18 @@ impl Proxy {
         let token = Continue::decode(query.get("continue").unwrap_or_default(), list)?;
         let [version, matching] =
             ["resourceVersion", "resourceVersionMatch"].map(|name| query.get(name).unwrap_or_default());
-        let snapshot = Snapshot::of(version, matching, limit.is_some(), token)?;
-        let Extent { version, parts, is_earlier } = Extent::of(index, &view, snapshot, list).await?;
+        let snapshot = Snapshot::from_parameters(version, matching, limit.is_some(), token)?;
+        let ListScope { version, parts, is_earlier } = ListScope::resolve(index, &view, snapshot, list).await?;
         let now = jiff::Timestamp::now();
-        let incomplete = view.incomplete(index);
+        let incomplete_clusters = view.incomplete_clusters(index);
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let shape = Shape::of(headers, query, Content::List)?;
-        if let Some(text) = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole)) {
+        let shape = Shape::negotiate(headers, query, Content::List)?;
+        if let Some(text) = view.withheld_warning(index).filter(|_| shape == Shape::Objects(Form::Full)) {
             response.headers_mut().append(header::WARNING, warning(text));
         }
-        for cluster in &incomplete {
-            response.headers_mut().append(header::WARNING, warning(&cluster.text(now.as_millisecond())));
+        for cluster in &incomplete_clusters {
+            response.headers_mut().append(header::WARNING, warning(&cluster.warning_text(now.as_millisecond())));
         }
         let source = CachedClusters {
             heading: view.heading(index, "List"),
@@ -84,8 +86,8 @@ impl Proxy {
             view: Arc::new(view),
             shape,
             is_earlier,
-            incomplete: incomplete.iter().map(super::view::Incomplete::meta).collect(),
-            now: now.as_second(),
+            incomplete_clusters: incomplete_clusters.iter().map(IncompleteCluster::metadata_entry).collect(),
+            now_seconds: now.as_second(),
         };
         let is_table = matches!(shape, Shape::Table(_));
         let listing = Listing::new(source, ListParameters { is_table, version, list, parts, limit });
@@ -102,21 +104,21 @@ impl Proxy {
         query: &Query,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let shape = Shape::of(request.headers(), query, Content::Object)?;
-        let located = self.locate(&view, native).await;
-        self.report_clusters(&request, || match &located {
+        let shape = Shape::negotiate(request.headers(), query, Content::Object)?;
+        let found = self.find_only_object(&view, native).await;
+        self.report_clusters(&request, || match &found {
             Ok(object) => vec![object.record.key.cluster().clone()],
-            Err(_) => view.read(&self.inner.index),
+            Err(_) => view.readable_clusters(&self.inner.index),
         });
-        let object = located?;
+        let object = found?;
         let cluster = object.record.key.cluster().clone();
         admission::admit(&mut request, &cluster).await?;
         if object.record.redacted {
             return self.get_live(&cluster, caller, path, query, request).await;
         }
-        let version = version_of(&self.inner.index, &object.record, view.portion(&cluster));
+        let version = object_version(&self.inner.index, &object.record, view.portion(&cluster));
         let body = match shape {
-            Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form)?,
+            Shape::Objects(form) => annotate(&object.body, cluster.as_str(), Some(&version), form)?,
             Shape::Table(table) => {
                 let row = row(&object, &version, table, jiff::Timestamp::now().as_second())?;
                 let columns = columns(&native.resource.group, &object.record.kind);
@@ -131,17 +133,17 @@ impl Proxy {
         };
         let mut response = Response::new(full(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(stale) = view.incomplete_in(&self.inner.index, cluster) {
-            let text = stale.text(jiff::Timestamp::now().as_millisecond());
+        if let Some(incomplete) = view.incomplete_cluster(&self.inner.index, cluster) {
+            let text = incomplete.warning_text(jiff::Timestamp::now().as_millisecond());
             response.headers_mut().append(header::WARNING, warning(&text));
         }
         Ok(response)
     }
 
-    /// The only object of this name in view.
-    pub(super) async fn locate(&self, view: &View, native: &NativePath) -> Result<Object, Error> {
+    /// Reads the object of this name that is in view. Fails if there is none or more than one.
+    pub(super) async fn find_only_object(&self, view: &View, native: &NativePath) -> Result<Object, Error> {
         let mut found = Vec::new();
-        for object in self.all_named(view, native).await? {
+        for object in self.find_all_named(view, native).await? {
             if view.shows(&object.record)? {
                 found.push(object);
             }
@@ -149,17 +151,17 @@ impl Proxy {
         native.only_one(found, |object| object.record.key.cluster())
     }
 
-    /// All objects of this name in the view's clusters, including those that are not in view.
-    pub(super) async fn all_named(&self, view: &View, native: &NativePath) -> Result<Vec<Object>, Error> {
+    /// Reads all objects of this name in the view's clusters, including those that are not in view.
+    pub(super) async fn find_all_named(&self, view: &View, native: &NativePath) -> Result<Vec<Object>, Error> {
         let index = &self.inner.index;
-        let of = |cluster| RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
-        let found = view.clusters(index).into_iter().map(of).map(|key| async move { index.get(&key).await });
+        let key = |cluster| RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
+        let found = view.clusters(index).into_iter().map(key).map(|key| async move { index.get(&key).await });
         Ok(try_join_all(found).await?.into_iter().flatten().collect())
     }
 }
 
 /// The resourceVersion of an object in a response.
-pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
+pub(super) fn object_version(index: &Index, record: &Record, portion: Option<Portion>) -> String {
     let mut version = CompositeVersion::default();
     let (cluster, position) =
         (record.key.cluster().as_str(), CachePosition { seq: record.seq, cache: index.id().clone() });
@@ -168,49 +170,49 @@ pub(super) fn version_of(index: &Index, record: &Record, portion: Option<Portion
     version.encode()
 }
 
-impl Extent {
-    async fn of(index: &Index, view: &View, snapshot: Snapshot, list: ListId) -> Result<Self, Error> {
+impl ListScope {
+    async fn resolve(index: &Index, view: &View, snapshot: Snapshot, list: ListId) -> Result<Self, Error> {
         if let Snapshot::NotOlderThan(version) | Snapshot::Exact(version) = &snapshot
             && let Some(seq) = version.seq(index.id())
         {
             // Waits until this replica reaches the client's version, so that the list does not go back in time.
-            reached(index, seq).await?;
+            wait_until_reached(index, seq).await?;
         }
         let token = match snapshot {
             Snapshot::Latest | Snapshot::NotOlderThan(_) => {
                 // Waits for changes of other replicas, so that a list shows everything that a read showed before.
-                index.wait_until_published(LAG).await?;
+                index.wait_until_published(MAX_LAG).await?;
                 let clusters = view.clusters(index).into_iter();
                 let parts = clusters.filter(|cluster| view.query(cluster).is_some()).map(Part::all).collect();
                 return Ok(Self { version: view.position(index), parts, is_earlier: false });
             }
-            Snapshot::Exact(version) => Continue::at(&version.encode(), "", "", list),
+            Snapshot::Exact(version) => Continue::new(&version.encode(), "", "", list),
             Snapshot::Rest(token) => token,
         };
-        Self::earlier(index, view, &token, list).await
+        Self::resolve_earlier(index, view, &token, list).await
     }
 
-    /// The rest of an earlier snapshot. A token without a cluster means all of it.
-    async fn earlier(index: &Index, view: &View, token: &Continue, list: ListId) -> Result<Self, Error> {
+    /// The rest of an earlier snapshot; all of it if the token has no cluster.
+    async fn resolve_earlier(index: &Index, view: &View, token: &Continue, list: ListId) -> Result<Self, Error> {
         let first = CompositeVersion::decode(&token.rv);
         let mut clusters = view.clusters(index);
-        let labels: Vec<String> = clusters.iter().map(|cluster| view.label(index, cluster)).collect();
+        let keys: Vec<String> = clusters.iter().map(|cluster| view.version_key(index, cluster)).collect();
         // A cluster that left after all its pages were sent does not matter.
-        let has_left = |label: &str| label >= token.cluster.as_str() && !labels.iter().any(|known| known == label);
-        let is_kept = match first.seq(index.id()) {
+        let has_left = |key: &str| key >= token.cluster.as_str() && !keys.iter().any(|known| known == key);
+        let is_available = match first.seq(index.id()) {
             Some(seq) => index.has_deletions_since(seq).await?,
             None => false,
         };
-        if !is_kept || first.clusters().any(has_left) {
+        if !is_available || first.clusters().any(has_left) {
             if token.cluster.is_empty() {
                 return Err(Error::Expired);
             }
-            let now = Continue::at(&view.position(index).encode(), &token.cluster, &token.after(), list);
-            return Err(Error::ExpiredContinue(now.encode()));
+            let restarted = Continue::new(&view.position(index).encode(), &token.cluster, &token.after(), list);
+            return Err(Error::ExpiredContinue(restarted.encode()));
         }
         clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
         // The snapshot lacks clusters that joined later. A watch from its version sends their objects.
-        clusters.retain(|cluster| first.includes(&view.label(index, cluster)) && view.query(cluster).is_some());
+        clusters.retain(|cluster| first.includes(&view.version_key(index, cluster)) && view.query(cluster).is_some());
         // If the token's cluster has left, the next cluster is read from its beginning.
         let after = |cluster: &ClusterName| match cluster.as_str() == token.cluster {
             true => token.after(),
@@ -238,8 +240,8 @@ impl Source for CachedClusters {
             };
             query.after = part.after.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
             let mut page = match is_earlier {
-                true => index.page_of_snapshot(&query, want.min(CHUNK), seq).await?,
-                false => index.page_as_of(&query, want.min(CHUNK), seq).await?,
+                true => index.page_of_snapshot(&query, want.min(PAGE_OBJECTS), seq).await?,
+                false => index.page_as_of(&query, want.min(PAGE_OBJECTS), seq).await?,
             };
             page.objects.retain(|object| view.allows(&object.record));
             let end = page
@@ -255,9 +257,9 @@ impl Source for CachedClusters {
         if self.view.is_narrow() { CLUSTERS_AHEAD } else { 0 }
     }
 
-    fn length(&self, objects: &[Object]) -> usize {
+    fn encoded_length(&self, objects: &[Object]) -> usize {
         match self.shape {
-            Shape::Objects(Form::Whole) => objects.iter().map(|object| object.body.len() + MARK).sum(),
+            Shape::Objects(Form::Full) => objects.iter().map(|object| object.body.len() + ANNOTATION_BYTES).sum(),
             _ => 0,
         }
     }
@@ -265,21 +267,21 @@ impl Source for CachedClusters {
     fn write(&mut self, object: &Object, out: &mut Vec<u8>) -> Result<(), Error> {
         let record = &object.record;
         let cluster = record.key.cluster();
-        let version = version_of(&self.index, record, self.view.portion(cluster));
+        let version = object_version(&self.index, record, self.view.portion(cluster));
         match self.shape {
-            Shape::Objects(form) => write_marked(&object.body, cluster.as_str(), Some(&version), form, out)?,
-            Shape::Table(table) => out.extend_from_slice(&row(object, &version, table, self.now)?),
+            Shape::Objects(form) => write_annotated(&object.body, cluster.as_str(), Some(&version), form, out)?,
+            Shape::Table(table) => out.extend_from_slice(&row(object, &version, table, self.now_seconds)?),
         }
         Ok(())
     }
 
-    fn leave_out(&mut self, _part: &Part, error: BoxError) -> Result<(), BoxError> {
+    fn omit_part(&mut self, _part: &Part, error: BoxError) -> Result<(), BoxError> {
         Err(error)
     }
 
     fn trailing_fields(&self, mut metadata: Value) -> Value {
-        if !self.incomplete.is_empty() {
-            metadata["incompleteClusters"] = Value::Array(self.incomplete.clone());
+        if !self.incomplete_clusters.is_empty() {
+            metadata["incompleteClusters"] = Value::Array(self.incomplete_clusters.clone());
         }
         self.heading.trailing_fields(self.shape, metadata)
     }

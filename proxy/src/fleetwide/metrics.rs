@@ -20,41 +20,44 @@ use crate::table::{Content, Shape};
 use crate::{Body, Caller, Error, Proxy, full};
 
 const GROUP: &str = "metrics.k8s.io";
-/// Timeout of a member's discovery, and the number of members tried before the group is left out.
+/// Timeout of a member's discovery.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-const ASKED: usize = 3;
+/// Number of members that are tried before the group is omitted from discovery.
+const MAX_TRIED_MEMBERS: usize = 3;
 
 /// A discovery document that lists the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Document {
+pub enum DiscoveryDocument {
     /// The list of all groups, `/apis`.
-    Groups,
-    /// The document of this group, `/apis/metrics.k8s.io`.
-    Own,
+    AllGroups,
+    /// The document of this group or of its version, `/apis/metrics.k8s.io`.
+    MetricsGroup,
 }
 
 /// The discovery document at a path.
-pub fn document(path: &str) -> Option<Document> {
+pub fn discovery_document(path: &str) -> Option<DiscoveryDocument> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
-        ["apis"] => Some(Document::Groups),
-        ["apis", GROUP] | ["apis", GROUP, _] => Some(Document::Own),
+        ["apis"] => Some(DiscoveryDocument::AllGroups),
+        ["apis", GROUP] | ["apis", GROUP, _] => Some(DiscoveryDocument::MetricsGroup),
         _ => None,
     }
 }
 
-pub fn is_of(native: &NativePath) -> bool {
+/// True if a path is a list or object of the group.
+pub fn is_metrics_path(native: &NativePath) -> bool {
     &*native.resource.group == GROUP && native.subresource.is_empty()
 }
 
 impl Proxy {
     /// True if members serve the group and the control plane does not.
     pub(super) fn has_metrics_of_members(&self) -> bool {
-        let control_plane = self.serves(&ClusterName::control_plane());
-        !control_plane && self.inner.fleet.members().iter().any(|member| self.serves(member.name()))
+        let control_plane_serves = self.serves_metrics(&ClusterName::control_plane());
+        !control_plane_serves && self.inner.fleet.members().iter().any(|member| self.serves_metrics(member.name()))
     }
 
-    fn serves(&self, cluster: &ClusterName) -> bool {
+    /// True if the group is in the discovery of a cluster.
+    fn serves_metrics(&self, cluster: &ClusterName) -> bool {
         let served = self.inner.index.served_resources(cluster);
         served.is_some_and(|served| {
             let group = format!("{GROUP}/");
@@ -64,7 +67,7 @@ impl Proxy {
     }
 
     /// Usage in all members, or of the one named object.
-    pub(super) async fn metrics(
+    pub(super) async fn serve_metrics(
         &self,
         caller: &Caller,
         native: &NativePath,
@@ -74,15 +77,15 @@ impl Proxy {
         let parameters = Query::parse(request.uri().query());
         match native.verb(request.method(), &parameters) {
             Verb::List => {
-                let kind = Kind::of(native).ok_or(Error::UnknownResource)?;
+                let kind = Kind::from_path(native).ok_or(Error::UnknownResource)?;
                 let (fields, query) = selectors(native, &parameters)?;
-                let shape = Shape::of(request.headers(), &parameters, Content::List)?;
+                let shape = Shape::negotiate(request.headers(), &parameters, Content::List)?;
                 let (members, missing, identity) =
                     (self.members_of(caller), Vec::new(), MemberIdentity::Caller(caller));
                 self.list_usage(UsageListRequest { kind, members, missing, identity, path, fields, query, shape }).await
             }
             Verb::Get => {
-                let owner = native.only_one(self.owners(caller, native).await?, |owner| owner.name())?;
+                let owner = native.only_one(self.find_owners(caller, native).await?, |owner| owner.name())?;
                 self.forward_to_member(&owner, caller, path, request, None).await
             }
             _ => Err(Error::MethodNotAllowed),
@@ -90,9 +93,9 @@ impl Proxy {
     }
 
     /// The control plane's discovery document with the group added from a member.
-    pub(super) async fn metrics_discovery(
+    pub(super) async fn serve_metrics_discovery(
         &self,
-        document: Document,
+        document: DiscoveryDocument,
         caller: &Caller,
         path: &str,
         mut request: Request<Body>,
@@ -100,10 +103,10 @@ impl Proxy {
         if request.method() != Method::GET {
             return self.forward_to_control_plane(caller, path, request).await;
         }
-        json_alone(request.headers_mut());
+        request_plain_json(request.headers_mut());
         let headers = request.headers().clone();
-        if document == Document::Own {
-            return match self.discovered(caller, path, &headers).await {
+        if document == DiscoveryDocument::MetricsGroup {
+            return match self.discover_from_members(caller, path, &headers).await {
                 Some(response) => Ok(response),
                 None => self.forward_to_control_plane(caller, path, request).await,
             };
@@ -114,12 +117,12 @@ impl Proxy {
         }
         let (mut parts, body) = response.into_parts();
         let mut response_body = read_body(body).await?;
-        let theirs = match self.discovered(caller, path, &headers).await {
+        let theirs = match self.discover_from_members(caller, path, &headers).await {
             Some(theirs) => read_body(theirs.into_body()).await.unwrap_or_default(),
             None => Default::default(),
         };
-        if let Some(both) = with_group(&response_body, &theirs) {
-            response_body = both.into();
+        if let Some(merged) = add_metrics_group(&response_body, &theirs) {
+            response_body = merged.into();
             // The merged document differs from the one that the ETag identifies.
             parts.headers.remove(header::ETAG);
         }
@@ -128,12 +131,12 @@ impl Proxy {
     }
 
     /// The discovery document of the first member that returns it.
-    async fn discovered(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+    async fn discover_from_members(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
         let members = self.members_of(caller);
-        let serving = members.iter().filter(|member| self.serves(member.name()));
+        let serving = members.iter().filter(|member| self.serves_metrics(member.name()));
         let mut serving: Vec<&Arc<Member>> = serving.collect();
         serving.sort_by_key(|member| member.name().clone());
-        for member in serving.into_iter().take(ASKED) {
+        for member in serving.into_iter().take(MAX_TRIED_MEMBERS) {
             let mut request = Request::new(full(""));
             *request.headers_mut() = headers.clone();
             match self.forward_to_member(member, caller, path, request, Some(RESPONSE_TIMEOUT)).await {
@@ -150,9 +153,9 @@ impl Proxy {
     }
 }
 
-/// Restricts `Accept` to JSON, in which documents are merged, and removes conditions: a merged document cannot be
-/// answered as not modified.
-fn json_alone(headers: &mut HeaderMap) {
+/// Restricts `Accept` to uncompressed JSON, in which documents are merged, and removes `If-None-Match`: the ETag of the control
+/// plane does not identify a merged document.
+fn request_plain_json(headers: &mut HeaderMap) {
     let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let json = accepts.flat_map(|accept| accept.split(',')).map(str::trim);
     let json: Vec<&str> = json.filter(|media| media.split(';').next() == Some("application/json")).collect();
@@ -165,7 +168,7 @@ fn json_alone(headers: &mut HeaderMap) {
 }
 
 /// Adds the group of a member's document to a document of the same form; None if there is nothing to add.
-fn with_group(own: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+fn add_metrics_group(own: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
     let mut own: Value = serde_json::from_slice(own).ok()?;
     let theirs: Value = serde_json::from_slice(theirs).ok()?;
     let (list, name) = match own.get("kind")?.as_str()? {
@@ -176,10 +179,10 @@ fn with_group(own: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
     if own.get("kind") != theirs.get("kind") || own.get("apiVersion") != theirs.get("apiVersion") {
         return None;
     }
-    let is_it = |group: &&Value| group.pointer(name).and_then(Value::as_str) == Some(GROUP);
-    let group = theirs.get(list)?.as_array()?.iter().find(is_it)?.clone();
+    let is_metrics = |group: &&Value| group.pointer(name).and_then(Value::as_str) == Some(GROUP);
+    let group = theirs.get(list)?.as_array()?.iter().find(is_metrics)?.clone();
     let groups = own.get_mut(list)?.as_array_mut()?;
-    if groups.iter().any(|group| is_it(&group)) {
+    if groups.iter().any(|group| is_metrics(&group)) {
         return None;
     }
     groups.push(group);
@@ -192,14 +195,14 @@ mod tests {
     use serde_json::json;
 
     #[rstest::rstest]
-    #[case("/apis", Some(Document::Groups))]
-    #[case("/apis/", Some(Document::Groups))]
-    #[case("/apis/metrics.k8s.io", Some(Document::Own))]
-    #[case("/apis/metrics.k8s.io/v1beta1", Some(Document::Own))]
+    #[case("/apis", Some(DiscoveryDocument::AllGroups))]
+    #[case("/apis/", Some(DiscoveryDocument::AllGroups))]
+    #[case("/apis/metrics.k8s.io", Some(DiscoveryDocument::MetricsGroup))]
+    #[case("/apis/metrics.k8s.io/v1beta1", Some(DiscoveryDocument::MetricsGroup))]
     #[case("/apis/apps/v1", None)]
     #[case("/api", None)]
-    fn discovery_documents_are_recognized(#[case] path: &str, #[case] expected: Option<Document>) {
-        assert_eq!(document(path), expected);
+    fn discovery_documents_are_recognized(#[case] path: &str, #[case] expected: Option<DiscoveryDocument>) {
+        assert_eq!(discovery_document(path), expected);
     }
 
     fn legacy(names: &[&str]) -> Value {
@@ -220,8 +223,8 @@ mod tests {
     #[case::nothing_to_add(legacy(&["apps"]), legacy(&["apps"]), None)]
     #[case::member_without_groups(legacy(&["apps"]), json!(null), None)]
     fn the_group_of_a_member_is_added(#[case] own: Value, #[case] theirs: Value, #[case] expected: Option<Value>) {
-        let both = with_group(own.to_string().as_bytes(), theirs.to_string().as_bytes());
-        assert_eq!(both.map(|both| serde_json::from_slice::<Value>(&both).unwrap()), expected);
+        let merged = add_metrics_group(own.to_string().as_bytes(), theirs.to_string().as_bytes());
+        assert_eq!(merged.map(|merged| serde_json::from_slice::<Value>(&merged).unwrap()), expected);
     }
 
     #[rstest::rstest]
@@ -236,7 +239,7 @@ mod tests {
             (header::ACCEPT, HeaderValue::from_str(accept).unwrap()),
             (header::IF_NONE_MATCH, HeaderValue::from_static("\"e\"")),
         ]);
-        json_alone(&mut headers);
+        request_plain_json(&mut headers);
         assert_eq!((headers[header::ACCEPT].to_str().unwrap(), headers.len()), (expected, 1));
     }
 }

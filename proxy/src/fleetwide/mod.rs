@@ -8,10 +8,10 @@
 //! kinds have a cluster column. DeleteCollection is not supported. `metrics.k8s.io` is answered from the members if
 //! the control plane does not serve it.
 
-mod leaving;
 mod list;
 mod metrics;
 mod read_after_write;
+mod removed_collections;
 mod search;
 mod view;
 mod watch;
@@ -25,7 +25,7 @@ use crowsnest_members::Member;
 use http::{HeaderValue, Request, Response};
 
 use crate::native::{NativePath, Verb};
-use crate::{Body, Caller, ClusterObserver, Error, Proxy, addressed, admission};
+use crate::{Body, Caller, ClusterObserver, Error, Proxy, admission, target_cluster};
 
 pub(crate) use self::view::View;
 
@@ -38,12 +38,12 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         refuse_nested(path)?;
         let Some(native) = NativePath::parse(path) else {
-            return match metrics::document(path).filter(|_| self.has_metrics_of_members()) {
-                Some(document) => self.metrics_discovery(document, caller, path, request).await,
+            return match metrics::discovery_document(path).filter(|_| self.has_metrics_of_members()) {
+                Some(document) => self.serve_metrics_discovery(document, caller, path, request).await,
                 None => self.forward_to_control_plane(caller, path, request).await,
             };
         };
-        let only = addressed::take(&mut request)?;
+        let only = target_cluster::take_target(&mut request)?;
         if let Some(name) = &only
             && !self.has_member(caller, name).await
         {
@@ -52,7 +52,7 @@ impl Proxy {
         if let Some(name) = &only {
             admission::admit(&mut request, name).await?;
         }
-        let view = View::of(&self.inner.index, &native, caller, only.clone()).await;
+        let view = View::for_request(&self.inner.index, &native, caller, only.clone()).await;
         let view = match (view, only) {
             (Some(view), _) => view,
             // A resource that is not cached is read from the named cluster.
@@ -60,8 +60,8 @@ impl Proxy {
                 return Err(Error::ProxyForbidden { cluster, user: caller.name.clone() });
             }
             (None, Some(cluster)) => return self.forward_to_cluster(cluster.as_str(), caller, path, request).await,
-            (None, None) if metrics::is_of(&native) && self.has_metrics_of_members() => {
-                return self.metrics(caller, &native, path, request).await;
+            (None, None) if metrics::is_metrics_path(&native) && self.has_metrics_of_members() => {
+                return self.serve_metrics(caller, &native, path, request).await;
             }
             (None, None) => return self.forward_to_control_plane(caller, path, request).await,
         };
@@ -72,11 +72,11 @@ impl Proxy {
                 self.get_cached(caller, &native, view, path, &query, request).await
             }
             Verb::List if native.subresource.is_empty() => {
-                self.report_clusters(&request, || view.read(&self.inner.index));
+                self.report_clusters(&request, || view.readable_clusters(&self.inner.index));
                 self.list_cached(view, &query, request.headers()).await
             }
             Verb::Watch if native.subresource.is_empty() => {
-                self.report_clusters(&request, || view.read(&self.inner.index));
+                self.report_clusters(&request, || view.readable_clusters(&self.inner.index));
                 self.watch_cached(&native, view, &query, request.headers()).await
             }
             _ => self.send_to_owner(caller, &native, view, verb, path, request).await,
@@ -88,7 +88,7 @@ impl Proxy {
         self.inner.fleet.member(name).is_some() && self.inner.index.searcher().may_see(caller, name).await
     }
 
-    /// Members to which requests may be sent as the caller without a separate authorization for each of them in the
+    /// The members to which requests of the caller may be sent without a separate authorization for each member in the
     /// control plane.
     pub(crate) fn members_of(&self, caller: &Caller) -> Vec<Arc<Member>> {
         let mut members = self.inner.fleet.members();
@@ -96,7 +96,7 @@ impl Proxy {
         members
     }
 
-    /// Reports the clusters that answer a request to its [`ClusterObserver`], if it has one.
+    /// Reports the clusters whose data a response contains to the request's [`ClusterObserver`], if it has one.
     pub(crate) fn report_clusters(&self, request: &Request<Body>, clusters: impl FnOnce() -> Vec<ClusterName>) {
         if let Some(observer) = request.extensions().get::<Arc<dyn ClusterObserver>>() {
             observer.record_clusters(&clusters());

@@ -14,10 +14,10 @@ use serde::Deserialize;
 use crate::native::Verb;
 use crate::{Body, BoxError, Error, full};
 
-/// Maximum delay of a response. Lists and watches report if the cache is not current for longer than that.
+/// Maximum delay of a response. If the cache is outdated for longer, lists and watches report it.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// State of an object after a write.
+/// The state of an object that a write returned.
 #[derive(Debug, PartialEq, Eq)]
 enum WrittenState {
     /// The object has this resourceVersion, or a later one.
@@ -63,15 +63,16 @@ pub(super) async fn wait_until_cached(
         }
     }
     let is_current = index.state(&key.collection).as_ref().is_some_and(CollectionState::is_fresh);
-    if let Some(written) = WrittenState::of(&response_body).filter(|_| is_current)
-        && tokio::time::timeout(MAX_DELAY, wait_for(index, key, &written)).await.is_err()
+    if let Some(written) = WrittenState::from_response(&response_body).filter(|_| is_current)
+        && tokio::time::timeout(MAX_DELAY, wait_until_reached(index, key, &written)).await.is_err()
     {
         tracing::debug!(?key, ?written, "the cache does not show the written object yet");
     }
     Ok(Response::from_parts(parts, full(response_body)))
 }
 
-async fn wait_for(index: &Index, key: &RecordKey, written: &WrittenState) {
+/// Waits until the cache includes a write.
+async fn wait_until_reached(index: &Index, key: &RecordKey, written: &WrittenState) {
     let namespace = Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty());
     let topic = Topic { resource: key.resource().clone(), namespace, name: Some(key.name.clone()) };
     let mut changes = index.follow_topic(index.seq(), topic);
@@ -95,7 +96,7 @@ fn is_readable(response: &Response<Body>) -> bool {
 
 impl WrittenState {
     /// State in a response; `None` if it has no resourceVersion. The response to a deletion is a Status.
-    fn of(response_body: &[u8]) -> Option<Self> {
+    fn from_response(response_body: &[u8]) -> Option<Self> {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase")]
         struct Metadata {
@@ -142,12 +143,15 @@ mod tests {
     #[case::deleted_shown(r#"{"kind":"Status","status":"Success","metadata":{}}"#, None, Some(true))]
     #[case::no_version(r#"{"kind":"Binding","metadata":{}}"#, Some("1"), None)]
     #[case::no_json("ok", Some("1"), None)]
-    fn responses_wait_for_the_cache(
+    fn a_write_is_reached_by_its_version_or_a_later_one(
         #[case] response_body: &str,
         #[case] cached: Option<&str>,
         #[case] expected: Option<bool>,
     ) {
-        assert_eq!(WrittenState::of(response_body.as_bytes()).map(|written| written.is_reached_by(cached)), expected);
+        assert_eq!(
+            WrittenState::from_response(response_body.as_bytes()).map(|written| written.is_reached_by(cached)),
+            expected
+        );
     }
 
     #[rstest]
@@ -159,7 +163,7 @@ mod tests {
     #[case(Verb::Delete, "proxy", None, false)]
     #[case(Verb::Create, "eviction", None, false)]
     #[case(Verb::Patch, "", Some("dryRun=All"), false)]
-    fn responses_with_the_state_of_the_object(
+    fn only_updates_patches_and_deletions_return_the_state_of_the_object(
         #[case] verb: Verb,
         #[case] subresource: &str,
         #[case] query: Option<&str>,

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::View;
 use crate::native::NativePath;
-use crate::object::{Form, mark};
+use crate::object::{Form, annotate};
 use crate::options::ListOptions;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
@@ -33,21 +33,21 @@ impl Proxy {
         let options = options.map_err(|error| Error::InvalidCacheOptions(error.list_options_message()))?;
         let options = ListOptions { fields: None, ..options };
         let index = &self.inner.index;
-        let view = match View::of(index, &native, caller, None).await {
-            Some(view) => view.whole_clusters(),
+        let view = match View::for_request(index, &native, caller, None).await {
+            Some(view) => view.without_namespace_filters(),
             None => View::empty(index, &native, caller).await,
         };
         let kind = view.kind(index).ok_or(Error::UnknownResource)?;
         let head = json!({"apiVersion": native.resource.api_version(), "kind": format!("{kind}List"), "metadata": {}});
         if !native.name.is_empty() {
-            let mut found = self.all_named(&view, &native).await?;
+            let mut found = self.find_all_named(&view, &native).await?;
             found.retain(|object| view.allows(&object.record));
             self.report_clusters(&request, || found.iter().map(|object| object.record.key.cluster().clone()).collect());
-            let found = found.iter().map(marked).collect::<Result<Vec<_>, _>>();
+            let found = found.iter().map(encode_object).collect::<Result<Vec<_>, _>>();
             let found = found.map_err(|error| Error::Body(error.into()))?;
-            return Ok(json_response(full([envelope(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
+            return Ok(json_response(full([list_head(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
         }
-        self.report_clusters(&request, || view.read(index));
+        self.report_clusters(&request, || view.readable_clusters(index));
         let view = view.select(options)?;
         let queries: Vec<_> = view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect();
         let index = index.clone();
@@ -56,26 +56,27 @@ impl Proxy {
             futures::future::ready(object.as_ref().map_or(true, |object| view.allows(&object.record)))
         };
         let items = objects.filter(allowed).enumerate().map(|(n, object)| {
-            let mut item = marked(&object?)?;
+            let mut item = encode_object(&object?)?;
             if n > 0 {
                 item.insert(0, b',');
             }
             Ok::<_, BoxError>(Frame::data(item.into()))
         });
         let once = |text: String| futures::stream::iter([Ok::<_, BoxError>(Frame::data(text.into()))]);
-        let all = once(envelope(&head)).chain(items).chain(once("]}".to_owned()));
+        let all = once(list_head(&head)).chain(items).chain(once("]}".to_owned()));
         Ok(json_response(StreamBody::new(all).boxed_unsync()))
     }
 }
 
-/// The beginning of the list, before its first item.
-fn envelope(head: &serde_json::Value) -> String {
+/// The beginning of the list, up to its first item.
+fn list_head(head: &serde_json::Value) -> String {
     let head = head.to_string();
     format!("{},\"items\":[", &head[..head.len() - 1])
 }
 
-fn marked(object: &Object) -> Result<Vec<u8>, serde_json::Error> {
-    mark(&object.body, object.record.key.cluster().as_str(), None, Form::Whole)
+/// The object with the annotation of its cluster.
+fn encode_object(object: &Object) -> Result<Vec<u8>, serde_json::Error> {
+    annotate(&object.body, object.record.key.cluster().as_str(), None, Form::Full)
 }
 
 fn json_response(body: Body) -> Response<Body> {

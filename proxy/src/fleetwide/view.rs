@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
@@ -35,19 +35,30 @@ pub struct View {
     reader: Reader,
 }
 
+/// The queries that a view has in addition to another one, and those that it lacks.
+pub struct ViewDifference {
+    pub added: Vec<ListQuery>,
+    pub removed: Vec<ListQuery>,
+}
+
 /// A cluster whose data is missing or stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Incomplete {
+pub struct IncompleteCluster {
     pub cluster: ClusterName,
-    pub why: String,
-    /// Unix milliseconds of the last contact; None: never.
-    pub heard_at: Option<i64>,
+    pub reason: String,
+    /// Unix milliseconds of the last contact; None: the cluster was never collected completely.
+    pub last_contact_ms: Option<i64>,
 }
 
 impl View {
-    /// None if no ResourceRegistry selects the resource, in the named cluster if there is one.
-    pub async fn of(index: &Index, native: &NativePath, caller: &Caller, only: Option<ClusterName>) -> Option<Self> {
-        let parts = registered(index, &native.resource, only.as_ref());
+    /// The view of a request; None if no ResourceRegistry selects the resource in the cluster `only`, or in any cluster.
+    pub async fn for_request(
+        index: &Index,
+        native: &NativePath,
+        caller: &Caller,
+        only: Option<ClusterName>,
+    ) -> Option<Self> {
+        let parts = registered_parts(index, &native.resource, only.as_ref());
         if parts.is_empty() {
             return None;
         }
@@ -58,7 +69,7 @@ impl View {
     pub async fn empty(index: &Index, native: &NativePath, caller: &Caller) -> Self {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reading =
-            if native.name.is_empty() || native.prefix == "watch" { Reading::Listing } else { Reading::ByName };
+            if native.name.is_empty() || native.prefix == "watch" { ReadKind::Listing } else { ReadKind::ByName };
         let reader = index.searcher().reader(caller, &native.resource, reading).await;
         let (resource, parts) = (native.resource.clone(), Vec::new());
         Self { resource, parts, namespace, only: None, labels: None, fields: None, reader }
@@ -66,13 +77,13 @@ impl View {
 
     /// The view of the same request under the current ResourceRegistries; None if they no longer select the
     /// resource.
-    pub fn again(&self, index: &Index) -> Option<Self> {
-        let parts = registered(index, &self.resource, self.only.as_ref());
+    pub fn under_current_registries(&self, index: &Index) -> Option<Self> {
+        let parts = registered_parts(index, &self.resource, self.only.as_ref());
         (!parts.is_empty()).then(|| Self { parts, ..self.clone() })
     }
 
-    /// True if the caller's permissions are unchanged. Otherwise the view takes the new permissions.
-    pub async fn is_allowed_still(&mut self, index: &Index) -> bool {
+    /// Updates the caller's permissions. Returns true if they are unchanged.
+    pub async fn refresh_permissions(&mut self, index: &Index) -> bool {
         let Some(reader) = self.reader.refresh(index.searcher()).await else { return true };
         let same = reader.has_same_access(&self.reader, &self.clusters(index));
         self.reader = reader;
@@ -85,7 +96,7 @@ impl View {
     }
 
     /// Drops the namespace filters of ResourceRegistries; search ignores them, as in Karmada.
-    pub fn whole_clusters(mut self) -> Self {
+    pub fn without_namespace_filters(mut self) -> Self {
         for (_, namespaces) in &mut self.parts {
             *namespaces = Namespaces::All;
         }
@@ -95,7 +106,7 @@ impl View {
     /// Identity of a list with these parameters.
     pub fn list_id(&self, query: &Query) -> ListId {
         let selectors = ["labelSelector", "fieldSelector"].map(|name| query.get(name).unwrap_or_default());
-        ListId::of(&(&self.resource, &self.namespace, &self.only, selectors))
+        ListId::new(&(&self.resource, &self.namespace, &self.only, selectors))
     }
 
     /// Applies the selectors of a request.
@@ -106,7 +117,7 @@ impl View {
     }
 
     /// Restricted to one name, for a watch on one object.
-    pub fn named(mut self, name: &str) -> Result<Self, Error> {
+    pub fn with_name(mut self, name: &str) -> Result<Self, Error> {
         if !name.is_empty() {
             let selector = FieldSelector::parse(&format!("metadata.name={name}"));
             self.fields = Some(selector.map_err(|error| Error::BadRequest(error.to_string()))?);
@@ -129,7 +140,7 @@ impl View {
     }
 
     /// Clusters in view in which the caller may read any objects.
-    pub fn read(&self, index: &Index) -> Vec<ClusterName> {
+    pub fn readable_clusters(&self, index: &Index) -> Vec<ClusterName> {
         let mut names = self.clusters(index);
         names.retain(|name| self.query(name).is_some());
         names
@@ -159,7 +170,7 @@ impl View {
         let namespaces = self.namespaces(cluster)?;
         let extent = self.reader.extent(cluster).filter(|extent| !extent.is_everything());
         let all = namespaces == Namespaces::All && extent.is_none();
-        (!all).then(|| Portion::of(&(namespaces, extent)))
+        (!all).then(|| Portion::new(&(namespaces, extent)))
     }
 
     /// The query that lists one cluster; None if no object of it is in view.
@@ -186,23 +197,23 @@ impl View {
         Some(query)
     }
 
-    /// The objects of a cluster that are in this view but not in `other`. If this view has all namespaces and
+    /// The query for the objects of a cluster that are in this view but not in `other`. If this view has all namespaces and
     /// `other` some of them, the result includes those of `other`.
-    fn beyond(&self, other: &Self, cluster: &ClusterName) -> Option<ListQuery> {
-        let mut here = self.query(cluster)?;
-        let Some(there) = other.query(cluster) else { return Some(here) };
-        let there = there.namespaces?;
-        if let Some(namespaces) = &mut here.namespaces {
-            namespaces.retain(|namespace| !there.contains(namespace));
+    fn query_except(&self, other: &Self, cluster: &ClusterName) -> Option<ListQuery> {
+        let mut query = self.query(cluster)?;
+        let Some(other) = other.query(cluster) else { return Some(query) };
+        let excluded = other.namespaces?;
+        if let Some(namespaces) = &mut query.namespaces {
+            namespaces.retain(|namespace| !excluded.contains(namespace));
         }
-        here.namespaces.as_ref().is_none_or(|namespaces| !namespaces.is_empty()).then_some(here)
+        query.namespaces.as_ref().is_none_or(|namespaces| !namespaces.is_empty()).then_some(query)
     }
 
-    /// The queries that enter and that leave the view in these clusters when this view replaces `before`.
-    pub fn turn(&self, before: &Self, clusters: &BTreeSet<ClusterName>) -> (Vec<ListQuery>, Vec<ListQuery>) {
-        let come = clusters.iter().filter_map(|cluster| self.beyond(before, cluster));
-        let leave = clusters.iter().filter_map(|cluster| before.beyond(self, cluster));
-        (come.collect(), leave.collect())
+    /// The difference of this view from the view `before` that it replaces, in these clusters.
+    pub fn difference_from(&self, before: &Self, clusters: &BTreeSet<ClusterName>) -> ViewDifference {
+        let added = clusters.iter().filter_map(|cluster| self.query_except(before, cluster)).collect();
+        let removed = clusters.iter().filter_map(|cluster| before.query_except(self, cluster)).collect();
+        ViewDifference { added, removed }
     }
 
     /// The clusters that registries select by name.
@@ -248,7 +259,7 @@ impl View {
         !clusters.is_empty() && clusters.iter().all(|cluster| self.is_served_in(index, cluster) == Some(false))
     }
 
-    /// None if discovery has not reported it.
+    /// True if a cluster serves the resource; None if that is unknown.
     fn is_served_in(&self, index: &Index, cluster: &ClusterName) -> Option<bool> {
         let served = index.served_resources(cluster)?;
         match served.get(&self.resource) {
@@ -263,8 +274,8 @@ impl View {
         kind_of(index, &self.resource, members.iter().map(|member| member.name().clone()))
     }
 
-    /// Warning for readers of complete objects if fields of this resource are withheld.
-    pub fn withholds(&self, index: &Index) -> Option<&'static str> {
+    /// Warning for lists and watches of complete objects if fields of this resource are withheld.
+    pub fn withheld_warning(&self, index: &Index) -> Option<&'static str> {
         let secrets = self.resource.group.is_empty() && &*self.resource.resource == "secrets";
         let keep = &index.options().keep;
         if secrets && !keep.secret_values {
@@ -281,23 +292,23 @@ impl View {
         let cache_position = CachePosition { seq: index.seq(), cache: index.id().clone() };
         let mut position = CompositeVersion::default();
         for cluster in self.clusters(index) {
-            let known = self.reader.may_see(&cluster);
-            let version = if known { self.version(index, &cluster) } else { "0".to_owned() };
-            let label = self.label(index, &cluster);
-            position.set(&label, &version, Some(cache_position.clone()));
-            position.set_portion(&label, self.portion(&cluster));
+            let is_visible = self.reader.may_see(&cluster);
+            let version = if is_visible { self.member_version(index, &cluster) } else { "0".to_owned() };
+            let key = self.version_key(index, &cluster);
+            position.set(&key, &version, Some(cache_position.clone()));
+            position.set_portion(&key, self.portion(&cluster));
         }
         position
     }
 
     /// The cluster's key in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
     /// caller is granted access later, the key changes, and earlier resourceVersions refer to another cluster.
-    pub fn label(&self, index: &Index, cluster: &ClusterName) -> String {
+    pub fn version_key(&self, index: &Index, cluster: &ClusterName) -> String {
         if self.reader.may_see(cluster) { cluster.to_string() } else { index.alias(cluster) }
     }
 
     /// The member's resourceVersion up to which a cluster is cached.
-    pub fn version(&self, index: &Index, cluster: &ClusterName) -> String {
+    pub fn member_version(&self, index: &Index, cluster: &ClusterName) -> String {
         let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
         let version = state.map(|state| state.resource_version).filter(|version| !version.is_empty());
         version.unwrap_or_else(|| "0".to_owned())
@@ -307,32 +318,31 @@ impl View {
     ///
     /// # Errors
     ///
-    /// Clusters left the view, or the visible part of a known cluster changed. The client received no events for
-    /// that, so it has to list again.
-    pub fn missing_in(&self, known: &CompositeVersion, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
+    /// [`Error::Expired`] if clusters left the view, or the visible part of a known cluster changed: the client received no
+    /// events for that, so it has to list again.
+    pub fn queries_added_since(&self, known: &CompositeVersion, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
         let clusters = self.clusters(index).into_iter();
         let clusters: Vec<(String, ClusterName)> =
-            clusters.map(|cluster| (self.label(index, &cluster), cluster)).collect();
-        let left = |known: &str| clusters.iter().all(|(label, _)| label != known);
-        let turned = |(label, cluster): &(String, ClusterName)| {
-            known.includes(label) && known.portion(label) != self.portion(cluster)
-        };
-        if known.is_leaving() || known.clusters().any(left) || clusters.iter().any(turned) {
+            clusters.map(|cluster| (self.version_key(index, &cluster), cluster)).collect();
+        let has_left = |known: &str| clusters.iter().all(|(key, _)| key != known);
+        let has_other_portion =
+            |(key, cluster): &(String, ClusterName)| known.includes(key) && known.portion(key) != self.portion(cluster);
+        if known.is_leaving() || known.clusters().any(has_left) || clusters.iter().any(has_other_portion) {
             return Err(Error::Expired);
         }
-        let unknown = clusters.iter().filter(|(label, _)| !known.includes(label));
-        Ok(unknown.filter_map(|(_, cluster)| self.query(cluster)).collect())
+        let added = clusters.iter().filter(|(key, _)| !known.includes(key));
+        Ok(added.filter_map(|(_, cluster)| self.query(cluster)).collect())
     }
 
     /// Clusters that the caller may see and whose part is missing or stale. A cluster that does not serve the resource
     /// is complete.
-    pub fn incomplete(&self, index: &Index) -> Vec<Incomplete> {
-        let known = self.clusters(index).into_iter().filter(|cluster| self.reader.may_see(cluster));
-        known.filter_map(|cluster| self.incomplete_in(index, cluster)).collect()
+    pub fn incomplete_clusters(&self, index: &Index) -> Vec<IncompleteCluster> {
+        let visible = self.clusters(index).into_iter().filter(|cluster| self.reader.may_see(cluster));
+        visible.filter_map(|cluster| self.incomplete_cluster(index, cluster)).collect()
     }
 
     /// Reason why a cluster's data is missing or stale; None if it is current.
-    pub fn incomplete_in(&self, index: &Index, cluster: ClusterName) -> Option<Incomplete> {
+    pub fn incomplete_cluster(&self, index: &Index, cluster: ClusterName) -> Option<IncompleteCluster> {
         let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
         if state.as_ref().is_some_and(CollectionState::is_fresh) {
             return None;
@@ -340,7 +350,7 @@ impl View {
         if self.is_served_in(index, &cluster) == Some(false) {
             return None;
         }
-        let (why, heard_at) = match state {
+        let (reason, last_contact_ms) = match state {
             Some(state) if state.complete => {
                 (format!("watch interrupted: {}", state.stale_reason.unwrap_or_default()), Some(state.last_contact_ms))
             }
@@ -348,12 +358,12 @@ impl View {
             Some(_) => ("still being collected".to_owned(), None),
             None => ("not collected yet".to_owned(), None),
         };
-        Some(Incomplete { cluster, why, heard_at })
+        Some(IncompleteCluster { cluster, reason, last_contact_ms })
     }
 }
 
 /// Clusters and namespaces of the ResourceRegistries that select a resource, in one cluster if `only` is set.
-fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
+fn registered_parts(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
     let interests = index.interests().all();
     let is_registered = |interest: &Interest| {
         matches!(interest.reason, InterestReason::ResourceRegistry(_)) && interest.resource == *resource
@@ -365,22 +375,22 @@ fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<
     interests.into_iter().filter(is_registered).filter_map(part).collect()
 }
 
-impl Incomplete {
+impl IncompleteCluster {
     /// Text of the `Warning` header.
-    pub fn text(&self, now_ms: i64) -> String {
-        let Self { cluster, why, heard_at } = self;
-        match heard_at {
-            Some(at) => format!("cluster {cluster} is shown as of {}s ago: {why}", (now_ms - at).max(0) / 1000),
-            None => format!("cluster {cluster} is missing: {why}"),
+    pub fn warning_text(&self, now_ms: i64) -> String {
+        let Self { cluster, reason, last_contact_ms } = self;
+        match last_contact_ms {
+            Some(at) => format!("cluster {cluster} is shown as of {}s ago: {reason}", (now_ms - at).max(0) / 1000),
+            None => format!("cluster {cluster} is missing: {reason}"),
         }
     }
 
     /// Entry of `metadata.incompleteClusters`.
-    pub fn meta(&self) -> Value {
-        let mut meta = BTreeMap::from([("cluster", json!(self.cluster)), ("reason", json!(self.why))]);
-        if let Some(at) = self.heard_at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()) {
-            meta.insert("asOf", json!(at.to_string()));
+    pub fn metadata_entry(&self) -> Value {
+        let mut entry = BTreeMap::from([("cluster", json!(self.cluster)), ("reason", json!(self.reason))]);
+        if let Some(at) = self.last_contact_ms.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()) {
+            entry.insert("asOf", json!(at.to_string()));
         }
-        json!(meta)
+        json!(entry)
     }
 }

@@ -28,14 +28,14 @@ impl Proxy {
             Verb::DeleteCollection => return unsupported("deletecollection"),
             _ => {}
         }
-        let Object { record: object, body: cached } = self.locate(&view, native).await?;
+        let Object { record: object, body: cached } = self.find_only_object(&view, native).await?;
         let owner = object.key.cluster().as_str();
         let request = match verb {
             // The body of a proxied request is not an object.
             _ if native.subresource == "proxy" => request,
             Verb::Update => {
-                let (request, from_cache) = to_member_form(request, owner, &cached).await?;
-                if from_cache && object.redacted {
+                let (request, is_from_cache) = to_member_form(request, owner, &cached).await?;
+                if is_from_cache && object.redacted {
                     let (resource, name) = (native.resource.clone(), native.name.clone());
                     return Err(Error::Withheld { resource, name });
                 }
@@ -66,13 +66,13 @@ async fn rewrite_body(
     Ok(Request::from_parts(parts, full(body)))
 }
 
-/// Converts an update for the owning cluster. Also returns true if the caller read the object from the cache; `cached`
-/// is its cached body. An invalid body is forwarded unchanged, so that the member reports the error.
+/// Converts an update for the owning cluster. The second result is true if the caller read the object from the cache;
+/// `cached` is its cached body. An invalid body is forwarded unchanged, so that the member reports the error.
 async fn to_member_form(request: Request<Body>, cluster: &str, cached: &[u8]) -> Result<(Request<Body>, bool), Error> {
     let (mut parts, body) = request.into_parts();
     let sent = read_body(body).await?;
-    let encoding = Encoding::of(&parts.headers);
-    let Some(Update { body, from_cache }) =
+    let encoding = Encoding::from_headers(&parts.headers);
+    let Some(Update { body, is_from_cache }) =
         encoding.and_then(|encoding| update::to_member_form(&sent, encoding, cluster))
     else {
         return Ok((Request::from_parts(parts, full(sent)), false));
@@ -82,8 +82,8 @@ async fn to_member_form(request: Request<Body>, cluster: &str, cached: &[u8]) ->
     }
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     // Objects read from the cache are also recognized by their data if the version is missing.
-    let from_cache = from_cache || update::has_same_data_as(&body, cached);
-    Ok((Request::from_parts(parts, full(body)), from_cache))
+    let is_from_cache = is_from_cache || update::has_same_data_as(&body, cached);
+    Ok((Request::from_parts(parts, full(body)), is_from_cache))
 }
 
 /// Converts the composite versions in the body of a write to resourceVersions of the owning cluster.
@@ -91,7 +91,7 @@ pub(crate) async fn to_owner_form(verb: Verb, request: Request<Body>, owner: &st
     match verb {
         Verb::Update => Ok(to_member_form(request, owner, &[]).await?.0),
         Verb::Patch => rewrite_body(request, |headers, sent| conditions::rewrite_patch(headers, sent, owner)).await,
-        Verb::Delete => rewrite_body(request, |_, sent| conditions::of_deletion(sent, owner)).await,
+        Verb::Delete => rewrite_body(request, |_, sent| conditions::rewrite_deletion(sent, owner)).await,
         _ => Ok(request),
     }
 }

@@ -19,30 +19,31 @@ use super::follower::{PodSnapshot, follow_log};
 use super::pod::Pod;
 use super::read::{Refusal, SourceEvent};
 use super::select::LogStart;
-use super::{Found, LogEvent, LogSource, LogSummary, MOST_PODS, Selecting, Selection};
+use super::{FoundPods, LogEvent, LogSource, LogSummary, MAX_PODS, PodSearch, Selection};
 
-/// Maximum duration of a follow request. Then the client has to authenticate and be authorized again.
-const LONGEST: Duration = Duration::from_secs(4 * 3600);
+/// Maximum duration of a follow request. Afterwards the client has to authenticate and be authorized again.
+const MAX_DURATION: Duration = Duration::from_secs(4 * 3600);
 /// Minimum interval between two searches.
-const ANEW: Duration = Duration::from_secs(2);
+const SEARCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Tolerance for clock differences: logs of a pod created at most this long before the request are read from the
 /// beginning.
-const CLOCKS: SignedDuration = SignedDuration::from_secs(60);
+const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(60);
 
-struct Follow {
-    selecting: Selecting,
+struct PodFollower {
+    search: PodSearch,
     selection: Selection,
     /// Followed pods by record id.
     pods: HashMap<u64, FollowedPod>,
-    /// Pods reported by the running search until its answer is complete; None after that.
-    found_again: Option<HashSet<u64>>,
+    /// Ids of the pods returned by a repeated search until it is complete; None otherwise.
+    found_ids: Option<HashSet<u64>>,
     logs: SelectAll<BoxStream<'static, (Arc<LogSource>, SourceEvent)>>,
-    waiting: VecDeque<LogEvent>,
+    /// Events to send next.
+    queued: VecDeque<LogEvent>,
     skipped: Vec<Skipped>,
     summary: LogSummary,
-    began: Timestamp,
-    ends: Instant,
-    over: bool,
+    started_at: Timestamp,
+    deadline: Instant,
+    has_ended: bool,
 }
 
 /// A pod whose logs are followed.
@@ -54,41 +55,42 @@ struct FollowedPod {
     containers: BTreeSet<String>,
 }
 
+/// Follows the logs of the pods found so far, and of those that the selection reports later.
 pub fn follow(
-    selecting: Selecting,
+    search: PodSearch,
     selection: Selection,
-    mut found: Found,
-    began: Timestamp,
+    mut found: FoundPods,
+    started_at: Timestamp,
 ) -> BoxStream<'static, LogEvent> {
-    let opening = found.opening();
-    let from = selecting.reader.request.from;
-    let mut follow = Follow {
-        selecting,
+    let opening = found.opening_events();
+    let start = search.reader.request.start;
+    let mut follower = PodFollower {
+        search,
         selection,
         pods: HashMap::new(),
-        found_again: None,
+        found_ids: None,
         logs: SelectAll::new(),
-        waiting: VecDeque::new(),
+        queued: VecDeque::new(),
         skipped: found.skipped,
         summary: LogSummary::default(),
-        began,
-        ends: Instant::now() + LONGEST,
-        over: false,
+        started_at,
+        deadline: Instant::now() + MAX_DURATION,
+        has_ended: false,
     };
     for (record, pod) in found.pods {
-        follow.see(&record, pod, from);
+        follower.follow_pod(&record, pod, start);
     }
-    let events = unfold(follow, |mut follow| async move { follow.next().await.map(|event| (event, follow)) });
+    let events = unfold(follower, |mut follower| async move { follower.next().await.map(|event| (event, follower)) });
     opening.chain(events).boxed()
 }
 
-impl Follow {
+impl PodFollower {
     async fn next(&mut self) -> Option<LogEvent> {
         loop {
-            if let Some(event) = self.waiting.pop_front() {
+            if let Some(event) = self.queued.pop_front() {
                 return Some(event);
             }
-            if self.over {
+            if self.has_ended {
                 return None;
             }
             tokio::select! {
@@ -96,69 +98,69 @@ impl Follow {
                     self.summary.count(&source_event);
                     return Some(LogEvent::Source(source, source_event));
                 }
-                event = self.selection.next() => self.selected(event),
-                () = tokio::time::sleep_until(self.ends) => self.end("the limit of four hours was reached; repeat the request"),
+                event = self.selection.next() => self.handle_search_event(event),
+                () = tokio::time::sleep_until(self.deadline) => self.end("the limit of four hours was reached; repeat the request"),
             }
         }
     }
 
-    fn end(&mut self, why: &'static str) {
-        self.over = true;
-        self.waiting.push_back(LogEvent::Done(LogSummary { why: Some(why), ..self.summary.clone() }));
+    fn end(&mut self, reason: &'static str) {
+        self.has_ended = true;
+        self.queued.push_back(LogEvent::Done(LogSummary { end_reason: Some(reason), ..self.summary.clone() }));
     }
 
-    fn selected(&mut self, event: Option<Result<LiveEvent, crowsnest_index::Error>>) {
+    fn handle_search_event(&mut self, event: Option<Result<LiveEvent, crowsnest_index::Error>>) {
         match event {
-            Some(Ok(LiveEvent::Answer(answer))) => self.answered(answer),
-            Some(Ok(LiveEvent::Changed(hit))) => match self.selecting.pod(&hit) {
+            Some(Ok(LiveEvent::Answer(answer))) => self.handle_result(answer),
+            Some(Ok(LiveEvent::Changed(hit))) => match self.search.pod(&hit) {
                 Ok(Some((record, pod))) => {
-                    let from = self.joins_from(&pod);
-                    self.see(&record, pod, from);
+                    let start = self.start_for_later_pod(&pod);
+                    self.follow_pod(&record, pod, start);
                 }
-                Ok(None) => self.lose(hit.object.record.id),
+                Ok(None) => self.remove_pod(hit.object.record.id),
                 Err(error) => tracing::warn!(%error, "cannot decode a pod; its logs are not followed"),
             },
-            Some(Ok(LiveEvent::Removed(object))) => self.lose(object.record.id),
+            Some(Ok(LiveEvent::Removed(object))) => self.remove_pod(object.record.id),
             Some(Ok(LiveEvent::Counts { .. })) => {}
-            Some(Ok(LiveEvent::Lagged)) | None => self.anew(),
+            Some(Ok(LiveEvent::Lagged)) | None => self.repeat_search(),
             Some(Err(error)) => {
-                self.over = true;
-                self.waiting.push_back(LogEvent::Failed(error.chain()));
+                self.has_ended = true;
+                self.queued.push_back(LogEvent::Failed(error.chain()));
             }
         }
     }
 
     /// Repeats the search. Pods that it does not return are removed.
-    fn anew(&mut self) {
-        self.found_again = Some(HashSet::new());
-        let selecting = self.selecting.clone();
-        let later = async move {
-            tokio::time::sleep(ANEW).await;
-            selecting.select()
+    fn repeat_search(&mut self) {
+        self.found_ids = Some(HashSet::new());
+        let search = self.search.clone();
+        let delayed = async move {
+            tokio::time::sleep(SEARCH_INTERVAL).await;
+            search.select()
         };
-        self.selection = futures::stream::once(later).flatten().boxed();
+        self.selection = futures::stream::once(delayed).flatten().boxed();
     }
 
-    /// Handles a part of the answer of a repeated search.
-    fn answered(&mut self, answer: SearchEvent) {
+    /// Handles a part of the result of a search.
+    fn handle_result(&mut self, answer: SearchEvent) {
         match answer {
             SearchEvent::Skipped(skipped) => {
-                let skipped = self.selecting.skipped(skipped);
+                let skipped = self.search.selected_clusters(skipped);
                 let clusters = |skipped: &[Skipped]| skipped.iter().map(|s| s.cluster.clone()).collect::<Vec<_>>();
                 if clusters(&skipped) != clusters(&self.skipped) {
                     self.skipped.clone_from(&skipped);
-                    self.waiting.push_back(LogEvent::Skipped(skipped));
+                    self.queued.push_back(LogEvent::Skipped(skipped));
                 }
             }
             SearchEvent::Hits(hits) => {
                 for hit in &hits {
-                    if let Some(found_again) = &mut self.found_again {
-                        found_again.insert(hit.object.record.id);
+                    if let Some(found_ids) = &mut self.found_ids {
+                        found_ids.insert(hit.object.record.id);
                     }
-                    match self.selecting.pod(hit) {
+                    match self.search.pod(hit) {
                         Ok(Some((record, pod))) => {
-                            let from = self.joins_from(&pod);
-                            self.see(&record, pod, from);
+                            let start = self.start_for_later_pod(&pod);
+                            self.follow_pod(&record, pod, start);
                         }
                         Ok(None) => {}
                         Err(error) => tracing::warn!(%error, "cannot decode a pod; its logs are not followed"),
@@ -166,14 +168,13 @@ impl Follow {
                 }
             }
             SearchEvent::Done(summary) => {
-                // Pods missing from an incomplete answer may still exist.
-                let Some(found_again) =
-                    self.found_again.take().filter(|_| !summary.incomplete && summary.next.is_none())
+                // Pods missing from an incomplete result may still exist.
+                let Some(found_ids) = self.found_ids.take().filter(|_| !summary.incomplete && summary.next.is_none())
                 else {
                     return;
                 };
-                let gone: Vec<u64> = self.pods.keys().filter(|id| !found_again.contains(id)).copied().collect();
-                gone.into_iter().for_each(|id| self.lose(id));
+                let missing: Vec<u64> = self.pods.keys().filter(|id| !found_ids.contains(id)).copied().collect();
+                missing.into_iter().for_each(|id| self.remove_pod(id));
             }
             SearchEvent::Remarks(_) | SearchEvent::Facets(_) | SearchEvent::Groups(_) => {}
         }
@@ -181,27 +182,27 @@ impl Follow {
 
     /// Start position for a pod that enters the selection: its beginning, unless the pod existed before the
     /// request.
-    fn joins_from(&self, pod: &Pod) -> LogStart {
-        let since = self.began.checked_sub(CLOCKS).unwrap_or(self.began).as_second();
-        match pod.created {
-            Some(created) if created < since => LogStart { since: Some(self.began), tail: None },
+    fn start_for_later_pod(&self, pod: &Pod) -> LogStart {
+        let since = self.started_at.checked_sub(CLOCK_TOLERANCE).unwrap_or(self.started_at).as_second();
+        match pod.created_seconds {
+            Some(created) if created < since => LogStart { since: Some(self.started_at), tail: None },
             _ => LogStart::default(),
         }
     }
 
-    /// Adds or updates a pod. Running containers are read from `from`, containers that start later from their
-    /// beginning.
-    fn see(&mut self, record: &Arc<Record>, pod: Pod, from: LogStart) {
+    /// Adds or updates a pod. The logs of containers that have started are read from `start`, those of containers that start
+    /// later from their beginning.
+    fn follow_pod(&mut self, record: &Arc<Record>, pod: Pod, start: LogStart) {
         if self.pods.get(&record.id).is_some_and(|known| known.uid != record.uid) {
-            self.lose(record.id);
+            self.remove_pod(record.id);
         }
-        let sources: Vec<LogSource> = self.selecting.sources(record, &pod).collect();
-        if self.pods.len() >= MOST_PODS && !self.pods.contains_key(&record.id) {
-            let message = format!("the logs of {MOST_PODS} pods are already followed; narrow the query");
+        let sources: Vec<LogSource> = self.search.sources(record, &pod).collect();
+        if self.pods.len() >= MAX_PODS && !self.pods.contains_key(&record.id) {
+            let message = format!("the logs of {MAX_PODS} pods are already followed; narrow the query");
             let refusal = Refusal { code: 429, reason: "TooManyRequests".to_owned(), message };
             for source in sources {
                 self.summary.refused += 1;
-                self.waiting.push_back(LogEvent::Source(Arc::new(source), SourceEvent::Refused(refusal.clone())));
+                self.queued.push_back(LogEvent::Source(Arc::new(source), SourceEvent::Refused(refusal.clone())));
             }
             return;
         }
@@ -219,16 +220,16 @@ impl Follow {
         };
         for source in sources {
             if followed_pod.containers.insert(source.container.clone()) {
-                let started = followed_pod.snapshot.borrow().pod.state(&source.container).started;
-                let from = if started { from } else { LogStart::default() };
-                let (reader, source) = (self.selecting.reader.clone(), Arc::new(source));
-                let log = follow_log(reader, Arc::clone(&source), followed_pod.snapshot.subscribe(), from);
+                let has_started = followed_pod.snapshot.borrow().pod.state(&source.container).has_started;
+                let start = if has_started { start } else { LogStart::default() };
+                let (reader, source) = (self.search.reader.clone(), Arc::new(source));
+                let log = follow_log(reader, Arc::clone(&source), followed_pod.snapshot.subscribe(), start);
                 self.logs.push(log.map(move |event| (Arc::clone(&source), event)).boxed());
             }
         }
     }
 
-    fn lose(&mut self, id: u64) {
+    fn remove_pod(&mut self, id: u64) {
         if let Some(pod) = self.pods.remove(&id) {
             pod.snapshot.send_modify(|snapshot| snapshot.is_removed = true);
         }

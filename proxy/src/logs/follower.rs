@@ -14,8 +14,9 @@ use super::pod::{Pod, State};
 use super::read::{Log, LogReader, Refusal, SourceEvent};
 use super::select::LogStart;
 
-/// Shortest and longest delay between attempts to read a log that ended while its container runs.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Minimum and maximum delay before a log that ended while its container runs is requested again.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Maximum wait for the last lines of a removed pod.
 const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -46,7 +47,7 @@ struct LogFollower {
     reader: LogReader,
     source: Arc<LogSource>,
     pod: watch::Receiver<PodSnapshot>,
-    from: LogStart,
+    start: LogStart,
     cursor: Cursor,
     step: Step,
     /// State of the container when its log was requested.
@@ -61,18 +62,18 @@ pub fn follow_log(
     reader: LogReader,
     source: Arc<LogSource>,
     pod: watch::Receiver<PodSnapshot>,
-    from: LogStart,
+    start: LogStart,
 ) -> BoxStream<'static, SourceEvent> {
     let follower = LogFollower {
         reader,
         source,
         pod,
-        from,
+        start,
         cursor: Cursor::default(),
         step: Step::NotStarted,
         opened_state: State::default(),
         last_refusal: None,
-        retry_delay: RETRY_DELAYS.0,
+        retry_delay: MIN_RETRY_DELAY,
     };
     unfold(follower, |mut follower| async move { follower.next().await.map(|event| (event, follower)) }).boxed()
 }
@@ -102,7 +103,7 @@ impl LogFollower {
                     };
                     match next {
                         Ok(Some(line)) => {
-                            self.retry_delay = RETRY_DELAYS.0;
+                            self.retry_delay = MIN_RETRY_DELAY;
                             if self.cursor.accept(&line) && self.reader.request.lines.matches(&line.text) {
                                 return Some(SourceEvent::Line(line));
                             }
@@ -112,9 +113,9 @@ impl LogFollower {
                     }
                 }
                 Step::RetryWait => match self.wait_before_retry().await {
-                    Some(why) => {
+                    Some(reason) => {
                         self.step = Step::Ended;
-                        return Some(SourceEvent::Ended(why));
+                        return Some(SourceEvent::Ended(reason));
                     }
                     None => self.step = Step::Opening,
                 },
@@ -132,10 +133,10 @@ impl LogFollower {
     async fn wait_until_started(&mut self) -> bool {
         loop {
             let (snapshot, state) = self.state();
-            if state.started {
+            if state.has_started {
                 return true;
             }
-            if snapshot.is_removed || snapshot.pod.finished || self.pod.changed().await.is_err() {
+            if snapshot.is_removed || snapshot.pod.has_finished || self.pod.changed().await.is_err() {
                 return false;
             }
         }
@@ -144,13 +145,13 @@ impl LogFollower {
     /// Requests the log. Returns a refusal only if it differs from the last one.
     async fn open_log(&mut self) -> Option<Refusal> {
         (_, self.opened_state) = self.state();
-        let from = match self.cursor.resume() {
+        let start = match self.cursor.resume() {
             Some(last) => LogStart { since: Some(last), tail: None },
-            None => self.from,
+            None => self.start,
         };
         let opened = tokio::select! {
             biased;
-            opened = self.reader.open(&self.source, from) => opened,
+            opened = self.reader.open(&self.source, start) => opened,
             () = last_lines_timeout(&mut self.pod) => {
                 self.step = Step::RetryWait;
                 return None;
@@ -170,27 +171,27 @@ impl LogFollower {
         }
     }
 
-    /// Waits until the log can be requested again; returns the reason if it never can.
+    /// Waits until the log can be requested again. Returns the reason if it cannot.
     async fn wait_before_retry(&mut self) -> Option<&'static str> {
-        let again = Instant::now() + self.retry_delay;
+        let retry_at = Instant::now() + self.retry_delay;
         loop {
             let (snapshot, state) = self.state();
             if snapshot.is_removed {
                 return Some(POD_REMOVED);
             }
             // The container may have written more since, or may have restarted.
-            if state != self.opened_state && state.started {
+            if state != self.opened_state && state.has_started {
                 return None;
             }
-            if snapshot.pod.finished {
+            if snapshot.pod.has_finished {
                 return Some(POD_FINISHED);
             }
             tokio::select! {
                 changed = self.pod.changed() => if changed.is_err() {
                     return Some(POD_REMOVED);
                 },
-                () = tokio::time::sleep_until(again), if state.running || self.last_refusal.is_some() => {
-                    self.retry_delay = (2 * self.retry_delay).min(RETRY_DELAYS.1);
+                () = tokio::time::sleep_until(retry_at), if state.is_running || self.last_refusal.is_some() => {
+                    self.retry_delay = (2 * self.retry_delay).min(MAX_RETRY_DELAY);
                     return None;
                 }
             }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-/// Maximum length of a line in bytes; the rest is cut off, and the line is marked as cut.
-pub const LONGEST_LINE: usize = 64 << 10;
-/// Length of the timestamp prefix: at most 35 bytes with nanoseconds and an offset, and a space.
-const TIME: usize = 36;
+/// Maximum length of a line in bytes; the rest is dropped, and the line is marked as truncated.
+pub const MAX_LINE_BYTES: usize = 64 << 10;
+/// Maximum length of the timestamp prefix: 35 bytes with nanoseconds and an offset, and a space.
+const MAX_TIMESTAMP_BYTES: usize = 36;
 
 /// One line, without its line feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,18 +15,19 @@ pub struct Line {
     /// Time at which the container wrote the line; None if the member sends no timestamp.
     pub time: Option<Timestamp>,
     pub text: String,
-    /// The line was longer than [`LONGEST_LINE`].
-    pub cut: bool,
+    /// True if the line was longer than [`MAX_LINE_BYTES`].
+    pub is_truncated: bool,
 }
 
 /// Assembles lines from chunks. Buffers at most one line of the maximum length.
 #[derive(Debug, Default)]
-pub struct Splitter {
-    begun: Vec<u8>,
-    longer: bool,
+pub struct LineSplitter {
+    incomplete: Vec<u8>,
+    is_truncated: bool,
 }
 
-impl Splitter {
+impl LineSplitter {
+    /// Adds a chunk of the log and appends the lines that it completes.
     pub fn push(&mut self, piece: &[u8], lines: &mut VecDeque<Line>) {
         let mut parts = piece.split(|byte| *byte == b'\n');
         // The part after the last line feed begins the next line.
@@ -40,29 +41,33 @@ impl Splitter {
 
     /// The incomplete last line when a log is interrupted.
     pub fn finish(&mut self) -> Option<Line> {
-        if self.begun.is_empty() { None } else { self.end() }
+        if self.incomplete.is_empty() { None } else { self.end() }
     }
 
     fn add(&mut self, part: &[u8]) {
-        let room = (LONGEST_LINE + TIME).saturating_sub(self.begun.len());
-        self.longer |= part.len() > room;
-        self.begun.extend_from_slice(&part[..part.len().min(room)]);
+        let free_bytes = (MAX_LINE_BYTES + MAX_TIMESTAMP_BYTES).saturating_sub(self.incomplete.len());
+        self.is_truncated |= part.len() > free_bytes;
+        self.incomplete.extend_from_slice(&part[..part.len().min(free_bytes)]);
     }
 
     fn end(&mut self) -> Option<Line> {
-        let line = Line::read(&self.begun, std::mem::take(&mut self.longer));
-        self.begun.clear();
+        let line = Line::parse(&self.incomplete, std::mem::take(&mut self.is_truncated));
+        self.incomplete.clear();
         Some(line)
     }
 }
 
 impl Line {
-    fn read(bytes: &[u8], longer: bool) -> Self {
-        let blank = bytes.iter().take(TIME).position(|byte| *byte == b' ').unwrap_or(bytes.len());
+    fn parse(bytes: &[u8], is_truncated: bool) -> Self {
+        let blank = bytes.iter().take(MAX_TIMESTAMP_BYTES).position(|byte| *byte == b' ').unwrap_or(bytes.len());
         let time = std::str::from_utf8(&bytes[..blank]).ok().and_then(|time| time.parse().ok());
         let text = if time.is_some() { bytes.get(blank + 1..).unwrap_or_default() } else { bytes };
-        let shown = &text[..text.len().min(LONGEST_LINE)];
-        Self { time, text: String::from_utf8_lossy(shown).into_owned(), cut: longer || shown.len() < text.len() }
+        let kept = &text[..text.len().min(MAX_LINE_BYTES)];
+        Self {
+            time,
+            text: String::from_utf8_lossy(kept).into_owned(),
+            is_truncated: is_truncated || kept.len() < text.len(),
+        }
     }
 }
 
@@ -71,35 +76,35 @@ impl Line {
 pub struct Cursor {
     /// Timestamp of the newest line sent, and the number of lines with that timestamp.
     last: Option<(Timestamp, usize)>,
-    /// Number of lines with that timestamp seen since the log was requested again.
-    again: Option<usize>,
+    /// Number of lines with that timestamp received since the log was requested again; None after later lines.
+    repeated: Option<usize>,
 }
 
 impl Cursor {
-    /// Timestamp from which to request the log again; None if no line was sent.
+    /// Returns the timestamp from which to request the log again; None if no line was sent.
     pub fn resume(&mut self) -> Option<Timestamp> {
-        self.again = self.last.is_some().then_some(0);
+        self.repeated = self.last.is_some().then_some(0);
         self.last.map(|(time, _)| time)
     }
 
-    /// Records a line; true if it has not been delivered before.
+    /// Records a line. Returns true if it has not been delivered before.
     pub fn accept(&mut self, line: &Line) -> bool {
         let Some(time) = line.time else { return true };
         let Some((last, delivered)) = &mut self.last else {
             self.last = Some((time, 1));
             return true;
         };
-        if let Some(passed) = &mut self.again {
+        if let Some(repeated) = &mut self.repeated {
             if time < *last {
                 return false;
             }
             if time == *last {
-                *passed += 1;
-                let new = *passed > *delivered;
-                *delivered = (*delivered).max(*passed);
-                return new;
+                *repeated += 1;
+                let is_new = *repeated > *delivered;
+                *delivered = (*delivered).max(*repeated);
+                return is_new;
             }
-            self.again = None;
+            self.repeated = None;
         }
         match time.cmp(last) {
             std::cmp::Ordering::Greater => self.last = Some((time, 1)),
@@ -116,13 +121,13 @@ mod tests {
     use super::*;
 
     fn lines(pieces: &[&str]) -> Vec<String> {
-        let (mut splitter, mut lines) = (Splitter::default(), VecDeque::new());
+        let (mut splitter, mut lines) = (LineSplitter::default(), VecDeque::new());
         for piece in pieces {
             splitter.push(piece.as_bytes(), &mut lines);
         }
         lines.extend(splitter.finish());
         let time = |line: &Line| line.time.map(|time| time.to_string()).unwrap_or_default();
-        lines.iter().map(|line| format!("{}|{}|{}", time(line), line.text, line.cut)).collect()
+        lines.iter().map(|line| format!("{}|{}|{}", time(line), line.text, line.is_truncated)).collect()
     }
 
     #[rstest::rstest]
@@ -138,19 +143,19 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::at_the_limit(LONGEST_LINE, false)]
-    #[case::longer(LONGEST_LINE + 1, true)]
-    #[case::much_longer(5 * LONGEST_LINE, true)]
-    fn long_lines_are_cut(#[case] length: usize, #[case] cut: bool) {
-        let (mut splitter, mut lines) = (Splitter::default(), VecDeque::new());
+    #[case::at_the_limit(MAX_LINE_BYTES, false)]
+    #[case::longer(MAX_LINE_BYTES + 1, true)]
+    #[case::much_longer(5 * MAX_LINE_BYTES, true)]
+    fn long_lines_are_truncated(#[case] length: usize, #[case] is_truncated: bool) {
+        let (mut splitter, mut lines) = (LineSplitter::default(), VecDeque::new());
         splitter.push(b"2026-01-01T00:00:00.123456789Z ", &mut lines);
         for piece in vec![b'x'; length].chunks(1000) {
             splitter.push(piece, &mut lines);
-            assert!(splitter.begun.len() <= LONGEST_LINE + TIME);
+            assert!(splitter.incomplete.len() <= MAX_LINE_BYTES + MAX_TIMESTAMP_BYTES);
         }
         splitter.push(b"\n2026-01-01T00:00:01Z next\n", &mut lines);
-        assert_eq!((lines[0].text.len(), lines[0].cut), (length.min(LONGEST_LINE), cut));
-        assert_eq!((lines[1].text.as_str(), lines[1].cut), ("next", false));
+        assert_eq!((lines[0].text.len(), lines[0].is_truncated), (length.min(MAX_LINE_BYTES), is_truncated));
+        assert_eq!((lines[1].text.as_str(), lines[1].is_truncated), ("next", false));
     }
 
     /// A letter is a line, and the digit before it is its second. At `|` the log is requested again.
@@ -160,17 +165,17 @@ mod tests {
     #[case::resumed_twice("1a|1a1b|1a1b1c", "a b c")]
     #[case::out_of_order("2a1b3c|2a1b3c4d", "a b c d")]
     #[case::nothing_sent_before("|1a", "a")]
-    fn a_log_is_resumed(#[case] story: &str, #[case] expected: &str) {
+    fn a_log_is_resumed(#[case] received: &str, #[case] expected: &str) {
         let mut cursor = Cursor::default();
         let mut kept = Vec::new();
         let mut second = 0;
-        for c in story.chars() {
+        for c in received.chars() {
             match c {
                 '|' => drop(cursor.resume()),
                 '0'..='9' => second = i64::from(c.to_digit(10).unwrap()),
                 text => {
                     let time = Timestamp::from_second(second).ok();
-                    let line = Line { time, text: text.to_string(), cut: false };
+                    let line = Line { time, text: text.to_string(), is_truncated: false };
                     if cursor.accept(&line) {
                         kept.push(text.to_string());
                     }
@@ -178,6 +183,6 @@ mod tests {
             }
         }
         let letters: Vec<&str> = expected.split(' ').collect();
-        assert_eq!(kept, letters, "{story}");
+        assert_eq!(kept, letters, "{received}");
     }
 }

@@ -15,7 +15,7 @@ pub trait Timed {
     fn time(&self) -> Option<Timestamp>;
 }
 
-struct Merge<S: Stream> {
+struct Merger<S: Stream> {
     /// Streams whose next item is not available yet.
     waiting: FuturesUnordered<Next<S>>,
     /// The next item of each other stream, by stream number.
@@ -43,25 +43,25 @@ impl<S: Stream + Unpin> Future for Next<S> {
     }
 }
 
-/// Merges streams that are in order. Yields each item with the number of its stream.
-pub fn merged<S>(streams: Vec<S>) -> impl Stream<Item = (usize, S::Item)>
+/// Merges streams that are ordered by time. Yields each item with the number of its stream.
+pub fn merge_by_time<S>(streams: Vec<S>) -> impl Stream<Item = (usize, S::Item)>
 where
     S: Stream + Unpin,
     S::Item: Timed,
 {
-    let mut merge = Merge {
+    let mut merger = Merger {
         waiting: FuturesUnordered::new(),
         heads: streams.iter().map(|_| None).collect(),
         order: BinaryHeap::new(),
         reached: vec![Timestamp::MIN; streams.len()],
     };
     for (number, stream) in streams.into_iter().enumerate() {
-        merge.wait(number, stream);
+        merger.wait(number, stream);
     }
-    unfold(merge, |mut merge| async move { merge.next().await.map(|item| (item, merge)) })
+    unfold(merger, |mut merger| async move { merger.next().await.map(|item| (item, merger)) })
 }
 
-impl<S> Merge<S>
+impl<S> Merger<S>
 where
     S: Stream + Unpin,
     S::Item: Timed,
@@ -122,7 +122,7 @@ mod tests {
     proptest! {
         /// Merging sorted logs equals sorting all their lines, and keeps the order within each log.
         #[test]
-        fn merging_is_sorting(
+        fn merged_logs_are_sorted_by_time(
             logs in proptest::collection::vec((proptest::collection::vec(0..20_i64, 0..30), 1..4_usize), 0..8)
         ) {
             let logs: Vec<(Vec<(Option<i64>, usize)>, usize)> = logs.into_iter().map(|(mut times, pause)| {
@@ -136,7 +136,7 @@ mod tests {
             sorted.sort_unstable();
             let streams = logs.into_iter().map(|(log, pause)| slow(log, pause)).collect();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let merged: Vec<_> = runtime.block_on(merged(streams).collect());
+            let merged: Vec<_> = runtime.block_on(merge_by_time(streams).collect());
             let order: Vec<_> = merged.into_iter().map(|(number, (time, nth))| (time, number, nth)).collect();
             prop_assert_eq!(order, sorted);
         }
@@ -147,7 +147,7 @@ mod tests {
         let one = vec![(None, 0), (Some(1), 1), (None, 2), (Some(5), 3)];
         let other = vec![(Some(2), 0), (Some(3), 1)];
         let order: Vec<_> =
-            merged(vec![slow(one, 1), slow(other, 2)]).map(|(number, (_, nth))| (number, nth)).collect().await;
+            merge_by_time(vec![slow(one, 1), slow(other, 2)]).map(|(number, (_, nth))| (number, nth)).collect().await;
         assert_eq!(order, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (0, 3)]);
     }
 }

@@ -25,18 +25,18 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-pub use self::line::{LONGEST_LINE, Line};
-use self::merge::merged;
-use self::pod::Pod;
+pub use self::line::{Line, MAX_LINE_BYTES};
+use self::merge::merge_by_time;
+use self::pod::{Container, Pod};
 use self::read::LogReader;
 pub use self::read::{Refusal, SourceEvent};
-pub use self::select::{LogRequest, MOST_STREAMS, STREAMS};
+pub use self::select::{DEFAULT_STREAMS, LogRequest, MAX_STREAMS};
 use crate::{Caller, Error, Proxy};
 
 /// Maximum number of open log streams of all requests.
-pub(crate) const STREAMS_OF_ALL: usize = 1000;
+pub(crate) const MAX_STREAMS_OF_ALL_REQUESTS: usize = 1000;
 /// Maximum number of pods per request.
-const MOST_PODS: usize = 1000;
+const MAX_PODS: usize = 1000;
 
 /// A container whose log is read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -69,8 +69,8 @@ pub struct LogSummary {
     /// Number of refused or interrupted logs.
     pub refused: u64,
     /// Reason why following ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<&'static str>,
+    #[serde(rename = "why", skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<&'static str>,
 }
 
 impl LogSummary {
@@ -88,14 +88,14 @@ type Selection = BoxStream<'static, Result<LiveEvent, crowsnest_index::Error>>;
 
 /// The search for pods and the request it serves.
 #[derive(Clone)]
-struct Selecting {
+struct PodSearch {
     reader: LogReader,
     search: SearchRequest,
 }
 
-/// First results of the search.
+/// The pods that the search found before logs are read.
 #[derive(Default)]
-struct Found {
+struct FoundPods {
     notices: Vec<Remark>,
     skipped: Vec<Skipped>,
     pods: Vec<(Arc<Record>, Pod)>,
@@ -110,32 +110,34 @@ impl Proxy {
         request: LogRequest,
         scopes: BTreeMap<String, String>,
     ) -> Result<BoxStream<'static, LogEvent>, Error> {
-        let began = Timestamp::now();
+        let started_at = Timestamp::now();
         let mut search = SearchRequest::new(request.search.as_str(), caller.clone());
         search.scopes = scopes;
-        search.limit = Some(MOST_PODS);
+        search.limit = Some(MAX_PODS);
         search.facets.clear();
         search.bodies = true;
-        if let Some(why) = search.query_error() {
-            return Err(Error::BadRequest(why));
+        if let Some(reason) = search.query_error() {
+            return Err(Error::BadRequest(reason));
         }
-        let slots = Arc::new(Semaphore::new(request.most));
+        let permits = Arc::new(Semaphore::new(request.max_streams));
         let (proxy, caller) = (self.clone(), Arc::new(caller.clone()));
-        let selecting = Selecting { reader: LogReader { proxy, caller, request: Arc::new(request), slots }, search };
-        let mut selection = selecting.select();
-        let mut found = selecting.first(&mut selection).await?;
+        let reader = LogReader { proxy, caller, request: Arc::new(request), permits };
+        let search = PodSearch { reader, search };
+        let mut selection = search.select();
+        let mut found = search.find_pods(&mut selection).await?;
         found.pods.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
-        selecting.allows(&found)?;
+        search.check_limits(&found)?;
         let stopping = self.inner.stopping.clone();
-        let events = match selecting.reader.request.follow {
-            true => follow::follow(selecting, selection, found, began),
-            false => selecting.whole(found),
+        let events = match search.reader.request.follow {
+            true => follow::follow(search, selection, found, started_at),
+            false => search.read_logs(found),
         };
         Ok(events.take_until(async move { stopping.cancelled().await }).boxed())
     }
 }
 
-impl Selecting {
+impl PodSearch {
+    /// Starts the search. With `follow`, it stays open.
     fn select(&self) -> Selection {
         let index = &self.reader.proxy.inner.index;
         match self.reader.request.follow {
@@ -144,21 +146,21 @@ impl Selecting {
         }
     }
 
-    /// Collects the search's complete first answer.
-    async fn first(&self, selection: &mut Selection) -> Result<Found, Error> {
-        let mut found = Found::default();
+    /// Collects the complete first result of the search.
+    async fn find_pods(&self, selection: &mut Selection) -> Result<FoundPods, Error> {
+        let mut found = FoundPods::default();
         while let Some(event) = selection.next().await {
             let LiveEvent::Answer(event) = event? else { continue };
             match event {
                 SearchEvent::Remarks(notices) => found.notices = notices,
-                SearchEvent::Skipped(skipped) => found.skipped = self.skipped(skipped),
+                SearchEvent::Skipped(skipped) => found.skipped = self.selected_clusters(skipped),
                 SearchEvent::Hits(hits) => {
                     for hit in hits {
                         found.pods.extend(self.pod(&hit)?);
                     }
                 }
                 SearchEvent::Done(summary) => {
-                    bounded(&summary)?;
+                    check_complete(&summary)?;
                     break;
                 }
                 SearchEvent::Facets(_) | SearchEvent::Groups(_) => {}
@@ -168,39 +170,40 @@ impl Selecting {
     }
 
     /// Skipped clusters that the request selects.
-    fn skipped(&self, mut skipped: Vec<Skipped>) -> Vec<Skipped> {
-        let wanted = &self.reader.request.wanted;
-        skipped.retain(|skipped| !skipped.cluster.is_control_plane() && wanted.matches_cluster(&skipped.cluster));
+    fn selected_clusters(&self, mut skipped: Vec<Skipped>) -> Vec<Skipped> {
+        let filter = &self.reader.request.filter;
+        skipped.retain(|skipped| !skipped.cluster.is_control_plane() && filter.matches_cluster(&skipped.cluster));
         skipped
     }
 
     /// The pod of a hit, if it exists now and is selected.
     fn pod(&self, hit: &Hit) -> Result<Option<(Arc<Record>, Pod)>, Error> {
         let Object { record, body } = &hit.object;
-        if hit.version_end.is_some() || !self.reader.request.wanted.matches(record) {
+        if hit.version_end.is_some() || !self.reader.request.filter.matches(record) {
             return Ok(None);
         }
-        Ok(Some((Arc::clone(record), Pod::read(body)?)))
+        Ok(Some((Arc::clone(record), Pod::parse(body)?)))
     }
 
-    /// Checks the limits of a request.
-    fn allows(&self, found: &Found) -> Result<(), Error> {
+    /// Fails if more logs were found than may be open at once.
+    fn check_limits(&self, found: &FoundPods) -> Result<(), Error> {
         let request = &self.reader.request;
-        let of = |pod: &Pod| pod.wanted(&request.wanted).filter(|c| c.state.started || !request.follow).count();
-        let logs: usize = found.pods.iter().map(|(_, pod)| of(pod)).sum();
-        if logs <= request.most {
+        let is_read = |container: &&Container| container.state.has_started || !request.follow;
+        let log_count = |pod: &Pod| pod.selected_containers(&request.filter).filter(is_read).count();
+        let logs: usize = found.pods.iter().map(|(_, pod)| log_count(pod)).sum();
+        if logs <= request.max_streams {
             return Ok(());
         }
-        let (pods, most) = (found.pods.len(), request.most);
+        let (pods, max) = (found.pods.len(), request.max_streams);
         Err(Error::BadRequest(format!(
-            "{pods} pods with {logs} logs were found, and at most {most} can be read at once; narrow the query or raise maxStreams \
-             (limit {MOST_STREAMS})"
+            "{pods} pods with {logs} logs were found, and at most {max} can be read at once; narrow the query or raise maxStreams \
+             (limit {MAX_STREAMS})"
         )))
     }
 
     /// The selected containers of a pod.
     fn sources<'s>(&'s self, record: &'s Record, pod: &'s Pod) -> impl Iterator<Item = LogSource> {
-        pod.wanted(&self.reader.request.wanted).map(|container| LogSource {
+        pod.selected_containers(&self.reader.request.filter).map(|container| LogSource {
             cluster: record.key.cluster().clone(),
             namespace: record.key.namespace.to_string(),
             pod: record.key.name.to_string(),
@@ -208,25 +211,25 @@ impl Selecting {
         })
     }
 
-    /// All logs up to now, merged.
-    fn whole(&self, mut found: Found) -> BoxStream<'static, LogEvent> {
+    /// Reads all logs up to now, merged by time.
+    fn read_logs(&self, mut found: FoundPods) -> BoxStream<'static, LogEvent> {
         let sources = found.pods.iter().flat_map(|(record, pod)| self.sources(record, pod));
         let sources: Vec<Arc<LogSource>> = sources.map(Arc::new).collect();
         let logs = sources.iter().map(|source| self.reader.clone().stream(Arc::clone(source))).collect();
         let log_summary = Arc::new(parking_lot::Mutex::new(LogSummary::default()));
         let counted = Arc::clone(&log_summary);
-        let lines = merged(logs).filter_map(move |(number, source_event)| {
+        let lines = merge_by_time(logs).filter_map(move |(number, source_event)| {
             counted.lock().count(&source_event);
             std::future::ready(sources.get(number).map(|source| LogEvent::Source(Arc::clone(source), source_event)))
         });
         let done = once(async move { LogEvent::Done(log_summary.lock().clone()) });
-        found.opening().chain(lines).chain(done).boxed()
+        found.opening_events().chain(lines).chain(done).boxed()
     }
 }
 
-impl Found {
+impl FoundPods {
     /// Events sent before any log line.
-    fn opening(&mut self) -> impl futures::Stream<Item = LogEvent> + Send + 'static {
+    fn opening_events(&mut self) -> impl futures::Stream<Item = LogEvent> + Send + 'static {
         let (notices, skipped) = (std::mem::take(&mut self.notices), self.skipped.clone());
         let notices = (!notices.is_empty()).then_some(LogEvent::Notices(notices));
         let skipped = (!skipped.is_empty()).then_some(LogEvent::Skipped(skipped));
@@ -234,14 +237,14 @@ impl Found {
     }
 }
 
-/// Refuses an incomplete answer: some of the pods must not look like all of them.
-fn bounded(summary: &Summary) -> Result<(), Error> {
+/// Fails if the result of the search is incomplete, because it must not be mistaken for all pods.
+fn check_complete(summary: &Summary) -> Result<(), Error> {
     if summary.incomplete {
         return Err(Error::Index(crowsnest_index::Error::Incomplete));
     }
     match summary.next {
         Some(_) => Err(Error::BadRequest(format!(
-            "{} pods were found, and a request is limited to {MOST_PODS}; narrow the query",
+            "{} pods were found, and a request is limited to {MAX_PODS}; narrow the query",
             summary.total
         ))),
         None => Ok(()),

@@ -8,10 +8,10 @@ use super::select::LogFilter;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     pub containers: Vec<Container>,
-    /// No container runs or will run again.
-    pub finished: bool,
-    /// Unix seconds.
-    pub created: Option<i64>,
+    /// True if no container runs or will run again.
+    pub has_finished: bool,
+    /// Creation time in Unix seconds.
+    pub created_seconds: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,16 +32,16 @@ pub enum ContainerKind {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub restarts: i64,
-    pub running: bool,
-    /// The container runs or has run, so it has a log.
-    pub started: bool,
+    pub is_running: bool,
+    /// True if the container runs or has run, so that it has a log.
+    pub has_started: bool,
     /// Container id of the current run.
     id: String,
 }
 
 impl Pod {
     /// Decodes a pod from JSON.
-    pub fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
+    pub fn parse(body: &[u8]) -> Result<Self, serde_json::Error> {
         let manifest: Manifest = serde_json::from_slice(body)?;
         let (spec, status) = (manifest.spec, manifest.status);
         let kinds = [
@@ -50,20 +50,21 @@ impl Pod {
             (ContainerKind::Ephemeral, spec.ephemeral_containers, status.ephemeral_container_statuses),
         ];
         let mut containers = Vec::new();
-        for (kind, named, statuses) in kinds {
-            containers.extend(named.unwrap_or_default().into_iter().map(|Named { name }| {
+        for (kind, specs, statuses) in kinds {
+            containers.extend(specs.unwrap_or_default().into_iter().map(|ContainerSpec { name }| {
                 let statuses = statuses.as_deref().unwrap_or_default();
                 let state = statuses.iter().find(|status| status.name == name).map(Status::state);
                 Container { name, kind, state: state.unwrap_or_default() }
             }));
         }
-        let created = manifest.metadata.creation_timestamp.map(jiff::Timestamp::as_second);
-        Ok(Self { containers, finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"), created })
+        let created_seconds = manifest.metadata.creation_timestamp.map(jiff::Timestamp::as_second);
+        let has_finished = matches!(status.phase.as_str(), "Succeeded" | "Failed");
+        Ok(Self { containers, has_finished, created_seconds })
     }
 
     /// The containers whose logs are selected.
-    pub fn wanted<'p>(&'p self, wanted: &'p LogFilter) -> impl Iterator<Item = &'p Container> {
-        self.containers.iter().filter(|container| wanted.matches_container(container))
+    pub fn selected_containers<'p>(&'p self, filter: &'p LogFilter) -> impl Iterator<Item = &'p Container> {
+        self.containers.iter().filter(|container| filter.matches_container(container))
     }
 
     /// State of a container.
@@ -92,13 +93,13 @@ struct Metadata {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
-    init_containers: Option<Vec<Named>>,
-    containers: Option<Vec<Named>>,
-    ephemeral_containers: Option<Vec<Named>>,
+    init_containers: Option<Vec<ContainerSpec>>,
+    containers: Option<Vec<ContainerSpec>>,
+    ephemeral_containers: Option<Vec<ContainerSpec>>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ContainerSpec {
     name: String,
 }
 
@@ -133,9 +134,14 @@ struct States {
 
 impl Status {
     fn state(&self) -> State {
-        let running = self.state.running.is_some();
-        let ended = self.state.terminated.is_some() || self.last_state.terminated.is_some();
-        State { restarts: self.restart_count, running, started: running || ended, id: self.container_id.clone() }
+        let is_running = self.state.running.is_some();
+        let has_ended = self.state.terminated.is_some() || self.last_state.terminated.is_some();
+        State {
+            restarts: self.restart_count,
+            is_running,
+            has_started: is_running || has_ended,
+            id: self.container_id.clone(),
+        }
     }
 }
 
@@ -158,15 +164,15 @@ mod tests {
                 ],
             },
         });
-        let pod = Pod::read(pod.to_string().as_bytes()).unwrap();
+        let pod = Pod::parse(pod.to_string().as_bytes()).unwrap();
         let describe = |container: &Container| {
-            let State { restarts, running, started, .. } = &container.state;
-            format!("{:?} {} {restarts} {running} {started}", container.kind, container.name)
+            let State { restarts, is_running, has_started, .. } = &container.state;
+            format!("{:?} {} {restarts} {is_running} {has_started}", container.kind, container.name)
         };
         let described: Vec<String> = pod.containers.iter().map(describe).collect();
         assert_eq!(described, ["Init first 0 false true", "Main web 0 true true", "Main side 2 false true"]);
-        assert_eq!((pod.finished, pod.created), (false, Some(60)));
-        assert!(!pod.state("nobody").started);
-        assert!(Pod::read(b"{\"status\": {\"phase\": \"Failed\"}}").unwrap().finished);
+        assert_eq!((pod.has_finished, pod.created_seconds), (false, Some(60)));
+        assert!(!pod.state("missing").has_started);
+        assert!(Pod::parse(b"{\"status\": {\"phase\": \"Failed\"}}").unwrap().has_finished);
     }
 }

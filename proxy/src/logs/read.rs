@@ -14,15 +14,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::line::{Line, Splitter};
+use super::line::{Line, LineSplitter};
 use super::merge::Timed;
 use super::select::{LogRequest, LogStart};
-use super::{LogSource, STREAMS_OF_ALL};
+use super::{LogSource, MAX_STREAMS_OF_ALL_REQUESTS};
 use crate::{Body, Caller, Error, Proxy, full};
 
 /// Idle timeout of a log that is not followed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum length in bytes of a refusal's body and of its message.
+/// Maximum length of a refusal's body in bytes, and of its message in characters.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 const MAX_MESSAGE_CHARS: usize = 1024;
 
@@ -41,6 +41,7 @@ pub enum SourceEvent {
     /// The log was requested.
     Started,
     Line(Line),
+    /// The log, or the rest of it, cannot be read.
     Refused(Refusal),
     /// The log has ended, with the reason.
     Ended(&'static str),
@@ -61,21 +62,21 @@ pub struct LogReader {
     pub proxy: Proxy,
     pub caller: Arc<Caller>,
     pub request: Arc<LogRequest>,
-    /// Limit of open logs of the request.
-    pub slots: Arc<Semaphore>,
+    /// Permits for the open logs of the request.
+    pub permits: Arc<Semaphore>,
 }
 
 /// An open log.
 pub struct Log {
     body: Body,
-    splitter: Splitter,
+    splitter: LineSplitter,
     lines: VecDeque<Line>,
-    _slots: [OwnedSemaphorePermit; 2],
+    _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl Refusal {
-    fn of(error: &Error) -> Self {
-        let (code, reason) = error.reason();
+    fn from_error(error: &Error) -> Self {
+        let (code, reason) = error.code_and_reason();
         Self { code: code.as_u16(), reason: reason.to_owned(), message: error.to_string() }
     }
 
@@ -84,7 +85,7 @@ impl Refusal {
     }
 
     /// The refusal in a member's error response.
-    async fn read(response: Response<Body>) -> Self {
+    async fn from_response(response: Response<Body>) -> Self {
         #[derive(Deserialize, Default)]
         struct Status {
             #[serde(default)]
@@ -93,9 +94,9 @@ impl Refusal {
             message: String,
         }
         let code = response.status();
-        let whole = body::collect(response.into_body(), MAX_REFUSAL_BYTES);
-        let whole = tokio::time::timeout(IDLE_TIMEOUT, whole).await;
-        let bytes = whole.ok().and_then(Result::ok).unwrap_or_default();
+        let body = body::collect(response.into_body(), MAX_REFUSAL_BYTES);
+        let body = tokio::time::timeout(IDLE_TIMEOUT, body).await;
+        let bytes = body.ok().and_then(Result::ok).unwrap_or_default();
         let Status { reason, mut message } = serde_json::from_slice(&bytes).unwrap_or_default();
         if message.is_empty() {
             message = format!("the member responded with {code}");
@@ -106,12 +107,17 @@ impl Refusal {
 
 impl LogReader {
     /// Opens a log.
-    pub async fn open(&self, source: &LogSource, from: LogStart) -> Result<Log, Refusal> {
-        let slots = [
-            slot(&self.slots, format!("{} logs are already open, the limit set by maxStreams", self.request.most))?,
-            slot(
+    pub async fn open(&self, source: &LogSource, start: LogStart) -> Result<Log, Refusal> {
+        let permits = [
+            acquire(
+                &self.permits,
+                format!("{} logs are already open, the limit set by maxStreams", self.request.max_streams),
+            )?,
+            acquire(
                 &self.proxy.inner.log_streams,
-                format!("{STREAMS_OF_ALL} logs are already open on this server, which is its limit; retry later"),
+                format!(
+                    "{MAX_STREAMS_OF_ALL_REQUESTS} logs are already open on this server, which is its limit; retry later"
+                ),
             )?,
         ];
         let (namespace, pod) = (path_segment(&source.namespace), path_segment(&source.pod));
@@ -123,29 +129,31 @@ impl LogReader {
         if self.request.previous {
             query.push_str("&previous=true");
         }
-        if let Some(tail) = from.tail {
+        if let Some(tail) = start.tail {
             query.push_str(&format!("&tailLines={tail}"));
         }
         // Members accept whole seconds.
-        if let Some(since) = from.since.and_then(|since| Timestamp::from_second(since.as_second()).ok()) {
+        if let Some(since) = start.since.and_then(|since| Timestamp::from_second(since.as_second()).ok()) {
             query.push_str(&format!("&sinceTime={}", percent_encode(&since.to_string())));
         }
         let (proxy, caller, cluster) = (self.proxy.clone(), Arc::clone(&self.caller), source.cluster.clone());
         // Boxed because the compiler cannot prove `Send` for callers with unresolved lifetimes.
         let request: BoxFuture<'static, _> =
-            Box::pin(async move { proxy.forward_to_cluster(cluster.as_str(), &caller, &path, get(&query)).await });
-        let response = request.await.map_err(|error| Refusal::of(&error))?;
+            Box::pin(
+                async move { proxy.forward_to_cluster(cluster.as_str(), &caller, &path, get_request(&query)).await },
+            );
+        let response = request.await.map_err(|error| Refusal::from_error(&error))?;
         if response.status() != StatusCode::OK {
-            return Err(Refusal::read(response).await);
+            return Err(Refusal::from_response(response).await);
         }
-        let (body, splitter, lines) = (response.into_body(), Splitter::default(), VecDeque::new());
-        Ok(Log { body, splitter, lines, _slots: slots })
+        let (body, splitter, lines) = (response.into_body(), LineSplitter::default(), VecDeque::new());
+        Ok(Log { body, splitter, lines, _permits: permits })
     }
 
     /// A log from its start position to its current end.
     pub fn stream(self, source: Arc<LogSource>) -> BoxStream<'static, SourceEvent> {
-        let whole = UnfollowedLog { reader: self, source, has_started: false, log: None };
-        unfold(Some(whole), |whole| async move { whole?.next().await }).boxed()
+        let log = UnfollowedLog { reader: self, source, has_started: false, log: None };
+        unfold(Some(log), |log| async move { log?.next().await }).boxed()
     }
 }
 
@@ -158,8 +166,8 @@ impl Log {
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
-                    if let Some(piece) = frame.data_ref() {
-                        self.splitter.push(piece, &mut self.lines);
+                    if let Some(chunk) = frame.data_ref() {
+                        self.splitter.push(chunk, &mut self.lines);
                     }
                 }
                 Some(Err(error)) => {
@@ -188,7 +196,7 @@ impl UnfollowedLog {
         }
         let log = match &mut self.log {
             Some(log) => log,
-            None => match self.reader.open(&self.source, self.reader.request.from).await {
+            None => match self.reader.open(&self.source, self.reader.request.start).await {
                 Ok(log) => self.log.insert(log),
                 Err(refusal) => return Some((SourceEvent::Refused(refusal), None)),
             },
@@ -213,12 +221,13 @@ impl UnfollowedLog {
     }
 }
 
-fn slot(slots: &Arc<Semaphore>, message: String) -> Result<OwnedSemaphorePermit, Refusal> {
-    let slot = Arc::clone(slots).try_acquire_owned();
-    slot.map_err(|_| Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message))
+/// Acquires a permit, or returns a refusal with the message.
+fn acquire(permits: &Arc<Semaphore>, message: String) -> Result<OwnedSemaphorePermit, Refusal> {
+    let permit = Arc::clone(permits).try_acquire_owned();
+    permit.map_err(|_| Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message))
 }
 
-fn get(query: &str) -> Request<Body> {
+fn get_request(query: &str) -> Request<Body> {
     let mut request = Request::new(full(""));
     *request.method_mut() = Method::GET;
     if let Ok(uri) = format!("/?{query}").parse() {

@@ -17,32 +17,32 @@ use regex::{Regex, RegexBuilder};
 use super::pod::{Container, ContainerKind};
 use crate::Error;
 
-/// Open logs per request: the default and the maximum.
-pub const STREAMS: usize = 100;
-pub const MOST_STREAMS: usize = 500;
+/// Number of open logs per request: the default and the maximum.
+pub const DEFAULT_STREAMS: usize = 100;
+pub const MAX_STREAMS: usize = 500;
 /// Default number of lines per container without `tail` or a time, as in kubectl for several pods.
-const TAIL: i64 = 10;
+const DEFAULT_TAIL: i64 = 10;
 /// Maximum number of values of a repeated parameter.
 const MAX_VALUES: usize = 32;
 /// Maximum length in bytes of a regular expression, and of its compiled form.
-const MAX_PATTERN_LENGTH: usize = 512;
-const MAX_COMPILED_SIZE: usize = 1 << 20;
+const MAX_PATTERN_BYTES: usize = 512;
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 /// Maximum of `since`, in seconds.
-const MAX_SINCE: f64 = 10.0 * 366.0 * 86_400.0;
+const MAX_SINCE_SECONDS: f64 = 10.0 * 366.0 * 86_400.0;
 
 /// Validated parameters of a request.
 #[derive(Debug, Clone)]
 pub struct LogRequest {
     /// The query that selects the pods, in the search language.
     pub search: String,
-    pub wanted: LogFilter,
-    pub lines: Lines,
+    pub filter: LogFilter,
+    pub lines: LineFilter,
     pub follow: bool,
     pub previous: bool,
     /// Maximum number of open logs.
-    pub most: usize,
+    pub max_streams: usize,
     /// Start position in each log.
-    pub from: LogStart,
+    pub start: LogStart,
 }
 
 /// Start position in each log.
@@ -68,7 +68,7 @@ pub struct LogFilter {
 
 /// Filter for lines: at least one of `include`, if there are any, and none of `exclude`.
 #[derive(Debug, Clone, Default)]
-pub struct Lines {
+pub struct LineFilter {
     include: Vec<Regex>,
     exclude: Vec<Regex>,
 }
@@ -76,33 +76,33 @@ pub struct Lines {
 impl LogRequest {
     /// Parses a query string. docs/LOGS.md lists the parameters.
     pub fn parse(query: Option<&str>, now: Timestamp) -> Result<Self, Error> {
-        let mut read = ParameterParser { query: Query::parse(query), errors: Vec::new() };
-        let wanted = LogFilter {
-            clusters: read.clusters(),
-            namespaces: read.namespaces(),
-            labels: read.one("labelSelector", |text| Selector::parse(text).map_err(|error| error.to_string())),
-            pod: read.one("pod", pattern),
-            container: read.one("container", pattern),
-            init: read.flag("init", true),
-            ephemeral: read.flag("ephemeral", true),
+        let mut parser = ParameterParser { query: Query::parse(query), errors: Vec::new() };
+        let filter = LogFilter {
+            clusters: parser.clusters(),
+            namespaces: parser.namespaces(),
+            labels: parser.parse_one("labelSelector", |text| Selector::parse(text).map_err(|error| error.to_string())),
+            pod: parser.parse_one("pod", compile_pattern),
+            container: parser.parse_one("container", compile_pattern),
+            init: parser.flag("init", true),
+            ephemeral: parser.flag("ephemeral", true),
         };
-        let search = read.search(&wanted);
-        let lines = Lines { include: read.patterns("include"), exclude: read.patterns("exclude") };
-        let from = read.from(now);
-        let most = read.number("maxStreams", 1, MOST_STREAMS as i64);
+        let search = parser.search(&filter);
+        let lines = LineFilter { include: parser.patterns("include"), exclude: parser.patterns("exclude") };
+        let start = parser.start(now);
+        let max_streams = parser.number("maxStreams", 1, MAX_STREAMS as i64);
         let request = Self {
             search: search.to_string(),
-            wanted,
+            filter,
             lines,
-            follow: read.flag("follow", false),
-            previous: read.flag("previous", false),
-            most: most.and_then(|most| usize::try_from(most).ok()).unwrap_or(STREAMS),
-            from,
+            follow: parser.flag("follow", false),
+            previous: parser.flag("previous", false),
+            max_streams: max_streams.and_then(|most| usize::try_from(most).ok()).unwrap_or(DEFAULT_STREAMS),
+            start,
         };
         if request.follow && request.previous {
-            read.errors.push(FieldError::forbidden("previous", "logs of a terminated container cannot be followed"));
+            parser.errors.push(FieldError::forbidden("previous", "logs of a terminated container cannot be followed"));
         }
-        if read.errors.is_empty() { Ok(request) } else { Err(Error::InvalidLogs(read.errors)) }
+        if parser.errors.is_empty() { Ok(request) } else { Err(Error::InvalidLogs(parser.errors)) }
     }
 }
 
@@ -136,15 +136,15 @@ impl LogFilter {
     fn search(&self, query: Search) -> Search {
         let mut all = vec![query.filter];
         if query.output.select.is_none() {
-            all.insert(0, term("kind", false, vec![Pattern::Word("pod".to_owned())]));
-            all.extend(any("namespace", self.namespaces.iter().map(String::as_str)));
-            all.extend(any("cluster", self.clusters.iter().map(ClusterName::as_str)));
+            all.insert(0, field_expression("kind", false, vec![Pattern::Word("pod".to_owned())]));
+            all.extend(any_name("namespace", self.namespaces.iter().map(String::as_str)));
+            all.extend(any_name("cluster", self.clusters.iter().map(ClusterName::as_str)));
             let name = self.pod.as_ref().map(Regex::as_str).filter(|source| is_supported_by_search(source));
             let name = name.map(|source| Pattern::Regex { source: source.to_owned(), ignore_case: false });
-            all.extend(name.map(|pattern| term("name", false, vec![pattern])));
+            all.extend(name.map(|pattern| field_expression("name", false, vec![pattern])));
             let labels = self.labels.as_ref().filter(|selector| !selector.is_empty());
             let labels = labels.and_then(|selector| parse(&format!("label:\"{selector}\""), &Limits::default()).ok());
-            all.extend(labels.filter(|read| read.notices.is_empty()).map(|read| read.filter));
+            all.extend(labels.filter(|query| query.notices.is_empty()).map(|query| query.filter));
         }
         let Output { select, depth, scope, timeout, .. } = query.output;
         let output = Output { select, depth, scope, timeout, ..Output::default() };
@@ -152,23 +152,24 @@ impl LogFilter {
     }
 }
 
-impl Lines {
+impl LineFilter {
     pub fn matches(&self, text: &str) -> bool {
         let matches = |pattern: &Regex| pattern.is_match(text);
         (self.include.is_empty() || self.include.iter().any(matches)) && !self.exclude.iter().any(matches)
     }
 }
 
-/// A field of the query language with alternative values.
-fn term(name: &str, exact: bool, patterns: Vec<Pattern>) -> Expr {
+/// Expression that matches a field of the query language with one of these patterns.
+fn field_expression(name: &str, exact: bool, patterns: Vec<Pattern>) -> Expr {
     let Some(field) = lookup(name) else { return Expr::All };
     let values = Values { negated: false, any: patterns.into_iter().map(Value::Pattern).collect() };
     Expr::Term(Term { span: Span::default(), kind: TermKind::Field { field, exact, values } })
 }
 
-fn any<'n>(field: &str, names: impl Iterator<Item = &'n str>) -> Option<Expr> {
+/// Expression that matches a field with one of these names; None without names.
+fn any_name<'n>(field: &str, names: impl Iterator<Item = &'n str>) -> Option<Expr> {
     let words: Vec<Pattern> = names.map(|name| Pattern::Word(name.to_owned())).collect();
-    (!words.is_empty()).then(|| term(field, true, words))
+    (!words.is_empty()).then(|| field_expression(field, true, words))
 }
 
 /// True for the subset of regular expressions that the search supports: patterns are matched against a dictionary
@@ -179,11 +180,11 @@ fn is_supported_by_search(source: &str) -> bool {
     })
 }
 
-fn pattern(source: &str) -> Result<Regex, String> {
-    if source.len() > MAX_PATTERN_LENGTH {
-        return Err(format!("must be at most {MAX_PATTERN_LENGTH} bytes"));
+fn compile_pattern(source: &str) -> Result<Regex, String> {
+    if source.len() > MAX_PATTERN_BYTES {
+        return Err(format!("must be at most {MAX_PATTERN_BYTES} bytes"));
     }
-    let compiled = RegexBuilder::new(source).size_limit(MAX_COMPILED_SIZE).dfa_size_limit(MAX_COMPILED_SIZE).build();
+    let compiled = RegexBuilder::new(source).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES).build();
     compiled.map_err(|error| error.to_string())
 }
 
@@ -207,10 +208,10 @@ impl ParameterParser {
     }
 
     /// A parameter that occurs at most once.
-    fn one<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+    fn parse_one<T>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.query.get(name).unwrap_or_default().to_owned();
-        let value = if text.is_empty() { return None } else { read(&text) };
-        value.map_err(|why| self.errors.push(FieldError::invalid(name, &text, why))).ok()
+        let value = if text.is_empty() { return None } else { parse(&text) };
+        value.map_err(|reason| self.errors.push(FieldError::invalid(name, &text, reason))).ok()
     }
 
     fn flag(&mut self, name: &str, default: bool) -> bool {
@@ -227,19 +228,19 @@ impl ParameterParser {
         }
     }
 
-    fn number(&mut self, name: &str, least: i64, most: i64) -> Option<i64> {
-        self.one(name, |text| {
-            let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-            number.ok_or_else(|| format!("must be a number from {least} to {most}"))
+    fn number(&mut self, name: &str, min: i64, max: i64) -> Option<i64> {
+        self.parse_one(name, |text| {
+            let number = text.parse().ok().filter(|number| (min..=max).contains(number));
+            number.ok_or_else(|| format!("must be a number from {min} to {max}"))
         })
     }
 
     fn patterns(&mut self, name: &str) -> Vec<Regex> {
         let mut patterns = Vec::new();
         for source in self.values(name) {
-            match pattern(&source) {
+            match compile_pattern(&source) {
                 Ok(pattern) => patterns.push(pattern),
-                Err(why) => self.errors.push(FieldError::invalid(name, &source, why)),
+                Err(reason) => self.errors.push(FieldError::invalid(name, &source, reason)),
             }
         }
         patterns
@@ -258,17 +259,17 @@ impl ParameterParser {
 
     fn namespaces(&mut self) -> BTreeSet<String> {
         let is_name = |name: &String| {
-            let letters = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-            letters && name.len() <= 63
+            let has_valid_bytes = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            has_valid_bytes && name.len() <= 63
         };
         let (names, others): (Vec<_>, Vec<_>) = self.values("namespace").into_iter().partition(is_name);
-        let wrong = others.iter().map(|name| FieldError::invalid("namespace", name, "is not a valid namespace name"));
-        self.errors.extend(wrong);
+        let errors = others.iter().map(|name| FieldError::invalid("namespace", name, "is not a valid namespace name"));
+        self.errors.extend(errors);
         names.into_iter().collect()
     }
 
-    fn search(&mut self, wanted: &LogFilter) -> Search {
-        let query = self.one("q", |text| {
+    fn search(&mut self, filter: &LogFilter) -> Search {
+        let query = self.parse_one("q", |text| {
             let query = parse(text, &Limits::default()).map_err(|error| error.to_string())?;
             let Output { at, during, select, .. } = &query.output;
             if at.is_some() || during.is_some() {
@@ -279,36 +280,36 @@ impl ParameterParser {
                 Some(other) => Err(format!("only pods have logs: select:pod instead of select:{other}")),
             }
         });
-        wanted.search(query.unwrap_or_default())
+        filter.search(query.unwrap_or_default())
     }
 
-    fn from(&mut self, now: Timestamp) -> LogStart {
-        let ago = self.one("since", |text| match moment(text) {
-            Some(Moment::Ago(seconds)) if seconds > 0.0 && seconds <= MAX_SINCE => {
+    fn start(&mut self, now: Timestamp) -> LogStart {
+        let ago = self.parse_one("since", |text| match parse_duration(text) {
+            Some(Moment::Ago(seconds)) if seconds > 0.0 && seconds <= MAX_SINCE_SECONDS => {
                 now.checked_sub(SignedDuration::from_secs_f64(seconds)).map_err(|error| error.to_string())
             }
             _ => Err("must be a duration like 90s, 15m, 2h30m or 7d".to_owned()),
         });
-        let time = self.one("sinceTime", |text| {
+        let time = self.parse_one("sinceTime", |text| {
             text.parse::<Timestamp>().map_err(|_| "must be a time like 2026-01-31T12:00:00Z".to_owned())
         });
         if ago.is_some() && time.is_some() {
             self.errors.push(FieldError::forbidden("", "at most one of `sinceTime` or `since` may be specified"));
         }
         let since = ago.or(time);
-        let default = if since.is_some() { -1 } else { TAIL };
+        let default = if since.is_some() { -1 } else { DEFAULT_TAIL };
         let tail = self.number("tail", -1, i64::from(i32::MAX)).unwrap_or(default);
         LogStart { since, tail: Some(tail).filter(|tail| *tail >= 0) }
     }
 }
 
-/// A duration in the notation of the query language.
-fn moment(text: &str) -> Option<Moment> {
+/// Parses a duration in the notation of the query language.
+fn parse_duration(text: &str) -> Option<Moment> {
     if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.') {
         return None;
     }
-    let read = parse(&format!("at:now-{text}"), &Limits { length: 64, ..Limits::default() }).ok()?;
-    read.output.at
+    let query = parse(&format!("at:now-{text}"), &Limits { length: 64, ..Limits::default() }).ok()?;
+    query.output.at
 }
 
 #[cfg(test)]
@@ -335,8 +336,8 @@ mod tests {
     fn pods_are_searched(#[case] query: &str, #[case] expected: &str) {
         let search = request(query).unwrap().search;
         assert_eq!(search, expected);
-        let again = parse(&search, &Limits::default()).unwrap();
-        assert_eq!((again.to_string(), again.notices), (search, Vec::new()));
+        let reparsed = parse(&search, &Limits::default()).unwrap();
+        assert_eq!((reparsed.to_string(), reparsed.notices), (search, Vec::new()));
     }
 
     #[rstest::rstest]
@@ -346,9 +347,13 @@ mod tests {
     #[case::time("sinceTime=1970-01-01T00:01:00Z&tail=5", Some(60), Some(5))]
     #[case::all("tail=-1", None, None)]
     #[case::none("tail=0", None, Some(0))]
-    fn logs_are_read_from(#[case] query: &str, #[case] since: Option<i64>, #[case] tail: Option<i64>) {
+    fn the_start_of_a_log_is_set_by_a_time_or_a_number_of_lines(
+        #[case] query: &str,
+        #[case] since: Option<i64>,
+        #[case] tail: Option<i64>,
+    ) {
         let since = since.map(|second| Timestamp::from_second(second).unwrap());
-        assert_eq!(request(query).unwrap().from, LogStart { since, tail });
+        assert_eq!(request(query).unwrap().start, LogStart { since, tail });
     }
 
     #[rstest::rstest]
@@ -384,7 +389,7 @@ mod tests {
     #[case::all("", &["init", "web", "side", "debug"])]
     #[case::by_name("container=^(web|side)$", &["web", "side"])]
     #[case::without_others("init=false&ephemeral=false", &["web", "side"])]
-    fn containers_are_chosen(#[case] query: &str, #[case] expected: &[&str]) {
+    fn containers_are_selected_by_name_and_kind(#[case] query: &str, #[case] expected: &[&str]) {
         let kinds = [
             ("init", ContainerKind::Init),
             ("web", ContainerKind::Main),
@@ -392,9 +397,9 @@ mod tests {
             ("debug", ContainerKind::Ephemeral),
         ];
         let containers = kinds.map(|(name, kind)| Container { name: name.to_owned(), kind, state: Default::default() });
-        let wanted = request(query).unwrap().wanted;
-        let chosen = containers.iter().filter(|container| wanted.matches_container(container));
-        assert_eq!(chosen.map(|container| container.name.as_str()).collect::<Vec<_>>(), expected);
+        let filter = request(query).unwrap().filter;
+        let selected = containers.iter().filter(|container| filter.matches_container(container));
+        assert_eq!(selected.map(|container| container.name.as_str()).collect::<Vec<_>>(), expected);
     }
 
     #[rstest::rstest]
@@ -402,7 +407,7 @@ mod tests {
     #[case("include=ERR&include=WARN", "a WARN b", true)]
     #[case("include=ERR", "fine", false)]
     #[case("include=ERR&exclude=health", "ERR /healthz", false)]
-    fn lines_are_chosen(#[case] query: &str, #[case] line: &str, #[case] expected: bool) {
+    fn lines_are_selected_by_patterns(#[case] query: &str, #[case] line: &str, #[case] expected: bool) {
         assert_eq!(request(query).unwrap().lines.matches(line), expected);
     }
 }

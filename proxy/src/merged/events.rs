@@ -1,4 +1,4 @@
-//! Encodes the events of a merged watch, and its timers.
+//! Encoding of the events of a merged watch, and its timers.
 
 use std::time::Duration;
 
@@ -14,34 +14,34 @@ use crate::table::{Shape, TableForm};
 /// Timeout of a watch without `timeoutSeconds`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Maximum timeout of a watch.
-const LONGEST: Duration = Duration::from_secs(86_400);
+const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Interval of bookmarks, if the client allows them.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// List option that requests the current objects as the first events of a watch.
 pub const INITIAL_EVENTS: &str = "sendInitialEvents";
 
 /// Encoder of the events of one watch.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventEncoder {
     pub shape: Shape,
     pub heading: Heading,
-    /// The table columns have been sent.
-    headed: bool,
+    /// The column definitions of a table have been sent.
+    has_sent_columns: bool,
 }
 
-impl Events {
+impl EventEncoder {
     pub fn new(shape: Shape, heading: Heading) -> Self {
-        Self { shape, heading, headed: false }
+        Self { shape, heading, has_sent_columns: false }
     }
 
     /// Appends an event. `body` is the encoded object, or its row if the watch sends tables; `version` is the
     /// resourceVersion of the table.
     pub fn append(&mut self, kind: &str, body: &[u8], version: &str, out: &mut Vec<u8>) {
         match self.shape {
-            Shape::Objects(_) => event(kind, body, out),
+            Shape::Objects(_) => append_event(kind, body, out),
             Shape::Table(form) => {
                 let table = self.table(form, version, body);
-                event(kind, &table, out);
+                append_event(kind, &table, out);
             }
         }
     }
@@ -59,11 +59,13 @@ impl Events {
         }
         let Heading { kind, api_version, .. } = &self.heading;
         let body = match self.shape {
-            Shape::Objects(Form::Whole) => {
+            Shape::Objects(Form::Full) => {
                 serde_json::to_vec(&json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}))?
             }
-            Shape::Objects(Form::Metadata(meta)) => serde_json::to_vec(&partial(meta, metadata))?,
-            Shape::Table(table) => serde_json::to_vec(&json!({"cells": [], "object": partial(table.meta, metadata)}))?,
+            Shape::Objects(Form::Metadata(meta)) => serde_json::to_vec(&partial_metadata(meta, metadata))?,
+            Shape::Table(table) => {
+                serde_json::to_vec(&json!({"cells": [], "object": partial_metadata(table.meta, metadata)}))?
+            }
         };
         self.append("BOOKMARK", &body, version, out);
         Ok(())
@@ -71,7 +73,7 @@ impl Events {
 
     /// A table with one row. Only the first table has the column definitions.
     fn table(&mut self, form: TableForm, version: &str, row: &[u8]) -> Vec<u8> {
-        let columns = match std::mem::replace(&mut self.headed, true) {
+        let columns = match std::mem::replace(&mut self.has_sent_columns, true) {
             true => None,
             false => self.heading.columns.clone(),
         };
@@ -87,36 +89,36 @@ impl Events {
 
 /// Appends the event that ends a watch with an error.
 pub fn append_error(error: &Error, out: &mut Vec<u8>) {
-    event("ERROR", error.status().to_string().as_bytes(), out);
+    append_event("ERROR", error.status().to_string().as_bytes(), out);
 }
 
-fn event(kind: &str, object: &[u8], out: &mut Vec<u8>) {
+fn append_event(kind: &str, object: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
     out.extend_from_slice(object);
     out.extend_from_slice(b"}\n");
 }
 
-fn partial(meta: MetaVersion, metadata: Value) -> Value {
+fn partial_metadata(meta: MetaVersion, metadata: Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": metadata})
 }
 
 /// Time after which a watch ends. As in kube-apiserver, `timeoutSeconds=0` means no timeout.
-pub fn timeout(query: &Query) -> Duration {
+pub fn watch_timeout(query: &Query) -> Duration {
     let timeout = query.get("timeoutSeconds").unwrap_or_default().parse().ok().filter(|seconds| *seconds > 0);
-    timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(LONGEST)
+    timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(MAX_TIMEOUT)
 }
 
-/// Ticks at which bookmarks are sent; None if the client does not allow them.
-pub fn bookmarks(query: &Query) -> Option<Interval> {
+/// Interval at which bookmarks are sent; None if the client does not allow them.
+pub fn bookmark_interval(query: &Query) -> Option<Interval> {
     query.flag("allowWatchBookmarks").then(|| {
-        let mut interval = tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
+        let mut interval = tokio::time::interval_at(Instant::now() + BOOKMARK_INTERVAL, BOOKMARK_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         interval
     })
 }
 
-/// The next tick; never completes without an interval.
-pub async fn tick(interval: &mut Option<Interval>) {
+/// Waits for the next tick; without an interval, forever.
+pub async fn next_tick(interval: &mut Option<Interval>) {
     match interval {
         Some(interval) => drop(interval.tick().await),
         None => std::future::pending().await,
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::whole(Shape::Objects(Form::Whole), json!({"kind": "ConfigMap", "apiVersion": "v1"}))]
+    #[case::full(Shape::Objects(Form::Full), json!({"kind": "ConfigMap", "apiVersion": "v1"}))]
     #[case::metadata(
         Shape::Objects(Form::Metadata(MetaVersion::V1)),
         json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"})
@@ -145,7 +147,7 @@ mod tests {
         json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1beta1"})
     )]
     fn bookmarks_have_the_form_of_the_events(#[case] shape: Shape, #[case] mut expected: Value) {
-        let (mut events, mut out) = (Events::new(shape, heading()), Vec::new());
+        let (mut events, mut out) = (EventEncoder::new(shape, heading()), Vec::new());
         events.append_bookmark("v", true, &mut out).unwrap();
         let event: Value = serde_json::from_slice(&out).unwrap();
         let annotations = json!({"k8s.io/initial-events-end": "true"});
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn only_the_first_table_has_columns() {
-        let (mut events, mut out) = (Events::new(Shape::Table(Include::None.into()), heading()), Vec::new());
+        let (mut events, mut out) = (EventEncoder::new(Shape::Table(Include::None.into()), heading()), Vec::new());
         events.append("ADDED", br#"{"cells":["a"],"object":null}"#, "1", &mut out);
         events.append("DELETED", br#"{"cells":["a"],"object":null}"#, "2", &mut out);
         let lines = out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -171,8 +173,8 @@ mod tests {
     #[case("timeoutSeconds=0", DEFAULT_TIMEOUT)]
     #[case("timeoutSeconds=-5", DEFAULT_TIMEOUT)]
     #[case("timeoutSeconds=7", Duration::from_secs(7))]
-    #[case("timeoutSeconds=9999999", LONGEST)]
-    fn timeouts(#[case] query: &str, #[case] expected: Duration) {
-        assert_eq!(timeout(&Query::parse(Some(query))), expected);
+    #[case("timeoutSeconds=9999999", MAX_TIMEOUT)]
+    fn the_timeout_of_a_watch_is_limited(#[case] query: &str, #[case] expected: Duration) {
+        assert_eq!(watch_timeout(&Query::parse(Some(query))), expected);
     }
 }

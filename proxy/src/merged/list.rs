@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::composite::{CompositeVersion, Continue, ListId};
-use crate::{BoxError, Error, Pieces};
+use crate::{BodySource, BoxError, Error};
 
 /// The objects of a cluster that are still to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,19 +47,19 @@ pub struct MissingCluster {
 
 impl MissingCluster {
     /// Text of the `Warning` header. Most reasons already name the cluster.
-    pub fn text(&self) -> String {
+    pub fn warning_text(&self) -> String {
         let Self { cluster, reason } = self;
         let names_cluster = reason.contains(&format!("cluster {cluster}"));
         if names_cluster { reason.clone() } else { format!("cluster {cluster} {reason}") }
     }
 
     /// Entry of `metadata.incompleteClusters`.
-    pub fn incomplete_cluster(&self) -> Value {
+    pub fn metadata_entry(&self) -> Value {
         json!({"cluster": self.cluster, "reason": self.reason})
     }
 }
 
-/// The clusters that a list reads.
+/// Reads the objects of a list from its clusters.
 pub trait Source: Send + 'static {
     type Item: Send + 'static;
 
@@ -70,13 +70,13 @@ pub trait Source: Send + 'static {
     fn clusters_ahead(&self) -> usize;
 
     /// Estimated length of encoded objects in bytes.
-    fn length(&self, items: &[Self::Item]) -> usize;
+    fn encoded_length(&self, items: &[Self::Item]) -> usize;
 
     /// Appends an object in the form of the list.
     fn write(&mut self, item: &Self::Item, out: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Handles a part that cannot be read. The list continues without it, or fails with the returned error.
-    fn leave_out(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError>;
+    /// Handles a part that cannot be read. The list continues without the part, or fails with the returned error.
+    fn omit_part(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError>;
 
     /// Object with the fields that follow the items of the list, with this `metadata`.
     fn trailing_fields(&self, metadata: Value) -> Value;
@@ -157,7 +157,7 @@ impl<S: Source> Listing<S> {
     }
 
     fn write(&mut self, items: &[S::Item], out: &mut Vec<u8>) -> Result<(), Error> {
-        out.reserve(self.source.length(items));
+        out.reserve(self.source.encoded_length(items));
         for item in items {
             if std::mem::replace(&mut self.has_items, true) {
                 out.extend_from_slice(b",");
@@ -170,7 +170,7 @@ impl<S: Source> Listing<S> {
     /// Writes the end of the list. `rest` is the first part of the next page.
     fn finish(&self, rest: Option<&Part>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let version = self.version.encode();
-        let token = rest.map(|part| Continue::at(&version, part.cluster.as_str(), &part.after, self.list).encode());
+        let token = rest.map(|part| Continue::new(&version, part.cluster.as_str(), &part.after, self.list).encode());
         let metadata = json!({"resourceVersion": version, "continue": token.unwrap_or_default()});
         out.extend_from_slice(b"],");
         out.extend_from_slice(&serde_json::to_vec(&self.source.trailing_fields(metadata))?[1..]);
@@ -178,7 +178,7 @@ impl<S: Source> Listing<S> {
     }
 }
 
-impl<S: Source> Pieces for Listing<S> {
+impl<S: Source> BodySource for Listing<S> {
     /// The next piece of JSON. Items come first and metadata last, because the continue token is known only at the
     /// end.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
@@ -194,7 +194,7 @@ impl<S: Source> Pieces for Listing<S> {
             let page = match self.page(&part).await {
                 Ok(page) => page,
                 Err(error) => {
-                    self.source.leave_out(&part, error)?;
+                    self.source.omit_part(&part, error)?;
                     if self.remaining.is_some() {
                         // The page ends before this part. The request for the next page reports the error.
                         break Some(part);
@@ -262,7 +262,7 @@ mod tests {
             self.ahead
         }
 
-        fn length(&self, items: &[String]) -> usize {
+        fn encoded_length(&self, items: &[String]) -> usize {
             items.len()
         }
 
@@ -271,7 +271,7 @@ mod tests {
             Ok(())
         }
 
-        fn leave_out(&mut self, part: &Part, _error: BoxError) -> Result<(), BoxError> {
+        fn omit_part(&mut self, part: &Part, _error: BoxError) -> Result<(), BoxError> {
             self.missing.push(part.cluster.to_string());
             Ok(())
         }
@@ -297,7 +297,7 @@ mod tests {
             parts.retain(|part| part.cluster >= from.cluster);
             parts[0] = from;
         }
-        let list = ListId::of(&"numbers");
+        let list = ListId::new(&"numbers");
         let parameters = ListParameters { is_table: false, version: CompositeVersion::default(), list, parts, limit };
         let body = Listing::new(source, parameters).into_body();
         serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap()
@@ -318,8 +318,8 @@ mod tests {
                 assert!(of_page.len() <= limit, "{page}");
                 paged.extend(of_page.clone());
                 let token = page["metadata"]["continue"].as_str().unwrap();
-                let Some(token) = Continue::decode(token, ListId::of(&"numbers")).unwrap() else { break };
-                assert!(matches!(Snapshot::of("", "", true, Some(token.clone())), Ok(Snapshot::Rest(_))));
+                let Some(token) = Continue::decode(token, ListId::new(&"numbers")).unwrap() else { break };
+                assert!(matches!(Snapshot::from_parameters("", "", true, Some(token.clone())), Ok(Snapshot::Rest(_))));
                 from = Some(Part { cluster: cluster(&token.cluster), after: token.after() });
             }
             assert_eq!(&paged, items, "limit {limit}");
@@ -338,7 +338,7 @@ mod tests {
     ) {
         let counts = vec![("m1", 2), ("m2", 1)];
         let page = list_of(Numbers { counts, missing: Vec::new(), ahead: 0, has_ends }, Some(limit), None).await;
-        let token = Continue::decode(page["metadata"]["continue"].as_str().unwrap(), ListId::of(&"numbers")).unwrap();
+        let token = Continue::decode(page["metadata"]["continue"].as_str().unwrap(), ListId::new(&"numbers")).unwrap();
         assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
     }
 
@@ -347,7 +347,7 @@ mod tests {
     #[case::limited(Some(9), 2, &["m2"], Some("m2"))]
     #[case::limit_reached_before(Some(2), 2, &[], Some("m2"))]
     #[tokio::test]
-    async fn a_part_that_cannot_be_read_is_left_out_or_ends_the_page(
+    async fn a_part_that_cannot_be_read_is_omitted_or_ends_the_page(
         #[case] limit: Option<usize>,
         #[case] items: usize,
         #[case] missing: &[&str],
@@ -356,13 +356,13 @@ mod tests {
         let list = list(&[("m1", 2), ("m2", -1), ("m3", 1)], limit, None, 0).await;
         assert_eq!((list["items"].as_array().unwrap().len(), &list["missing"]), (items, &json!(missing)));
         let token = list["metadata"]["continue"].as_str().unwrap();
-        let token = Continue::decode(token, ListId::of(&"numbers")).unwrap();
+        let token = Continue::decode(token, ListId::new(&"numbers")).unwrap();
         assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
     }
 
     #[test]
     fn warnings_name_the_cluster_once() {
-        let text = |reason: &str| MissingCluster { cluster: cluster("m1"), reason: reason.to_owned() }.text();
+        let text = |reason: &str| MissingCluster { cluster: cluster("m1"), reason: reason.to_owned() }.warning_text();
         assert_eq!(text("answered 403"), "cluster m1 answered 403");
         assert_eq!(text("error trying to reach cluster m1: x"), "error trying to reach cluster m1: x");
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::object::Form;
 use crate::table::Shape;
 
-/// Kind of the objects of a merged list or watch.
+/// API version, kind and table columns of a merged list or watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Heading {
     pub api_version: String,
@@ -34,10 +34,10 @@ impl Heading {
             Shape::Objects(Form::Metadata(meta)) => {
                 json!({"kind": "PartialObjectMetadataList", "apiVersion": meta.api_version(), "metadata": metadata})
             }
-            Shape::Objects(Form::Whole) if self.kind.is_empty() => {
+            Shape::Objects(Form::Full) if self.kind.is_empty() => {
                 json!({"kind": "List", "apiVersion": "v1", "metadata": metadata})
             }
-            Shape::Objects(Form::Whole) => {
+            Shape::Objects(Form::Full) => {
                 json!({"kind": self.kind, "apiVersion": self.api_version, "metadata": metadata})
             }
         }

@@ -51,7 +51,7 @@ impl Version {
         }
     }
 
-    fn of(name: &str) -> Option<Self> {
+    fn parse(name: &str) -> Option<Self> {
         VERSIONS.into_iter().find(|version| version.name() == name)
     }
 }
@@ -78,17 +78,17 @@ struct MemberDiscovery {
 }
 
 impl DiscoveryCache {
-    fn of(&self, member: &Member) -> MemberDiscovery {
+    fn get(&self, member: &Member) -> MemberDiscovery {
         self.0.lock().get(member.name()).filter(|known| known.uid == member.uid()).cloned().unwrap_or_default()
     }
 
-    fn update(&self, member: &Member, note: impl FnOnce(&mut MemberDiscovery)) {
+    fn update(&self, member: &Member, change: impl FnOnce(&mut MemberDiscovery)) {
         let mut all = self.0.lock();
         let known = all.entry(member.name().clone()).or_default();
         if known.uid != member.uid() {
             *known = MemberDiscovery { uid: member.uid().to_owned(), ..MemberDiscovery::default() };
         }
-        note(known);
+        change(known);
     }
 
     /// Drops members that left the fleet.
@@ -98,7 +98,7 @@ impl DiscoveryCache {
 }
 
 /// A cached value, unless it has expired.
-fn fresh<V>(cached: Option<(Instant, V)>, now: Instant) -> Option<V> {
+fn unless_expired<V>(cached: Option<(Instant, V)>, now: Instant) -> Option<V> {
     cached.filter(|(at, _)| now.duration_since(*at) < CACHE_TTL).map(|(_, value)| value)
 }
 
@@ -114,10 +114,10 @@ struct MetricQuery<'a> {
 }
 
 impl<'a> MetricQuery<'a> {
-    fn of(native: &'a NativePath) -> Option<Self> {
+    fn from_path(native: &'a NativePath) -> Option<Self> {
         let (namespace, resource) = (native.namespace.as_str(), &*native.resource.resource);
-        let (name, below) = (native.name.as_str(), native.subresource.as_str());
-        match (resource, name, below) {
+        let (name, subresource) = (native.name.as_str(), native.subresource.as_str());
+        match (resource, name, subresource) {
             (_, "", _) => None,
             // Metrics of the namespace itself.
             ("metrics", metric, "") if !namespace.is_empty() => {
@@ -136,15 +136,15 @@ impl<'a> MetricQuery<'a> {
         if *described == NAMESPACES {
             return format!("{root}/namespaces/{}/metrics/{metric}", path_segment(object));
         }
-        let within =
+        let namespace_path =
             if namespace.is_empty() { String::new() } else { format!("/namespaces/{}", path_segment(namespace)) };
-        format!("{root}{within}/{}/{}/{metric}", path_segment(described), path_segment(object))
+        format!("{root}{namespace_path}/{}/{}/{metric}", path_segment(described), path_segment(object))
     }
 
     /// Query string with the selectors.
     fn query(&self, given: &Query) -> Result<String, Error> {
-        let by_label = self.object == ALL && self.described != NAMESPACES;
-        let labels = if by_label { given.get("labelSelector").unwrap_or_default() } else { "" };
+        let selects_by_label = self.object == ALL && self.described != NAMESPACES;
+        let labels = if selects_by_label { given.get("labelSelector").unwrap_or_default() } else { "" };
         let metrics = given.get("metricLabelSelector").unwrap_or_default();
         for selector in [labels, metrics] {
             Selector::parse(selector).map_err(|error| Error::BadRequest(error.to_string()))?;
@@ -204,7 +204,7 @@ struct List<T> {
 
 impl MetricValue {
     /// Decodes the values of a member's list.
-    fn read(version: Version, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
+    fn parse_list(version: Version, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
         Ok(match version {
             Version::V1beta1 => {
                 let list: List<MetricValueV1beta1> = serde_json::from_slice(list)?;
@@ -217,7 +217,8 @@ impl MetricValue {
         })
     }
 
-    fn write(self, version: Version) -> Result<Value, serde_json::Error> {
+    /// Encodes the value in a version.
+    fn encode(self, version: Version) -> Result<Value, serde_json::Error> {
         let Self { described_object, name, selector, timestamp, window, value } = self;
         match version {
             Version::V1beta1 => serde_json::to_value(MetricValueV1beta1 {
@@ -238,37 +239,38 @@ impl MetricValue {
         }
     }
 
-    fn object(&self) -> (String, String) {
+    /// Namespace and name of the described object.
+    fn object_key(&self) -> (String, String) {
         let text = |key: &str| self.described_object[key].as_str().unwrap_or_default().to_owned();
         (text("namespace"), text("name"))
     }
 
-    /// The timestamp of the sum is the older of the two.
+    /// Adds another value. The timestamp of the sum is the older of the two.
     fn add(&mut self, other: &Self) {
         self.value += other.value;
-        let at = |value: &Self| value.timestamp.parse::<Timestamp>().ok();
-        if at(other).zip(at(self)).is_some_and(|(theirs, ours)| theirs < ours) {
+        let timestamp = |value: &Self| value.timestamp.parse::<Timestamp>().ok();
+        if timestamp(other).zip(timestamp(self)).is_some_and(|(theirs, ours)| theirs < ours) {
             self.timestamp.clone_from(&other.timestamp);
         }
     }
 }
 
 impl From<MetricValueV1beta1> for MetricValue {
-    fn from(first: MetricValueV1beta1) -> Self {
-        let MetricValueV1beta1 { described_object, metric_name, timestamp, window, value, selector } = first;
+    fn from(value: MetricValueV1beta1) -> Self {
+        let MetricValueV1beta1 { described_object, metric_name, timestamp, window, value, selector } = value;
         Self { described_object, name: metric_name, selector, timestamp, window, value }
     }
 }
 
 impl From<MetricValueV1beta2> for MetricValue {
-    fn from(second: MetricValueV1beta2) -> Self {
+    fn from(value: MetricValueV1beta2) -> Self {
         let MetricValueV1beta2 {
             described_object,
             metric: Identifier { name, selector },
             timestamp,
             window_seconds,
             value,
-        } = second;
+        } = value;
         Self { described_object, name, selector, timestamp, window: window_seconds, value }
     }
 }
@@ -277,10 +279,10 @@ impl From<MetricValueV1beta2> for MetricValue {
 fn sum_by_object(values: impl IntoIterator<Item = MetricValue>) -> Vec<MetricValue> {
     let mut sums: BTreeMap<(String, String), MetricValue> = BTreeMap::new();
     for value in values {
-        match sums.get_mut(&value.object()) {
+        match sums.get_mut(&value.object_key()) {
             Some(sum) => sum.add(&value),
             None => {
-                sums.insert(value.object(), value);
+                sums.insert(value.object_key(), value);
             }
         }
     }
@@ -315,13 +317,13 @@ impl Proxy {
     /// `custom.metrics.k8s.io` of all Ready members with this process' own permissions, as the control plane serves
     /// it. `path` is native.
     pub async fn custom_metrics(&self, path: &str, request: Request<Body>) -> Response<Body> {
-        self.custom_metrics_of_all(path, request).await.unwrap_or_else(Error::into_response)
+        self.sum_custom_metrics(path, request).await.unwrap_or_else(Error::into_response)
     }
 
-    async fn custom_metrics_of_all(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
+    async fn sum_custom_metrics(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
         let native = NativePath::parse(path).ok_or(Error::UnknownResource)?;
-        let version = Version::of(&native.resource.version).ok_or(Error::UnknownResource)?;
-        let metric_query = MetricQuery::of(&native).ok_or(Error::UnknownResource)?;
+        let version = Version::parse(&native.resource.version).ok_or(Error::UnknownResource)?;
+        let metric_query = MetricQuery::from_path(&native).ok_or(Error::UnknownResource)?;
         let given = Query::parse(request.uri().query());
         if native.verb(request.method(), &given) != Verb::Get {
             return Err(Error::MethodNotAllowed);
@@ -332,7 +334,7 @@ impl Proxy {
         self.report_clusters(&request, || members.iter().map(|member| member.name().clone()).collect());
         let responses = members
             .iter()
-            .map(|member| async move { (member.name().clone(), self.values(member, metric_query, query).await) });
+            .map(|member| async move { (member.name().clone(), self.read_values(member, metric_query, query).await) });
         let mut values = Vec::new();
         for (cluster, response) in join_all(responses).await {
             match response {
@@ -349,7 +351,7 @@ impl Proxy {
                 no_metric.into_response()
             }
             sums => {
-                let items: Result<Vec<Value>, _> = sums.into_iter().map(|sum| sum.write(version)).collect();
+                let items: Result<Vec<Value>, _> = sums.into_iter().map(|sum| sum.encode(version)).collect();
                 json_value_response(
                     &json!({"kind": "MetricValueList", "apiVersion": format!("{GROUP}/{}", version.name()),
                     "metadata": {}, "items": items?}),
@@ -360,17 +362,16 @@ impl Proxy {
     }
 
     /// A member's values, or the reason why they are missing; empty if the member does not serve the group.
-    async fn values(
+    async fn read_values(
         &self,
         member: &Arc<Member>,
         metric_query: &MetricQuery<'_>,
         query: &str,
     ) -> Result<Vec<MetricValue>, String> {
-        let Some(version) = self.version(member).await? else { return Ok(Vec::new()) };
+        let Some(version) = self.find_version(member).await? else { return Ok(Vec::new()) };
         match self.get_from_member(member, MemberIdentity::ServiceAccount, &metric_query.path(version), query).await {
-            MemberResponse::Ok(list) => {
-                MetricValue::read(version, &list).map_err(|error| format!("sent an invalid list of metrics: {error}"))
-            }
+            MemberResponse::Ok(list) => MetricValue::parse_list(version, &list)
+                .map_err(|error| format!("sent an invalid list of metrics: {error}")),
             MemberResponse::Other(StatusCode::NOT_FOUND, _) => Ok(Vec::new()),
             MemberResponse::Other(code, body) => Err(failure_reason(code, &body)),
             MemberResponse::None(error) => Err(error.to_string()),
@@ -378,8 +379,8 @@ impl Proxy {
     }
 
     /// The preferred version that a member serves; None if it does not serve the group.
-    async fn version(&self, member: &Arc<Member>) -> Result<Option<Version>, String> {
-        if let Some(version) = fresh(self.inner.metrics.of(member).version, Instant::now()) {
+    async fn find_version(&self, member: &Arc<Member>) -> Result<Option<Version>, String> {
+        if let Some(version) = unless_expired(self.inner.metrics.get(member).version, Instant::now()) {
             return Ok(version);
         }
         let version =
@@ -399,7 +400,7 @@ impl Proxy {
     /// metrics.
     pub async fn custom_metrics_served(&self) -> Vec<Metric> {
         let (members, _) = self.ready_members();
-        let responses = join_all(members.iter().map(|member| self.metrics_of(member))).await;
+        let responses = join_all(members.iter().map(|member| self.find_metrics(member))).await;
         let all = self.inner.fleet.members();
         self.inner.metrics.retain_members(&all.iter().map(|member| member.name()).collect());
         // If clusters disagree on whether a metric is namespaced, the first one decides.
@@ -410,9 +411,10 @@ impl Proxy {
         metrics.into_iter().map(|(name, namespaced)| Metric { name, namespaced }).collect()
     }
 
-    async fn metrics_of(&self, member: &Arc<Member>) -> Arc<[Metric]> {
-        let before = self.inner.metrics.of(member).metrics;
-        if let Some(metrics) = fresh(before.clone(), Instant::now()) {
+    /// The metrics that a member serves, from the cache if they are not expired.
+    async fn find_metrics(&self, member: &Arc<Member>) -> Arc<[Metric]> {
+        let before = self.inner.metrics.get(member).metrics;
+        if let Some(metrics) = unless_expired(before.clone(), Instant::now()) {
             return metrics;
         }
         let discovered = tokio::time::timeout(DISCOVERY_TIMEOUT, self.discover_metrics(member)).await;
@@ -429,7 +431,7 @@ impl Proxy {
     }
 
     async fn discover_metrics(&self, member: &Arc<Member>) -> Result<Arc<[Metric]>, String> {
-        let Some(version) = self.version(member).await? else { return Ok(Arc::default()) };
+        let Some(version) = self.find_version(member).await? else { return Ok(Arc::default()) };
         match self
             .get_from_member(member, MemberIdentity::ServiceAccount, &format!("/apis/{GROUP}/{}", version.name()), "")
             .await
@@ -446,18 +448,18 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn first(name: &str, at: &str, value: &str) -> Value {
+    fn v1beta1(name: &str, at: &str, value: &str) -> Value {
         json!({"describedObject": {"kind": "Pod", "namespace": "a", "name": name, "apiVersion": "/v1"}, "metricName": "qps",
             "timestamp": at, "window": 60, "value": value, "selector": null})
     }
 
-    fn second(name: &str, at: &str, value: &str) -> Value {
+    fn v1beta2(name: &str, at: &str, value: &str) -> Value {
         json!({"describedObject": {"kind": "Pod", "namespace": "a", "name": name, "apiVersion": "/v1"}, "metric": {"name": "qps"},
             "timestamp": at, "windowSeconds": 60, "value": value})
     }
 
-    fn read(version: Version, items: &[Value]) -> Vec<MetricValue> {
-        MetricValue::read(version, json!({"items": items}).to_string().as_bytes()).unwrap()
+    fn parse(version: Version, items: &[Value]) -> Vec<MetricValue> {
+        MetricValue::parse_list(version, json!({"items": items}).to_string().as_bytes()).unwrap()
     }
 
     const OLD: &str = "2026-01-01T00:00:00Z";
@@ -465,27 +467,27 @@ mod tests {
 
     #[test]
     fn values_of_the_same_name_are_summed_in_both_versions() {
-        let mut values = read(Version::V1beta2, &[second("web", NEW, "1500m"), second("api", NEW, "1")]);
-        values.extend(read(Version::V1beta1, &[first("web", OLD, "500m")]));
+        let mut values = parse(Version::V1beta2, &[v1beta2("web", NEW, "1500m"), v1beta2("api", NEW, "1")]);
+        values.extend(parse(Version::V1beta1, &[v1beta1("web", OLD, "500m")]));
         let sums = sum_by_object(values);
-        let write = |version| -> Vec<Value> { sums.iter().map(|sum| sum.clone().write(version).unwrap()).collect() };
-        assert_eq!(write(Version::V1beta2), [second("api", NEW, "1"), second("web", OLD, "2")]);
-        assert_eq!(write(Version::V1beta1), [first("api", NEW, "1"), first("web", OLD, "2")]);
+        let encode = |version| -> Vec<Value> { sums.iter().map(|sum| sum.clone().encode(version).unwrap()).collect() };
+        assert_eq!(encode(Version::V1beta2), [v1beta2("api", NEW, "1"), v1beta2("web", OLD, "2")]);
+        assert_eq!(encode(Version::V1beta1), [v1beta1("api", NEW, "1"), v1beta1("web", OLD, "2")]);
     }
 
     #[test]
     fn selectors_and_windows_are_converted_between_versions() {
         let selector = json!({"matchLabels": {"verb": "GET"}});
-        let mut old = first("web", OLD, "3");
+        let mut old = v1beta1("web", OLD, "3");
         old["selector"] = selector.clone();
         old.as_object_mut().unwrap().remove("window");
-        let mut new = second("web", OLD, "3");
+        let mut new = v1beta2("web", OLD, "3");
         new["metric"]["selector"] = selector;
         new.as_object_mut().unwrap().remove("windowSeconds");
         for (from, value) in [(Version::V1beta1, &old), (Version::V1beta2, &new)] {
-            let value = read(from, std::slice::from_ref(value)).pop().unwrap();
-            assert_eq!(value.clone().write(Version::V1beta1).unwrap(), old);
-            assert_eq!(value.write(Version::V1beta2).unwrap(), new);
+            let value = parse(from, std::slice::from_ref(value)).pop().unwrap();
+            assert_eq!(value.clone().encode(Version::V1beta1).unwrap(), old);
+            assert_eq!(value.encode(Version::V1beta2).unwrap(), new);
         }
     }
 
@@ -499,10 +501,13 @@ mod tests {
     #[case("namespaces/a/pods/web", None)]
     #[case("namespaces/a/status", None)]
     #[case("nodes/n", None)]
-    fn paths_in_members(#[case] path: &str, #[case] expected: Option<(&str, &str, &str)>) {
+    fn metric_queries_have_a_path_and_query_in_members(
+        #[case] path: &str,
+        #[case] expected: Option<(&str, &str, &str)>,
+    ) {
         let native = NativePath::parse(&format!("/apis/{GROUP}/v1beta2/{path}")).unwrap();
         let given = Query::parse(Some("labelSelector=b%3Dc&metricLabelSelector=d%3De"));
-        let paths = MetricQuery::of(&native).map(|metric_query| {
+        let paths = MetricQuery::from_path(&native).map(|metric_query| {
             (
                 metric_query.described.to_owned(),
                 metric_query.path(Version::V1beta1),
@@ -533,8 +538,8 @@ mod tests {
     #[test]
     fn cached_discovery_expires() {
         let now = Instant::now();
-        assert_eq!(fresh(Some((now, 1)), now + CACHE_TTL / 2), Some(1));
-        assert_eq!(fresh(Some((now, 1)), now + CACHE_TTL), None);
-        assert_eq!(fresh::<i32>(None, now), None);
+        assert_eq!(unless_expired(Some((now, 1)), now + CACHE_TTL / 2), Some(1));
+        assert_eq!(unless_expired(Some((now, 1)), now + CACHE_TTL), None);
+        assert_eq!(unless_expired::<i32>(None, now), None);
     }
 }

@@ -24,7 +24,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::everywhere::get;
+use crate::everywhere::get_request;
 use crate::fleetwide::warning;
 use crate::merged::MissingCluster;
 use crate::transport::error_chain;
@@ -77,14 +77,14 @@ struct Details {
 }
 
 impl Status {
-    fn read(body: &[u8]) -> Self {
+    fn parse(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_default()
     }
 }
 
 /// The reason for a [`MissingCluster`]: status and message of its response.
 fn failure_reason(code: StatusCode, body: &[u8]) -> String {
-    let message = Status::read(body).message;
+    let message = Status::parse(body).message;
     let colon = if message.is_empty() { "" } else { ": " };
     format!("answered {code}{colon}{message}")
 }
@@ -101,7 +101,7 @@ impl Proxy {
         (ready, others.iter().map(missing).collect())
     }
 
-    /// Gets a document from a member, completely and within the time limit.
+    /// Gets a complete document from a member within [`RESPONSE_TIMEOUT`].
     async fn get_from_member(
         &self,
         member: &Arc<Member>,
@@ -110,7 +110,7 @@ impl Proxy {
         query: &str,
     ) -> MemberResponse {
         let within = RESPONSE_TIMEOUT.min(self.inner.transport.response_timeout());
-        match tokio::time::timeout(within, self.read(member, identity, path, query, within)).await {
+        match tokio::time::timeout(within, self.send_get(member, identity, path, query, within)).await {
             Ok(Ok((StatusCode::OK, body))) => MemberResponse::Ok(body),
             Ok(Ok((code, body))) => MemberResponse::Other(code, body),
             Ok(Err(error)) => MemberResponse::None(error),
@@ -118,7 +118,7 @@ impl Proxy {
         }
     }
 
-    async fn read(
+    async fn send_get(
         &self,
         member: &Arc<Member>,
         identity: MemberIdentity<'_>,
@@ -129,12 +129,13 @@ impl Proxy {
         let json = HeaderValue::from_static("application/json");
         let (code, body) = match identity {
             MemberIdentity::Caller(caller) => {
-                let response = self.forward_to_member(member, caller, path, get(query, json), Some(within)).await?;
+                let response =
+                    self.forward_to_member(member, caller, path, get_request(query, json), Some(within)).await?;
                 (response.status(), response.into_body())
             }
             MemberIdentity::ServiceAccount => {
-                let unconnected = |source| Error::Connection { cluster: member.name().clone(), source };
-                let client = member.client().map_err(unconnected)?;
+                let connection_error = |source| Error::Connection { cluster: member.name().clone(), source };
+                let client = member.client().map_err(connection_error)?;
                 let request = Request::get(format!("{path}{query}")).header(header::ACCEPT, json);
                 let request =
                     request.body(Bytes::new().into()).map_err(|error| Error::BadRequest(error.to_string()))?;
@@ -180,7 +181,7 @@ fn with_warnings(mut response: Response<Body>, missing: &[MissingCluster]) -> Re
 }
 
 fn warnings(missing: &[MissingCluster]) -> Vec<String> {
-    let mut texts: Vec<String> = missing.iter().take(MAX_WARNINGS).map(MissingCluster::text).collect();
+    let mut texts: Vec<String> = missing.iter().take(MAX_WARNINGS).map(MissingCluster::warning_text).collect();
     if let more @ 1.. = missing.len().saturating_sub(MAX_WARNINGS) {
         texts.push(format!("{more} more clusters are left out"));
     }

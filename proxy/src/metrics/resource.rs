@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn of(native: &NativePath) -> Option<Self> {
+    pub(crate) fn from_path(native: &NativePath) -> Option<Self> {
         let is_usage = native.subresource.is_empty() && &*native.resource.group == GROUP;
         match &*native.resource.resource {
             "pods" if is_usage => Some(Self::Pods),
@@ -105,20 +105,20 @@ impl Proxy {
 
     async fn merge_usage(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
         let native = NativePath::parse(path).ok_or(Error::UnknownResource)?;
-        let kind = Kind::of(&native).ok_or(Error::UnknownResource)?;
+        let kind = Kind::from_path(&native).ok_or(Error::UnknownResource)?;
         let parameters = Query::parse(request.uri().query());
         let (members, missing) = self.ready_members();
         self.report_clusters(&request, || members.iter().map(|member| member.name().clone()).collect());
         match native.verb(request.method(), &parameters) {
             Verb::List => {
-                let shape = Shape::of(request.headers(), &parameters, Content::List)?;
+                let shape = Shape::negotiate(request.headers(), &parameters, Content::List)?;
                 let (fields, query) = selectors(&native, &parameters)?;
                 let (path, identity) = (kind.path(&native.namespace, ""), MemberIdentity::ServiceAccount);
                 let listing = UsageListRequest { kind, members, missing, identity, path: &path, fields, query, shape };
                 self.list_usage(listing).await
             }
             Verb::Get => {
-                let shape = Shape::of(request.headers(), &parameters, Content::Object)?;
+                let shape = Shape::negotiate(request.headers(), &parameters, Content::Object)?;
                 self.get_usage(kind, &native, members, missing, shape).await
             }
             _ => Err(Error::MethodNotAllowed),
@@ -164,7 +164,7 @@ impl Proxy {
             *response.status_mut() = code;
             return Ok(with_warnings(response, &missing));
         }
-        sort(&mut items, fields.as_ref());
+        filter_and_sort(&mut items, fields.as_ref());
         Ok(with_warnings(list_response(kind, &items, shape)?, &missing))
     }
 
@@ -183,7 +183,7 @@ impl Proxy {
         });
         let mut found = Vec::new();
         for (cluster, response) in join_all(requests).await {
-            match ObjectUsage::of(response) {
+            match ObjectUsage::from_response(response) {
                 Ok(one) => found.push((cluster, one)),
                 Err(reason) => missing.push(MissingCluster { cluster, reason }),
             }
@@ -210,11 +210,11 @@ enum ObjectUsage {
 
 impl ObjectUsage {
     /// Classifies a member's response. An error is the reason why the response does not show whether the object exists.
-    fn of(response: MemberResponse) -> Result<Self, String> {
+    fn from_response(response: MemberResponse) -> Result<Self, String> {
         match response {
             MemberResponse::Ok(usage) => Ok(Self::Usage(usage)),
             // The group in the details shows whether the object or its metrics are missing.
-            MemberResponse::Other(StatusCode::NOT_FOUND, body) => match Status::read(&body).details.group.as_str() {
+            MemberResponse::Other(StatusCode::NOT_FOUND, body) => match Status::parse(&body).details.group.as_str() {
                 GROUP => Ok(Self::WithoutMetrics),
                 _ => Ok(Self::Absent),
             },
@@ -233,11 +233,13 @@ fn only_object(
 ) -> Result<(ClusterName, bytes::Bytes), Error> {
     let (resource, singular, metrics_resource, _) = kind.names();
     let object = Gvr::new("", "v1", resource);
-    let mut holders: Vec<_> = found.into_iter().filter(|(_, found)| *found != ObjectUsage::Absent).collect();
-    let several = holders.len() > 1;
-    match holders.pop() {
+    let mut owners: Vec<_> = found.into_iter().filter(|(_, found)| *found != ObjectUsage::Absent).collect();
+    let is_ambiguous = owners.len() > 1;
+    match owners.pop() {
         None => Err(Error::NotFound { resource: object, name: name.to_owned() }),
-        Some(_) if several => Err(Error::FoundInSeveral { resource: object, kind: singular, name: name.to_owned() }),
+        Some(_) if is_ambiguous => {
+            Err(Error::FoundInSeveral { resource: object, kind: singular, name: name.to_owned() })
+        }
         Some((cluster, ObjectUsage::Usage(usage))) => Ok((cluster, usage)),
         Some(_) => {
             let name = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
@@ -310,7 +312,7 @@ impl Item {
 }
 
 /// Filters the items and sorts them like an API server; items of the same name are in cluster order.
-fn sort(items: &mut Vec<Item>, fields: Option<&FieldSelector>) {
+fn filter_and_sort(items: &mut Vec<Item>, fields: Option<&FieldSelector>) {
     items.retain(|item| {
         fields.is_none_or(|fields| {
             fields.matches_with(|field| match field {
@@ -372,7 +374,7 @@ mod tests {
     fn items(selector: &str) -> Vec<Item> {
         let mut items = Item::from_list(&cluster("m2"), &list(&[("b", "web"), ("a", "web")])).unwrap();
         items.extend(Item::from_list(&cluster("m1"), &list(&[("b", "web"), ("b", "db")])).unwrap());
-        sort(&mut items, Some(&FieldSelector::parse(selector).unwrap()));
+        filter_and_sort(&mut items, Some(&FieldSelector::parse(selector).unwrap()));
         items
     }
 
@@ -389,7 +391,7 @@ mod tests {
 
     #[tokio::test]
     async fn items_are_annotated_with_their_cluster_and_unchanged() {
-        let response = list_response(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Whole)).unwrap();
+        let response = list_response(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Full)).unwrap();
         let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
         let list: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodMetricsList"), &json!("metrics.k8s.io/v1beta1")));
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_sum_containers() {
+    fn the_usage_of_a_pod_in_a_table_is_the_sum_of_its_containers() {
         let table = table(&items("metadata.name=db"), Include::Metadata.into()).unwrap();
         assert_eq!(table["rows"][0]["cells"], json!(["db", "1", "2Mi", "30s", "m1"]));
         assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
@@ -452,7 +454,7 @@ mod tests {
     #[case(json!("404 page not found"), ObjectUsage::Absent)]
     fn responses_of_members_are_classified(#[case] body: Value, #[case] expected: ObjectUsage) {
         let response = MemberResponse::Other(StatusCode::NOT_FOUND, body.to_string().into());
-        assert_eq!(ObjectUsage::of(response), Ok(expected));
+        assert_eq!(ObjectUsage::from_response(response), Ok(expected));
     }
 
     #[rstest]
@@ -464,9 +466,9 @@ mod tests {
     #[case("/apis/metrics.k8s.io/v1beta1/namespaces/a/nodes", None)]
     #[case("/apis/metrics.k8s.io/v1beta1/services", None)]
     #[case("/api/v1/pods", None)]
-    fn measured_resources(#[case] path: &str, #[case] expected: Option<&str>) {
+    fn only_pods_and_nodes_are_measured(#[case] path: &str, #[case] expected: Option<&str>) {
         let native = NativePath::parse(path).unwrap();
-        let upstream_path = Kind::of(&native).map(|kind| kind.path(&native.namespace, &native.name));
+        let upstream_path = Kind::from_path(&native).map(|kind| kind.path(&native.namespace, &native.name));
         assert_eq!(upstream_path.as_deref(), expected);
     }
 }

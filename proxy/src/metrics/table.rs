@@ -11,7 +11,7 @@ use crate::table::TableForm;
 
 /// The fields of a metrics object that a table shows.
 #[derive(Deserialize)]
-struct Measured {
+struct Usage {
     #[serde(default)]
     usage: BTreeMap<String, Quantity>,
     #[serde(default)]
@@ -43,16 +43,16 @@ pub fn table(items: &[Item], form: TableForm) -> Result<Value, serde_json::Error
 }
 
 fn row(item: &Item, form: TableForm) -> Result<Value, serde_json::Error> {
-    let measured: Measured = serde_json::from_str(item.json.get())?;
-    let mut total = measured.usage;
-    for (resource, used) in measured.containers.into_iter().flat_map(|container| container.usage) {
+    let usage: Usage = serde_json::from_str(item.json.get())?;
+    let mut total = usage.usage;
+    for (resource, used) in usage.containers.into_iter().flat_map(|container| container.usage) {
         *total.entry(resource).or_default() += used;
     }
     let used = |resource: &str| total.get(resource).copied().unwrap_or_default().to_string();
     let (cpu, memory) = (used("cpu"), used("memory"));
-    let object: Value = match form.of_objects() {
+    let object: Value = match form.object_form() {
         None => Value::Null,
         Some(form) => serde_json::from_str(&item.encode(form)?)?,
     };
-    Ok(json!({"cells": [item.name, cpu, memory, measured.window, item.cluster], "object": object}))
+    Ok(json!({"cells": [item.name, cpu, memory, usage.window, item.cluster], "object": object}))
 }

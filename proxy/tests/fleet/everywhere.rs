@@ -34,7 +34,7 @@ fn own_versions(version: &str) -> Value {
 }
 
 /// Types, names and values of events.
-fn shown(events: &[Value]) -> Vec<String> {
+fn summaries(events: &[Value]) -> Vec<String> {
     let text = |event: &Value| {
         let object = &event["object"];
         let name = names(&json!({"items": [object]})).remove(0);
@@ -54,10 +54,10 @@ async fn next(body: &mut crowsnest_proxy::Body, count: usize) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_show_the_snapshot_of_the_first_one() {
     let world = world().await;
-    let whole = list(&world, LABELLED).await;
-    assert_eq!((names(&whole), &whole["kind"]), (ALL.map(str::to_owned).to_vec(), &json!("ConfigMapList")));
+    let all = list(&world, LABELLED).await;
+    assert_eq!((names(&all), &all["kind"]), (ALL.map(str::to_owned).to_vec(), &json!("ConfigMapList")));
     let own = config_maps(&world, "m2").get("both").await.unwrap().metadata.resource_version;
-    assert_eq!(own_versions(&version(&whole["items"][2])), json!({"m2": own}));
+    assert_eq!(own_versions(&version(&all["items"][2])), json!({"m2": own}));
     for limit in 1..=5 {
         let (mut paged, mut query, mut versions) = (Vec::new(), format!("{LABELLED}&limit={limit}"), Vec::new());
         loop {
@@ -70,7 +70,7 @@ async fn pages_show_the_snapshot_of_the_first_one() {
             }
         }
         versions.dedup();
-        assert_eq!((paged, versions.len()), (names(&whole), 1), "limit {limit}");
+        assert_eq!((paged, versions.len()), (names(&all), 1), "limit {limit}");
     }
     // Changes between two pages are not shown.
     let first = list(&world, &format!("{LABELLED}&limit=1")).await;
@@ -95,7 +95,7 @@ async fn pages_show_the_snapshot_of_the_first_one() {
     // A watch from the list sends the changes.
     let watch = format!("{LABELLED}&resourceVersion={}", version(&first));
     let mut body = world.watch_everywhere(&admin(), CONFIG_MAPS, &watch).await.into_body();
-    let mut changes = shown(&next(&mut body, 2).await);
+    let mut changes = summaries(&next(&mut body, 2).await);
     changes.sort();
     assert_eq!(changes, ["ADDED m1/late 1", "DELETED m2/both m2"]);
     world.stop().await;
@@ -140,9 +140,9 @@ async fn tokens_are_valid_for_one_list_and_its_members() {
     world.stop().await;
 }
 
-/// A token whose snapshot a member no longer keeps is answered with one for the current state.
+/// The response to a token whose snapshot a member no longer keeps contains a token for the current state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_snapshot_expires() {
+async fn a_snapshot_that_a_member_no_longer_keeps_expires() {
     let world = world().await;
     let first = list(&world, &format!("{LABELLED}&limit=1")).await;
     let rest = |list: &Value| format!("{LABELLED}&continue={}", list["metadata"]["continue"].as_str().unwrap());
@@ -177,12 +177,12 @@ async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state(
     let from = |version: &str| format!("{LABELLED}&resourceVersion={version}");
     let mut body = world.watch_everywhere(&admin(), CONFIG_MAPS, &from(&start)).await.into_body();
     let events = next(&mut body, 2).await;
-    assert_eq!(shown(&events), ["DELETED m2/only-m2 m2", "ADDED m2/only-m2 4"]);
+    assert_eq!(summaries(&events), ["DELETED m2/only-m2 m2", "ADDED m2/only-m2 4"]);
     let versions = own_versions(&version(&events[0]["object"]));
     assert_eq!((&versions["m2"], &versions["m1"]), (&json!(left), &own_versions(&start)["m1"]));
     let resumed = from(&version(&events[0]["object"]));
     let mut resumed = world.watch_everywhere(&admin(), CONFIG_MAPS, &resumed).await.into_body();
-    assert_eq!(shown(&next(&mut resumed, 1).await), ["ADDED m2/only-m2 4"]);
+    assert_eq!(summaries(&next(&mut resumed, 1).await), ["ADDED m2/only-m2 4"]);
     world.stop().await;
 }
 
@@ -190,22 +190,22 @@ async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state(
 async fn a_watch_begins_with_the_objects_and_includes_members_that_join() {
     let mut world = world().await;
     let mut body = world.watch_everywhere(&admin(), CONFIG_MAPS, LABELLED).await.into_body();
-    let mut initial = shown(&next(&mut body, 4).await);
+    let mut initial = summaries(&next(&mut body, 4).await);
     initial.sort();
     assert_eq!(initial, ["ADDED m1/both m1", "ADDED m1/only-m1 m1", "ADDED m2/both m2", "ADDED m2/only-m2 m2"]);
     let later = format!("{LABELLED}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
     let mut without = world.watch_everywhere(&admin(), CONFIG_MAPS, &later).await.into_body();
     let name = "/api/v1/watch/namespaces/default/configmaps/only-m2";
     let mut of_name = world.watch_everywhere(&admin(), name, "").await.into_body();
-    assert_eq!(shown(&next(&mut of_name, 1).await), ["ADDED m2/only-m2 m2"]);
+    assert_eq!(summaries(&next(&mut of_name, 1).await), ["ADDED m2/only-m2 m2"]);
     let change = json!({"data": {"v": "2"}});
     config_maps(&world, "m2").patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     for body in [&mut body, &mut without, &mut of_name] {
-        assert_eq!(shown(&next(body, 1).await), ["MODIFIED m2/only-m2 2"]);
+        assert_eq!(summaries(&next(body, 1).await), ["MODIFIED m2/only-m2 2"]);
     }
     world.join("m3").await;
     let joined = next(&mut body, 2).await;
-    assert_eq!(shown(&joined), ["ADDED m3/both m3", "ADDED m3/only-m3 m3"]);
+    assert_eq!(summaries(&joined), ["ADDED m3/both m3", "ADDED m3/only-m3 m3"]);
     assert_eq!(joined[0]["object"]["kind"], "ConfigMap");
     world.stop().await;
 }

@@ -18,45 +18,45 @@ use serde_json::{Value, json};
 use crate::world::{World, admin, create, grant, user, world};
 
 /// Recent, because old logs are not kept.
-static BEGINNING: LazyLock<Timestamp> = LazyLock::new(|| {
+static START: LazyLock<Timestamp> = LazyLock::new(|| {
     let recently = Timestamp::now() - SignedDuration::from_mins(10);
     Timestamp::from_second(recently.as_second()).unwrap()
 });
 
 fn time(second: i64) -> String {
-    (*BEGINNING + SignedDuration::from_secs(second)).to_string()
+    (*START + SignedDuration::from_secs(second)).to_string()
 }
 
 /// Status of a container that was started at a second; `ended` is the second and exit code of its end.
-fn status(restarts: u32, began: i64, ended: Option<(i64, i32)>) -> Value {
+fn status(restarts: u32, started: i64, ended: Option<(i64, i32)>) -> Value {
     let state = match ended {
-        None => json!({"running": {"startedAt": time(began)}, "terminated": null}),
+        None => json!({"running": {"startedAt": time(started)}, "terminated": null}),
         Some((at, code)) => json!({"running": null, "terminated": {
-            "exitCode": code, "reason": "Error", "startedAt": time(began), "finishedAt": time(at)}}),
+            "exitCode": code, "reason": "Error", "startedAt": time(started), "finishedAt": time(at)}}),
     };
     json!({"status": {"phase": "Running", "containerStatuses": [{
         "name": "web", "image": "x", "imageID": "", "ready": ended.is_none(), "restartCount": restarts, "state": state,
     }]}})
 }
 
-async fn set(client: &Client, name: &str, status: &Value) {
+async fn set_status(client: &Client, name: &str, status: &Value) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     pods.patch_status(name, &Default::default(), &Patch::Merge(status)).await.unwrap();
 }
 
-/// A pod whose container logs its start and `ready`.
-async fn pod(world: &World, member: &str, name: &str, began: i64) {
+/// Creates a pod whose container logs its start and `ready`.
+async fn create_pod(world: &World, member: &str, name: &str, started: i64) {
     let client = world.members[member].admin();
     let metadata = json!({
         "name": name, "labels": {"app": "web"}, "annotations": {"sim.crowsnest.io/log-interval-seconds": "0"},
     });
     let spec = json!({"nodeName": "n", "containers": [{"name": "web", "image": "x"}]});
     create(&client, "v1", "Pod", Some("default"), json!({"metadata": metadata, "spec": spec})).await;
-    set(&client, name, &status(0, began, None)).await;
+    set_status(&client, name, &status(0, started, None)).await;
 }
 
 /// Waits until searches of the caller find this many pods with running containers.
-async fn found(world: &World, caller: &Caller, expected: u64) {
+async fn wait_until_found(world: &World, caller: &Caller, expected: u64) {
     let until_found = async {
         let (mut searchable, mut applied_seq) =
             (world.index.searcher().searchable(), world.index.searcher().applied_seq());
@@ -74,7 +74,7 @@ async fn found(world: &World, caller: &Caller, expected: u64) {
     tokio::time::timeout(Duration::from_secs(60), until_found).await.expect("the pods are found");
 }
 
-async fn ask(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'static, LogEvent>, Error> {
+async fn request_logs(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'static, LogEvent>, Error> {
     let query = format!("labelSelector=app%3Dweb&{query}");
     let request = LogRequest::parse(Some(&query), Timestamp::now())?;
     world.proxy.logs(caller, request, BTreeMap::new()).await
@@ -92,8 +92,9 @@ fn format_event(event: &LogEvent) -> String {
     format!("{}/{} {text}", of.cluster, of.pod)
 }
 
-async fn all(world: &World, caller: &Caller, query: &str) -> Vec<String> {
-    let events: Vec<LogEvent> = ask(world, caller, query).await.unwrap().collect().await;
+/// All lines and refusals of a request.
+async fn read_logs(world: &World, caller: &Caller, query: &str) -> Vec<String> {
+    let events: Vec<LogEvent> = request_logs(world, caller, query).await.unwrap().collect().await;
     let shown =
         events.iter().filter(|event| matches!(event, LogEvent::Source(_, event) if *event != SourceEvent::Started));
     assert!(matches!(events.last(), Some(LogEvent::Done(_))), "{events:?}");
@@ -101,7 +102,7 @@ async fn all(world: &World, caller: &Caller, query: &str) -> Vec<String> {
 }
 
 /// The next events of followed logs up to this line.
-async fn until(logs: &mut BoxStream<'static, LogEvent>, last: &str) -> Vec<String> {
+async fn read_until(logs: &mut BoxStream<'static, LogEvent>, last: &str) -> Vec<String> {
     let mut seen = Vec::new();
     let reached = async {
         while seen.last().is_none_or(|seen| seen != last) {
@@ -116,58 +117,61 @@ async fn until(logs: &mut BoxStream<'static, LogEvent>, last: &str) -> Vec<Strin
     seen
 }
 
-fn starting(cluster: &str, pod: &str) -> String {
+fn start_line(cluster: &str, pod: &str) -> String {
     format!("{cluster}/{pod} web starting: image x, pod default/{pod}, node n")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_of_several_members_are_merged() {
     let world = world().await;
-    for (member, name, began) in [("m1", "c", 3), ("m2", "b", 2), ("m1", "a", 1)] {
-        pod(&world, member, name, began).await;
+    for (member, name, started) in [("m1", "c", 3), ("m2", "b", 2), ("m1", "a", 1)] {
+        create_pod(&world, member, name, started).await;
     }
-    found(&world, &admin(), 3).await;
+    wait_until_found(&world, &admin(), 3).await;
     let expected: Vec<String> = [("m1", "a"), ("m2", "b"), ("m1", "c")]
         .into_iter()
-        .flat_map(|(cluster, pod)| [starting(cluster, pod), format!("{cluster}/{pod} ready")])
+        .flat_map(|(cluster, pod)| [start_line(cluster, pod), format!("{cluster}/{pod} ready")])
         .collect();
-    assert_eq!(all(&world, &admin(), "").await, expected);
+    assert_eq!(read_logs(&world, &admin(), "").await, expected);
     // Filters.
-    assert_eq!(all(&world, &admin(), "tail=1&pod=^(a|b)$").await, ["m1/a ready", "m2/b ready"]);
-    assert_eq!(all(&world, &admin(), "exclude=ready&include=web&cluster=m2").await, [starting("m2", "b")]);
+    assert_eq!(read_logs(&world, &admin(), "tail=1&pod=^(a|b)$").await, ["m1/a ready", "m2/b ready"]);
+    assert_eq!(read_logs(&world, &admin(), "exclude=ready&include=web&cluster=m2").await, [start_line("m2", "b")]);
     let since = format!("sinceTime={}", time(3));
-    assert_eq!(all(&world, &admin(), &since).await, [starting("m1", "c"), "m1/c ready".to_owned()]);
-    assert!(all(&world, &admin(), "namespace=other").await.is_empty());
-    let previous = all(&world, &admin(), "previous=true&q=name:b").await;
+    assert_eq!(read_logs(&world, &admin(), &since).await, [start_line("m1", "c"), "m1/c ready".to_owned()]);
+    assert!(read_logs(&world, &admin(), "namespace=other").await.is_empty());
+    let previous = read_logs(&world, &admin(), "previous=true&q=name:b").await;
     assert_eq!(previous, ["m2/b 400: previous terminated container \"web\" in pod \"b\" not found"]);
 
     // Exceeds the limit of open logs.
-    let error = ask(&world, &admin(), "maxStreams=2").await.err().unwrap();
-    assert_eq!(error.reason().0, 400);
+    let error = request_logs(&world, &admin(), "maxStreams=2").await.err().unwrap();
+    assert_eq!(error.code_and_reason().0, 400);
     assert!(
         error.to_string().starts_with("3 pods with 3 logs were found, and at most 2 can be read at once"),
         "{error}"
     );
-    let error = ask(&world, &admin(), "tail=many&include=[").await.err().unwrap();
-    assert_eq!((error.reason().0.as_u16(), error.status()["details"]["causes"].as_array().unwrap().len()), (422, 2));
-    let error = ask(&world, &admin(), "q=scope:nosuch").await.err().unwrap();
+    let error = request_logs(&world, &admin(), "tail=many&include=[").await.err().unwrap();
+    assert_eq!(
+        (error.code_and_reason().0.as_u16(), error.status()["details"]["causes"].as_array().unwrap().len()),
+        (422, 2)
+    );
+    let error = request_logs(&world, &admin(), "q=scope:nosuch").await.err().unwrap();
     assert!(error.to_string().contains("there is no saved search"), "{error}");
 
     // A refusal of one member does not affect others; pods that the caller may not see are not reported.
-    assert!(all(&world, &user("alice"), "").await.is_empty());
+    assert!(read_logs(&world, &user("alice"), "").await.is_empty());
     let rule = |resource: &str, verb: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]});
     let alice = json!({"kind": "User", "name": "alice"});
     let m1 = json!([rule("pods", "list"), rule("pods/log", "get")]);
     grant(&world.members["m1"].admin(), "alice", m1, alice.clone()).await;
     grant(&world.members["m2"].admin(), "alice", json!([rule("pods", "list")]), alice).await;
-    found(&world, &user("alice"), 3).await;
+    wait_until_found(&world, &user("alice"), 3).await;
     let refused = "m2/b 403: pods \"b\" is forbidden: User \"alice\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"default\"";
     let mut expected = expected;
     expected.retain(|line| !line.starts_with("m2"));
     expected.insert(0, refused.to_owned());
-    assert_eq!(all(&world, &user("alice"), "").await, expected);
-    let events: Vec<LogEvent> = ask(&world, &user("alice"), "").await.unwrap().collect().await;
-    let done = LogSummary { lines: 4, logs: 3, refused: 1, why: None };
+    assert_eq!(read_logs(&world, &user("alice"), "").await, expected);
+    let events: Vec<LogEvent> = request_logs(&world, &user("alice"), "").await.unwrap().collect().await;
+    let done = LogSummary { lines: 4, logs: 3, refused: 1, end_reason: None };
     assert!(matches!(events.last(), Some(LogEvent::Done(summary)) if *summary == done), "{events:?}");
     world.stop().await;
 }
@@ -175,43 +179,43 @@ async fn logs_of_several_members_are_merged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_are_followed() {
     let world = world().await;
-    pod(&world, "m1", "a", 1).await;
-    found(&world, &admin(), 1).await;
-    let mut logs = ask(&world, &admin(), "follow=true").await.unwrap();
-    let mut one = ask(&world, &admin(), "follow=true&maxStreams=1&tail=1").await.unwrap();
+    create_pod(&world, "m1", "a", 1).await;
+    wait_until_found(&world, &admin(), 1).await;
+    let mut logs = request_logs(&world, &admin(), "follow=true").await.unwrap();
+    let mut one = request_logs(&world, &admin(), "follow=true&maxStreams=1&tail=1").await.unwrap();
     assert_eq!(
-        until(&mut logs, "m1/a ready").await,
-        ["m1/a joined".to_owned(), starting("m1", "a"), "m1/a ready".into()]
+        read_until(&mut logs, "m1/a ready").await,
+        ["m1/a joined".to_owned(), start_line("m1", "a"), "m1/a ready".into()]
     );
-    assert_eq!(until(&mut one, "m1/a ready").await, ["m1/a joined", "m1/a ready"]);
+    assert_eq!(read_until(&mut one, "m1/a ready").await, ["m1/a joined", "m1/a ready"]);
 
     // A new pod is read from its beginning, up to the limit of open logs.
-    pod(&world, "m2", "b", 2).await;
+    create_pod(&world, "m2", "b", 2).await;
     assert_eq!(
-        until(&mut logs, "m2/b ready").await,
-        ["m2/b joined".to_owned(), starting("m2", "b"), "m2/b ready".into()]
+        read_until(&mut logs, "m2/b ready").await,
+        ["m2/b joined".to_owned(), start_line("m2", "b"), "m2/b ready".into()]
     );
     let full = "m2/b 429: 1 logs are already open, the limit set by maxStreams";
-    assert_eq!(until(&mut one, full).await, ["m2/b joined", full]);
+    assert_eq!(read_until(&mut one, full).await, ["m2/b joined", full]);
     drop(one);
 
     // Lines before and after a container restart are sent once.
     let m1 = world.members["m1"].admin();
-    set(&m1, "a", &status(0, 1, Some((5, 1)))).await;
-    assert_eq!(until(&mut logs, "m1/a exiting with code 1 (Error)").await, ["m1/a exiting with code 1 (Error)"]);
-    set(&m1, "a", &status(1, 9, None)).await;
-    assert_eq!(until(&mut logs, "m1/a ready").await, [starting("m1", "a"), "m1/a ready".into()]);
+    set_status(&m1, "a", &status(0, 1, Some((5, 1)))).await;
+    assert_eq!(read_until(&mut logs, "m1/a exiting with code 1 (Error)").await, ["m1/a exiting with code 1 (Error)"]);
+    set_status(&m1, "a", &status(1, 9, None)).await;
+    assert_eq!(read_until(&mut logs, "m1/a ready").await, [start_line("m1", "a"), "m1/a ready".into()]);
 
     // A deleted pod is reported, and a new pod of the same name is followed separately.
     let pods: Api<Pod> = Api::namespaced(m1.clone(), "default");
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     pods.delete("a", &now).await.unwrap();
-    let gone = "m1/a left: the pod was deleted, no longer matches, or may no longer be read";
-    assert_eq!(until(&mut logs, gone).await, [gone]);
-    pod(&world, "m1", "a", 20).await;
+    let deleted = "m1/a left: the pod was deleted, no longer matches, or may no longer be read";
+    assert_eq!(read_until(&mut logs, deleted).await, [deleted]);
+    create_pod(&world, "m1", "a", 20).await;
     assert_eq!(
-        until(&mut logs, "m1/a ready").await,
-        ["m1/a joined".to_owned(), starting("m1", "a"), "m1/a ready".into()]
+        read_until(&mut logs, "m1/a ready").await,
+        ["m1/a joined".to_owned(), start_line("m1", "a"), "m1/a ready".into()]
     );
     drop(logs);
     world.stop().await;

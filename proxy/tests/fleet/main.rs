@@ -2,18 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-mod admitted;
+mod content_negotiation;
 mod everywhere;
 mod logs;
-mod negotiated;
-mod registered;
+mod member_admission;
+mod read_after_write;
+mod registered_resources;
 mod rights;
 mod sessions;
-mod silent;
-mod stalls;
+mod silent_member;
+mod stalling_members;
 mod watches;
 mod world;
-mod written;
 
 use std::collections::BTreeMap;
 
@@ -210,17 +210,17 @@ async fn exec_passes_through_to_the_member() {
     let path = "ws://x/api/v1/namespaces/default/pods/web/exec?command=cat&stdin=true&stdout=true";
     let mut handshake = path.into_client_request().unwrap();
     handshake.headers_mut().insert("sec-websocket-protocol", "v5.channel.k8s.io".parse().unwrap());
-    let (mut socket, answer) = tokio_tungstenite::client_async(handshake, ours).await.unwrap();
-    assert_eq!(answer.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
+    let (mut socket, response) = tokio_tungstenite::client_async(handshake, ours).await.unwrap();
+    assert_eq!(response.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
     socket.send(Message::binary(b"\0through".to_vec())).await.unwrap();
     socket.send(Message::binary(b"\xff\0".to_vec())).await.unwrap();
-    let mut texts: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+    let mut output: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
     while let Some(Ok(message)) = socket.next().await {
         if let Message::Binary(bytes) = message {
-            texts.entry(bytes[0]).or_default().extend_from_slice(&bytes[1..]);
+            output.entry(bytes[0]).or_default().extend_from_slice(&bytes[1..]);
         }
     }
-    assert_eq!(texts[&1], b"through");
-    assert!(String::from_utf8_lossy(&texts[&3]).contains("Success"));
+    assert_eq!(output[&1], b"through");
+    assert!(String::from_utf8_lossy(&output[&3]).contains("Success"));
     world.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Callers see only the cached objects that they may read in the member.
+//! Callers get only the cached objects that they may read in the member.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, grant,
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Grants alice a rule in a member's namespace.
-async fn allow(world: &World, member: &str, rule: Value) {
+/// Grants alice a rule in the namespace `default` of a member.
+async fn grant_to_alice(world: &World, member: &str, rule: Value) {
     let client = world.members[member].admin();
     let named = json!({"name": "alice", "namespace": "default"});
     let version = format!("{GROUP}/v1");
@@ -33,10 +33,10 @@ async fn get(world: &World, caller: &Caller, path: &str, query: &str) -> (u16, V
     read(world.proxy.fleet_wide(caller, path, request(Method::GET, query, "", None)).await).await
 }
 
-/// Waits until a caller sees exactly these objects.
-async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
+/// Waits until a list of the caller contains exactly these objects.
+async fn wait_until_listed(world: &World, caller: &Caller, expected: &[&str]) {
     let mut applied_seq = world.index.searcher().applied_seq();
-    let until_shown = async {
+    let until_listed = async {
         loop {
             let (code, list) = get(world, caller, CONFIG_MAPS, "labelSelector=app%3Dx").await;
             assert_eq!(code, 200, "{list}");
@@ -46,7 +46,7 @@ async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
             applied_seq.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), until_shown).await.expect("the permissions take effect");
+    tokio::time::timeout(Duration::from_secs(60), until_listed).await.expect("the permissions take effect");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,11 +56,11 @@ async fn reads_are_limited_to_what_the_members_allow() {
         world.index.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
     }
     let alice = user("alice");
-    shown(&world, &alice, &[]).await;
+    wait_until_listed(&world, &alice, &[]).await;
     assert_eq!(get(&world, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
     let everything = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]});
-    allow(&world, "m1", everything).await;
-    shown(&world, &alice, &["m1/both", "m1/only-m1"]).await;
+    grant_to_alice(&world, "m1", everything).await;
+    wait_until_listed(&world, &alice, &["m1/both", "m1/only-m1"]).await;
     // The object of the same name in m2 is not visible.
     let (code, both) = get(&world, &alice, &format!("{CONFIG_MAPS}/both"), "").await;
     assert_eq!((code, &both["data"]), (200, &json!({"v": "m1"})), "{both}");
@@ -106,8 +106,8 @@ async fn reads_are_limited_to_what_the_members_allow() {
     let from_known = || world.proxy.fleet_wide(&alice, CONFIG_MAPS, request(Method::GET, &known, "", None));
     assert_eq!(from_known().await.status(), 200);
     let one = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["both"]});
-    allow(&world, "m2", one).await;
-    shown(&world, &alice, &["m1/both", "m1/only-m1", "m1/shown", "m2/both"]).await;
+    grant_to_alice(&world, "m2", one).await;
+    wait_until_listed(&world, &alice, &["m1/both", "m1/only-m1", "m1/shown", "m2/both"]).await;
     create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("later", "1")).await;
     let last = loop {
         if let Some(event) = events(&mut watch).await.pop() {
@@ -164,7 +164,7 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     // No member is queried, because the control plane does not authorize the caller for any of them.
     let (code, list) = live(CONFIG_MAPS).await;
     assert_eq!((code, names(&list)), (200, Vec::new()), "{list}");
-    shown(&world, &robot, &[]).await;
+    wait_until_listed(&world, &robot, &[]).await;
     assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
     assert_eq!(get(&world, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 404);
 
@@ -175,7 +175,7 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     );
     create(&world.control_plane, &version, "ClusterRole", None, role).await;
     create(&world.control_plane, &version, "ClusterRoleBinding", None, binding).await;
-    shown(&world, &robot, &["m1/both", "m1/only-m1"]).await;
+    wait_until_listed(&world, &robot, &["m1/both", "m1/only-m1"]).await;
     assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 200);
     assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
     assert_eq!(get(&world, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 200);
@@ -193,7 +193,7 @@ async fn lists_are_empty_with_only_get_permission() {
         world.index.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
     }
     let alice = user("alice");
-    allow(&world, "m1", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})).await;
+    grant_to_alice(&world, "m1", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})).await;
     let mut applied_seq = world.index.searcher().applied_seq();
     while get(&world, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0 != 200 {
         applied_seq.changed().await.unwrap();

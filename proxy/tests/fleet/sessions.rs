@@ -50,7 +50,7 @@ async fn a_cluster_forbids_sessions() {
     while world.fleet_wide(Method::GET, POD, "", None).await.0 != 200 {
         tokio::task::yield_now().await;
     }
-    let ask = |cluster: &'static str, path: String| {
+    let send = |cluster: &'static str, path: String| {
         let proxy = world.proxy.clone();
         async move {
             read(proxy.cluster(cluster, &admin(), &path, request(Method::GET, "command=ls", "", None)).await).await
@@ -61,20 +61,20 @@ async fn a_cluster_forbids_sessions() {
         annotate(&world, value.clone()).await;
         let annotation = format!("its annotation proxy.crowsnest.io/exec: {value}");
         for cluster in ["m1", "*"] {
-            let (code, status) = ask(cluster, exec()).await;
+            let (code, status) = send(cluster, exec()).await;
             assert_eq!((code, &status["reason"], &status["details"]["name"]), (403, &json!("Forbidden"), &json!("m1")));
             let message = status["message"].as_str().unwrap();
             assert!(message.contains(&annotation) && message.contains(expected), "{message}");
         }
         assert_eq!(world.fleet_wide(Method::GET, &exec(), "command=ls", None).await.0, 403);
-        assert_eq!(ask("m1", "/api/v1/nodes/n/proxy/pods".to_owned()).await.0, 403);
+        assert_eq!(send("m1", "/api/v1/nodes/n/proxy/pods".to_owned()).await.0, 403);
         // Other requests and other clusters are unaffected.
-        assert_eq!(ask("m1", POD.to_owned()).await.0, 200);
-        assert_eq!(ask("m2", exec()).await.0, 404);
+        assert_eq!(send("m1", POD.to_owned()).await.0, 200);
+        assert_eq!(send("m2", exec()).await.0, 404);
     }
     for value in [json!("enabled"), Value::Null] {
         annotate(&world, value).await;
-        let (code, status) = ask("m1", exec()).await;
+        let (code, status) = send("m1", exec()).await;
         assert!(code != 403, "{status}");
     }
     world.stop().await;

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const LABELLED: &str = "labelSelector=app%3Dx";
 
+/// A running control plane with its members, their cache and the proxy.
 pub struct World {
     pub proxy: Proxy,
     pub control_plane: Client,
@@ -31,10 +32,11 @@ pub struct World {
     _control_plane_server: ApiServer,
     pub index: Index,
     pub members: BTreeMap<&'static str, ApiServer>,
+    /// The registration of ConfigMaps for the fleet-wide proxy.
     pub interest: InterestGuard,
     stopped: CancellationToken,
     /// Directory of the cache.
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 pub async fn create(client: &Client, api_version: &str, kind: &str, namespace: Option<&str>, mut object: Value) {
@@ -54,7 +56,7 @@ pub async fn create(client: &Client, api_version: &str, kind: &str, namespace: O
 }
 
 /// Starts a member and returns its URL.
-async fn member(name: &'static str, stopped: &CancellationToken) -> (ApiServer, String) {
+async fn start_member(name: &'static str, stopped: &CancellationToken) -> (ApiServer, String) {
     let server = ApiServer::start(Config::new(name, Data::Memory)).await.unwrap();
     let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));
     connect::install(server.registry(), &kubelet);
@@ -101,7 +103,7 @@ pub async fn grant(client: &Client, name: &str, rules: Value, mut subject: Value
     .await;
 }
 
-async fn token(client: &Client, account: &str) -> String {
+async fn create_token(client: &Client, account: &str) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "karmada-cluster");
     let request = TokenRequest::default();
     accounts
@@ -116,7 +118,7 @@ async fn token(client: &Client, account: &str) -> String {
 
 /// Starts a member with two objects and registers it.
 async fn join(control_plane: &Client, name: &'static str, stopped: &CancellationToken) -> ApiServer {
-    let (server, url) = member(name, stopped).await;
+    let (server, url) = start_member(name, stopped).await;
     let admin = server.admin();
     for (object, value) in [(format!("only-{name}"), name), ("both".to_owned(), name)] {
         create(&admin, "v1", "ConfigMap", Some("default"), config_map(&object, value)).await;
@@ -127,7 +129,7 @@ async fn join(control_plane: &Client, name: &'static str, stopped: &Cancellation
 
 async fn register(control_plane: &Client, name: &str, member: &ApiServer, url: &str) {
     let admin = member.admin();
-    let tokens = [token(&admin, "agent").await, token(&admin, "karmada-impersonator").await];
+    let tokens = [create_token(&admin, "agent").await, create_token(&admin, "karmada-impersonator").await];
     register_with(control_plane, name, url, tokens).await;
 }
 
@@ -187,10 +189,10 @@ pub async fn world() -> World {
     for name in ["m1", "m2"] {
         members.insert(name, join(&client, name, &stopped).await);
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await.unwrap();
     let resource = Gvr::new("", "v1", "configmaps");
-    let options = IndexOptions::new(folder.path());
+    let options = IndexOptions::new(directory.path());
     let declared = Interests::default();
     let interest = declared.declare(registered(Clusters::All, resource.clone()));
     let index = Index::open_with(fleet, options, declared).await.unwrap();
@@ -205,7 +207,7 @@ pub async fn world() -> World {
         members,
         interest,
         stopped,
-        _folder: folder,
+        _directory: directory,
     }
 }
 
@@ -300,6 +302,7 @@ impl World {
     }
 }
 
+/// The items of a list as `cluster/name`.
 pub fn names(list: &Value) -> Vec<String> {
     let cluster = |item: &Value| {
         item["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].as_str().unwrap().to_owned()

@@ -4,8 +4,8 @@
 
 pub mod certificate;
 mod config;
-mod figures;
 mod health;
+mod metrics;
 mod renewal;
 pub mod replicas;
 mod tunnels;
@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::{body, kubeconfig, spans, tls};
-use crowsnest_members::dial::ProxyRoute;
+use crowsnest_members::dial::ProxyOptions;
 use crowsnest_members::tunnel::{Agent, PROTOCOL};
 use crowsnest_members::{Dialer, JoinOptions, join};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
@@ -32,17 +32,17 @@ pub use config::{Config, Rotation, SecretName};
 use crowsnest_process::serving;
 use crowsnest_process::serving::bind;
 use crowsnest_process::signals::StopSignals;
-use figures::AgentMetrics;
 use health::Tunnel;
+use metrics::AgentMetrics;
 use replicas::Replica;
-use tunnels::{TunnelResponse, keep};
+use tunnels::{TunnelResponse, maintain};
 
 /// Timeout of connecting to the member's API server.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a response of the control plane.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a Status body in bytes.
-const MAX_STATUS: usize = 64 << 10;
+const MAX_STATUS_BYTES: usize = 64 << 10;
 
 /// Runs the agent until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
@@ -51,49 +51,51 @@ pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the agent and, as long as it works, its probe and metrics endpoints.
+/// Runs the agent, with its probe and metrics endpoints, until it ends.
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let tunnel_sender = watch::Sender::new(Tunnel::Registering);
-    let (tunnel_state, over) = (tunnel_sender.subscribe(), CancellationToken::new());
+    let (tunnel_state, work_ended) = (tunnel_sender.subscribe(), CancellationToken::new());
     let agent_metrics = AgentMetrics::default();
     let (probes, metrics) =
-        (health::routes(tunnel_state.clone()), figures::routes(agent_metrics.clone(), tunnel_state));
-    let probes = beside(config.health_probe_bind_address, "--health-probe-bind-address", probes, &over).await?;
-    let metrics = beside(config.metrics_bind_address, "--metrics-bind-address", metrics, &over).await?;
+        (health::routes(tunnel_state.clone()), metrics::routes(agent_metrics.clone(), tunnel_state));
+    let probes =
+        bind_and_serve(config.health_probe_bind_address, "--health-probe-bind-address", probes, &work_ended).await?;
+    let metrics = bind_and_serve(config.metrics_bind_address, "--metrics-bind-address", metrics, &work_ended).await?;
     let working = async {
-        let worked = work(config, &tunnel_sender, &agent_metrics, stop).await;
-        over.cancel();
-        worked
+        let result = register_and_connect(config, &tunnel_sender, &agent_metrics, stop).await;
+        work_ended.cancel();
+        result
     };
     tokio::join!(working, probes, metrics).0
 }
 
-/// Binds an address immediately; the returned future serves it until `over` is cancelled.
-async fn beside(
+/// Binds an address immediately; the returned future serves it until `work_ended` is cancelled.
+async fn bind_and_serve(
     address: Option<SocketAddr>,
     what: &'static str,
     routes: axum::Router,
-    over: &CancellationToken,
+    work_ended: &CancellationToken,
 ) -> anyhow::Result<impl Future<Output = ()>> {
     let listener = match address {
         Some(address) => Some(bind(address, what).await?),
         None => None,
     };
-    let over = over.clone();
+    let work_ended = work_ended.clone();
     Ok(async move {
         if let Some(listener) = listener {
-            serving::serve(listener, None, routes, over).await;
+            serving::serve(listener, None, routes, work_ended).await;
         }
     })
 }
 
-async fn work(
+/// Registers the cluster, then maintains its tunnels and renews the certificate until the agent stops.
+async fn register_and_connect(
     config: Config,
     tunnel_sender: &watch::Sender<Tunnel>,
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let member = member(&config).await?;
+    let member = load_member_config(&config).await?;
     let endpoint = config.cluster_api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
     let agent = Agent::new(&endpoint, dialer(&member)?)?;
     let options = JoinOptions {
@@ -104,47 +106,51 @@ async fn work(
         refresh: true,
         sync_mode: ClusterSyncMode::Pull,
         api_endpoint: Some(endpoint),
-        report: config.report,
+        reported_tokens: config.report,
         ..JoinOptions::new(config.cluster_name.clone())
     };
-    let control_plane = control_plane(&config, agent_metrics).await?;
+    let control_plane = connect_control_plane(&config, agent_metrics).await?;
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
     let joined = joined.with_context(|| format!("cannot register cluster {}", config.cluster_name))?;
-    tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered the cluster");
+    tracing::info!(cluster = %joined.name, id = joined.id, created = joined.is_new, "registered the cluster");
     let renewing = async {
         if let Some(rotation) = &config.rotation {
             renewal::run(&config, rotation, &member, agent_metrics, stop).await;
         }
     };
-    tokio::join!(keep_open(&config, &agent, tunnel_sender, agent_metrics, stop), renewing);
+    tokio::join!(maintain_tunnels(&config, &agent, tunnel_sender, agent_metrics, stop), renewing);
     Ok(())
 }
 
-/// Keeps a tunnel open to each replica until the agent stops.
-async fn keep_open(
+/// Maintains a tunnel to each replica until the agent stops.
+async fn maintain_tunnels(
     config: &Config,
     agent: &Agent,
     tunnel_sender: &watch::Sender<Tunnel>,
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) {
-    let request_tunnel = |tunnel_headers: HeaderMap| async move {
+    let open_tunnel = |tunnel_headers: HeaderMap| async move {
         // The kubeconfig is read for each attempt because its certificate may have been renewed, and a new connection
         // may reach another replica.
-        let control_plane = control_plane(config, agent_metrics).await?;
-        let answer =
-            tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &config.cluster_name, tunnel_headers)).await;
-        let answer = answer
-            .with_context(|| format!("no response of the control plane within {} s", ANSWER_WITHIN.as_secs()))??;
-        if let TunnelResponse::Opened(..) = answer {
+        let control_plane = connect_control_plane(config, agent_metrics).await?;
+        let response = tokio::time::timeout(
+            RESPONSE_TIMEOUT,
+            request_tunnel(&control_plane, &config.cluster_name, tunnel_headers),
+        )
+        .await;
+        let response = response
+            .with_context(|| format!("no response of the control plane within {} s", RESPONSE_TIMEOUT.as_secs()))??;
+        if let TunnelResponse::Opened(..) = response {
             agent_metrics.record_opened_tunnel();
         }
-        anyhow::Ok(answer)
+        anyhow::Ok(response)
     };
-    keep(request_tunnel, agent, tunnel_sender, stop).await;
+    maintain(open_tunnel, agent, tunnel_sender, stop).await;
 }
 
-async fn open(
+/// Requests a tunnel from a replica of the control plane.
+async fn request_tunnel(
     control_plane: &kube::Client,
     cluster: &ClusterName,
     tunnel_headers: HeaderMap,
@@ -161,7 +167,7 @@ async fn open(
         return Ok(TunnelResponse::AlreadyOpen);
     }
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        let body = body::collect(response.into_body(), MAX_STATUS).await.unwrap_or_default();
+        let body = body::collect(response.into_body(), MAX_STATUS_BYTES).await.unwrap_or_default();
         let status_body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = status_body["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body), Into::into);
         let next_step =
@@ -173,7 +179,7 @@ async fn open(
     Ok(TunnelResponse::Opened(upgraded, replica))
 }
 
-/// Dials the API server named by the agent's kubeconfig over TCP; TLS is terminated by the control plane. An https
+/// Dials the API server named by the agent's kubeconfig over TCP. The control plane terminates TLS. An https
 /// proxy is verified with the kubeconfig's CA, as kubectl does.
 fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
     let url = member.proxy_url.clone();
@@ -185,21 +191,23 @@ fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
         }
         _ => None,
     };
-    let proxy = ProxyRoute { url, tls, ..ProxyRoute::default() };
-    Ok(Dialer::new(member.cluster_url.clone(), None, proxy, CONNECT_WITHIN)?)
+    let proxy = ProxyOptions { url, tls, ..ProxyOptions::default() };
+    Ok(Dialer::new(member.cluster_url.clone(), None, proxy, CONNECT_TIMEOUT)?)
 }
 
-async fn member(config: &Config) -> anyhow::Result<kube::Config> {
+/// Loads the kubeconfig of the member, or the service account of the pod.
+async fn load_member_config(config: &Config) -> anyhow::Result<kube::Config> {
     match &config.kubeconfig {
-        Some(file) => Ok(kubeconfig::config(Some(file), config.context.as_deref()).await?),
+        Some(file) => Ok(kubeconfig::load_config(Some(file), config.context.as_deref()).await?),
         None => kube::Config::incluster()
             .context("cannot read the pod's service account; outside of a pod, use --kubeconfig"),
     }
 }
 
-async fn control_plane(config: &Config, agent_metrics: &AgentMetrics) -> anyhow::Result<kube::Client> {
+/// Creates a client of the control plane from the current kubeconfig file.
+async fn connect_control_plane(config: &Config, agent_metrics: &AgentMetrics) -> anyhow::Result<kube::Client> {
     let (file, context) = (&config.control_plane_kubeconfig, config.control_plane_context.as_deref());
-    let read = kubeconfig::config(Some(file), context).await?;
-    let counted = agent_metrics.request_counter(&read);
-    Ok(spans::client(read, &counted)?)
+    let kubeconfig = kubeconfig::load_config(Some(file), context).await?;
+    let counter = agent_metrics.request_counter(&kubeconfig);
+    Ok(spans::traced_client(kubeconfig, &counter)?)
 }

@@ -1,6 +1,6 @@
 //! `crowsnest estimator`: a scheduler estimator with Karmada's gRPC API, one per member. Watches the member's nodes,
-//! pods and quotas and answers how many replicas fit, and how many are unschedulable; used by this scheduler and
-//! descheduler or by Karmada's.
+//! pods and quotas, and estimates how many replicas fit and how many are unschedulable. Clients are Crowsnest's
+//! scheduler and descheduler, or Karmada's.
 //!
 //! Certificates are reloaded when their files change. It writes nothing to the cluster.
 
@@ -21,7 +21,7 @@ use crowsnest_api::work;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::authn::{Credentials, ServingCertificates};
 use crowsnest_component_base::kubeconfig;
-use crowsnest_component_base::requests::Requests;
+use crowsnest_component_base::requests::RequestCounters;
 use crowsnest_controllers::estimator::facts::MemberCache;
 use crowsnest_plan::estimation::accurate::AssumedWorkload;
 use http::{HeaderValue, StatusCode, header};
@@ -47,7 +47,7 @@ use crowsnest_process::serving::{self, Tls};
 use crowsnest_process::signals::StopSignals;
 
 /// Interval between checks of the certificate files.
-const RELOAD: Duration = Duration::from_secs(60);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs the estimator until the process receives a signal.
 pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
@@ -58,11 +58,11 @@ pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
 
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let member = match &config.kubeconfig {
-        Some(file) => kubeconfig::config(Some(file), config.context.as_deref()).await?,
+        Some(file) => kubeconfig::load_config(Some(file), config.context.as_deref()).await?,
         None => kube::Config::incluster()
             .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
     };
-    let mut reloader = Reloader::new(RELOAD);
+    let mut reloader = Reloader::new(RELOAD_INTERVAL);
     let tls = tls(config.tls.as_ref(), &mut reloader).await?;
     match &config.tls {
         None => tracing::warn!("serving plain text to any client; use --grpc-auth-cert-file to enable TLS"),
@@ -71,13 +71,13 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         }
         Some(_) => {}
     }
-    let requests = Requests::default();
+    let requests = RequestCounters::default();
     let host = member.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
-    let counted = requests.layer(host);
-    let client = ClientBuilder::try_from(member)?.with_layer(&counted).build();
+    let request_layer = requests.layer(host);
+    let client = ClientBuilder::try_from(member)?.with_layer(&request_layer).build();
     let member = MemberCache::new(client, config.feature_gates);
     let estimator = Arc::new(Estimator::new(config.cluster_name.clone(), Arc::clone(&member)));
-    let beside = TaskTracker::new();
+    let extra_tasks = TaskTracker::new();
     for (address, what, routes) in [
         (config.health_probe_bind_address, "--health-probe-bind-address", health(Arc::clone(&member))),
         (
@@ -89,12 +89,12 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         let Some(address) = address else { continue };
         let listener =
             TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} ({what})"))?;
-        beside.spawn(serving::serve(listener, None, routes, stop.clone()));
+        extra_tasks.spawn(serving::serve(listener, None, routes, stop.clone()));
     }
-    beside.spawn(reloader.run(stop.clone()));
+    extra_tasks.spawn(reloader.run(stop.clone()));
     let (follower, until) = (Arc::clone(&member), stop.clone());
     let mut following = tokio::spawn(async move { follower.run(until).await });
-    let answering = async {
+    let serving_grpc = async {
         if stop.run_until_cancelled(member.wait_listed()).await.is_none() {
             return Ok(());
         }
@@ -105,8 +105,8 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         serving::serve_grpc(listener, tls, router(estimator), stop.clone()).await;
         Ok(())
     };
-    let answered = tokio::select! {
-        answered = answering => answered,
+    let result = tokio::select! {
+        result = serving_grpc => result,
         ended = &mut following => match ended {
             Ok(()) if stop.is_cancelled() => Ok(()),
             Ok(()) => Err(anyhow::anyhow!("the watches of the cluster ended")),
@@ -114,9 +114,9 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         },
     };
     stop.cancel();
-    beside.close();
-    beside.wait().await;
-    answered
+    extra_tasks.close();
+    extra_tasks.wait().await;
+    result
 }
 
 /// The TLS configuration with server certificate and client CA; `None` for plain text.
@@ -195,7 +195,8 @@ impl Estimator {
         Estimator { cluster, member, metrics: EstimatorMetrics::new() }
     }
 
-    fn is_for(&self, cluster: &str) -> Result<(), Status> {
+    /// Fails unless the request names the estimator's cluster. The message is Karmada's.
+    fn check_cluster(&self, cluster: &str) -> Result<(), Status> {
         match cluster == self.cluster.as_str() {
             true => Ok(()),
             false => {
@@ -206,36 +207,38 @@ impl Estimator {
 
     fn max_available_replicas(
         &self,
-        question: &wire::MaxAvailableReplicasRequest,
+        request_body: &wire::MaxAvailableReplicasRequest,
     ) -> Result<wire::MaxAvailableReplicasResponse, Status> {
-        self.is_for(&question.cluster)?;
-        let wrong = |error: wire::WireError| Status::unknown(format!("failed to estimate replicas: {}", chain(&error)));
-        let requirements = question.replica_requirements.as_ref().map(work::ReplicaRequirements::try_from);
-        let requirements = requirements.transpose().map_err(wrong)?;
-        let assumed = assumed(&question.assumed_workloads).map_err(wrong)?;
+        self.check_cluster(&request_body.cluster)?;
+        let to_status =
+            |error: wire::WireError| Status::unknown(format!("failed to estimate replicas: {}", error_chain(&error)));
+        let requirements = request_body.replica_requirements.as_ref().map(work::ReplicaRequirements::try_from);
+        let requirements = requirements.transpose().map_err(to_status)?;
+        let assumed = parse_assumed(&request_body.assumed_workloads).map_err(to_status)?;
         let max_replicas = self.member.max_available_replicas(requirements.as_ref(), &assumed);
         Ok(wire::MaxAvailableReplicasResponse { max_replicas })
     }
 
     fn max_available_component_sets(
         &self,
-        question: &wire::MaxAvailableComponentSetsRequest,
+        request_body: &wire::MaxAvailableComponentSetsRequest,
     ) -> Result<wire::MaxAvailableComponentSetsResponse, Status> {
-        self.is_for(&question.cluster)?;
-        let wrong =
-            |error: wire::WireError| Status::unknown(format!("failed to estimate component sets: {}", chain(&error)));
-        let components = components(&question.components).map_err(wrong)?;
-        let assumed = assumed(&question.assumed_workloads).map_err(wrong)?;
-        let max_sets = self.member.max_available_component_sets(&components, &question.namespace, &assumed);
+        self.check_cluster(&request_body.cluster)?;
+        let to_status = |error: wire::WireError| {
+            Status::unknown(format!("failed to estimate component sets: {}", error_chain(&error)))
+        };
+        let components = parse_components(&request_body.components).map_err(to_status)?;
+        let assumed = parse_assumed(&request_body.assumed_workloads).map_err(to_status)?;
+        let max_sets = self.member.max_available_component_sets(&components, &request_body.namespace, &assumed);
         Ok(wire::MaxAvailableComponentSetsResponse { max_sets })
     }
 
     async fn unschedulable_replicas(
         &self,
-        question: wire::UnschedulableReplicasRequest,
+        request_body: wire::UnschedulableReplicasRequest,
     ) -> Result<wire::UnschedulableReplicasResponse, Status> {
-        self.is_for(&question.cluster)?;
-        let resource = question.resource.ok_or_else(|| Status::unknown("resource is nil"))?;
+        self.check_cluster(&request_body.cluster)?;
+        let resource = request_body.resource.ok_or_else(|| Status::unknown("resource is nil"))?;
         let workload = work::ObjectReference {
             api_version: resource.api_version,
             kind: resource.kind,
@@ -243,26 +246,26 @@ impl Estimator {
             name: resource.name,
             ..work::ObjectReference::default()
         };
-        let threshold = SignedDuration::from_nanos(question.unschedulable_threshold);
-        let counted = self.member.unschedulable_replicas(&workload, threshold).await;
-        let unschedulable_replicas = counted.map_err(|error| Status::unknown(error.message()))?;
+        let threshold = SignedDuration::from_nanos(request_body.unschedulable_threshold);
+        let count = self.member.unschedulable_replicas(&workload, threshold).await;
+        let unschedulable_replicas = count.map_err(|error| Status::unknown(error.message()))?;
         Ok(wire::UnschedulableReplicasResponse { unschedulable_replicas })
     }
 }
 
-fn components(wire: &[wire::Component]) -> Result<Vec<work::Component>, wire::WireError> {
+fn parse_components(wire: &[wire::Component]) -> Result<Vec<work::Component>, wire::WireError> {
     wire.iter().map(work::Component::try_from).collect()
 }
 
-fn assumed(wire: &[wire::AssumedWorkload]) -> Result<Vec<AssumedWorkload>, wire::WireError> {
+fn parse_assumed(wire: &[wire::AssumedWorkload]) -> Result<Vec<AssumedWorkload>, wire::WireError> {
     let one = |one: &wire::AssumedWorkload| {
-        Ok(AssumedWorkload { namespace: one.namespace.clone(), components: components(&one.components)? })
+        Ok(AssumedWorkload { namespace: one.namespace.clone(), components: parse_components(&one.components)? })
     };
     wire.iter().map(one).collect()
 }
 
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Message of an error with its causes.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -270,38 +273,41 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// Routes of the gRPC service.
 pub fn router(estimator: Arc<Estimator>) -> Router {
     Router::new()
-        .route(wire::MAX_AVAILABLE_REPLICAS, post(replicas))
-        .route(wire::MAX_AVAILABLE_COMPONENT_SETS, post(sets))
-        .route(wire::GET_UNSCHEDULABLE_REPLICAS, post(unschedulable))
-        .fallback(unknown)
+        .route(wire::MAX_AVAILABLE_REPLICAS, post(serve_max_available_replicas))
+        .route(wire::MAX_AVAILABLE_COMPONENT_SETS, post(serve_max_available_component_sets))
+        .route(wire::GET_UNSCHEDULABLE_REPLICAS, post(serve_unschedulable_replicas))
+        .fallback(unknown_method)
         .with_state(estimator)
 }
 
-async fn unknown() -> Response {
+async fn unknown_method() -> Response {
     Status::unimplemented("unknown method").into_http()
 }
 
-async fn replicas(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
-    let answer = |estimator: Arc<Estimator>, question| async move { estimator.max_available_replicas(&question) };
-    answered(estimator, "MaxAvailableReplicas", request, answer).await
+async fn serve_max_available_replicas(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
+    let handler =
+        |estimator: Arc<Estimator>, request_body| async move { estimator.max_available_replicas(&request_body) };
+    handle_unary(estimator, "MaxAvailableReplicas", request, handler).await
 }
 
-async fn sets(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
-    let answer = |estimator: Arc<Estimator>, question| async move { estimator.max_available_component_sets(&question) };
-    answered(estimator, "MaxAvailableComponentSets", request, answer).await
+async fn serve_max_available_component_sets(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
+    let handler =
+        |estimator: Arc<Estimator>, request_body| async move { estimator.max_available_component_sets(&request_body) };
+    handle_unary(estimator, "MaxAvailableComponentSets", request, handler).await
 }
 
-async fn unschedulable(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
-    let answer = |estimator: Arc<Estimator>, question| async move { estimator.unschedulable_replicas(question).await };
-    answered(estimator, "GetUnschedulableReplicas", request, answer).await
+async fn serve_unschedulable_replicas(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
+    let handler =
+        |estimator: Arc<Estimator>, request_body| async move { estimator.unschedulable_replicas(request_body).await };
+    handle_unary(estimator, "GetUnschedulableReplicas", request, handler).await
 }
 
 /// Decodes a request, runs the handler and records the metrics.
-async fn answered<Q, A, F>(
+async fn handle_unary<Q, A, F>(
     estimator: Arc<Estimator>,
     kind: &'static str,
     request: Request,
-    answer: impl Fn(Arc<Estimator>, Q) -> F + Copy,
+    handler: impl Fn(Arc<Estimator>, Q) -> F + Copy,
 ) -> Response
 where
     Q: prost::Message + Default + 'static,
@@ -314,13 +320,13 @@ where
             let began = Instant::now();
             let object = request.metadata().get(wire::OBJECT).and_then(|object| object.to_str().ok());
             let object = object.unwrap_or_default().to_owned();
-            let answered = answer(Arc::clone(&estimator), request.into_inner()).await;
-            estimator.metrics.record(kind, began, answered.is_ok());
-            match &answered {
-                Ok(answer) => tracing::debug!(kind, object, ?answer, "answered"),
+            let result = handler(Arc::clone(&estimator), request.into_inner()).await;
+            estimator.metrics.record(kind, began, result.is_ok());
+            match &result {
+                Ok(response) => tracing::debug!(kind, object, ?response, "responded to an estimation request"),
                 Err(status) => tracing::warn!(kind, object, error = status.message(), "an estimation request failed"),
             }
-            answered.map(tonic::Response::new)
+            result.map(tonic::Response::new)
         }
     });
     let codec: ProstCodec<A, Q> = ProstCodec::default();
@@ -347,7 +353,7 @@ async fn ready(State(member): State<Arc<MemberCache>>) -> (StatusCode, &'static 
 struct MetricsState {
     estimator: Arc<Estimator>,
     reloads: Arc<ReloadCounters>,
-    requests: Requests,
+    requests: RequestCounters,
 }
 
 fn metrics(state: MetricsState) -> Router {
@@ -356,10 +362,10 @@ fn metrics(state: MetricsState) -> Router {
 
 async fn serve_metrics(State(state): State<MetricsState>) -> Result<Response, StatusCode> {
     let mut text = String::new();
-    let mut beside = Registry::default();
-    beside.register_collector(Box::new(Scrape(state.reloads.series())));
-    beside.register_collector(Box::new(RequestsCollector(state.requests)));
-    encode_registry(&mut text, &beside)
+    let mut process_registry = Registry::default();
+    process_registry.register_collector(Box::new(Scrape(state.reloads.series())));
+    process_registry.register_collector(Box::new(RequestsCollector(state.requests)));
+    encode_registry(&mut text, &process_registry)
         .and_then(|()| encode(&mut text, &state.estimator.metrics.registry))
         .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     let mut response = Response::new(axum::body::Body::from(text));

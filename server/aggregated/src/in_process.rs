@@ -1,5 +1,5 @@
-//! The aggregated API server as a Service of a control plane in the same process, without a socket and TLS between the two.
-//! Mounted by `up`, called by the control plane's aggregation layer.
+//! The aggregated API server as a Service of a control plane in the same process, without a socket and TLS between the
+//! two. `crowsnest up` registers it; the control plane's aggregation layer calls it.
 
 use std::convert::Infallible;
 
@@ -11,10 +11,11 @@ use crowsnest_process::client_certificate::Peer;
 use http::{Request, Response};
 use tower::ServiceExt;
 
-pub struct Local(pub Router);
+/// Serves requests of the control plane with the router of the aggregated server.
+pub struct InProcessAggregated(pub Router);
 
 #[async_trait]
-impl InProcessServer for Local {
+impl InProcessServer for InProcessAggregated {
     async fn serve(&self, mut request: Request<Body>) -> Response<Body> {
         // The control plane has replaced the client's identity headers with the authenticated identity.
         request.extensions_mut().insert(Peer { front_proxy: true, ..Peer::default() });

@@ -1,8 +1,14 @@
-//! The aggregated API server: `cluster.karmada.io` (clusters, status, proxy, attach), `search.karmada.io` (registries, cache, proxying),
-//! `search.crowsnest.io` (queries, state of the cache), `propagation.crowsnest.io` (explanations, plans),
-//! `access.crowsnest.io` (access reviews), `metrics.k8s.io` and `custom.metrics.k8s.io` (of all members). Reached through the control plane's aggregation layer, or directly with a bearer token.
+//! The aggregated API server. Clients reach it through the control plane's aggregation layer, or directly with a bearer
+//! token. It serves these groups:
 //!
-//! Order of a request: `request::middleware`. What is served: `resource::registry`.
+//! - `cluster.karmada.io`: clusters, status, proxy and attach
+//! - `search.karmada.io`: registries, cache and proxying
+//! - `search.crowsnest.io`: queries and the state of the cache
+//! - `propagation.crowsnest.io`: explanations and plans
+//! - `access.crowsnest.io`: access reviews
+//! - `metrics.k8s.io` and `custom.metrics.k8s.io`: metrics of all members
+//!
+//! `request::middleware` has the order of processing of a request, `resource::registry` the resources.
 
 mod access_crowsnest_io;
 pub mod admission;

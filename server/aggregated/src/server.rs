@@ -20,12 +20,12 @@ use crate::resource::{Call, Paths, discovery, openapi};
 use crowsnest_process::client_certificate::Peer;
 use crowsnest_process::reply::{Body, StatusResponse, json};
 use crowsnest_proxy::MemberAdmission;
-use crowsnest_runtime::roles::{Roles, Running};
+use crowsnest_runtime::roles::{Roles, RunningRoles};
 
 /// Short path of the resource `mcp`.
-const MCP: &str = "/mcp";
+const MCP_PATH: &str = "/mcp";
 
-/// State that requests need.
+/// State for handling requests.
 #[derive(Clone)]
 pub struct Aggregated {
     pub registry: &'static Registry,
@@ -39,12 +39,13 @@ pub struct Aggregated {
 }
 
 impl Aggregated {
+    /// True if the group is served.
     fn serves(&self, group: &Group) -> bool {
         self.metrics_adapter || !group.api.of_metrics
     }
 
     /// The parts that run against the control plane; 503 before they have started.
-    pub fn running(&self) -> Result<&Running, ApiError> {
+    pub fn running(&self) -> Result<&RunningRoles, ApiError> {
         self.roles.get().ok_or_else(|| ApiError::unavailable("crowsnest is starting"))
     }
 }
@@ -52,13 +53,13 @@ impl Aggregated {
 /// The aggregated API server as one service.
 pub fn router(state: Aggregated) -> Router {
     Router::new()
-        .route(MCP, any(serve_mcp))
+        .route(MCP_PATH, any(serve_mcp))
         .fallback(any(middleware::serve))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(state)
 }
 
-/// Handles a message to [`MCP`] as one to its resource.
+/// Handles a request for [`MCP_PATH`] as a request for its resource.
 async fn serve_mcp(state: State<Aggregated>, peer: Extension<Peer>, mut request: Request) -> Response {
     if request.method() != Method::POST {
         let mut refused = ApiError::method_not_allowed().into_response();
@@ -88,7 +89,9 @@ pub async fn dispatch(server: &Aggregated, context: &RequestContext, request: Re
             Some(discovery::resources(server, group, version).await)
         }
         Route::OpenApi => openapi::document(server, &context.attributes.path).await?,
-        Route::Resource(found) if server.serves(found.group) => return serve(&found, server, context, request).await,
+        Route::Resource(found) if server.serves(found.group) => {
+            return serve_resource(&found, server, context, request).await;
+        }
         Route::Health => return Ok(health(server)),
         Route::Resources(..) | Route::Resource(_) | Route::Unknown => None,
     };
@@ -96,17 +99,17 @@ pub async fn dispatch(server: &Aggregated, context: &RequestContext, request: Re
     Ok(json(StatusCode::OK, &document))
 }
 
-async fn serve(
+async fn serve_resource(
     found: &ResourceRoute,
     server: &Aggregated,
     context: &RequestContext,
     mut request: Request,
 ) -> Result<Response, ApiError> {
     let (resource, definition) = (found.resource, found.resource.definition());
-    // The server that a request is passed on to refuses methods in its own words.
-    let is_passed_on =
+    // For forwarded requests, the other server refuses unsupported methods with its own message.
+    let is_forwarded =
         resource.stored().is_some() || matches!(definition.paths, Paths::ObjectAndSubpaths | Paths::SubpathsOf(_));
-    if !is_passed_on && !definition.has_method(request.method()) {
+    if !is_forwarded && !definition.has_method(request.method()) {
         return Err(ApiError::method_not_allowed());
     }
     let Some(connect) = resource.connect() else { return resource.serve(Call { server, context, request }).await };
@@ -114,15 +117,15 @@ async fn serve(
     if let Err(refused) = admitted {
         return with_warnings(Err(refused), &warnings);
     }
-    let owner = OwnerAdmission::of(server, context, request.method());
+    let owner = OwnerAdmission::for_request(server, context, request.method());
     if let Some(owner) = &owner {
         request.extensions_mut().insert(Arc::clone(owner) as Arc<dyn MemberAdmission>);
     }
-    let answer = resource.serve(Call { server, context, request }).await;
+    let response = resource.serve(Call { server, context, request }).await;
     if let Some(owner) = owner {
         warnings.extend(owner.take_warnings());
     }
-    with_warnings(answer, &warnings)
+    with_warnings(response, &warnings)
 }
 
 /// 200 if every worker is healthy, else 503 with the problems.

@@ -1,7 +1,7 @@
 //! Errors of constant expressions that cel-go finds when it instantiates a program: invalid conversions of literals,
 //! and invalid patterns.
 
-use crowsnest_schema::patterns;
+use crowsnest_schema::go_regexp_errors;
 use kube::core::cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::{Budget, Failure, Program, bounds, instrument, parse_expression, with_base_scope, with_deep_stack};
@@ -52,7 +52,7 @@ fn check_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
     let name = called.func_name.as_str();
     if matches!(name, "find" | "findAll" | "matches")
         && target.is_some()
-        && let Some(problem) = called.args.first().and_then(string_literal).and_then(patterns::problem)
+        && let Some(problem) = called.args.first().and_then(string_literal).and_then(go_regexp_errors::pattern_error)
     {
         return Err(problem);
     }

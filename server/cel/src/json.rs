@@ -97,7 +97,7 @@ fn string_to_cel(schema: &Value, text: &str) -> Cel {
         Some("date") => return convert("timestamp(v)", &format!("{text}T00:00:00Z")).unwrap_or_else(plain),
         Some("duration") => {
             let duration =
-                formats::duration(text).and_then(|duration| convert("duration(v)", &format_duration(duration)));
+                formats::parse_duration(text).and_then(|duration| convert("duration(v)", &format_duration(duration)));
             return duration.unwrap_or_else(plain);
         }
         Some("byte") => {

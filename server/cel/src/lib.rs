@@ -39,7 +39,7 @@ pub use constants::instantiate;
 pub use kinds::ValueKind;
 pub use value::to_json;
 
-use crowsnest_schema::patterns;
+use crowsnest_schema::go_regexp_errors;
 
 /// Nesting limit of the parser. [`bounds`] checks the expression first.
 const MAX_NESTING: u16 = 251;
@@ -93,7 +93,7 @@ fn parse_expression(source: &str) -> Result<IdedExpr, String> {
 /// True if the function accepts a literal argument.
 fn accepts_literal(function: &str, text: &str) -> bool {
     if function == "matches" {
-        return patterns::problem(text).is_none();
+        return go_regexp_errors::pattern_error(text).is_none();
     }
     let Ok(program) = Program::compile(&format!("{function}(v)")) else { return true };
     with_base_scope(|base| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use crowsnest_apimachinery::request::path_segment;
-pub use crowsnest_component_base::client_errors::reason;
+pub use crowsnest_component_base::client_errors::describe_cause;
 use kube::core::Status;
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ pub(crate) async fn find(client: &kube::Client, cluster: Option<&str>, path: &st
 /// Explains a failed request: cluster, cause and next step. Members are reached through the control plane, so a
 /// connection error always concerns the control plane.
 pub(crate) fn explain_failure(cluster: Option<&str>, error: &kube::Error) -> String {
-    let reason = reason(error);
+    let reason = describe_cause(error);
     let kube::Error::Api(status) = error else {
         return match error {
             kube::Error::Service(_) | kube::Error::HyperError(_) => {

@@ -68,7 +68,7 @@ impl ConnectionArgs {
             Some(_) => None,
             None => local_kubeconfig(),
         });
-        let config = kubeconfig::config(path.as_deref(), self.context.as_deref()).await;
+        let config = kubeconfig::load_config(path.as_deref(), self.context.as_deref()).await;
         let config = config.context(
             "cannot find a control plane; start one with `crowsnest up`, or name a kubeconfig with --kubeconfig",
         )?;

@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use futures::{AsyncBufReadExt, StreamExt};
 use tokio::time::Instant;
 
-use super::clients::reason;
+use super::clients::describe_cause;
 use crate::output::terminal;
 
 /// Longest delay between two connection attempts.
@@ -38,7 +38,7 @@ pub(crate) async fn follow(
                 false => Some("the connection was lost".to_owned()),
             },
             Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
-            Err(error) => Some(reason(&error)),
+            Err(error) => Some(describe_cause(&error)),
         };
         if let Some(interruption) = interruption {
             writeln!(terminal::stderr(), "note: {interruption}; reconnecting")?;

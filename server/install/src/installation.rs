@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crowsnest_api::aggregated_groups::{ApiGroup, aggregated_groups};
-use crowsnest_members::clear;
 use crowsnest_members::join::certificates_as_pem;
+use crowsnest_members::uninstall;
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -238,14 +238,15 @@ async fn remove_clusters(
     dry_run: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let clusters =
-        clear::leaving(client).await.context("cannot list the Clusters; `crowsnest serve` must be running")?;
+    let clusters = uninstall::list_removals(client)
+        .await
+        .context("cannot list the Clusters; `crowsnest serve` must be running")?;
     for cluster in &clusters {
-        let clear::ClusterRemoval { name, taken, kept, .. } = cluster;
-        let works = format!("{taken} Works with their objects and {kept} without them");
+        let uninstall::ClusterRemoval { name, deleted_works, kept_works, .. } = cluster;
+        let works = format!("{deleted_works} Works with their objects and {kept_works} without them");
         if dry_run {
             writeln!(out, "cluster({name}) would be removed, {works}")?;
-            for object in cluster.made() {
+            for object in cluster.join_objects() {
                 writeln!(out, "cluster({name}): {object} would be deleted")?;
             }
         } else {
@@ -254,7 +255,7 @@ async fn remove_clusters(
                     "cannot remove cluster {name}, so nothing was uninstalled; repair the cluster, or unregister it with `crowsnest unjoin {name} --force`, and try again"
                 )
             };
-            clear::leave(client, cluster, timeout).await.with_context(context)?;
+            uninstall::remove_cluster(client, cluster, timeout).await.with_context(context)?;
             writeln!(out, "cluster({name}) removed, {works}")?;
         }
         if cluster.has_agent() {

@@ -22,7 +22,7 @@ use crowsnest_admission::webhook_configurations;
 use crowsnest_api::aggregated_groups::{ApiGroup, aggregated_groups};
 use crowsnest_api::constants::label;
 use crowsnest_component_base::retry::Backoff;
-use crowsnest_members::discovery::announced as announced_groups;
+use crowsnest_members::discovery::announced_versions;
 use futures::StreamExt;
 use http::{Request, header};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -382,7 +382,7 @@ pub async fn wait_for_aggregation(client: &kube::Client, groups: &[&ApiGroup]) -
     let wait_for_discovery = async {
         let mut delays = Backoff::new(Duration::from_millis(5), Duration::from_millis(100)).delays();
         loop {
-            match announced_groups(client, &group_names).await {
+            match announced_versions(client, &group_names).await {
                 Ok(found) if groups.iter().all(|group| is_announced(&found, group)) => return,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "discovery is incomplete"),

@@ -1,8 +1,8 @@
 //! The Service `kubernetes` in `default` with its EndpointSlice and Endpoints, through which pods reach the API
 //! server.
 //!
-//! Written by the server once it listens; read by clients. Endpoints cannot contain loopback addresses, so for a
-//! server that listens on one the Service has no endpoints.
+//! The server writes them when it listens. Endpoints cannot contain loopback addresses, so the Service of a server that
+//! listens on one has no endpoints.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,36 +16,36 @@ use serde_json::{Value, json};
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
 /// Cluster IP of the Service: the first address of the range.
-const ADDRESS: &str = "10.96.0.1";
+const CLUSTER_IP: &str = "10.96.0.1";
 
 /// Creates or updates the three objects for a server that listens on `address`.
 pub async fn write(registry: &Arc<Registry>, address: SocketAddr) -> ApiResult<()> {
     let edits: [(Gvr, Value, fn(&mut Value, &Value)); 3] = [
-        (Gvr::new("", "v1", "services"), service(address), |live, wanted| {
-            live["spec"]["ports"] = wanted["spec"]["ports"].clone();
+        (Gvr::new("", "v1", "services"), service(address), |live, desired| {
+            live["spec"]["ports"] = desired["spec"]["ports"].clone();
         }),
-        (Gvr::new("", "v1", "endpoints"), endpoints(address), |live, wanted| {
-            live["subsets"] = wanted["subsets"].clone();
+        (Gvr::new("", "v1", "endpoints"), endpoints(address), |live, desired| {
+            live["subsets"] = desired["subsets"].clone();
         }),
-        (Gvr::new("discovery.k8s.io", "v1", "endpointslices"), slice(address), |live, wanted| {
-            live["endpoints"] = wanted["endpoints"].clone();
-            live["ports"] = wanted["ports"].clone();
+        (Gvr::new("discovery.k8s.io", "v1", "endpointslices"), endpoint_slice(address), |live, desired| {
+            live["endpoints"] = desired["endpoints"].clone();
+            live["ports"] = desired["ports"].clone();
         }),
     ];
-    for (gvr, wanted, edit) in edits {
+    for (gvr, desired, edit) in edits {
         let Some(resource) = registry.catalog.get(&gvr) else { continue };
         let (ctx, options, mut warnings) = (loopback(NAMESPACE), loopback_options(), Vec::new());
-        // A create of the existing Service would fail for its cluster IP before its name.
+        // Creating the Service again would fail because its cluster IP is taken, not with AlreadyExists.
         match registry.get(&resource, NAMESPACE, NAME).await {
             Ok(_) => {}
             Err(error) if error.is(Reason::NotFound) => {
-                registry.create(&resource, &ctx, wanted, &options, &mut warnings).await?;
+                registry.create(&resource, &ctx, desired, &options, &mut warnings).await?;
                 continue;
             }
             Err(error) => return Err(error),
         }
         let edit = Edit(Arc::new(move |live: &mut Value| {
-            edit(live, &wanted);
+            edit(live, &desired);
             Ok(())
         }));
         registry.update(&resource, &ctx, NAME, &Change::Edit(edit), &options, &mut warnings).await?;
@@ -53,8 +53,8 @@ pub async fn write(registry: &Arc<Registry>, address: SocketAddr) -> ApiResult<(
     Ok(())
 }
 
-/// The address, if endpoints can contain it.
-fn reachable(address: SocketAddr) -> Option<String> {
+/// The IP address, if endpoints can contain it.
+fn endpoint_ip(address: SocketAddr) -> Option<String> {
     let link_local = match address.ip() {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
@@ -68,7 +68,7 @@ fn service(address: SocketAddr) -> Value {
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {
-            "type": "ClusterIP", "clusterIP": ADDRESS, "clusterIPs": [ADDRESS], "sessionAffinity": "None",
+            "type": "ClusterIP", "clusterIP": CLUSTER_IP, "clusterIPs": [CLUSTER_IP], "sessionAffinity": "None",
             "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": address.port()}],
         },
@@ -76,7 +76,7 @@ fn service(address: SocketAddr) -> Value {
 }
 
 fn endpoints(address: SocketAddr) -> Value {
-    let subsets = reachable(address).map(|ip| {
+    let subsets = endpoint_ip(address).map(|ip| {
         json!([{"addresses": [{"ip": ip}], "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}]}])
     });
     json!({
@@ -86,8 +86,8 @@ fn endpoints(address: SocketAddr) -> Value {
     })
 }
 
-fn slice(address: SocketAddr) -> Value {
-    let endpoints = reachable(address).map(|ip| json!([{"addresses": [ip], "conditions": {"ready": true}}]));
+fn endpoint_slice(address: SocketAddr) -> Value {
+    let endpoints = endpoint_ip(address).map(|ip| json!([{"addresses": [ip], "conditions": {"ready": true}}]));
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": NAME}},
@@ -120,7 +120,7 @@ mod tests {
             let address: SocketAddr = address.parse().unwrap();
             write(registry, address).await.unwrap();
             let service = get("", "services").await;
-            assert_eq!(service["spec"]["clusterIP"], ADDRESS);
+            assert_eq!(service["spec"]["clusterIP"], CLUSTER_IP);
             assert_eq!(service["spec"]["ports"][0]["targetPort"], address.port());
             let slice = get("discovery.k8s.io", "endpointslices").await;
             assert_eq!(slice["endpoints"][0]["addresses"], in_slice, "{address}");

@@ -33,11 +33,11 @@ use crate::addresses;
 use crate::admission::{Plugin, WebhookClient, plugins, policy, priority};
 use crate::advertise;
 use crate::aggregation::Aggregator;
-use crate::aggregation::authentication::{self, Trust};
-use crate::crd::controller::Controller as Definitions;
+use crate::aggregation::authentication::{self, ClusterAuthenticationInfo};
+use crate::crd::controller::CrdController;
 use crate::discovery::{Discovery, GIT_VERSION};
 use crate::http::client::InProcessService;
-use crate::http::{self, Api, InFlightLimits};
+use crate::http::{self, ApiState, InFlightLimits};
 use crate::services::ClusterServices;
 
 /// Storage of a server's objects and keys.
@@ -45,10 +45,8 @@ use crate::services::ClusterServices;
 pub enum Data {
     /// In memory: lost when the process ends.
     Memory,
-    Directory {
-        path: PathBuf,
-        durability: Durability,
-    },
+    /// In a SQLite database in a directory; keys and certificates in its folder `pki`.
+    Directory { path: PathBuf, durability: Durability },
 }
 
 /// Configuration of a server.
@@ -59,20 +57,19 @@ pub struct Config {
     /// The served resources; see `builtin::resources`.
     pub resources: Vec<ResourceInfo>,
     pub history: HistoryLimits,
-    /// Static bearer tokens.
+    /// Static bearer tokens, with their users.
     pub tokens: HashMap<String, UserInfo>,
     /// Issuer of accepted ID tokens.
     pub oidc: Option<Arc<Oidc>>,
     /// Signature algorithm of service account tokens; used when the key is generated.
-    pub signing: Algorithm,
-    /// Accept requests without credentials as `system:anonymous`.
-    pub anonymous: bool,
+    pub token_signing_algorithm: Algorithm,
+    /// True if requests without credentials are accepted as `system:anonymous`.
+    pub allows_anonymous: bool,
     /// DNS names and IP addresses in the serving certificate.
-    pub names: Vec<String>,
+    pub certificate_names: Vec<String>,
     /// Audit log of requests from outside of this process.
     pub auditor: Auditor,
-    /// Disabled admission plugins.
-    pub disabled_admission: Vec<Plugin>,
+    pub disabled_admission_plugins: Vec<Plugin>,
     pub in_flight: InFlightLimits,
     /// Kubernetes version reported to clients, such as `v1.36.2`; API and documents are those of `GIT_VERSION`.
     pub version: String,
@@ -88,20 +85,27 @@ impl Config {
             history: HistoryLimits::default(),
             tokens: HashMap::new(),
             oidc: None,
-            signing: Algorithm::default(),
-            anonymous: true,
-            names: ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-                .map(String::from)
-                .to_vec(),
+            token_signing_algorithm: Algorithm::default(),
+            allows_anonymous: true,
+            certificate_names: [
+                "localhost",
+                "127.0.0.1",
+                "::1",
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+            ]
+            .map(String::from)
+            .to_vec(),
             auditor: Auditor::default(),
-            disabled_admission: Vec::new(),
+            disabled_admission_plugins: Vec::new(),
             in_flight: InFlightLimits::default(),
             version: GIT_VERSION.to_owned(),
         }
     }
 }
 
-/// A running server. Clones share it.
+/// A running API server. Clones share it.
 #[derive(Clone)]
 pub struct ApiServer {
     inner: Arc<Inner>,
@@ -109,7 +113,7 @@ pub struct ApiServer {
 
 struct Inner {
     name: String,
-    api: Arc<Api>,
+    api: Arc<ApiState>,
     router: Router,
     authority: Arc<Authority>,
     serving: Arc<ServingCertificates>,
@@ -117,14 +121,14 @@ struct Inner {
     tasks: Tasks,
     services: Arc<ClusterServices>,
     outbound: Arc<Outbound>,
-    disabled_admission: Vec<Plugin>,
+    disabled_admission_plugins: Vec<Plugin>,
 }
 
 impl Drop for Inner {
     /// Cancels the tasks of a server that was dropped without `stop`. Tasks that hold the server, such as
     /// controllers, keep it alive.
     fn drop(&mut self) {
-        self.tasks.stopping().cancel();
+        self.tasks.stop_token().cancel();
     }
 }
 
@@ -135,7 +139,7 @@ const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
 const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
 
 /// Issues the client certificate for extension API servers.
-fn front_proxy(authority: &Authority) -> crowsnest_apiserver::Result<Identity> {
+fn issue_front_proxy_identity(authority: &Authority) -> crowsnest_apiserver::Result<Identity> {
     let own = authority.issue_client_certificate(FRONT_PROXY, &[])?;
     Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
 }
@@ -144,7 +148,8 @@ fn front_proxy(authority: &Authority) -> crowsnest_apiserver::Result<Identity> {
 struct Keys {
     /// Signs certificates of users and of the server.
     authority: Authority,
-    front_proxies: Authority,
+    /// Signs the certificate with which this server calls extension API servers.
+    front_proxy_authority: Authority,
     signer: TokenSigner,
 }
 
@@ -152,46 +157,48 @@ impl Keys {
     fn generate(name: &str, signing: Algorithm) -> Result<Self> {
         Ok(Self {
             authority: Authority::generate(name)?,
-            front_proxies: Authority::generate(FRONT_PROXY_AUTHORITY)?,
+            front_proxy_authority: Authority::generate(FRONT_PROXY_AUTHORITY)?,
             signer: TokenSigner::generate(signing)?,
         })
     }
 
-    /// Opens the keys in a directory and creates those that are missing. An existing directory may lack the front
-    /// proxies' authority.
+    /// Opens the keys in a directory and creates those that are missing.
     fn open(pki: &Path, name: &str, signing: Algorithm) -> Result<Self> {
         Ok(Self {
             authority: Authority::open(pki, "ca", name)?,
-            front_proxies: Authority::open(pki, FRONT_PROXY_AUTHORITY, FRONT_PROXY_AUTHORITY)?,
+            front_proxy_authority: Authority::open(pki, FRONT_PROXY_AUTHORITY, FRONT_PROXY_AUTHORITY)?,
             signer: TokenSigner::open(pki, signing)?,
         })
     }
 
     /// Authorities and names that extension API servers must trust.
-    fn trust(&self) -> Trust {
-        Trust {
+    fn authentication_info(&self) -> ClusterAuthenticationInfo {
+        ClusterAuthenticationInfo {
             client_ca: self.authority.certificate().to_owned(),
-            request_header_ca: self.front_proxies.certificate().to_owned(),
+            request_header_ca: self.front_proxy_authority.certificate().to_owned(),
             allowed_names: vec![FRONT_PROXY.to_owned()],
         }
     }
 
     /// Client certificate authorities that the server's listeners trust.
-    fn clients(&self) -> Result<ClientAuthorities> {
-        let Trust { client_ca, request_header_ca, allowed_names } = self.trust();
-        let clients = ClientAuthorities::new(Some(&request_header_ca), allowed_names, Some(&client_ca));
-        Ok(clients.map_err(crowsnest_apiserver::Error::from)?)
+    fn client_authorities(&self) -> Result<ClientAuthorities> {
+        let ClusterAuthenticationInfo { client_ca, request_header_ca, allowed_names } = self.authentication_info();
+        let authorities = ClientAuthorities::new(Some(&request_header_ca), allowed_names, Some(&client_ca));
+        Ok(authorities.map_err(crowsnest_apiserver::Error::from)?)
     }
 }
 
 impl ApiServer {
-    /// Opens the storage, writes default objects and starts the server's tasks. It does not listen yet.
+    /// Opens the storage, writes default objects and starts the server's tasks. It does not listen yet. Fails if the
+    /// storage or the keys cannot be opened, or the default objects cannot be written.
     pub async fn start(config: Config) -> Result<Self> {
         let (journal, keys): (Box<dyn Journal>, _) = match &config.data {
-            Data::Memory => (Box::<MemoryJournal>::default(), Keys::generate(&config.name, config.signing)?),
+            Data::Memory => {
+                (Box::<MemoryJournal>::default(), Keys::generate(&config.name, config.token_signing_algorithm)?)
+            }
             Data::Directory { path, durability } => {
                 let journal = SqliteJournal::open(path, *durability).await?;
-                let (pki, name, signing) = (path.join("pki"), config.name.clone(), config.signing);
+                let (pki, name, signing) = (path.join("pki"), config.name.clone(), config.token_signing_algorithm);
                 // Generating keys is slow at the first start.
                 let keys = tokio::task::spawn_blocking(move || Keys::open(&pki, &name, signing)).await??;
                 (Box::new(journal), keys)
@@ -200,28 +207,30 @@ impl ApiServer {
         let store = Store::open(journal, config.history).await?;
         let registry = Arc::new(Registry::new(store, Catalog::new(config.resources)));
         let tasks = Tasks::default();
-        let stopped = tasks.stopping().clone();
-        let (trust, clients) = (keys.trust(), keys.clients()?);
-        let Keys { authority, front_proxies, signer } = keys;
+        let stop_token = tasks.stop_token().clone();
+        let (authentication_info, client_authorities) = (keys.authentication_info(), keys.client_authorities()?);
+        let Keys { authority, front_proxy_authority, signer } = keys;
         let signer = Arc::new(signer);
-        let authenticator = Authenticator::new(registry.clone(), signer, config.tokens, config.oidc, config.anonymous);
+        let authenticator =
+            Authenticator::new(registry.clone(), signer, config.tokens, config.oidc, config.allows_anonymous);
         let authenticator = Arc::new(authenticator);
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
-        let reviewer: Weak<Authorizer> = Arc::downgrade(&authorizer);
-        registry.set_create_authorizer(reviewer);
-        let (auditor, authorizing) = (config.auditor, authorizer.clone());
+        let create_authorizer: Weak<Authorizer> = Arc::downgrade(&authorizer);
+        registry.set_create_authorizer(create_authorizer);
         let discovery = Discovery::new(registry.clone(), config.version);
-        let api = Api::new(discovery, authenticator, authorizing, auditor, config.in_flight, stopped.clone());
+        let api =
+            ApiState::new(discovery, authenticator, authorizer, config.auditor, config.in_flight, stop_token.clone());
         let api = Arc::new(api);
         let authority = Arc::new(authority);
-        let serving = ServingCertificates::new(&authority.issue_serving_certificate(&config.names)?)?;
-        let tls = Tls::new(serving.clone(), clients)?;
+        let serving = ServingCertificates::new(&authority.issue_serving_certificate(&config.certificate_names)?)?;
+        let tls = Tls::new(serving.clone(), client_authorities)?;
         let services = Arc::new(ClusterServices::new(&registry));
-        let outbound = Arc::new(Outbound::new(services.clone(), Some(front_proxy(&front_proxies)?)));
+        let outbound =
+            Arc::new(Outbound::new(services.clone(), Some(issue_front_proxy_identity(&front_proxy_authority)?)));
         let server = Self {
             inner: Arc::new(Inner {
                 name: config.name,
-                router: http::service(api.clone()),
+                router: http::build_service(api.clone()),
                 api,
                 authority: authority.clone(),
                 serving: serving.clone(),
@@ -229,7 +238,7 @@ impl ApiServer {
                 tasks: tasks.clone(),
                 services,
                 outbound: outbound.clone(),
-                disabled_admission: config.disabled_admission,
+                disabled_admission_plugins: config.disabled_admission_plugins,
             }),
         };
         server.set_admission(Vec::new());
@@ -242,78 +251,88 @@ impl ApiServer {
         addresses::ensure_service_cidr(&registry).await?;
         aggregate::aggregate_all(&registry).await?;
         server.watch_tasks(tasks.clone());
-        tasks.keep("aggregation of ClusterRoles", aggregate::run(registry.clone(), stopped.clone()));
+        tasks.spawn_until_stop("aggregation of ClusterRoles", aggregate::run(registry.clone(), stop_token.clone()));
         // Ends at once if IPAddresses are not served.
-        tasks.run("addresses of Services", addresses::run(registry.clone(), stopped.clone()));
-        tasks.keep("status of admission policies", policy::status::run(registry.clone(), stopped.clone()));
-        let (names, presented) = (config.names, outbound.clone());
-        tasks.keep("renewal of certificates", async move {
-            let serves = authority.renew(&serving, &names, &stopped);
-            let presents = renew("the front proxy's certificate", &stopped, || {
-                presented.set_front_proxy_identity(front_proxy(&front_proxies)?);
+        tasks.spawn("addresses of Services", addresses::run(registry.clone(), stop_token.clone()));
+        tasks.spawn_until_stop(
+            "status of admission policies",
+            policy::status::run(registry.clone(), stop_token.clone()),
+        );
+        let (names, renewed_outbound) = (config.certificate_names, outbound.clone());
+        tasks.spawn_until_stop("renewal of certificates", async move {
+            let renew_serving = authority.renew(&serving, &names, &stop_token);
+            let renew_front_proxy = renew("the front proxy's certificate", &stop_token, || {
+                renewed_outbound.set_front_proxy_identity(issue_front_proxy_identity(&front_proxy_authority)?);
                 Ok(())
             });
-            tokio::join!(serves, presents);
+            tokio::join!(renew_serving, renew_front_proxy);
         });
-        server.extend(registry, outbound, trust).await?;
+        server.start_extensions(registry, outbound, authentication_info).await?;
         Ok(server)
     }
 
     /// Starts the CRD controller and the aggregation layer.
-    async fn extend(&self, registry: Arc<Registry>, outbound: Arc<Outbound>, trust: Trust) -> Result<()> {
-        let (tasks, stopped) = (&self.inner.tasks, self.inner.tasks.stopping());
+    async fn start_extensions(
+        &self,
+        registry: Arc<Registry>,
+        outbound: Arc<Outbound>,
+        authentication_info: ClusterAuthenticationInfo,
+    ) -> Result<()> {
+        let (tasks, stop_token) = (&self.inner.tasks, self.inner.tasks.stop_token());
         let webhooks = Arc::new(WebhookClient::new(outbound.clone()));
-        let definitions = Definitions::start(registry.clone(), webhooks).await?;
-        let aggregator = Aggregator::new(registry.clone(), outbound, stopped.clone())?;
+        let crd_controller = CrdController::start(registry.clone(), webhooks).await?;
+        let aggregator = Aggregator::new(registry.clone(), outbound, stop_token.clone())?;
         self.inner.api.add_delegate(aggregator.clone());
-        authentication::publish(&registry, &trust).await?;
-        tasks.keep("CustomResourceDefinitions", definitions.run(stopped.clone()));
-        tasks.keep("APIServices", aggregator.run());
+        authentication::publish(&registry, &authentication_info).await?;
+        tasks.spawn_until_stop("CustomResourceDefinitions", crd_controller.run(stop_token.clone()));
+        tasks.spawn_until_stop("APIServices", aggregator.run());
         Ok(())
     }
 
-    /// Sets the client certificate for webhooks at an address (`host:port`), and for no other server. Returns the
-    /// authority of the certificate in PEM; it signs nothing else and is not stored.
+    /// Issues a client certificate for calls to webhooks at an address (`host:port`) and renews it until the server
+    /// stops. Other servers do not see it. Returns the certificate of its authority in PEM; the authority signs nothing
+    /// else and is not stored.
     pub fn identify_to_webhooks(&self, address: &str) -> Result<String> {
         let authority = Authority::generate("webhook-clients")?;
         let certificate = authority.certificate().to_owned();
         let (outbound, address) = (self.inner.outbound.clone(), address.to_owned());
-        let present = move || {
+        let set_identity = move || {
             let own = authority.issue_client_certificate(WEBHOOK_CLIENT, &[])?;
             let identity = Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() };
             outbound.set_webhook_identity(&address, identity);
             Ok(())
         };
-        present()?;
-        let stopped = self.stopped();
-        let renewal = async move { renew("the certificate for webhooks", &stopped, present).await };
+        set_identity()?;
+        let stop_token = self.stop_token();
+        let renewal = async move { renew("the certificate for webhooks", &stop_token, set_identity).await };
         self.spawn("renewal of the certificate for webhooks", renewal);
         Ok(certificate)
     }
 
-    /// Services in this process: extension servers and webhooks are registered here.
+    /// The resolver of Services. Extension servers and webhooks of this process are mounted in its field `in_process`.
     pub fn services(&self) -> &Arc<ClusterServices> {
         &self.inner.services
     }
 
-    /// Sets admission plugins between the first ones of every server (namespace lifecycle, RBAC escalation) and the
-    /// last ones (limits, priority, tolerations, webhooks, quota).
-    pub fn set_admission(&self, more: Vec<Arc<dyn Admission>>) {
+    /// Sets additional admission plugins. They run after those that run first in every server (namespace lifecycle,
+    /// RBAC escalation) and before the others (limits, priority, tolerations, webhooks, quota).
+    pub fn set_admission(&self, additional: Vec<Arc<dyn Admission>>) {
         let registry = &self.inner.api.registry;
         let mut chain: Vec<Arc<dyn Admission>> = vec![
             Arc::new(NamespaceLifecycle::new(registry)),
             Arc::new(EscalationGuard::new(self.inner.api.authorizer.clone())),
         ];
-        chain.extend(more);
+        chain.extend(additional);
         chain.extend(plugins(
             registry,
             &self.inner.api.authorizer,
             &self.inner.outbound,
-            &self.inner.disabled_admission,
+            &self.inner.disabled_admission_plugins,
         ));
         registry.set_admission(chain);
     }
 
+    /// Name of the server in certificates and kubeconfigs.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -323,16 +342,18 @@ impl ApiServer {
         &self.inner.api.registry
     }
 
-    pub fn api(&self) -> &Arc<Api> {
+    /// The handlers of HTTP requests, with discovery, authentication and authorization.
+    pub fn api(&self) -> &Arc<ApiState> {
         &self.inner.api
     }
 
+    /// The certificate authority of users and of the server's listeners.
     pub fn authority(&self) -> &Arc<Authority> {
         &self.inner.authority
     }
 
-    /// The certificates of its listeners.
-    pub fn serving(&self) -> &Arc<ServingCertificates> {
+    /// The certificates of the server's listeners.
+    pub fn serving_certificates(&self) -> &Arc<ServingCertificates> {
         &self.inner.serving
     }
 
@@ -341,22 +362,22 @@ impl ApiServer {
         Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))
     }
 
-    /// The complete HTTP service; requests carry credentials.
+    /// The complete HTTP service, which authenticates requests by their credentials.
     pub fn router(&self) -> Router {
         self.inner.router.clone()
     }
 
     /// The HTTP service with a fixed user, without a socket.
     pub fn service(&self, user: UserInfo) -> InProcessService {
-        InProcessService::new(self.router(), user, self.stopped())
+        InProcessService::new(self.router(), user, self.stop_token())
     }
 
     /// A kube client with a fixed user, without a socket.
     pub fn client(&self, user: UserInfo) -> kube::Client {
-        self.service(user).client()
+        self.service(user).into_client()
     }
 
-    /// A kube client with all rights.
+    /// A kube client with all rights, as a member of `system:masters`.
     pub fn admin(&self) -> kube::Client {
         let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
         self.client(UserInfo { name: "system:admin".into(), groups, ..UserInfo::default() })
@@ -370,7 +391,7 @@ impl ApiServer {
 
     /// Runs a task that is cancelled when the server stops. A panic makes the server unready.
     pub fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.inner.tasks.run(what, task);
+        self.inner.tasks.spawn(what, task);
     }
 
     /// Makes the server unready if one of these tasks stops unexpectedly.
@@ -378,9 +399,9 @@ impl ApiServer {
         self.inner.api.discovery.health.watch_tasks(tasks);
     }
 
-    /// Cancelled when the server stops.
-    pub fn stopped(&self) -> CancellationToken {
-        self.inner.tasks.stopping().clone()
+    /// Token that is cancelled when the server stops.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.inner.tasks.stop_token().clone()
     }
 
     /// Publishes the address of this server in the Service `kubernetes`.
@@ -391,13 +412,13 @@ impl ApiServer {
         }
     }
 
-    /// Serves HTTPS on a socket until cancelled or stopped; then watches end and running requests finish.
+    /// Serves HTTPS on a socket until cancelled or stopped. Then it ends watches and completes running requests.
     pub async fn serve(&self, listener: TcpListener, cancelled: CancellationToken) -> Result<()> {
-        self.serve_beside(Router::new(), listener, cancelled).await
+        self.serve_with_routes(Router::new(), listener, cancelled).await
     }
 
     /// Like [`Self::serve`], with additional routes that take precedence and authenticate requests themselves.
-    pub async fn serve_beside(
+    pub async fn serve_with_routes(
         &self,
         routes: Router,
         listener: TcpListener,
@@ -409,20 +430,20 @@ impl ApiServer {
             self.advertise(address).await;
         }
         let io = |source| Error::Io { path: PathBuf::from(format!("{address:?}")), source };
-        let either = self.stopped().child_token();
-        let stop = either.clone();
-        let guard = async move {
+        let stop_either = self.stop_token().child_token();
+        let stop = stop_either.clone();
+        let forward_cancellation = async move {
             cancelled.cancelled().await;
             stop.cancel();
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            served = serve::serve(listener, Some(self.inner.tls.clone()), router, either) => served.map_err(io),
-            () = guard => Ok(()),
+            served = serve::serve(listener, Some(self.inner.tls.clone()), router, stop_either) => served.map_err(io),
+            () = forward_cancellation => Ok(()),
         }
     }
 
-    /// Stops watches and tasks, commits queued writes and closes the files.
+    /// Stops watches and tasks, commits queued writes and closes the files. Fails if the writes cannot be committed.
     pub async fn stop(&self) -> Result<()> {
         self.inner.api.discovery.health.drain();
         self.inner.tasks.stop().await;

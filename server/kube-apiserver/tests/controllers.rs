@@ -1,4 +1,4 @@
-//! Controllers of the control plane as users see them: namespace deletion, garbage collection, tokens, certificates.
+//! Controllers of the control plane as users see them: namespaces, garbage collection, tokens, certificates, quotas.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -7,6 +7,7 @@ use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service, ServiceAccount,
 };
@@ -67,6 +68,36 @@ async fn namespaces_are_deleted_after_their_content() {
     server.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn finished_jobs_are_deleted_after_their_ttl() {
+    let (server, client) = start(Controllers::default()).await;
+    let jobs: Api<Job> = Api::namespaced(client, "default");
+    for (name, ttl) in [("expired", json!(0)), ("recent", json!(3600)), ("kept", Value::Null)] {
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/main"}]});
+        let spec = json!({"ttlSecondsAfterFinished": ttl, "template": {"spec": pod}});
+        create(&jobs, json!({"metadata": {"name": name}, "spec": spec})).await;
+        let times = json!({"lastProbeTime": "2026-01-01T00:00:00Z", "lastTransitionTime": jiff::Timestamp::now()});
+        let conditions = ["SuccessCriteriaMet", "Complete"].map(|condition| {
+            let mut condition = json!({"type": condition, "status": "True"});
+            condition.as_object_mut().unwrap().extend(times.as_object().unwrap().clone());
+            condition
+        });
+        let now = jiff::Timestamp::now();
+        let status =
+            json!({"status": {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": conditions}});
+        jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+    await_condition(jobs.clone(), "expired", |job: Option<&Job>| {
+        job.is_none_or(|job| job.metadata.deletion_timestamp.is_some())
+    })
+    .await
+    .unwrap();
+    for name in ["recent", "kept"] {
+        assert!(jobs.get(name).await.unwrap().metadata.deletion_timestamp.is_none(), "{name}");
+    }
+    server.stop().await.unwrap();
+}
+
 /// OrderedNamespaceDeletion (KEP-5080).
 #[tokio::test]
 async fn pods_are_deleted_before_other_content() {
@@ -121,7 +152,7 @@ async fn owner_cycles_are_deleted() {
 }
 
 #[tokio::test]
-async fn dependents_with_another_owner_are_kept() {
+async fn dependents_with_another_owner_are_not_deleted() {
     let (server, client) = start(Controllers::default()).await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let secrets: Api<Secret> = Api::namespaced(client, "default");
@@ -170,7 +201,7 @@ async fn dependents_follow_the_propagation_policy() {
     server.stop().await.unwrap();
 }
 
-/// Simulates a webhook whose server is starting.
+/// The webhook simulates one whose server has not started yet.
 #[tokio::test]
 async fn failed_deletions_of_dependents_are_retried() {
     let (server, client) = start(Controllers::default()).await;
@@ -180,23 +211,23 @@ async fn failed_deletions_of_dependents_are_retried() {
     let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid});
     create(&secrets, json!({"metadata": {"name": "child", "ownerReferences": [reference]}})).await;
     let hooks: Api<ValidatingWebhookConfiguration> = Api::all(client);
-    let nobody = json!({"metadata": {"name": "nobody"}, "webhooks": [{
-        "name": "nobody.example.com", "clientConfig": {"url": "https://127.0.0.1:9/"}, "sideEffects": "None",
+    let unreachable = json!({"metadata": {"name": "unreachable"}, "webhooks": [{
+        "name": "unreachable.example.com", "clientConfig": {"url": "https://127.0.0.1:9/"}, "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"], "operations": ["DELETE"]}],
     }]});
-    create(&hooks, nobody).await;
+    create(&hooks, unreachable).await;
     maps.delete("owner", &DeleteParams::default()).await.unwrap();
-    let refused = secrets.delete("child", &DeleteParams::default()).await.unwrap_err();
-    assert!(refused.to_string().contains("nobody.example.com"), "{refused}");
-    hooks.delete("nobody", &DeleteParams::default()).await.unwrap();
+    let error = secrets.delete("child", &DeleteParams::default()).await.unwrap_err();
+    assert!(error.to_string().contains("unreachable.example.com"), "{error}");
+    hooks.delete("unreachable", &DeleteParams::default()).await.unwrap();
     await_condition(secrets, "child", |child: Option<&Secret>| child.is_none()).await.unwrap();
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn token_secrets_are_valid_while_their_account_exists() {
-    let (server, client) = start(with_accounts()).await;
+    let (server, client) = start(service_account_controllers()).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     await_condition(accounts.clone(), "default", |a: Option<&ServiceAccount>| a.is_some()).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "default");
@@ -211,7 +242,7 @@ async fn token_secrets_are_valid_while_their_account_exists() {
     let secret = await_condition(secrets.clone(), "token", filled).await.unwrap().unwrap();
     let token = String::from_utf8(secret.data.unwrap()["token"].0.clone()).unwrap();
 
-    let who = async |token: &str| {
+    let review_self = async |token: &str| {
         let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
             .header("authorization", format!("Bearer {token}"))
             .body(axum::body::Body::from(json!({}).to_string()))
@@ -220,24 +251,24 @@ async fn token_secrets_are_valid_while_their_account_exists() {
         let status = response.status().as_u16();
         (status, axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap())
     };
-    let (status, body) = who(&token).await;
+    let (status, body) = review_self(&token).await;
     assert_eq!(status, 201, "{body:?}");
     let review: SelfSubjectReview = serde_json::from_slice(&body).unwrap();
     let user = review.status.unwrap().user_info.unwrap();
     assert_eq!(user.username.as_deref(), Some("system:serviceaccount:default:default"));
-    assert_eq!(who("nonsense").await.0, 401);
+    assert_eq!(review_self("nonsense").await.0, 401);
 
     // A finalizer keeps the Secret, but its token becomes invalid.
     let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     secrets.patch("token", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
     secrets.delete("token", &DeleteParams::default()).await.unwrap();
-    assert_eq!(who(&token).await.0, 401);
+    assert_eq!(review_self(&token).await.0, 401);
     let free = json!({"metadata": {"finalizers": null}});
     secrets.patch("token", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
 
     accounts.delete("default", &DeleteParams::default()).await.unwrap();
     await_condition(secrets, "token", |s: Option<&Secret>| s.is_none()).await.unwrap();
-    assert_eq!(who(&token).await.0, 401);
+    assert_eq!(review_self(&token).await.0, 401);
     server.stop().await.unwrap();
 }
 
@@ -263,34 +294,34 @@ async fn roles_authorize_users() {
     server.stop().await.unwrap();
 }
 
-fn with_accounts() -> Controllers {
+fn service_account_controllers() -> Controllers {
     Controllers { service_accounts: true, ..Controllers::default() }
 }
 
 #[tokio::test]
 async fn deleted_root_certificates_are_restored() {
-    let (server, client) = start(with_accounts()).await;
+    let (server, client) = start(service_account_controllers()).await;
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     let certificate = server.authority().certificate();
-    let is_right = |map: Option<&ConfigMap>| {
+    let has_certificate = |map: Option<&ConfigMap>| {
         let data = map.and_then(|map| map.data.as_ref());
         data.is_some_and(|data| data.len() == 1 && data.get("ca.crt").is_some_and(|found| found == certificate))
     };
-    let first = await_condition(maps.clone(), "kube-root-ca.crt", is_right).await.unwrap().unwrap();
+    let first = await_condition(maps.clone(), "kube-root-ca.crt", has_certificate).await.unwrap().unwrap();
     maps.delete("kube-root-ca.crt", &DeleteParams::default()).await.unwrap();
     let is_new =
-        |map: Option<&ConfigMap>| is_right(map) && map.is_some_and(|map| map.metadata.uid != first.metadata.uid);
+        |map: Option<&ConfigMap>| has_certificate(map) && map.is_some_and(|map| map.metadata.uid != first.metadata.uid);
     await_condition(maps.clone(), "kube-root-ca.crt", is_new).await.unwrap();
     let change = Patch::Merge(json!({"data": {"ca.crt": "", "more": "x"}}));
     let changed = maps.patch("kube-root-ca.crt", &PatchParams::default(), &change).await.unwrap();
     assert_eq!(changed.data.unwrap()["more"], "x");
-    await_condition(maps, "kube-root-ca.crt", is_right).await.unwrap();
+    await_condition(maps, "kube-root-ca.crt", has_certificate).await.unwrap();
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn pods_get_a_service_account_and_its_token() {
-    let (server, client) = start(with_accounts()).await;
+    let (server, client) = start(service_account_controllers()).await;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     create(&namespaces, json!({"metadata": {"name": "shop"}})).await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "shop");
@@ -323,7 +354,7 @@ async fn pods_get_a_service_account_and_its_token() {
 }
 
 #[tokio::test]
-async fn quotas_count_existing_objects() {
+async fn quotas_count_objects_and_limit_them() {
     let (server, client) = start(Controllers { quotas: true, ..Controllers::default() }).await;
     let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), "default");
     let hard = json!({"services": "2", "services.nodeports": "1", "services.loadbalancers": "1", "pods": "5", "count/configmaps": "9"});
@@ -331,28 +362,28 @@ async fn quotas_count_existing_objects() {
     for (name, scope) in [("long", "NotTerminating"), ("short", "Terminating")] {
         create(&quotas, json!({"metadata": {"name": name}, "spec": {"hard": {"pods": "1", "requests.cpu": "1"}, "scopes": [scope]}})).await;
     }
-    let uses = async |name: &str, expected: Value| {
+    let wait_for_usage = async |name: &str, expected: Value| {
         let counted = |quota: Option<&ResourceQuota>| {
             let used = quota.and_then(|quota| quota.status.as_ref()).and_then(|status| status.used.as_ref());
             used.is_some_and(|used| serde_json::to_value(used).unwrap() == expected)
         };
         await_condition(quotas.clone(), name, counted).await.unwrap();
     };
-    let of_all = |services: &str, ports: &str, balancers: &str, pods: &str, maps: &str| {
+    let usage = |services: &str, ports: &str, balancers: &str, pods: &str, maps: &str| {
         json!({"services": services, "services.nodeports": ports, "services.loadbalancers": balancers, "pods": pods,
             "count/configmaps": maps})
     };
-    uses("all", of_all("0", "0", "0", "0", "0")).await;
+    wait_for_usage("all", usage("0", "0", "0", "0", "0")).await;
     let services: Api<Service> = Api::namespaced(client.clone(), "default");
     let service =
         |name: &str, kind: &str| json!({"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}});
     create(&services, service("plain", "NodePort")).await;
-    uses("all", of_all("1", "1", "0", "0", "0")).await;
+    wait_for_usage("all", usage("1", "1", "0", "0", "0")).await;
     let balanced = services.create(&PostParams::default(), &object(service("balanced", "LoadBalancer"))).await;
     let refused = balanced.unwrap_err().to_string();
     assert!(refused.contains("exceeded quota: all, requested: services.nodeports=1, used: services.nodeports=1, limited: services.nodeports=1"), "{refused}");
     services.delete("plain", &DeleteParams::default()).await.unwrap();
-    uses("all", of_all("0", "0", "0", "0", "0")).await;
+    wait_for_usage("all", usage("0", "0", "0", "0", "0")).await;
 
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
@@ -364,21 +395,21 @@ async fn quotas_count_existing_objects() {
     create(&pods, long.clone()).await;
     create(&pods, short).await;
     create(&maps, json!({"metadata": {"name": "settings"}})).await;
-    uses("all", of_all("0", "0", "0", "2", "1")).await;
+    wait_for_usage("all", usage("0", "0", "0", "2", "1")).await;
     for name in ["long", "short"] {
-        uses(name, json!({"pods": "1", "requests.cpu": "500m"})).await;
+        wait_for_usage(name, json!({"pods": "1", "requests.cpu": "500m"})).await;
     }
     long["metadata"]["name"] = "another".into();
     let refused = pods.create(&PostParams::default(), &object(long)).await.unwrap_err().to_string();
     assert!(refused.contains("exceeded quota: long, requested: pods=1, used: pods=1, limited: pods=1"), "{refused}");
     let finished = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
     pods.patch_status("long", &PatchParams::default(), &finished).await.unwrap();
-    uses("long", json!({"pods": "0", "requests.cpu": "0"})).await;
+    wait_for_usage("long", json!({"pods": "0", "requests.cpu": "0"})).await;
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn storage_in_use_is_kept() {
+async fn volumes_and_claims_in_use_are_not_deleted() {
     let (server, client) = start(Controllers { storage_protection: true, ..Controllers::default() }).await;
     let (pods, claims) = (
         Api::<Pod>::namespaced(client.clone(), "default"),

@@ -1,6 +1,6 @@
 //! Acknowledged writes survive SIGKILL: the server is killed repeatedly during concurrent writes.
 //!
-//! The test executable runs itself as the process to be killed, which writes config maps and prints each
+//! The test executable runs itself as the process to be killed. This child writes ConfigMaps and prints each
 //! acknowledged write.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
@@ -40,10 +40,10 @@ fn config_map(name: &str, n: usize) -> ConfigMap {
 }
 
 /// Writes per object: create, two updates, delete.
-const STEPS: usize = 4;
+const WRITES_PER_OBJECT: usize = 4;
 
 fn is_deletion(n: usize) -> bool {
-    n % STEPS == STEPS - 1
+    n % WRITES_PER_OBJECT == WRITES_PER_OBJECT - 1
 }
 
 /// Entry point of the child: creates, updates and deletes objects until it is killed.
@@ -58,8 +58,8 @@ fn writer() {
             let round = round.clone();
             async move {
                 for n in 0.. {
-                    let name = format!("r{round}-w{writer}-{}", n / STEPS);
-                    if n % STEPS == 0 {
+                    let name = format!("r{round}-w{writer}-{}", n / WRITES_PER_OBJECT);
+                    if n % WRITES_PER_OBJECT == 0 {
                         api.create(&PostParams::default(), &config_map(&name, n)).await.unwrap();
                     } else if is_deletion(n) {
                         api.delete(&name, &DeleteParams::default()).await.unwrap();
@@ -74,7 +74,7 @@ fn writer() {
     });
 }
 
-fn writer_in(directory: &Path, round: usize) -> Child {
+fn spawn_writer(directory: &Path, round: usize) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["writer", "--exact", "--nocapture"])
         .env(DIRECTORY, directory)
@@ -87,10 +87,10 @@ fn writer_in(directory: &Path, round: usize) -> Child {
 
 /// Starts a writer and kills it after `count` acknowledged writes. Returns the last acknowledged number per object.
 fn kill_after(directory: &Path, round: usize, count: usize) -> HashMap<String, usize> {
-    let mut child = writer_in(directory, round);
+    let mut child = spawn_writer(directory, round);
     let mut acknowledged: HashMap<String, usize> = HashMap::new();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut take = |line: String| {
+    let mut record_line = |line: String| {
         let mut words = line.split_whitespace().skip_while(|w| *w != "ack").skip(1);
         let (Some(name), Some(Ok(n))) = (words.next(), words.next().map(str::parse::<usize>)) else { return false };
         let latest = acknowledged.entry(name.to_owned()).or_default();
@@ -99,13 +99,13 @@ fn kill_after(directory: &Path, round: usize, count: usize) -> HashMap<String, u
     };
     let mut seen = 0;
     while seen < count {
-        seen += usize::from(take(lines.next().expect("the writer ended by itself").unwrap()));
+        seen += usize::from(record_line(lines.next().expect("the writer exited before it was killed").unwrap()));
     }
     child.kill().unwrap();
     // Lines in the pipe at the time of the kill count as acknowledged, unless they are truncated.
     for line in lines.map_while(Result::ok) {
         if line.split_whitespace().count() == 3 {
-            take(line);
+            record_line(line);
         }
     }
     child.wait().unwrap();
@@ -129,29 +129,34 @@ async fn acknowledged_writes_survive_sigkill() {
         let stored: HashMap<String, ConfigMap> =
             listed.into_iter().map(|c| (c.metadata.name.clone().unwrap(), c)).collect();
         for (name, n) in &expected {
-            let kept = stored.get(name).map(|object| object.data.as_ref().unwrap()["n"].parse::<usize>().unwrap());
-            match kept {
-                Some(kept) => assert!(!is_deletion(*n) && kept >= *n, "{name}: {n} was acknowledged, {kept} is stored"),
+            let found = stored.get(name).map(|object| object.data.as_ref().unwrap()["n"].parse::<usize>().unwrap());
+            match found {
+                Some(found) => {
+                    assert!(!is_deletion(*n) && found >= *n, "{name}: {n} was acknowledged, {found} is stored")
+                }
                 // The next write may have been stored without being acknowledged.
                 None => assert!(is_deletion(*n) || is_deletion(*n + 1), "{name} is lost after {n}"),
             }
         }
         for (name, object) in &stored {
             let Some(data) = &object.data else { continue };
-            assert_eq!(data["payload"], payload(name, data["n"].parse().unwrap()), "{name} is half there");
+            assert_eq!(data["payload"], payload(name, data["n"].parse().unwrap()), "{name} is truncated");
         }
         server.stop().await.unwrap();
     }
 }
 
 /// Size of all files in a directory in bytes.
-fn size(directory: &Path) -> u64 {
-    walk(directory).iter().filter_map(|file| std::fs::metadata(file).ok()).map(|file| file.len()).sum()
+fn size_bytes(directory: &Path) -> u64 {
+    list_files(directory).iter().filter_map(|file| std::fs::metadata(file).ok()).map(|file| file.len()).sum()
 }
 
-fn walk(directory: &Path) -> BTreeSet<PathBuf> {
+/// All files in a directory and its subdirectories.
+fn list_files(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
-    entries.flat_map(|entry| if entry.path().is_dir() { walk(&entry.path()) } else { [entry.path()].into() }).collect()
+    entries
+        .flat_map(|entry| if entry.path().is_dir() { list_files(&entry.path()) } else { [entry.path()].into() })
+        .collect()
 }
 
 /// An interrupted first start is completed by the next start.
@@ -160,23 +165,23 @@ async fn interrupted_first_starts_are_completed() {
     for bytes in [1, 4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
-        let reached = tokio::task::spawn_blocking(move || {
-            let mut child = writer_in(&path, 0);
-            while size(&path) < bytes && child.try_wait().unwrap().is_none() {
+        let size = tokio::task::spawn_blocking(move || {
+            let mut child = spawn_writer(&path, 0);
+            while size_bytes(&path) < bytes && child.try_wait().unwrap().is_none() {
                 std::thread::yield_now();
             }
             child.kill().unwrap();
             child.wait().unwrap();
-            size(&path)
+            size_bytes(&path)
         });
-        assert!(reached.await.unwrap() >= bytes, "the writer ended by itself");
+        assert!(size.await.unwrap() >= bytes, "the writer exited before it was killed");
         let server = start(directory.path()).await;
         let api: Api<ConfigMap> = Api::namespaced(server.admin(), "default");
         api.create(&PostParams::default(), &config_map("after", bytes as usize)).await.unwrap();
         server.stop().await.unwrap();
-        let again = start(directory.path()).await;
-        let api: Api<ConfigMap> = Api::namespaced(again.admin(), "default");
+        let restarted = start(directory.path()).await;
+        let api: Api<ConfigMap> = Api::namespaced(restarted.admin(), "default");
         assert_eq!(api.get("after").await.unwrap().data.unwrap()["n"], bytes.to_string());
-        again.stop().await.unwrap();
+        restarted.stop().await.unwrap();
     }
 }

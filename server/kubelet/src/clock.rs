@@ -1,5 +1,5 @@
-//! The clock of a container's process. It starts at the container's start time and catches up with the current time
-//! without waiting.
+//! Clock of a container's process. It starts at the container's start time and catches up with the current time without
+//! waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,25 +12,27 @@ use parking_lot::Mutex;
 use super::pods::PodRuntime;
 use super::shell::Clock;
 
-/// Number of commands after which a replayed clock jumps to the current time: the script is assumed to have slept.
-const REPLAY_STEPS: u64 = 100_000;
+/// Number of commands after which the clock of a replay jumps to the current time: the script is assumed to have
+/// waited.
+const MAX_REPLAYED_COMMANDS: u64 = 100_000;
 /// Simulated duration of a command other than `sleep`.
-const STEP: Duration = Duration::from_micros(100);
-/// How far the clock may be ahead of the current time before a command waits. Timers are too coarse to wait for each
-/// command.
-const AHEAD: SignedDuration = SignedDuration::from_millis(10);
+const COMMAND_DURATION: Duration = Duration::from_micros(100);
+/// Maximum time by which the clock may be ahead of the current time before a command waits. Timers are too coarse to
+/// wait for each command.
+const MAX_LEAD: SignedDuration = SignedDuration::from_millis(10);
 
 /// The clock of one process.
 pub struct ProcessClock {
     at: Mutex<Timestamp>,
     runtime: Arc<dyn PodRuntime>,
-    steps: AtomicU64,
+    /// Number of commands so far.
+    commands: AtomicU64,
 }
 
 impl ProcessClock {
     /// Creates a clock set to the start time of a process.
     pub fn new(started: Timestamp, runtime: Arc<dyn PodRuntime>) -> Self {
-        Self { at: Mutex::new(started), runtime, steps: AtomicU64::new(0) }
+        Self { at: Mutex::new(started), runtime, commands: AtomicU64::new(0) }
     }
 
     /// Advances the clock and returns its new time.
@@ -43,16 +45,16 @@ impl ProcessClock {
 
     /// Advances the clock by the duration of one command and returns its new time.
     pub fn advance_step(&self) -> Timestamp {
-        if self.steps.fetch_add(1, Ordering::Relaxed) == REPLAY_STEPS {
+        if self.commands.fetch_add(1, Ordering::Relaxed) == MAX_REPLAYED_COMMANDS {
             let now = self.runtime.now();
             let mut at = self.at.lock();
             *at = now.max(*at);
         }
-        self.advance(STEP)
+        self.advance(COMMAND_DURATION)
     }
 
     /// Waits until the current time has reached `at`.
-    pub async fn wait(&self, at: Timestamp) {
+    pub async fn wait_until(&self, at: Timestamp) {
         let now = self.runtime.now();
         if at <= now {
             return tokio::task::consume_budget().await;
@@ -69,13 +71,13 @@ impl Clock for ProcessClock {
 
     async fn sleep(&self, duration: Duration) {
         let at = self.advance(duration);
-        self.wait(at).await;
+        self.wait_until(at).await;
     }
 
     async fn step(&self) {
         let at = self.advance_step();
-        if at.duration_since(self.runtime.now()) > AHEAD {
-            self.wait(at).await
+        if at.duration_since(self.runtime.now()) > MAX_LEAD {
+            self.wait_until(at).await
         } else {
             tokio::task::consume_budget().await
         }

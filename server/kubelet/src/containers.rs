@@ -8,7 +8,7 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use jiff::Timestamp;
 
 use super::filesystem::{Entry, FileSystem, FsError, Node, resolve};
-use super::logs::WrittenSink;
+use super::logs::RunLogSink;
 use super::pods::{Container, PodRuntime, Run};
 use super::runs::{RunKey, RunState};
 use super::shell::{Clock, Identity, Shell};
@@ -22,15 +22,19 @@ impl Kubelet {
         if let Some(state) = self.processes.state(&key) {
             return Ok(state);
         }
-        if let Some(state) = self.runs.lock().touch(&key) {
+        if let Some(state) = self.runs.lock().get(&key) {
             return Ok(state);
         }
-        let fs = Arc::new(self.files(container, Some(&self.volumes)).await?);
-        Ok(self.runs.lock().keep(key, Arc::new(RunState { fs, written: Arc::default() })))
+        let fs = Arc::new(self.create_file_system(container, Some(&self.volumes)).await?);
+        Ok(self.runs.lock().insert_if_absent(key, Arc::new(RunState { fs, log: Arc::default() })))
     }
 
     /// Creates the initial file system of a container. Without `volumes`, its mounts are empty directories.
-    pub(super) async fn files(&self, container: &Container, volumes: Option<&Volumes>) -> ApiResult<FileSystem> {
+    pub(super) async fn create_file_system(
+        &self,
+        container: &Container,
+        volumes: Option<&Volumes>,
+    ) -> ApiResult<FileSystem> {
         let now = self.runtime.now();
         let mut fs = FileSystem::new(now);
         let pod = &container.pod;
@@ -53,7 +57,7 @@ impl Kubelet {
             files.push((format!("{root}/{}", image::DEFAULT_PAGE), page.into_bytes()));
         }
         let mut shared = Vec::new();
-        for mount in container.mounts(&*self.runtime).await? {
+        for mount in container.read_mounts(&*self.runtime).await? {
             files.extend(mount.files.into_iter().map(|(name, bytes)| (resolve(&mount.path, &name), bytes)));
             if let (Some(volumes), Some(volume)) = (volumes, mount.shared) {
                 shared.push((mount.path.clone(), volumes.tree(volume, now)));
@@ -71,7 +75,7 @@ impl Kubelet {
             Ok(())
         };
         build().map_err(|error| {
-            ApiError::internal(format!("cannot lay out the files of container {}: {error}", container.name))
+            ApiError::internal(format!("cannot create the file system of container {}: {error}", container.name))
         })?;
         for (path, tree) in shared {
             fs.mount(&path, tree);
@@ -80,7 +84,7 @@ impl Kubelet {
     }
 
     /// Creates a shell with the container's environment on the files of a run.
-    pub(super) async fn shell(&self, container: &Container, run: &Run, state: &RunState) -> ApiResult<Shell> {
+    pub(super) async fn create_shell(&self, container: &Container, run: &Run, state: &RunState) -> ApiResult<Shell> {
         let identity = Identity {
             hostname: container.pod.hostname().to_owned(),
             node: container.pod.node().to_owned(),
@@ -89,20 +93,20 @@ impl Kubelet {
             started: run.started,
             seed: RunKey::new(container, run).seed(),
         };
-        let clock = Arc::new(RealClock(self.runtime.clone()));
-        let env = container.environment(&*self.runtime).await?;
+        let clock = Arc::new(MemberClock(self.runtime.clone()));
+        let env = container.read_environment(&*self.runtime).await?;
         let mut shell = Shell::new(state.fs.clone(), Arc::new(identity), clock, env);
         shell.cwd = resolve("/", container.working_dir());
-        shell.log = Arc::new(WrittenSink { written: state.written.clone(), runtime: self.runtime.clone() });
+        shell.log = Arc::new(RunLogSink { log: state.log.clone(), runtime: self.runtime.clone() });
         Ok(shell)
     }
 }
 
-/// A [`Clock`] that follows the member's clock.
-struct RealClock(Arc<dyn PodRuntime>);
+/// The clock of the member as a [`Clock`].
+struct MemberClock(Arc<dyn PodRuntime>);
 
 #[async_trait]
-impl Clock for RealClock {
+impl Clock for MemberClock {
     fn now(&self) -> Timestamp {
         self.0.now()
     }

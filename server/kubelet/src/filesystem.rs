@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 /// Maximum total file content of one container, in bytes.
-pub(super) const CAPACITY: usize = 256 << 20;
+pub(super) const MAX_TOTAL_BYTES: usize = 256 << 20;
 
 /// Type and content of a directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,16 +87,17 @@ fn parent(path: &str) -> &str {
 
 type Entries = BTreeMap<String, Entry>;
 
-/// Resolves the symbolic links in the parents of `path`, and in its last component if `last` is set.
-fn follow(entries: &Entries, path: &str, last: bool) -> Result<String, FsError> {
+/// Resolves the symbolic links in the parents of `path`, and in its last component with `follow_last`.
+fn resolve_links(entries: &Entries, path: &str, follow_last: bool) -> Result<String, FsError> {
     let mut path = resolve("/", path);
     for _ in 0..16 {
         let ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).collect();
-        let link =
-            ends.into_iter().filter(|end| last || *end < path.len()).find_map(|end| match entries.get(&path[..end]) {
+        let link = ends.into_iter().filter(|end| follow_last || *end < path.len()).find_map(|end| {
+            match entries.get(&path[..end]) {
                 Some(Entry { node: Node::Link(target), .. }) => Some((end, target.clone())),
                 _ => None,
-            });
+            }
+        });
         let Some((end, target)) = link else { return Ok(path) };
         path = resolve(parent(&path[..end]), &format!("{target}{}", &path[end..]));
     }
@@ -117,7 +118,7 @@ impl FileSystem {
     }
 
     /// Returns the mounted file system that contains `path`, and the path within it.
-    fn mounted<'a>(&'a self, path: &'a str) -> Option<(&'a FileSystem, &'a str)> {
+    fn find_mount<'a>(&'a self, path: &'a str) -> Option<(&'a FileSystem, &'a str)> {
         self.mounts.iter().find_map(|(at, tree)| match path.strip_prefix(at.as_str())? {
             "" => Some((&**tree, "/")),
             rest => rest.starts_with('/').then_some((&**tree, rest)),
@@ -127,17 +128,19 @@ impl FileSystem {
     /// Returns the entry at `path`. A link in the last component is followed if `follow_last` is set.
     pub fn entry(&self, path: &str, follow_last: bool) -> Result<Entry, FsError> {
         let entries = self.entries.lock();
-        let path = follow(&entries, path, follow_last)?;
-        if let Some((tree, path)) = self.mounted(&path) {
+        let path = resolve_links(&entries, path, follow_last)?;
+        if let Some((tree, path)) = self.find_mount(&path) {
             return tree.entry(path, follow_last);
         }
         entries.get(&path).cloned().ok_or(FsError::NotFound)
     }
 
+    /// True if `path` is a directory or a link to one.
     pub fn is_dir(&self, path: &str) -> bool {
         self.entry(path, true).is_ok_and(|e| e.node == Node::Directory)
     }
 
+    /// Reads a file. Fails for directories.
     pub fn read(&self, path: &str) -> Result<Bytes, FsError> {
         match self.entry(path, true)?.node {
             Node::File(bytes) => Ok(bytes),
@@ -149,8 +152,8 @@ impl FileSystem {
     /// Lists a directory, sorted by name.
     pub fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
         let entries = self.entries.lock();
-        let path = follow(&entries, path, true)?;
-        if let Some((tree, path)) = self.mounted(&path) {
+        let path = resolve_links(&entries, path, true)?;
+        if let Some((tree, path)) = self.find_mount(&path) {
             return tree.list(path);
         }
         match entries.get(&path) {
@@ -159,16 +162,16 @@ impl FileSystem {
             Some(_) => {}
         }
         let prefix = if path == "/" { path.clone() } else { format!("{path}/") };
-        let under = entries.range(prefix.clone()..).take_while(|(p, _)| p.starts_with(&prefix));
-        let direct = under.filter(|(p, _)| p.len() > prefix.len() && !p[prefix.len()..].contains('/'));
-        Ok(direct.map(|(p, e)| (p[prefix.len()..].to_owned(), e.clone())).collect())
+        let descendants = entries.range(prefix.clone()..).take_while(|(p, _)| p.starts_with(&prefix));
+        let children = descendants.filter(|(p, _)| p.len() > prefix.len() && !p[prefix.len()..].contains('/'));
+        Ok(children.map(|(p, e)| (p[prefix.len()..].to_owned(), e.clone())).collect())
     }
 
     /// Stores an entry at `path`, replacing an existing file or link.
     pub fn put(&self, path: &str, entry: Entry) -> Result<(), FsError> {
         let mut entries = self.entries.lock();
-        let path = follow(&entries, path, !matches!(entry.node, Node::Link(_)))?;
-        if let Some((tree, path)) = self.mounted(&path) {
+        let path = resolve_links(&entries, path, !matches!(entry.node, Node::Link(_)))?;
+        if let Some((tree, path)) = self.find_mount(&path) {
             return tree.put(path, entry);
         }
         match entries.get(parent(&path)).map(|e| &e.node) {
@@ -183,28 +186,29 @@ impl FileSystem {
             _ => {}
         }
         let size = |node: &Node| if let Node::File(bytes) = node { bytes.len() } else { 0 };
-        let held: usize = entries.iter().filter(|(p, _)| **p != path).map(|(_, e)| size(&e.node)).sum();
-        if held + size(&entry.node) > CAPACITY {
+        let used_bytes: usize = entries.iter().filter(|(p, _)| **p != path).map(|(_, e)| size(&e.node)).sum();
+        if used_bytes + size(&entry.node) > MAX_TOTAL_BYTES {
             return Err(FsError::NoSpace);
         }
         entries.insert(path, entry);
         Ok(())
     }
 
-    /// Writes a whole file. An existing file keeps its mode.
+    /// Replaces the content of a file, or creates it with mode 0644.
     pub fn write(&self, path: &str, bytes: Bytes, now: Timestamp) -> Result<(), FsError> {
         let mode = self.entry(path, true).map_or(0o644, |e| e.mode);
         self.put(path, Entry { node: Node::File(bytes), mode, modified: now })
     }
 
+    /// Appends to a file, or creates it.
     pub fn append(&self, path: &str, bytes: &[u8], now: Timestamp) -> Result<(), FsError> {
-        let mut whole = match self.read(path) {
+        let mut content = match self.read(path) {
             Ok(bytes) => bytes.to_vec(),
             Err(FsError::NotFound) => Vec::new(),
             Err(error) => return Err(error),
         };
-        whole.extend_from_slice(bytes);
-        self.write(path, whole.into(), now)
+        content.extend_from_slice(bytes);
+        self.write(path, content.into(), now)
     }
 
     /// Creates a directory. With `parents`, missing parents are created too and an existing directory is not an
@@ -230,8 +234,8 @@ impl FileSystem {
     /// Removes a file or link. Directories are removed, with their content, only if `recursive` is set.
     pub fn remove(&self, path: &str, recursive: bool) -> Result<(), FsError> {
         let mut entries = self.entries.lock();
-        let path = follow(&entries, path, false)?;
-        if let Some((tree, path)) = self.mounted(&path) {
+        let path = resolve_links(&entries, path, false)?;
+        if let Some((tree, path)) = self.find_mount(&path) {
             return tree.remove(path, recursive);
         }
         let entry = entries.get(&path).ok_or(FsError::NotFound)?;
@@ -243,24 +247,25 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Returns `path` and everything below it, by absolute path.
+    /// Returns the entry at `path` and all entries below it, with absolute paths.
     pub fn walk(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
         let entries = self.entries.lock();
-        let path = follow(&entries, path, false)?;
-        if let Some((tree, inner)) = self.mounted(&path) {
+        let path = resolve_links(&entries, path, false)?;
+        if let Some((tree, inner)) = self.find_mount(&path) {
             let at = path.strip_suffix(inner).unwrap_or(&path);
-            let beneath = |(p, entry): (String, Entry)| (format!("{at}{}", p.trim_end_matches('/')), entry);
-            return Ok(tree.walk(inner)?.into_iter().map(beneath).collect());
+            let to_absolute = |(p, entry): (String, Entry)| (format!("{at}{}", p.trim_end_matches('/')), entry);
+            return Ok(tree.walk(inner)?.into_iter().map(to_absolute).collect());
         }
         let first = entries.get(&path).ok_or(FsError::NotFound)?;
         let prefix = format!("{}/", path.trim_end_matches('/'));
-        let under = entries.range(prefix.clone()..).take_while(|(p, _)| p.starts_with(&prefix));
-        let rest = under.filter(|(p, _)| **p != path && self.mounted(p).is_none());
-        let mut found: BTreeMap<String, Entry> = rest.map(|(p, e)| (p.clone(), e.clone())).collect();
+        let descendants = entries.range(prefix.clone()..).take_while(|(p, _)| p.starts_with(&prefix));
+        let unmounted = descendants.filter(|(p, _)| **p != path && self.find_mount(p).is_none());
+        let mut descendants: BTreeMap<String, Entry> = unmounted.map(|(p, e)| (p.clone(), e.clone())).collect();
         for (at, tree) in self.mounts.iter().filter(|(at, _)| at.starts_with(&prefix)) {
-            found.extend(tree.walk("/")?.into_iter().map(|(p, e)| (format!("{at}{}", p.trim_end_matches('/')), e)));
+            descendants
+                .extend(tree.walk("/")?.into_iter().map(|(p, e)| (format!("{at}{}", p.trim_end_matches('/')), e)));
         }
-        Ok([(path.clone(), first.clone())].into_iter().chain(found).collect())
+        Ok([(path.clone(), first.clone())].into_iter().chain(descendants).collect())
     }
 }
 
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn files_directories_and_links() {
+    fn files_are_written_read_and_removed_also_through_links() {
         let now = Timestamp::UNIX_EPOCH;
         let fs = FileSystem::new(now);
         fs.make_dir("/a/b", true, now).unwrap();
@@ -295,11 +300,11 @@ mod tests {
         assert_eq!(fs.read("/a/b/f").unwrap(), "one two");
         fs.remove("/a", true).unwrap();
         assert_eq!(fs.walk("/").unwrap().len(), 1);
-        assert_eq!(fs.write("/big", Bytes::from(vec![0; CAPACITY + 1]), now), Err(FsError::NoSpace));
+        assert_eq!(fs.write("/big", Bytes::from(vec![0; MAX_TOTAL_BYTES + 1]), now), Err(FsError::NoSpace));
     }
 
     #[test]
-    fn mounted_file_systems_are_shared() {
+    fn containers_share_mounted_file_systems() {
         let now = Timestamp::UNIX_EPOCH;
         let volume = Arc::new(FileSystem::new(now));
         let container = || {

@@ -3,7 +3,7 @@
 use super::shell::is_program;
 
 /// Images whose default command is a shell, which exits immediately without a terminal.
-const SHELLS: &[&str] = &["alpine", "bash", "busybox", "debian", "fedora", "ubuntu"];
+const SHELL_IMAGES: &[&str] = &["alpine", "bash", "busybox", "debian", "fedora", "ubuntu"];
 /// Web servers and their document roots.
 const DOCUMENT_ROOTS: &[(&str, &str)] = &[("httpd", "/usr/local/apache2/htdocs"), ("nginx", "/usr/share/nginx/html")];
 /// Kubernetes' test image, and its subcommand that writes log lines.
@@ -14,23 +14,23 @@ const MISSING_TAGS: &[&str] = &["404", "does-not-exist", "doesnotexist", "non-ex
 /// File name of the default page in a web server's image.
 pub const DEFAULT_PAGE: &str = "index.html";
 
-/// How the program that listens on a container's ports responds.
+/// Kind of the program that listens on a container's ports, which determines its responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
+pub enum SimulatedServer {
     /// A page that describes the pod.
     Page,
     /// The pod's host name on every path (`agnhost serve-hostname`).
-    Hostname,
+    ServeHostname,
     /// The pod's host name at `/hostname` (`agnhost netexec`).
-    Tester,
+    Netexec,
 }
 
-impl Service {
-    /// Returns the service of an image that is started with this first argument.
-    pub fn of(image: &str, argument: Option<&str>) -> Self {
+impl SimulatedServer {
+    /// Returns the server of an image that is started with this first argument.
+    pub fn from_image(image: &str, argument: Option<&str>) -> Self {
         match (repository(image), argument) {
-            (AGNHOST, Some("serve-hostname")) => Self::Hostname,
-            (AGNHOST, Some("netexec")) => Self::Tester,
+            (AGNHOST, Some("serve-hostname")) => Self::ServeHostname,
+            (AGNHOST, Some("netexec")) => Self::Netexec,
             _ => Self::Page,
         }
     }
@@ -43,7 +43,7 @@ pub struct Invocation<'a> {
     pub command: &'a [String],
     pub args: &'a [String],
     /// The container keeps stdin open (`stdin: true`).
-    pub interactive: bool,
+    pub has_stdin: bool,
     /// The container is restarted after it has succeeded.
     pub restarts_always: bool,
 }
@@ -63,10 +63,10 @@ impl Invocation<'_> {
     /// shell. Such an image without a command exits immediately. In a pod that always restarts, which would never
     /// become available, it is assumed to be a placeholder that runs forever.
     pub fn command_line(&self) -> Option<Vec<String>> {
-        if self.interactive {
+        if self.has_stdin {
             return None;
         }
-        let is_shell = SHELLS.contains(&repository(self.image));
+        let is_shell = SHELL_IMAGES.contains(&repository(self.image));
         let words: Vec<String> = match (self.command, self.args) {
             ([], args)
                 if args.first().is_some_and(|first| first == LOGS_GENERATOR) && repository(self.image) == AGNHOST =>
@@ -83,7 +83,7 @@ impl Invocation<'_> {
 
     /// Returns true if the container's command is a program that the simulation does not support.
     pub fn runs_unknown_program(&self) -> bool {
-        !self.interactive && !self.command.is_empty() && self.command_line().is_none()
+        !self.has_stdin && !self.command.is_empty() && self.command_line().is_none()
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         Some("agnhost logs-generator --log-lines-total 9")
     )]
     #[case("registry.k8s.io/e2e-test-images/agnhost:2.63", "", "pause", false, None)]
-    fn commands(
+    fn supported_commands_have_a_command_line(
         #[case] image: &str,
         #[case] command: &str,
         #[case] args: &str,
@@ -137,9 +137,9 @@ mod tests {
     ) {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let (command, args) = (words(command), words(args));
-        let invocation = Invocation { image, command: &command, args: &args, interactive: false, restarts_always };
+        let invocation = Invocation { image, command: &command, args: &args, has_stdin: false, restarts_always };
         assert_eq!(invocation.command_line().map(|words| words.join(" ")).as_deref(), expected);
-        assert_eq!(Invocation { interactive: true, ..invocation }.command_line(), None);
+        assert_eq!(Invocation { has_stdin: true, ..invocation }.command_line(), None);
         assert_eq!(invocation.runs_unknown_program(), !command.is_empty() && expected.is_none());
     }
 
@@ -158,7 +158,7 @@ mod tests {
     #[case("nginx", Some("/usr/share/nginx/html"))]
     #[case("registry.k8s.io/e2e-test-images/httpd:2.4.38-4", Some("/usr/local/apache2/htdocs"))]
     #[case("redis:7", None)]
-    fn web_servers(#[case] image: &str, #[case] root: Option<&str>) {
+    fn web_server_images_have_a_document_root(#[case] image: &str, #[case] root: Option<&str>) {
         assert_eq!(document_root(image), root);
     }
 }

@@ -26,15 +26,15 @@ use super::pods::{Container, Pod, PodRef, PodRuntime, Run};
 use super::shell::{Clock, Shell, Stdio};
 use super::stream::{Input, Output, Sink};
 
-/// Pod annotation with the seconds between log lines of containers that run no script. 0 stops after the start
-/// lines.
+/// Pod annotation with the number of seconds between generated log lines, for containers without a supported command.
+/// With 0, there are only start lines.
 pub const INTERVAL_ANNOTATION: &str = "sim.crowsnest.io/log-interval-seconds";
-/// Default of the annotation.
-const INTERVAL: i64 = 10;
-/// Maximum lines kept per run, as with a rotated log file.
-const KEPT: usize = 10_000;
-/// How often a followed log checks that the container is still running.
-const LIVENESS: Duration = Duration::from_secs(1);
+/// Default of [`INTERVAL_ANNOTATION`].
+const DEFAULT_INTERVAL_SECONDS: i64 = 10;
+/// Maximum number of lines per run, like the size of a rotated log file.
+const MAX_LINES: usize = 10_000;
+/// Interval at which a followed log checks that the container is still running.
+const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Query parameters of `pods/log`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,14 +78,14 @@ impl LogOptions {
                 _ => {}
             }
         }
-        let mut bound = |field: &str, value: Option<i64>, least: i64, detail: &str| {
-            if let Some(value) = value.filter(|v| *v < least) {
+        let mut check_min = |field: &str, value: Option<i64>, min: i64, detail: &str| {
+            if let Some(value) = value.filter(|v| *v < min) {
                 errors.push(FieldError::invalid(field, &json!(value), detail));
             }
         };
-        bound("tailLines", options.tail_lines, 0, "must be greater than or equal to 0");
-        bound("limitBytes", options.limit_bytes, 1, "must be greater than 0");
-        bound("sinceSeconds", options.since_seconds, 1, "must be greater than 0");
+        check_min("tailLines", options.tail_lines, 0, "must be greater than or equal to 0");
+        check_min("limitBytes", options.limit_bytes, 1, "must be greater than 0");
+        check_min("sinceSeconds", options.since_seconds, 1, "must be greater than 0");
         if options.since_seconds.is_some() && options.since_time.is_some() {
             errors.push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
         }
@@ -105,66 +105,67 @@ pub struct LogLine {
 }
 
 /// Log lines of a process or exec. Followers are notified of new lines.
-pub struct Written {
+pub struct RunLog {
     lines: Mutex<VecDeque<LogLine>>,
+    /// Number of lines written so far, including dropped ones.
     total: watch::Sender<u64>,
 }
 
-impl Default for Written {
+impl Default for RunLog {
     fn default() -> Self {
         Self { lines: Mutex::default(), total: watch::Sender::new(0) }
     }
 }
 
-impl Written {
+impl RunLog {
     fn push(&self, line: LogLine) {
         let mut lines = self.lines.lock();
         lines.push_back(line);
-        if lines.len() > KEPT {
+        if lines.len() > MAX_LINES {
             lines.pop_front();
         }
         self.total.send_modify(|total| *total += 1);
     }
 
-    /// Returns the lines after the first `seen` lines ever written.
-    fn after(&self, seen: u64) -> Vec<LogLine> {
+    /// Returns the kept lines after the first `seen` lines of the run.
+    fn lines_after(&self, seen: u64) -> Vec<LogLine> {
         let lines = self.lines.lock();
         let new = usize::try_from(*self.total.borrow() - seen).unwrap_or(usize::MAX).min(lines.len());
         lines.range(lines.len() - new..).cloned().collect()
     }
 }
 
-/// A [`Sink`] that appends lines to [`Written`].
-pub struct WrittenSink {
-    pub written: Arc<Written>,
+/// A [`Sink`] that appends lines to a [`RunLog`].
+pub struct RunLogSink {
+    pub log: Arc<RunLog>,
     pub runtime: Arc<dyn PodRuntime>,
 }
 
 #[async_trait]
-impl Sink for WrittenSink {
+impl Sink for RunLogSink {
     async fn send(&self, data: Bytes) -> io::Result<()> {
         for text in data.split(|b| *b == b'\n').filter(|t| !t.is_empty()) {
-            self.written.push(LogLine { at: self.runtime.now(), text: Bytes::copy_from_slice(text) });
+            self.log.push(LogLine { at: self.runtime.now(), text: Bytes::copy_from_slice(text) });
         }
         Ok(())
     }
 }
 
-enum Event {
+enum LogEvent {
     Line(LogLine),
     /// All lines up to the current time have been produced.
     CaughtUp,
 }
 
-/// Everything needed to produce the log of one run.
+/// Inputs of the log of one run.
 pub struct LogSource {
     pub runtime: Arc<dyn PodRuntime>,
     pub container: Container,
     pub run: Run,
-    pub written: Arc<Written>,
-    /// A shell as the container would start it.
+    pub run_log: Arc<RunLog>,
+    /// Shell with the container's environment.
     pub shell: Shell,
-    /// The lines of the run are written by its process, so no replay is needed.
+    /// True if the process of the run writes its log, so that no replay is needed.
     pub has_process: bool,
 }
 
@@ -172,11 +173,11 @@ pub struct LogSource {
 pub fn select_run(container: &Container, previous: bool) -> ApiResult<Run> {
     let (name, pod) = (&container.name, container.pod.name());
     if previous {
-        return container.previous().ok_or_else(|| {
+        return container.previous_run().ok_or_else(|| {
             ApiError::bad_request(format!("previous terminated container {name:?} in pod {pod:?} not found"))
         });
     }
-    container.current().ok_or_else(|| {
+    container.current_run().ok_or_else(|| {
         let reason = container.waiting_reason();
         ApiError::bad_request(format!("container {name:?} in pod {pod:?} is waiting to start: {reason}"))
     })
@@ -185,24 +186,25 @@ pub fn select_run(container: &Container, previous: bool) -> ApiResult<Run> {
 impl LogSource {
     /// Writes the log as requested by `options`, until it ends or the reader disconnects.
     pub async fn write(self, options: LogOptions, output: Output) -> io::Result<()> {
-        let (events, received) = mpsc::channel(256);
-        let producer = self.producer(events, options.follow);
-        let writer = self.consume(options, received, output);
+        let (events, receiver) = mpsc::channel(256);
+        let producer = self.produce(events, options.follow);
+        let writer = self.consume(options, receiver, output);
         tokio::select! {
-            done = writer => done,
+            result = writer => result,
             () = async { producer.await; std::future::pending().await } => Ok(()),
         }
     }
 
-    fn producer(&self, events: mpsc::Sender<Event>, follow: bool) -> BoxFuture<'static, ()> {
+    /// Returns the future that produces the lines which are not in the run's log.
+    fn produce(&self, events: mpsc::Sender<LogEvent>, follow: bool) -> BoxFuture<'static, ()> {
         if self.has_process {
             return Box::pin(async move {
-                if events.send(Event::CaughtUp).await.is_err() {
+                if events.send(LogEvent::CaughtUp).await.is_err() {
                     tracing::trace!("the log reader disconnected");
                 }
             });
         }
-        if let Some(command) = self.container.process() {
+        if let Some(command) = self.container.supported_command() {
             return Box::pin(replay(
                 self.shell.clone(),
                 self.runtime.clone(),
@@ -212,13 +214,17 @@ impl LogSource {
                 follow,
             ));
         }
-        Box::pin(self.narrator().tell(events, follow))
+        Box::pin(self.log_generator().generate(events, follow))
     }
 
-    fn narrator(&self) -> Narrator {
+    fn log_generator(&self) -> LogGenerator {
         let container = &self.container;
-        let interval = container.pod.annotation(INTERVAL_ANNOTATION).and_then(|s| s.parse().ok()).unwrap_or(INTERVAL);
-        let mut opening = vec![format!(
+        let interval = container
+            .pod
+            .annotation(INTERVAL_ANNOTATION)
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(DEFAULT_INTERVAL_SECONDS);
+        let mut start_lines = vec![format!(
             "{} starting: image {}, pod {}/{}, node {}",
             container.name,
             container.image(),
@@ -226,69 +232,74 @@ impl LogSource {
             container.pod.name(),
             container.pod.node()
         )];
-        opening.extend(
+        start_lines.extend(
             container.ports().map(|(port, name)| format!("listening on port {port} {name}").trim_end().to_owned()),
         );
-        opening.push("ready".to_owned());
-        Narrator {
+        start_lines.push("ready".to_owned());
+        LogGenerator {
             runtime: self.runtime.clone(),
             run: self.run.clone(),
-            opening,
-            interval,
-            serves: container.ports().next().is_some(),
+            start_lines,
+            interval_seconds: interval,
+            has_ports: container.ports().next().is_some(),
         }
     }
 
-    async fn consume(&self, options: LogOptions, mut events: mpsc::Receiver<Event>, output: Output) -> io::Result<()> {
-        let mut writer = Writer { output, timestamps: options.timestamps, left: options.limit_bytes };
+    async fn consume(
+        &self,
+        options: LogOptions,
+        mut events: mpsc::Receiver<LogEvent>,
+        output: Output,
+    ) -> io::Result<()> {
+        let mut writer = LineWriter { output, timestamps: options.timestamps, remaining_bytes: options.limit_bytes };
         let since = options.since(self.runtime.now());
-        let mut wakes = self.written.total.subscribe();
+        let mut new_lines = self.run_log.total.subscribe();
         let mut backlog = VecDeque::new();
-        while let Some(Event::Line(line)) = events.recv().await {
+        while let Some(LogEvent::Line(line)) = events.recv().await {
             if since.is_none_or(|since| line.at >= since) {
                 backlog.push_back(line);
             }
-            if backlog.len() > KEPT {
+            if backlog.len() > MAX_LINES {
                 backlog.pop_front();
             }
         }
-        let mut seen = *wakes.borrow_and_update();
+        let mut seen = *new_lines.borrow_and_update();
         let mut backlog = Vec::from(backlog);
         if !options.previous || self.has_process {
-            let mut written = self.written.after(0);
-            seen = seen.max(written.len() as u64);
-            written.retain(|line| since.is_none_or(|since| line.at >= since));
-            backlog.append(&mut written);
+            let mut run_lines = self.run_log.lines_after(0);
+            seen = seen.max(run_lines.len() as u64);
+            run_lines.retain(|line| since.is_none_or(|since| line.at >= since));
+            backlog.append(&mut run_lines);
             backlog.sort_by_key(|line| line.at);
         }
-        let kept = options.tail_lines.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-        for line in backlog.iter().skip(backlog.len().saturating_sub(kept)) {
-            if !writer.line(line).await? {
+        let tail_lines = options.tail_lines.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+        for line in backlog.iter().skip(backlog.len().saturating_sub(tail_lines)) {
+            if !writer.write_line(line).await? {
                 return Ok(());
             }
         }
         if !options.follow || self.run.finished.is_some() {
             return Ok(());
         }
-        let mut liveness = tokio::time::interval(LIVENESS);
+        let mut liveness = tokio::time::interval(LIVENESS_CHECK_INTERVAL);
         loop {
             tokio::select! {
                 Some(event) = events.recv() => {
-                    if let Event::Line(line) = event && !writer.line(&line).await? {
+                    if let LogEvent::Line(line) = event && !writer.write_line(&line).await? {
                         return Ok(());
                     }
                 }
-                Ok(()) = wakes.changed() => {
-                    for line in self.written.after(seen) {
-                        if !writer.line(&line).await? {
+                Ok(()) = new_lines.changed() => {
+                    for line in self.run_log.lines_after(seen) {
+                        if !writer.write_line(&line).await? {
                             return Ok(());
                         }
                     }
-                    seen = *wakes.borrow_and_update();
+                    seen = *new_lines.borrow_and_update();
                 }
-                _ = liveness.tick() => if !self.still_runs().await {
-                    for line in self.written.after(seen) {
-                        writer.line(&line).await?;
+                _ = liveness.tick() => if !self.is_still_running().await {
+                    for line in self.run_log.lines_after(seen) {
+                        writer.write_line(&line).await?;
                     }
                     return Ok(());
                 },
@@ -297,106 +308,107 @@ impl LogSource {
     }
 
     /// Returns true while the pod exists and the container is in the same run.
-    async fn still_runs(&self) -> bool {
+    async fn is_still_running(&self) -> bool {
         let pod = &self.container.pod;
         let reference = PodRef { namespace: pod.namespace().to_owned(), name: pod.name().to_owned() };
-        match Pod::find(&*self.runtime, &reference).await {
+        match Pod::get(&*self.runtime, &reference).await {
             Ok(now) if now.uid() == pod.uid() => {
-                now.container(&self.container.name).is_ok_and(|c| c.current().as_ref() == Some(&self.run))
+                now.container(&self.container.name).is_ok_and(|c| c.current_run().as_ref() == Some(&self.run))
             }
             _ => false,
         }
     }
 }
 
-struct Writer {
+/// Writes lines in the requested format, up to the byte limit.
+struct LineWriter {
     output: Output,
     timestamps: bool,
-    left: Option<i64>,
+    remaining_bytes: Option<i64>,
 }
 
-impl Writer {
+impl LineWriter {
     /// Writes a line. Returns false once the byte limit is reached.
-    async fn line(&mut self, line: &LogLine) -> io::Result<bool> {
+    async fn write_line(&mut self, line: &LogLine) -> io::Result<bool> {
         let mut bytes = BytesMut::new();
         if self.timestamps {
             bytes.extend_from_slice(format!("{:.9} ", line.at).as_bytes());
         }
         bytes.extend_from_slice(&line.text);
         bytes.extend_from_slice(b"\n");
-        if let Some(left) = &mut self.left {
-            bytes.truncate(usize::try_from(*left).unwrap_or_default());
-            *left -= bytes.len() as i64;
+        if let Some(remaining) = &mut self.remaining_bytes {
+            bytes.truncate(usize::try_from(*remaining).unwrap_or_default());
+            *remaining -= bytes.len() as i64;
         }
         self.output.send(bytes.freeze()).await?;
-        Ok(self.left != Some(0))
+        Ok(self.remaining_bytes != Some(0))
     }
 }
 
-/// Generates the log of a container that runs no script.
-struct Narrator {
+/// Generates the log of a container without a supported command.
+struct LogGenerator {
     runtime: Arc<dyn PodRuntime>,
     run: Run,
-    opening: Vec<String>,
-    interval: i64,
-    serves: bool,
+    start_lines: Vec<String>,
+    interval_seconds: i64,
+    has_ports: bool,
 }
 
-impl Narrator {
+impl LogGenerator {
     /// Returns line `n`, counted from 0, with its timestamp.
     fn line(&self, n: i64) -> Option<LogLine> {
-        if let Some(text) = usize::try_from(n).ok().and_then(|n| self.opening.get(n)) {
+        if let Some(text) = usize::try_from(n).ok().and_then(|n| self.start_lines.get(n)) {
             let at = self.run.started.checked_add(SignedDuration::from_millis(n * 7)).ok()?;
             return Some(LogLine { at, text: Bytes::from(text.clone()) });
         }
-        let beat = n - self.opening.len() as i64 + 1;
-        let seconds = beat.checked_mul(Some(self.interval).filter(|i| *i > 0)?)?;
+        let number = n - self.start_lines.len() as i64 + 1;
+        let seconds = number.checked_mul(Some(self.interval_seconds).filter(|i| *i > 0)?)?;
         let at = self.run.started.checked_add(SignedDuration::from_secs(seconds)).ok()?;
-        let text = if self.serves {
-            format!("request {beat}: GET /healthz 200 {}ms", 1 + beat * 7919 % 23)
+        let text = if self.has_ports {
+            format!("request {number}: GET /healthz 200 {}ms", 1 + number * 7919 % 23)
         } else {
-            format!("heartbeat {beat}: {} items done", beat * 7919 % 1009)
+            format!("heartbeat {number}: {} items done", number * 7919 % 1009)
         };
         Some(LogLine { at, text: Bytes::from(text) })
     }
 
-    async fn tell(self, events: mpsc::Sender<Event>, follow: bool) {
+    async fn generate(self, events: mpsc::Sender<LogEvent>, follow: bool) {
         let end = self.run.finished.as_ref().map_or_else(|| self.runtime.now(), |(at, ..)| *at);
-        let beats = (end.as_second() - self.run.started.as_second()) / self.interval.max(1);
-        let mut n = (beats - KEPT as i64).max(0);
+        let last_number = (end.as_second() - self.run.started.as_second()) / self.interval_seconds.max(1);
+        let mut n = (last_number - MAX_LINES as i64).max(0);
         while let Some(line) = self.line(n).filter(|line| line.at <= end) {
             n += 1;
-            if events.send(Event::Line(line)).await.is_err() {
+            if events.send(LogEvent::Line(line)).await.is_err() {
                 return;
             }
         }
         if let Some((at, code, reason)) = &self.run.finished {
             let text = Bytes::from(format!("exiting with code {code} ({reason})"));
-            if events.send(Event::Line(LogLine { at: *at, text })).await.is_err() {
+            if events.send(LogEvent::Line(LogLine { at: *at, text })).await.is_err() {
                 return;
             }
         }
-        if events.send(Event::CaughtUp).await.is_err() || !follow || self.run.finished.is_some() {
+        if events.send(LogEvent::CaughtUp).await.is_err() || !follow || self.run.finished.is_some() {
             return;
         }
         while let Some(line) = self.line(n) {
             let wait = line.at.duration_since(self.runtime.now());
             tokio::time::sleep(Duration::try_from(wait).unwrap_or_default()).await;
             n += 1;
-            if events.send(Event::Line(line)).await.is_err() {
+            if events.send(LogEvent::Line(line)).await.is_err() {
                 return;
             }
         }
     }
 }
 
-/// Runs a container's command from its start. Only sleeps that end in the future wait.
+/// Runs a container's command from its start. Only sleeps that end after the current time wait.
 async fn replay(
     mut shell: Shell,
     runtime: Arc<dyn PodRuntime>,
     run: Run,
     command: Vec<String>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<LogEvent>,
     follow: bool,
 ) {
     let clock = Arc::new(ReplayClock {
@@ -407,8 +419,9 @@ async fn replay(
         follow,
     });
     shell.clock = clock.clone();
-    let lines: Output = Arc::new(LineSink { clock, lines: Lines::Events(events), partial: Mutex::default() });
-    // The exit code is ignored: the pod's status already says how the container ended.
+    let lines: Output =
+        Arc::new(LineSink { clock, destination: LineDestination::Events(events), partial: Mutex::default() });
+    // The exit code is not needed: the pod's status has it already.
     shell.start(&command, Stdio::new(Input::empty(), lines.clone(), lines.clone())).await;
     if let Err(error) = lines.finish().await {
         tracing::trace!(%error, "the log reader disconnected");
@@ -420,21 +433,21 @@ struct ReplayClock {
     process: ProcessClock,
     end: Option<Timestamp>,
     runtime: Arc<dyn PodRuntime>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<LogEvent>,
     follow: bool,
 }
 
 impl ReplayClock {
-    async fn reach(&self, at: Timestamp) {
+    async fn advance_to(&self, at: Timestamp) {
         let now = self.runtime.now();
-        let present = self.end.map_or(now, |end| end.min(now));
-        if at > present {
+        let replay_end = self.end.map_or(now, |end| end.min(now));
+        if at > replay_end {
             // When the reader disconnects, the surrounding `select!` drops this future.
-            if self.events.send(Event::CaughtUp).await.is_err() || !self.follow || self.end.is_some() {
+            if self.events.send(LogEvent::CaughtUp).await.is_err() || !self.follow || self.end.is_some() {
                 return std::future::pending().await;
             }
         }
-        self.process.wait(at).await;
+        self.process.wait_until(at).await;
     }
 }
 
@@ -445,41 +458,41 @@ impl Clock for ReplayClock {
     }
 
     async fn sleep(&self, duration: Duration) {
-        self.reach(self.process.advance(duration)).await;
+        self.advance_to(self.process.advance(duration)).await;
     }
 
     async fn step(&self) {
-        self.reach(self.process.advance_step()).await;
+        self.advance_to(self.process.advance_step()).await;
     }
 }
 
-/// Destination of a process' output lines.
-enum Lines {
-    Events(mpsc::Sender<Event>),
-    Written(Arc<Written>),
+/// Destination of the output lines of a process.
+enum LineDestination {
+    Events(mpsc::Sender<LogEvent>),
+    RunLog(Arc<RunLog>),
 }
 
 /// Splits the output of a script into lines with timestamps of its clock.
 struct LineSink {
     clock: Arc<dyn Clock>,
-    lines: Lines,
+    destination: LineDestination,
     partial: Mutex<BytesMut>,
 }
 
 /// Returns an output that stores the lines of a running process as the log of its run.
-pub fn process_output(clock: Arc<dyn Clock>, written: Arc<Written>) -> Output {
-    Arc::new(LineSink { clock, lines: Lines::Written(written), partial: Mutex::default() })
+pub fn process_output(clock: Arc<dyn Clock>, log: Arc<RunLog>) -> Output {
+    Arc::new(LineSink { clock, destination: LineDestination::RunLog(log), partial: Mutex::default() })
 }
 
 impl LineSink {
-    async fn line(&self, text: Bytes) -> io::Result<()> {
+    async fn write_line(&self, text: Bytes) -> io::Result<()> {
         let line = LogLine { at: self.clock.now(), text };
-        match &self.lines {
-            Lines::Events(events) => {
-                events.send(Event::Line(line)).await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
+        match &self.destination {
+            LineDestination::Events(events) => {
+                events.send(LogEvent::Line(line)).await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
             }
-            Lines::Written(written) => {
-                written.push(line);
+            LineDestination::RunLog(log) => {
+                log.push(line);
                 Ok(())
             }
         }
@@ -501,13 +514,13 @@ impl Sink for LineSink {
             lines
         };
         for text in lines {
-            self.line(text).await?;
+            self.write_line(text).await?;
         }
         Ok(())
     }
 
     async fn finish(&self) -> io::Result<()> {
         let rest = self.partial.lock().split().freeze();
-        if rest.is_empty() { Ok(()) } else { self.line(rest).await }
+        if rest.is_empty() { Ok(()) } else { self.write_line(rest).await }
     }
 }

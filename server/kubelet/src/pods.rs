@@ -11,11 +11,12 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::image::{Invocation, Service};
+use super::image::{Invocation, SimulatedServer};
 use super::probes::{Probe, ProbeKind};
 use super::volumes::VolumeKey;
 
-/// What the kubelet needs from its member. Objects are complete and defaulted, as served by the member's API.
+/// Objects and clock of the member, which the kubelet needs. Objects are complete and defaulted, as in the member's
+/// API.
 #[async_trait]
 pub trait PodRuntime: Send + Sync + 'static {
     /// Gets one core/v1 object by plural (`pods`, `configmaps`, `secrets`, `services`, `persistentvolumeclaims`).
@@ -46,7 +47,7 @@ pub struct Endpoint {
     pub image: String,
     pub port: u16,
     pub hostname: String,
-    pub service: Service,
+    pub service: SimulatedServer,
 }
 
 /// A volume mount of a container.
@@ -76,17 +77,18 @@ pub struct Container {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     pub started: Timestamp,
-    /// When it ended, its exit code and reason.
+    /// End, exit code and reason of a finished run.
     pub finished: Option<(Timestamp, i64, String)>,
     pub restarts: i64,
 }
 
-fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
+fn parse_time(value: &Value, pointer: &str) -> Option<Timestamp> {
     text(value, pointer).parse().ok()
 }
 
 impl Pod {
-    pub async fn find(runtime: &dyn PodRuntime, pod: &PodRef) -> ApiResult<Self> {
+    /// Reads a pod. Fails with NotFound if it does not exist.
+    pub async fn get(runtime: &dyn PodRuntime, pod: &PodRef) -> ApiResult<Self> {
         let object = runtime.get("pods", &pod.namespace, &pod.name).await?;
         object.map(Pod).ok_or_else(|| ApiError::not_found("", "pods", &pod.name))
     }
@@ -133,14 +135,14 @@ impl Pod {
         Some(text(&self.0, "/spec/hostname")).filter(|h| !h.is_empty()).unwrap_or_else(|| self.name())
     }
 
-    fn names(&self, field: &str) -> Vec<&str> {
+    fn container_names(&self, field: &str) -> Vec<&str> {
         list(&self.0, &format!("/spec/{field}")).iter().map(|c| text(c, "/name")).collect()
     }
 
     /// Selects a container by name or the default one, with the error messages of kube-apiserver.
-    pub fn container(&self, wanted: &str) -> ApiResult<Container> {
-        let (containers, inits) = (self.names("containers"), self.names("initContainers"));
-        let name = match (wanted, containers.as_slice()) {
+    pub fn container(&self, requested: &str) -> ApiResult<Container> {
+        let (containers, inits) = (self.container_names("containers"), self.container_names("initContainers"));
+        let name = match (requested, containers.as_slice()) {
             ("", [only]) => (*only).to_owned(),
             ("", _) => {
                 let mut message = format!("a container name must be specified for pod {}", self.name());
@@ -159,9 +161,9 @@ impl Pod {
             ("initContainers", "initContainerStatuses"),
             ("ephemeralContainers", "ephemeralContainerStatuses"),
         ] {
-            let named = |c: &&Value| text(c, "/name") == name;
-            if let Some(spec) = list(&self.0, &format!("/spec/{field}")).iter().find(named) {
-                let status = list(&self.0, &format!("/status/{statuses}")).iter().find(named);
+            let has_name = |c: &&Value| text(c, "/name") == name;
+            if let Some(spec) = list(&self.0, &format!("/spec/{field}")).iter().find(has_name) {
+                let status = list(&self.0, &format!("/status/{statuses}")).iter().find(has_name);
                 return Ok(Container {
                     pod: self.clone(),
                     spec: spec.clone(),
@@ -175,7 +177,7 @@ impl Pod {
 
     /// Returns the first container, the default of attach.
     pub fn first_container(&self) -> ApiResult<Container> {
-        self.container(self.names("containers").first().copied().unwrap_or_default())
+        self.container(self.container_names("containers").first().copied().unwrap_or_default())
     }
 
     /// Fails for pods without a node, as required by streaming subresources.
@@ -200,8 +202,8 @@ impl Pod {
         if port.is_empty() {
             return self.endpoints().next();
         }
-        let named = ports.find(|p| text(p, "/name") == port)?;
-        self.endpoint(u16::try_from(named.get("containerPort")?.as_u64()?).ok()?)
+        let port = ports.find(|p| text(p, "/name") == port)?;
+        self.endpoint(u16::try_from(port.get("containerPort")?.as_u64()?).ok()?)
     }
 
     fn endpoints(&self) -> impl Iterator<Item = Endpoint> + '_ {
@@ -216,7 +218,7 @@ impl Pod {
                     image: text(container, "/image").to_owned(),
                     port: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
                     hostname: self.hostname().to_owned(),
-                    service: Service::of(
+                    service: SimulatedServer::from_image(
                         text(container, "/image"),
                         list(container, "/args").first().and_then(Value::as_str),
                     ),
@@ -226,18 +228,19 @@ impl Pod {
     }
 
     /// Returns true if the pod matches the selector of a Service and is ready.
-    pub fn backs(&self, selector: &serde_json::Map<String, Value>) -> bool {
+    pub fn is_backend(&self, selector: &serde_json::Map<String, Value>) -> bool {
         let labels = self.0.pointer("/metadata/labels");
-        let ready = list(&self.0, "/status/conditions")
+        let is_ready = list(&self.0, "/status/conditions")
             .iter()
             .any(|c| text(c, "/type") == "Ready" && text(c, "/status") == "True");
-        ready && selector.iter().all(|(key, value)| labels.and_then(|l| l.get(key)) == Some(value))
+        is_ready && selector.iter().all(|(key, value)| labels.and_then(|l| l.get(key)) == Some(value))
     }
 
     pub fn from_object(object: Arc<Value>) -> Self {
         Self(object)
     }
 
+    /// Value of a `fieldRef`.
     fn field(&self, path: &str) -> String {
         match path.split_once('[') {
             Some((map, key)) => {
@@ -264,7 +267,7 @@ impl Container {
         Some(text(&self.spec, "/workingDir")).filter(|d| !d.is_empty()).unwrap_or("/")
     }
 
-    pub fn wants_stdin(&self) -> bool {
+    pub fn has_stdin(&self) -> bool {
         self.spec.get("stdin").and_then(Value::as_bool).unwrap_or_default()
     }
 
@@ -273,38 +276,38 @@ impl Container {
         self.spec.get("stdinOnce").and_then(Value::as_bool).unwrap_or_default()
     }
 
-    fn words(&self, field: &str) -> Vec<String> {
+    fn string_list(&self, field: &str) -> Vec<String> {
         list(&self.spec, field).iter().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
     /// Returns `command` followed by `args`; empty if the image determines the command.
     pub fn command_line(&self) -> Vec<String> {
-        [self.words("/command"), self.words("/args")].concat()
+        [self.string_list("/command"), self.string_list("/args")].concat()
     }
 
     /// Returns true if the container is restarted after success: sidecars, and main containers of pods with
     /// `restartPolicy: Always`.
     fn restarts_always(&self) -> bool {
-        match self.pod.names("initContainers").contains(&self.name.as_str()) {
+        match self.pod.container_names("initContainers").contains(&self.name.as_str()) {
             true => text(&self.spec, "/restartPolicy") == "Always",
             false => self.pod.restarts_always(),
         }
     }
 
     /// Returns the command line that the simulated shell runs for the container, if it supports it.
-    pub fn process(&self) -> Option<Vec<String>> {
+    pub fn supported_command(&self) -> Option<Vec<String>> {
         let invocation = Invocation {
             image: self.image(),
-            command: &self.words("/command"),
-            args: &self.words("/args"),
-            interactive: self.wants_stdin(),
+            command: &self.string_list("/command"),
+            args: &self.string_list("/args"),
+            has_stdin: self.has_stdin(),
             restarts_always: self.restarts_always(),
         };
         invocation.command_line()
     }
 
     pub fn probe(&self, kind: ProbeKind) -> Option<Probe> {
-        Probe::of(&self.spec, kind)
+        Probe::from_container(&self.spec, kind)
     }
 
     pub fn ports(&self) -> impl Iterator<Item = (u64, &str)> {
@@ -312,30 +315,31 @@ impl Container {
     }
 
     /// Returns the current run, or the last one if the container has terminated.
-    pub fn current(&self) -> Option<Run> {
+    pub fn current_run(&self) -> Option<Run> {
         let restarts = self.status.get("restartCount").and_then(Value::as_i64).unwrap_or_default();
-        if let Some(started) = time(&self.status, "/state/running/startedAt") {
+        if let Some(started) = parse_time(&self.status, "/state/running/startedAt") {
             return Some(Run { started, finished: None, restarts });
         }
-        self.terminated("/state/terminated", restarts).or_else(|| {
+        self.terminated_run("/state/terminated", restarts).or_else(|| {
             // While the container waits for its next start, the terminated run is the current one.
-            self.terminated("/lastState/terminated", restarts)
+            self.terminated_run("/lastState/terminated", restarts)
         })
     }
 
-    pub fn previous(&self) -> Option<Run> {
+    /// Returns the run before the current one, if its status is known.
+    pub fn previous_run(&self) -> Option<Run> {
         let restarts = self.status.get("restartCount").and_then(Value::as_i64).unwrap_or_default();
         // `restartCount` does not yet include a restart that the container is waiting for.
-        let waits = self.status.pointer("/state/waiting").is_some();
-        self.terminated("/lastState/terminated", if waits { restarts } else { restarts - 1 })
+        let is_waiting = self.status.pointer("/state/waiting").is_some();
+        self.terminated_run("/lastState/terminated", if is_waiting { restarts } else { restarts - 1 })
     }
 
-    fn terminated(&self, state: &str, restarts: i64) -> Option<Run> {
+    fn terminated_run(&self, state: &str, restarts: i64) -> Option<Run> {
         let state = self.status.pointer(state)?;
-        let finished = time(state, "/finishedAt")?;
+        let finished = parse_time(state, "/finishedAt")?;
         let code = state.get("exitCode").and_then(Value::as_i64).unwrap_or_default();
         Some(Run {
-            started: time(state, "/startedAt").unwrap_or(finished),
+            started: parse_time(state, "/startedAt").unwrap_or(finished),
             finished: Some((finished, code, text(state, "/reason").to_owned())),
             restarts,
         })
@@ -352,7 +356,7 @@ impl Container {
 
     /// Returns the environment of the process: image defaults, `envFrom` and `env`, with references resolved in the
     /// member.
-    pub async fn environment(&self, runtime: &dyn PodRuntime) -> ApiResult<BTreeMap<String, String>> {
+    pub async fn read_environment(&self, runtime: &dyn PodRuntime) -> ApiResult<BTreeMap<String, String>> {
         let mut env = BTreeMap::from([
             ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
             ("HOSTNAME".to_owned(), self.pod.hostname().to_owned()),
@@ -361,15 +365,15 @@ impl Container {
         for source in list(&self.spec, "/envFrom") {
             let prefix = text(source, "/prefix");
             for (resource, reference) in [("configmaps", "/configMapRef/name"), ("secrets", "/secretRef/name")] {
-                for (key, value) in self.data(runtime, resource, text(source, reference)).await? {
+                for (key, value) in self.read_data(runtime, resource, text(source, reference)).await? {
                     env.insert(format!("{prefix}{key}"), String::from_utf8_lossy(&value).into_owned());
                 }
             }
         }
         for variable in list(&self.spec, "/env") {
             let value = match variable.get("valueFrom") {
-                Some(from) => self.value_from(runtime, from).await?,
-                None => Some(expand(text(variable, "/value"), &env)),
+                Some(from) => self.read_value_from(runtime, from).await?,
+                None => Some(expand_variables(text(variable, "/value"), &env)),
             };
             if let Some(value) = value {
                 env.insert(text(variable, "/name").to_owned(), value);
@@ -378,7 +382,7 @@ impl Container {
         Ok(env)
     }
 
-    async fn value_from(&self, runtime: &dyn PodRuntime, from: &Value) -> ApiResult<Option<String>> {
+    async fn read_value_from(&self, runtime: &dyn PodRuntime, from: &Value) -> ApiResult<Option<String>> {
         if let Some(field) = from.pointer("/fieldRef/fieldPath").and_then(Value::as_str) {
             return Ok(Some(self.pod.field(field)));
         }
@@ -392,7 +396,7 @@ impl Container {
         }
         for (resource, reference) in [("configmaps", "configMapKeyRef"), ("secrets", "secretKeyRef")] {
             if let Some(reference) = from.get(reference) {
-                let mut data = self.data(runtime, resource, text(reference, "/name")).await?;
+                let mut data = self.read_data(runtime, resource, text(reference, "/name")).await?;
                 return Ok(data.remove(text(reference, "/key")).map(|v| String::from_utf8_lossy(&v).into_owned()));
             }
         }
@@ -400,7 +404,12 @@ impl Container {
     }
 
     /// Returns the data of a ConfigMap or Secret; empty if the name is empty or the object does not exist.
-    async fn data(&self, runtime: &dyn PodRuntime, resource: &str, name: &str) -> ApiResult<BTreeMap<String, Vec<u8>>> {
+    async fn read_data(
+        &self,
+        runtime: &dyn PodRuntime,
+        resource: &str,
+        name: &str,
+    ) -> ApiResult<BTreeMap<String, Vec<u8>>> {
         use base64::Engine;
         let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
         let mut data = BTreeMap::new();
@@ -420,16 +429,16 @@ impl Container {
     }
 
     /// Returns the volume mounts.
-    pub async fn mounts(&self, runtime: &dyn PodRuntime) -> ApiResult<Vec<Mount>> {
+    pub async fn read_mounts(&self, runtime: &dyn PodRuntime) -> ApiResult<Vec<Mount>> {
         let mut mounts = Vec::new();
         for mount in list(&self.spec, "/volumeMounts") {
             let Some(volume) = self.pod.volume(text(mount, "/name")) else { continue };
-            let mut files = self.data(runtime, "configmaps", text(volume, "/configMap/name")).await?;
-            files.append(&mut self.data(runtime, "secrets", text(volume, "/secret/secretName")).await?);
+            let mut files = self.read_data(runtime, "configmaps", text(volume, "/configMap/name")).await?;
+            files.append(&mut self.read_data(runtime, "secrets", text(volume, "/secret/secretName")).await?);
             let shared = match text(mount, "/subPath") {
                 "" => self.shared_volume(runtime, volume).await?,
                 // A `subPath` is simulated as a separate file system.
-                part => self.shared_volume(runtime, volume).await?.map(|volume| volume.part(part)),
+                sub_path => self.shared_volume(runtime, volume).await?.map(|volume| volume.with_sub_path(sub_path)),
             };
             mounts.push(Mount { path: text(mount, "/mountPath").to_owned(), files, shared });
         }
@@ -455,24 +464,24 @@ impl Container {
 
 /// Expands `$(NAME)` to a previously defined variable and `$$` to a dollar sign. References to unknown variables are
 /// kept.
-fn expand(value: &str, env: &BTreeMap<String, String>) -> String {
-    let mut out = String::new();
+fn expand_variables(value: &str, env: &BTreeMap<String, String>) -> String {
+    let mut expanded = String::new();
     let mut rest = value;
     while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
+        expanded.push_str(&rest[..at]);
         rest = &rest[at + 1..];
         if let Some(after) = rest.strip_prefix('$') {
-            out.push('$');
+            expanded.push('$');
             rest = after;
         } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
             match env.get(name) {
-                Some(value) => out.push_str(value),
-                None => out.push_str(&format!("$({name})")),
+                Some(value) => expanded.push_str(value),
+                None => expanded.push_str(&format!("$({name})")),
             }
             rest = after;
         } else {
-            out.push('$');
+            expanded.push('$');
         }
     }
-    out + rest
+    expanded + rest
 }

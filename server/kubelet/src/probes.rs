@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::filesystem::FileSystem;
 use super::image::{DEFAULT_PAGE, document_root};
-use super::shell::{Shell, Started, Stdio, is_program};
-use super::stream::{Collect, Input, Output};
+use super::shell::{Shell, StartOutcome, Stdio, is_program};
+use super::stream::{CollectingSink, Input, Output};
 
 /// Kind of a container probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,8 +48,8 @@ enum Action {
     Exec(Vec<String>),
     /// Reads a page of a web server, by file path.
     Page(String),
-    /// Always succeeds, as the simulation cannot determine the outcome.
-    Assumed,
+    /// Always succeeds, because the simulation cannot determine the outcome.
+    AssumedSuccess,
 }
 
 /// A probe of a container, with defaults applied.
@@ -68,14 +68,14 @@ pub struct Probe {
 pub type ProbeOutcome = Result<(), String>;
 
 impl Probe {
-    /// The probe of a kind in a container's spec.
-    pub fn of(container: &Value, kind: ProbeKind) -> Option<Self> {
+    /// Reads a probe from a container's spec; `None` if the container has no probe of this kind.
+    pub fn from_container(container: &Value, kind: ProbeKind) -> Option<Self> {
         let probe = container.get(kind.field()).filter(|probe| probe.is_object())?;
         let number = |field: &str, default: u64| probe.get(field).and_then(Value::as_u64).unwrap_or(default);
         let threshold = |field: &str, default: u64| u32::try_from(number(field, default).max(1)).unwrap_or(u32::MAX);
         Some(Self {
             kind,
-            action: action(probe, text(container, "/image")),
+            action: parse_action(probe, text(container, "/image")),
             initial_delay: Duration::from_secs(number("initialDelaySeconds", 0)),
             period: Duration::from_secs(number("periodSeconds", 10).max(1)),
             timeout: Duration::from_secs(number("timeoutSeconds", 1).max(1)),
@@ -85,19 +85,19 @@ impl Probe {
     }
 
     /// Returns true if the simulation can determine the outcome.
-    pub fn is_known(&self) -> bool {
-        self.action != Action::Assumed
+    pub fn is_simulated(&self) -> bool {
+        self.action != Action::AssumedSuccess
     }
 
     /// Runs the probe once.
     pub async fn run(&self, shell: Shell) -> ProbeOutcome {
         match &self.action {
-            Action::Assumed => Ok(()),
-            Action::Page(path) => match page(&shell.fs, path) {
+            Action::AssumedSuccess => Ok(()),
+            Action::Page(path) => match page_exists(&shell.fs, path) {
                 true => Ok(()),
                 false => Err("HTTP probe failed with statuscode: 404".into()),
             },
-            Action::Exec(command) => match tokio::time::timeout(self.timeout, exec(shell, command)).await {
+            Action::Exec(command) => match tokio::time::timeout(self.timeout, run_command(shell, command)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(format!(
                     "command timed out: {:?} timed out after {}s",
@@ -109,7 +109,7 @@ impl Probe {
     }
 }
 
-fn action(probe: &Value, image: &str) -> Action {
+fn parse_action(probe: &Value, image: &str) -> Action {
     let words =
         |list: &Value| list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
     if let Some(command) = probe.pointer("/exec/command") {
@@ -117,62 +117,66 @@ fn action(probe: &Value, image: &str) -> Action {
         return if command.first().is_some_and(|program| is_program(program)) {
             Action::Exec(command)
         } else {
-            Action::Assumed
+            Action::AssumedSuccess
         };
     }
     match (probe.get("httpGet"), document_root(image)) {
-        (Some(request), Some(root)) => match file_of(root, text(request, "/path")) {
+        (Some(request), Some(root)) => match served_file(root, text(request, "/path")) {
             Some(path) => Action::Page(path),
-            None => Action::Assumed,
+            None => Action::AssumedSuccess,
         },
-        _ => Action::Assumed,
+        _ => Action::AssumedSuccess,
     }
 }
 
 /// Returns the file that a web server serves for a path. Only the default page is simulated; `None` for any other
 /// path.
-pub fn file_of(root: &str, path: &str) -> Option<String> {
+pub fn served_file(root: &str, path: &str) -> Option<String> {
     let path = path.split('?').next().unwrap_or_default().trim_matches('/');
     (path.is_empty() || path == DEFAULT_PAGE).then(|| format!("{root}/{DEFAULT_PAGE}"))
 }
 
-fn page(fs: &FileSystem, path: &str) -> bool {
+fn page_exists(fs: &FileSystem, path: &str) -> bool {
     fs.read(path).is_ok()
 }
 
-async fn exec(shell: Shell, command: &[String]) -> ProbeOutcome {
-    let unknown = shell.unknown();
-    let output = Arc::new(Collect::default());
+async fn run_command(shell: Shell, command: &[String]) -> ProbeOutcome {
+    let unknown_commands = shell.unknown_commands();
+    let output = Arc::new(CollectingSink::default());
     let both: Output = output.clone();
-    let started = shell.start(command, Stdio::new(Input::empty(), both.clone(), both)).await;
-    match started {
-        Started::Code(0) => Ok(()),
+    let outcome = shell.start(command, Stdio::new(Input::empty(), both.clone(), both)).await;
+    match outcome {
+        StartOutcome::Code(0) => Ok(()),
         // The result of a script with unsupported programs is ignored.
-        _ if unknown.was_met() => Ok(()),
+        _ if unknown_commands.was_used() => Ok(()),
         _ => Err(String::from_utf8_lossy(&output.take()).into_owned()),
     }
 }
 
-/// Result of a probe, which changes after a threshold of consecutive outcomes.
+/// Result of a probe. It changes after a number of consecutive outcomes, the success or failure threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    pub holds: bool,
-    in_a_row: u32,
+pub struct ProbeResult {
+    pub is_success: bool,
+    consecutive_outcomes: u32,
 }
 
-impl Verdict {
-    pub fn new(holds: bool) -> Self {
-        Self { holds, in_a_row: 0 }
+impl ProbeResult {
+    pub fn new(is_success: bool) -> Self {
+        Self { is_success, consecutive_outcomes: 0 }
     }
 
-    /// Returns the verdict after another outcome.
+    /// Returns the result after another outcome.
     pub fn after(self, succeeded: bool, probe: &Probe) -> Self {
-        if succeeded == self.holds {
-            return Self::new(self.holds);
+        if succeeded == self.is_success {
+            return Self::new(self.is_success);
         }
         let threshold = if succeeded { probe.success_threshold } else { probe.failure_threshold };
-        let in_a_row = self.in_a_row + 1;
-        if in_a_row >= threshold { Self::new(succeeded) } else { Self { holds: self.holds, in_a_row } }
+        let consecutive_outcomes = self.consecutive_outcomes + 1;
+        if consecutive_outcomes >= threshold {
+            Self::new(succeeded)
+        } else {
+            Self { is_success: self.is_success, consecutive_outcomes }
+        }
     }
 }
 
@@ -190,9 +194,10 @@ mod tests {
     #[case(json!({"httpGet": {"path": "/healthz", "port": 80}}), "nginx", false)]
     #[case(json!({"httpGet": {"path": "/", "port": 80}}), "app", false)]
     #[case(json!({"tcpSocket": {"port": 80}}), "nginx", false)]
-    fn only_supported_probes_are_run(#[case] probe: Value, #[case] image: &str, #[case] known: bool) {
-        let probe = Probe::of(&json!({"image": image, "readinessProbe": probe}), ProbeKind::Readiness).unwrap();
-        assert_eq!(probe.is_known(), known);
+    fn only_supported_probes_are_simulated(#[case] probe: Value, #[case] image: &str, #[case] is_simulated: bool) {
+        let probe =
+            Probe::from_container(&json!({"image": image, "readinessProbe": probe}), ProbeKind::Readiness).unwrap();
+        assert_eq!(probe.is_simulated(), is_simulated);
     }
 
     #[rstest::rstest]
@@ -200,16 +205,21 @@ mod tests {
     #[case(true, "f f f", "+ + -")]
     #[case(true, "f f s f f s", "+ + + + + +")]
     #[case(false, "f s f", "- + +")]
-    fn thresholds_count_consecutive_outcomes(#[case] first: bool, #[case] outcomes: &str, #[case] expected: &str) {
-        let probe = Probe::of(&json!({"livenessProbe": {"tcpSocket": {"port": 1}}}), ProbeKind::Liveness).unwrap();
-        let mut verdict = Verdict::new(first);
-        let verdicts: Vec<&str> = outcomes
+    fn a_result_changes_after_a_threshold_of_consecutive_outcomes(
+        #[case] first: bool,
+        #[case] outcomes: &str,
+        #[case] expected: &str,
+    ) {
+        let probe =
+            Probe::from_container(&json!({"livenessProbe": {"tcpSocket": {"port": 1}}}), ProbeKind::Liveness).unwrap();
+        let mut result = ProbeResult::new(first);
+        let results: Vec<&str> = outcomes
             .split_whitespace()
             .map(|outcome| {
-                verdict = verdict.after(outcome == "s", &probe);
-                if verdict.holds { "+" } else { "-" }
+                result = result.after(outcome == "s", &probe);
+                if result.is_success { "+" } else { "-" }
             })
             .collect();
-        assert_eq!(verdicts.join(" "), expected);
+        assert_eq!(results.join(" "), expected);
     }
 }

@@ -18,12 +18,12 @@ use super::Kubelet;
 use super::clock::ProcessClock;
 use super::logs::process_output;
 use super::pods::{Container, Pod, PodRef, Run};
-use super::probes::{Probe, ProbeKind, Verdict};
+use super::probes::{Probe, ProbeKind, ProbeResult};
 use super::runs::{RunKey, RunState};
-use super::shell::{Shell, Started, Stdio};
+use super::shell::{Shell, StartOutcome, Stdio};
 use super::stream::Input;
 
-/// How a process ended.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
     /// `None` if the command uses a program or syntax that the simulation does not support, so that its exit code is
@@ -74,15 +74,16 @@ pub struct Processes {
     observer: OnceLock<Observer>,
 }
 
+/// A run of a container with its process and probes.
 struct Process {
-    /// Kept until the pod is deleted; unlike `Runs`, there is no limit.
+    /// Files and log, kept until the pod is deleted; unlike in `RunCache`, there is no limit.
     state: OnceLock<Arc<RunState>>,
     observation: Mutex<Observation>,
     stop: CancellationToken,
 }
 
 /// Inputs of the process and the probes of a run.
-struct Target<'a> {
+struct RunContext<'a> {
     run: &'a ContainerRun,
     process: &'a Arc<Process>,
     container: &'a Container,
@@ -100,15 +101,16 @@ impl Processes {
         self.runs.lock().contains_key(key) || (run.finished.is_none() && self.observer.get().is_some())
     }
 
-    /// Sets how a run ended, for processes that run in an attached session.
-    pub(super) fn end(&self, pod: &PodRef, key: &RunKey, exit: Exit) {
+    /// Records the end of a process that runs in an attached session.
+    pub(super) fn record_exit(&self, pod: &PodRef, key: &RunKey, exit: Exit) {
         let process = self.runs.lock().get(key).cloned();
         if let Some(process) = process {
-            self.change(pod, &process, |observation| observation.exit = Some(exit));
+            self.update(pod, &process, |observation| observation.exit = Some(exit));
         }
     }
 
-    fn change(&self, pod: &PodRef, process: &Process, change: impl FnOnce(&mut Observation)) {
+    /// Changes the observed state of a run and notifies the observer if it differs.
+    fn update(&self, pod: &PodRef, process: &Process, change: impl FnOnce(&mut Observation)) {
         {
             let mut observation = process.observation.lock();
             let before = observation.clone();
@@ -142,53 +144,53 @@ impl Kubelet {
         let process = Arc::new(Process { state: OnceLock::new(), observation: Mutex::default(), stop: stop.clone() });
         // Besides the current log, only that of the previous run can be requested.
         runs.retain(|known, process| {
-            let same = known.pod_uid == key.pod_uid && known.container == key.container;
-            if same && known.restarts < key.restarts {
+            let is_same_container = known.pod_uid == key.pod_uid && known.container == key.container;
+            if is_same_container && known.restarts < key.restarts {
                 process.stop.cancel();
             }
-            !same || known.restarts + 1 >= key.restarts
+            !is_same_container || known.restarts + 1 >= key.restarts
         });
         runs.insert(key, process.clone());
         drop(runs);
         let kubelet = self.clone();
         self.sessions.spawn(async move {
-            let running = AssertUnwindSafe(kubelet.run_container(&run, &process)).catch_unwind();
-            if let Some(Err(_)) = stop.run_until_cancelled(running).await {
+            let container_task = AssertUnwindSafe(kubelet.run_container(&run, &process)).catch_unwind();
+            if let Some(Err(_)) = stop.run_until_cancelled(container_task).await {
                 tracing::error!(pod = %run.pod.name, container = %run.container, "the process of a container panicked");
                 let exit = Exit { code: None, at: kubelet.runtime.now() };
-                kubelet.processes.change(&run.pod, &process, |observation| observation.exit = Some(exit));
+                kubelet.processes.update(&run.pod, &process, |observation| observation.exit = Some(exit));
             }
         });
         Observation::default()
     }
 
     /// Stops the processes of a deleted pod and drops its files.
-    pub fn forget(&self, uid: &str) {
+    pub fn remove_pod(&self, uid: &str) {
         self.processes.runs.lock().retain(|key, process| {
             if key.pod_uid == uid {
                 process.stop.cancel();
             }
             key.pod_uid != uid
         });
-        self.runs.lock().forget(uid);
-        self.volumes.forget(uid);
+        self.runs.lock().remove_pod(uid);
+        self.volumes.remove_pod(uid);
     }
 
     /// Drops the files of a deleted PersistentVolumeClaim.
-    pub fn forget_claim(&self, uid: &str) {
-        self.volumes.forget_claim(uid);
+    pub fn remove_claim(&self, uid: &str) {
+        self.volumes.remove_claim(uid);
     }
 
     async fn run_container(self: &Arc<Self>, run: &ContainerRun, process: &Arc<Process>) {
-        match self.begin(run, process).await {
+        match self.prepare(run, process).await {
             Ok(Some((container, shell, started))) => {
-                let target = Target { run, process, container: &container, shell };
-                let command = self.run_command_of(&target, started);
-                let probes = self.probe(&target);
+                let context = RunContext { run, process, container: &container, shell };
+                let process_task = self.run_process(&context, started);
+                let probe_task = self.run_probes(&context);
                 tokio::select! {
                     // Probes end with the process.
-                    () = command => {}
-                    () = probes => {}
+                    () = process_task => {}
+                    () = probe_task => {}
                 }
             }
             // The pod was deleted, or the container has been restarted.
@@ -196,68 +198,69 @@ impl Kubelet {
             Err(error) => {
                 tracing::warn!(pod = %run.pod.name, container = %run.container, %error, "cannot start the process of a container");
                 let exit = Exit { code: None, at: self.runtime.now() };
-                self.processes.change(&run.pod, process, |observation| observation.exit = Some(exit));
+                self.processes.update(&run.pod, process, |observation| observation.exit = Some(exit));
             }
         }
     }
 
     /// Returns the container with a shell on its files, or `None` if it is no longer in this run.
-    async fn begin(&self, run: &ContainerRun, process: &Process) -> ApiResult<Option<(Container, Shell, Timestamp)>> {
-        let pod = Pod::find(&*self.runtime, &run.pod).await?;
+    async fn prepare(&self, run: &ContainerRun, process: &Process) -> ApiResult<Option<(Container, Shell, Timestamp)>> {
+        let pod = Pod::get(&*self.runtime, &run.pod).await?;
         if pod.uid() != run.uid {
             return Ok(None);
         }
         let container = pod.container(&run.container)?;
-        let Some(current) = container.current().filter(|current| current.restarts == run.restarts) else {
+        let Some(current) = container.current_run().filter(|current| current.restarts == run.restarts) else {
             return Ok(None);
         };
         let state = self.run_state(&container, &current).await?;
         let state = process.state.get_or_init(|| state);
-        let shell = self.shell(&container, &current, state).await?;
+        let shell = self.create_shell(&container, &current, state).await?;
         Ok(Some((container, shell, current.started)))
     }
 
-    async fn run_command_of(&self, target: &Target<'_>, started: Timestamp) {
-        let Target { run, process, container, .. } = target;
-        let (Some(command), Some(state)) = (container.process(), process.state.get()) else {
+    /// Runs the command of a container, if the simulation supports it, and records its end.
+    async fn run_process(&self, context: &RunContext<'_>, started: Timestamp) {
+        let RunContext { run, process, container, .. } = context;
+        let (Some(command), Some(state)) = (container.supported_command(), process.state.get()) else {
             return std::future::pending().await;
         };
-        let mut shell = target.shell.clone();
+        let mut shell = context.shell.clone();
         let clock = Arc::new(ProcessClock::new(started, self.runtime.clone()));
         shell.clock = clock.clone();
-        let unknown = shell.unknown();
-        let output = process_output(clock.clone(), state.written.clone());
-        let ended = shell.start(&command, Stdio::new(Input::empty(), output.clone(), output.clone())).await;
+        let unknown_commands = shell.unknown_commands();
+        let output = process_output(clock.clone(), state.log.clone());
+        let outcome = shell.start(&command, Stdio::new(Input::empty(), output.clone(), output.clone())).await;
         if let Err(error) = output.finish().await {
             tracing::debug!(%error, "cannot write the last line of a log");
         }
-        let code = match ended {
-            Started::Code(code) if !unknown.was_met() => Some(code),
+        let code = match outcome {
+            StartOutcome::Code(code) if !unknown_commands.was_used() => Some(code),
             _ => None,
         };
         let exit = Exit { code, at: super::shell::Clock::now(&*clock) };
-        self.processes.change(&run.pod, process, |observation| observation.exit = observation.exit.or(Some(exit)));
+        self.processes.update(&run.pod, process, |observation| observation.exit = observation.exit.or(Some(exit)));
         if code.is_none() {
-            // The container is assumed to run on, so its probes continue.
+            // The container is assumed to keep running, so its probes continue.
             std::future::pending::<()>().await;
         }
     }
 
     /// Runs the probes of a container until one of them fails and kills it.
-    async fn probe(&self, target: &Target<'_>) {
-        let Target { run, process, container, .. } = target;
+    async fn run_probes(&self, context: &RunContext<'_>) {
+        let RunContext { run, process, container, .. } = context;
         if let Some(probe) = container.probe(ProbeKind::Startup)
-            && !self.repeat(&probe, target, |verdict, _| verdict.holds).await
+            && !self.repeat_probe(&probe, context, |result, _| result.is_success).await
         {
             return self.kill(run, process);
         }
         let readiness = async {
             match container.probe(ProbeKind::Readiness) {
-                None => self.processes.change(&run.pod, process, |observation| observation.ready = true),
+                None => self.processes.update(&run.pod, process, |observation| observation.ready = true),
                 Some(probe) => {
-                    self.repeat(&probe, target, |verdict, failure| {
-                        self.processes.change(&run.pod, process, |observation| {
-                            observation.ready = verdict.holds;
+                    self.repeat_probe(&probe, context, |result, failure| {
+                        self.processes.update(&run.pod, process, |observation| {
+                            observation.ready = result.is_success;
                             observation.failure = failure.clone().or(observation.failure.take());
                         });
                         false
@@ -269,7 +272,7 @@ impl Kubelet {
         };
         let liveness = async {
             let Some(probe) = container.probe(ProbeKind::Liveness) else { return std::future::pending().await };
-            self.repeat(&probe, target, |_, _| false).await
+            self.repeat_probe(&probe, context, |_, _| false).await
         };
         tokio::select! {
             () = readiness => {}
@@ -277,30 +280,30 @@ impl Kubelet {
         }
     }
 
-    /// Repeats a probe. Returns true once `done` returns true, and false when a startup or liveness probe reaches
+    /// Repeats a probe. Returns true once `is_done` returns true, and false when a startup or liveness probe reaches
     /// its failure threshold.
-    async fn repeat(
+    async fn repeat_probe(
         &self,
         probe: &Probe,
-        target: &Target<'_>,
-        done: impl Fn(Verdict, &Option<ProbeFailure>) -> bool,
+        context: &RunContext<'_>,
+        is_done: impl Fn(ProbeResult, &Option<ProbeFailure>) -> bool,
     ) -> bool {
         tokio::time::sleep(probe.initial_delay).await;
-        let (mut verdict, mut failures) = (Verdict::new(probe.kind == ProbeKind::Liveness), 0);
+        let (mut result, mut failures) = (ProbeResult::new(probe.kind == ProbeKind::Liveness), 0);
         loop {
-            let outcome = probe.run(target.shell.clone()).await;
-            verdict = verdict.after(outcome.is_ok(), probe);
+            let outcome = probe.run(context.shell.clone()).await;
+            result = result.after(outcome.is_ok(), probe);
             failures = if outcome.is_ok() { 0 } else { failures + 1 };
             let failure = outcome.err().map(|reason| ProbeFailure { kind: probe.kind, reason });
-            if done(verdict, &failure) {
+            if is_done(result, &failure) {
                 return true;
             }
             if probe.kind != ProbeKind::Readiness && failures >= probe.failure_threshold {
-                let pod = &target.run.pod;
-                self.processes.change(pod, target.process, |observation| observation.failure = failure);
+                let pod = &context.run.pod;
+                self.processes.update(pod, context.process, |observation| observation.failure = failure);
                 return false;
             }
-            if !probe.is_known() {
+            if !probe.is_simulated() {
                 // The outcome never changes.
                 return std::future::pending().await;
             }
@@ -310,8 +313,8 @@ impl Kubelet {
 
     /// Kills a container after a failed probe.
     fn kill(&self, run: &ContainerRun, process: &Process) {
-        let exit = Exit { code: Some(KILLED), at: self.runtime.now() };
-        self.processes.change(&run.pod, process, |observation| {
+        let exit = Exit { code: Some(SIGKILL_EXIT_CODE), at: self.runtime.now() };
+        self.processes.update(&run.pod, process, |observation| {
             observation.exit = Some(exit);
             observation.ready = false;
         });
@@ -319,7 +322,7 @@ impl Kubelet {
 }
 
 /// Exit code of a process that was killed (SIGKILL).
-const KILLED: i32 = 137;
+const SIGKILL_EXIT_CODE: i32 = 137;
 
 #[cfg(test)]
 mod tests;

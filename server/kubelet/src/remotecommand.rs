@@ -16,8 +16,8 @@ use super::spdy::{self, RstStatus};
 use super::stream::{Input, Output, Sink};
 use super::websocket::{Channels, Encoding};
 
-/// How long the client may take to close the connection after the last byte.
-const DRAIN: Duration = Duration::from_secs(10);
+/// Time within which the client must close the connection after the last byte.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Version of the remote command protocol. Each version extends the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ pub struct Session {
     pub tty: bool,
 }
 
-/// How a process ended.
+/// Result of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It ran and returned this exit code.
@@ -96,29 +96,29 @@ impl Outcome {
             Outcome::Exited { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
             Outcome::Exited { code, .. } => json!({
                 "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
-                "message": format!("command terminated with non-zero exit code: {}", self.text()),
+                "message": format!("command terminated with non-zero exit code: {}", self.error_text()),
                 "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
             }),
-            Outcome::Failed(why) => crowsnest_apimachinery::status::ApiError::internal(why).to_status(),
+            Outcome::Failed(message) => crowsnest_apimachinery::status::ApiError::internal(message).to_status(),
         }
     }
 
     /// Returns the error text of v1 to v3.
-    fn text(&self) -> String {
+    fn error_text(&self) -> String {
         match self {
             Outcome::Exited { code, command } => {
                 format!("error executing command [{}], exit code {code}", command.join(" "))
             }
-            Outcome::Failed(why) => why.clone(),
+            Outcome::Failed(message) => message.clone(),
         }
     }
 
     /// Encodes the outcome for the error stream. v1 to v3 send nothing on success.
-    fn report(&self, version: Version) -> Bytes {
+    fn encode(&self, version: Version) -> Bytes {
         match (version, self) {
             (Version::V4 | Version::V5, _) => Bytes::from(self.status().to_string()),
             (_, Outcome::Exited { code: 0, .. }) => Bytes::new(),
-            _ => Bytes::from(self.text()),
+            _ => Bytes::from(self.error_text()),
         }
     }
 }
@@ -139,15 +139,15 @@ where
     let (mut connection, driver) = spdy::Connection::new(io)?;
     let driver = driver.run();
     tokio::pin!(driver);
-    let work = async {
-        let collected = timeout(timeouts.stream_creation, collect(&mut connection, version, &options)).await;
-        let Ok(Some((error, session, pump))) = collected else { return connection.close().await };
+    let session_task = async {
+        let streams = timeout(timeouts.stream_creation, accept_streams(&mut connection, version, &options)).await;
+        let Ok(Some((error, session, size_parser))) = streams else { return connection.close().await };
         let (stdout, stderr) = (session.stdout.clone(), session.stderr.clone());
         let outcome = tokio::select! {
             outcome = process(session) => outcome,
-            never = pump => match never {},
+            never = size_parser => match never {},
         };
-        error.send(outcome.report(version)).await?;
+        error.send(outcome.encode(version)).await?;
         for sink in [stdout, stderr].into_iter().flatten() {
             sink.finish().await?;
         }
@@ -155,26 +155,27 @@ where
         connection.close().await
     };
     tokio::select! {
-        ended = &mut driver => return ended,
-        done = work => done?,
+        result = &mut driver => return result,
+        result = session_task => result?,
     }
     // The client closes the connection once it has read everything.
-    timeout(DRAIN, driver).await.unwrap_or(Ok(()))
+    timeout(CLOSE_TIMEOUT, driver).await.unwrap_or(Ok(()))
 }
 
-/// A future that copies data while the process runs and never completes.
-type Pump = futures::future::BoxFuture<'static, std::convert::Infallible>;
+/// A future that parses terminal sizes while the process runs and never completes.
+type SizeParser = futures::future::BoxFuture<'static, std::convert::Infallible>;
 
-async fn collect(
+/// Accepts the requested streams. Returns `None` if the connection ends or there is no error stream.
+async fn accept_streams(
     connection: &mut spdy::Connection,
     version: Version,
     options: &Options,
-) -> Option<(spdy::Sender, Session, Pump)> {
-    let resizes = options.tty && version >= Version::V3;
-    let wanted = 1 + [options.stdin, options.stdout, options.stderr, resizes].iter().filter(|w| **w).count();
+) -> Option<(spdy::Sender, Session, SizeParser)> {
+    let has_resize = options.tty && version >= Version::V3;
+    let stream_count = 1 + [options.stdin, options.stdout, options.stderr, has_resize].iter().filter(|w| **w).count();
     let mut session = Session { stdin: Input::empty(), stdout: None, stderr: None, resize: None, tty: options.tty };
-    let (mut error, mut pump): (_, Pump) = (None, Box::pin(std::future::pending()));
-    for _ in 0..wanted {
+    let (mut error, mut size_parser): (_, SizeParser) = (None, Box::pin(std::future::pending()));
+    for _ in 0..stream_count {
         let stream = connection.accept().await?;
         let kind = stream.header("streamtype").unwrap_or_default().to_owned();
         let (receiver, sender) = stream.split();
@@ -183,7 +184,7 @@ async fn collect(
             "stdin" => session.stdin = Input::new(receiver),
             "stdout" => session.stdout = Some(std::sync::Arc::new(sender)),
             "stderr" => session.stderr = Some(std::sync::Arc::new(sender)),
-            "resize" => (session.resize, pump) = sizes(Input::new(receiver)),
+            "resize" => (session.resize, size_parser) = parse_terminal_sizes(Input::new(receiver)),
             _ => {
                 tracing::debug!(kind, "client opened a stream of unknown type");
                 // A failed write also ends the driver, which reports the error.
@@ -191,14 +192,14 @@ async fn collect(
             }
         }
     }
-    Some((error?, session, pump))
+    Some((error?, session, size_parser))
 }
 
 /// Parses terminal sizes, one JSON object per line.
-fn sizes(mut lines: Input) -> (Option<mpsc::Receiver<TerminalSize>>, Pump) {
+fn parse_terminal_sizes(mut lines: Input) -> (Option<mpsc::Receiver<TerminalSize>>, SizeParser) {
     let (sender, receiver) = mpsc::channel(1);
-    let pump = Box::pin(async move {
-        while let Some(line) = lines.line().await {
+    let size_parser = Box::pin(async move {
+        while let Some(line) = lines.read_line().await {
             match serde_json::from_slice(&line) {
                 Ok(size) => {
                     if sender.send(size).await.is_err() {
@@ -210,7 +211,7 @@ fn sizes(mut lines: Input) -> (Option<mpsc::Receiver<TerminalSize>>, Pump) {
         }
         std::future::pending().await
     });
-    (Some(receiver), pump)
+    (Some(receiver), size_parser)
 }
 
 const STDIN: u8 = 0;
@@ -232,46 +233,47 @@ where
     R: Future<Output = Outcome>,
 {
     let mut channels = Channels::new(io, 5, encoding).await;
-    let stdin = channels.take(STDIN).filter(|_| options.stdin).map_or_else(Input::empty, Input::new);
-    let output = |wanted: bool, channel| -> Option<Output> { wanted.then(|| channels.sink(channel) as Output) };
+    let stdin = channels.take_receiver(STDIN).filter(|_| options.stdin).map_or_else(Input::empty, Input::new);
+    let output =
+        |is_requested: bool, channel| -> Option<Output> { is_requested.then(|| channels.sink(channel) as Output) };
     let (stdout, stderr) = (output(options.stdout, STDOUT), output(options.stderr, STDERR));
     let error = channels.sink(ERROR);
     // Clients wait for an initial empty message before they use the channels.
-    let first = if options.stdout {
+    let first_channel = if options.stdout {
         STDOUT
     } else if options.stderr {
         STDERR
     } else {
         ERROR
     };
-    channels.sink(first).message(b"").await?;
-    let (resize, pump) = match channels.take(RESIZE).filter(|_| options.tty) {
-        Some(receiver) => sizes(Input::new(Lines(receiver))),
-        None => (None, Box::pin(std::future::pending()) as Pump),
+    channels.sink(first_channel).send_message(b"").await?;
+    let (resize, size_parser) = match channels.take_receiver(RESIZE).filter(|_| options.tty) {
+        Some(receiver) => parse_terminal_sizes(Input::new(NewlineSource(receiver))),
+        None => (None, Box::pin(std::future::pending()) as SizeParser),
     };
     let session = Session { stdin, stdout, stderr, resize, tty: options.tty };
     let driver = channels.driver.run();
     tokio::pin!(driver);
-    let work = async {
+    let session_task = async {
         let outcome = tokio::select! {
             outcome = process(session) => outcome,
-            never = pump => match never {},
+            never = size_parser => match never {},
         };
-        error.send(outcome.report(version)).await?;
+        error.send(outcome.encode(version)).await?;
         error.close_socket().await
     };
     tokio::select! {
-        ended = &mut driver => return ended,
-        done = work => done?,
+        result = &mut driver => return result,
+        result = session_task => result?,
     }
-    timeout(DRAIN, driver).await.unwrap_or(Ok(()))
+    timeout(CLOSE_TIMEOUT, driver).await.unwrap_or(Ok(()))
 }
 
 /// Appends a newline to each message: WebSocket clients may send terminal sizes without one.
-struct Lines(mpsc::Receiver<Bytes>);
+struct NewlineSource(mpsc::Receiver<Bytes>);
 
 #[async_trait::async_trait]
-impl super::stream::Source for Lines {
+impl super::stream::Source for NewlineSource {
     async fn recv(&mut self) -> Option<Bytes> {
         let mut message = self.0.recv().await?.to_vec();
         message.push(b'\n');

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 server behind the ports of simulated containers. Its responses identify the pod.
+//! HTTP/1.1 server on the ports of simulated containers. Its responses identify the pod.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
 
 use super::filesystem::FileSystem;
-use super::image::{Service, document_root};
+use super::image::{SimulatedServer, document_root};
 use super::pods::Endpoint;
-use super::probes::file_of;
+use super::probes::served_file;
 
 /// The server of one port.
 pub struct Server {
@@ -30,18 +30,18 @@ pub fn default_page(namespace: &str, pod: &str) -> String {
 
 impl Server {
     /// Responds with a page that shows pod, container, node and the request line, or with a file of a web server.
-    pub fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    pub fn respond<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let Endpoint { namespace, pod, node, ip, container, image, port, .. } = &self.endpoint;
         let path = request.uri().path();
-        if self.endpoint.service == Service::Hostname
-            || (self.endpoint.service == Service::Tester && path == "/hostname")
+        if self.endpoint.service == SimulatedServer::ServeHostname
+            || (self.endpoint.service == SimulatedServer::Netexec && path == "/hostname")
         {
-            return plain(StatusCode::OK, self.endpoint.hostname.clone());
+            return plain_text(StatusCode::OK, self.endpoint.hostname.clone());
         }
-        match self.file(path) {
-            Some(None) => return plain(StatusCode::NOT_FOUND, "404 Not Found\n"),
+        match self.read_file(path) {
+            Some(None) => return plain_text(StatusCode::NOT_FOUND, "404 Not Found\n"),
             Some(Some(content)) if content != default_page(namespace, pod).as_bytes() => {
-                return plain(StatusCode::OK, content);
+                return plain_text(StatusCode::OK, content);
             }
             _ => {}
         }
@@ -50,17 +50,17 @@ impl Server {
             request.method(),
             request.uri(),
         );
-        plain(StatusCode::OK, text)
+        plain_text(StatusCode::OK, text)
     }
 
     /// Returns the content of the file for a path. The inner value is `None` if the file was removed.
-    fn file(&self, path: &str) -> Option<Option<Bytes>> {
-        let file = file_of(document_root(&self.endpoint.image)?, path)?;
+    fn read_file(&self, path: &str) -> Option<Option<Bytes>> {
+        let file = served_file(document_root(&self.endpoint.image)?, path)?;
         Some(self.fs.as_ref()?.read(&file).ok())
     }
 }
 
-fn plain(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+fn plain_text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -72,10 +72,10 @@ pub async fn serve(server: Server, io: DuplexStream) {
     let server = Arc::new(server);
     let service = service_fn(move |request: Request<Incoming>| {
         let server = server.clone();
-        async move { Ok::<_, Infallible>(server.answer(&request)) }
+        async move { Ok::<_, Infallible>(server.respond(&request)) }
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
     if let Err(error) = connection.half_close(true).serve_connection(TokioIo::new(io), service).await {
-        tracing::debug!(%error, "forwarded connection failed");
+        tracing::debug!(%error, "a connection to a simulated container failed");
     }
 }

@@ -1,15 +1,15 @@
-//! Files and exec log output of container runs.
+//! Cache of the files and logs of container runs.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::filesystem::FileSystem;
-use super::logs::Written;
+use super::logs::RunLog;
 use super::pods::{Container, Run};
 
-/// Number of runs whose files are kept; beyond it the least recently used ones are dropped.
-const CONTAINERS: usize = 512;
+/// Maximum number of runs whose files are kept; the least recently used ones are dropped.
+const MAX_CACHED_RUNS: usize = 512;
 
 /// Key of one run of a container. Each restart starts with fresh files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,38 +35,41 @@ impl RunKey {
 /// Files of a container and the log lines written by its process and exec.
 pub struct RunState {
     pub fs: Arc<FileSystem>,
-    pub written: Arc<Written>,
+    pub log: Arc<RunLog>,
 }
 
 /// A least-recently-used cache of run states.
 #[derive(Default)]
-pub struct Runs {
+pub struct RunCache {
+    /// Number of the last use and state of each run.
     states: HashMap<RunKey, (u64, Arc<RunState>)>,
-    uses: u64,
+    /// Number of uses of the cache.
+    use_count: u64,
 }
 
-impl Runs {
+impl RunCache {
     /// Returns the state of a run, if cached, and marks it as used.
-    pub fn touch(&mut self, key: &RunKey) -> Option<Arc<RunState>> {
-        self.uses += 1;
-        let (used, state) = self.states.get_mut(key)?;
-        *used = self.uses;
+    pub fn get(&mut self, key: &RunKey) -> Option<Arc<RunState>> {
+        self.use_count += 1;
+        let (last_use, state) = self.states.get_mut(key)?;
+        *last_use = self.use_count;
         Some(state.clone())
     }
 
     /// Drops the states of a deleted pod.
-    pub fn forget(&mut self, uid: &str) {
+    pub fn remove_pod(&mut self, uid: &str) {
         self.states.retain(|key, _| key.pod_uid != uid);
     }
 
     /// Adds a state unless the run already has one, and returns the cached state.
-    pub fn keep(&mut self, key: RunKey, state: Arc<RunState>) -> Arc<RunState> {
-        if self.states.len() >= CONTAINERS
-            && let Some(oldest) = self.states.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())
+    pub fn insert_if_absent(&mut self, key: RunKey, state: Arc<RunState>) -> Arc<RunState> {
+        if self.states.len() >= MAX_CACHED_RUNS
+            && let Some(oldest) =
+                self.states.iter().min_by_key(|(_, (last_use, _))| *last_use).map(|(key, _)| key.clone())
         {
             self.states.remove(&oldest);
         }
-        let uses = self.uses;
-        self.states.entry(key).or_insert((uses, state)).1.clone()
+        let use_count = self.use_count;
+        self.states.entry(key).or_insert((use_count, state)).1.clone()
     }
 }

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::mpsc;
 
 /// Capacity of a pipe, in chunks.
-pub const PIPE_CHUNKS: usize = 16;
+pub const PIPE_CAPACITY_CHUNKS: usize = 16;
 
 /// A source of bytes. `None` is the end of the stream.
 #[async_trait]
@@ -47,11 +47,11 @@ impl Sink for mpsc::Sender<Bytes> {
     }
 }
 
-/// A [`Sink`] that discards everything, as `/dev/null`.
-pub struct Discard;
+/// A [`Sink`] that discards everything, like `/dev/null`.
+pub struct DiscardingSink;
 
 #[async_trait]
-impl Sink for Discard {
+impl Sink for DiscardingSink {
     async fn send(&self, _data: Bytes) -> io::Result<()> {
         Ok(())
     }
@@ -59,24 +59,24 @@ impl Sink for Discard {
 
 /// Collects output up to a limit, for command substitution and tests.
 #[derive(Default)]
-pub struct Collect {
+pub struct CollectingSink {
     bytes: parking_lot::Mutex<BytesMut>,
 }
 
 /// Maximum output of a command substitution, in bytes.
-const COLLECT_LIMIT: usize = 1 << 20;
+const MAX_COLLECTED_BYTES: usize = 1 << 20;
 
-impl Collect {
+impl CollectingSink {
     pub fn take(&self) -> Bytes {
         self.bytes.lock().split().freeze()
     }
 }
 
 #[async_trait]
-impl Sink for Collect {
+impl Sink for CollectingSink {
     async fn send(&self, data: Bytes) -> io::Result<()> {
         let mut bytes = self.bytes.lock();
-        if bytes.len() + data.len() > COLLECT_LIMIT {
+        if bytes.len() + data.len() > MAX_COLLECTED_BYTES {
             return Err(io::Error::other("output too large"));
         }
         bytes.extend_from_slice(&data);
@@ -86,7 +86,7 @@ impl Sink for Collect {
 
 /// Creates a pipe between two commands.
 pub fn pipe() -> (Output, Input) {
-    let (sender, receiver) = mpsc::channel(PIPE_CHUNKS);
+    let (sender, receiver) = mpsc::channel(PIPE_CAPACITY_CHUNKS);
     (Arc::new(sender), Input::new(receiver))
 }
 
@@ -124,8 +124,8 @@ impl Input {
         }
     }
 
-    /// Returns the next available bytes, `None` at the end.
-    pub async fn chunk(&mut self) -> Option<Bytes> {
+    /// Reads the next available bytes. Returns `None` at the end.
+    pub async fn read_chunk(&mut self) -> Option<Bytes> {
         while self.pending.is_empty() {
             if !self.fill().await {
                 return None;
@@ -134,23 +134,23 @@ impl Input {
         Some(self.pending.split().freeze())
     }
 
-    /// Reads one line with its newline, which the last line may lack. Lines longer than `MAX_LINE` are split.
-    pub async fn line(&mut self) -> Option<Bytes> {
-        const MAX_LINE: usize = 1 << 20;
+    /// Reads one line with its newline, which the last line may lack. Lines longer than `MAX_LINE_BYTES` are split.
+    pub async fn read_line(&mut self) -> Option<Bytes> {
+        const MAX_LINE_BYTES: usize = 1 << 20;
         let mut searched = 0;
         loop {
             if let Some(at) = self.pending[searched..].iter().position(|b| *b == b'\n') {
                 return Some(self.pending.split_to(searched + at + 1).freeze());
             }
             searched = self.pending.len();
-            if searched >= MAX_LINE || !self.fill().await {
+            if searched >= MAX_LINE_BYTES || !self.fill().await {
                 return (!self.pending.is_empty()).then(|| self.pending.split().freeze());
             }
         }
     }
 
     /// Reads exactly `amount` bytes. Returns `None` if the input ends before.
-    pub async fn exact(&mut self, amount: usize) -> Option<Bytes> {
+    pub async fn read_exact(&mut self, amount: usize) -> Option<Bytes> {
         while self.pending.len() < amount {
             if !self.fill().await {
                 return None;
@@ -162,9 +162,9 @@ impl Input {
     /// Skips `amount` bytes. Returns false if the input ends before.
     pub async fn skip(&mut self, mut amount: u64) -> bool {
         loop {
-            let now = self.pending.len().min(usize::try_from(amount).unwrap_or(usize::MAX));
-            self.pending.advance(now);
-            amount -= now as u64;
+            let available = self.pending.len().min(usize::try_from(amount).unwrap_or(usize::MAX));
+            self.pending.advance(available);
+            amount -= available as u64;
             if amount == 0 {
                 return true;
             }

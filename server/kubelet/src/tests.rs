@@ -19,10 +19,11 @@ use super::*;
 const START: &str = "2026-01-01T00:00:00Z";
 const NOW: &str = "2026-01-01T00:01:00Z";
 
-struct Objects(BTreeMap<(&'static str, String), Arc<Value>>);
+/// A runtime with a fixed set of objects by resource and name.
+struct ObjectMap(BTreeMap<(&'static str, String), Arc<Value>>);
 
 #[async_trait]
-impl PodRuntime for Objects {
+impl PodRuntime for ObjectMap {
     async fn get(&self, resource: &str, _namespace: &str, name: &str) -> ApiResult<Option<Arc<Value>>> {
         Ok(self.0.iter().find(|((r, n), _)| *r == resource && n == name).map(|(_, object)| object.clone()))
     }
@@ -63,7 +64,7 @@ fn kubelet_with(timeouts: StreamTimeouts) -> Arc<Kubelet> {
     let script = json!([{"name": "job", "image": "busybox", "command": ["sh", "-c", "i=0; while true; do i=$((i+1)); echo line $i; sleep 20; done"]}]);
     let two = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]);
     let service = json!({"spec": {"selector": {"app": "web"}, "ports": [{"port": 8080, "targetPort": "http"}]}});
-    let objects = Objects(BTreeMap::from([
+    let objects = ObjectMap(BTreeMap::from([
         (("pods", "web".to_owned()), pod("web", web, json!([running("web")]))),
         (("pods", "job".to_owned()), pod("job", script, json!([running("job")]))),
         (
@@ -82,7 +83,7 @@ fn kubelet_with(timeouts: StreamTimeouts) -> Arc<Kubelet> {
 
 /// Returns a client connection to a server that serves `/{pod}/{subresource}?query` from the kubelet.
 fn connect(kubelet: &Arc<Kubelet>) -> DuplexStream {
-    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (client_io, server_io) = tokio::io::duplex(1 << 16);
     let kubelet = kubelet.clone();
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let kubelet = kubelet.clone();
@@ -95,17 +96,17 @@ fn connect(kubelet: &Arc<Kubelet>) -> DuplexStream {
                 _ => Subresource::PortForward,
             };
             let pod = PodRef { namespace: "default".into(), name: parts[1].clone() };
-            let answer = kubelet.connect(&pod, subresource, request.map(Body::new)).await;
-            Ok::<_, Infallible>(answer.unwrap_or_else(|error| {
+            let response = kubelet.connect(&pod, subresource, request.map(Body::new)).await;
+            Ok::<_, Infallible>(response.unwrap_or_else(|error| {
                 Response::builder().status(error.code).body(Body::from(error.to_status().to_string())).unwrap()
             }))
         }
     });
     tokio::spawn(async move {
         let server = hyper::server::conn::http1::Builder::new();
-        server.serve_connection(TokioIo::new(theirs), service).with_upgrades().await
+        server.serve_connection(TokioIo::new(server_io), service).with_upgrades().await
     });
-    ours
+    client_io
 }
 
 /// Returns status and body of a GET request.
@@ -134,12 +135,15 @@ impl SpdyClient {
             "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {protocol}\r\nContent-Length: 0\r\n\r\n"
         );
         io.write_all(head.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            answer.push(io.read_u8().await.unwrap());
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\n") {
+            response.push(io.read_u8().await.unwrap());
         }
-        let answer = String::from_utf8(answer).unwrap().to_lowercase();
-        assert!(answer.starts_with("http/1.1 101") && answer.contains(&format!("version: {protocol}")), "{answer}");
+        let response = String::from_utf8(response).unwrap().to_lowercase();
+        assert!(
+            response.starts_with("http/1.1 101") && response.contains(&format!("version: {protocol}")),
+            "{response}"
+        );
         let (read, write) = tokio::io::split(io);
         Self { io: write, reader: FrameReader::new(read), compressor: Compressor::new().unwrap(), next: 1 }
     }
@@ -183,7 +187,7 @@ impl SpdyClient {
 #[case("v4.channel.k8s.io", r#"{"metadata":{},"status":"Success"}"#)]
 #[case("channel.k8s.io", "")]
 #[tokio::test]
-async fn exec_over_spdy(#[case] protocol: &str, #[case] status: &str) {
+async fn exec_over_spdy_transfers_all_streams(#[case] protocol: &str, #[case] status: &str) {
     let path = "/web/exec?command=sh&command=-c&command=cat;echo+$COLOUR+$TWO+%3E%262;cat+/conf/colour&stdin=true&stdout=true&stderr=true";
     let mut client = SpdyClient::upgrade(&kubelet(), path, protocol).await;
     let error = client.open(&[("streamtype", "error")]).await;
@@ -199,7 +203,7 @@ async fn exec_over_spdy(#[case] protocol: &str, #[case] status: &str) {
 }
 
 #[tokio::test]
-async fn transfers_larger_than_the_default_window() {
+async fn transfers_can_be_larger_than_the_default_window() {
     let mut client =
         SpdyClient::upgrade(&kubelet(), "/web/exec?command=cat&stdin=true&stdout=true", "v4.channel.k8s.io").await;
     let error = client.open(&[("streamtype", "error")]).await;
@@ -253,13 +257,13 @@ async fn websocket(
 ) -> tokio_tungstenite::WebSocketStream<DuplexStream> {
     let mut request = format!("ws://x{path}").into_client_request().unwrap();
     request.headers_mut().insert("sec-websocket-protocol", protocol.parse().unwrap());
-    let (socket, answer) = tokio_tungstenite::client_async(request, connect(kubelet)).await.unwrap();
-    assert_eq!(answer.headers()["sec-websocket-protocol"], protocol);
+    let (socket, response) = tokio_tungstenite::client_async(request, connect(kubelet)).await.unwrap();
+    assert_eq!(response.headers()["sec-websocket-protocol"], protocol);
     socket
 }
 
 /// Collects the text of each channel until the socket closes.
-async fn channels<S>(socket: &mut S) -> BTreeMap<u8, String>
+async fn read_channels<S>(socket: &mut S) -> BTreeMap<u8, String>
 where
     S: futures::Stream<Item = Result<Message, tokio_tungstenite::tungstenite::Error>> + Unpin,
 {
@@ -278,7 +282,7 @@ async fn exec_over_websocket_v5_closes_stdin() {
         websocket(&kubelet(), "/web/exec?command=cat&stdin=true&stdout=true&stderr=true", "v5.channel.k8s.io").await;
     socket.send(Message::binary(b"\0typed".to_vec())).await.unwrap();
     socket.send(Message::binary(b"\xff\0".to_vec())).await.unwrap();
-    let texts = channels(&mut socket).await;
+    let texts = read_channels(&mut socket).await;
     assert_eq!(texts[&1], "typed");
     assert_eq!(texts[&3], r#"{"metadata":{},"status":"Success"}"#);
 }
@@ -308,13 +312,13 @@ async fn terminal_supports_echo_editing_and_interrupt() {
             }
         }
     }
-    assert!(channels(&mut socket).await[&3].contains(r#""message":"5""#));
+    assert!(read_channels(&mut socket).await[&3].contains(r#""message":"5""#));
 }
 
 const HTTP: &[u8] = b"GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
 #[tokio::test]
-async fn port_forward_over_spdy() {
+async fn port_forward_over_spdy_connects_or_reports_refusal() {
     let mut client = SpdyClient::upgrade(&kubelet(), "/web/portforward", "portforward.k8s.io").await;
     for (request, port, expected) in [("0", "80", "Hello from pod default/web"), ("1", "81", "")] {
         let error = client.open(&[("streamtype", "error"), ("port", port), ("requestid", request)]).await;
@@ -330,21 +334,21 @@ async fn port_forward_over_spdy() {
 }
 
 /// Timeout of the tests below, in place of seconds or hours.
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[rstest::rstest]
 #[case("error", "(request=7) timed out waiting for streams")]
 #[case("data", "")]
 #[tokio::test]
 async fn unpaired_streams_are_reset_after_the_timeout(#[case] kind: &str, #[case] expected: &str) {
-    let kubelet = kubelet_with(StreamTimeouts { stream_creation: SHORT, ..StreamTimeouts::default() });
+    let kubelet = kubelet_with(StreamTimeouts { stream_creation: SHORT_TIMEOUT, ..StreamTimeouts::default() });
     let mut client = SpdyClient::upgrade(&kubelet, "/web/portforward", "portforward.k8s.io").await;
-    let half = client.open(&[("streamtype", kind), ("port", "80"), ("requestid", "7")]).await;
+    let unpaired = client.open(&[("streamtype", kind), ("port", "80"), ("requestid", "7")]).await;
     let mut text = Vec::new();
     loop {
         match client.reader.next().await.unwrap().unwrap() {
-            Frame::Data { stream, data, .. } if stream == half => text.extend_from_slice(&data),
-            Frame::RstStream { stream, .. } if stream == half => break,
+            Frame::Data { stream, data, .. } if stream == unpaired => text.extend_from_slice(&data),
+            Frame::RstStream { stream, .. } if stream == unpaired => break,
             _ => {}
         }
     }
@@ -361,7 +365,7 @@ async fn unpaired_streams_are_reset_after_the_timeout(#[case] kind: &str, #[case
 #[case::port_forward("/web/portforward", "portforward.k8s.io")]
 #[tokio::test]
 async fn idle_spdy_sessions_end(#[case] path: &str, #[case] protocol: &str) {
-    let kubelet = kubelet_with(StreamTimeouts { idle: SHORT, ..StreamTimeouts::default() });
+    let kubelet = kubelet_with(StreamTimeouts { idle: SHORT_TIMEOUT, ..StreamTimeouts::default() });
     let mut client = SpdyClient::upgrade(&kubelet, path, protocol).await;
     assert!(client.reader.next().await.unwrap().is_none(), "the connection is closed");
     kubelet.sessions.close();
@@ -370,17 +374,17 @@ async fn idle_spdy_sessions_end(#[case] path: &str, #[case] protocol: &str) {
 
 #[tokio::test]
 async fn idle_websockets_end_and_active_ones_continue() {
-    let kubelet = kubelet_with(StreamTimeouts { idle: SHORT, ..StreamTimeouts::default() });
+    let kubelet = kubelet_with(StreamTimeouts { idle: SHORT_TIMEOUT, ..StreamTimeouts::default() });
     let path = "/web/exec?command=cat&stdin=true&stdout=true";
     let mut idle = websocket(&kubelet, path, "v5.channel.k8s.io").await;
     let mut active = websocket(&kubelet, path, "v5.channel.k8s.io").await;
-    let began = tokio::time::Instant::now();
-    while began.elapsed() < 3 * SHORT {
+    let start = tokio::time::Instant::now();
+    while start.elapsed() < 3 * SHORT_TIMEOUT {
         active.send(Message::binary(b"\0x".to_vec())).await.unwrap();
         // Empty messages open the channels.
         while active.next().await.unwrap().unwrap() != Message::binary(b"\x01x".to_vec()) {}
     }
-    let received = channels(&mut idle).await;
+    let received = read_channels(&mut idle).await;
     assert!(received.values().all(String::is_empty), "{received:?}");
     drop(active);
     kubelet.sessions.close();
@@ -388,7 +392,7 @@ async fn idle_websockets_end_and_active_ones_continue() {
 }
 
 #[tokio::test]
-async fn port_forward_over_websocket_channels() {
+async fn port_forward_works_over_websocket_channels() {
     let mut socket = websocket(&kubelet(), "/web/portforward?ports=80", "v4.channel.k8s.io").await;
     for channel in [0, 1] {
         assert_eq!(socket.next().await.unwrap().unwrap(), Message::binary(vec![channel, 80, 0]));
@@ -396,12 +400,12 @@ async fn port_forward_over_websocket_channels() {
     let mut message = vec![0];
     message.extend_from_slice(HTTP);
     socket.send(Message::binary(message)).await.unwrap();
-    assert!(channels(&mut socket).await[&0].contains("request: GET /hello"));
+    assert!(read_channels(&mut socket).await[&0].contains("request: GET /hello"));
 }
 
 #[tokio::test]
-async fn port_forward_with_spdy_inside_a_websocket() {
-    let mut socket = websocket(&kubelet(), "/web/portforward", portforward::TUNNEL).await;
+async fn port_forward_works_with_spdy_inside_a_websocket() {
+    let mut socket = websocket(&kubelet(), "/web/portforward", portforward::TUNNEL_PROTOCOL).await;
     let mut compressor = Compressor::new().unwrap();
     let headers = |kind: &str| -> Headers {
         [("streamtype", kind), ("port", "80"), ("requestid", "0")]
@@ -447,7 +451,7 @@ async fn port_forward_with_spdy_inside_a_websocket() {
 #[case::no_streams("/web/exec?command=ls", 400, "you must specify at least 1 of stdin, stdout, stderr")]
 #[case::no_upgrade("/web/exec?command=ls&stdout=true", 400, "Upgrade request required")]
 #[tokio::test]
-async fn responses_without_upgrade(#[case] path: &str, #[case] status: u16, #[case] expected: &str) {
+async fn requests_without_upgrade_are_answered(#[case] path: &str, #[case] status: u16, #[case] expected: &str) {
     let (code, body) = get(&kubelet(), path).await;
     assert_eq!(code, status, "{body}");
     assert!(body.contains(expected), "{body}");
@@ -472,10 +476,13 @@ async fn exec_output_to_the_log_is_logged() {
 #[case("http:web:80", true)]
 #[case("web:81", false)]
 #[tokio::test]
-async fn pods_are_proxied_by_name_and_port(#[case] target: &str, #[case] answers: bool) {
+async fn pods_are_proxied_by_name_and_port(#[case] target: &str, #[case] is_reachable: bool) {
     let request = Request::get("/x").body(Body::empty()).unwrap();
-    let answer = kubelet().proxy_pod("default", target, request).await;
-    assert_eq!(answer.map_err(|e| e.code).map(|r| r.status().as_u16()), if answers { Ok(200) } else { Err(503) });
+    let response = kubelet().proxy_pod("default", target, request).await;
+    assert_eq!(
+        response.map_err(|e| e.code).map(|r| r.status().as_u16()),
+        if is_reachable { Ok(200) } else { Err(503) }
+    );
 }
 
 #[tokio::test]

@@ -22,57 +22,57 @@ const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-v
 const ACCEPTED_PROTOCOLS: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
 
 /// The connection after the response has been sent. It fails when idle.
-pub type Pending = BoxFuture<'static, io::Result<IdleTimeout<TokioIo<Upgraded>>>>;
+pub type PendingConnection = BoxFuture<'static, io::Result<IdleTimeout<TokioIo<Upgraded>>>>;
 
-/// The protocol after the response.
+/// The protocol that a connection switches to after the response.
 pub enum Upgrade<S, W> {
     /// No upgrade: the response is an error.
     None,
-    Spdy(Pending, S),
-    WebSocket(Pending, W),
+    Spdy(PendingConnection, S),
+    WebSocket(PendingConnection, W),
 }
 
 /// Negotiates the protocol of exec and attach.
-pub fn remote_command(
+pub fn negotiate_remote_command(
     request: Request<Body>,
     idle: Duration,
 ) -> ApiResult<(Response<Body>, Upgrade<Version, (Version, Encoding)>)> {
     if is_websocket(request.headers()) {
-        let (name, protocol) = match offered(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).as_slice() {
+        let (name, protocol) = match header_values(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).as_slice() {
             [] => (None, (Version::V1, Encoding::Binary)),
             offers => {
-                let (name, protocol) = choose(offers, Version::WEBSOCKET)?;
+                let (name, protocol) = choose_protocol(offers, Version::WEBSOCKET)?;
                 (Some(name), protocol)
             }
         };
-        let (response, io) = websocket(request, name, idle)?;
+        let (response, io) = switch_websocket(request, name, idle)?;
         return Ok((response, Upgrade::WebSocket(io, protocol)));
     }
     require_spdy(request.headers())?;
-    let offers = offered(request.headers(), &STREAM_PROTOCOL);
+    let offers = header_values(request.headers(), &STREAM_PROTOCOL);
     if offers.is_empty() {
         let (response, io) = switch_spdy(request, None, idle);
         return Ok((response, Upgrade::Spdy(io, Version::V1)));
     }
-    match choose(&offers, Version::SPDY) {
+    match choose_protocol(&offers, Version::SPDY) {
         Ok((name, version)) => {
             let (response, io) = switch_spdy(request, Some(name), idle);
             Ok((response, Upgrade::Spdy(io, version)))
         }
-        Err(_) => Ok((forbidden(&offers, Version::SPDY.iter().map(|(name, _)| *name)), Upgrade::None)),
+        Err(_) => Ok((protocol_forbidden(&offers, Version::SPDY.iter().map(|(name, _)| *name)), Upgrade::None)),
     }
 }
 
 /// Negotiates the protocol of port-forward. `Upgrade::Spdy` has true if SPDY runs inside a WebSocket.
-pub fn port_forward(
+pub fn negotiate_port_forward(
     request: Request<Body>,
     has_ports: bool,
     idle: Duration,
 ) -> ApiResult<(Response<Body>, Upgrade<bool, Encoding>)> {
     if is_websocket(request.headers()) {
-        let offers = offered(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL);
-        if offers.iter().any(|offer| offer == portforward::TUNNEL) {
-            let (response, io) = websocket(request, Some(portforward::TUNNEL), idle)?;
+        let offers = header_values(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL);
+        if offers.iter().any(|offer| offer == portforward::TUNNEL_PROTOCOL) {
+            let (response, io) = switch_websocket(request, Some(portforward::TUNNEL_PROTOCOL), idle)?;
             return Ok((response, Upgrade::Spdy(io, true)));
         }
         if !has_ports {
@@ -81,24 +81,24 @@ pub fn port_forward(
         let (name, encoding) = match offers.as_slice() {
             [] => (None, Encoding::Binary),
             offers => {
-                let (name, encoding) = choose(offers, portforward::CHANNELS)?;
+                let (name, encoding) = choose_protocol(offers, portforward::CHANNEL_PROTOCOLS)?;
                 (Some(name), encoding)
             }
         };
-        let (response, io) = websocket(request, name, idle)?;
+        let (response, io) = switch_websocket(request, name, idle)?;
         return Ok((response, Upgrade::WebSocket(io, encoding)));
     }
     require_spdy(request.headers())?;
-    let offers = offered(request.headers(), &STREAM_PROTOCOL);
+    let offers = header_values(request.headers(), &STREAM_PROTOCOL);
     if !offers.is_empty() && !offers.iter().any(|offer| offer == portforward::PROTOCOL) {
-        return Ok((forbidden(&offers, [portforward::PROTOCOL]), Upgrade::None));
+        return Ok((protocol_forbidden(&offers, [portforward::PROTOCOL]), Upgrade::None));
     }
     let (response, io) = switch_spdy(request, Some(portforward::PROTOCOL), idle);
     Ok((response, Upgrade::Spdy(io, false)))
 }
 
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    offered(headers, name).iter().any(|value| value.eq_ignore_ascii_case(token))
+    header_values(headers, name).iter().any(|value| value.eq_ignore_ascii_case(token))
 }
 
 fn is_websocket(headers: &HeaderMap) -> bool {
@@ -113,28 +113,28 @@ fn require_spdy(headers: &HeaderMap) -> ApiResult<()> {
 }
 
 /// Returns all values of a header, from one or several header lines.
-fn offered(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
+fn header_values(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty()).collect()
 }
 
 /// Returns the first supported protocol that the client offers.
-fn choose<T: Copy>(offers: &[String], known: &[(&'static str, T)]) -> ApiResult<(&'static str, T)> {
-    let find = |offer: &String| known.iter().find(|(name, _)| name == offer).copied();
+fn choose_protocol<T: Copy>(offers: &[String], supported: &[(&'static str, T)]) -> ApiResult<(&'static str, T)> {
+    let find = |offer: &String| supported.iter().find(|(name, _)| name == offer).copied();
     offers.iter().find_map(find).ok_or_else(|| {
-        let known: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        let supported: Vec<_> = supported.iter().map(|(name, _)| *name).collect();
         ApiError::bad_request(format!(
-            "unable to negotiate protocol: client supports {offers:?}, server accepts {known:?}"
+            "unable to negotiate protocol: client supports {offers:?}, server accepts {supported:?}"
         ))
     })
 }
 
-fn forbidden<'a>(offers: &[String], known: impl IntoIterator<Item = &'a str>) -> Response<Body> {
+fn protocol_forbidden<'a>(offers: &[String], supported: impl IntoIterator<Item = &'a str>) -> Response<Body> {
     let mut response = Response::new(Body::from(format!(
         "unable to upgrade: unable to negotiate protocol: client supports {offers:?}"
     )));
     *response.status_mut() = StatusCode::FORBIDDEN;
-    for name in known {
+    for name in supported {
         if let Ok(value) = HeaderValue::from_str(name) {
             response.headers_mut().append(ACCEPTED_PROTOCOLS, value);
         }
@@ -142,12 +142,16 @@ fn forbidden<'a>(offers: &[String], known: impl IntoIterator<Item = &'a str>) ->
     response
 }
 
-fn switching(request: Request<Body>, protocol: &'static str, idle: Duration) -> (Response<Body>, Pending) {
+fn switch_protocols(
+    request: Request<Body>,
+    protocol: &'static str,
+    idle: Duration,
+) -> (Response<Body>, PendingConnection) {
     let mut request = request;
     let upgrade = hyper::upgrade::on(&mut request);
     let pending = Box::pin(async move {
-        let switched = upgrade.await.map_err(io::Error::other)?;
-        Ok(IdleTimeout::new(TokioIo::new(switched), idle))
+        let upgraded = upgrade.await.map_err(io::Error::other)?;
+        Ok(IdleTimeout::new(TokioIo::new(upgraded), idle))
     });
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -156,23 +160,27 @@ fn switching(request: Request<Body>, protocol: &'static str, idle: Duration) -> 
     (response, pending)
 }
 
-fn switch_spdy(request: Request<Body>, protocol: Option<&'static str>, idle: Duration) -> (Response<Body>, Pending) {
-    let (mut response, io) = switching(request, SPDY, idle);
+fn switch_spdy(
+    request: Request<Body>,
+    protocol: Option<&'static str>,
+    idle: Duration,
+) -> (Response<Body>, PendingConnection) {
+    let (mut response, io) = switch_protocols(request, SPDY, idle);
     if let Some(protocol) = protocol {
         response.headers_mut().insert(STREAM_PROTOCOL, HeaderValue::from_static(protocol));
     }
     (response, io)
 }
 
-fn websocket(
+fn switch_websocket(
     request: Request<Body>,
     protocol: Option<&'static str>,
     idle: Duration,
-) -> ApiResult<(Response<Body>, Pending)> {
+) -> ApiResult<(Response<Body>, PendingConnection)> {
     let key = request.headers().get(header::SEC_WEBSOCKET_KEY);
     let key = key.ok_or_else(|| ApiError::bad_request("websocket: Sec-WebSocket-Key is missing"))?;
     let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(ApiError::internal)?;
-    let (mut response, io) = switching(request, "websocket", idle);
+    let (mut response, io) = switch_protocols(request, "websocket", idle);
     response.headers_mut().insert(header::SEC_WEBSOCKET_ACCEPT, accept);
     if let Some(protocol) = protocol {
         response.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));

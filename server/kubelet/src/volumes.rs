@@ -21,7 +21,7 @@ pub enum VolumeKey {
 
 impl VolumeKey {
     /// Returns the key of a `subPath` of the volume.
-    pub fn part(self, path: &str) -> Self {
+    pub fn with_sub_path(self, path: &str) -> Self {
         match self {
             Self::Pod(uid, name) => Self::Pod(uid, format!("{name}/{path}")),
             Self::Node(node, at) => Self::Node(node, format!("{at}/{path}")),
@@ -43,12 +43,12 @@ impl Volumes {
     }
 
     /// Drops the `emptyDir` volumes of a deleted pod.
-    pub fn forget(&self, uid: &str) {
+    pub fn remove_pod(&self, uid: &str) {
         self.trees.lock().retain(|key, _| !matches!(key, VolumeKey::Pod(pod, _) if pod == uid));
     }
 
     /// Drops the volume of a deleted claim, with its parts.
-    pub fn forget_claim(&self, uid: &str) {
+    pub fn remove_claim(&self, uid: &str) {
         let is_of = |claim: &str| claim.strip_prefix(uid).is_some_and(|part| part.is_empty() || part.starts_with('/'));
         self.trees.lock().retain(|key, _| !matches!(key, VolumeKey::Claim(claim) if is_of(claim)));
     }
@@ -63,11 +63,11 @@ mod tests {
         let volumes = Volumes::default();
         let claim = |uid: &str| VolumeKey::Claim(uid.to_owned());
         let pod = |uid: &str| VolumeKey::Pod(uid.to_owned(), "tmp".to_owned());
-        for key in [claim("c1"), claim("c1").part("logs"), claim("c10"), pod("p1"), pod("p2")] {
+        for key in [claim("c1"), claim("c1").with_sub_path("logs"), claim("c10"), pod("p1"), pod("p2")] {
             volumes.tree(key, Timestamp::UNIX_EPOCH);
         }
-        volumes.forget("p1");
-        volumes.forget_claim("c1");
+        volumes.remove_pod("p1");
+        volumes.remove_claim("c1");
         let mut left: Vec<String> = volumes.trees.lock().keys().map(|key| format!("{key:?}")).collect();
         left.sort_unstable();
         assert_eq!(left, [format!("{:?}", claim("c10")), format!("{:?}", pod("p2"))]);

@@ -24,12 +24,12 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 use crate::stream::Sink;
 
 /// Maximum size of a received message. Clients send stdin and port-forward data in chunks of about 32 KiB.
-const MAX_MESSAGE: usize = 4 << 20;
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Maximum payload of a sent message, as in the kubelet. tungstenite moves the unsent rest of a message with every
 /// write.
-const LARGEST_SENT: usize = 32 << 10;
+const MAX_SENT_BYTES: usize = 32 << 10;
 /// Number of messages buffered for the reader of a channel.
-const INBOUND_MESSAGES: usize = 16;
+const MAX_BUFFERED_MESSAGES: usize = 16;
 /// v5: the channel whose messages close other channels.
 const CLOSE_CHANNEL: u8 = 255;
 
@@ -66,18 +66,19 @@ pub struct ChannelSink<T> {
     writer: Writer<T>,
 }
 
-async fn socket<T: AsyncRead + AsyncWrite + Unpin>(io: T) -> WebSocketStream<T> {
-    let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+async fn server_socket<T: AsyncRead + AsyncWrite + Unpin>(io: T) -> WebSocketStream<T> {
+    let config =
+        WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE_BYTES)).max_frame_size(Some(MAX_MESSAGE_BYTES));
     WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Channels<T> {
     /// Creates `count` channels on a connection whose handshake is complete.
     pub async fn new(io: T, count: usize, encoding: Encoding) -> Self {
-        let (sink, reader) = socket(io).await.split();
+        let (sink, reader) = server_socket(io).await.split();
         let (senders, inbound) = (0..count)
             .map(|_| {
-                let (sender, receiver) = mpsc::channel(INBOUND_MESSAGES);
+                let (sender, receiver) = mpsc::channel(MAX_BUFFERED_MESSAGES);
                 (Some(sender), Some(receiver))
             })
             .unzip();
@@ -90,14 +91,14 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Channels<T> {
     }
 
     /// Takes the receiver of a channel. Returns `None` the second time.
-    pub fn take(&mut self, channel: u8) -> Option<mpsc::Receiver<Bytes>> {
+    pub fn take_receiver(&mut self, channel: u8) -> Option<mpsc::Receiver<Bytes>> {
         self.inbound.get_mut(usize::from(channel))?.take()
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ChannelSink<T> {
     /// Sends one message, even if it is empty.
-    pub async fn message(&self, data: &[u8]) -> io::Result<()> {
+    pub async fn send_message(&self, data: &[u8]) -> io::Result<()> {
         let message = match self.encoding {
             Encoding::Binary => {
                 let mut bytes = BytesMut::with_capacity(data.len() + 1);
@@ -123,8 +124,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ChannelSink<T> {
 #[async_trait]
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Sink for ChannelSink<T> {
     async fn send(&self, data: Bytes) -> io::Result<()> {
-        for piece in data.chunks(LARGEST_SENT) {
-            self.message(piece).await?;
+        for chunk in data.chunks(MAX_SENT_BYTES) {
+            self.send_message(chunk).await?;
         }
         Ok(())
     }
@@ -153,8 +154,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
     async fn deliver(&mut self, payload: Bytes) -> io::Result<()> {
         let Some((channel, data)) = decode(self.encoding, &payload)? else { return Ok(()) };
         if channel == CLOSE_CHANNEL {
-            if let Some(slot) = data.first().and_then(|named| self.inbound.get_mut(usize::from(*named))) {
-                *slot = None;
+            if let Some(sender) = data.first().and_then(|closed| self.inbound.get_mut(usize::from(*closed))) {
+                *sender = None;
             }
             return Ok(());
         }
@@ -185,7 +186,7 @@ pub async fn tunnel<T>(io: T) -> impl AsyncRead + AsyncWrite + Send + Unpin + 's
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (sink, stream) = socket(io).await.split();
+    let (sink, stream) = server_socket(io).await.split();
     let bytes = stream.filter_map(|message| {
         future::ready(match message {
             Ok(Message::Binary(bytes)) => Some(Ok(bytes)),
@@ -219,10 +220,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_payloads_are_split() {
+    async fn large_payloads_are_split_into_messages() {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let channels = Channels::new(ours, 3, Encoding::Binary).await;
-        let sent: Vec<u8> = (0..=250).cycle().take(2 * LARGEST_SENT + 1).collect();
+        let sent: Vec<u8> = (0..=250).cycle().take(2 * MAX_SENT_BYTES + 1).collect();
         let mut client = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
         let (sink, large) = (channels.sink(1), Bytes::from(sent.clone()));
         sink.send(large).await.unwrap();
@@ -233,6 +234,6 @@ mod tests {
             sizes.push(message.len() - 1);
             received.extend_from_slice(&message[1..]);
         }
-        assert_eq!((sizes, received), (vec![LARGEST_SENT, LARGEST_SENT, 1], sent));
+        assert_eq!((sizes, received), (vec![MAX_SENT_BYTES, MAX_SENT_BYTES, 1], sent));
     }
 }

@@ -22,7 +22,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 /// Starts a member with one running pod and returns the path of its kubeconfig.
-async fn member(folder: &Path, stopped: &CancellationToken) -> PathBuf {
+async fn start_member(folder: &Path, stopped: &CancellationToken) -> PathBuf {
     let server = ApiServer::start(Config::new("member1", Data::Memory)).await.unwrap();
     let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));
     connect::install(server.registry(), &kubelet);
@@ -77,7 +77,7 @@ impl Kubectl {
     }
 
     /// Runs kubectl and checks its exit code and that its output contains a text.
-    async fn expect(&self, arguments: &[&str], stdin: &[u8], code: i32, expected: &str) {
+    async fn check_run(&self, arguments: &[&str], stdin: &[u8], code: i32, expected: &str) {
         let output = self.run(arguments, stdin).await;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let text = if code == 0 { &out } else { &err };
@@ -89,7 +89,7 @@ impl Kubectl {
         );
     }
 
-    async fn forwards_ports(&self) {
+    async fn check_port_forwarding(&self) {
         let mut child = self.command(&["port-forward", "pod/web", ":80"]).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = lines.next_line().await.unwrap().unwrap();
@@ -104,8 +104,8 @@ impl Kubectl {
         child.kill().await.unwrap();
     }
 
-    /// An interactive session in the pseudo-terminal of script(1).
-    async fn runs_terminal_session(&self) {
+    /// Runs an interactive session in the pseudo-terminal of script(1).
+    async fn check_terminal_session(&self) {
         let line = format!("{} --kubeconfig {} exec -it web -- sh", self.binary.display(), self.kubeconfig.display());
         let mut command = Command::new("script");
         command
@@ -135,42 +135,42 @@ impl Kubectl {
         assert_eq!(child.wait().await.unwrap().code(), Some(5), "{:?}", self.binary);
     }
 
-    async fn copies_both_ways(&self) {
+    async fn check_copy(&self) {
         let bytes: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
         std::fs::write(self.folder.join("sent"), &bytes).unwrap();
-        self.expect(&["cp", "sent", "web:/tmp/there"], b"", 0, "").await;
-        self.expect(&["exec", "web", "--", "wc", "-c", "/tmp/there"], b"", 0, "1200000 /tmp/there").await;
-        self.expect(&["cp", "web:/tmp/there", "back"], b"", 0, "").await;
+        self.check_run(&["cp", "sent", "web:/tmp/there"], b"", 0, "").await;
+        self.check_run(&["exec", "web", "--", "wc", "-c", "/tmp/there"], b"", 0, "1200000 /tmp/there").await;
+        self.check_run(&["cp", "web:/tmp/there", "back"], b"", 0, "").await;
         assert_eq!(std::fs::read(self.folder.join("back")).unwrap(), bytes, "{:?}", self.binary);
     }
 }
 
 #[tokio::test]
-async fn streaming_with_supported_kubectl_versions() {
+async fn supported_kubectl_versions_can_stream() {
     let folder = tempfile::tempdir().unwrap();
     let stopped = CancellationToken::new();
-    let kubeconfig = member(folder.path(), &stopped).await;
+    let kubeconfig = start_member(folder.path(), &stopped).await;
     for generation in ["1.20", "1.32", "1.36"] {
-        let Some(binary) = crowsnest_tests::kubectl(generation).unwrap() else { continue };
+        let Some(binary) = crowsnest_tests::find_kubectl(generation).unwrap() else { continue };
         let home = folder.path().join(binary.file_name().unwrap());
         std::fs::create_dir(&home).unwrap();
         let kubectl = Kubectl { binary, kubeconfig: kubeconfig.clone(), folder: home };
-        kubectl.expect(&["exec", "web", "--", "sh", "-c", "echo $HOSTNAME"], b"", 0, "web\n").await;
-        kubectl.expect(&["exec", "-i", "web", "--", "cat"], b"typed", 0, "typed").await;
+        kubectl.check_run(&["exec", "web", "--", "sh", "-c", "echo $HOSTNAME"], b"", 0, "web\n").await;
+        kubectl.check_run(&["exec", "-i", "web", "--", "cat"], b"typed", 0, "typed").await;
         kubectl
-            .expect(&["exec", "web", "--", "sh", "-c", "exit 3"], b"", 3, "command terminated with exit code 3")
+            .check_run(&["exec", "web", "--", "sh", "-c", "exit 3"], b"", 3, "command terminated with exit code 3")
             .await;
-        kubectl.expect(&["exec", "web", "--", "nosuch"], b"", 1, "executable file not found in $PATH").await;
-        kubectl.expect(&["logs", "web", "-c", "other"], b"", 1, "container other is not valid for pod web").await;
-        kubectl.expect(&["logs", "web", "--tail", "1"], b"", 0, "GET /healthz 200").await;
+        kubectl.check_run(&["exec", "web", "--", "nosuch"], b"", 1, "executable file not found in $PATH").await;
+        kubectl.check_run(&["logs", "web", "-c", "other"], b"", 1, "container other is not valid for pod web").await;
+        kubectl.check_run(&["logs", "web", "--tail", "1"], b"", 0, "GET /healthz 200").await;
         let missing = "previous terminated container \"web\" in pod \"web\" not found";
-        kubectl.expect(&["logs", "web", "--previous"], b"", 1, missing).await;
-        kubectl.copies_both_ways().await;
-        kubectl.forwards_ports().await;
-        kubectl.runs_terminal_session().await;
+        kubectl.check_run(&["logs", "web", "--previous"], b"", 1, missing).await;
+        kubectl.check_copy().await;
+        kubectl.check_port_forwarding().await;
+        kubectl.check_terminal_session().await;
         for path in ["pods/web/proxy/x", "pods/web:80/proxy/x"] {
             let path = format!("/api/v1/namespaces/default/{path}");
-            kubectl.expect(&["get", "--raw", &path], b"", 0, "request: GET /x").await;
+            kubectl.check_run(&["get", "--raw", &path], b"", 0, "request: GET /x").await;
         }
     }
     stopped.cancel();

@@ -12,14 +12,15 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-pub(crate) const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1";
-pub(crate) const PROPAGATION: &str = "/apis/propagation.crowsnest.io/v1alpha1";
-pub(crate) const ACCESS: &str = "/apis/access.crowsnest.io/v1alpha1";
+/// Base paths of the APIs.
+pub(crate) const SEARCH_API: &str = "/apis/search.crowsnest.io/v1alpha1";
+pub(crate) const PROPAGATION_API: &str = "/apis/propagation.crowsnest.io/v1alpha1";
+pub(crate) const ACCESS_API: &str = "/apis/access.crowsnest.io/v1alpha1";
 
 /// Maximum number of bytes that are read of a response.
-const MAX_RESPONSE: usize = 8 << 20;
+const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
-/// A GET, or a POST if it has a body.
+/// A request to an API: a GET, or a POST if it has a body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiRequest {
     /// Path and query.
@@ -63,9 +64,9 @@ impl ApiResponse {
             let mut is_truncated = false;
             while let Some(frame) = body.frame().await {
                 let Ok(data) = frame.map_err(ApiError::internal)?.into_data() else { continue };
-                let rest = MAX_RESPONSE - start.len();
-                start.extend_from_slice(&data[..data.len().min(rest)]);
-                if data.len() > rest {
+                let remaining = MAX_RESPONSE_BYTES - start.len();
+                start.extend_from_slice(&data[..data.len().min(remaining)]);
+                if data.len() > remaining {
                     is_truncated = true;
                     break;
                 }
@@ -74,10 +75,10 @@ impl ApiResponse {
             if status.is_success() {
                 return Ok(Self { body, is_truncated });
             }
-            let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let message = sent["message"].as_str().or(status.canonical_reason()).unwrap_or_default();
-            let reason = sent["reason"].as_str().unwrap_or_default();
-            let details = Some(Box::new(Details::from_json(&sent["details"])));
+            let sent_status: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let message = sent_status["message"].as_str().or(status.canonical_reason()).unwrap_or_default();
+            let reason = sent_status["reason"].as_str().unwrap_or_default();
+            let details = Some(Box::new(Details::from_json(&sent_status["details"])));
             Err(ApiError { details, ..ApiError::from_parts(status.as_u16(), reason, message) })
         })
     }
@@ -85,12 +86,12 @@ impl ApiResponse {
 
 /// Sends requests to Crowsnest's APIs with the identity of one caller.
 pub trait Api: Send + Sync {
-    /// Sends a request and reads at most [`MAX_RESPONSE`] bytes. Fails if the status is not a success.
+    /// Sends a request and reads at most [`MAX_RESPONSE_BYTES`] bytes. Fails if the status is not a success.
     fn send(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiResponse, ApiError>>;
 }
 
-/// Sends a request whose response is JSON.
-pub(crate) async fn json(api: &dyn Api, request: ApiRequest) -> Result<Value, ApiError> {
+/// Sends a request and parses the response as JSON. Fails if the response is longer than [`MAX_RESPONSE_BYTES`].
+pub(crate) async fn request_json(api: &dyn Api, request: ApiRequest) -> Result<Value, ApiError> {
     let response = api.send(request).await?;
     if response.is_truncated {
         return Err(ApiError::internal("the response of the API is too large; narrow the request"));
@@ -98,17 +99,19 @@ pub(crate) async fn json(api: &dyn Api, request: ApiRequest) -> Result<Value, Ap
     serde_json::from_slice(&response.body).map_err(ApiError::internal)
 }
 
+/// Sends a GET request and parses the JSON response.
 pub(crate) async fn get(api: &dyn Api, uri: String) -> Result<Value, ApiError> {
-    json(api, ApiRequest { uri, body: None }).await
+    request_json(api, ApiRequest { uri, body: None }).await
 }
 
+/// Sends a POST request and parses the JSON response.
 pub(crate) async fn post(api: &dyn Api, uri: String, body: Value) -> Result<Value, ApiError> {
-    json(api, ApiRequest { uri, body: Some(body) }).await
+    request_json(api, ApiRequest { uri, body: Some(body) }).await
 }
 
-/// A URI with these query parameters; those without a value are left out.
+/// A URI with these query parameters. Parameters with an empty value are omitted.
 pub(crate) fn uri(path: &str, parameters: &[(&str, &str)]) -> String {
-    let set = parameters.iter().filter(|(_, value)| !value.is_empty());
-    let query: Vec<String> = set.map(|(name, value)| format!("{name}={}", percent_encode(value))).collect();
+    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let query: Vec<String> = given.map(|(name, value)| format!("{name}={}", percent_encode(value))).collect();
     if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }

@@ -2,10 +2,10 @@
 //!
 //! The tools send requests to Crowsnest's own APIs through [`Api`], as the caller, so authentication, authorization and
 //! filtering by the caller's rights are those of the APIs. This crate reads and writes JSON-RPC messages ([`message`],
-//! [`methods`]), maps tool arguments to requests ([`tools`]), and renders bounded answers without secrets ([`output`]).
+//! [`methods`]), maps tool arguments to requests ([`tools`]), and renders bounded output without secrets ([`output`]).
 //!
-//! Two transports use it: [`stdio`] (`crowsnest mcp`) and [`http`] (`POST /mcp`). Both are stateless. A request with the
-//! `_meta` of revision 2026-07-28 is answered by that revision, any other by the revisions with the `initialize` handshake.
+//! Two transports use it: [`stdio`] (`crowsnest mcp`) and [`http`] (`POST /mcp`). Both are stateless. A request whose
+//! `_meta` has a protocol version follows revision 2026-07-28, any other the revisions with the `initialize` handshake.
 
 pub mod api;
 pub mod http;
@@ -20,3 +20,4 @@ mod tests;
 mod tools;
 
 pub use api::{Api, ApiRequest, ApiResponse};
+pub use tools::MAX_COMPLETE_COLUMN_BYTES;

@@ -8,7 +8,7 @@ pub const INVALID_REQUEST: i64 = -32600;
 pub const METHOD_NOT_FOUND: i64 = -32601;
 pub const INVALID_PARAMS: i64 = -32602;
 pub const INTERNAL_ERROR: i64 = -32603;
-/// Too many requests run at once.
+/// The limit of concurrent requests is reached. A code of this server.
 pub const TOO_MANY_REQUESTS: i64 = -32000;
 /// A resource that does not exist, in the revisions with a handshake.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -18,7 +18,7 @@ pub const HEADER_MISMATCH: i64 = -32020;
 pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
 /// Maximum size of a message in bytes, that of any request to an API server.
-pub const MAX_MESSAGE: usize = MAX_REQUEST_BODY_BYTES;
+pub const MAX_MESSAGE_BYTES: usize = MAX_REQUEST_BODY_BYTES;
 
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum Message {
     Response,
 }
 
-/// A request, which is answered.
+/// A request, to which the server must send a response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// A string or an integer.
@@ -80,12 +80,12 @@ impl Message {
         let value: Value = serde_json::from_slice(bytes)
             .map_err(|error| (Value::Null, RpcError::new(PARSE_ERROR, format!("invalid JSON: {error}"))))?;
         let Value::Object(mut message) = value else {
-            let what = if value.is_array() { "batches are not supported" } else { "a message is a JSON object" };
-            return Err((Value::Null, RpcError::new(INVALID_REQUEST, what)));
+            let cause = if value.is_array() { "batches are not supported" } else { "a message is a JSON object" };
+            return Err((Value::Null, RpcError::new(INVALID_REQUEST, cause)));
         };
         let id = message.remove("id");
-        let known = id.clone().filter(is_request_id).unwrap_or_default();
-        let invalid = |what: &str| Err((known.clone(), RpcError::new(INVALID_REQUEST, what)));
+        let valid_id = id.clone().filter(is_request_id).unwrap_or_default();
+        let invalid = |cause: &str| Err((valid_id.clone(), RpcError::new(INVALID_REQUEST, cause)));
         if message.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
             return invalid("\"jsonrpc\" must be \"2.0\"");
         }

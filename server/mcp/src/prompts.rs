@@ -4,18 +4,19 @@ use serde_json::{Map, Value, json};
 
 use crate::message::RpcError;
 
+/// A prompt, with a text that its arguments are inserted into.
 struct Prompt {
     name: &'static str,
     title: &'static str,
     description: &'static str,
-    /// Name, description, and whether it is required.
+    /// Name and description of each argument; true if it is required.
     arguments: &'static [(&'static str, &'static str, bool)],
     /// `{NAME}` is replaced by that argument.
     text: &'static str,
 }
 
 /// Maximum length of an argument in bytes.
-const MAX_ARGUMENT: usize = 1024;
+const MAX_ARGUMENT_BYTES: usize = 1024;
 
 static PROMPTS: [Prompt; 3] = [
     Prompt {
@@ -56,6 +57,7 @@ whose state is not Complete.",
     },
 ];
 
+/// Result of `prompts/list`.
 pub(crate) fn list() -> Value {
     let argument = |(name, description, required): &(&str, &str, bool)| json!({"name": name, "description": description, "required": required});
     let prompts = PROMPTS.iter().map(|prompt| {
@@ -65,6 +67,7 @@ pub(crate) fn list() -> Value {
     prompts.collect()
 }
 
+/// Result of `prompts/get`. Fails if the prompt is unknown, or an argument is missing or too long.
 pub(crate) fn get(params: &Map<String, Value>) -> Result<Value, RpcError> {
     let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
     let prompt = PROMPTS.iter().find(|prompt| prompt.name == name);
@@ -76,8 +79,8 @@ pub(crate) fn get(params: &Map<String, Value>) -> Result<Value, RpcError> {
         if *required && value.is_empty() {
             return Err(RpcError::invalid_params(format!("the argument {name} is missing")));
         }
-        if value.len() > MAX_ARGUMENT {
-            return Err(RpcError::invalid_params(format!("{name} may have at most {MAX_ARGUMENT} bytes")));
+        if value.len() > MAX_ARGUMENT_BYTES {
+            return Err(RpcError::invalid_params(format!("{name} may have at most {MAX_ARGUMENT_BYTES} bytes")));
         }
         text = text.replace(&format!("{{{name}}}"), &format!("{value:?}"));
     }

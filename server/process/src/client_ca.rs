@@ -35,9 +35,9 @@ impl TrustedCas {
     }
 
     /// Merges two sources; values of `self` take precedence.
-    fn or(self, other: &Self) -> Self {
-        let front = if self.front_proxies.is_some() { &self } else { other };
-        let (front_proxies, allowed_names) = (front.front_proxies.clone(), front.allowed_names.clone());
+    fn merge(self, other: &Self) -> Self {
+        let front_source = if self.front_proxies.is_some() { &self } else { other };
+        let (front_proxies, allowed_names) = (front_source.front_proxies.clone(), front_source.allowed_names.clone());
         Self { front_proxies, allowed_names, users: self.users.or_else(|| other.users.clone()) }
     }
 
@@ -75,7 +75,7 @@ impl Trust {
     }
 
     /// Applies a change of the files.
-    pub fn read(&self, change: impl FnOnce(&mut TrustedCas)) -> Result<(), ServingError> {
+    pub fn change_files(&self, change: impl FnOnce(&mut TrustedCas)) -> Result<(), ServingError> {
         self.change(|sources| change(&mut sources.files))
     }
 
@@ -83,10 +83,10 @@ impl Trust {
         let mut sources = self.sources.lock();
         let mut next = sources.clone();
         change(&mut next);
-        let effective = |sources: &Sources| sources.files.clone().or(&sources.control_plane);
-        let (before, now) = (effective(&sources), effective(&next));
-        if before != now {
-            self.tls.set_trusted_cas(now.authorities()?);
+        let effective = |sources: &Sources| sources.files.clone().merge(&sources.control_plane);
+        let (before, after) = (effective(&sources), effective(&next));
+        if before != after {
+            self.tls.set_trusted_cas(after.authorities()?);
         }
         *sources = next;
         Ok(())
@@ -96,14 +96,14 @@ impl Trust {
     pub async fn follow(&self, control_plane: kube::Client, stop: CancellationToken) {
         let changes = watch_object(config_maps(control_plane), NAME).default_backoff();
         let mut changes = std::pin::pin!(changes);
-        while let Some(Some(seen)) = stop.run_until_cancelled(changes.next()).await {
-            match seen {
+        while let Some(Some(event)) = stop.run_until_cancelled(changes.next()).await {
+            match event {
                 // A deleted ConfigMap does not revoke trust.
                 Ok(None) => tracing::warn!("{NAMESPACE}/{NAME} was deleted; keeping its last content"),
                 Ok(Some(map)) => {
-                    let applied =
+                    let result =
                         TrustedCas::from_config_map(&map).and_then(|cas| Ok(self.change(|s| s.control_plane = cas)?));
-                    if let Err(error) = applied {
+                    if let Err(error) = result {
                         let error = format!("{error:#}");
                         tracing::error!(error, "cannot use {NAMESPACE}/{NAME}; keeping the previous content");
                     }
@@ -120,8 +120,8 @@ fn config_maps(control_plane: kube::Client) -> Api<ConfigMap> {
 
 /// Waits for the ConfigMap and reads it.
 pub async fn load_trusted_cas(control_plane: kube::Client) -> anyhow::Result<TrustedCas> {
-    let found = wait::await_condition(config_maps(control_plane), NAME, |map: Option<&ConfigMap>| map.is_some());
-    let map = tokio::time::timeout(CONFIG_MAP_TIMEOUT, found).await;
+    let exists = wait::await_condition(config_maps(control_plane), NAME, |map: Option<&ConfigMap>| map.is_some());
+    let map = tokio::time::timeout(CONFIG_MAP_TIMEOUT, exists).await;
     let map = map.with_context(|| format!("timed out waiting for {NAMESPACE}/{NAME}"))??;
     TrustedCas::from_config_map(&map.with_context(|| format!("{NAMESPACE}/{NAME} was deleted"))?)
 }
@@ -139,12 +139,12 @@ mod tests {
     #[test]
     fn files_take_precedence() {
         let from_control_plane = cas(Some("front"), &["proxy"], Some("users"));
-        assert_eq!(TrustedCas::default().or(&from_control_plane), from_control_plane);
+        assert_eq!(TrustedCas::default().merge(&from_control_plane), from_control_plane);
         let users = cas(None, &[], Some("mine"));
-        assert_eq!(users.or(&from_control_plane), cas(Some("front"), &["proxy"], Some("mine")));
+        assert_eq!(users.merge(&from_control_plane), cas(Some("front"), &["proxy"], Some("mine")));
         // The names belong to the CA of the same source.
         let front = cas(Some("mine"), &[], None);
-        assert_eq!(front.or(&from_control_plane), cas(Some("mine"), &[], Some("users")));
+        assert_eq!(front.merge(&from_control_plane), cas(Some("mine"), &[], Some("users")));
     }
 
     #[rstest]
@@ -159,7 +159,7 @@ mod tests {
         let parsed = TrustedCas::from_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() });
         match expected {
             Ok(expected) => assert_eq!(parsed.unwrap(), expected),
-            Err(why) => assert!(parsed.unwrap_err().to_string().contains(why)),
+            Err(expected) => assert!(parsed.unwrap_err().to_string().contains(expected)),
         }
     }
 }

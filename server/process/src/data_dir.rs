@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Version of the layout that this build writes. Higher versions on disk are rejected, lower ones would be migrated.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 1;
 
 /// Error of opening a data directory. Each message names the next step.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum DataDirError {
     #[error("data directory {path} is in use by another crowsnest; stop it or choose another with --data-dir")]
     Locked { path: PathBuf },
     #[error(
-        "data directory {path} was written by a newer crowsnest (layout {found}, this one knows {LAYOUT}); upgrade crowsnest, or start over with --reset"
+        "data directory {path} was written by a newer crowsnest (layout {found}, this one supports {LAYOUT_VERSION}); upgrade crowsnest, or start over with --reset"
     )]
     Newer { path: PathBuf, found: u32 },
     #[error("{path} is not a crowsnest data directory (it contains other files); choose an empty one with --data-dir")]
@@ -30,8 +30,10 @@ pub enum DataDirError {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Layout {
-    layout: u32,
-    crowsnest: String,
+    #[serde(rename = "layout")]
+    version: u32,
+    #[serde(rename = "crowsnest")]
+    crowsnest_version: String,
 }
 
 /// A locked data directory of a known version. The lock is held until this is dropped.
@@ -73,12 +75,12 @@ impl DataDir {
             Ok(bytes) => {
                 let layout: Layout = serde_json::from_slice(&bytes)
                     .map_err(|source| DataDirError::Damaged { path: layout_path.clone(), source })?;
-                if layout.layout > LAYOUT {
-                    return Err(DataDirError::Newer { path: root.to_owned(), found: layout.layout });
+                if layout.version > LAYOUT_VERSION {
+                    return Err(DataDirError::Newer { path: root.to_owned(), found: layout.version });
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let layout = Layout { layout: LAYOUT, crowsnest: env!("CARGO_PKG_VERSION").into() };
+                let layout = Layout { version: LAYOUT_VERSION, crowsnest_version: env!("CARGO_PKG_VERSION").into() };
                 let text = serde_json::to_vec_pretty(&layout).map_err(|e| unwritable(io::Error::other(e)))?;
                 write_private(&layout_path, &text).map_err(unwritable)?;
             }

@@ -37,13 +37,13 @@ impl Hosts {
         }
     }
 
-    fn knows(&self, host: &str) -> bool {
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
+    fn contains(&self, host: &str) -> bool {
+        let address = host.trim_start_matches('[').trim_end_matches(']');
         match self {
             Hosts::Certified => true,
             Hosts::Named(names) => {
                 let name = host.trim_end_matches('.').to_ascii_lowercase();
-                bare.parse::<IpAddr>().is_ok() || name == "localhost" || names.contains(&name)
+                address.parse::<IpAddr>().is_ok() || name == "localhost" || names.contains(&name)
             }
         }
     }
@@ -52,7 +52,7 @@ impl Hosts {
     /// server.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> {
         let authority = authority(uri, headers)?;
-        match self.knows(authority.host()) {
+        match self.contains(authority.host()) {
             true => Ok(authority),
             false => Err("this host name is not allowed for the web UI; allow the host name of a proxy with --ui-host"),
         }
@@ -84,15 +84,15 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> 
 
 /// False if the browser reports that a page of another origin sent the request. `null` counts as another origin.
 pub fn is_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
-    let site = headers.get_all(FETCH_SITE).iter().all(|value| value == "same-origin" || value == "none");
-    site && headers.get_all(header::ORIGIN).iter().all(|origin| is_origin_of(origin.as_bytes(), authority))
+    let is_same_origin = headers.get_all(FETCH_SITE).iter().all(|value| value == "same-origin" || value == "none");
+    is_same_origin && headers.get_all(header::ORIGIN).iter().all(|origin| is_origin_of(origin.as_bytes(), authority))
 }
 
 /// Refuses a request if the browser reports that a page of another origin sent it. Clients that are no browsers send no
 /// origin.
 pub fn check_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
-    let is_allowed =
-        !headers.contains_key(header::ORIGIN) || authority(uri, headers).is_ok_and(|own| is_own_page(headers, &own));
+    let is_allowed = !headers.contains_key(header::ORIGIN)
+        || authority(uri, headers).is_ok_and(|authority| is_own_page(headers, &authority));
     match is_allowed {
         true => Ok(()),
         false => Err(ApiError::new(Reason::Forbidden, "requests of pages of other origins are not allowed")),
@@ -102,21 +102,21 @@ pub fn check_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
 /// True if the browser reports that a page of this origin sent the request. Required for WebSockets, which carry the
 /// cookie but no custom headers. Other ports of the same host are other origins. The scheme is not compared, because
 /// TLS may be terminated in front of the server.
-pub fn is_said_to_be_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
+pub fn has_own_origin(headers: &HeaderMap, authority: &Authority) -> bool {
     headers.contains_key(header::ORIGIN) && is_own_page(headers, authority)
 }
 
 fn is_origin_of(origin: &[u8], authority: &Authority) -> bool {
     let text = std::str::from_utf8(origin).ok().and_then(|origin| origin.split_once("://"));
     text.is_some_and(|(scheme, host)| {
-        let default = match scheme {
+        let default_port = match scheme {
             "http" => ":80",
             "https" => ":443",
             _ => return false,
         };
         // Proxies may add the default port, which browsers omit.
-        let own = authority.as_str();
-        host.eq_ignore_ascii_case(own.strip_suffix(default).unwrap_or(own))
+        let own_host = authority.as_str();
+        host.eq_ignore_ascii_case(own_host.strip_suffix(default_port).unwrap_or(own_host))
     })
 }
 
@@ -199,7 +199,7 @@ mod tests {
     #[case::cross_site(&[("sec-fetch-site", "cross-site")], (false, false))]
     fn pages_of_other_origins_are_rejected(#[case] sent: &[(&'static str, &str)], #[case] expected: (bool, bool)) {
         let (headers, authority) = (headers(sent), Authority::from_static("127.0.0.1:7080"));
-        assert_eq!((is_own_page(&headers, &authority), is_said_to_be_own_page(&headers, &authority)), expected);
+        assert_eq!((is_own_page(&headers, &authority), has_own_origin(&headers, &authority)), expected);
     }
 
     #[rstest]

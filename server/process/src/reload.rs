@@ -17,7 +17,7 @@ type Apply = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
 
 /// Polls watched files. Created at start-up; run by a single task.
 pub struct Reloader {
-    every: Duration,
+    interval: Duration,
     watched: Vec<Watched>,
     counts: Arc<ReloadCounters>,
 }
@@ -25,7 +25,7 @@ pub struct Reloader {
 /// Files that are used together.
 struct Watched {
     /// The flag that names the files.
-    what: &'static str,
+    flag: &'static str,
     files: Vec<PathBuf>,
     apply: Apply,
     /// Content in use.
@@ -38,46 +38,50 @@ struct Watched {
 /// Counters of reloads, for metrics.
 #[derive(Default)]
 pub struct ReloadCounters {
-    done: AtomicU64,
+    succeeded: AtomicU64,
     failed: AtomicU64,
     /// Reads of serving certificates, as counted by controller-runtime.
-    read: AtomicU64,
-    failed_reads: AtomicU64,
+    certificate_reads: AtomicU64,
+    failed_certificate_reads: AtomicU64,
     stale: Mutex<Vec<(&'static str, Arc<AtomicBool>)>>,
 }
 
 impl ReloadCounters {
     /// Counts a read of a serving certificate, and whether it was valid.
     pub fn read_certificate(&self, is_valid: bool) {
-        self.read.fetch_add(1, Ordering::Relaxed);
-        self.failed_reads.fetch_add(u64::from(!is_valid), Ordering::Relaxed);
+        self.certificate_reads.fetch_add(1, Ordering::Relaxed);
+        self.failed_certificate_reads.fetch_add(u64::from(!is_valid), Ordering::Relaxed);
     }
 
     pub fn series(&self) -> Vec<Series> {
         let count = |name, help, value: &AtomicU64| Series {
             name,
             help,
-            counts: true,
+            is_counter: true,
             labels: Vec::new(),
             value: value.load(Ordering::Relaxed),
         };
         let stale = self.stale.lock();
-        let stale = stale.iter().map(|(what, stale)| Series {
+        let stale = stale.iter().map(|(flag, stale)| Series {
             name: "crowsnest_reload_stale",
             help: "Whether the files have invalid content, so that the previous content is used.",
-            counts: false,
-            labels: vec![("files", (*what).to_owned())],
+            is_counter: false,
+            labels: vec![("files", (*flag).to_owned())],
             value: u64::from(stale.load(Ordering::Relaxed)),
         });
         stale
             .chain([
-                count("crowsnest_reloads_total", "Number of reloads of changed files.", &self.done),
+                count("crowsnest_reloads_total", "Number of reloads of changed files.", &self.succeeded),
                 count("crowsnest_reload_failures_total", "Number of failed reloads of changed files.", &self.failed),
-                count("certwatcher_read_certificate_total", "Number of reads of serving certificates.", &self.read),
+                count(
+                    "certwatcher_read_certificate_total",
+                    "Number of reads of serving certificates.",
+                    &self.certificate_reads,
+                ),
                 count(
                     "certwatcher_read_certificate_errors_total",
                     "Number of failed reads of serving certificates.",
-                    &self.failed_reads,
+                    &self.failed_certificate_reads,
                 ),
             ])
             .collect()
@@ -85,36 +89,36 @@ impl ReloadCounters {
 }
 
 impl Reloader {
-    pub fn new(every: Duration) -> Self {
-        Self { every, watched: Vec::new(), counts: Arc::default() }
+    pub fn new(interval: Duration) -> Self {
+        Self { interval, watched: Vec::new(), counts: Arc::default() }
     }
 
     pub fn counts(&self) -> Arc<ReloadCounters> {
         Arc::clone(&self.counts)
     }
 
-    /// Passes the content of the files to `apply`, now and whenever one of them changes. `what` is the flag that names
+    /// Passes the content of the files to `apply`, now and whenever one of them changes. `flag` is the flag that names
     /// them.
     pub async fn watch(
         &mut self,
-        what: &'static str,
+        flag: &'static str,
         files: Vec<PathBuf>,
         apply: impl Fn(&[String]) -> anyhow::Result<()> + Send + Sync + 'static,
     ) -> anyhow::Result<()> {
-        let current = read(&files).await.with_context(|| format!("--{what}"))?;
-        apply(&current).with_context(|| format!("--{what}"))?;
-        if is_certificate(what) {
+        let current = read_files(&files).await.with_context(|| format!("--{flag}"))?;
+        apply(&current).with_context(|| format!("--{flag}"))?;
+        if is_certificate(flag) {
             self.counts.read_certificate(true);
         }
         let stale = Arc::new(AtomicBool::new(false));
-        self.counts.stale.lock().push((what, Arc::clone(&stale)));
-        self.watched.push(Watched { what, files, apply: Box::new(apply), current, rejected: None, stale });
+        self.counts.stale.lock().push((flag, Arc::clone(&stale)));
+        self.watched.push(Watched { flag, files, apply: Box::new(apply), current, rejected: None, stale });
         Ok(())
     }
 
     /// Polls all files until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
+        while stop.run_until_cancelled(tokio::time::sleep(self.interval)).await.is_some() {
             self.poll().await;
         }
     }
@@ -122,7 +126,7 @@ impl Reloader {
     async fn poll(&mut self) {
         for watched in &mut self.watched {
             watched.poll(&self.counts).await;
-            if is_certificate(watched.what) {
+            if is_certificate(watched.flag) {
                 self.counts.read_certificate(watched.rejected.is_none());
             }
         }
@@ -131,28 +135,28 @@ impl Reloader {
 
 impl Watched {
     async fn poll(&mut self, counts: &ReloadCounters) {
-        let what = self.what;
-        let found = read(&self.files).await;
+        let flag = self.flag;
+        let found = read_files(&self.files).await;
         if found.as_ref().is_ok_and(|found| *found == self.current) {
             self.set_rejected(None);
             return;
         }
-        let now = found.as_ref().ok().cloned();
-        if self.rejected.as_ref() == Some(&now) {
+        let content = found.as_ref().ok().cloned();
+        if self.rejected.as_ref() == Some(&content) {
             return;
         }
         match found.and_then(|found| (self.apply)(&found).map(|()| found)) {
             Ok(found) => {
-                tracing::info!(what, "reloaded changed files");
-                counts.done.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(what = flag, "reloaded changed files");
+                counts.succeeded.fetch_add(1, Ordering::Relaxed);
                 self.current = found;
                 self.set_rejected(None);
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::error!(what, error, "cannot use changed files; keeping their previous content");
+                tracing::error!(what = flag, error, "cannot use changed files; keeping their previous content");
                 counts.failed.fetch_add(1, Ordering::Relaxed);
-                self.set_rejected(Some(now));
+                self.set_rejected(Some(content));
             }
         }
     }
@@ -164,11 +168,11 @@ impl Watched {
 }
 
 /// True for flags that name a serving certificate and its key.
-fn is_certificate(what: &str) -> bool {
-    ["tls-cert-file", "grpc-auth-cert-file", "tls-sni-cert-key"].contains(&what)
+fn is_certificate(flag: &str) -> bool {
+    ["tls-cert-file", "grpc-auth-cert-file", "tls-sni-cert-key"].contains(&flag)
 }
 
-async fn read(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+async fn read_files(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::with_capacity(files.len());
     for path in files {
         found.push(tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?);
@@ -213,7 +217,7 @@ mod tests {
             let stale = counts.series()[0].value;
             (
                 applied.lock().join(" "),
-                counts.done.load(Ordering::Relaxed),
+                counts.succeeded.load(Ordering::Relaxed),
                 counts.failed.load(Ordering::Relaxed),
                 stale,
             )

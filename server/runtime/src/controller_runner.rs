@@ -1,4 +1,4 @@
-//! Runs the controllers of this process: active on the leader, read-only on a standby, which can answer requests for explanations and
+//! Runs the controllers of this process: active on the leader, read-only on a standby, which serves explanations and
 //! plans.
 //!
 //! With leader election, one task acquires the Leases, runs active controllers while this process holds them, and stops the controllers
@@ -21,9 +21,9 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::leader_election::{Campaign, Election, ElectionOutcome, attempt, pause};
+use crate::leader_election::{Campaign, Election, ElectionOutcome, attempt_timeout, retry_delay};
 
-/// Leader election mode: decides whether the controllers of this process are active.
+/// Determines when the controllers of this process are active.
 #[derive(Clone)]
 pub enum LeaderElectionMode {
     /// Always active: no other process runs controllers.
@@ -37,21 +37,28 @@ pub enum LeaderElectionMode {
 /// State of the leader election, as shown in the ready line of `serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeadershipStatus {
-    Alone,
-    Watching,
-    Leading { term: u64 },
-    Following { leader: Option<String> },
+    /// Active without leader election.
+    Always,
+    /// Never active.
+    Never,
+    Leader {
+        term: u64,
+    },
+    /// `leader` is the holder identity in the Lease; `None` while it is unknown.
+    Standby {
+        leader: Option<String>,
+    },
 }
 
 /// Text of the ready line of `serve`.
 impl fmt::Display for LeadershipStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Alone => f.write_str("runs the controllers, without leader election"),
-            Self::Watching => f.write_str("runs no controllers"),
-            Self::Leading { term } => write!(f, "leader, term {term}"),
-            Self::Following { leader: Some(leader) } => write!(f, "standby, {leader} leads"),
-            Self::Following { leader: None } => f.write_str("standby"),
+            Self::Always => f.write_str("runs the controllers, without leader election"),
+            Self::Never => f.write_str("runs no controllers"),
+            Self::Leader { term } => write!(f, "leader, term {term}"),
+            Self::Standby { leader: Some(leader) } => write!(f, "standby, {leader} leads"),
+            Self::Standby { leader: None } => f.write_str("standby"),
         }
     }
 }
@@ -59,7 +66,7 @@ impl fmt::Display for LeadershipStatus {
 /// Handle of the controllers of this process. The caller must call [`ControllerRunner::stop`].
 pub struct ControllerRunner {
     current: Arc<ArcSwap<ManagerReaders>>,
-    standing: watch::Receiver<LeadershipStatus>,
+    leadership: watch::Receiver<LeadershipStatus>,
     task: Mutex<Option<JoinHandle<()>>>,
     stop: CancellationToken,
 }
@@ -70,22 +77,28 @@ struct ManagerReaders {
     health: watch::Receiver<Result<(), UnhealthyReason>>,
     reports: Reports,
     metrics: MetricsReader,
-    /// An earlier manager has synced: while this one has not, the process counts as healthy.
-    synced_before: bool,
+    /// True if an earlier manager has synced: then the process counts as healthy while this one syncs.
+    has_synced_before: bool,
 }
 
 impl ManagerReaders {
-    fn of(manager: &Manager) -> Self {
-        Self { health: manager.health(), reports: manager.reports(), metrics: manager.metrics(), synced_before: false }
+    fn new(manager: &Manager) -> Self {
+        Self {
+            health: manager.health(),
+            reports: manager.reports(),
+            metrics: manager.metrics(),
+            has_synced_before: false,
+        }
     }
 
-    fn after(before: &Self, manager: &Manager) -> Self {
-        let synced_before = before.synced_before || before.health.borrow().is_ok();
-        Self { synced_before, ..Self::of(manager) }
+    fn with_predecessor(previous: &Self, manager: &Manager) -> Self {
+        let has_synced_before = previous.has_synced_before || previous.health.borrow().is_ok();
+        Self { has_synced_before, ..Self::new(manager) }
     }
 }
 
 impl ControllerRunner {
+    /// Starts the controllers, or the leader election that starts them.
     pub fn start(
         index: &Index,
         config: Config,
@@ -93,28 +106,28 @@ impl ControllerRunner {
         stop: &CancellationToken,
     ) -> Self {
         let stop = stop.child_token();
-        let (manager, standing) = match &leader_election_mode {
+        let (manager, leadership) = match &leader_election_mode {
             LeaderElectionMode::Always => {
-                (Manager::start(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Alone)
+                (Manager::start(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Always)
             }
             LeaderElectionMode::Never => {
-                (Manager::observe(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Watching)
+                (Manager::observe(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Never)
             }
             LeaderElectionMode::Elected(_) => (
                 // Stopped by the election task, before it releases the Leases.
                 Manager::observe(index.clone(), config.clone(), CancellationToken::new()),
-                LeadershipStatus::Following { leader: None },
+                LeadershipStatus::Standby { leader: None },
             ),
         };
-        let current = Arc::new(ArcSwap::from_pointee(ManagerReaders::of(&manager)));
-        let (standing_sender, standing) = watch::channel(standing);
+        let current = Arc::new(ArcSwap::from_pointee(ManagerReaders::new(&manager)));
+        let (leadership_sender, leadership) = watch::channel(leadership);
         let task = match leader_election_mode {
             LeaderElectionMode::Always | LeaderElectionMode::Never => {
                 let stop = stop.clone();
                 tokio::spawn(async move {
                     stop.cancelled().await;
                     manager.stop().await;
-                    drop(standing_sender);
+                    drop(leadership_sender);
                 })
             }
             LeaderElectionMode::Elected(election) => {
@@ -124,18 +137,18 @@ impl ControllerRunner {
                     campaign: Campaign::new(&election),
                     election,
                     current: Arc::clone(&current),
-                    standing: standing_sender,
+                    leadership: leadership_sender,
                     state: State::Observing(manager),
-                    unwell: None,
+                    unhealthy_since: None,
                 };
                 tokio::spawn(task.run(stop.clone()))
             }
         };
-        Self { current, standing, task: Mutex::new(Some(task)), stop }
+        Self { current, leadership, task: Mutex::new(Some(task)), stop }
     }
 
-    /// Failure from which this process does not recover without a restart.
-    pub fn death(&self) -> Option<String> {
+    /// Failure that only a restart of this process resolves. `None` if there is none.
+    pub fn failure(&self) -> Option<String> {
         if self.stop.is_cancelled() {
             return None;
         }
@@ -144,26 +157,28 @@ impl ControllerRunner {
         }
         match &*self.current.load().health.borrow() {
             // A leader recovers by itself: it releases the Leases and starts other controllers.
-            Err(UnhealthyReason::Broken(why)) if !matches!(self.standing(), LeadershipStatus::Leading { .. }) => {
+            Err(UnhealthyReason::Broken(why))
+                if !matches!(self.leadership_status(), LeadershipStatus::Leader { .. }) =>
+            {
                 Some(why.clone())
             }
             _ => None,
         }
     }
 
-    /// Readiness: an error while this process must not receive requests.
+    /// Readiness: an error with the reason while this process must not receive requests.
     pub fn health(&self) -> Result<(), String> {
-        if let Some(why) = self.death() {
+        if let Some(why) = self.failure() {
             return Err(why);
         }
         let readers = self.current.load();
         match &*readers.health.borrow() {
-            Err(UnhealthyReason::Starting) if readers.synced_before => Ok(()),
+            Err(UnhealthyReason::Starting) if readers.has_synced_before => Ok(()),
             health => health.clone().map_err(|why| why.to_string()),
         }
     }
 
-    /// Explanations of objects' placements. An error with the reason until the caches have synced.
+    /// Reports that explain placements. Fails with the reason until the caches have synced.
     pub fn reports(&self) -> Result<Reports, String> {
         let readers = self.current.load_full();
         let health = readers.health.borrow().clone();
@@ -174,36 +189,35 @@ impl ControllerRunner {
         self.current.load().metrics.clone()
     }
 
-    pub fn standing(&self) -> LeadershipStatus {
-        self.standing.borrow().clone()
+    pub fn leadership_status(&self) -> LeadershipStatus {
+        self.leadership.borrow().clone()
     }
 
     /// Waits until this process or another one holds the Leases.
-    pub async fn wait_until_decided(&self) -> LeadershipStatus {
-        let mut standing = self.standing.clone();
-        let known =
-            standing.wait_for(|standing| !matches!(standing, LeadershipStatus::Following { leader: None })).await;
-        known.map_or_else(|_| self.standing(), |standing| standing.clone())
+    pub async fn wait_for_leader(&self) -> LeadershipStatus {
+        let mut leadership = self.leadership.clone();
+        let decided = leadership.wait_for(|status| !matches!(status, LeadershipStatus::Standby { leader: None })).await;
+        decided.map_or_else(|_| self.leadership_status(), |status| status.clone())
     }
 
     /// Streams whether the controllers of this process are active: the current value and all changes.
-    pub fn acts(&self) -> impl Stream<Item = bool> + Send + use<> {
-        let acts = |standing| matches!(standing, LeadershipStatus::Alone | LeadershipStatus::Leading { .. });
-        WatchStream::new(self.standing.clone()).map(acts)
+    pub fn stream_is_active(&self) -> impl Stream<Item = bool> + Send + use<> {
+        let is_active = |status| matches!(status, LeadershipStatus::Always | LeadershipStatus::Leader { .. });
+        WatchStream::new(self.leadership.clone()).map(is_active)
     }
 
     /// Metrics of leader election: client-go's `leader_election_master_status` per Lease, and the number of the term.
     pub fn series(&self) -> Vec<Series> {
-        let (leads, term) = match self.standing() {
-            LeadershipStatus::Leading { term } => (1, Some(term)),
-            LeadershipStatus::Following { .. } => (0, None),
-            LeadershipStatus::Alone | LeadershipStatus::Watching => return Vec::new(),
+        let (is_leader, term) = match self.leadership_status() {
+            LeadershipStatus::Leader { term } => (1, Some(term)),
+            LeadershipStatus::Standby { .. } => (0, None),
+            LeadershipStatus::Always | LeadershipStatus::Never => return Vec::new(),
         };
-        let gauge = |name, help, labels, value| Series { name, help, counts: false, labels, value };
+        let gauge = |name, help, labels, value| Series { name, help, is_counter: false, labels, value };
         let help = "1 if this process holds the lease, 0 if it is a standby.";
         // A leader holds all Leases, so each series has the same value.
         let mut all = crowsnest_api::names::LEASES
-            .map(|lease| gauge("leader_election_master_status", help, vec![("name", lease.to_owned())], leads))
+            .map(|lease| gauge("leader_election_master_status", help, vec![("name", lease.to_owned())], is_leader))
             .to_vec();
         if let Some(term) = term {
             let help = "Number of lease transitions when this process acquired the lease.";
@@ -231,7 +245,7 @@ enum State {
         fence: Fence,
         term: u64,
     },
-    /// The previous manager was stopped and the next is not started.
+    /// The previous manager has stopped and the next one has not started.
     Stopped,
 }
 
@@ -242,21 +256,21 @@ struct ElectionTask {
     campaign: Campaign,
     election: Election,
     current: Arc<ArcSwap<ManagerReaders>>,
-    standing: watch::Sender<LeadershipStatus>,
+    leadership: watch::Sender<LeadershipStatus>,
     state: State,
-    /// Time since which the cache or the controllers have been unhealthy.
-    unwell: Option<Instant>,
+    /// Time at which the cache or the controllers became unhealthy. `None` while they are healthy.
+    unhealthy_since: Option<Instant>,
 }
 
 impl ElectionTask {
     async fn run(mut self, stop: CancellationToken) {
         loop {
-            self.elect(&stop).await;
+            self.try_elect(&stop).await;
             let fence = match &self.state {
                 State::Active { fence, .. } => Some(fence.clone()),
                 _ => None,
             };
-            let ended = async {
+            let fence_closes = async {
                 match fence {
                     Some(fence) => fence.wait_for_end().await,
                     None => std::future::pending().await,
@@ -264,8 +278,8 @@ impl ElectionTask {
             };
             let fence_closed = tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(pause(&self.election.times, rand::random())) => false,
-                () = ended => true,
+                () = tokio::time::sleep(retry_delay(&self.election.timings, rand::random())) => false,
+                () = fence_closes => true,
             };
             if fence_closed {
                 self.stand_by(None, "the renew deadline has passed").await;
@@ -276,15 +290,16 @@ impl ElectionTask {
     }
 
     /// Tries once to acquire or renew the Leases, and becomes leader or standby by the outcome.
-    async fn elect(&mut self, stop: &CancellationToken) {
+    async fn try_elect(&mut self, stop: &CancellationToken) {
         if let Err(why) = self.check_health() {
             self.stand_by(None, &why).await;
             self.campaign.release().await;
             return;
         }
         let began = ClockReading::now();
-        let electing = tokio::time::timeout(attempt(&self.election.times), self.campaign.try_acquire_or_renew());
-        let Some(outcome) = stop.run_until_cancelled(electing).await else { return };
+        let attempt =
+            tokio::time::timeout(attempt_timeout(&self.election.timings), self.campaign.try_acquire_or_renew());
+        let Some(outcome) = stop.run_until_cancelled(attempt).await else { return };
         match outcome {
             Ok(Ok(ElectionOutcome::Held { term })) => self.become_leader(term, began).await,
             Ok(Ok(ElectionOutcome::HeldByOther { lease, holder })) => {
@@ -302,7 +317,7 @@ impl ElectionTask {
     /// Returns an error if this process must not hold the Leases because it is unhealthy. A leader may be unhealthy for the renew
     /// deadline.
     fn check_health(&mut self) -> Result<(), String> {
-        let well = match &self.state {
+        let manager_health = match &self.state {
             State::Active { manager, .. } => match &*manager.health().borrow() {
                 Err(UnhealthyReason::Broken(why)) => Err(why.clone()),
                 // The initial sync has no time limit.
@@ -310,21 +325,23 @@ impl ElectionTask {
             },
             _ => Ok(()),
         };
-        match self.index.check_ready().and(well) {
+        match self.index.check_ready().and(manager_health) {
             Ok(()) => {
-                self.unwell = None;
+                self.unhealthy_since = None;
                 Ok(())
             }
             Err(why) => {
-                let since = *self.unwell.get_or_insert_with(Instant::now);
-                let leads = matches!(self.state, State::Active { .. });
-                if leads && since.elapsed() < self.election.times.renew { Ok(()) } else { Err(why) }
+                let since = *self.unhealthy_since.get_or_insert_with(Instant::now);
+                let is_leader = matches!(self.state, State::Active { .. });
+                if is_leader && since.elapsed() < self.election.timings.renew_deadline { Ok(()) } else { Err(why) }
             }
         }
     }
 
+    /// Starts active controllers, or extends the write fence of those that already run in this term. `began` is when
+    /// the attempt began: the term is valid for the renew deadline from then on.
     async fn become_leader(&mut self, term: u64, began: ClockReading) {
-        let duration = self.election.times.renew;
+        let duration = self.election.timings.renew_deadline;
         if let State::Active { fence, term: current, .. } = &self.state {
             if *current == term && fence.is_open(ClockReading::now()) {
                 fence.extend(began, duration);
@@ -341,21 +358,22 @@ impl ElectionTask {
         let manager = Manager::start(self.index.clone(), config, CancellationToken::new());
         self.publish(&manager);
         tracing::info!(term, identity = self.election.identity, "became leader");
-        self.standing.send_replace(LeadershipStatus::Leading { term });
+        self.leadership.send_replace(LeadershipStatus::Leader { term });
         self.state = State::Active { manager, fence, term };
     }
 
+    /// Closes the write fence and replaces active controllers by read-only ones.
     async fn stand_by(&mut self, leader: Option<String>, why: &str) {
         if let State::Active { fence, term, .. } = &self.state {
             fence.close();
             tracing::warn!(term, why, "lost leadership");
         }
-        self.standing.send_if_modified(|standing| {
-            let next = LeadershipStatus::Following { leader: leader.clone() };
-            let changed = *standing != next;
+        self.leadership.send_if_modified(|status| {
+            let next = LeadershipStatus::Standby { leader: leader.clone() };
+            let changed = *status != next;
             if changed {
-                tracing::info!(why, "standing by");
-                *standing = next;
+                tracing::info!(why, "running as standby");
+                *status = next;
             }
             changed
         });
@@ -369,8 +387,9 @@ impl ElectionTask {
         }
     }
 
+    /// Makes the readers of a new manager available to callers of [`ControllerRunner`].
     fn publish(&self, manager: &Manager) {
-        let next = ManagerReaders::after(&self.current.load(), manager);
+        let next = ManagerReaders::with_predecessor(&self.current.load(), manager);
         self.current.store(Arc::new(next));
     }
 

@@ -1,10 +1,10 @@
-//! Metrics of a process in addition to those of controllers and cache, named as those of Karmada's components: build
-//! info, client requests, admission. Written by the components, read by /metrics.
+//! Process-wide metrics that `/metrics` serves in addition to those of controllers and cache: build information, client
+//! requests and admission. Their names are those of Karmada's components.
 
 use std::fmt;
 
 use crowsnest_component_base::metrics::{BuildInfo, RequestsCollector};
-use crowsnest_component_base::requests::Requests;
+use crowsnest_component_base::requests::RequestCounters;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,8 +15,8 @@ use prometheus_client::registry::Registry;
 /// Process-wide metrics.
 pub struct ProcessMetrics {
     registry: Registry,
-    pub requests: Requests,
-    pub admissions: Admissions,
+    pub requests: RequestCounters,
+    pub admissions: AdmissionMetrics,
 }
 
 impl Default for ProcessMetrics {
@@ -28,7 +28,7 @@ impl Default for ProcessMetrics {
 impl ProcessMetrics {
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let (requests, admissions) = (Requests::default(), Admissions::new());
+        let (requests, admissions) = (RequestCounters::default(), AdmissionMetrics::new());
         registry.register_collector(Box::new(BuildInfo));
         registry.register_collector(Box::new(RequestsCollector(requests.clone())));
         admissions.register(&mut registry);
@@ -44,24 +44,25 @@ impl ProcessMetrics {
 type WebhookLabels = [(&'static str, &'static str); 1];
 type ResponseLabels = Vec<(&'static str, String)>;
 
-/// Counters of admission reviews, as controller-runtime exports them. Clones share the counters.
+/// Metrics of admission reviews under controller-runtime's names. Clones share the values.
 #[derive(Clone)]
-pub struct Admissions {
-    pub answers: Family<ResponseLabels, Counter>,
+pub struct AdmissionMetrics {
+    pub responses: Family<ResponseLabels, Counter>,
+    /// In seconds.
     pub latency: Family<WebhookLabels, Histogram, fn() -> Histogram>,
     pub in_flight: Family<WebhookLabels, Gauge>,
 }
 
-impl Default for Admissions {
+impl Default for AdmissionMetrics {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Admissions {
+impl AdmissionMetrics {
     pub fn new() -> Self {
         Self {
-            answers: Family::default(),
+            responses: Family::default(),
             latency: Family::new_with_constructor(|| Histogram::new(exponential_buckets(10e-9, 10.0, 12))),
             in_flight: Family::default(),
         }
@@ -69,7 +70,7 @@ impl Admissions {
 
     pub fn register(&self, registry: &mut Registry) {
         let name = "controller_runtime_webhook_requests";
-        registry.register(name, "Number of admission reviews by status code", self.answers.clone());
+        registry.register(name, "Number of admission reviews by status code", self.responses.clone());
         let name = "controller_runtime_webhook_latency_seconds";
         registry.register(name, "Latency of admission reviews", self.latency.clone());
         let name = "controller_runtime_webhook_requests_in_flight";

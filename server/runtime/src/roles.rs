@@ -1,12 +1,12 @@
 //! Starts and stops the roles that run against a control plane (fleet, cache, controllers, proxy) in dependency order, and reports their
 //! health.
 
-mod newcomers;
+mod replica_notifications;
 
 use std::sync::{Arc, OnceLock};
 
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_component_base::requests::Requests;
+use crowsnest_component_base::requests::RequestCounters;
 use crowsnest_index::{Index, IndexOptions};
 use crowsnest_members::{EndpointRules, Fleet, FleetOptions};
 use crowsnest_proxy::Proxy;
@@ -15,18 +15,20 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller_runner::{ControllerRunner, LeaderElectionMode};
-use crate::shared_stream::Shared;
+use crate::shared_stream::SharedStreams;
 
 /// The running roles. Empty until [`Roles::start`]; until then, requests that need a role get 503.
 #[derive(Default)]
 pub struct Roles {
-    running: OnceLock<Running>,
+    running: OnceLock<RunningRoles>,
 }
 
-/// Cluster statuses as streamed to watchers, one computation per user by that user's permissions. Errors are sent to the watchers.
-pub type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
+/// Cluster statuses as streamed to watchers, one computation per user with that user's permissions. Errors are sent to
+/// the watchers.
+pub type Statuses = SharedStreams<UserInfo, Result<Arc<Value>, String>>;
 
-pub struct Running {
+/// Parts of the running roles.
+pub struct RunningRoles {
     pub fleet: Fleet,
     pub index: Index,
     pub proxy: Proxy,
@@ -35,10 +37,10 @@ pub struct Running {
     backend_stores: JoinHandle<()>,
     backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
     graph_sinks: JoinHandle<()>,
-    graph_sink_counters: crowsnest_controllers::search::graph_sinks::Counters,
+    graph_sink_metrics: crowsnest_controllers::search::graph_sinks::GraphSinkMetrics,
     /// Task that reports new replicas to agents.
     agent_notifications: JoinHandle<()>,
-    registered: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
+    registry_progress: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
     pub statuses: Statuses,
     stop: CancellationToken,
 }
@@ -50,7 +52,7 @@ pub struct RolesConfig {
     pub controllers: crowsnest_controllers::runtime::Config,
     pub leader_election_mode: LeaderElectionMode,
     /// Counters of requests to members.
-    pub requests: Requests,
+    pub requests: RequestCounters,
     /// Allow members whose endpoints are addresses of this host.
     pub local_endpoints: bool,
 }
@@ -68,7 +70,7 @@ pub enum RolesError {
 impl Roles {
     /// Starts all roles against `control_plane`, which must serve the aggregated groups.
     pub async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
-        let endpoints = EndpointRules::allowing_local(config.local_endpoints);
+        let endpoints = EndpointRules::new(config.local_endpoints);
         let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
         let fleet = Fleet::start(control_plane, options).await?;
         let options = IndexOptions { indexed_labels: crowsnest_controllers::cache::indexed_labels(), ..config.cache };
@@ -82,9 +84,9 @@ impl Roles {
         };
         let stop = CancellationToken::new();
         let controller_runner = ControllerRunner::start(&index, config.controllers, config.leader_election_mode, &stop);
-        let (progress, registered) =
+        let (progress, registry_progress) =
             tokio::sync::watch::channel(crowsnest_controllers::search::resource_registry::Progress::default());
-        let (registrations, registrations_read) = tokio::sync::watch::channel(None);
+        let (registrations, registrations_receiver) = tokio::sync::watch::channel(None);
         let publishers = crowsnest_controllers::search::resource_registry::Publishers { progress, registrations };
         let registries = crowsnest_controllers::search::resource_registry::run(
             fleet.clone(),
@@ -95,29 +97,30 @@ impl Roles {
         let backend_store_counters = crowsnest_controllers::search::backend_stores::Counters::default();
         let backend_stores = crowsnest_controllers::search::backend_stores::BackendStores {
             index: index.clone(),
-            registrations: registrations_read,
+            registrations: registrations_receiver,
             local_addresses: config.local_endpoints,
             counters: backend_store_counters.clone(),
         };
-        let backend_stores = backend_stores.run(controller_runner.acts(), stop.clone());
-        let graph_sink_counters = crowsnest_controllers::search::graph_sinks::Counters::default();
+        let backend_stores = backend_stores.run(controller_runner.stream_is_active(), stop.clone());
+        let graph_sink_metrics = crowsnest_controllers::search::graph_sinks::GraphSinkMetrics::default();
         let graph_sinks = crowsnest_controllers::search::graph_sinks::GraphSinks {
             index: index.clone(),
-            local_addresses: config.local_endpoints,
-            counters: graph_sink_counters.clone(),
+            allow_local_addresses: config.local_endpoints,
+            metrics: graph_sink_metrics.clone(),
         };
-        let graph_sinks = graph_sinks.run(controller_runner.acts(), stop.clone());
-        let agent_notifications = newcomers::notify_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
-        let running = Running {
+        let graph_sinks = graph_sinks.run(controller_runner.stream_is_active(), stop.clone());
+        let agent_notifications =
+            replica_notifications::notify_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
+        let running = RunningRoles {
             proxy: Proxy::new(index.clone()),
             controller_runner,
             registries: tokio::spawn(registries),
             backend_stores: tokio::spawn(backend_stores),
             backend_store_counters,
             graph_sinks: tokio::spawn(graph_sinks),
-            graph_sink_counters,
+            graph_sink_metrics,
             agent_notifications: tokio::spawn(agent_notifications),
-            registered,
+            registry_progress,
             statuses: Statuses::default(),
             fleet,
             index,
@@ -130,35 +133,35 @@ impl Roles {
         Ok(())
     }
 
-    pub fn get(&self) -> Option<&Running> {
+    pub fn get(&self) -> Option<&RunningRoles> {
         self.running.get()
     }
 
-    /// Problems, one per line; empty if all roles are healthy.
+    /// Reasons why roles are unhealthy; empty if all are healthy.
     pub fn problems(&self) -> Vec<String> {
         let Some(running) = self.get() else { return vec!["starting".to_owned()] };
         let mut problems = Vec::new();
-        let mut note = |part: &str, health: Result<(), String>| {
+        let mut add_problem = |part: &str, health: Result<(), String>| {
             if let Err(problem) = health {
                 problems.push(format!("{part}: {problem}"));
             }
         };
-        note("fleet", running.fleet.ready());
-        note("cache", running.index.check_ready());
-        note("controllers", running.controller_runner.health());
+        add_problem("fleet", running.fleet.ready());
+        add_problem("cache", running.index.check_ready());
+        add_problem("controllers", running.controller_runner.health());
         if running.registries.is_finished() && !running.stop.is_cancelled() {
-            note("registries", Err("the task stopped unexpectedly".to_owned()));
+            add_problem("registries", Err("the task stopped unexpectedly".to_owned()));
         } else {
-            note("registries", running.registered.borrow().health.clone());
+            add_problem("registries", running.registry_progress.borrow().health.clone());
         }
         if running.backend_stores.is_finished() && !running.stop.is_cancelled() {
-            note("backend stores", Err("the task stopped unexpectedly".to_owned()));
+            add_problem("backend stores", Err("the task stopped unexpectedly".to_owned()));
         }
         if running.graph_sinks.is_finished() && !running.stop.is_cancelled() {
-            note("graph sinks", Err("the task stopped unexpectedly".to_owned()));
+            add_problem("graph sinks", Err("the task stopped unexpectedly".to_owned()));
         }
         if running.agent_notifications.is_finished() && !running.stop.is_cancelled() {
-            note("agent notifications", Err("the task stopped unexpectedly".to_owned()));
+            add_problem("agent notifications", Err("the task stopped unexpectedly".to_owned()));
         }
         problems
     }
@@ -170,32 +173,32 @@ impl Roles {
     }
 }
 
-impl Running {
-    /// Returns true once the ResourceRegistries have been listed.
-    pub fn knows_registries(&self) -> bool {
-        self.registered.borrow().declared
+impl RunningRoles {
+    /// True once the ResourceRegistries have been listed.
+    pub fn has_listed_registries(&self) -> bool {
+        self.registry_progress.borrow().declared
     }
 
-    /// Tasks that stopped unexpectedly; nothing restarts them.
-    pub fn deaths(&self) -> Vec<String> {
+    /// Messages about tasks that stopped unexpectedly. They are not restarted.
+    pub fn failed_tasks(&self) -> Vec<String> {
         if self.stop.is_cancelled() {
             return Vec::new();
         }
-        let mut deaths = self.index.failed_workers();
-        deaths.extend(self.controller_runner.death().map(|why| format!("controllers: {why}")));
+        let mut failed = self.index.failed_workers();
+        failed.extend(self.controller_runner.failure().map(|why| format!("controllers: {why}")));
         if self.registries.is_finished() {
-            deaths.push("registries: the task stopped unexpectedly".to_owned());
+            failed.push("registries: the task stopped unexpectedly".to_owned());
         }
         if self.backend_stores.is_finished() {
-            deaths.push("backend stores: the task stopped unexpectedly".to_owned());
+            failed.push("backend stores: the task stopped unexpectedly".to_owned());
         }
         if self.graph_sinks.is_finished() {
-            deaths.push("graph sinks: the task stopped unexpectedly".to_owned());
+            failed.push("graph sinks: the task stopped unexpectedly".to_owned());
         }
         if self.agent_notifications.is_finished() {
-            deaths.push("agent notifications: the task stopped unexpectedly".to_owned());
+            failed.push("agent notifications: the task stopped unexpectedly".to_owned());
         }
-        deaths
+        failed
     }
 
     /// Metrics of the export to backend stores. Empty if another process exports.
@@ -205,15 +208,15 @@ impl Running {
 
     /// Metrics of the graph sinks. Empty if another process writes.
     pub fn graph_sink_series(&self) -> Vec<crowsnest_component_base::metrics::Series> {
-        self.graph_sink_counters.series()
+        self.graph_sink_metrics.series()
     }
 
-    /// Explanations of objects' placements; an error until the caches have synced.
+    /// Reports that explain placements. Fails with the reason until the caches have synced.
     pub fn reports(&self) -> Result<crowsnest_controllers::reports::Reports, String> {
         self.controller_runner.reports()
     }
 
-    /// Stops writers before readers, and readers before connections.
+    /// Stops in the order of dependencies: writers before readers, readers before connections.
     async fn stop(&self) {
         self.stop.cancel();
         self.controller_runner.stop().await;

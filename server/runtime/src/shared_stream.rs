@@ -1,4 +1,5 @@
-//! Streams whose values one task per key computes for all subscribers. The task ends when the last subscriber is dropped.
+//! Streams that are shared by all subscribers of a key: one task per key computes the values, and ends when the last
+//! subscriber is dropped.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,32 +19,32 @@ struct Computation<V> {
 }
 
 /// Running computations by key.
-pub struct Shared<K, V> {
+pub struct SharedStreams<K, V> {
     running: Mutex<HashMap<K, Weak<Computation<V>>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl<K, V> Default for Shared<K, V> {
+impl<K, V> Default for SharedStreams<K, V> {
     fn default() -> Self {
         Self { running: Mutex::default(), tasks: TaskTracker::new(), stop: CancellationToken::new() }
     }
 }
 
-impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> Shared<K, V> {
+impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> SharedStreams<K, V> {
     /// Streams the current and all following values of the computation of `key`; `compute` starts one if none is
     /// running.
-    pub fn follow<F>(&self, key: K, compute: impl FnOnce(watch::Sender<Option<V>>) -> F) -> BoxStream<'static, V>
+    pub fn subscribe<F>(&self, key: K, compute: impl FnOnce(watch::Sender<Option<V>>) -> F) -> BoxStream<'static, V>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut running = self.running.lock();
         let computation = running.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
-            running.retain(|_, known| known.strong_count() > 0);
+            running.retain(|_, computation| computation.strong_count() > 0);
             let (sender, latest) = watch::channel(None);
             let ends = self.stop.child_token();
-            let (task, ended) = (compute(sender), ends.clone());
-            self.tasks.spawn(async move { ended.run_until_cancelled(task).await });
+            let (task, cancelled) = (compute(sender), ends.clone());
+            self.tasks.spawn(async move { cancelled.run_until_cancelled(task).await });
             let computation = Arc::new(Computation { latest, _ends: ends.drop_guard() });
             running.insert(key, Arc::downgrade(&computation));
             computation
@@ -63,7 +64,7 @@ impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> Shared<K, V> {
         .boxed()
     }
 
-    /// Ends every computation and the streams of its followers.
+    /// Ends all computations and the streams of their subscribers.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -78,37 +79,37 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn computations_are_shared_until_the_last_follower_ends() {
-        let shared: Shared<&str, usize> = Shared::default();
+    async fn computations_are_shared_until_the_last_subscriber_is_dropped() {
+        let shared: SharedStreams<&str, usize> = SharedStreams::default();
         let started = Arc::new(AtomicUsize::new(0));
-        let follow = |key| {
+        let subscribe = |key| {
             let started = Arc::clone(&started);
-            shared.follow(key, move |sender| async move {
+            shared.subscribe(key, move |sender| async move {
                 sender.send_replace(Some(started.fetch_add(1, Ordering::SeqCst)));
                 std::future::pending().await
             })
         };
-        let (mut first, mut second, mut other) = (follow("a"), follow("a"), follow("b"));
+        let (mut first, mut second, mut other) = (subscribe("a"), subscribe("a"), subscribe("b"));
         assert_eq!((first.next().await, second.next().await, other.next().await), (Some(0), Some(0), Some(1)));
         drop((first, second));
         // The first computation has ended, so the key starts another one.
-        let mut again = follow("a");
+        let mut again = subscribe("a");
         assert_eq!(again.next().await, Some(2));
         drop((again, other));
         shared.tasks.close();
         let ended = tokio::time::timeout(std::time::Duration::from_secs(30), shared.tasks.wait());
-        ended.await.expect("computations end with their last follower");
+        ended.await.expect("computations end with their last subscriber");
     }
 
     #[tokio::test]
-    async fn stopping_ends_the_followers() {
-        let shared: Shared<&str, usize> = Shared::default();
-        let mut followed = shared.follow("a", |sender| async move {
+    async fn stop_ends_the_streams() {
+        let shared: SharedStreams<&str, usize> = SharedStreams::default();
+        let mut subscription = shared.subscribe("a", |sender| async move {
             sender.send_replace(Some(1));
             std::future::pending().await
         });
-        assert_eq!(followed.next().await, Some(1));
+        assert_eq!(subscription.next().await, Some(1));
         shared.stop().await;
-        assert_eq!(followed.next().await, None);
+        assert_eq!(subscription.next().await, None);
     }
 }

@@ -1,4 +1,5 @@
-//! Decoding of request bodies as in kube-apiserver: strict findings in document order, and Go's error messages.
+//! Decoding of request bodies as in kube-apiserver: findings of strict validation in document order, and Go's error
+//! messages.
 //!
 //! Used by a server's HTTP layer and the registry. Built-in kinds are decoded by their schema (unknown fields
 //! dropped, types checked, scalars normalized); custom resources are kept unchanged and validated later.
@@ -6,23 +7,24 @@
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Number, Value};
 
-use super::ordered::{self, Json};
+use super::ordered_json::{self, Json};
 use super::reader::Reader;
 use super::{Schema, Type, canonical_micro_time, canonical_time, normalize};
 
-/// Result of decoding.
+/// A decoded body.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decoded {
     pub object: Value,
-    /// Strict findings in document order: `duplicate field "data.x"`, `unknown field "spec.replica"`.
-    pub strict: Vec<String>,
+    /// Findings of strict validation (`fieldValidation`) in document order, such as `duplicate field "data.x"` and
+    /// `unknown field "spec.replica"`.
+    pub strict_findings: Vec<String>,
     /// Error for a value of a wrong type, in which case the object must not be used.
     pub type_error: Option<String>,
 }
 
-/// Expected kind of a body.
+/// Kind that a body must have.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<'a> {
+pub struct ExpectedKind<'a> {
     pub group: &'a str,
     pub version: &'a str,
     pub kind: &'a str,
@@ -31,24 +33,25 @@ pub struct Expected<'a> {
 }
 
 /// Decodes a JSON body; missing `apiVersion` and `kind` are set. Errors have status 400.
-pub fn decode_body(body: &[u8], expected: &Expected<'_>) -> ApiResult<Decoded> {
-    let unrecognized =
-        |why: String| unrecognized(expected, &format!("couldn't get version/kind; json parse error: {why}"), body);
-    let json = ordered::parse(body).map_err(unrecognized)?;
+pub fn decode_body(body: &[u8], expected: &ExpectedKind<'_>) -> ApiResult<Decoded> {
+    let unrecognized = |why: String| {
+        unrecognized_error(expected, &format!("couldn't get version/kind; json parse error: {why}"), body)
+    };
+    let json = ordered_json::parse(body).map_err(unrecognized)?;
     decode(json, expected, &unrecognized)
 }
 
 /// The 400 error for a body whose kind cannot be read.
-pub fn unrecognized(expected: &Expected<'_>, why: &str, body: &[u8]) -> ApiError {
+pub fn unrecognized_error(expected: &ExpectedKind<'_>, why: &str, body: &[u8]) -> ApiError {
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({})",
         expected.kind,
-        summary(body)
+        body_excerpt(body)
     ))
 }
 
-/// Like [`decode_body`] for a body that was YAML or the result of a patch.
-pub fn decode_object(object: Value, expected: &Expected<'_>) -> ApiResult<Decoded> {
+/// Like [`decode_body`], for a body that was YAML or the result of a patch.
+pub fn decode_object(object: Value, expected: &ExpectedKind<'_>) -> ApiResult<Decoded> {
     decode(Json::from_value(object), expected, &|why| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
     })
@@ -58,7 +61,7 @@ pub fn decode_object(object: Value, expected: &Expected<'_>) -> ApiResult<Decode
 pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
     let unrecognized =
         |why: String| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
-    let json = match ordered::parse(body).map_err(unrecognized)? {
+    let json = match ordered_json::parse(body).map_err(unrecognized)? {
         // Go decodes null into a struct without changes.
         Json::Null => Json::Object(Vec::new()),
         json => json,
@@ -77,10 +80,11 @@ pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
             "no kind {kind:?} is registered for version {version:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
         )));
     }
-    let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
+    let schema =
+        super::schema_set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
     let decoded = read_and_normalize(json, schema.as_deref());
     match decoded.type_error {
-        Some(wrong) => Err(ApiError::bad_request(wrong)),
+        Some(error) => Err(ApiError::bad_request(error)),
         None => Ok(decoded.object),
     }
 }
@@ -92,42 +96,44 @@ pub const TYPE_META: &str =
 /// Error for a metadata field of a custom resource with a wrong type; everything else is validated later.
 pub fn metadata_error(object: &Value) -> Option<String> {
     let metadata = object.get("metadata").filter(|metadata| !metadata.is_null())?;
-    let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
-    if fits(&schema, metadata) {
+    let schema =
+        super::schema_set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
+    if has_valid_types(&schema, metadata) {
         return None;
     }
-    let wrong = decode_value(metadata.clone(), &schema).type_error?;
-    Some(wrong.replace("Go value of type ObjectMeta", "Go value of type v1.ObjectMeta"))
+    let error = decode_value(metadata.clone(), &schema).type_error?;
+    Some(error.replace("Go value of type ObjectMeta", "Go value of type v1.ObjectMeta"))
 }
 
 /// Normalizes metadata like Go, which drops nulls. An empty `managedFields` list, which requests a reset, is preserved.
 pub fn normalize_metadata(object: &mut Value) {
     preserve_reset(object);
-    let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    let schema = super::schema_set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
     if let (Some(schema), Some(metadata)) = (schema, object.get_mut("metadata")) {
         normalize(&schema, metadata);
     }
 }
 
-/// True if all types are valid, checked without decoding. False for types with their own decoder.
-pub fn fits(schema: &Schema, value: &Value) -> bool {
+/// True if all values have the types of the schema. Checked without decoding, so false for types with their own
+/// decoder, such as quantities.
+pub fn has_valid_types(schema: &Schema, value: &Value) -> bool {
     match (schema.ty, value) {
         (_, Value::Null) => true,
         (Type::Any, value) => {
-            let object = schema.variant.as_deref().filter(|_| value.is_object());
-            object.is_none_or(|object| fits(object, value))
+            let object = schema.object_form.as_deref().filter(|_| value.is_object());
+            object.is_none_or(|object| has_valid_types(object, value))
         }
         (Type::Object, Value::Object(fields)) => {
-            fields.iter().all(|(key, value)| schema.child(key).is_none_or(|node| fits(node, value)))
+            fields.iter().all(|(key, value)| schema.child(key).is_none_or(|node| has_valid_types(node, value)))
         }
         (Type::Array, Value::Array(items)) => {
-            schema.items.as_deref().is_none_or(|node| items.iter().all(|item| fits(node, item)))
+            schema.items.as_deref().is_none_or(|node| items.iter().all(|item| has_valid_types(node, item)))
         }
         (Type::String, Value::String(_))
         | (Type::Boolean, Value::Bool(_))
         | (Type::Number, Value::Number(_))
         | (Type::IntOrString, Value::String(_)) => true,
-        (Type::Integer, Value::Number(number)) => fits_integer(schema, number),
+        (Type::Integer, Value::Number(number)) => is_valid_integer(schema, number),
         (Type::Time, Value::String(text)) => canonical_time(text).is_ok(),
         (Type::MicroTime, Value::String(text)) => canonical_micro_time(text).is_ok(),
         _ => false,
@@ -135,19 +141,19 @@ pub fn fits(schema: &Schema, value: &Value) -> bool {
 }
 
 /// True for an integer within the range of the schema's format.
-pub(super) fn fits_integer(schema: &Schema, number: &Number) -> bool {
+pub(super) fn is_valid_integer(schema: &Schema, number: &Number) -> bool {
     number.as_i64().is_some_and(|n| schema.format.as_deref() != Some("int32") || i32::try_from(n).is_ok())
 }
 
 /// Parses JSON; syntax errors are those of Go.
 pub fn parse_json(body: &[u8]) -> Result<Value, String> {
-    ordered::parse(body).map(Json::into_value)
+    ordered_json::parse(body).map(Json::into_value)
 }
 
-/// Like [`parse_json`], with strict findings: `duplicate field "data.x"`.
-pub fn read_json(body: &[u8]) -> Result<(Value, Vec<String>), String> {
-    let decoded = read_and_normalize(ordered::parse(body)?, None);
-    Ok((decoded.object, decoded.strict))
+/// Like [`parse_json`], and also returns strict findings: `duplicate field "data.x"`.
+pub fn parse_json_strict(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let decoded = read_and_normalize(ordered_json::parse(body)?, None);
+    Ok((decoded.object, decoded.strict_findings))
 }
 
 /// Decodes a value by a schema, regardless of its kind. Used for patch results, whose errors the caller formats.
@@ -155,29 +161,29 @@ pub fn decode_value(object: Value, schema: &Schema) -> Decoded {
     read_and_normalize(Json::from_value(object), Some(schema))
 }
 
-/// Result of [`check`].
+/// Result of [`find_decoding_errors`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CheckResult {
+pub struct DecodingErrors {
     /// `unknown field "spec.replica"`.
-    pub unknown: Vec<String>,
+    pub unknown_fields: Vec<String>,
     /// `json: cannot unmarshal string into Go struct field …`.
     pub type_error: Option<String>,
 }
 
 /// Finds unknown fields and, in built-in kinds, values of a wrong type.
-pub fn check(schema: &Schema, object: &Value) -> CheckResult {
+pub fn find_decoding_errors(schema: &Schema, object: &Value) -> DecodingErrors {
     if schema.name.is_some() {
         let decoded = decode_value(object.clone(), schema);
-        return CheckResult { unknown: decoded.strict, type_error: decoded.type_error };
+        return DecodingErrors { unknown_fields: decoded.strict_findings, type_error: decoded.type_error };
     }
     let unknown = super::unknown_fields(schema, object);
-    CheckResult {
-        unknown: unknown.into_iter().map(|path| format!("unknown field {path:?}")).collect(),
+    DecodingErrors {
+        unknown_fields: unknown.into_iter().map(|path| format!("unknown field {path:?}")).collect(),
         type_error: None,
     }
 }
 
-fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> ApiError) -> ApiResult<Decoded> {
+fn decode(json: Json, expected: &ExpectedKind<'_>, unrecognized: &dyn Fn(String) -> ApiError) -> ApiResult<Decoded> {
     let Json::Object(fields) = &json else {
         return Err(unrecognized(format!("json: cannot unmarshal {} into Go value of type {TYPE_META}", json.kind())));
     };
@@ -192,8 +198,8 @@ fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> 
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);
     check_kind(&api_version, &kind, expected)?;
     let mut decoded = read_and_normalize(json, expected.schema);
-    if let Some(wrong) = &decoded.type_error {
-        return Err(cannot_be_handled(&kind, &api_version, expected, wrong));
+    if let Some(error) = &decoded.type_error {
+        return Err(cannot_be_handled_error(&kind, &api_version, expected, error));
     }
     if let Value::Object(fields) = &mut decoded.object {
         let api = if expected.group.is_empty() {
@@ -208,11 +214,11 @@ fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> 
 }
 
 /// The 400 error for strict findings, for requests with `fieldValidation=Strict`.
-pub fn strict_error(findings: &[String], expected: &Expected<'_>) -> ApiError {
-    cannot_be_handled("", "", expected, &format!("strict decoding error: {}", findings.join(", ")))
+pub fn strict_error(findings: &[String], expected: &ExpectedKind<'_>) -> ApiError {
+    cannot_be_handled_error("", "", expected, &format!("strict decoding error: {}", findings.join(", ")))
 }
 
-fn cannot_be_handled(kind: &str, api_version: &str, expected: &Expected<'_>, why: &str) -> ApiError {
+fn cannot_be_handled_error(kind: &str, api_version: &str, expected: &ExpectedKind<'_>, why: &str) -> ApiError {
     let kind = if kind.is_empty() { expected.kind } else { kind };
     let version = api_version.rsplit('/').next().filter(|v| !v.is_empty()).unwrap_or(expected.version);
     ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
@@ -220,59 +226,59 @@ fn cannot_be_handled(kind: &str, api_version: &str, expected: &Expected<'_>, why
 
 /// The error if `api_version` and `kind` of an object name another kind than the expected built-in one; absent values
 /// match.
-pub fn kind_mismatch(api_version: &str, kind: &str, expected: &Expected<'_>) -> Option<String> {
+pub fn kind_mismatch(api_version: &str, kind: &str, expected: &ExpectedKind<'_>) -> Option<String> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let (group, version) = if api_version.is_empty() { (expected.group, expected.version) } else { (group, version) };
-    let named = if kind.is_empty() { expected.kind } else { kind };
-    if (group, version, named) == (expected.group, expected.version, expected.kind) {
+    let effective_kind = if kind.is_empty() { expected.kind } else { kind };
+    if (group, version, effective_kind) == (expected.group, expected.version, expected.kind) {
         return None;
     }
-    Some(if super::set::SchemaSet::builtin().kind(group, version, named).is_some() {
+    Some(if super::schema_set::SchemaSet::builtin().kind(group, version, effective_kind).is_some() {
         let internal =
             if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or_default() };
-        format!("converting ({version}.{named}) to ({internal}.{}): unknown conversion", expected.kind)
+        format!("converting ({version}.{effective_kind}) to ({internal}.{}): unknown conversion", expected.kind)
     } else {
-        let shown = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        format!("no kind {named:?} is registered for version {shown:?} in scheme {BUILTIN_SCHEME:?}")
+        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        format!("no kind {effective_kind:?} is registered for version {api_version:?} in scheme {BUILTIN_SCHEME:?}")
     })
 }
 
 /// Name of the scheme of built-in kinds in error messages.
 const BUILTIN_SCHEME: &str = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30";
 
-fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResult<()> {
+fn check_kind(api_version: &str, kind: &str, expected: &ExpectedKind<'_>) -> ApiResult<()> {
     let (group, version) = match api_version.split_once('/') {
         Some((group, version)) => (group, version),
         None if api_version.is_empty() => (expected.group, expected.version),
         None => ("", api_version),
     };
-    let named = if kind.is_empty() { expected.kind } else { kind };
-    if (group, version, named) == (expected.group, expected.version, expected.kind) {
+    let effective_kind = if kind.is_empty() { expected.kind } else { kind };
+    if (group, version, effective_kind) == (expected.group, expected.version, expected.kind) {
         return Ok(());
     }
     if expected.schema.is_some_and(|schema| schema.name.is_none()) {
         // Custom resources are decoded without a scheme and rejected for their API version or kind.
-        let shown = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         return Err(ApiError::bad_request(if (group, version) == (expected.group, expected.version) {
             format!(
-                "{named} in version {version:?} cannot be handled as a {}: no kind {named:?} is registered for version {shown:?} in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:52\"",
+                "{effective_kind} in version {version:?} cannot be handled as a {}: no kind {effective_kind:?} is registered for version {api_version:?} in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:52\"",
                 expected.kind
             )
         } else {
             format!(
-                "the API version in the data ({shown}) does not match the expected API version ({}/{})",
+                "the API version in the data ({api_version}) does not match the expected API version ({}/{})",
                 expected.group, expected.version
             )
         }));
     }
     let why = kind_mismatch(api_version, kind, expected).unwrap_or_default();
-    Err(cannot_be_handled(named, api_version, expected, &why))
+    Err(cannot_be_handled_error(effective_kind, api_version, expected, &why))
 }
 
-/// Excerpt of an unreadable body in error messages.
-fn summary(body: &[u8]) -> String {
-    const MAX: usize = 30;
-    let (head, dots) = if body.len() > MAX { (&body[..MAX], " ...") } else { (body, "") };
+/// Excerpt of a malformed body for error messages.
+fn body_excerpt(body: &[u8]) -> String {
+    const MAX_BYTES: usize = 30;
+    let (head, dots) = if body.len() > MAX_BYTES { (&body[..MAX_BYTES], " ...") } else { (body, "") };
     match body.first() {
         None => "<empty>".into(),
         Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(head)),
@@ -283,23 +289,23 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// Reads a document by a schema and normalizes it; without the schema of a built-in kind, all fields are kept.
+/// Decodes a document by a schema and normalizes it; without the schema of a built-in kind, all fields are kept.
 fn read_and_normalize(json: Json, schema: Option<&Schema>) -> Decoded {
     let mut reader = Reader::default();
     let mut object = match schema {
         Some(schema) if schema.name.is_some() => {
             reader.read(schema, json, schema.short_name(), &mut String::new()).unwrap_or(Value::Object(Map::new()))
         }
-        _ => reader.untyped(json, &mut String::new()),
+        _ => reader.read_untyped(json, &mut String::new()),
     };
     preserve_reset(&mut object);
-    let type_error = reader.fatal.or(reader.type_error);
+    let type_error = reader.fatal_error.or(reader.type_error);
     if type_error.is_none()
         && let Some(schema) = schema.filter(|schema| schema.name.is_some())
     {
         normalize(schema, &mut object);
     }
-    Decoded { object, strict: reader.strict, type_error }
+    Decoded { object, strict_findings: reader.strict_findings, type_error }
 }
 
 /// Replaces an empty `managedFields` list, which requests a reset and would be dropped by normalization, by the

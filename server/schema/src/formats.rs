@@ -1,4 +1,5 @@
-//! String formats that OpenAPI validation of custom resources checks. Unknown formats accept any string.
+//! String formats that OpenAPI validation of custom resources checks, as `go-openapi/strfmt` defines them. Unknown
+//! formats accept any string.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -12,7 +13,7 @@ macro_rules! pattern {
     };
 }
 
-// One label of letters, digits and symbols, or several followed by one of letters only.
+// One label of letters, digits and symbols, or several labels of which the last has only letters.
 pattern!(
     HOSTNAME,
     r"^([a-zA-Z0-9\p{S}\p{L}](-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?|([a-zA-Z0-9\p{S}\p{L}]([-a-zA-Z0-9\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?\.)+[a-zA-Z\p{L}]{2,63})$"
@@ -25,7 +26,7 @@ pattern!(BSON, r"^[0-9a-fA-F]{24}$");
 pattern!(HEX_COLOR, r"^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$");
 pattern!(RGB_COLOR, r"^rgb\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)$");
 pattern!(SSN, r"^\d{3}[- ]\d{2}[- ]\d{4}$");
-pattern!(CARD, r"^[\d\- ]{13,23}$");
+pattern!(CREDIT_CARD, r"^[\d\- ]{13,23}$");
 pattern!(ISBN, r"^[\dXx\- ]{10,17}$");
 pattern!(BASE64, r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$");
 pattern!(TIME, r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$");
@@ -44,19 +45,21 @@ pub fn strip_leading_zeros(text: &str) -> String {
 }
 
 /// True if `text` has the format.
-pub fn fits(format: &str, text: &str) -> bool {
+pub fn matches_format(format: &str, text: &str) -> bool {
     match format {
-        "date-time" | "datetime" => date_time(text),
-        "date" => date(text),
-        "duration" => duration(text).is_some(),
+        "date-time" | "datetime" => is_date_time(text),
+        "date" => is_date(text),
+        "duration" => parse_duration(text).is_some(),
         "ipv4" => strip_leading_zeros(text).parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
-        "cidr" => cidr(text),
+        "cidr" => is_cidr(text),
         "mac" => MAC.is_match(text) || DOTTED_MAC.is_match(text),
         "hostname" => text.len() <= 255 && HOSTNAME.is_match(text) && text.split('.').all(|label| label.len() <= 63),
         "email" => EMAIL.is_match(text),
         "uri" => {
-            text.starts_with('/') || text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || opaque_uri(text)
+            text.starts_with('/')
+                || text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some())
+                || is_opaque_uri(text)
         }
         "uuid" => UUID.is_match(text),
         "uuid3" => is_uuid_version(text, "3"),
@@ -69,8 +72,8 @@ pub fn fits(format: &str, text: &str) -> bool {
             RGB_COLOR.captures(text).is_some_and(|c| (1..=3).all(|i| c[i].parse::<u16>().is_ok_and(|n| n < 256)))
         }
         "ssn" => SSN.is_match(text),
-        "creditcard" => CARD.is_match(text) && luhn(text),
-        "isbn" | "isbn10" | "isbn13" => isbn(format, text),
+        "creditcard" => CREDIT_CARD.is_match(text) && has_luhn_checksum(text),
+        "isbn" | "isbn10" | "isbn13" => is_isbn(format, text),
         "k8s-short-name" => SHORT_NAME.is_match(text),
         "k8s-long-name" => text.len() <= 253 && LONG_NAME.is_match(text),
         _ => true,
@@ -79,7 +82,7 @@ pub fn fits(format: &str, text: &str) -> bool {
 
 /// Parses a text of format `duration`: Go's notation (`1h30m`), or the sum of all numbers with a unit in the text
 /// (`2 days`, `P1D`).
-pub fn duration(text: &str) -> Option<SignedDuration> {
+pub fn parse_duration(text: &str) -> Option<SignedDuration> {
     if let Ok(duration) = crowsnest_apimachinery::duration::parse(text) {
         return Some(duration);
     }
@@ -87,7 +90,7 @@ pub fn duration(text: &str) -> Option<SignedDuration> {
     for found in COUNT_AND_UNIT.captures_iter(text) {
         let count: i64 = found[1].parse().ok()?;
         if let Some(nanoseconds) = unit_nanoseconds(&found[2]) {
-            // Go's sum of 64 bits overflows silently.
+            // As in Go, the sum of 64 bits wraps around.
             sum = Some(sum.unwrap_or(0).wrapping_add(count.wrapping_mul(nanoseconds)));
         }
     }
@@ -112,26 +115,26 @@ fn unit_nanoseconds(word: &str) -> Option<i64> {
     UNITS.iter().find(is_named).map(|(_, _, nanoseconds)| *nanoseconds)
 }
 
-fn date(text: &str) -> bool {
+fn is_date(text: &str) -> bool {
     DATE.is_match(text) && text.parse::<jiff::civil::Date>().is_ok()
 }
 
 /// A date and a time of day with zone; leap seconds are not accepted.
-fn date_time(text: &str) -> bool {
+fn is_date_time(text: &str) -> bool {
     let text = text.to_lowercase();
     let mut parts = text.split('t');
     let (Some(day), Some(time)) = (parts.next(), parts.next()) else { return false };
-    date(day) && TIME.captures(time).is_some_and(|c| &c[1] <= "23" && &c[2] <= "59" && &c[3] <= "59")
+    is_date(day) && TIME.captures(time).is_some_and(|c| &c[1] <= "23" && &c[2] <= "59" && &c[3] <= "59")
 }
 
-fn cidr(text: &str) -> bool {
+fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
     let Ok(bits) = bits.parse::<u8>() else { return false };
     (address.parse::<Ipv4Addr>().is_ok() && bits <= 32) || (address.parse::<Ipv6Addr>().is_ok() && bits <= 128)
 }
 
 /// A scheme with a non-empty rest: `mailto:x`, `urn:a:b`.
-fn opaque_uri(text: &str) -> bool {
+fn is_opaque_uri(text: &str) -> bool {
     text.split_once(':').is_some_and(|(scheme, rest)| {
         let mut letters = scheme.chars();
         !rest.is_empty()
@@ -148,13 +151,13 @@ fn is_uuid_version(text: &str, version: &str) -> bool {
     })
 }
 
-fn digits(text: &str) -> Vec<u32> {
+fn collect_digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()
 }
 
 /// True if the digits have a valid Luhn checksum.
-fn luhn(text: &str) -> bool {
-    let digits = digits(text);
+fn has_luhn_checksum(text: &str) -> bool {
+    let digits = collect_digits(text);
     let sum: u32 = digits
         .iter()
         .rev()
@@ -172,24 +175,24 @@ fn luhn(text: &str) -> bool {
     (13..=19).contains(&digits.len()) && sum.is_multiple_of(10)
 }
 
-fn isbn(format: &str, text: &str) -> bool {
+fn is_isbn(format: &str, text: &str) -> bool {
     if !ISBN.is_match(text) {
         return false;
     }
-    let mut digits = digits(text);
+    let mut digits = collect_digits(text);
     if text.ends_with(['X', 'x']) {
         digits.push(10);
     }
-    let ten =
+    let is_isbn10 =
         || digits.len() == 10 && digits.iter().enumerate().map(|(i, d)| d * (10 - i as u32)).sum::<u32>() % 11 == 0;
-    let thirteen = || {
+    let is_isbn13 = || {
         let sum = digits.iter().enumerate().map(|(i, d)| if i % 2 == 0 { *d } else { d * 3 }).sum::<u32>();
         digits.len() == 13 && sum.is_multiple_of(10)
     };
     match format {
-        "isbn10" => ten(),
-        "isbn13" => thirteen(),
-        _ => ten() || thirteen(),
+        "isbn10" => is_isbn10(),
+        "isbn13" => is_isbn13(),
+        _ => is_isbn10() || is_isbn13(),
     }
 }
 
@@ -213,6 +216,6 @@ mod tests {
     #[case("5 parsecs", None)]
     #[case("99999999999999999999d", None)]
     fn durations_are_parsed(#[case] text: &str, #[case] seconds: Option<i64>) {
-        assert_eq!(duration(text).map(|duration| duration.as_secs()), seconds);
+        assert_eq!(parse_duration(text).map(|duration| duration.as_secs()), seconds);
     }
 }

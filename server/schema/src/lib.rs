@@ -4,7 +4,7 @@
 //! Pure, without storage. `server/kube-apiserver` and its crates decode and patch with it; the aggregated APIs of
 //! `server/` print tables.
 //!
-//! Schemas of built-in kinds are in the committed [`set::SchemaSet`] (`schemas/generate.py`), those of custom
+//! Schemas of built-in kinds are in the committed [`schema_set::SchemaSet`] (`schemas/generate.py`), those of custom
 //! resources are derived from their CRD ([`Schema::for_custom_resource`], called by `crd/` of the server).
 //! Descriptions stay compressed until an OpenAPI document is requested.
 
@@ -18,28 +18,28 @@ pub mod apply;
 pub mod decode;
 pub mod defaulting;
 pub mod formats;
-pub mod internal;
-mod normal;
+pub mod go_regexp_errors;
+pub mod internal_structs;
+mod normalize;
 pub mod openapi;
-mod ordered;
+mod ordered_json;
 pub mod patch;
-pub mod patterns;
 pub mod print;
 mod prune;
 mod reader;
-pub mod set;
+pub mod schema_set;
 mod structural;
 pub mod table;
 #[cfg(test)]
 mod tests;
 mod time;
 
-pub use decode::{CheckResult, check};
-pub use normal::normalize;
+pub use decode::{DecodingErrors, find_decoding_errors};
+pub use normalize::normalize;
 pub use prune::{prune, unknown_fields};
 pub use time::{canonical_micro_time, canonical_time};
 
-/// Type of a node. Kubernetes scalars with their own JSON encoding are separate types.
+/// Type of a schema node. Kubernetes types with their own JSON encoding are separate variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Type {
     /// Any value, kept unchanged (`RawExtension`, `JSON`, `FieldsV1`, `x-kubernetes-preserve-unknown-fields` without
@@ -84,7 +84,7 @@ pub enum PatchStrategy {
 }
 
 impl PatchStrategy {
-    pub fn merges(self) -> bool {
+    pub fn is_merge(self) -> bool {
         matches!(self, Self::Merge | Self::MergeRetainKeys)
     }
 }
@@ -100,21 +100,21 @@ pub struct Schema {
     pub format: Option<Box<str>>,
     pub properties: BTreeMap<Box<str>, Field>,
     pub required: Vec<Box<str>>,
-    /// Values of a map.
-    pub additional: Option<Node>,
-    /// Elements of a list.
+    /// `additionalProperties`: values of a map.
+    pub additional_properties: Option<Node>,
+    /// `items`: elements of a list.
     pub items: Option<Node>,
     /// Schema of the object form, also inside a list, of a type that accepts other JSON forms as well
     /// (`JSONSchemaPropsOrBool`, `JSONSchemaPropsOrArray`).
-    pub variant: Option<Node>,
+    pub object_form: Option<Node>,
     pub list_type: ListType,
     /// `x-kubernetes-map-type: atomic`.
-    pub atomic: bool,
+    pub is_atomic: bool,
     /// `x-kubernetes-preserve-unknown-fields`.
-    pub preserve_unknown: bool,
+    pub preserves_unknown_fields: bool,
     /// `x-kubernetes-embedded-resource`.
-    pub embedded_resource: bool,
-    pub nullable: bool,
+    pub is_embedded_resource: bool,
+    pub is_nullable: bool,
     pub enumeration: Vec<Value>,
 }
 
@@ -139,12 +139,12 @@ pub struct GoField {
     pub ty: Box<str>,
     pub omit: Omit,
     /// Path of embedded structs that contain the field, joined by dots; used in errors.
-    pub via: Option<Box<str>>,
+    pub embedded_path: Option<Box<str>>,
     /// Position in the struct, which determines the order of Go's output.
     pub order: u16,
 }
 
-/// Option of the Go field's JSON tag.
+/// When a Go field is omitted from JSON, by the option in its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Omit {
     /// Without option: the field is always encoded.
@@ -180,7 +180,7 @@ impl Deref for Node {
     fn deref(&self) -> &Schema {
         match self {
             Self::Own(schema) => schema,
-            Self::Definition(index) => set::SchemaSet::builtin().at(*index),
+            Self::Definition(index) => schema_set::SchemaSet::builtin().by_index(*index),
         }
     }
 }
@@ -190,13 +190,13 @@ impl Schema {
     pub fn child(&self, key: &str) -> Option<&Schema> {
         match self.properties.get(key) {
             Some(field) => Some(&field.node),
-            None => self.additional.as_deref(),
+            None => self.additional_properties.as_deref(),
         }
     }
 
-    /// True for an object without declared fields.
-    pub fn is_free(&self) -> bool {
-        self.ty == Type::Object && self.properties.is_empty() && self.additional.is_none()
+    /// True for an object without declared fields, such as `type: object` alone.
+    pub fn has_no_declared_fields(&self) -> bool {
+        self.ty == Type::Object && self.properties.is_empty() && self.additional_properties.is_none()
     }
 
     pub fn field(&self, key: &str) -> Option<&Field> {
@@ -204,20 +204,20 @@ impl Schema {
     }
 
     pub fn is_map(&self) -> bool {
-        self.ty == Type::Object && self.additional.is_some()
+        self.ty == Type::Object && self.additional_properties.is_some()
     }
 
     pub fn is_scalar(&self) -> bool {
         !matches!(self.ty, Type::Any | Type::Object | Type::Array)
     }
 
-    /// Last part of the definition's name: the Go struct.
+    /// Last part of the definition's name, which is the name of the Go struct. Empty for custom resources.
     pub fn short_name(&self) -> &str {
         self.name.as_deref().and_then(|n| n.rsplit('.').next()).unwrap_or_default()
     }
 
     /// Creates the schema of a custom resource from its structural `openAPIV3Schema`, with the built-in `metadata`.
     pub fn for_custom_resource(open_api_v3_schema: &Value) -> SchemaRef {
-        structural::custom_resource(open_api_v3_schema)
+        structural::convert_custom_resource(open_api_v3_schema)
     }
 }

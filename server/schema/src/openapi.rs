@@ -1,5 +1,5 @@
-//! OpenAPI documents of extension servers: published unchanged as v3, or converted from their v2; converted to v2
-//! for the v2 document.
+//! OpenAPI documents of extension API servers. A v3 document is published unchanged, a v2 document is converted to v3;
+//! for the v2 document of this server, both are converted to v2.
 
 mod upgrade;
 
@@ -9,18 +9,18 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 /// Hash of a document, as in its URL.
-pub fn digest(text: &[u8]) -> String {
-    hex(&Sha256::digest(text))
+pub fn hash_document(text: &[u8]) -> String {
+    to_upper_hex(&Sha256::digest(text))
 }
 
 /// Upper-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn to_upper_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 /// OpenAPI document of an extension server for one group version.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Published {
+pub struct PublishedDocument {
     /// `apis/<group>/<version>`
     pub path: String,
     /// Changes with the document.
@@ -28,15 +28,16 @@ pub struct Published {
     pub document: Arc<Value>,
 }
 
-impl Published {
+impl PublishedDocument {
     /// Parses a document; `None` if it is neither OpenAPI v3 nor v2.
-    pub fn read(group: &str, version: &str, bytes: &[u8]) -> Option<Self> {
+    pub fn parse(group: &str, version: &str, bytes: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(bytes).ok()?;
-        let is_v3 = document.get("openapi").and_then(Value::as_str).is_some_and(|form| form.starts_with("3."));
+        let is_v3 = document.get("openapi").and_then(Value::as_str).is_some_and(|version| version.starts_with("3."));
         let document = if is_v3 { document } else { upgrade::upgrade(&document)? };
-        Some(Self { path: format!("apis/{group}/{version}"), hash: digest(bytes), document: Arc::new(document) })
+        Some(Self { path: format!("apis/{group}/{version}"), hash: hash_document(bytes), document: Arc::new(document) })
     }
 
+    /// Path and entry of the document in the index of `/openapi/v3`.
     pub fn index_entry(&self) -> (String, Value) {
         let url = format!("/openapi/v3/{}?hash={}", self.path, self.hash);
         (self.path.clone(), json!({"serverRelativeURL": url}))
@@ -44,26 +45,26 @@ impl Published {
 
     /// Adds paths and definitions to a v2 document; existing ones are kept.
     pub fn merge_into(&self, paths: &mut Map<String, Value>, definitions: &mut Map<String, Value>) {
-        let of = |pointer: &str| self.document.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
-        for (name, schema) in of("/components/schemas") {
-            definitions.entry(name.clone()).or_insert_with(|| downgrade(schema));
+        let fields_at = |pointer: &str| self.document.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+        for (name, schema) in fields_at("/components/schemas") {
+            definitions.entry(name.clone()).or_insert_with(|| schema_to_v2(schema));
         }
-        // Paths outside of `/apis/` concern the extension server as a whole.
-        for (path, item) in of("/paths").filter(|(path, _)| path.starts_with("/apis/")) {
-            paths.entry(path.clone()).or_insert_with(|| path_item(item));
+        // Paths outside of `/apis/`, such as `/healthz`, are those of the extension server itself.
+        for (path, item) in fields_at("/paths").filter(|(path, _)| path.starts_with("/apis/")) {
+            paths.entry(path.clone()).or_insert_with(|| path_item_to_v2(item));
         }
     }
 }
 
 /// Converts a schema to v2: changes references and drops unsupported keywords.
-fn downgrade(node: &Value) -> Value {
+fn schema_to_v2(node: &Value) -> Value {
     match node {
         Value::Object(fields) => {
             // In v3, a reference with a description or default is wrapped in `allOf`.
             if let Some([only]) = fields.get("allOf").and_then(Value::as_array).map(Vec::as_slice)
                 && only.get("$ref").is_some()
             {
-                let mut out = downgrade(only);
+                let mut out = schema_to_v2(only);
                 if let Some(description) = fields.get("description") {
                     out["description"] = description.clone();
                 }
@@ -74,29 +75,29 @@ fn downgrade(node: &Value) -> Value {
                 Value::String(target) if key == "$ref" => {
                     (key.clone(), target.replace("#/components/schemas/", "#/definitions/").into())
                 }
-                value => (key.clone(), downgrade(value)),
+                value => (key.clone(), schema_to_v2(value)),
             })
             .collect::<Map<_, _>>()
             .into()
         }
-        Value::Array(items) => items.iter().map(downgrade).collect(),
+        Value::Array(items) => items.iter().map(schema_to_v2).collect(),
         other => other.clone(),
     }
 }
 
 /// Converts operations to v2 parameters, bodies and responses.
-fn path_item(item: &Value) -> Value {
+fn path_item_to_v2(item: &Value) -> Value {
     let fields = item.as_object().into_iter().flatten();
     fields
         .map(|(method, value)| match value {
-            Value::Array(shared) => (method.clone(), shared.iter().map(parameter).collect()),
-            operation => (method.clone(), self::operation(operation)),
+            Value::Array(shared) => (method.clone(), shared.iter().map(parameter_to_v2).collect()),
+            operation => (method.clone(), operation_to_v2(operation)),
         })
         .collect::<Map<_, _>>()
         .into()
 }
 
-fn parameter(parameter: &Value) -> Value {
+fn parameter_to_v2(parameter: &Value) -> Value {
     let mut out = parameter.clone();
     if let Some(fields) = out.as_object_mut()
         && let Some(Value::Object(schema)) = fields.remove("schema")
@@ -107,28 +108,29 @@ fn parameter(parameter: &Value) -> Value {
 }
 
 /// The schema of a body or response, regardless of its media type.
-fn content(holder: &Value) -> Option<Value> {
-    holder.get("content")?.as_object()?.values().next()?.get("schema").map(downgrade)
+fn body_schema(body: &Value) -> Option<Value> {
+    body.get("content")?.as_object()?.values().next()?.get("schema").map(schema_to_v2)
 }
 
-fn operation(operation: &Value) -> Value {
+fn operation_to_v2(operation: &Value) -> Value {
     let mut out = operation.clone();
     let Some(fields) = out.as_object_mut() else { return out };
-    let mut parameters: Vec<Value> = operation["parameters"].as_array().into_iter().flatten().map(parameter).collect();
+    let mut parameters: Vec<Value> =
+        operation["parameters"].as_array().into_iter().flatten().map(parameter_to_v2).collect();
     if let Some(body) = fields.remove("requestBody") {
         let media: Vec<&String> = body["content"].as_object().into_iter().flatten().map(|(media, _)| media).collect();
         fields.insert("consumes".into(), json!(media));
         let required = body["required"].as_bool().unwrap_or_default();
-        parameters.push(json!({"name": "body", "in": "body", "required": required, "schema": content(&body)}));
+        parameters.push(json!({"name": "body", "in": "body", "required": required, "schema": body_schema(&body)}));
     }
     if !parameters.is_empty() {
         fields.insert("parameters".into(), Value::Array(parameters));
     }
-    for answer in fields.get_mut("responses").and_then(Value::as_object_mut).into_iter().flatten().map(|(_, v)| v) {
-        let schema = content(answer);
-        *answer = json!({"description": answer["description"]});
+    for response in fields.get_mut("responses").and_then(Value::as_object_mut).into_iter().flatten().map(|(_, v)| v) {
+        let schema = body_schema(response);
+        *response = json!({"description": response["description"]});
         if let Some(schema) = schema {
-            answer["schema"] = schema;
+            response["schema"] = schema;
         }
     }
     out
@@ -151,7 +153,7 @@ mod tests {
             "components": {"schemas": {"io.g.v1.Thing": {"type": "object", "properties": {
                 "metadata": {"description": "its own", "allOf": [{"$ref": "#/components/schemas/Meta"}], "default": {}},
                 "count": {"nullable": true, "type": "integer"}}}}}});
-        let published = Published::read("g.io", "v1", v3.to_string().as_bytes()).unwrap();
+        let published = PublishedDocument::parse("g.io", "v1", v3.to_string().as_bytes()).unwrap();
         let (mut paths, mut definitions) = (Map::new(), Map::new());
         published.merge_into(&mut paths, &mut definitions);
         let thing = json!({"$ref": "#/definitions/io.g.v1.Thing"});
@@ -174,9 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn other_responses_are_rejected() {
+    fn responses_that_are_no_openapi_document_are_rejected() {
         for text in ["", "{}", "not found", r#"{"swagger": "1.2"}"#, r#"{"openapi": "2.9"}"#] {
-            assert_eq!(Published::read("g.io", "v1", text.as_bytes()), None, "{text}");
+            assert_eq!(PublishedDocument::parse("g.io", "v1", text.as_bytes()), None, "{text}");
         }
     }
 }

@@ -7,19 +7,19 @@ use super::{Schema, Type};
 /// Removes unknown fields of structs, at any depth, and returns their paths (`spec.containers[0].bogus`).
 pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    walk(Some(schema), object, &mut String::new(), &mut unknown);
+    prune_value(Some(schema), object, &mut String::new(), &mut unknown);
     unknown
 }
 
 /// The paths that [`prune`] would remove; fields below them are not listed.
 pub fn unknown_fields(schema: &Schema, object: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    look(Some(schema), object, &mut String::new(), &mut unknown);
+    collect_unknown(Some(schema), object, &mut String::new(), &mut unknown);
     unknown
 }
 
 /// Sets `path` to that of a field; the object's path is the first `length` bytes.
-fn name_field(path: &mut String, length: usize, key: &str) {
+fn set_field_path(path: &mut String, length: usize, key: &str) {
     path.truncate(length);
     if !path.is_empty() {
         path.push('.');
@@ -28,38 +28,42 @@ fn name_field(path: &mut String, length: usize, key: &str) {
 }
 
 /// Sets `path` to that of a list item; the list's path is the first `length` bytes.
-fn name_item(path: &mut String, length: usize, index: usize) {
+fn set_item_path(path: &mut String, length: usize, index: usize) {
     path.truncate(length);
     path.push_str(&format!("[{index}]"));
 }
 
 /// The known fields of an object or list by its schema.
-enum Known<'s> {
+enum KnownFields<'s> {
     /// Fields of this schema; others are unknown, or kept.
     Fields(&'s Schema),
     /// Items of this schema.
     Items(&'s Schema),
-    /// All fields, at any depth, because the schema wants a value of another type.
+    /// No field is known, at any depth, because the schema expects a value of another type.
     Nothing,
     /// The value is not pruned.
     All,
 }
 
-fn known<'s>(schema: Option<&'s Schema>, value: &Value) -> Known<'s> {
-    let Some(schema) = schema else { return Known::Nothing };
+fn known_fields<'s>(schema: Option<&'s Schema>, value: &Value) -> KnownFields<'s> {
+    let Some(schema) = schema else { return KnownFields::Nothing };
     match value {
-        Value::Object(_) if schema.ty == Type::Object || !schema.properties.is_empty() => Known::Fields(schema),
-        Value::Array(_) if schema.items.is_some() => schema.items.as_deref().map_or(Known::All, Known::Items),
-        Value::Object(_) | Value::Array(_) if !schema.preserve_unknown && wants_another(schema, value) => {
-            Known::Nothing
+        Value::Object(_) if schema.ty == Type::Object || !schema.properties.is_empty() => KnownFields::Fields(schema),
+        Value::Array(_) if schema.items.is_some() => {
+            schema.items.as_deref().map_or(KnownFields::All, KnownFields::Items)
         }
-        _ => Known::All,
+        Value::Object(_) | Value::Array(_)
+            if !schema.preserves_unknown_fields && expects_another_type(schema, value) =>
+        {
+            KnownFields::Nothing
+        }
+        _ => KnownFields::All,
     }
 }
 
-/// True if the schema of a custom resource wants another type than that of an object or list. Such values are refused,
-/// or occur in other versions of an object.
-fn wants_another(schema: &Schema, value: &Value) -> bool {
+/// True if the schema of a custom resource expects another type than that of an object or list. Such values are
+/// rejected by validation, or occur in other versions of an object.
+fn expects_another_type(schema: &Schema, value: &Value) -> bool {
     match schema.ty {
         Type::Object => value.is_array(),
         Type::Array => value.is_object(),
@@ -68,50 +72,50 @@ fn wants_another(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-fn look(schema: Option<&Schema>, value: &Value, path: &mut String, unknown: &mut Vec<String>) {
+fn collect_unknown(schema: Option<&Schema>, value: &Value, path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
-    match (value, known(schema, value)) {
-        (Value::Object(fields), Known::Fields(schema)) => {
+    match (value, known_fields(schema, value)) {
+        (Value::Object(fields), KnownFields::Fields(schema)) => {
             for (key, child) in fields {
-                name_field(path, length, key);
+                set_field_path(path, length, key);
                 match schema.child(key) {
-                    Some(node) => look(Some(node), child, path, unknown),
-                    None if schema.preserve_unknown => {}
+                    Some(node) => collect_unknown(Some(node), child, path, unknown),
+                    None if schema.preserves_unknown_fields => {}
                     None => unknown.push(path.clone()),
                 }
             }
         }
-        (Value::Object(fields), Known::Nothing) => {
+        (Value::Object(fields), KnownFields::Nothing) => {
             for key in fields.keys() {
-                name_field(path, length, key);
+                set_field_path(path, length, key);
                 unknown.push(path.clone());
             }
         }
-        (Value::Array(items), Known::Items(node)) => look_at_items(Some(node), items, path, unknown),
-        (Value::Array(items), Known::Nothing) => look_at_items(None, items, path, unknown),
+        (Value::Array(items), KnownFields::Items(node)) => collect_unknown_in_items(Some(node), items, path, unknown),
+        (Value::Array(items), KnownFields::Nothing) => collect_unknown_in_items(None, items, path, unknown),
         _ => {}
     }
     path.truncate(length);
 }
 
-fn look_at_items(schema: Option<&Schema>, items: &[Value], path: &mut String, unknown: &mut Vec<String>) {
+fn collect_unknown_in_items(schema: Option<&Schema>, items: &[Value], path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
     for (index, item) in items.iter().enumerate() {
-        name_item(path, length, index);
-        look(schema, item, path, unknown);
+        set_item_path(path, length, index);
+        collect_unknown(schema, item, path, unknown);
     }
 }
 
-fn walk(schema: Option<&Schema>, value: &mut Value, path: &mut String, unknown: &mut Vec<String>) {
+fn prune_value(schema: Option<&Schema>, value: &mut Value, path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
-    let known = known(schema, value);
+    let known = known_fields(schema, value);
     match (value, known) {
-        (Value::Object(fields), Known::Fields(schema)) => {
+        (Value::Object(fields), KnownFields::Fields(schema)) => {
             fields.retain(|key, child| {
-                name_field(path, length, key);
+                set_field_path(path, length, key);
                 match schema.child(key) {
-                    Some(node) => walk(Some(node), child, path, unknown),
-                    None if schema.preserve_unknown => {}
+                    Some(node) => prune_value(Some(node), child, path, unknown),
+                    None if schema.preserves_unknown_fields => {}
                     None => {
                         unknown.push(path.clone());
                         return false;
@@ -120,25 +124,25 @@ fn walk(schema: Option<&Schema>, value: &mut Value, path: &mut String, unknown: 
                 true
             });
         }
-        (Value::Object(fields), Known::Nothing) => {
+        (Value::Object(fields), KnownFields::Nothing) => {
             for key in fields.keys() {
-                name_field(path, length, key);
+                set_field_path(path, length, key);
                 unknown.push(path.clone());
             }
             fields.clear();
         }
-        (Value::Array(items), Known::Items(node)) => walk_items(Some(node), items, path, unknown),
-        (Value::Array(items), Known::Nothing) => walk_items(None, items, path, unknown),
+        (Value::Array(items), KnownFields::Items(node)) => prune_items(Some(node), items, path, unknown),
+        (Value::Array(items), KnownFields::Nothing) => prune_items(None, items, path, unknown),
         _ => {}
     }
     path.truncate(length);
 }
 
-fn walk_items(schema: Option<&Schema>, items: &mut [Value], path: &mut String, unknown: &mut Vec<String>) {
+fn prune_items(schema: Option<&Schema>, items: &mut [Value], path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
     for (index, item) in items.iter_mut().enumerate() {
-        name_item(path, length, index);
-        walk(schema, item, path, unknown);
+        set_item_path(path, length, index);
+        prune_value(schema, item, path, unknown);
     }
 }
 
@@ -149,15 +153,15 @@ mod tests {
     use serde_json::json;
 
     #[rstest]
-    #[case::list_where_a_map_is_wanted("zones", json!([{"name": "x"}, "y", [{"z": 1}]]), json!([{}, "y", [{}]]),
+    #[case::list_where_a_map_is_expected("zones", json!([{"name": "x"}, "y", [{"z": 1}]]), json!([{}, "y", [{}]]),
         &["zones[0].name", "zones[2][0].z"])]
-    #[case::map_where_a_list_is_wanted("args", json!({"a": {"b": 1}}), json!({}), &["args.a"])]
-    #[case::map_where_a_string_is_wanted("mode", json!({"a": 1}), json!({}), &["mode.a"])]
-    #[case::list_where_a_string_is_wanted("mode", json!([1, {"a": 1}]), json!([1, {}]), &["mode[1].a"])]
-    #[case::map_where_a_port_is_wanted("port", json!({"a": 1}), json!({}), &["port.a"])]
-    #[case::string_where_a_map_is_wanted("zones", json!("x"), json!("x"), &[])]
+    #[case::map_where_a_list_is_expected("args", json!({"a": {"b": 1}}), json!({}), &["args.a"])]
+    #[case::map_where_a_string_is_expected("mode", json!({"a": 1}), json!({}), &["mode.a"])]
+    #[case::list_where_a_string_is_expected("mode", json!([1, {"a": 1}]), json!([1, {}]), &["mode[1].a"])]
+    #[case::map_where_a_port_is_expected("port", json!({"a": 1}), json!({}), &["port.a"])]
+    #[case::string_where_a_map_is_expected("zones", json!("x"), json!("x"), &[])]
     #[case::open("open", json!([{"a": {"b": 1}}]), json!([{"a": {"b": 1}}]), &[])]
-    #[case::list_where_an_open_map_is_wanted("place", json!([{"a": 1}]), json!([{"a": 1}]), &[])]
+    #[case::list_where_an_open_map_is_expected("location", json!([{"a": 1}]), json!([{"a": 1}]), &[])]
     #[case::known("args", json!([{"name": "a", "other": 1}]), json!([{"name": "a"}]), &["args[0].other"])]
     fn values_of_other_types_are_pruned(
         #[case] field: &str,
@@ -172,7 +176,7 @@ mod tests {
             "mode": text,
             "port": {"x-kubernetes-int-or-string": true},
             "open": {"x-kubernetes-preserve-unknown-fields": true},
-            "place": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "location": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
         }}));
         let mut object = json!({field: value});
         assert_eq!(unknown_fields(&schema, &object), expected);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Field, ListType, Node, Schema, SchemaRef, Type, set::SchemaSet};
+use super::{Field, ListType, Node, Schema, SchemaRef, Type, schema_set::SchemaSet};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-pub(super) fn custom_resource(schema: &Value) -> SchemaRef {
+/// Converts the `openAPIV3Schema` of a CRD, and adds `apiVersion`, `kind` and `metadata`.
+pub(super) fn convert_custom_resource(schema: &Value) -> SchemaRef {
     let mut root = convert(schema);
     if root.ty == Type::Any {
         root.ty = Type::Object;
@@ -26,7 +27,7 @@ fn add_type_meta(root: &mut Schema) {
     }
 }
 
-fn flag(schema: &Value, key: &str) -> bool {
+fn is_true(schema: &Value, key: &str) -> bool {
     schema.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
@@ -35,15 +36,15 @@ fn convert(schema: &Value) -> Schema {
     let child = |node: &Value| Node::Own(Arc::new(convert(node)));
     let mut out = Schema {
         format: text("format").map(Box::from),
-        preserve_unknown: flag(schema, "x-kubernetes-preserve-unknown-fields"),
-        embedded_resource: flag(schema, "x-kubernetes-embedded-resource"),
-        nullable: flag(schema, "nullable"),
-        atomic: text("x-kubernetes-map-type") == Some("atomic"),
+        preserves_unknown_fields: is_true(schema, "x-kubernetes-preserve-unknown-fields"),
+        is_embedded_resource: is_true(schema, "x-kubernetes-embedded-resource"),
+        is_nullable: is_true(schema, "nullable"),
+        is_atomic: text("x-kubernetes-map-type") == Some("atomic"),
         enumeration: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
         ..Schema::default()
     };
     out.ty = match text("type") {
-        _ if flag(schema, "x-kubernetes-int-or-string") => Type::IntOrString,
+        _ if is_true(schema, "x-kubernetes-int-or-string") => Type::IntOrString,
         Some("string") => Type::String,
         Some("integer") => Type::Integer,
         Some("number") => Type::Number,
@@ -59,24 +60,24 @@ fn convert(schema: &Value) -> Schema {
         }
     }
     match schema.get("additionalProperties") {
-        Some(node @ Value::Object(_)) => out.additional = Some(child(node)),
-        Some(Value::Bool(true)) => out.preserve_unknown = true,
+        Some(node @ Value::Object(_)) => out.additional_properties = Some(child(node)),
+        Some(Value::Bool(true)) => out.preserves_unknown_fields = true,
         _ => {}
     }
     out.items = schema.get("items").filter(|node| node.is_object()).map(child);
-    out.required = strings(schema.get("required"));
+    out.required = string_list(schema.get("required"));
     out.list_type = match text("x-kubernetes-list-type") {
-        Some("map") => ListType::Map(strings(schema.get("x-kubernetes-list-map-keys"))),
+        Some("map") => ListType::Map(string_list(schema.get("x-kubernetes-list-map-keys"))),
         Some("set") => ListType::Set,
         _ => ListType::Atomic,
     };
-    if out.embedded_resource {
+    if out.is_embedded_resource {
         add_type_meta(&mut out);
     }
     out
 }
 
-fn strings(value: Option<&Value>) -> Vec<Box<str>> {
+fn string_list(value: Option<&Value>) -> Vec<Box<str>> {
     let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(Value::as_str).map(Box::from).collect()
 }

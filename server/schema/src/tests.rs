@@ -1,14 +1,14 @@
 use serde_json::{Value, json};
 
-use super::decode::{Expected, decode_body, decode_value, fits};
-use super::set::SchemaSet;
-use super::{Schema, canonical_micro_time, canonical_time, check, normalize};
+use super::decode::{ExpectedKind, decode_body, decode_value, has_valid_types};
+use super::schema_set::SchemaSet;
+use super::{Schema, canonical_micro_time, canonical_time, find_decoding_errors, normalize};
 
 fn decode(group: &str, kind: &str, body: &str) -> Result<(Value, Vec<String>), String> {
     let schema = SchemaSet::builtin().kind(group, "v1", kind);
-    let expected = Expected { group, version: "v1", kind, schema: schema.as_deref() };
+    let expected = ExpectedKind { group, version: "v1", kind, schema: schema.as_deref() };
     decode_body(body.as_bytes(), &expected)
-        .map(|decoded| (decoded.object, decoded.strict))
+        .map(|decoded| (decoded.object, decoded.strict_findings))
         .map_err(|error| error.message)
 }
 
@@ -77,7 +77,7 @@ fn normalization_matches_go() {
 fn times_are_normalized_to_utc() {
     assert_eq!(canonical_time("2001-01-01T02:00:00.9+02:00").as_deref(), Ok("2001-01-01T00:00:00Z"));
     assert_eq!(canonical_micro_time("2001-01-01T00:00:00.000001Z").as_deref(), Ok("2001-01-01T00:00:00.000001Z"));
-    for (micro, text, message) in [
+    for (is_micro, text, message) in [
         (false, "soon", "parsing time \"soon\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"soon\" as \"2006\""),
         (false, "2001-13-01T00:00:00Z", "parsing time \"2001-13-01T00:00:00Z\": month out of range"),
         (
@@ -86,7 +86,7 @@ fn times_are_normalized_to_utc() {
             "parsing time \"2001-01-01T00:00:00Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"Z\" as \".000000\"",
         ),
     ] {
-        let found = if micro { canonical_micro_time(text) } else { canonical_time(text) };
+        let found = if is_micro { canonical_micro_time(text) } else { canonical_time(text) };
         assert_eq!(found, Err(message.to_owned()));
     }
 }
@@ -97,13 +97,13 @@ fn custom_resources_are_pruned_by_their_schema() {
         "spec": {"type": "object", "properties": {"size": {"type": "integer"}, "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
     }}));
     let object = json!({"metadata": {"name": "x"}, "spec": {"size": 1, "open": {"any": 1}, "bogus": 1}});
-    assert_eq!(check(&schema, &object).unknown, ["unknown field \"spec.bogus\""]);
+    assert_eq!(find_decoding_errors(&schema, &object).unknown_fields, ["unknown field \"spec.bogus\""]);
 }
 
 #[test]
-fn fits_agrees_with_decoding() {
+fn valid_types_are_those_that_decode() {
     let metadata = SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").unwrap();
-    for (value, fit) in [
+    for (value, is_valid) in [
         (json!({}), true),
         (json!({"name": "a", "labels": {"a": "b"}, "annotations": null, "generation": 3, "unknown": [1]}), true),
         (json!({"creationTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["a"]}), true),
@@ -119,13 +119,13 @@ fn fits_agrees_with_decoding() {
         (json!({"ownerReferences": [{"controller": "yes"}]}), false),
         (json!([]), false),
     ] {
-        assert_eq!(fits(&metadata, &value), fit, "{value}");
-        assert_eq!(decode_value(value.clone(), &metadata).type_error.is_none(), fit, "{value}");
+        assert_eq!(has_valid_types(&metadata, &value), is_valid, "{value}");
+        assert_eq!(decode_value(value.clone(), &metadata).type_error.is_none(), is_valid, "{value}");
     }
-    // Types with their own decoder never fit.
+    // Types with their own decoder are not checked, and count as invalid.
     let quantities = json!({"spec": {"hard": {"pods": "5"}}});
     let quota = SchemaSet::builtin().kind("", "v1", "ResourceQuota").unwrap();
-    assert!(!fits(&quota, &quantities) && decode_value(quantities, &quota).type_error.is_none());
+    assert!(!has_valid_types(&quota, &quantities) && decode_value(quantities, &quota).type_error.is_none());
 }
 
 #[test]

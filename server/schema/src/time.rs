@@ -6,21 +6,22 @@ use jiff::tz::TimeZone;
 const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
 const RFC3339_MICRO: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// Normalizes to UTC with whole seconds; errors are those of Go.
+/// Normalizes an RFC 3339 time to UTC with whole seconds. Errors have the messages of Go's `time.Parse`.
 pub fn canonical_time(text: &str) -> Result<String, String> {
-    check(text, RFC3339, false)?;
-    let time: Timestamp = text.parse().map_err(|_| out_of_range(text, RFC3339))?;
+    check_layout(text, RFC3339, false)?;
+    let time: Timestamp = text.parse().map_err(|_| out_of_range(text))?;
     Ok(time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Normalizes to UTC with six fractional digits, which the input must have as well.
+/// Normalizes an RFC 3339 time to UTC with six fractional digits, which the input must have as well.
 pub fn canonical_micro_time(text: &str) -> Result<String, String> {
-    check(text, RFC3339_MICRO, true)?;
-    let time: Timestamp = text.parse().map_err(|_| out_of_range(text, RFC3339_MICRO))?;
+    check_layout(text, RFC3339_MICRO, true)?;
+    let time: Timestamp = text.parse().map_err(|_| out_of_range(text))?;
     Ok(time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())
 }
 
-fn out_of_range(text: &str, _layout: &str) -> String {
+/// The error of `time.Parse` for a well-formed time with a value out of range.
+fn out_of_range(text: &str) -> String {
     let number = |from: usize| text.get(from..from + 2).and_then(|n| n.parse::<u8>().ok()).unwrap_or(0);
     let what = match (number(5), number(11), number(14), number(17)) {
         (month, ..) if !(1..=12).contains(&month) => "month",
@@ -33,7 +34,7 @@ fn out_of_range(text: &str, _layout: &str) -> String {
 }
 
 /// Checks a time against a layout and returns the error of `time.Parse` for the first mismatch.
-fn check(text: &str, layout: &str, micro: bool) -> Result<(), String> {
+fn check_layout(text: &str, layout: &str, micro: bool) -> Result<(), String> {
     let fail = |rest: &str, element: &str| {
         Err(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}"))
     };

@@ -19,7 +19,7 @@ use crowsnest_runtime::metrics::ProcessMetrics;
 use crowsnest_webhook::clients::Clients;
 
 /// Timeout of requests answered by this process, as in kube-apiserver.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Configuration of the audit log.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub enum AuditDestination {
     DataDirectory,
     File(PathBuf),
     StandardOutput,
-    Nowhere,
+    None,
 }
 
 /// Configuration of the API server: client CAs, certificates by name, limits.
@@ -83,7 +83,7 @@ impl AuditConfig {
             AuditDestination::DataDirectory => file(folder.join("audit.log")),
             AuditDestination::File(path) => file(path.clone()),
             AuditDestination::StandardOutput => Destination::StandardOutput,
-            AuditDestination::Nowhere => return Ok((Auditor::default(), None)),
+            AuditDestination::None => return Ok((Auditor::default(), None)),
         };
         let path = match &destination {
             Destination::File(files) => files.path.display().to_string(),
@@ -116,31 +116,32 @@ impl ApiConfig {
     ) -> anyhow::Result<()> {
         if let Some(file) = self.client_ca_file.clone() {
             let trust = Arc::clone(trust);
-            let take = move |read: &[String]| Ok(trust.read(|files| files.users = read.first().cloned())?);
-            reloader.watch("client-ca-file", vec![file], take).await?;
+            let apply =
+                move |contents: &[String]| Ok(trust.change_files(|files| files.users = contents.first().cloned())?);
+            reloader.watch("client-ca-file", vec![file], apply).await?;
         }
         if let Some(TrustedClients { ca_file, allowed_names }) = self.front_proxies.clone() {
             let trust = Arc::clone(trust);
-            let take = move |read: &[String]| {
-                Ok(trust.read(|files| {
-                    files.front_proxies = read.first().cloned();
+            let apply = move |contents: &[String]| {
+                Ok(trust.change_files(|files| {
+                    files.front_proxies = contents.first().cloned();
                     files.allowed_names.clone_from(&allowed_names);
                 })?)
             };
-            reloader.watch("requestheader-client-ca-file", vec![ca_file], take).await?;
+            reloader.watch("requestheader-client-ca-file", vec![ca_file], apply).await?;
         }
         if !self.named_certificates.is_empty() {
             let files = self.named_certificates.iter().flatten().cloned().collect();
-            let take = move |read: &[String]| {
-                let (pairs, _) = read.as_chunks::<2>();
-                let pair = |[certificate, key]: &[String; 2]| Credentials {
+            let apply = move |contents: &[String]| {
+                let (pairs, _) = contents.as_chunks::<2>();
+                let to_credentials = |[certificate, key]: &[String; 2]| Credentials {
                     certificate: certificate.clone(),
                     key: key.clone(),
                 };
-                let named: Vec<Credentials> = pairs.iter().map(pair).collect();
+                let named: Vec<Credentials> = pairs.iter().map(to_credentials).collect();
                 listeners.iter().try_for_each(|listener| Ok(listener.replace_by_name(&named)?))
             };
-            reloader.watch("tls-sni-cert-key", files, take).await?;
+            reloader.watch("tls-sni-cert-key", files, apply).await?;
         }
         Ok(())
     }
@@ -148,7 +149,7 @@ impl ApiConfig {
     /// The middleware of the API handlers.
     pub fn middleware(&self, auditor: Auditor, reloads: Arc<ReloadCounters>) -> ApiMiddleware {
         let limits = Limits::new(self.max_requests_inflight, self.max_mutating_requests_inflight);
-        ApiMiddleware { auditor, limits, reloads, metrics: Arc::new(ProcessMetrics::new()), timeout: TIMEOUT }
+        ApiMiddleware { auditor, limits, reloads, metrics: Arc::new(ProcessMetrics::new()), timeout: REQUEST_TIMEOUT }
     }
 }
 
@@ -160,8 +161,9 @@ pub async fn webhook_clients(config: Option<&TrustedClients>, reloader: &mut Rel
     };
     let clients = Clients::certified();
     let reloaded = clients.clone();
-    let take =
-        move |read: &[String]| Ok(reloaded.set_trusted_cas(read.first().map_or("", String::as_str), &allowed_names)?);
-    reloader.watch("webhook-client-ca-file", vec![ca_file], take).await?;
+    let apply = move |contents: &[String]| {
+        Ok(reloaded.set_trusted_cas(contents.first().map_or("", String::as_str), &allowed_names)?)
+    };
+    reloader.watch("webhook-client-ca-file", vec![ca_file], apply).await?;
     Ok(clients)
 }

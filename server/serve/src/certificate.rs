@@ -19,28 +19,29 @@ use crowsnest_install::SYSTEM_NAMESPACE;
 use crowsnest_install::serving::{SECRET, credentials};
 
 /// Loads the serving certificate; files are reloaded by the reloader, the Secret by one of `tasks`.
-pub(super) async fn serving(
+pub(super) async fn load(
     files: Option<(PathBuf, PathBuf)>,
     reloader: &mut Reloader,
     control_plane: &kube::Client,
     tasks: &Tasks,
 ) -> anyhow::Result<Arc<ServingCertificates>> {
     let Some((certificate, key)) = files else { return load_secret(control_plane, reloader.counts(), tasks).await };
-    let mut first = Vec::new();
+    let mut contents = Vec::new();
     for file in [&certificate, &key] {
-        let read = tokio::fs::read_to_string(file).await;
-        first.push(read.with_context(|| format!("--tls-cert-file, --tls-private-key-file: {}", file.display()))?);
+        let content = tokio::fs::read_to_string(file).await;
+        contents.push(content.with_context(|| format!("--tls-cert-file, --tls-private-key-file: {}", file.display()))?);
     }
-    let own = ServingCertificates::new(&pair(&first)).context("--tls-cert-file, --tls-private-key-file")?;
-    let reloaded = Arc::clone(&own);
-    let replace = move |read: &[String]| Ok(reloaded.replace_default(&pair(read))?);
+    let certificates =
+        ServingCertificates::new(&parse_pair(&contents)).context("--tls-cert-file, --tls-private-key-file")?;
+    let reloaded = Arc::clone(&certificates);
+    let replace = move |contents: &[String]| Ok(reloaded.replace_default(&parse_pair(contents))?);
     reloader.watch("tls-cert-file", vec![certificate, key], replace).await?;
-    Ok(own)
+    Ok(certificates)
 }
 
-fn pair(read: &[String]) -> Credentials {
-    let part = |at: usize| read.get(at).cloned().unwrap_or_default();
-    Credentials { certificate: part(0), key: part(1) }
+fn parse_pair(contents: &[String]) -> Credentials {
+    let content = |index: usize| contents.get(index).cloned().unwrap_or_default();
+    Credentials { certificate: content(0), key: content(1) }
 }
 
 async fn load_secret(
@@ -49,32 +50,32 @@ async fn load_secret(
     tasks: &Tasks,
 ) -> anyhow::Result<Arc<ServingCertificates>> {
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), SYSTEM_NAMESPACE);
-    let found =
+    let secret =
         secrets.get_opt(SECRET).await.with_context(|| format!("cannot read Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
-    let found = found.with_context(|| {
-        format!("Secret {SYSTEM_NAMESPACE}/{SECRET} not found; run `crowsnest install`, or name a certificate with --tls-cert-file")
+    let secret = secret.with_context(|| {
+        format!("Secret {SYSTEM_NAMESPACE}/{SECRET} not found; run `crowsnest install`, or specify a certificate with --tls-cert-file")
     })?;
-    let own = ServingCertificates::new(&credentials(&found)?)
+    let certificates = ServingCertificates::new(&credentials(&secret)?)
         .with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
-    let following = follow(secrets, Arc::clone(&own), counts, tasks.stopping().clone());
-    tasks.keep("certificate of the listener", following);
-    Ok(own)
+    let follow = follow(secrets, Arc::clone(&certificates), counts, tasks.stop_token().clone());
+    tasks.spawn_until_stop("certificate of the listener", follow);
+    Ok(certificates)
 }
 
 async fn follow(
     secrets: Api<Secret>,
-    own: Arc<ServingCertificates>,
+    certificates: Arc<ServingCertificates>,
     counts: Arc<ReloadCounters>,
     stop: CancellationToken,
 ) {
     let mut changes = std::pin::pin!(watch_object(secrets, SECRET).default_backoff());
-    while let Some(Some(seen)) = stop.run_until_cancelled(changes.next()).await {
-        match seen {
+    while let Some(Some(event)) = stop.run_until_cancelled(changes.next()).await {
+        match event {
             Ok(None) => tracing::warn!("Secret {SYSTEM_NAMESPACE}/{SECRET} was deleted; keeping its certificate"),
             Ok(Some(secret)) => {
-                let replaced = credentials(&secret).and_then(|next| Ok(own.replace_default(&next)?));
-                counts.read_certificate(replaced.is_ok());
-                if let Err(error) = replaced {
+                let result = credentials(&secret).and_then(|renewed| Ok(certificates.replace_default(&renewed)?));
+                counts.read_certificate(result.is_ok());
+                if let Err(error) = result {
                     let error = format!("{error:#}");
                     tracing::error!(
                         error,

@@ -12,7 +12,7 @@ use crowsnest_index::IndexOptions;
 
 use super::Server;
 use crate::api_config::{ApiConfig, TrustedClients};
-use crowsnest_runtime::leader_election::Times;
+use crowsnest_runtime::leader_election::Timings;
 use crowsnest_ui::UiConfig;
 use crowsnest_ui::oidc::SignInConfig;
 
@@ -57,13 +57,13 @@ pub struct Config {
 pub struct LeaderElection {
     pub is_enabled: bool,
     pub namespace: String,
-    pub times: Times,
+    pub timings: Timings,
 }
 
 impl Config {
     /// Validates the options that can be checked without a control plane, and returns a server with this configuration.
     pub fn validate(self) -> anyhow::Result<Server> {
-        self.leader_election.times.check().map_err(anyhow::Error::msg)?;
+        self.leader_election.timings.validate().map_err(anyhow::Error::msg)?;
         let ui = self.ui_listen.unwrap_or(DEFAULT_UI_ADDRESS);
         let sign_in = self.oidc.clone().map(|oidc| anyhow::Ok((oidc, self.sign_in.validate(ui)?))).transpose()?;
         Ok(Server::new(self, sign_in))

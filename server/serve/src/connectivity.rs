@@ -1,4 +1,4 @@
-//! Tracks whether the control plane answers this process. Without it the process cannot authorize callers or see
+//! Tracks whether the control plane responds to this process. Without it the process cannot authorize callers or see
 //! changes. First the process becomes unready, so that clients move to other replicas; later, requests are answered
 //! with 503 and connections are closed, so that clients retry elsewhere. Watches end then, and when the process stops;
 //! clients resume them elsewhere from their resourceVersion.
@@ -25,7 +25,7 @@ use crowsnest_process::serving::Sessions;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without a response after which the process is unready.
-const SILENT_AFTER: Duration = Duration::from_secs(4);
+const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(4);
 /// Time without a response after which requests are refused; load balancers have seen the unready state by then.
 const LOST_AFTER: Duration = Duration::from_secs(9);
 
@@ -40,10 +40,10 @@ pub(super) enum Connectivity {
 }
 
 impl Connectivity {
-    fn after(silence: Duration) -> Self {
+    fn after_silence(silence: Duration) -> Self {
         match silence {
             silence if silence >= LOST_AFTER => Self::Lost,
-            silence if silence >= SILENT_AFTER => Self::Unresponsive,
+            silence if silence >= UNRESPONSIVE_AFTER => Self::Unresponsive,
             _ => Self::Responding,
         }
     }
@@ -80,14 +80,15 @@ pub(super) async fn follow(
     let mut last_response = Instant::now();
     let checks = async {
         loop {
-            let answered = tokio::time::timeout(CHECK_TIMEOUT, control_plane.apiserver_version()).await;
+            let response = tokio::time::timeout(CHECK_TIMEOUT, control_plane.apiserver_version()).await;
             // An error status is a response too.
-            if matches!(answered, Ok(Ok(_) | Err(kube::Error::Api(_)))) {
+            if matches!(response, Ok(Ok(_) | Err(kube::Error::Api(_)))) {
                 last_response = Instant::now();
             }
-            let connectivity = Connectivity::after(last_response.elapsed());
-            let changed = sender.0.send_if_modified(|current| std::mem::replace(current, connectivity) != connectivity);
-            if changed {
+            let connectivity = Connectivity::after_silence(last_response.elapsed());
+            let is_changed =
+                sender.0.send_if_modified(|current| std::mem::replace(current, connectivity) != connectivity);
+            if is_changed {
                 tracing::info!(?connectivity, "the connectivity of the control plane changed");
             }
             if connectivity == Connectivity::Lost {
@@ -107,17 +108,17 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    async fn lost(mut self) {
+    async fn wait_until_lost(mut self) {
         // The checking task ends only with the process.
         if self.connectivity.wait_for(|connectivity| *connectivity == Connectivity::Lost).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    async fn ended(self) {
+    async fn wait_until_lost_or_stopping(self) {
         let stopping = self.stopping.clone();
         tokio::select! {
-            () = self.lost() => {}
+            () = self.wait_until_lost() => {}
             () = stopping.cancelled() => {}
         }
     }
@@ -125,22 +126,24 @@ impl Guard {
 
 /// Middleware: refuses requests and ends watches while the control plane is lost.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let watches = request.method() == http::Method::GET && is_watch(request.uri().query().unwrap_or_default());
+    let is_watch = request.method() == http::Method::GET && requests_watch(request.uri().query().unwrap_or_default());
     let response = tokio::select! {
         biased;
-        () = guard.clone().lost() => {
-            let text = "the control plane does not respond to this replica";
-            return ApiError::new(Reason::ServiceUnavailable, text).into_response();
+        () = guard.clone().wait_until_lost() => {
+            let message = "the control plane does not respond to this replica";
+            return ApiError::new(Reason::ServiceUnavailable, message).into_response();
         }
         response = next.run(request) => response,
     };
-    if !watches || response.status() != StatusCode::OK {
+    if !is_watch || response.status() != StatusCode::OK {
         return response;
     }
-    response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.ended()))))
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.wait_until_lost_or_stopping())))
+    })
 }
 
-fn is_watch(query: &str) -> bool {
+fn requests_watch(query: &str) -> bool {
     Query::parse(Some(query)).flag("watch")
 }
 
@@ -158,23 +161,23 @@ mod tests {
     #[case(3, Connectivity::Responding, None)]
     #[case(4, Connectivity::Unresponsive, Some("the control plane does not respond"))]
     #[case(9, Connectivity::Lost, Some("the control plane does not respond"))]
-    fn silence_degrades_the_contact(
+    fn silence_degrades_the_connectivity(
         #[case] seconds: u64,
         #[case] connectivity: Connectivity,
         #[case] problem: Option<&str>,
     ) {
-        assert_eq!(Connectivity::after(Duration::from_secs(seconds)), connectivity);
+        assert_eq!(Connectivity::after_silence(Duration::from_secs(seconds)), connectivity);
         assert_eq!(connectivity.problem().as_deref(), problem);
     }
 
     #[test]
     fn death_of_the_task_is_reported() {
         let (sender, connectivity) = watch::channel(Connectivity::Responding);
-        let died = std::thread::spawn(move || {
+        let panicked_thread = std::thread::spawn(move || {
             let _report = ReportPanic(sender);
             panic!("on purpose");
         });
-        assert!(died.join().is_err());
+        assert!(panicked_thread.join().is_err());
         assert!(connectivity.borrow().problem().is_some_and(|problem| problem.ends_with("died")));
     }
 
@@ -187,16 +190,16 @@ mod tests {
     #[case("labelSelector=watch%3Dtrue", false)]
     #[case("", false)]
     fn watches_are_recognized(#[case] query: &str, #[case] expected: bool) {
-        assert_eq!(is_watch(query), expected);
+        assert_eq!(requests_watch(query), expected);
     }
 
-    /// A router that never answers `/hangs`, and sends an event to watches at once.
-    fn guarded(guarding: &Guard) -> Router {
+    /// A router that never responds to `/hangs`, and sends an event to watches at once.
+    fn guarded_router(state: &Guard) -> Router {
         let event = || Body::from_stream(stream::iter([Ok::<_, std::io::Error>("{}\n")]).chain(stream::pending()));
         let routes = Router::new()
             .route("/hangs", any(std::future::pending::<Response>))
             .fallback(any(move || std::future::ready(Response::new(event()))));
-        routes.layer(axum::middleware::from_fn_with_state(guarding.clone(), guard))
+        routes.layer(axum::middleware::from_fn_with_state(state.clone(), guard))
     }
 
     async fn send(router: Router, path: &str) -> Response {
@@ -207,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn requests_are_refused_when_the_control_plane_is_lost() {
         let (sender, connectivity) = watch::channel(Connectivity::Unresponsive);
-        let router = guarded(&Guard { connectivity, stopping: CancellationToken::new() });
+        let router = guarded_router(&Guard { connectivity, stopping: CancellationToken::new() });
         let mut events = send(router.clone(), "/a?watch=true").await.into_body().into_data_stream();
         assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
         let hanging = async {
@@ -226,7 +229,7 @@ mod tests {
     async fn watches_end_when_the_process_stops() {
         let (_report, connectivity) = watch::channel(Connectivity::Responding);
         let stopping = CancellationToken::new();
-        let router = guarded(&Guard { connectivity, stopping: stopping.clone() });
+        let router = guarded_router(&Guard { connectivity, stopping: stopping.clone() });
         let mut events = send(router, "/a?watch=true").await.into_body().into_data_stream();
         assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
         stopping.cancel();

@@ -75,18 +75,18 @@ impl Server {
 
     /// Starts all parts, and stops them in reverse order once `stop` is cancelled.
     pub async fn start(self, stop: &CancellationToken) -> anyhow::Result<()> {
-        let began = Instant::now();
+        let start = Instant::now();
         let mut running = Running::prepare(self).await?;
-        let started = tokio::select! {
-            started = running.start() => started,
+        let result = tokio::select! {
+            result = running.start() => result,
             () = stop.cancelled() => Ok(()),
         };
-        if started.is_ok() {
-            stop.run_until_cancelled(running.report_ready(began)).await;
+        if result.is_ok() {
+            stop.run_until_cancelled(running.report_ready(start)).await;
             stop.cancelled().await;
         }
         running.stop().await;
-        started
+        result
     }
 }
 
@@ -121,7 +121,9 @@ impl Running {
     /// Validates everything that needs no control plane, and starts the probes.
     async fn prepare(Server { config, sign_in }: Server) -> anyhow::Result<Self> {
         let mut upstream = match &config.kubeconfig {
-            Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), config.context.as_deref()).await?,
+            Some(file) => {
+                crowsnest_component_base::kubeconfig::load_config(Some(file), config.context.as_deref()).await?
+            }
             None => kube::Config::incluster()
                 .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
         };
@@ -165,15 +167,15 @@ impl Running {
             connectivity: self.connectivity.subscribe(),
             servers: self.servers.clone(),
             roles: Arc::clone(&self.roles),
-            caches: self.config.has_cache(),
+            requires_cache: self.config.has_cache(),
             middleware: self.middleware.clone(),
         };
-        for (address, what, routes) in [
+        for (address, flag, routes) in [
             (self.config.health_probe_bind_address, "--health-probe-bind-address", probes::health(probes.clone())),
             (self.config.metrics_bind_address, "--metrics-bind-address", probes::metrics(probes)),
         ] {
             let Some(address) = address else { continue };
-            let listener = bind(address, what).await?;
+            let listener = bind(address, flag).await?;
             self.probes.spawn(serving::serve(listener, None, routes, self.stop_probes.clone()));
         }
         Ok(())
@@ -187,14 +189,14 @@ impl Running {
             Some(address) => Some(bind(address, "--ui-listen").await?),
             None => None,
         };
-        for (what, bound) in [("API", &listener), ("UI", &ui)] {
-            if let Some(bound) = bound {
-                self.addresses.push((what, bound.local_addr()?));
+        for (name, listener) in [("API", &listener), ("UI", &ui)] {
+            if let Some(listener) = listener {
+                self.addresses.push((name, listener.local_addr()?));
             }
         }
         let Some(mut reloader) = self.reloader.take() else { bail!("the server was started already") };
         let ui_needs_tls =
-            ui.as_ref().map(TcpListener::local_addr).transpose()?.is_some_and(|at| !at.ip().is_loopback());
+            ui.as_ref().map(TcpListener::local_addr).transpose()?.is_some_and(|address| !address.ip().is_loopback());
         let certificates = match serves_api || ui_needs_tls {
             true => Some(self.certificate(&mut reloader).await?),
             false => None,
@@ -205,11 +207,11 @@ impl Running {
         if let Some(listener) = ui {
             self.serve_ui(listener, certificates.filter(|_| ui_needs_tls), &mut reloader).await?;
         }
-        let stop = self.servers.stopping();
-        self.servers.keep("reload of files", reloader.run(stop.clone()));
+        let stop = self.servers.stop_token();
+        self.servers.spawn_until_stop("reload of files", reloader.run(stop.clone()));
         let (client, connectivity_sender, sessions) =
             (self.control_plane.clone(), self.connectivity.clone(), self.sessions.clone());
-        self.servers.keep(
+        self.servers.spawn_until_stop(
             "connectivity check of the control plane",
             connectivity::follow(client, connectivity_sender, sessions, stop.clone()),
         );
@@ -222,15 +224,15 @@ impl Running {
     }
 
     /// Prints one line when leader election has decided: addresses, roles, leader or standby.
-    async fn report_ready(&self, began: Instant) {
+    async fn report_ready(&self, start: Instant) {
         let leadership = match self.roles.get() {
-            Some(running) => running.controller_runner.wait_until_decided().await.to_string(),
+            Some(running) => running.controller_runner.wait_for_leader().await.to_string(),
             None => "runs no controllers".to_owned(),
         };
         let roles = self.config.roles.iter().map(|role| format!("{role:?}").to_lowercase());
         let roles = roles.collect::<Vec<_>>().join(",");
-        let addresses = self.addresses.iter().map(|(what, at)| format!("{what} {at}, ")).collect::<String>();
-        let line = format!("ready ({} ms): {addresses}roles {roles}, {leadership}", began.elapsed().as_millis());
+        let addresses = self.addresses.iter().map(|(name, address)| format!("{name} {address}, ")).collect::<String>();
+        let line = format!("ready ({} ms): {addresses}roles {roles}, {leadership}", start.elapsed().as_millis());
         if let Err(error) = writeln!(io::stdout(), "{line}") {
             tracing::warn!(%error, line, "standard output is closed");
         }
@@ -242,7 +244,7 @@ impl Running {
             // Only reading the Secret requires the control plane.
             self.wait_for_control_plane().await;
         }
-        certificate::serving(files, reloader, &self.control_plane, &self.servers).await
+        certificate::load(files, reloader, &self.control_plane, &self.servers).await
     }
 
     /// Waits until the control plane responds.
@@ -253,9 +255,9 @@ impl Running {
         }
     }
 
-    async fn delay_startup(&self, delays: &mut Delays, why: String) {
-        tracing::warn!(why, "start-up is delayed; will retry");
-        self.phase.send_replace(Phase::Starting(why));
+    async fn delay_startup(&self, delays: &mut Delays, reason: String) {
+        tracing::warn!(why = reason, "start-up is delayed; will retry");
+        self.phase.send_replace(Phase::Starting(reason));
         tokio::time::sleep(delays.next_delay()).await;
     }
 
@@ -272,8 +274,9 @@ impl Running {
         let tls = Tls::new(Arc::clone(&certificates), trusted_cas.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
         self.config.api.watch(reloader, &trust, vec![certificates]).await?;
-        let (follower, stop) = (client.clone(), self.servers.stopping().clone());
-        self.servers.keep("client authorities of the listener", async move { trust.follow(follower, stop).await });
+        let (follower, stop) = (client.clone(), self.servers.stop_token().clone());
+        self.servers
+            .spawn_until_stop("client authorities of the listener", async move { trust.follow(follower, stop).await });
         let mut routes = axum::Router::new();
         if self.config.has_role(Role::Webhook) {
             let settings = (&self.config.controllers, self.config.allow_local_endpoints);
@@ -284,8 +287,8 @@ impl Running {
         if self.config.has_role(Role::Aggregated) {
             let delegated = DelegatedAuth::new(client.clone());
             let admission = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), Arc::new(ClusterDns)));
-            let following = Arc::clone(&admission).run(self.servers.stopping().clone());
-            self.servers.keep("policies and webhooks of the control plane", following);
+            let run = Arc::clone(&admission).run(self.servers.stop_token().clone());
+            self.servers.spawn_until_stop("policies and webhooks of the control plane", run);
             routes = routes.fallback_service(router(Aggregated {
                 registry: &REGISTRY,
                 control_plane: client.clone(),
@@ -296,10 +299,10 @@ impl Running {
                 metrics_adapter: self.config.metrics_adapter,
             }));
         }
-        let guard = Guard { connectivity: self.connectivity.subscribe(), stopping: self.servers.stopping().clone() };
+        let guard = Guard { connectivity: self.connectivity.subscribe(), stopping: self.servers.stop_token().clone() };
         let routes = routes.layer(axum::middleware::from_fn_with_state(guard, connectivity::guard));
-        let (sessions, stop) = (self.sessions.clone(), self.servers.stopping().clone());
-        self.servers.keep("--listen", serving::serve_sessions(listener, tls, routes, sessions, stop));
+        let (sessions, stop) = (self.sessions.clone(), self.servers.stop_token().clone());
+        self.servers.spawn_until_stop("--listen", serving::serve_sessions(listener, tls, routes, sessions, stop));
         Ok(())
     }
 
@@ -311,14 +314,15 @@ impl Running {
     ) -> anyhow::Result<()> {
         let seal = self.config.ui.seal(&self.dir, reloader).await?;
         let oidc = self.sign_in.take();
-        let passing = self.servers.passing().clone();
-        let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), passing.clone()));
-        let stop = self.servers.stopping();
-        let tunnels = crowsnest_ui::Tunnels { tasks: passing, stopping: stop.clone() };
+        let tracker = self.servers.tracker().clone();
+        let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), tracker.clone()));
+        let stop = self.servers.stop_token();
+        let tunnels = crowsnest_ui::Tunnels { tasks: tracker, stopping: stop.clone() };
         let ui = Ui::new(self.upstream.clone(), seal, certificates.is_some(), &self.config.ui.hosts, tunnels)?
             .with_oidc(oidc);
         let tls = certificates.map(Tls::without_client_certificates);
-        self.servers.keep("--ui-listen", serving::serve(listener, tls, crowsnest_ui::router(ui), stop.clone()));
+        self.servers
+            .spawn_until_stop("--ui-listen", serving::serve(listener, tls, crowsnest_ui::router(ui), stop.clone()));
         Ok(())
     }
 
@@ -355,7 +359,7 @@ impl Running {
                 namespace: self.config.leader_election.namespace.clone(),
                 leases: LEASES.map(str::to_owned).to_vec(),
                 identity: self.config.replica.clone(),
-                times: self.config.leader_election.times,
+                timings: self.config.leader_election.timings,
             }),
         }
     }

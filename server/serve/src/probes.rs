@@ -36,7 +36,7 @@ pub(super) struct Probes {
     pub(super) servers: Tasks,
     pub(super) roles: Arc<Roles>,
     /// True if a role needs the parts in `roles`.
-    pub(super) caches: bool,
+    pub(super) requires_cache: bool,
     pub(super) middleware: ApiMiddleware,
 }
 
@@ -44,13 +44,13 @@ impl Probes {
     /// Reasons to send requests elsewhere, one per line.
     fn problems(&self) -> Vec<String> {
         let mut problems = match &*self.phase.borrow() {
-            Phase::Starting(what) => return vec![format!("starting: {what}")],
+            Phase::Starting(step) => return vec![format!("starting: {step}")],
             Phase::Stopping => vec!["stopping".to_owned()],
             Phase::Running => Vec::new(),
         };
-        problems.extend(self.servers.deaths());
+        problems.extend(self.servers.failures());
         problems.extend(self.connectivity.borrow().problem());
-        if self.caches {
+        if self.requires_cache {
             problems.extend(self.roles.problems());
         }
         problems.extend(self.middleware.problems());
@@ -58,10 +58,10 @@ impl Probes {
     }
 
     /// Tasks that ended and are not restarted.
-    fn deaths(&self) -> Vec<String> {
-        let mut deaths = self.servers.deaths();
-        deaths.extend(self.roles.get().into_iter().flat_map(|running| running.deaths()));
-        deaths
+    fn failed_tasks(&self) -> Vec<String> {
+        let mut failed = self.servers.failures();
+        failed.extend(self.roles.get().into_iter().flat_map(|running| running.failed_tasks()));
+        failed
     }
 }
 
@@ -77,9 +77,9 @@ pub(super) fn metrics(probes: Probes) -> Router {
     Router::new().route("/metrics", get(serve_metrics)).with_state(probes)
 }
 
-/// Liveness fails only for dead tasks, because a restart fixes nothing else.
+/// Liveness fails only for tasks that stopped unexpectedly, because a restart fixes nothing else.
 async fn alive(State(probes): State<Probes>) -> (StatusCode, String) {
-    probe_response(probes.deaths())
+    probe_response(probes.failed_tasks())
 }
 
 async fn ready(State(probes): State<Probes>) -> (StatusCode, String) {
@@ -97,7 +97,7 @@ async fn serve_metrics(State(probes): State<Probes>) -> Response {
     let ready = Series {
         name: "crowsnest_ready",
         help: "Whether /readyz returns ok.",
-        counts: false,
+        is_counter: false,
         labels: Vec::new(),
         value: u64::from(probes.problems().is_empty()),
     };
@@ -119,7 +119,7 @@ mod tests {
     use rstest::rstest;
     use std::time::Duration;
 
-    fn probes(phase: Phase, connectivity: Connectivity, caches: bool, servers: Tasks) -> Probes {
+    fn probes(phase: Phase, connectivity: Connectivity, requires_cache: bool, servers: Tasks) -> Probes {
         let middleware = ApiMiddleware {
             auditor: Auditor::default(),
             limits: Limits::new(1, 1),
@@ -129,12 +129,12 @@ mod tests {
         };
         let ((_phase_sender, phase), (_connectivity_sender, connectivity)) =
             (watch::channel(phase), watch::channel(connectivity));
-        Probes { phase, connectivity, servers, roles: Arc::default(), caches, middleware }
+        Probes { phase, connectivity, servers, roles: Arc::default(), requires_cache, middleware }
     }
 
     #[rstest]
     #[case(Phase::Starting("the control plane".to_owned()), Connectivity::Lost, true, "starting: the control plane")]
-    #[case::nothing_is_cached(Phase::Running, Connectivity::Responding, false, "")]
+    #[case::no_cache_required(Phase::Running, Connectivity::Responding, false, "")]
     #[case::the_cache_has_not_been_opened(Phase::Running, Connectivity::Responding, true, "starting")]
     #[case::control_plane_does_not_respond(
         Phase::Running,
@@ -146,18 +146,18 @@ mod tests {
     fn readiness_reports_the_problem(
         #[case] phase: Phase,
         #[case] connectivity: Connectivity,
-        #[case] caches: bool,
+        #[case] requires_cache: bool,
         #[case] expected: &str,
     ) {
-        assert_eq!(probes(phase, connectivity, caches, Tasks::default()).problems().join("\n"), expected);
+        assert_eq!(probes(phase, connectivity, requires_cache, Tasks::default()).problems().join("\n"), expected);
     }
 
     #[tokio::test]
     async fn dead_tasks_fail_both_probes() {
         let servers = Tasks::default();
-        servers.keep("--listen", std::future::ready(()));
-        servers.passing().close();
-        servers.passing().wait().await;
+        servers.spawn_until_stop("--listen", std::future::ready(()));
+        servers.tracker().close();
+        servers.tracker().wait().await;
         let probes = probes(Phase::Running, Connectivity::Responding, false, servers);
         let expected = (StatusCode::SERVICE_UNAVAILABLE, "--listen: the task stopped unexpectedly".to_owned());
         assert_eq!(alive(State(probes.clone())).await, expected);

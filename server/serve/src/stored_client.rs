@@ -18,18 +18,18 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
         let control_plane = control_plane.clone();
         async move {
             // Requests on behalf of a caller use the aggregation layer, which authorizes the caller.
-            let for_caller = request.headers().keys().any(is_identity_header);
+            let is_for_caller = request.headers().keys().any(is_identity_header);
             let (path, query) = (request.uri().path().to_owned(), Query::parse(request.uri().query()));
             let route = REGISTRY.route(&path);
-            let stored_route = route.found().filter(|_| !for_caller);
+            let stored_route = route.resource_route().filter(|_| !is_for_caller);
             let Some((group, stored_route)) =
                 stored_route.and_then(|stored_route| Some((stored_route.resource.stored()?, stored_route)))
             else {
                 return Ok(control_plane.send(request).await?.map(Body::new));
             };
             let target = Target { tail: stored_route.tail(&path), query: &query, status_only: false };
-            let answered = group.serve(&control_plane, target, request.map(Body::new), None).await;
-            Ok::<_, kube::Error>(answered.unwrap_or_else(|failure| failure.into_response()))
+            let response = group.serve(&control_plane, target, request.map(Body::new), None).await;
+            Ok::<_, kube::Error>(response.unwrap_or_else(|failure| failure.into_response()))
         }
     });
     kube::Client::new(service, namespace)
@@ -42,8 +42,8 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    /// A client that answers with the requested path as an object's name.
-    fn echo() -> kube::Client {
+    /// A client that responds with the requested path as an object's name.
+    fn echo_client() -> kube::Client {
         let service = tower::service_fn(|request: Request<KubeBody>| async move {
             let path = request.uri().path().to_owned();
             let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "metadata": {"name": path}});
@@ -68,9 +68,10 @@ mod tests {
     #[tokio::test]
     async fn aggregated_kinds_are_read_from_storage(#[case] path: &str, #[case] expected_path: &str) {
         let impersonated = Request::get(path).header("impersonate-user", "mallory").body(Vec::new()).unwrap();
-        let response: Value = client(&echo()).request(impersonated).await.unwrap();
+        let response: Value = client(&echo_client()).request(impersonated).await.unwrap();
         assert_eq!(response["metadata"]["name"], path, "a request on behalf of a caller uses the aggregation layer");
-        let response: Value = client(&echo()).request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        let response: Value =
+            client(&echo_client()).request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
         assert_eq!(response["metadata"]["name"], expected_path);
         let version =
             if path == expected_path { "storage.crowsnest.io/v1alpha1" } else { path.split('/').nth(2).unwrap() };

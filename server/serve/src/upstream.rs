@@ -19,41 +19,41 @@ use crowsnest_process::reload::Reloader;
 pub(super) async fn client(
     config: kube::Config,
     file: Option<(PathBuf, Option<String>)>,
-    counted: CountRequests,
+    request_metrics: CountRequests,
     reloader: &mut Reloader,
 ) -> anyhow::Result<kube::Client> {
-    let first = spans::client(config, &counted)?;
+    let client = spans::traced_client(config, &request_metrics)?;
     // kube reloads a pod's service account token itself.
-    let Some((file, context)) = file else { return Ok(first) };
-    let namespace = first.default_namespace().to_owned();
-    let current = Arc::new(ArcSwap::from_pointee(first));
+    let Some((file, context)) = file else { return Ok(client) };
+    let namespace = client.default_namespace().to_owned();
+    let current = Arc::new(ArcSwap::from_pointee(client));
     let reloaded = Arc::clone(&current);
     let files = files_to_watch(&file)?;
-    let take = move |_: &[String]| {
-        let mut config = kubeconfig::config(Some(&file), context.as_deref())
+    let reload = move |_: &[String]| {
+        let mut config = kubeconfig::load_config(Some(&file), context.as_deref())
             .now_or_never()
             .context("the kubeconfig cannot be loaded without waiting")??;
         config.default_retry = false;
-        reloaded.store(Arc::new(spans::client(config, &counted)?));
+        reloaded.store(Arc::new(spans::traced_client(config, &request_metrics)?));
         Ok(())
     };
-    reloader.watch("kubeconfig", files, take).await?;
+    reloader.watch("kubeconfig", files, reload).await?;
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let now = current.load_full();
-        async move { now.send(request).await }
+        let client = current.load_full();
+        async move { client.send(request).await }
     });
     Ok(kube::Client::new(service, namespace))
 }
 
 /// The kubeconfig and the certificate and key files that it names. kube reloads token files itself.
 fn files_to_watch(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let read = KubeconfigFile::read(file)?.into_content();
-    let of_users = read.auth_infos.into_iter().filter_map(|named| named.auth_info);
-    let of_users = of_users.flat_map(|user| [user.client_certificate, user.client_key]);
-    let of_clusters = read.clusters.into_iter().filter_map(|named| named.cluster?.certificate_authority);
+    let kubeconfig = KubeconfigFile::read(file)?.into_content();
+    let users = kubeconfig.auth_infos.into_iter().filter_map(|named| named.auth_info);
+    let files_of_users = users.flat_map(|user| [user.client_certificate, user.client_key]);
+    let files_of_clusters = kubeconfig.clusters.into_iter().filter_map(|named| named.cluster?.certificate_authority);
     let mut files = vec![file.to_owned()];
-    for named in of_users.flatten().chain(of_clusters) {
-        let path = PathBuf::from(named);
+    for file in files_of_users.flatten().chain(files_of_clusters) {
+        let path = PathBuf::from(file);
         // Files of other users may be missing.
         if path.is_file() && !files.contains(&path) {
             files.push(path);
@@ -77,8 +77,8 @@ mod tests {
              users: [{name: a, user: {client-certificate: a.crt, client-key: a.key}}, \
              {name: b, user: {client-certificate: nowhere.crt, client-key: a.key}}]}";
         std::fs::write(&file, text).unwrap();
-        let found = files_to_watch(&file).unwrap();
-        let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap().to_string_lossy()).collect();
+        let files = files_to_watch(&file).unwrap();
+        let names: Vec<_> = files.iter().map(|path| path.file_name().unwrap().to_string_lossy()).collect();
         assert_eq!(names, ["kubeconfig", "a.crt", "a.key", "ca.crt"]);
     }
 }

@@ -1,24 +1,24 @@
 //! Errors of the simulation.
 
-use crowsnest_component_base::client_errors::reason;
+use crowsnest_component_base::client_errors::describe_cause;
 
-/// Error at the start or operation of a control plane or simulated member, or of a fault.
+/// Error of a simulated member, its load or its faults.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request to the cluster's own API failed.
-    #[error("{what}: {source}")]
+    #[error("{operation}: {source}")]
     Api {
-        what: String,
+        operation: String,
         #[source]
         source: Box<kube::Error>,
     },
-    /// The API server could not start.
+    /// An operation of a cluster, such as its start, failed.
     #[error("cluster {cluster}: {reason}")]
-    Start { cluster: String, reason: String },
-    /// A file, socket or directory.
-    #[error("{what}: {source}")]
+    Cluster { cluster: String, reason: String },
+    /// An I/O operation on a file, socket or directory failed.
+    #[error("{operation}: {source}")]
     Io {
-        what: String,
+        operation: String,
         #[source]
         source: std::io::Error,
     },
@@ -26,12 +26,12 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     /// An object in storage cannot be decoded.
-    #[error("{what} as stored: {reason}")]
-    Stored { what: String, reason: String },
+    #[error("cannot decode {object} from storage: {reason}")]
+    Decode { object: String, reason: String },
     /// An object cannot be encoded.
-    #[error("encode {what}: {source}")]
+    #[error("cannot encode {object}: {source}")]
     Encode {
-        what: &'static str,
+        object: &'static str,
         #[source]
         source: serde_json::Error,
     },
@@ -41,14 +41,14 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Wraps the error of a request with its description.
-    pub fn api(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
-        let what = what.into();
-        move |source| Error::Api { what, source: Box::new(source) }
+    /// Wraps the error of a request with a description of the operation.
+    pub fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+        let operation = operation.into();
+        move |source| Error::Api { operation, source: Box::new(source) }
     }
 
-    /// The HTTP status of a rejected request, if that is the cause.
-    pub fn code(&self) -> Option<u16> {
+    /// HTTP status of the API server's response, if the error is a rejected request.
+    pub fn status_code(&self) -> Option<u16> {
         match self {
             Error::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => Some(status.code),
@@ -61,18 +61,18 @@ impl Error {
     /// The API server's message for a rejected request; otherwise the causes of the error.
     pub fn message(&self) -> String {
         match self {
-            Error::Api { source, .. } => reason(source),
+            Error::Api { source, .. } => describe_cause(source),
             other => other.to_string(),
         }
     }
 
     /// True if the object does not exist.
     pub fn is_not_found(&self) -> bool {
-        self.code() == Some(404)
+        self.status_code() == Some(404)
     }
 
     /// True for a conflict: the object exists already, or has changed since it was read.
     pub fn is_conflict(&self) -> bool {
-        self.code() == Some(409)
+        self.status_code() == Some(409)
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use crowsnest_members::Reported;
+use crowsnest_members::ReportedTokens;
 use http::Uri;
 
 use super::estimator::{ListenAddress, parse_listen_address};
@@ -104,9 +104,9 @@ fn parse_share(text: &str) -> Result<f64, String> {
 }
 
 impl AgentArgs {
-    fn reported_secrets(&self) -> Result<Reported, &'static str> {
+    fn reported_secrets(&self) -> Result<ReportedTokens, &'static str> {
         let has = |secret| self.report_secrets.contains(&secret);
-        let reported = Reported {
+        let reported = ReportedTokens {
             cluster: has(ReportedSecret::KubeCredentials),
             impersonator: has(ReportedSecret::KubeImpersonator),
         };

@@ -128,7 +128,7 @@ impl AuditArgs {
         AuditConfig {
             destination: match &self.audit_log_path {
                 None => AuditDestination::DataDirectory,
-                Some(path) if path == Path::new("none") => AuditDestination::Nowhere,
+                Some(path) if path == Path::new("none") => AuditDestination::None,
                 Some(path) if path == Path::new("-") => AuditDestination::StandardOutput,
                 Some(path) => AuditDestination::File(path.clone()),
             },
@@ -154,8 +154,8 @@ mod tests {
             ("a.crt,a.key,b.key", false),
             ("", false),
         ];
-        for (text, good) in cases {
-            assert_eq!(text.parse::<CertificateKeyPair>().is_ok(), good, "{text}");
+        for (text, expected) in cases {
+            assert_eq!(text.parse::<CertificateKeyPair>().is_ok(), expected, "{text}");
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
     let config = ApiserverConfig {
         storage: args.storage.config(),
         listen: args.listen,
-        disabled_admission: args.disable_admission_plugins,
+        disabled_admission_plugins: args.disable_admission_plugins,
         in_flight,
         oidc: args.oidc.authenticator()?,
         audit: args.audit.config(),

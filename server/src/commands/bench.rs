@@ -150,7 +150,7 @@ enum Bench {
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.benchmark {
-        Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
+        Bench::Up { members, runs, settle } => measure_up(members, runs.max(1), settle).await?,
         Bench::Apiserver(args) => apiserver::run(&args).await?,
         Bench::Cache(args) => cache::run(&args).await?,
         Bench::Index(args) => index::run(&args).await?,
@@ -189,32 +189,32 @@ struct RunningProcess {
     _out: Lines<BufReader<ChildStdout>>,
 }
 
-async fn up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
-    let scratch = scratch();
+async fn measure_up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
+    let scratch = scratch_dir();
     let mut cold = Vec::new();
     let mut warm = Vec::new();
-    let mut resident = Vec::new();
+    let mut resident_sizes = Vec::new();
     for run in 0..runs {
         let dir = scratch.join(run.to_string());
-        let first = start(&dir, members).await?;
-        cold.push(first.ready.as_millis() as u64);
+        let cold_start = start(&dir, members).await?;
+        cold.push(cold_start.ready.as_millis() as u64);
         tokio::time::sleep(Duration::from_secs(settle)).await;
-        resident.push(resident_kib(&first.child)?);
-        stop(first).await?;
-        let second = start(&dir, members).await?;
-        warm.push(second.ready.as_millis() as u64);
-        stop(second).await?;
+        resident_sizes.push(resident_kib(&cold_start.child)?);
+        stop(cold_start).await?;
+        let warm_start = start(&dir, members).await?;
+        warm.push(warm_start.ready.as_millis() as u64);
+        stop(warm_start).await?;
     }
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "up/ready {} ms", median(&mut cold))?;
     writeln!(out, "up/ready-again {} ms", median(&mut warm))?;
-    writeln!(out, "up/idle-rss {:.1} MB", median(&mut resident) as f64 / 1024.0)?;
+    writeln!(out, "up/idle-rss {:.1} MB", median(&mut resident_sizes) as f64 / 1024.0)?;
     Ok(())
 }
 
 /// A temporary directory for this process.
-fn scratch() -> PathBuf {
+fn scratch_dir() -> PathBuf {
     std::env::temp_dir().join(format!("crowsnest-bench-{}", std::process::id()))
 }
 
@@ -251,8 +251,8 @@ async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<RunningProcess>
 
 async fn stop(mut process: RunningProcess) -> anyhow::Result<()> {
     let pid = process.child.id().context("the fleet exited unexpectedly")?;
-    let killed = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
-    if !killed.success() {
+    let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
+    if !status.success() {
         bail!("cannot stop the fleet");
     }
     let status = process.child.wait().await?;
@@ -264,7 +264,7 @@ async fn stop(mut process: RunningProcess) -> anyhow::Result<()> {
 
 fn resident_kib(child: &Child) -> anyhow::Result<u64> {
     let pid = child.id().context("the fleet exited unexpectedly")?;
-    Ok(resident(&pid.to_string())? / 1024)
+    Ok(process_resident_bytes(&pid.to_string())? / 1024)
 }
 
 /// Peak resident memory of a process in KiB.
@@ -275,10 +275,10 @@ fn peak_kib(child: &Child) -> anyhow::Result<u64> {
 
 /// Resident memory of this process in bytes.
 fn resident_bytes() -> anyhow::Result<u64> {
-    resident("self")
+    process_resident_bytes("self")
 }
 
-fn resident(process: &str) -> anyhow::Result<u64> {
+fn process_resident_bytes(process: &str) -> anyhow::Result<u64> {
     proc_status_bytes(process, "VmRSS:")
 }
 
@@ -305,10 +305,10 @@ async fn wait_until_idle() -> anyhow::Result<()> {
 
 /// User and system CPU time of this process in ticks.
 fn cpu_ticks() -> anyhow::Result<u64> {
-    ticks("self")
+    process_cpu_ticks("self")
 }
 
-fn ticks(process: &str) -> anyhow::Result<u64> {
+fn process_cpu_ticks(process: &str) -> anyhow::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, after_name) = stat.rsplit_once(')').context("no name in stat")?;
     let mut fields = after_name.split_whitespace().skip(11);

@@ -96,7 +96,7 @@ struct CacheLocation {
 
 impl Database {
     fn location(&self, data_dir: &DataDirArg) -> anyhow::Result<CacheLocation> {
-        match self.db.as_ref().map(DatabaseUrl::store).transpose()? {
+        match self.db.as_ref().map(DatabaseUrl::store_options).transpose()? {
             None | Some((StoreOptions::Sqlite, None)) => {
                 let path = data_dir.path()?;
                 let lock = Some(DataDir::open(&path, false)?);
@@ -148,7 +148,8 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         CacheCommand::Rebuild { data_dir, database, text } => {
-            // Each process keeps its own text index in its data directory, also if the records are in a database server.
+            // Each process keeps its own text index in its data directory, also if the records are in a database
+            // server.
             let database = if text { Database { db: None } } else { database };
             let location = database.location(&data_dir)?;
             let existed = match (&location.folder, text) {

@@ -118,7 +118,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let parsed =
         Quantity::parse(text).map_err(|_| format!("invalid size {text:?}: expected a value such as 512Mi or 2Gi"))?;
-    if parsed.times(1000).value() % 1000 != 0 {
+    if parsed.multiply(1000).value() % 1000 != 0 {
         return Err(format!(
             "invalid size {text:?}: fractions of bytes are not allowed; mebibytes are Mi, megabytes M"
         ));

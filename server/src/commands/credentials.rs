@@ -43,14 +43,14 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(&args.file).with_context(context)?;
     let required_secrets = parse(&text).with_context(context)?;
     let config = match &args.kubeconfig {
-        Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), args.context.as_deref()).await?,
+        Some(file) => crowsnest_component_base::kubeconfig::load_config(Some(file), args.context.as_deref()).await?,
         None => kube::Config::incluster()
             .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
     };
     let secrets = Api::namespaced(kube::Client::try_from(config)?, &args.namespace);
     let renewal = Renewal { now: Timestamp::now(), renew_before: SignedDuration::try_from(args.renew_before)? };
     let mut lines = Vec::new();
-    let report = |name: &str, outcome: &Outcome| lines.push(line(name, outcome, renewal, args.dry_run));
+    let report = |name: &str, outcome: &Outcome| lines.push(format_line(name, outcome, renewal, args.dry_run));
     let result = ensure(&secrets, &required_secrets, renewal, args.dry_run, report).await;
     // Print completed steps even if a later one failed.
     let mut out = std::io::stdout().lock();
@@ -62,10 +62,10 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The printed line for one Secret.
-fn line(name: &str, outcome: &Outcome, renewal: Renewal, dry_run: bool) -> String {
+fn format_line(name: &str, outcome: &Outcome, renewal: Renewal, dry_run: bool) -> String {
     let created = if dry_run { "would be created" } else { "created" };
     match outcome {
-        Outcome::Created(why) => format!("{name}: {created}: {why}"),
+        Outcome::Created(reason) => format!("{name}: {created}: {reason}"),
         Outcome::Unchanged(None) => format!("{name}: kept"),
         // Only certificate authorities are kept although they expire soon.
         Outcome::Unchanged(Some(until)) if until.duration_since(renewal.now) <= renewal.renew_before => {

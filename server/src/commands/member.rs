@@ -48,7 +48,7 @@ pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     let is_conformance = args.profile == Some(Profile::Conformance);
     let storage = DataDirConfig { data_dir, reset: args.reset };
     let config = MemberConfig { name: args.name, storage, listen: args.listen, load: args.load, is_conformance };
-    crowsnest_up::alone::run(config).await
+    crowsnest_up::member_process::run(config).await
 }
 
 #[cfg(test)]

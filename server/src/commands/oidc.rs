@@ -80,7 +80,7 @@ impl OidcArgs {
     /// The token authenticator; `None` without an issuer.
     pub(crate) fn authenticator(&self) -> anyhow::Result<Option<Arc<Oidc>>> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let given = OidcFlags {
+        let flags = OidcFlags {
             issuer_url: text(&self.oidc_issuer_url),
             client_id: text(&self.oidc_client_id),
             username_claim: self.oidc_username_claim.clone(),
@@ -90,17 +90,17 @@ impl OidcArgs {
             required_claims: self.oidc_required_claim.iter().cloned().collect(),
             signing_algs: self.oidc_signing_algs.clone(),
         };
-        let is_unset = given.issuer_url.is_empty()
-            && given.client_id.is_empty()
-            && given.username_prefix.is_empty()
-            && given.groups_claim.is_empty()
-            && given.groups_prefix.is_empty()
-            && given.required_claims.is_empty()
+        let is_unset = flags.issuer_url.is_empty()
+            && flags.client_id.is_empty()
+            && flags.username_prefix.is_empty()
+            && flags.groups_claim.is_empty()
+            && flags.groups_prefix.is_empty()
+            && flags.required_claims.is_empty()
             && self.oidc_ca_file.is_none();
         if is_unset {
             return Ok(None);
         }
-        let settings = Settings::new(given)?;
+        let settings = Settings::new(flags)?;
         let ca = match &self.oidc_ca_file {
             Some(path) => read_file(path, "--oidc-ca-file")?,
             None => String::new(),

@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_members::Reported;
+use crowsnest_members::ReportedTokens;
 use crowsnest_members::unregister::{AGENT, AGENT_NAMESPACE};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1 as core;
@@ -24,7 +24,7 @@ use kube::{Api, Client};
 
 use crowsnest_agent::agent::certificate::CertificateRequest;
 use crowsnest_agent::agent::{self, Config, Rotation};
-use crowsnest_cli::clients::reason;
+use crowsnest_cli::clients::describe_cause;
 use crowsnest_cli::duration::parse_duration;
 use crowsnest_cli::output::terminal;
 use discovery::{Token, TrustedCas};
@@ -111,11 +111,11 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
         reject_existing_agent(&member, &args).await?;
     }
     let trusted_cas = args.trusted_cas();
-    let found = tokio::time::timeout(
+    let discovery = tokio::time::timeout(
         args.discovery_timeout,
         discovery::discover(&args.control_plane, args.proxy_server_address.clone(), &args.token, &trusted_cas),
     );
-    let control_plane = found.await.with_context(|| {
+    let control_plane = discovery.await.with_context(|| {
         format!(
             "cannot discover the control plane at {} within {} s",
             args.control_plane,
@@ -124,13 +124,13 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
     })??;
     writeln!(terminal::stderr(), "verified the control plane at {}", control_plane.server)?;
     if args.dry_run {
-        let how = if args.run { "an agent in this process" } else { "an agent in the cluster" };
-        writeln!(std::io::stdout(), "cluster({}) would be registered, with {how} (dry run)", args.cluster_name)?;
+        let mode = if args.run { "an agent in this process" } else { "an agent in the cluster" };
+        writeln!(std::io::stdout(), "cluster({}) would be registered, with {mode} (dry run)", args.cluster_name)?;
         return Ok(ExitCode::SUCCESS);
     }
     let request = CertificateRequest {
         cluster: &args.cluster_name,
-        seconds: args.cert_expiration_seconds,
+        expiration_seconds: args.cert_expiration_seconds,
         timeout: args.discovery_timeout,
     };
     let issued = request.submit(control_plane.client(&args.token)?).await?;
@@ -152,8 +152,8 @@ impl RegisterArgs {
 }
 
 async fn member_client(args: &RegisterArgs) -> anyhow::Result<Client> {
-    let config = kubeconfig::config(args.kubeconfig.as_deref(), args.context.as_deref()).await;
-    Ok(Client::try_from(config.context("cannot find the kubeconfig of this cluster; name it with --kubeconfig")?)?)
+    let config = kubeconfig::load_config(args.kubeconfig.as_deref(), args.context.as_deref()).await;
+    Ok(Client::try_from(config.context("cannot find the kubeconfig of this cluster; specify it with --kubeconfig")?)?)
 }
 
 /// Rejects a cluster that has an agent, or a Secret or ServiceAccount of its names that an earlier attempt did not
@@ -168,11 +168,12 @@ async fn reject_existing_agent(member: &Client, args: &RegisterArgs) -> anyhow::
     let secret = find_object::<core::Secret>(member, namespace, manifests::SECRET).await?.map(|found| found.metadata);
     let account =
         find_object::<core::ServiceAccount>(member, namespace, manifests::ACCOUNT).await?.map(|found| found.metadata);
-    for (what, name, found) in [("secret", manifests::SECRET, secret), ("serviceaccount", manifests::ACCOUNT, account)]
+    for (resource, name, metadata) in
+        [("secret", manifests::SECRET, secret), ("serviceaccount", manifests::ACCOUNT, account)]
     {
-        if found.is_some_and(|found| !is_created_by_register(&found)) {
+        if metadata.is_some_and(|metadata| !is_created_by_register(&metadata)) {
             bail!(
-                "{what} {namespace}/{name} exists and was not created by `crowsnest register`; delete it, or choose another namespace with -n"
+                "{resource} {namespace}/{name} exists and was not created by `crowsnest register`; delete it, or choose another namespace with -n"
             );
         }
     }
@@ -187,7 +188,7 @@ where
         + std::fmt::Debug,
 {
     let found = Api::<K>::namespaced(member.clone(), namespace).get_opt(name).await;
-    found.map_err(|error| anyhow!("cannot read from this cluster: {}", reason(&error)))
+    found.map_err(|error| anyhow!("cannot read from this cluster: {}", describe_cause(&error)))
 }
 
 /// True if `register` created the object.
@@ -225,7 +226,7 @@ async fn run_in_process(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<
         cluster_provider: args.cluster_provider,
         cluster_region: args.cluster_region,
         cluster_zones: args.cluster_zones,
-        report: Reported { cluster: true, impersonator: true },
+        report: ReportedTokens { cluster: true, impersonator: true },
         health_probe_bind_address: None,
         metrics_bind_address: None,
         rotation: args.enable_cert_rotation.then_some(rotation),
@@ -242,7 +243,7 @@ fn default_kubeconfig() -> anyhow::Result<PathBuf> {
 
 async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyhow::Result<ExitCode> {
     let image = args.agent_image.as_deref().unwrap_or_default();
-    let command = manifests::AgentDeployment {
+    let deployment = manifests::AgentDeployment {
         name: &args.cluster_name,
         image,
         replicas: args.agent_replicas,
@@ -253,8 +254,8 @@ async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyho
         zones: &args.cluster_zones,
         renewal_seconds: args.enable_cert_rotation.then_some(args.cert_expiration_seconds),
     };
-    let applied = crowsnest_install::apply_all(member, &command.manifests(kubeconfig)).await;
-    applied.context("cannot deploy the agent to this cluster")?;
+    let result = crowsnest_install::apply_all(member, &deployment.manifests(kubeconfig)).await;
+    result.context("cannot deploy the agent to this cluster")?;
     let deployments: Api<Deployment> = Api::namespaced(member.clone(), &args.namespace);
     let is_available = |deployment: Option<&Deployment>| {
         let ready = deployment.and_then(|deployment| deployment.status.as_ref()?.available_replicas);

@@ -17,7 +17,7 @@ use super::api_args::WebhookArgs;
 use super::cache_options;
 use super::estimator::{ListenAddress, parse_listen_address};
 use super::process::{PartArgs, ProcessArgs};
-use crowsnest_runtime::leader_election::Times;
+use crowsnest_runtime::leader_election::Timings;
 use crowsnest_serve::{Config, LeaderElection};
 
 /// A role in `--roles`.
@@ -66,7 +66,7 @@ impl DatabaseUrl {
     }
 
     /// Store options, and the folder of a SQLite file outside of the data directory.
-    pub(crate) fn store(&self) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
+    pub(crate) fn store_options(&self) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
         match self.0.split_once(':') {
             Some(("sqlite", "")) => Ok((StoreOptions::Sqlite, None)),
             Some(("sqlite", folder)) => Ok((StoreOptions::Sqlite, Some(folder.into()))),
@@ -187,10 +187,10 @@ impl LeaderElectionArgs {
         LeaderElection {
             is_enabled: self.leader_elect,
             namespace: self.leader_elect_resource_namespace,
-            times: Times {
-                lease: self.leader_elect_lease_duration,
-                renew: self.leader_elect_renew_deadline,
-                retry: self.leader_elect_retry_period,
+            timings: Timings {
+                lease_duration: self.leader_elect_lease_duration,
+                renew_deadline: self.leader_elect_renew_deadline,
+                retry_period: self.leader_elect_retry_period,
             },
         }
     }
@@ -198,8 +198,8 @@ impl LeaderElectionArgs {
 
 impl ServeArgs {
     /// Options of the cache; an empty folder means the data directory.
-    fn cache(&self, replica: &str) -> anyhow::Result<IndexOptions> {
-        let (mut store, folder) = self.db.store()?;
+    fn cache_options(&self, replica: &str) -> anyhow::Result<IndexOptions> {
+        let (mut store, folder) = self.db.store_options()?;
         if let StoreOptions::Postgres(options) = &mut store {
             (options.connections, options.replica) = (self.db_connections, Some(replica.to_owned()));
         }
@@ -208,8 +208,8 @@ impl ServeArgs {
     }
 
     fn config(self) -> anyhow::Result<Config> {
-        let replica = self.replica.clone().unwrap_or_else(|| replica(rand::random()));
-        let cache = self.cache(&replica)?;
+        let replica = self.replica.clone().unwrap_or_else(|| generate_replica_name(rand::random()));
+        let cache = self.cache_options(&replica)?;
         Ok(Config {
             kubeconfig: self.kubeconfig,
             context: self.context,
@@ -237,7 +237,7 @@ impl ServeArgs {
 }
 
 /// A unique name for this process: host name and a random number.
-fn replica(random: u32) -> String {
+fn generate_replica_name(random: u32) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}-{random:08x}", host.trim())
 }
@@ -269,16 +269,16 @@ mod tests {
     #[case("--roles webhook,ui", false, true)]
     #[case("--roles aggregated", true, false)]
     #[case("--roles cache", true, false)]
-    fn roles_select_the_parts(#[case] line: &str, #[case] caches: bool, #[case] ui: bool) {
+    fn roles_select_the_parts(#[case] line: &str, #[case] has_cache: bool, #[case] has_ui: bool) {
         let config = parse(line).unwrap().config().unwrap();
-        assert_eq!((config.has_cache(), config.has_role(Role::Ui)), (caches, ui));
+        assert_eq!((config.has_cache(), config.has_role(Role::Ui)), (has_cache, has_ui));
     }
 
     #[test]
     fn database_url_is_hidden() {
         let args = parse("--db postgres://me:open-sesame@db/crowsnest --db-connections 3").unwrap();
         assert!(!format!("{args:?}").contains("sesame"));
-        let StoreOptions::Postgres(options) = args.cache("a-1").unwrap().store else { panic!("{:?}", args.db) };
+        let StoreOptions::Postgres(options) = args.cache_options("a-1").unwrap().store else { panic!("{:?}", args.db) };
         assert!(!format!("{options:?}").contains("sesame"));
         assert_eq!((options.connections, options.replica.as_deref()), (3, Some("a-1")));
     }
@@ -287,7 +287,7 @@ mod tests {
     #[case("sqlite:", "")]
     #[case("sqlite:/var/cache/crowsnest", "/var/cache/crowsnest")]
     fn sqlite_folder_is_parsed(#[case] db: &str, #[case] folder: &str) {
-        let cache = parse(&format!("--db {db}")).unwrap().cache("a").unwrap();
+        let cache = parse(&format!("--db {db}")).unwrap().cache_options("a").unwrap();
         assert!(matches!(cache.store, StoreOptions::Sqlite));
         assert_eq!(cache.data_dir, PathBuf::from(folder));
     }
@@ -306,15 +306,15 @@ mod tests {
     #[case("postgres:me:open-sesame@db")]
     #[case("open-sesame")]
     fn invalid_database_urls_are_rejected_and_hidden(#[case] db: &str) {
-        let error = parse(&format!("--db {db}")).unwrap().cache("a").unwrap_err().to_string();
+        let error = parse(&format!("--db {db}")).unwrap().cache_options("a").unwrap_err().to_string();
         assert!(error.starts_with("invalid --db: expected sqlite:") && !error.contains("sesame"), "{error}");
     }
 
     #[test]
     fn invalid_lease_times_are_rejected() {
-        let validated = |line| parse(line).unwrap().config().unwrap().validate().map(drop);
-        let error = validated("--leader-elect-renew-deadline 20s").unwrap_err();
+        let validate = |line| parse(line).unwrap().config().unwrap().validate().map(drop);
+        let error = validate("--leader-elect-renew-deadline 20s").unwrap_err();
         assert!(error.to_string().starts_with("--leader-elect-lease-duration must be longer"), "{error}");
-        assert!(validated("").is_ok());
+        assert!(validate("").is_ok());
     }
 }

@@ -94,7 +94,7 @@ impl Fault {
 pub(crate) async fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
     let dir = args.data_dir.unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
     let path = dir.join("kubeconfigs/cp.kubeconfig");
-    let config = kubeconfig::config(Some(&path), None).await;
+    let config = kubeconfig::load_config(Some(&path), None).await;
     let config = config.with_context(|| {
         format!("no data of `crowsnest up` found in {}; name its directory with --data-dir", dir.display())
     })?;

@@ -21,10 +21,11 @@ pub struct UiConfig {
 impl UiConfig {
     /// Reads or creates the cookie keys. A key file is reloaded when it changes.
     pub async fn seal(&self, dir: &DataDir, reloader: &mut Reloader) -> anyhow::Result<Seal> {
-        let Some(file) = &self.session_key_file else { return Seal::of_data_dir(dir) };
-        let seal = Seal::read(file)?;
+        let Some(file) = &self.session_key_file else { return Seal::from_data_dir(dir) };
+        let seal = Seal::from_file(file)?;
         let reloaded_seal = seal.clone();
-        let replace = move |read: &[String]| Ok(reloaded_seal.replace(read.first().map_or("", String::as_str))?);
+        let replace =
+            move |contents: &[String]| Ok(reloaded_seal.replace(contents.first().map_or("", String::as_str))?);
         reloader.watch(FLAG, vec![file.clone()], replace).await?;
         Ok(seal)
     }

@@ -25,49 +25,49 @@ pub(super) struct Cookie {
     /// Lifetime in seconds; `None` lasts until the browser closes.
     pub(super) max_age: Option<i64>,
     /// Over HTTPS only.
-    pub(super) secure: bool,
+    pub(super) is_secure: bool,
 }
 
 impl Cookie {
     /// Browsers accept a cookie named `__Host-` only from the host itself, over HTTPS.
     pub(super) fn full_name(&self) -> String {
-        if self.secure { format!("__Host-{}", self.name) } else { self.name.to_owned() }
+        if self.is_secure { format!("__Host-{}", self.name) } else { self.name.to_owned() }
     }
 
     /// A cookie that deletes this one in the browser.
-    pub(super) fn deleted(mut self) -> Self {
+    pub(super) fn into_deletion(mut self) -> Self {
         self.value.clear();
         self.max_age = Some(0);
         self
     }
 
-    fn header(&self) -> String {
+    fn to_header(&self) -> String {
         let same_site = match self.same_site {
             SameSite::Strict => "Strict",
             SameSite::Lax => "Lax",
         };
         let age = self.max_age.map(|seconds| format!("; Max-Age={seconds}")).unwrap_or_default();
-        let secure = if self.secure { "; Secure" } else { "" };
+        let secure = if self.is_secure { "; Secure" } else { "" };
         format!("{}={}; Path=/; HttpOnly; SameSite={same_site}{age}{secure}", self.full_name(), self.value)
     }
 }
 
 /// The value of a request's cookie; `None` if several have that name. Other ports and paths of the same host can set a
 /// cookie that a browser sends first, so none of them can be trusted.
-pub(super) fn find(headers: &HeaderMap, wanted: &str) -> Option<String> {
+pub(super) fn find_value(headers: &HeaderMap, full_name: &str) -> Option<String> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut found = cookies
+    let mut values = cookies
         .flat_map(|text| text.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .filter(|(name, _)| *name == wanted);
-    let value = found.next().map(|(_, value)| value).filter(|value| !value.is_empty())?;
-    found.next().is_none().then(|| value.to_owned())
+        .filter(|(name, _)| *name == full_name);
+    let value = values.next().map(|(_, value)| value).filter(|value| !value.is_empty())?;
+    values.next().is_none().then(|| value.to_owned())
 }
 
 /// Adds cookies to a response.
-pub(super) fn set(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
+pub(super) fn add_cookies(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
     for cookie in cookies {
-        match HeaderValue::from_str(&cookie.header()) {
+        match HeaderValue::from_str(&cookie.to_header()) {
             Ok(value) => response.headers_mut().append(header::SET_COOKIE, value),
             Err(error) => return ApiError::internal(error).into_response(),
         };
@@ -83,9 +83,9 @@ mod tests {
     fn a_cookie_is_found_among_others() {
         let mut headers = HeaderMap::new();
         headers.append(header::COOKIE, HeaderValue::from_static("theme=dark; crowsnest-session=abc.def; x=y"));
-        assert_eq!(find(&headers, "crowsnest-session").as_deref(), Some("abc.def"));
-        assert_eq!(find(&headers, "session"), None);
-        assert_eq!(find(&HeaderMap::new(), "x"), None);
+        assert_eq!(find_value(&headers, "crowsnest-session").as_deref(), Some("abc.def"));
+        assert_eq!(find_value(&headers, "session"), None);
+        assert_eq!(find_value(&HeaderMap::new(), "x"), None);
     }
 
     #[rstest::rstest]
@@ -105,7 +105,7 @@ mod tests {
         for value in sent {
             headers.append(header::COOKIE, HeaderValue::from_static(value));
         }
-        assert_eq!(find(&headers, "a").as_deref(), expected);
+        assert_eq!(find_value(&headers, "a").as_deref(), expected);
     }
 
     proptest::proptest! {
@@ -114,7 +114,7 @@ mod tests {
         fn arbitrary_cookie_headers_are_parsed(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {
                 let headers = HeaderMap::from_iter([(header::COOKIE, value)]);
-                if let Some(found) = find(&headers, "a") {
+                if let Some(found) = find_value(&headers, "a") {
                     let pair = format!("a={found}");
                     proptest::prop_assert!(String::from_utf8_lossy(&bytes).contains(&pair));
                 }
@@ -124,17 +124,18 @@ mod tests {
 
     #[test]
     fn cookies_are_http_only_and_same_site() {
-        let cookie = |same_site, max_age, secure| Cookie { name: "a", value: "b".into(), same_site, max_age, secure };
+        let cookie =
+            |same_site, max_age, is_secure| Cookie { name: "a", value: "b".into(), same_site, max_age, is_secure };
         let cases = [
             (cookie(SameSite::Strict, None, false), "a=b; Path=/; HttpOnly; SameSite=Strict"),
             (cookie(SameSite::Lax, Some(600), true), "__Host-a=b; Path=/; HttpOnly; SameSite=Lax; Max-Age=600; Secure"),
             (
-                cookie(SameSite::Lax, None, true).deleted(),
+                cookie(SameSite::Lax, None, true).into_deletion(),
                 "__Host-a=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0; Secure",
             ),
         ];
         for (cookie, expected) in cases {
-            assert_eq!(cookie.header(), expected);
+            assert_eq!(cookie.to_header(), expected);
         }
     }
 }

@@ -14,6 +14,6 @@ pub(super) fn fingerprint(handle: &str) -> Fingerprint {
 }
 
 /// Encodes random bytes as a handle.
-pub(super) fn handle(random: [u8; 32]) -> String {
+pub(super) fn encode_handle(random: [u8; 32]) -> String {
     URL_SAFE_NO_PAD.encode(random)
 }

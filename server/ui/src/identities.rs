@@ -16,52 +16,53 @@ use super::upstream::Actor;
 
 const COOKIE: &str = "crowsnest-identity";
 /// Idle time after which a session ends; a certificate also ends when it expires.
-const IDLE: Duration = Duration::from_secs(12 * 3600);
-const MOST: u64 = 10_000;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(12 * 3600);
+/// Maximum number of sessions; the least used ones are ended first.
+const MAX_SESSIONS: u64 = 10_000;
 
 /// Sessions by the fingerprint of their handle.
 #[derive(Clone)]
 pub struct Identities {
     sessions: Cache<Fingerprint, Actor>,
     /// True if browsers connect over HTTPS.
-    secure: bool,
+    is_secure: bool,
 }
 
 impl Identities {
-    pub fn new(secure: bool) -> Self {
-        Self { sessions: Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build(), secure }
+    pub fn new(is_secure: bool) -> Self {
+        Self { sessions: Cache::builder().max_capacity(MAX_SESSIONS).time_to_idle(IDLE_TIMEOUT).build(), is_secure }
     }
 
     /// Opens a session for an authenticated user and returns its cookie.
     pub(super) fn open(&self, actor: Actor, random: [u8; 32]) -> Cookie {
-        let handle = handle::handle(random);
+        let handle = handle::encode_handle(random);
         self.sessions.insert(fingerprint(&handle), actor);
         self.cookie(&handle)
     }
 
     /// The user that a browser's session acts as; `None` if it has no session of this kind.
     pub(super) fn actor(&self, headers: &HeaderMap) -> Result<Option<Actor>, ApiError> {
-        let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) else { return Ok(None) };
-        let over = || ApiError::new(Reason::Unauthorized, "your session has ended; sign in again");
-        self.sessions.get(&fingerprint(&handle)).map(Some).ok_or_else(over)
+        let Some(handle) = cookies::find_value(headers, &self.cookie("").full_name()) else { return Ok(None) };
+        let ended = || ApiError::new(Reason::Unauthorized, "your session has ended; sign in again");
+        self.sessions.get(&fingerprint(&handle)).map(Some).ok_or_else(ended)
     }
 
     /// Ends a browser's session and returns the cookie that deletes it.
     pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
-        if let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) {
+        if let Some(handle) = cookies::find_value(headers, &self.cookie("").full_name()) {
             self.sessions.invalidate(&fingerprint(&handle));
         }
-        self.cookie("").deleted()
+        self.cookie("").into_deletion()
     }
 
     fn cookie(&self, handle: &str) -> Cookie {
         let value = handle.to_owned();
-        Cookie { name: COOKIE, value, same_site: SameSite::Strict, max_age: None, secure: self.secure }
+        Cookie { name: COOKIE, value, same_site: SameSite::Strict, max_age: None, is_secure: self.is_secure }
     }
 }
 
 /// The user of a kubeconfig's current context, as far as the kubeconfig itself contains its credentials.
-pub(super) fn user_of(text: &str) -> Result<AuthInfo, ApiError> {
+pub(super) fn parse_user(text: &str) -> Result<AuthInfo, ApiError> {
     let config =
         Kubeconfig::from_yaml(text).map_err(|error| ApiError::bad_request(format!("invalid kubeconfig: {error}")))?;
     let current = config.current_context.as_deref().filter(|name| !name.is_empty());
@@ -80,12 +81,12 @@ pub(super) fn user_of(text: &str) -> Result<AuthInfo, ApiError> {
             ..AuthInfo::default()
         });
     }
-    Err(ApiError::bad_request(format!("its user {name:?} {}", lacking(user))))
+    Err(ApiError::bad_request(format!("its user {name:?} {}", explain_unusable(user))))
 }
 
 /// The reason that the user's credentials cannot be used.
-fn lacking(user: &AuthInfo) -> String {
-    let files = user.client_certificate.is_some() || user.client_key.is_some() || user.token_file.is_some();
+fn explain_unusable(user: &AuthInfo) -> String {
+    let has_files = user.client_certificate.is_some() || user.client_key.is_some() || user.token_file.is_some();
     if let Some(exec) = &user.exec {
         let command = exec.command.as_deref().unwrap_or_default();
         return format!(
@@ -95,10 +96,10 @@ fn lacking(user: &AuthInfo) -> String {
     if user.auth_provider.is_some() {
         return "uses an auth-provider, which the server does not support; sign in with a token instead".to_owned();
     }
-    if files {
-        let mend = "kubectl config view --raw --flatten --minify";
+    if has_files {
+        let flatten_command = "kubectl config view --raw --flatten --minify";
         return format!(
-            "refers to files, which the server does not read; `{mend}` prints a kubeconfig that contains them"
+            "refers to files, which the server does not read; `{flatten_command}` prints a kubeconfig that contains them"
         );
     }
     "has neither client-certificate-data with client-key-data nor a token".to_owned()
@@ -124,16 +125,19 @@ mod tests {
         let identities = Identities::new(false);
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let actor = Upstream::new(config).unwrap().as_bearer("a.bearer.token").unwrap();
-        let opened = identities.open(actor, [1; 32]);
+        let cookie = identities.open(actor, [1; 32]);
         let mut headers = HeaderMap::new();
-        let cookie = format!("{}={}", opened.full_name(), opened.value);
-        headers.insert(http::header::COOKIE, cookie.parse().unwrap());
+        let pair = format!("{}={}", cookie.full_name(), cookie.value);
+        headers.insert(http::header::COOKIE, pair.parse().unwrap());
         assert!(identities.actor(&headers).unwrap().is_some());
         assert!(identities.actor(&HeaderMap::new()).unwrap().is_none());
-        let gone = identities.end(&headers);
-        assert_eq!((gone.full_name(), gone.value.as_str(), gone.max_age), (opened.full_name(), "", Some(0)));
-        let over = identities.actor(&headers).err().map(|failure| failure.code);
-        assert_eq!(over, Some(401));
+        let deleted_cookie = identities.end(&headers);
+        assert_eq!(
+            (deleted_cookie.full_name(), deleted_cookie.value.as_str(), deleted_cookie.max_age),
+            (cookie.full_name(), "", Some(0))
+        );
+        let code = identities.actor(&headers).err().map(|failure| failure.code);
+        assert_eq!(code, Some(401));
     }
 
     #[rstest]
@@ -143,11 +147,11 @@ mod tests {
     #[case::half("{client-certificate-data: YQ==, token: abc}", (false, true))]
     #[case::files_are_left("{client-certificate: /etc/passwd, client-key: /etc/shadow, token: abc}", (false, true))]
     fn credentials_are_taken_from_the_kubeconfig(#[case] user: &str, #[case] expected: (bool, bool)) {
-        let found = user_of(&config(user)).unwrap_or_else(|failure| panic!("{failure}"));
-        let certificate = found.client_certificate_data.is_some() && found.client_key_data.is_some();
-        assert_eq!((certificate, found.token.is_some()), expected);
-        let others = [found.client_certificate, found.client_key, found.token_file, found.impersonate];
-        assert!(others.iter().all(Option::is_none) && found.exec.is_none() && found.auth_provider.is_none());
+        let parsed = parse_user(&config(user)).unwrap_or_else(|failure| panic!("{failure}"));
+        let has_certificate = parsed.client_certificate_data.is_some() && parsed.client_key_data.is_some();
+        assert_eq!((has_certificate, parsed.token.is_some()), expected);
+        let others = [parsed.client_certificate, parsed.client_key, parsed.token_file, parsed.impersonate];
+        assert!(others.iter().all(Option::is_none) && parsed.exec.is_none() && parsed.auth_provider.is_none());
     }
 
     #[rstest]
@@ -158,20 +162,20 @@ mod tests {
         "current-context: cp\ncontexts: [{name: cp, context: {cluster: cp, user: ann}}]",
         "its user \"ann\" is not in it"
     )]
-    fn invalid_kubeconfigs_are_rejected(#[case] text: &str, #[case] begin: &str) {
-        let failure = user_of(text).expect_err("a refusal");
+    fn invalid_kubeconfigs_are_rejected(#[case] text: &str, #[case] expected_start: &str) {
+        let failure = parse_user(text).expect_err("a refusal");
         let message = failure.message;
-        assert!(message.starts_with(begin), "{message}");
+        assert!(message.starts_with(expected_start), "{message}");
     }
 
     #[rstest]
     #[case::command("{exec: {apiVersion: v1, command: aws}}", "uses the exec command \"aws\"")]
     #[case::files("{client-certificate: a.crt, client-key: a.key}", "refers to files, which the server does not read")]
     #[case::password("{username: ann, password: x}", "has neither client-certificate-data")]
-    fn unusable_credentials_are_explained(#[case] user: &str, #[case] why: &str) {
-        let failure = user_of(&config(user)).expect_err("a refusal");
+    fn unusable_credentials_are_explained(#[case] user: &str, #[case] expected: &str) {
+        let failure = parse_user(&config(user)).expect_err("a refusal");
         let message = failure.message;
-        assert!(message.starts_with("its user \"ann\" ") && message.contains(why), "{message}");
+        assert!(message.starts_with("its user \"ann\" ") && message.contains(expected), "{message}");
     }
 
     /// A kubeconfig in YAML or JSON with fields of any type, some of them damaged.
@@ -200,13 +204,15 @@ mod tests {
         let user = prop::collection::btree_map(field, value.clone(), 0..5);
         let users = prop::collection::vec((name(), user), 0..3);
         let parts = (name(), name(), users, value, any::<bool>(), any::<prop::sample::Index>(), 0..4_u8);
-        parts.prop_map(|(current, of, users, other, yaml, at, damage)| {
+        parts.prop_map(|(current, user, users, other, is_yaml, cut, damage)| {
             let users: Vec<Value> = users.into_iter().map(|(name, user)| json!({"name": name, "user": user})).collect();
-            let contexts = json!([{"name": "cp", "context": {"cluster": "cp", "user": of}}]);
-            let whole = json!({"current-context": current, "contexts": contexts, "clusters": other, "users": users});
-            let mut text = if yaml { serde_saphyr::to_string(&whole).unwrap_or_default() } else { whole.to_string() };
+            let contexts = json!([{"name": "cp", "context": {"cluster": "cp", "user": user}}]);
+            let kubeconfig =
+                json!({"current-context": current, "contexts": contexts, "clusters": other, "users": users});
+            let mut text =
+                if is_yaml { serde_saphyr::to_string(&kubeconfig).unwrap_or_default() } else { kubeconfig.to_string() };
             if damage == 0 && !text.is_empty() {
-                text.truncate(text.floor_char_boundary(at.index(text.len())));
+                text.truncate(text.floor_char_boundary(cut.index(text.len())));
             }
             text
         })
@@ -216,15 +222,15 @@ mod tests {
         /// From any kubeconfig, only a client certificate with its key, and a token, are taken.
         #[test]
         fn only_credentials_are_taken(text in prop_oneof![9 => any_kubeconfig(), 1 => "\\PC{0,200}"]) {
-            match user_of(&text) {
-                Ok(found) => {
-                    let AuthInfo { client_certificate_data, client_key_data, token, .. } = found.clone();
+            match parse_user(&text) {
+                Ok(parsed) => {
+                    let AuthInfo { client_certificate_data, client_key_data, token, .. } = parsed.clone();
                     prop_assert_eq!(client_certificate_data.is_some(), client_key_data.is_some());
                     prop_assert!(client_certificate_data.is_some() || token.is_some());
-                    let taken = AuthInfo { client_certificate_data, client_key_data, token, ..AuthInfo::default() };
-                    prop_assert_eq!(serde_json::to_value(&found).ok(), serde_json::to_value(&taken).ok());
+                    let credentials = AuthInfo { client_certificate_data, client_key_data, token, ..AuthInfo::default() };
+                    prop_assert_eq!(serde_json::to_value(&parsed).ok(), serde_json::to_value(&credentials).ok());
                 }
-                Err(refusal) => prop_assert_eq!(refusal.code, 400),
+                Err(failure) => prop_assert_eq!(failure.code, 400),
             }
         }
     }

@@ -45,7 +45,7 @@ pub use crowsnest_process::origin::Hosts;
 use crowsnest_process::reply::Body;
 pub use identities::Identities;
 pub use seal::Seal;
-pub use session::ATTEMPTS;
+pub use session::MAX_CONCURRENT_SIGN_INS;
 pub use tokens::Tokens;
 pub use tunnel::Tunnels;
 pub use upstream::Upstream;
@@ -59,7 +59,8 @@ const PAGE_POLICY: &str =
     "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
 /// Content security policy of forwarded responses: displayed as a document, they have no origin, run no scripts and
 /// load nothing.
-const PASSED_POLICY: &str = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
+const FORWARDED_POLICY: &str =
+    "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
 
 /// State of the UI's handlers.
 #[derive(Clone)]
@@ -75,28 +76,28 @@ pub struct Ui {
     /// Host names under which browsers reach the UI.
     pub hosts: Arc<Hosts>,
     /// Limits concurrent sign-ins.
-    pub attempts: Arc<Semaphore>,
+    pub sign_in_permits: Arc<Semaphore>,
 }
 
 impl Ui {
-    /// `secure` is true if browsers connect over HTTPS, so that TLS checks the host name. Otherwise `names` are the
+    /// `is_secure` is true if browsers connect over HTTPS, so that TLS checks the host name. Otherwise `names` are the
     /// host names of a proxy in front of the UI.
     pub fn new(
         config: kube::Config,
         seal: Seal,
-        secure: bool,
+        is_secure: bool,
         names: &[String],
         tunnels: Tunnels,
     ) -> kube::Result<Self> {
-        let hosts = if secure { Hosts::Certified } else { Hosts::named(names.iter().map(String::as_str)) };
+        let hosts = if is_secure { Hosts::Certified } else { Hosts::named(names.iter().map(String::as_str)) };
         Ok(Self {
             upstream: Upstream::new(config)?,
             oidc: None,
-            tokens: Tokens::new(seal, secure),
-            identities: Identities::new(secure),
+            tokens: Tokens::new(seal, is_secure),
+            identities: Identities::new(is_secure),
             tunnels,
             hosts: Arc::new(hosts),
-            attempts: Arc::new(Semaphore::new(ATTEMPTS)),
+            sign_in_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SIGN_INS)),
         })
     }
 
@@ -132,49 +133,51 @@ pub fn router(ui: Ui) -> Router {
         .with_state(ui)
 }
 
-/// Marks a response that was passed on from the control plane or a member.
+/// Marks a response that was forwarded from the control plane or a member.
 #[derive(Clone, Copy)]
-struct Passed;
+struct ForwardedResponse;
 
 /// Middleware that refuses requests to other hosts and from other origins, and sets the security headers of each
 /// response.
 async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
-    let mut response = match refusal(&hosts, &request) {
-        Some(failure) => failure.into_response(),
-        None => next.run(request).await,
+    let mut response = match check_request(&hosts, &request) {
+        Err(failure) => failure.into_response(),
+        Ok(()) => next.run(request).await,
     };
-    let passed = response.extensions().get::<Passed>().is_some();
-    secure(response.headers_mut(), passed);
+    let is_forwarded = response.extensions().get::<ForwardedResponse>().is_some();
+    set_security_headers(response.headers_mut(), is_forwarded);
     response
 }
 
-/// Reason why a request is refused.
-fn refusal(hosts: &Hosts, request: &Request) -> Option<ApiError> {
+/// Refuses requests to other hosts and from pages of other origins.
+fn check_request(hosts: &Hosts, request: &Request) -> Result<(), ApiError> {
     let (path, headers) = (request.uri().path(), request.headers());
     // Probes use the address they are configured with; the response contains no information.
     if path == "/healthz" {
-        return None;
+        return Ok(());
     }
     let authority = match hosts.check(request.uri(), headers) {
         Ok(authority) => authority,
-        Err(why) => return Some(ApiError::from_parts(StatusCode::MISDIRECTED_REQUEST.as_u16(), "BadRequest", why)),
+        Err(reason) => {
+            return Err(ApiError::from_parts(StatusCode::MISDIRECTED_REQUEST.as_u16(), "BadRequest", reason));
+        }
     };
     // Pages that the issuer redirects to; they trust only their own cookie.
-    let page = path == oidc::LOGIN || path == oidc::CALLBACK;
-    let data = !page && ["/api", "/openapi/", "/ui/"].iter().any(|data| path.starts_with(data));
-    let ours = headers.contains_key(CLIENT_HEADER)
-        || (tunnel::is_websocket_upgrade(headers) && origin::is_said_to_be_own_page(headers, &authority));
-    if data && !(ours && origin::is_own_page(headers, &authority)) {
-        let text =
+    let is_sign_in_page = path == oidc::LOGIN || path == oidc::CALLBACK;
+    let is_data = !is_sign_in_page && ["/api", "/openapi/", "/ui/"].iter().any(|prefix| path.starts_with(prefix));
+    let is_own_client = headers.contains_key(CLIENT_HEADER)
+        || (tunnel::is_websocket_upgrade(headers) && origin::has_own_origin(headers, &authority));
+    if is_data && !(is_own_client && origin::is_own_page(headers, &authority)) {
+        let message =
             format!("this address serves the web UI; requests need the header {CLIENT_HEADER} and the same origin");
-        return Some(ApiError::new(Reason::Forbidden, text));
+        return Err(ApiError::new(Reason::Forbidden, message));
     }
-    None
+    Ok(())
 }
 
 /// Sets the security headers of a response.
-fn secure(headers: &mut HeaderMap, passed: bool) {
-    let policy = if passed { PASSED_POLICY } else { PAGE_POLICY };
+fn set_security_headers(headers: &mut HeaderMap, is_forwarded: bool) {
+    let policy = if is_forwarded { FORWARDED_POLICY } else { PAGE_POLICY };
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, policy),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -185,7 +188,7 @@ fn secure(headers: &mut HeaderMap, passed: bool) {
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    if passed {
+    if is_forwarded {
         // The next user of the same browser must not see this response from the browser's cache.
         headers.append(header::VARY, HeaderValue::from_static("cookie"));
     }
@@ -197,7 +200,7 @@ async fn forward(State(ui): State<Ui>, request: Request) -> Response {
         Ok(response) => response,
         Err(failure) => failure.into_response(),
     };
-    response.extensions_mut().insert(Passed);
+    response.extensions_mut().insert(ForwardedResponse);
     response
 }
 
@@ -218,25 +221,25 @@ async fn send(ui: &Ui, actor: &upstream::Actor, mut request: Request) -> Result<
     *forwarded.method_mut() = parts.method;
     *forwarded.headers_mut() = upstream::forwarded_request_headers(&parts.headers);
     if browser.is_some() {
-        tunnel::request(forwarded.headers_mut());
+        tunnel::add_upgrade_headers(forwarded.headers_mut());
     }
-    let mut answer = actor.send(forwarded).await.map_err(api_error)?;
-    let upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let mut upstream_response = actor.send(forwarded).await.map_err(api_error)?;
+    let is_upgraded = upstream_response.status() == StatusCode::SWITCHING_PROTOCOLS;
     match browser {
-        Some(browser) if upgraded => ui.tunnels.join(browser, hyper::upgrade::on(&mut answer)),
-        _ if upgraded => {
+        Some(browser) if is_upgraded => ui.tunnels.join(browser, hyper::upgrade::on(&mut upstream_response)),
+        _ if is_upgraded => {
             return Err(ApiError::from_parts(
                 StatusCode::BAD_GATEWAY.as_u16(),
                 "InternalError",
-                "an unrequested upgrade",
+                "the control plane upgraded the connection without a request",
             ));
         }
         _ => {}
     }
-    let (parts, body) = answer.into_parts();
+    let (parts, body) = upstream_response.into_parts();
     let mut response = Response::new(Body::new(body.map_frame(without_trailers)));
     *response.status_mut() = parts.status;
-    *response.headers_mut() = pass_to_browser(&parts.headers, upgraded);
+    *response.headers_mut() = pass_to_browser(&parts.headers, is_upgraded);
     Ok(response)
 }
 

@@ -1,5 +1,5 @@
-//! `/mcp` at the UI's address: forwards messages of the Model Context Protocol to the control plane with the client's bearer
-//! token. Sessions of browsers are not accepted, so no page can use a signed-in user's rights.
+//! `/mcp` at the UI's address: forwards messages of the Model Context Protocol to the control plane with the client's
+//! bearer token. Sessions of browsers are not accepted, so no page can use a signed-in user's rights.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,7 @@ use crowsnest_process::origin::check_origin;
 use crowsnest_process::reply::{StatusResponse, json};
 use http::{HeaderValue, Method, StatusCode, Uri, header};
 
-use super::{Passed, Ui, send};
+use super::{ForwardedResponse, Ui, send};
 
 pub(super) const PATH: &str = "/mcp";
 /// Paths of the protected resource metadata (RFC 9728), without and with the path of the resource.
@@ -32,16 +32,16 @@ pub(super) async fn forward(State(ui): State<Ui>, request: Request) -> Response 
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
     }
-    response.extensions_mut().insert(Passed);
+    response.extensions_mut().insert(ForwardedResponse);
     response
 }
 
 async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiError> {
     check_origin(request.uri(), request.headers())?;
     if request.method() != Method::POST {
-        let mut refused = StatusResponse::into_response(ApiError::method_not_allowed());
-        refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
-        return Ok(refused);
+        let mut response = StatusResponse::into_response(ApiError::method_not_allowed());
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        return Ok(response);
     }
     let token = bearer_token(request.headers()).map_err(ApiError::from)?.ok_or_else(ApiError::unauthorized)?;
     let actor = ui.upstream.as_bearer(&token)?;

@@ -22,16 +22,16 @@ pub fn service<S: Clone + Send + Sync + 'static>() -> MethodRouter<S> {
 
 async fn page(uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
-    let asset = path.rsplit('/').next().is_some_and(|name| name.contains('.'));
-    let wanted = if asset { path } else { "index.html" };
-    let Some(file) = Files::get(wanted) else { return StatusCode::NOT_FOUND.into_response() };
-    let Ok(tag) = HeaderValue::try_from(tag(&file)) else {
+    let is_asset = path.rsplit('/').next().is_some_and(|name| name.contains('.'));
+    let file_path = if is_asset { path } else { "index.html" };
+    let Some(file) = Files::get(file_path) else { return StatusCode::NOT_FOUND.into_response() };
+    let Ok(tag) = HeaderValue::try_from(weak_etag(&file)) else {
         return ApiError::internal("invalid ETag").into_response();
     };
-    let known = is_known(&headers, tag.as_bytes());
-    let mut response = Response::new(if known { Body::empty() } else { Body::from(file.data.into_owned()) });
+    let is_unchanged = is_known(&headers, tag.as_bytes());
+    let mut response = Response::new(if is_unchanged { Body::empty() } else { Body::from(file.data.into_owned()) });
     let response_headers = response.headers_mut();
-    let kind = match wanted.rsplit('.').next().unwrap_or_default() {
+    let content_type = match file_path.rsplit('.').next().unwrap_or_default() {
         "html" => "text/html; charset=utf-8",
         "js" => "text/javascript",
         "css" => "text/css",
@@ -40,20 +40,20 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
         "woff2" => "font/woff2",
         _ => "application/octet-stream",
     };
-    response_headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response_headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     // Names below assets/ contain a content hash (Vite); browsers revalidate all others.
-    let cache = if wanted.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let cache = if file_path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     response_headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     response_headers.insert(header::ETAG, tag);
     response_headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if known {
+    if is_unchanged {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
     response
 }
 
 /// A weak ETag, which is the same for all encodings.
-fn tag(file: &EmbeddedFile) -> String {
+fn weak_etag(file: &EmbeddedFile) -> String {
     let hash = file.metadata.sha256_hash();
     let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     format!("W/\"{hex}\"")
@@ -63,11 +63,11 @@ fn tag(file: &EmbeddedFile) -> String {
 fn is_known(headers: &HeaderMap, tag: &[u8]) -> bool {
     let values = headers.get_all(header::IF_NONE_MATCH).iter();
     let mut tags = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    tags.any(|known| known == b"*" || opaque(known) == opaque(tag))
+    tags.any(|known| known == b"*" || opaque_tag(known) == opaque_tag(tag))
 }
 
 /// The ETag without the weakness prefix.
-fn opaque(tag: &[u8]) -> &[u8] {
+fn opaque_tag(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use http_body_util::BodyExt;
     use tower::ServiceExt;
 
-    async fn ask(path: &str, headers: &[(header::HeaderName, &str)]) -> Response {
+    async fn send_get(path: &str, headers: &[(header::HeaderName, &str)]) -> Response {
         let mut request = Request::get(path);
         for (name, value) in headers {
             request = request.header(name, *value);
@@ -94,36 +94,36 @@ mod tests {
     async fn pages_are_compressed_and_revalidated() {
         for path in Files::iter().filter(|path| !path.ends_with(".woff2")) {
             let address = format!("/{path}");
-            let plain = ask(&address, &[]).await;
+            let plain = send_get(&address, &[]).await;
             assert!(!plain.headers().contains_key(header::CONTENT_ENCODING), "{path}");
-            let small = ask(&address, &[(header::ACCEPT_ENCODING, "gzip")]).await;
-            assert_eq!(small.headers()[header::CONTENT_ENCODING], "gzip", "{path}");
-            assert_eq!(plain.headers()[header::ETAG], small.headers()[header::ETAG], "{path}");
-            for answer in [&plain, &small] {
-                let vary: Vec<_> = answer.headers().get_all(header::VARY).iter().collect();
+            let compressed = send_get(&address, &[(header::ACCEPT_ENCODING, "gzip")]).await;
+            assert_eq!(compressed.headers()[header::CONTENT_ENCODING], "gzip", "{path}");
+            assert_eq!(plain.headers()[header::ETAG], compressed.headers()[header::ETAG], "{path}");
+            for response in [&plain, &compressed] {
+                let vary: Vec<_> = response.headers().get_all(header::VARY).iter().collect();
                 assert_eq!(vary, ["accept-encoding"], "{path}");
-                let cache = answer.headers()[header::CACHE_CONTROL].to_str().unwrap();
-                let forever = "public, max-age=31536000, immutable";
-                assert_eq!(cache, if path.starts_with("assets/") { forever } else { "no-cache" }, "{path}");
+                let cache = response.headers()[header::CACHE_CONTROL].to_str().unwrap();
+                let immutable = "public, max-age=31536000, immutable";
+                assert_eq!(cache, if path.starts_with("assets/") { immutable } else { "no-cache" }, "{path}");
             }
             let tag = plain.headers()[header::ETAG].to_str().unwrap().to_owned();
-            let (plain, small) = (size(plain).await, size(small).await);
-            assert!(small < plain || plain < 200, "{path}: {small} of {plain} bytes");
+            let (plain, compressed) = (size(plain).await, size(compressed).await);
+            assert!(compressed < plain || plain < 200, "{path}: {compressed} of {plain} bytes");
 
             let tags = format!("\"other\", {tag}");
-            let known = ask(&address, &[(header::IF_NONE_MATCH, tags.as_str())]).await;
+            let known = send_get(&address, &[(header::IF_NONE_MATCH, tags.as_str())]).await;
             assert_eq!(known.status(), StatusCode::NOT_MODIFIED, "{path}");
             assert_eq!(known.headers()[header::ETAG], tag.as_str(), "{path}");
             assert_eq!(size(known).await, 0, "{path}");
-            let changed = ask(&address, &[(header::IF_NONE_MATCH, "W/\"other\"")]).await;
+            let changed = send_get(&address, &[(header::IF_NONE_MATCH, "W/\"other\"")]).await;
             assert_eq!(changed.status(), StatusCode::OK, "{path}");
         }
     }
 
     #[tokio::test]
     async fn paths_of_views_return_the_page() {
-        let (page, view) = (ask("/", &[]).await, ask("/object?cluster=a", &[]).await);
+        let (page, view) = (send_get("/", &[]).await, send_get("/object?cluster=a", &[]).await);
         assert_eq!(page.headers()[header::ETAG], view.headers()[header::ETAG]);
-        assert_eq!(ask("/assets/none.js", &[]).await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(send_get("/assets/none.js", &[]).await.status(), StatusCode::NOT_FOUND);
     }
 }

@@ -31,11 +31,11 @@ const INFO: &[u8] = b"crowsnest ui cookies, version 1";
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("no key found: each line must be a key of at least {MIN_KEY_LENGTH} characters")]
-    None,
+    NoKey,
     #[error("line {0} is too short: a key must have at least {MIN_KEY_LENGTH} characters")]
-    Short(usize),
+    TooShort(usize),
     #[error("more than {MAX_KEYS} keys found")]
-    Many,
+    TooMany,
     #[error("cannot derive the key of line {0}")]
     Derive(usize),
 }
@@ -50,7 +50,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    fn bytes(self) -> &'static [u8] {
+    fn as_bytes(self) -> &'static [u8] {
         match self {
             Purpose::Flow => b"crowsnest sign-in",
             Purpose::Session => b"crowsnest session",
@@ -70,18 +70,18 @@ impl std::fmt::Debug for Seal {
 
 impl Seal {
     pub fn new(text: &str) -> Result<Self, KeyError> {
-        Ok(Self(Arc::new(ArcSwap::from_pointee(keys(text)?))))
+        Ok(Self(Arc::new(ArcSwap::from_pointee(derive_keys(text)?))))
     }
 
     /// Reads the keys from the file that a flag names.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
+    pub fn from_file(path: &Path) -> anyhow::Result<Self> {
         let flag = || format!("--ui-session-key-file {}", path.display());
         let text = std::fs::read_to_string(path).with_context(flag)?;
         Self::new(&text).with_context(flag)
     }
 
     /// Reads the key of a data directory; creates it at the first start.
-    pub fn of_data_dir(dir: &DataDir) -> anyhow::Result<Self> {
+    pub fn from_data_dir(dir: &DataDir) -> anyhow::Result<Self> {
         let path = dir.root().join(FILE);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -93,21 +93,21 @@ impl Seal {
 
     /// Replaces the keys with those in `text`.
     pub fn replace(&self, text: &str) -> Result<(), KeyError> {
-        self.0.store(Arc::new(keys(text)?));
+        self.0.store(Arc::new(derive_keys(text)?));
         Ok(())
     }
 
     /// Seals `content` into a cookie value; `None` if it is too large for a cookie. Each call needs a fresh `nonce`.
-    pub(super) fn close(&self, purpose: Purpose, content: &[u8], nonce: [u8; NONCE_LEN]) -> Option<String> {
+    pub(super) fn seal(&self, purpose: Purpose, content: &[u8], nonce: [u8; NONCE_LEN]) -> Option<String> {
         let keys = self.0.load();
         let mut sealed = content.to_vec();
-        let unique = Nonce::assume_unique_for_key(nonce);
-        keys.first()?.seal_in_place_append_tag(unique, Aad::from(purpose.bytes()), &mut sealed).ok()?;
+        let unique_nonce = Nonce::assume_unique_for_key(nonce);
+        keys.first()?.seal_in_place_append_tag(unique_nonce, Aad::from(purpose.as_bytes()), &mut sealed).ok()?;
         let text = URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat());
         (text.len() <= MAX_VALUE_LENGTH).then_some(text)
     }
 
-    /// Opens a value that [`Seal::close`] sealed for this purpose; `None` for any other value.
+    /// Opens a value that [`Seal::seal`] sealed for this purpose; `None` for any other value.
     pub(super) fn open(&self, purpose: Purpose, value: &str) -> Option<Vec<u8>> {
         if value.len() > MAX_VALUE_LENGTH {
             return None;
@@ -118,7 +118,7 @@ impl Seal {
         keys.iter().find_map(|key| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
             let mut sealed = sealed.to_vec();
-            let opened = key.open_in_place(nonce, Aad::from(purpose.bytes()), &mut sealed).ok()?;
+            let opened = key.open_in_place(nonce, Aad::from(purpose.as_bytes()), &mut sealed).ok()?;
             Some(opened.to_vec())
         })
     }
@@ -130,22 +130,22 @@ fn create_key_file(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn keys(text: &str) -> Result<Vec<LessSafeKey>, KeyError> {
+fn derive_keys(text: &str) -> Result<Vec<LessSafeKey>, KeyError> {
     let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
-    let keys: Vec<LessSafeKey> = lines.map(|(at, line)| derive_key(at + 1, line)).collect::<Result<_, _>>()?;
+    let keys: Vec<LessSafeKey> = lines.map(|(index, line)| derive_key(index + 1, line)).collect::<Result<_, _>>()?;
     match keys.len() {
-        0 => Err(KeyError::None),
-        count if count > MAX_KEYS => Err(KeyError::Many),
+        0 => Err(KeyError::NoKey),
+        count if count > MAX_KEYS => Err(KeyError::TooMany),
         _ => Ok(keys),
     }
 }
 
-fn derive_key(at: usize, line: &str) -> Result<LessSafeKey, KeyError> {
+fn derive_key(number: usize, line: &str) -> Result<LessSafeKey, KeyError> {
     if line.len() < MIN_KEY_LENGTH {
-        return Err(KeyError::Short(at));
+        return Err(KeyError::TooShort(number));
     }
     let secret = Salt::new(HKDF_SHA256, &[]).extract(line.as_bytes());
-    let derived = secret.expand(&[INFO], &AES_256_GCM).map_err(|_| KeyError::Derive(at))?;
+    let derived = secret.expand(&[INFO], &AES_256_GCM).map_err(|_| KeyError::Derive(number))?;
     Ok(LessSafeKey::new(UnboundKey::from(derived)))
 }
 
@@ -167,42 +167,44 @@ mod tests {
 
     #[test]
     fn only_the_same_key_and_purpose_open_a_cookie() {
-        let (ours, theirs) = (seal(ONE), seal(TWO));
-        let value = ours.close(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
-        assert_eq!(ours.open(Purpose::Session, &value).as_deref(), Some(&b"a bearer token"[..]));
-        assert_eq!(ours.open(Purpose::Flow, &value), None);
-        assert_eq!(theirs.open(Purpose::Session, &value), None);
+        let (own_seal, other_seal) = (seal(ONE), seal(TWO));
+        let value = own_seal.seal(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
+        assert_eq!(own_seal.open(Purpose::Session, &value).as_deref(), Some(&b"a bearer token"[..]));
+        assert_eq!(own_seal.open(Purpose::Flow, &value), None);
+        assert_eq!(other_seal.open(Purpose::Session, &value), None);
         assert!(!value.contains("bearer") && !value.contains(&URL_SAFE_NO_PAD.encode("bearer")));
     }
 
     #[test]
     fn every_changed_byte_is_noticed() {
-        let ours = seal(ONE);
-        let value = ours.close(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
+        let own_seal = seal(ONE);
+        let value = own_seal.seal(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
         let bytes = URL_SAFE_NO_PAD.decode(&value).unwrap();
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            assert_eq!(ours.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&changed)), None, "byte {at}");
-            assert_eq!(ours.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&bytes[..at])), None, "the first {at}");
+            assert_eq!(own_seal.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&changed)), None, "byte {at}");
+            assert_eq!(own_seal.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&bytes[..at])), None, "the first {at}");
         }
     }
 
     #[test]
     fn keys_are_rotated_without_ending_sessions() {
-        let ours = seal(ONE);
-        let before = ours.close(Purpose::Session, b"a", [1; NONCE_LEN]).unwrap();
-        ours.replace(&format!("{TWO}\n{ONE}\n")).unwrap();
-        let after = ours.close(Purpose::Session, b"a", [2; NONCE_LEN]).unwrap();
-        assert!(ours.open(Purpose::Session, &before).is_some());
+        let own_seal = seal(ONE);
+        let before = own_seal.seal(Purpose::Session, b"a", [1; NONCE_LEN]).unwrap();
+        own_seal.replace(&format!("{TWO}\n{ONE}\n")).unwrap();
+        let after = own_seal.seal(Purpose::Session, b"a", [2; NONCE_LEN]).unwrap();
+        assert!(own_seal.open(Purpose::Session, &before).is_some());
         assert!(
             seal(TWO).open(Purpose::Session, &after).is_some() && seal(ONE).open(Purpose::Session, &after).is_none()
         );
-        ours.replace(TWO).unwrap();
-        assert!(ours.open(Purpose::Session, &before).is_none() && ours.open(Purpose::Session, &after).is_some());
+        own_seal.replace(TWO).unwrap();
+        assert!(
+            own_seal.open(Purpose::Session, &before).is_none() && own_seal.open(Purpose::Session, &after).is_some()
+        );
         // An invalid key leaves the current keys in use.
-        assert!(ours.replace("short").is_err());
-        assert!(ours.open(Purpose::Session, &after).is_some());
+        assert!(own_seal.replace("short").is_err());
+        assert!(own_seal.open(Purpose::Session, &after).is_some());
     }
 
     #[rstest]
@@ -219,9 +221,9 @@ mod tests {
 
     #[test]
     fn large_content_is_not_sealed() {
-        let ours = seal(ONE);
-        assert!(ours.close(Purpose::Session, &[b'a'; 2_800], [1; NONCE_LEN]).is_some());
-        assert!(ours.close(Purpose::Session, &[b'a'; 3_900], [1; NONCE_LEN]).is_none());
+        let own_seal = seal(ONE);
+        assert!(own_seal.seal(Purpose::Session, &[b'a'; 2_800], [1; NONCE_LEN]).is_some());
+        assert!(own_seal.seal(Purpose::Session, &[b'a'; 3_900], [1; NONCE_LEN]).is_none());
     }
 
     #[test]
@@ -229,12 +231,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("data");
         let dir = DataDir::open(&root, false).unwrap();
-        let value = Seal::of_data_dir(&dir).unwrap().close(Purpose::Session, b"a", [1; NONCE_LEN]).unwrap();
-        assert!(Seal::of_data_dir(&dir).unwrap().open(Purpose::Session, &value).is_some());
+        let value = Seal::from_data_dir(&dir).unwrap().seal(Purpose::Session, b"a", [1; NONCE_LEN]).unwrap();
+        assert!(Seal::from_data_dir(&dir).unwrap().open(Purpose::Session, &value).is_some());
         let mode = std::fs::metadata(root.join(FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         std::fs::write(root.join(FILE), "cut").unwrap();
-        let error = format!("{:#}", Seal::of_data_dir(&dir).unwrap_err());
+        let error = format!("{:#}", Seal::from_data_dir(&dir).unwrap_err());
         assert!(error.contains("delete the file to create a new key") && !error.contains("cut"), "{error}");
     }
 
@@ -252,9 +254,9 @@ mod tests {
 
         #[test]
         fn sealed_content_opens_unchanged(bytes in prop::collection::vec(any::<u8>(), 0..2_000), nonce: [u8; 12]) {
-            let ours = seal(ONE);
-            let value = ours.close(Purpose::Flow, &bytes, nonce);
-            prop_assert_eq!(value.and_then(|value| ours.open(Purpose::Flow, &value)), Some(bytes));
+            let own_seal = seal(ONE);
+            let value = own_seal.seal(Purpose::Flow, &bytes, nonce);
+            prop_assert_eq!(value.and_then(|value| own_seal.open(Purpose::Flow, &value)), Some(bytes));
         }
     }
 }

@@ -12,13 +12,13 @@ use serde::Deserialize;
 
 use super::Ui;
 use super::cookies::{self, Cookie};
-use super::identities::user_of;
+use super::identities::parse_user;
 use super::tokens::Random;
 use super::upstream::Actor;
 use crowsnest_process::reply::json;
 
 /// Maximum number of concurrent sign-ins: each sends a request of an unauthenticated client to the control plane.
-pub const ATTEMPTS: usize = 16;
+pub const MAX_CONCURRENT_SIGN_INS: usize = 16;
 
 /// The user of a session; renews the token if necessary.
 pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, ApiError> {
@@ -44,12 +44,12 @@ pub struct SignIn {
 /// `POST /ui/session`.
 pub async fn sign_in(State(ui): State<Ui>, headers: HeaderMap, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
     match open_session(&ui, &sign_in).await {
-        Ok((user, opened)) => {
+        Ok((user, cookie)) => {
             // One session per browser: previous ones are ended.
-            let (mut set, _) = end_sessions(&ui, &headers).await;
-            set.retain(|deleted| deleted.name != opened.name);
-            set.push(opened);
-            cookies::set(json(StatusCode::OK, &user), &set)
+            let (mut cookies, _) = end_sessions(&ui, &headers).await;
+            cookies.retain(|deleted| deleted.name != cookie.name);
+            cookies.push(cookie);
+            cookies::add_cookies(json(StatusCode::OK, &user), &cookies)
         }
         Err(failure) => failure.into_response(),
     }
@@ -66,15 +66,15 @@ pub async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Json<SignI
 
 /// Authenticates a credential in the control plane; returns the user and the actor for its requests.
 async fn authenticate(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), ApiError> {
-    let _attempt = ui.attempts.try_acquire().map_err(|_| ApiError::too_many_requests())?;
+    let _permit = ui.sign_in_permits.try_acquire().map_err(|_| ApiError::too_many_requests())?;
     let actor = match &sign_in.kubeconfig {
-        Some(kubeconfig) => ui.upstream.as_kubeconfig_user(user_of(kubeconfig)?)?,
-        None => ui.upstream.as_bearer(token(sign_in))?,
+        Some(kubeconfig) => ui.upstream.as_kubeconfig_user(parse_user(kubeconfig)?)?,
+        None => ui.upstream.as_bearer(trimmed_token(sign_in))?,
     };
     Ok((actor.whoami().await?, actor))
 }
 
-fn token(sign_in: &SignIn) -> &str {
+fn trimmed_token(sign_in: &SignIn) -> &str {
     sign_in.token.as_deref().unwrap_or_default().trim()
 }
 
@@ -83,7 +83,7 @@ async fn open_session(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, C
     let (user, actor) = authenticate(ui, sign_in).await?;
     let sealed = match &sign_in.kubeconfig {
         Some(_) => None,
-        None => ui.tokens.open(token(sign_in), Random::new()),
+        None => ui.tokens.open(trimmed_token(sign_in), Random::new()),
     };
     // Certificates and tokens too large for a cookie stay in this process.
     Ok((user, sealed.unwrap_or_else(|| ui.identities.open(actor, rand::random()))))
@@ -115,11 +115,11 @@ pub async fn current(State(ui): State<Ui>, headers: HeaderMap) -> Response {
 
 /// `GET /ui/sign-in`: the available ways to sign in other than with a token.
 pub async fn sign_in_methods(State(ui): State<Ui>) -> Response {
-    json(StatusCode::OK, &serde_json::json!({"oidc": ui.oidc.as_ref().map(|oidc| oidc.offer())}))
+    json(StatusCode::OK, &serde_json::json!({"oidc": ui.oidc.as_ref().map(|oidc| oidc.describe())}))
 }
 
 /// `DELETE /ui/session`; the response contains the issuer's sign-out address, if any.
 pub async fn sign_out(State(ui): State<Ui>, headers: HeaderMap) -> Response {
     let (deleted_cookies, sign_out_url) = end_sessions(&ui, &headers).await;
-    cookies::set(json(StatusCode::OK, &serde_json::json!({"endSession": sign_out_url})), &deleted_cookies)
+    cookies::add_cookies(json(StatusCode::OK, &serde_json::json!({"endSession": sign_out_url})), &deleted_cookies)
 }

@@ -38,7 +38,7 @@ async fn control_plane(State(received): State<Received>, request: axum::extract:
         let user = json!({"username": "alice", "groups": ["crew"]});
         return axum::Json(json!({"metadata": {}, "status": {"userInfo": user}})).into_response();
     }
-    let hostile = [
+    let hostile_headers = [
         ("content-type", "text/html"),
         ("set-cookie", "crowsnest-session=stolen; Path=/"),
         ("clear-site-data", "\"*\""),
@@ -58,16 +58,16 @@ async fn control_plane(State(received): State<Received>, request: axum::extract:
         ("etag", "\"kept\""),
         ("audit-id", "kept"),
     ];
-    (hostile, "<script>alert(1)</script>").into_response()
+    (hostile_headers, "<script>alert(1)</script>").into_response()
 }
 
-struct Stage {
+struct TestUi {
     router: Router,
     received: Received,
     tokens: Tokens,
 }
 
-impl Stage {
+impl TestUi {
     async fn start() -> Self {
         let received = Received::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -81,7 +81,7 @@ impl Stage {
         Self { router: router(ui), received, tokens }
     }
 
-    async fn ask(
+    async fn send(
         &self,
         method: &str,
         path: &str,
@@ -103,7 +103,8 @@ impl Stage {
 
     /// Signs in; returns the cookie of the new session.
     async fn sign_in(&self) -> String {
-        let (status, headers, body) = self.ask("POST", "/ui/session", OWN, &json!({"token": TOKEN}).to_string()).await;
+        let (status, headers, body) =
+            self.send("POST", "/ui/session", PAGE_HEADERS, &json!({"token": TOKEN}).to_string()).await;
         assert_eq!(status, StatusCode::OK, "{body}");
         let user: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(user["user"], "alice");
@@ -116,7 +117,7 @@ impl Stage {
 }
 
 /// Headers of the UI's own page.
-const OWN: &[(&str, &str)] = &[
+const PAGE_HEADERS: &[(&str, &str)] = &[
     ("x-crowsnest-client", "web"),
     ("content-type", "application/json"),
     ("origin", "http://127.0.0.1:7080"),
@@ -124,8 +125,8 @@ const OWN: &[(&str, &str)] = &[
 ];
 
 /// The default headers and a cookie.
-fn with(cookie: &str) -> Vec<(&str, &str)> {
-    [OWN, &[("cookie", cookie)]].concat()
+fn headers_with(cookie: &str) -> Vec<(&str, &str)> {
+    [PAGE_HEADERS, &[("cookie", cookie)]].concat()
 }
 
 /// Name and value of the single cookie that a response sets and does not delete.
@@ -138,16 +139,16 @@ fn cookie(headers: &HeaderMap) -> Option<String> {
 
 #[tokio::test]
 async fn responses_of_members_are_sandboxed() {
-    let stage = Stage::start().await;
-    let cookie = stage.sign_in().await;
+    let ui = TestUi::start().await;
+    let cookie = ui.sign_in().await;
     let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/a/services/s/proxy/";
-    let (status, headers, body) = stage.ask("GET", path, &with(&cookie), "").await;
+    let (status, headers, body) = ui.send("GET", path, &headers_with(&cookie), "").await;
     assert_eq!((status, body.as_str()), (StatusCode::OK, "<script>alert(1)</script>"));
     for kept in ["warning", "etag", "audit-id"] {
         assert!(headers[kept].to_str().unwrap().contains("kept"), "{headers:?}");
     }
     let ours = [
-        ("content-security-policy", PASSED_POLICY),
+        ("content-security-policy", FORWARDED_POLICY),
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
         ("cross-origin-resource-policy", "same-origin"),
@@ -175,8 +176,8 @@ async fn responses_of_members_are_sandboxed() {
 
 #[tokio::test]
 async fn sessions_use_their_own_token_only() {
-    let stage = Stage::start().await;
-    let cookie = stage.sign_in().await;
+    let ui = TestUi::start().await;
+    let cookie = ui.sign_in().await;
     assert!(!cookie.contains(TOKEN), "{cookie}");
     let more = [
         ("authorization", "Bearer another"),
@@ -185,9 +186,9 @@ async fn sessions_use_their_own_token_only() {
         ("connection", "authorization"),
         ("x-crowsnest-audit-record", "1"),
     ];
-    let headers = [&with(&cookie)[..], &more].concat();
-    stage.ask("GET", "/api/v1/pods?limit=1", &headers, "").await;
-    let (_, path, headers) = stage.received.lock().pop().unwrap();
+    let headers = [&headers_with(&cookie)[..], &more].concat();
+    ui.send("GET", "/api/v1/pods?limit=1", &headers, "").await;
+    let (_, path, headers) = ui.received.lock().pop().unwrap();
     assert_eq!(path, "/api/v1/pods?limit=1");
     assert_eq!(headers.get_all("authorization").iter().collect::<Vec<_>>(), [&format!("Bearer {TOKEN}")]);
     for absent in ["cookie", "impersonate-user", "x-remote-user", "x-crowsnest-audit-record", "origin"] {
@@ -197,36 +198,37 @@ async fn sessions_use_their_own_token_only() {
 
 #[tokio::test]
 async fn copied_cookies_end_with_the_session() {
-    let stage = Stage::start().await;
-    let cookie = stage.sign_in().await;
-    let (status, headers, _) = stage.ask("DELETE", "/ui/session", &with(&cookie), "").await;
+    let ui = TestUi::start().await;
+    let cookie = ui.sign_in().await;
+    let (status, headers, _) = ui.send("DELETE", "/ui/session", &headers_with(&cookie), "").await;
     assert_eq!(status, StatusCode::OK);
     assert!(headers.get_all("set-cookie").iter().all(|set| set.to_str().unwrap().contains("Max-Age=0")), "{headers:?}");
-    let before = stage.received();
-    assert_eq!(stage.ask("GET", "/api/v1/pods", &with(&cookie), "").await.0, StatusCode::UNAUTHORIZED);
-    assert_eq!(stage.received(), before);
+    let before = ui.received();
+    assert_eq!(ui.send("GET", "/api/v1/pods", &headers_with(&cookie), "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(ui.received(), before);
 }
 
 /// A new sign-in ends the browser's previous session, and never reuses an existing cookie value.
 #[tokio::test]
 async fn signing_in_begins_a_new_session() {
-    let stage = Stage::start().await;
-    let first = stage.sign_in().await;
+    let ui = TestUi::start().await;
+    let first = ui.sign_in().await;
     let body = json!({"token": TOKEN}).to_string();
-    let (_, headers, _) = stage.ask("POST", "/ui/session", &with(&first), &body).await;
+    let (_, headers, _) = ui.send("POST", "/ui/session", &headers_with(&first), &body).await;
     let second = cookie(&headers).unwrap();
     assert_ne!(first, second);
-    assert_eq!(stage.ask("GET", "/ui/session", &with(&first), "").await.0, StatusCode::UNAUTHORIZED);
-    assert_eq!(stage.ask("GET", "/ui/session", &with(&second), "").await.0, StatusCode::OK);
+    assert_eq!(ui.send("GET", "/ui/session", &headers_with(&first), "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(ui.send("GET", "/ui/session", &headers_with(&second), "").await.0, StatusCode::OK);
 }
 
 #[tokio::test]
 async fn preview_opens_no_session() {
-    let stage = Stage::start().await;
-    let (status, headers, body) = stage.ask("POST", "/ui/sign-in", OWN, &json!({"token": TOKEN}).to_string()).await;
+    let ui = TestUi::start().await;
+    let (status, headers, body) =
+        ui.send("POST", "/ui/sign-in", PAGE_HEADERS, &json!({"token": TOKEN}).to_string()).await;
     assert_eq!(status, StatusCode::OK);
     assert!(body.contains("alice") && !headers.contains_key("set-cookie"), "{headers:?} {body}");
-    let (status, headers, _) = stage.ask("POST", "/ui/sign-in", OWN, r#"{"token":"unknown-token"}"#).await;
+    let (status, headers, _) = ui.send("POST", "/ui/sign-in", PAGE_HEADERS, r#"{"token":"unknown-token"}"#).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert!(!headers.contains_key("www-authenticate"), "{headers:?}");
 }
@@ -234,27 +236,27 @@ async fn preview_opens_no_session() {
 /// Many forged cookies cause no request to the control plane and allocate no lasting state.
 #[tokio::test]
 async fn forged_cookies_are_rejected_locally() {
-    let stage = Stage::start().await;
-    let valid = stage.sign_in().await;
-    let began = stage.received();
-    stage.ask("GET", "/api/v1/secrets", &with(&valid), "").await;
-    let by_valid = stage.received() - began;
-    assert!(by_valid > 0);
+    let ui = TestUi::start().await;
+    let valid = ui.sign_in().await;
+    let count_before = ui.received();
+    ui.send("GET", "/api/v1/secrets", &headers_with(&valid), "").await;
+    let requests_of_valid = ui.received() - count_before;
+    assert!(requests_of_valid > 0);
     for n in 0..2_000 {
-        let made_up = match n % 4 {
+        let forged = match n % 4 {
             0 => format!("crowsnest-session=made-up-{n}"),
             1 => format!("crowsnest-identity=made-up-{n}"),
             2 => format!("crowsnest-session={TOKEN}{n}"),
             _ => format!("{}{}", &valid[..valid.len() - 4], 1000 + n),
         };
-        let (status, _, _) = stage.ask("GET", "/api/v1/secrets", &with(&made_up), "").await;
-        assert_eq!(status, StatusCode::UNAUTHORIZED, "{made_up}");
-        stage.ask("DELETE", "/ui/session", &with(&made_up), "").await;
+        let (status, _, _) = ui.send("GET", "/api/v1/secrets", &headers_with(&forged), "").await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{forged}");
+        ui.send("DELETE", "/ui/session", &headers_with(&forged), "").await;
     }
     // A valid request behind them is received, and nothing else.
-    stage.ask("GET", "/api/v1/secrets", &with(&valid), "").await;
-    assert_eq!(stage.received(), began + 2 * by_valid);
-    assert!(stage.tokens.token(&HeaderMap::from_iter([(header::COOKIE, valid.parse().unwrap())])).unwrap().is_some());
+    ui.send("GET", "/api/v1/secrets", &headers_with(&valid), "").await;
+    assert_eq!(ui.received(), count_before + 2 * requests_of_valid);
+    assert!(ui.tokens.token(&HeaderMap::from_iter([(header::COOKIE, valid.parse().unwrap())])).unwrap().is_some());
 }
 
 #[rstest]
@@ -277,15 +279,15 @@ async fn pages_of_other_origins_are_rejected(
     #[case] changed: &[(&str, &str)],
     #[case] expected: StatusCode,
 ) {
-    let stage = Stage::start().await;
+    let ui = TestUi::start().await;
     let mut headers: Vec<_> =
-        OWN.iter().filter(|(name, _)| !changed.iter().any(|(other, _)| name == other)).copied().collect();
+        PAGE_HEADERS.iter().filter(|(name, _)| !changed.iter().any(|(other, _)| name == other)).copied().collect();
     headers.extend(changed.iter().filter(|(_, value)| !value.is_empty()));
-    let (status, answered, body) = stage.ask(method, path, &headers, &json!({"token": TOKEN}).to_string()).await;
+    let (status, response_headers, body) = ui.send(method, path, &headers, &json!({"token": TOKEN}).to_string()).await;
     assert_eq!(status, expected, "{body}");
-    assert_eq!(cookie(&answered).is_some(), expected == StatusCode::OK, "{answered:?}");
-    assert!(!answered.contains_key("access-control-allow-origin"), "{answered:?}");
-    assert_eq!(stage.received() > 0, expected == StatusCode::OK);
+    assert_eq!(cookie(&response_headers).is_some(), expected == StatusCode::OK, "{response_headers:?}");
+    assert!(!response_headers.contains_key("access-control-allow-origin"), "{response_headers:?}");
+    assert_eq!(ui.received() > 0, expected == StatusCode::OK);
 }
 
 /// A page of another origin cannot open a WebSocket with the user's cookie.
@@ -296,9 +298,9 @@ async fn pages_of_other_origins_are_rejected(
 #[case::a_file("null", true)]
 #[tokio::test]
 async fn websockets_require_the_own_origin(#[case] origin: &str, #[case] refused: bool) {
-    let stage = Stage::start().await;
-    let cookie = stage.sign_in().await;
-    let before = stage.received();
+    let ui = TestUi::start().await;
+    let cookie = ui.sign_in().await;
+    let before = ui.received();
     let headers = [
         ("cookie", cookie.as_str()),
         ("origin", origin),
@@ -307,9 +309,9 @@ async fn websockets_require_the_own_origin(#[case] origin: &str, #[case] refused
         ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
         ("sec-websocket-version", "13"),
     ];
-    let (status, _, _) = stage.ask("GET", "/api/v1/namespaces/a/pods/p/exec?command=sh", &headers, "").await;
+    let (status, _, _) = ui.send("GET", "/api/v1/namespaces/a/pods/p/exec?command=sh", &headers, "").await;
     assert_eq!(status == StatusCode::FORBIDDEN, refused, "{status}");
-    assert_eq!(stage.received() == before, refused);
+    assert_eq!(ui.received() == before, refused);
 }
 
 #[rstest]
@@ -317,7 +319,7 @@ async fn websockets_require_the_own_origin(#[case] origin: &str, #[case] refused
 #[case::own_origin("POST", &[("authorization", "Bearer a-good-bearer-token"), ("origin", "http://127.0.0.1:7080")], "", StatusCode::OK)]
 #[case::unknown_token("POST", &[("authorization", "Bearer unknown")], "", StatusCode::UNAUTHORIZED)]
 #[case::no_token("POST", &[], "", StatusCode::UNAUTHORIZED)]
-#[case::session("POST", OWN, "session", StatusCode::UNAUTHORIZED)]
+#[case::session("POST", PAGE_HEADERS, "session", StatusCode::UNAUTHORIZED)]
 #[case::another_origin("POST", &[("authorization", "Bearer a-good-bearer-token"), ("origin", "https://evil.example")], "", StatusCode::FORBIDDEN)]
 #[case::rebound("POST", &[("authorization", "Bearer a-good-bearer-token"), ("host", "evil.example")], "", StatusCode::MISDIRECTED_REQUEST)]
 #[case::get("GET", &[("authorization", "Bearer a-good-bearer-token")], "", StatusCode::METHOD_NOT_ALLOWED)]
@@ -329,22 +331,22 @@ async fn assistants_use_their_own_token(
     #[case] session: &str,
     #[case] expected: StatusCode,
 ) {
-    let stage = Stage::start().await;
-    let cookie = if session.is_empty() { String::new() } else { stage.sign_in().await };
-    let before = stage.received();
+    let ui = TestUi::start().await;
+    let cookie = if session.is_empty() { String::new() } else { ui.sign_in().await };
+    let before = ui.received();
     let more =
         [("cookie", cookie.as_str()), ("content-type", "application/json"), ("mcp-protocol-version", "2026-07-28")];
-    let (status, answered, body) = stage.ask(method, "/mcp", &[headers, &more].concat(), "{}").await;
+    let (status, response_headers, body) = ui.send(method, "/mcp", &[headers, &more].concat(), "{}").await;
     assert_eq!(status, expected, "{body}");
-    assert_eq!(answered.contains_key("www-authenticate"), expected == StatusCode::UNAUTHORIZED);
+    assert_eq!(response_headers.contains_key("www-authenticate"), expected == StatusCode::UNAUTHORIZED);
     let is_forwarded = headers.iter().any(|(name, value)| *name == "authorization" && value.ends_with("unknown"));
-    assert_eq!(stage.received() > before, expected == StatusCode::OK || is_forwarded);
+    assert_eq!(ui.received() > before, expected == StatusCode::OK || is_forwarded);
     if expected == StatusCode::OK {
-        let (_, path, headers) = stage.received.lock().pop().unwrap();
+        let (_, path, headers) = ui.received.lock().pop().unwrap();
         assert_eq!((path.as_str(), &headers["mcp-protocol-version"]), (mcp::UPSTREAM, &"2026-07-28".parse().unwrap()));
         assert!(!headers.contains_key("cookie"));
     }
-    assert_eq!(stage.ask("GET", mcp::METADATA_PATH, &[], "").await.0, StatusCode::NOT_FOUND, "there is no issuer");
+    assert_eq!(ui.send("GET", mcp::METADATA_PATH, &[], "").await.0, StatusCode::NOT_FOUND, "there is no issuer");
 }
 
 /// A token too large for a cookie stays in this process.

@@ -55,18 +55,18 @@ pub struct Tokens {
     /// IDs of sessions that were signed out.
     signed_out: Cache<String, ()>,
     /// True if browsers connect over HTTPS.
-    secure: bool,
+    is_secure: bool,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
 impl Tokens {
-    pub fn new(seal: Seal, secure: bool) -> Self {
-        Self::with_clock(seal, secure, Timestamp::now)
+    pub fn new(seal: Seal, is_secure: bool) -> Self {
+        Self::with_clock(seal, is_secure, Timestamp::now)
     }
 
-    fn with_clock(seal: Seal, secure: bool, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+    fn with_clock(seal: Seal, is_secure: bool, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         let signed_out = Cache::builder().max_capacity(MAX_SIGN_OUTS).time_to_live(SIGN_OUT_TTL).build();
-        Self { seal, signed_out, secure, clock: Arc::new(clock) }
+        Self { seal, signed_out, is_secure, clock: Arc::new(clock) }
     }
 
     /// Seals a token into the cookie of a new session; `None` if the token is too large.
@@ -74,21 +74,23 @@ impl Tokens {
         let until = (self.clock)().checked_add(LIFETIME).ok()?;
         let content = SealedSession { id: URL_SAFE_NO_PAD.encode(random.id), token: token.to_owned(), until };
         let content = serde_json::to_vec(&content).ok()?;
-        self.seal.close(Purpose::Session, &content, random.nonce).map(|value| self.cookie(value))
+        self.seal.seal(Purpose::Session, &content, random.nonce).map(|value| self.cookie(value))
     }
 
     /// The token of a browser's session; `None` if it has no session of this kind.
     pub(super) fn token(&self, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
-        let Some(value) = cookies::find(headers, &self.cookie(String::new()).full_name()) else { return Ok(None) };
+        let Some(value) = cookies::find_value(headers, &self.cookie(String::new()).full_name()) else {
+            return Ok(None);
+        };
         let ended = || ApiError::new(Reason::Unauthorized, "your session has ended; sign in again");
         self.content(&value).map(|content| Some(content.token)).ok_or_else(ended)
     }
 
     /// Ends a browser's session and returns the cookie that deletes it.
     pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
-        let deleted_cookie = self.cookie(String::new()).deleted();
+        let deleted_cookie = self.cookie(String::new()).into_deletion();
         if let Some(content) =
-            cookies::find(headers, &deleted_cookie.full_name()).and_then(|value| self.content(&value))
+            cookies::find_value(headers, &deleted_cookie.full_name()).and_then(|value| self.content(&value))
         {
             self.signed_out.insert(content.id, ());
         }
@@ -103,7 +105,7 @@ impl Tokens {
     }
 
     fn cookie(&self, value: String) -> Cookie {
-        Cookie { name: COOKIE, value, same_site: SameSite::Strict, max_age: None, secure: self.secure }
+        Cookie { name: COOKIE, value, same_site: SameSite::Strict, max_age: None, is_secure: self.is_secure }
     }
 }
 
@@ -118,8 +120,8 @@ mod tests {
 
     const KEY: &str = "a-key-of-more-than-thirty-two-characters";
 
-    fn tokens(secure: bool) -> Tokens {
-        Tokens::new(Seal::new(KEY).unwrap(), secure)
+    fn tokens(is_secure: bool) -> Tokens {
+        Tokens::new(Seal::new(KEY).unwrap(), is_secure)
     }
 
     fn random() -> Random {

@@ -17,11 +17,11 @@ pub struct Tunnels {
 
 /// True if the request asks for a WebSocket upgrade.
 pub(super) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
-    let is = |name: HeaderName, word: &str| {
+    let contains = |name: HeaderName, word: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
     };
-    is(header::CONNECTION, "upgrade") && is(header::UPGRADE, "websocket")
+    contains(header::CONNECTION, "upgrade") && contains(header::UPGRADE, "websocket")
 }
 
 /// Returns the browser's side of the upgraded connection, if the request asks for a WebSocket.
@@ -30,25 +30,25 @@ pub(super) fn upgrade(request: &mut Request) -> Option<OnUpgrade> {
 }
 
 /// Adds the headers that request a WebSocket upgrade from the other side.
-pub(super) fn request(headers: &mut HeaderMap) {
+pub(super) fn add_upgrade_headers(headers: &mut HeaderMap) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
 }
 
 impl Tunnels {
     /// Connects both sides.
-    pub(super) fn join(&self, ours: OnUpgrade, theirs: OnUpgrade) {
+    pub(super) fn join(&self, browser: OnUpgrade, upstream: OnUpgrade) {
         let stopping = self.stopping.clone();
         self.tasks.spawn(async move {
             let copying = async {
                 // The browser's side is upgraded after the response has been sent.
-                let (ours, theirs) = futures::try_join!(ours, theirs)?;
-                let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
-                tokio::io::copy_bidirectional(&mut ours, &mut theirs).await?;
+                let (browser, upstream) = futures::try_join!(browser, upstream)?;
+                let (mut browser, mut upstream) = (TokioIo::new(browser), TokioIo::new(upstream));
+                tokio::io::copy_bidirectional(&mut browser, &mut upstream).await?;
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             };
             tokio::select! {
-                ended = copying => if let Err(error) = ended {
+                result = copying => if let Err(error) = result {
                     tracing::debug!(error, "a WebSocket of the UI ended");
                 },
                 () = stopping.cancelled() => {}

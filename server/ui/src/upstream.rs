@@ -11,7 +11,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::client::Body as KubeBody;
 use kube::config::AuthInfo;
 
-const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const REVIEWS_PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 /// Maximum size of a SelfSubjectReview response in bytes; a user may be in many groups.
 const MAX_REVIEW_BYTES: usize = 4 << 20;
 /// Maximum length of a bearer token.
@@ -37,11 +37,11 @@ impl Upstream {
 
     /// Returns an actor that authenticates with a token.
     pub(super) fn as_bearer(&self, token: &str) -> Result<Actor, ApiError> {
-        let unusable = || ApiError::bad_request("invalid bearer token");
+        let invalid = || ApiError::bad_request("invalid bearer token");
         if !is_bearer_token(token) {
-            return Err(unusable());
+            return Err(invalid());
         }
-        let mut bearer = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| unusable())?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| invalid())?;
         bearer.set_sensitive(true);
         Ok(Actor { client: self.client.clone(), bearer: Some(bearer) })
     }
@@ -85,14 +85,14 @@ impl Actor {
         let body = serde_json::to_vec(&SelfSubjectReview::default()).map_err(ApiError::internal)?;
         let request = http::Request::builder()
             .method(Method::POST)
-            .uri(REVIEWS)
+            .uri(REVIEWS_PATH)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .body(KubeBody::from(body))
             .map_err(ApiError::internal)?;
-        let answer = self.send(request).await.map_err(api_error)?;
-        let status = answer.status();
-        let body = body::collect(answer.into_body(), MAX_REVIEW_BYTES).await.map_err(|_| invalid_review())?;
+        let response = self.send(request).await.map_err(api_error)?;
+        let status = response.status();
+        let body = body::collect(response.into_body(), MAX_REVIEW_BYTES).await.map_err(|_| invalid_review())?;
         if !status.is_success() {
             return Err(response_error(status, &body));
         }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn identity_headers_are_dropped() {
-        let hostile = [
+        let dropped = [
             "authorization",
             "proxy-authorization",
             "cookie",
@@ -199,9 +199,9 @@ mod tests {
             "keep-alive",
             "accept-encoding",
         ];
-        assert!(forwarded_request_headers(&map(&hostile)).is_empty());
+        assert!(forwarded_request_headers(&map(&dropped)).is_empty());
         let kept = ["accept", "content-type", "sec-websocket-key", "traceparent", "x-crowsnest-cluster"];
-        assert_eq!(forwarded_request_headers(&map(&[&kept[..], &hostile].concat())), map(&kept));
+        assert_eq!(forwarded_request_headers(&map(&[&kept[..], &dropped].concat())), map(&kept));
     }
 
     #[rstest]

@@ -42,7 +42,7 @@ pub struct Config {
     pub ui: UiConfig,
 }
 
-/// The data directory, and whether it is emptied first.
+/// The data directory; `reset` deletes its content first.
 #[derive(Debug, Clone)]
 pub struct DataDirConfig {
     pub data_dir: PathBuf,
@@ -65,7 +65,7 @@ pub enum Members {
 pub struct ApiserverConfig {
     pub storage: DataDirConfig,
     pub listen: SocketAddr,
-    pub disabled_admission: Vec<Plugin>,
+    pub disabled_admission_plugins: Vec<Plugin>,
     pub in_flight: InFlightLimits,
     pub oidc: Option<Arc<Oidc>>,
     pub audit: AuditConfig,

@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crowsnest_aggregated::admission::AdmissionChain;
-use crowsnest_aggregated::in_process::Local;
+use crowsnest_aggregated::in_process::InProcessAggregated;
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::resource::registry::REGISTRY;
@@ -39,13 +39,13 @@ const ADMIN: &str = "system:admin";
 /// Options of the control plane that do not depend on the fleet.
 pub(super) struct ControlPlaneOptions {
     pub(super) auditor: Auditor,
-    pub(super) disabled_admission: Vec<Plugin>,
+    pub(super) disabled_admission_plugins: Vec<Plugin>,
     pub(super) in_flight: InFlightLimits,
 }
 
 impl ControlPlaneOptions {
     pub(super) fn new(auditor: Auditor) -> Self {
-        Self { auditor, disabled_admission: Vec::new(), in_flight: InFlightLimits::default() }
+        Self { auditor, disabled_admission_plugins: Vec::new(), in_flight: InFlightLimits::default() }
     }
 }
 
@@ -64,15 +64,15 @@ impl ControlPlane {
         listener: TcpListener,
         simulated: admin::Members,
         oidc: Option<Arc<Oidc>>,
-        own: ControlPlaneOptions,
+        options: ControlPlaneOptions,
     ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
         // Control plane data must survive a power failure; simulated members need not.
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Power };
-        let ControlPlaneOptions { auditor, disabled_admission, in_flight } = own;
-        let mut config = Config { auditor, disabled_admission, in_flight, ..Config::new("crowsnest", data) };
+        let ControlPlaneOptions { auditor, disabled_admission_plugins, in_flight } = options;
+        let mut config = Config { auditor, disabled_admission_plugins, in_flight, ..Config::new("crowsnest", data) };
         // kube-apiserver's default; clients that check the algorithm expect it.
-        config.signing = Algorithm::Rs256;
+        config.token_signing_algorithm = Algorithm::Rs256;
         config.oidc = oidc;
         config.tokens.insert(
             token.clone(),
@@ -83,15 +83,15 @@ impl ControlPlane {
             },
         );
         let address = listener.local_addr()?;
-        config.names.push(address.ip().to_string());
+        config.certificate_names.push(address.ip().to_string());
         let server = ApiServer::start(config).await.context("cannot start the control plane")?;
         controllers::start(&server, Controllers::default());
         let sim = admin::routes(simulated, server.api().authenticator.clone());
         let tasks = Tasks::default();
         server.watch_tasks(tasks.clone());
-        let (serving, stop) = (server.clone(), tasks.stopping().clone());
-        tasks.keep("--listen", async move {
-            if let Err(error) = serving.serve_beside(sim, listener, stop).await {
+        let (serving, stop) = (server.clone(), tasks.stop_token().clone());
+        tasks.spawn_until_stop("--listen", async move {
+            if let Err(error) = serving.serve_with_routes(sim, listener, stop).await {
                 tracing::error!(%error, "the control plane's listener failed");
             }
         });
@@ -136,19 +136,22 @@ impl ControlPlane {
         // The aggregation layer verifies the Service's name, webhook clients the address.
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
-        let own = ServingCertificates::new(&authority.issue_serving_certificate(&names)?)?;
+        let certificates = ServingCertificates::new(&authority.issue_serving_certificate(&names)?)?;
         let trusted_cas = trust::load_trusted_cas(client.clone()).await?;
-        let tls = Tls::new(Arc::clone(&own), trusted_cas.authorities()?);
+        let tls = Tls::new(Arc::clone(&certificates), trusted_cas.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
-        config.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
-        let stopping = servers.stopping();
+        config
+            .watch(reloader, &trust, vec![Arc::clone(&certificates), Arc::clone(self.server.serving_certificates())])
+            .await?;
+        let stopping = servers.stop_token();
         let (follower, stop) = (client.clone(), stopping.clone());
-        servers.keep("client authorities of the listener", async move { trust.follow(follower, stop).await });
-        let (renewed, stop) = (Arc::clone(&own), stopping.clone());
-        servers.keep("renewal of the listener's certificate", async move {
+        servers
+            .spawn_until_stop("client authorities of the listener", async move { trust.follow(follower, stop).await });
+        let (renewed, stop) = (Arc::clone(&certificates), stopping.clone());
+        servers.spawn_until_stop("renewal of the listener's certificate", async move {
             authority.renew(&renewed, &names, &stop).await;
         });
-        let hooks = self.serve_webhooks(&own, controllers, &middleware, servers).await?;
+        let hooks = self.serve_webhooks(&certificates, controllers, &middleware, servers).await?;
         let delegated = DelegatedAuth::new(client.clone());
         let admission = self.admission(&delegated, servers);
         let state = Aggregated {
@@ -161,9 +164,9 @@ impl ControlPlane {
             metrics_adapter,
         };
         let aggregated = router(state);
-        let local = Arc::new(Local(aggregated.clone()));
-        self.server.services().local.mount(crowsnest_install::SYSTEM_NAMESPACE, crowsnest_install::SERVICE, local);
-        servers.keep("aggregated APIs", serving::serve(listener, Some(tls), aggregated, stopping.clone()));
+        let local = Arc::new(InProcessAggregated(aggregated.clone()));
+        self.server.services().in_process.mount(crowsnest_install::SYSTEM_NAMESPACE, crowsnest_install::SERVICE, local);
+        servers.spawn_until_stop("aggregated APIs", serving::serve(listener, Some(tls), aggregated, stopping.clone()));
 
         let ca = self.server.authority().certificate().to_owned();
         // Copy before webhooks are registered for the target kinds.
@@ -193,15 +196,15 @@ impl ControlPlane {
         // Webhooks are called as by the control plane, which finds Services in this process.
         let services = Arc::clone(self.server.services());
         let chain = Arc::new(AdmissionChain::new(self.client(), delegated.clone(), services));
-        let following = Arc::clone(&chain).run(servers.stopping().clone());
-        servers.keep("policies and webhooks of the control plane", following);
+        let run = Arc::clone(&chain).run(servers.stop_token().clone());
+        servers.spawn_until_stop("policies and webhooks of the control plane", run);
         chain
     }
 
     /// Serves the webhooks; the handshake accepts only this control plane's API server. Returns their URL.
     async fn serve_webhooks(
         &self,
-        own: &Arc<ServingCertificates>,
+        certificates: &Arc<ServingCertificates>,
         controllers: &crowsnest_controllers::runtime::Config,
         middleware: &ApiMiddleware,
         servers: &Tasks,
@@ -209,23 +212,23 @@ impl ControlPlane {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for webhooks")?;
         let address = listener.local_addr()?.to_string();
         let clients = self.server.identify_to_webhooks(&address)?;
-        let tls = Tls::mutual(Arc::clone(own), &clients)?;
+        let tls = Tls::mutual(Arc::clone(certificates), &clients)?;
         // Simulated members have endpoints on this host.
         let settings = (controllers, true);
         let hooks =
             crowsnest_webhook::routes(self.client(), settings, &middleware.metrics.admissions, Clients::Handshake);
         let routes = axum::Router::new().nest("/webhooks", hooks);
-        servers.keep("webhooks", serving::serve(listener, Some(tls), routes, servers.stopping().clone()));
+        servers.spawn_until_stop("webhooks", serving::serve(listener, Some(tls), routes, servers.stop_token().clone()));
         Ok(format!("https://{address}/webhooks"))
     }
 
     pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.listener.stopping().cancel();
+        self.listener.stop_token().cancel();
         self.server.stop().await.context("cannot close the control plane's storage")?;
         self.listener.stop().await;
-        match self.listener.deaths().as_slice() {
+        match self.listener.failures().as_slice() {
             [] => Ok(()),
-            deaths => bail!("{}", deaths.join("; ")),
+            failures => bail!("{}", failures.join("; ")),
         }
     }
 }

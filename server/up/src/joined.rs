@@ -41,7 +41,7 @@ impl JoinedClusters {
             let name: ClusterName = context.parse().with_context(|| {
                 format!("context {context} is not a valid cluster name; rename it with `kubectl config rename-context`")
             })?;
-            if clusters.iter().any(|(known, _)| *known == name) {
+            if clusters.iter().any(|(other, _)| *other == name) {
                 bail!("context {context} is given twice");
             }
             clusters.push((name, config));
@@ -61,7 +61,7 @@ impl JoinedClusters {
     pub(super) async fn join(&self, control_plane: &kube::Client, progress: &Progress) -> anyhow::Result<()> {
         let registered: Api<Cluster> = Api::all(control_plane.clone());
         let registered = registered.list(&Default::default()).await.context("cannot list Clusters")?;
-        let known = |name: &ClusterName| registered.iter().any(|cluster| cluster.name_any() == name.as_str());
+        let is_registered = |name: &ClusterName| registered.iter().any(|cluster| cluster.name_any() == name.as_str());
         let mut reachable: BTreeMap<String, (&ClusterName, &kube::Config)> = BTreeMap::new();
         let ids = join_all(
             self.clusters.iter().map(|(name, config)| async move { (name, config, read_cluster_id(config).await) }),
@@ -73,27 +73,27 @@ impl JoinedClusters {
                         bail!("contexts {other} and {name} lead to the same cluster ({})", config.cluster_url);
                     }
                 }
-                Err(error) if known(name) => {
+                Err(error) if is_registered(name) => {
                     progress.warn(&format!("cluster {name} stays joined but is unreachable: {error:#}"));
                 }
                 Err(error) => return Err(error.context(format!("cannot join cluster {name}"))),
             }
         }
-        let joining = reachable.into_values().map(|(name, config)| {
-            let is_known = known(name);
+        let joins = reachable.into_values().map(|(name, config)| {
+            let is_registered = is_registered(name);
             async move {
                 let rights = self.rights.clone();
                 let options = JoinOptions { refresh: true, rights, ..JoinOptions::new(name.clone()) };
-                let joining = join(control_plane, config, &options);
-                if !is_known {
-                    return joining.await.map(drop).with_context(|| format!("cannot join cluster {name}"));
+                let join = join(control_plane, config, &options);
+                if !is_registered {
+                    return join.await.map(drop).with_context(|| format!("cannot join cluster {name}"));
                 }
-                let failure = match tokio::time::timeout(REFRESH_TIMEOUT, joining).await {
+                let failure = match tokio::time::timeout(REFRESH_TIMEOUT, join).await {
                     Ok(Ok(_)) => return Ok(()),
                     Ok(Err(error)) if !is_unreachable(&error) => {
                         return Err(error).with_context(|| format!("cannot join cluster {name}"));
                     }
-                    Ok(Err(error)) => innermost(&error.into()),
+                    Ok(Err(error)) => root_cause_message(&error.into()),
                     Err(_) => format!("no response within {} s", REFRESH_TIMEOUT.as_secs()),
                 };
                 progress
@@ -101,7 +101,7 @@ impl JoinedClusters {
                 Ok(())
             }
         });
-        try_join_all(joining).await?;
+        try_join_all(joins).await?;
         Ok(())
     }
 }
@@ -114,12 +114,12 @@ async fn read_cluster_id(config: &kube::Config) -> anyhow::Result<String> {
     };
     match tokio::time::timeout(ID_TIMEOUT, request).await {
         Ok(Ok(id)) => Ok(id),
-        Ok(Err(error)) => bail!("{}: {}", config.cluster_url, innermost(&error)),
+        Ok(Err(error)) => bail!("{}: {}", config.cluster_url, root_cause_message(&error)),
         Err(_) => bail!("{}: no response within {} s", config.cluster_url, ID_TIMEOUT.as_secs()),
     }
 }
 
-/// True if the cluster became unreachable, false if it refused.
+/// True if the cluster is unreachable, false if it rejected the request.
 fn is_unreachable(error: &Error) -> bool {
     match error {
         Error::Kube { source, .. } => !matches!(&**source, kube::Error::Api(status) if status.code < 500),
@@ -128,8 +128,8 @@ fn is_unreachable(error: &Error) -> bool {
     }
 }
 
-/// The innermost cause.
-fn innermost(error: &anyhow::Error) -> String {
+/// Message of the innermost cause, or of the Status if the API server returned one.
+fn root_cause_message(error: &anyhow::Error) -> String {
     match error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()) {
         Some(kube::Error::Api(status)) => status.message.clone(),
         _ => error.root_cause().to_string(),

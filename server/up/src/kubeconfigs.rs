@@ -49,8 +49,8 @@ impl Kubeconfigs {
     /// Writes `fleet.kubeconfig` and returns its path.
     pub(super) fn finish(self) -> anyhow::Result<PathBuf> {
         let path = self.folder.join("fleet.kubeconfig");
-        let whole = Kubeconfig { api_version: Some("v1".into()), kind: Some("Config".into()), ..self.fleet };
-        write(&path, &whole)?;
+        let fleet = Kubeconfig { api_version: Some("v1".into()), kind: Some("Config".into()), ..self.fleet };
+        write(&path, &fleet)?;
         Ok(path)
     }
 }

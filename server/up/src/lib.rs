@@ -1,12 +1,12 @@
 //! `crowsnest up`: a fleet in one process. Starts the parts in order of dependency, reports progress, waits for a
 //! signal and stops them in reverse order.
 
-pub mod alone;
 mod config;
 mod controlplane;
 pub mod fleet;
 mod joined;
 mod kubeconfigs;
+pub mod member_process;
 mod members;
 mod progress;
 
@@ -97,8 +97,11 @@ pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> 
     let listener = bind(config.listen, "--listen").await?;
     let no_members = Arc::new(OnceLock::from(BTreeMap::new()));
     let (auditor, audit) = config.audit.start(dir.dir("audit")?)?;
-    let options =
-        ControlPlaneOptions { auditor, disabled_admission: config.disabled_admission, in_flight: config.in_flight };
+    let options = ControlPlaneOptions {
+        auditor,
+        disabled_admission_plugins: config.disabled_admission_plugins,
+        in_flight: config.in_flight,
+    };
     let control_plane = ControlPlane::start(&dir, listener, no_members, config.oidc, options).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
@@ -164,7 +167,7 @@ impl Fleet {
 
         let servers = Tasks::default();
         control_plane.watch_tasks(servers.clone());
-        let stopping = servers.stopping();
+        let stopping = servers.stop_token();
         let roles = Arc::new(Roles::default());
         let members = members::Members::start(config, joined, dir, progress).await?;
         simulated.get_or_init(|| members.simulated());
@@ -185,10 +188,10 @@ impl Fleet {
                 .await?;
         }
         let seal = config.ui.seal(dir, &mut reloader).await?;
-        servers.keep("reload of files", reloader.run(stopping.clone()));
+        servers.spawn_until_stop("reload of files", reloader.run(stopping.clone()));
         progress.done("aggregated APIs, webhooks");
 
-        let upstream = crowsnest_component_base::kubeconfig::config_of(control_plane_kubeconfig).await?;
+        let upstream = crowsnest_component_base::kubeconfig::config_from_content(control_plane_kubeconfig).await?;
         members.join(&control_plane.client(), dir, &mut files, progress).await?;
         let kubeconfig = files.finish()?;
         progress.done("members joined");
@@ -211,15 +214,18 @@ impl Fleet {
         let oidc = match oidc.zip(sign_in) {
             Some((oidc, client)) => {
                 report_issuer(&oidc, progress).await;
-                Some(SignIn::new(oidc, client, seal.clone(), servers.passing().clone()))
+                Some(SignIn::new(oidc, client, seal.clone(), servers.tracker().clone()))
             }
             None => None,
         };
-        let tunnels = crowsnest_ui::Tunnels { tasks: servers.passing().clone(), stopping: stopping.clone() };
+        let tunnels = crowsnest_ui::Tunnels { tasks: servers.tracker().clone(), stopping: stopping.clone() };
         let ui = Ui::new(upstream, seal, false, &config.ui.hosts, tunnels)?.with_oidc(oidc);
-        servers.keep("--ui-listen", serving::serve(ui_listener, None, crowsnest_ui::router(ui), stopping.clone()));
+        servers.spawn_until_stop(
+            "--ui-listen",
+            serving::serve(ui_listener, None, crowsnest_ui::router(ui), stopping.clone()),
+        );
         if let Some(load) = &config.load {
-            members.load(load, progress).await?;
+            members.start_load(load, progress).await?;
         }
         let token = control_plane.token().to_owned();
         Ok(Self { control_plane, members, roles, servers, audit, ui: ui_address, token, kubeconfig })

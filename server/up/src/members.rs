@@ -31,9 +31,9 @@ use super::progress::Progress;
 /// Timeout of waiting for the first status of each member at start-up.
 const FIRST_STATUS_TIMEOUT: Duration = Duration::from_secs(15);
 /// State file with the ports of the members, so that kubeconfigs stay valid after a restart.
-pub(super) const PORTS: &str = "ports.json";
+pub(super) const PORTS_FILE: &str = "ports.json";
 /// State file with the shapes of the members, so that a start without settings continues with the same fleet.
-const SHAPES: &str = "shapes.json";
+const SHAPES_FILE: &str = "shapes.json";
 
 pub(super) struct Members {
     simulated: Vec<Simulated>,
@@ -58,33 +58,33 @@ impl Members {
         let config::Members::Simulated(requests) = &config.members else {
             return Ok(Self { simulated: Vec::new(), joined });
         };
-        let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
-        let shapes: BTreeMap<String, MemberShape> = dir.read_state(SHAPES).unwrap_or_default();
-        let starting = requests.iter().enumerate().map(|(index, MemberRequest { name, shape })| {
+        let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS_FILE).unwrap_or_default();
+        let shapes: BTreeMap<String, MemberShape> = dir.read_state(SHAPES_FILE).unwrap_or_default();
+        let starts = requests.iter().enumerate().map(|(index, MemberRequest { name, shape })| {
             let recorded = shapes.get(name.as_str()).cloned();
-            let listen = local(ports.get(name.as_str()).copied());
+            let listen = local_address(ports.get(name.as_str()).copied());
             async move {
                 if config.is_conformance {
-                    return anyhow::Ok((start_one(name, None, dir, listen, true).await?, None));
+                    return anyhow::Ok((start_member(name, None, dir, listen, true).await?, None));
                 }
-                let default = || recorded.clone().unwrap_or_else(|| MemberShape::default_of(index));
-                let wanted = shape.clone().unwrap_or_else(default);
-                if recorded.as_ref().is_some_and(|recorded| *recorded != wanted) {
+                let default = || recorded.clone().unwrap_or_else(|| MemberShape::default_for_index(index));
+                let requested = shape.clone().unwrap_or_else(default);
+                if recorded.as_ref().is_some_and(|recorded| *recorded != requested) {
                     progress.done(&format!(
                         "member {name}: settings changed since the last start; the new ones are applied"
                     ));
                 }
-                let member = start_one(name, Some(&wanted), dir, listen, false).await?;
-                let change = ShapeChange { is_requested: shape.is_some(), before: recorded, after: wanted };
+                let member = start_member(name, Some(&requested), dir, listen, false).await?;
+                let change = ShapeChange { is_requested: shape.is_some(), before: recorded, after: requested };
                 Ok((member, Some(change)))
             }
         });
         let mut simulated = Vec::new();
-        for (member, change) in try_join_all(starting).await? {
+        for (member, change) in try_join_all(starts).await? {
             ports.insert(member.name().to_owned(), member.address().port());
             simulated.push(Simulated { member, change });
         }
-        dir.write_state(PORTS, &ports)?;
+        dir.write_state(PORTS_FILE, &ports)?;
         Ok(Self { simulated, joined: None })
     }
 
@@ -96,9 +96,10 @@ impl Members {
         self.simulated.iter().map(|Simulated { member, .. }| (member.name().to_owned(), member.clone())).collect()
     }
 
-    /// The first member, and the kubeconfig with a context of its name; `own` is the fleet's kubeconfig.
-    pub(super) fn first<'a>(&'a self, own: &'a Path) -> Option<(&'a str, &'a Path)> {
-        let simulated = self.simulated.first().map(|first| (first.member.name(), own));
+    /// The first member, and the kubeconfig with a context of its name. `fleet_kubeconfig` is that of the simulated
+    /// members.
+    pub(super) fn first<'a>(&'a self, fleet_kubeconfig: &'a Path) -> Option<(&'a str, &'a Path)> {
+        let simulated = self.simulated.first().map(|first| (first.member.name(), fleet_kubeconfig));
         simulated.or_else(|| self.joined.as_ref().and_then(|j| Some((j.names().next()?.as_str(), j.file()))))
     }
 
@@ -110,18 +111,18 @@ impl Members {
         files: &mut Kubeconfigs,
         progress: &Progress,
     ) -> anyhow::Result<()> {
-        let mut joining = Vec::new();
+        let mut joins = Vec::new();
         for Simulated { member, change } in &self.simulated {
-            let own = files.add(member.name(), &member.kubeconfig()?)?;
-            let config = kubeconfig::config_of(own).await?;
-            joining.push(join_simulated(control_plane, member.name().parse()?, config, change.as_ref()));
+            let member_kubeconfig = files.add(member.name(), &member.kubeconfig()?)?;
+            let config = kubeconfig::config_from_content(member_kubeconfig).await?;
+            joins.push(join_simulated(control_plane, member.name().parse()?, config, change.as_ref()));
         }
-        try_join_all(joining).await?;
-        let mut shapes: BTreeMap<String, MemberShape> = dir.read_state(SHAPES).unwrap_or_default();
+        try_join_all(joins).await?;
+        let mut shapes: BTreeMap<String, MemberShape> = dir.read_state(SHAPES_FILE).unwrap_or_default();
         for Simulated { member, change } in &self.simulated {
             shapes.extend(change.as_ref().map(|change| (member.name().to_owned(), change.after.clone())));
         }
-        dir.write_state(SHAPES, &shapes)?;
+        dir.write_state(SHAPES_FILE, &shapes)?;
         match &self.joined {
             Some(joined) => joined.join(control_plane, progress).await,
             None => Ok(()),
@@ -135,31 +136,31 @@ impl Members {
         let joined = self.joined.iter().flat_map(JoinedClusters::names).map(ToString::to_string);
         let waits = simulated.chain(joined).map(|name| async move {
             let clusters: Api<Cluster> = Api::all(control_plane.clone());
-            let found = wait::await_condition(clusters, &name, |cluster: Option<&Cluster>| {
+            let first_status = wait::await_condition(clusters, &name, |cluster: Option<&Cluster>| {
                 cluster.is_none_or(|cluster| {
-                    let condition_of = |kind: &str| cluster.status.conditions.iter().find(|one| one.type_ == kind);
-                    let ready = condition_of(condition::READY);
+                    let find_condition = |kind: &str| cluster.status.conditions.iter().find(|one| one.type_ == kind);
+                    let ready = find_condition(condition::READY);
                     ready.is_some_and(|ready| {
-                        ready.status != "True" || condition_of(condition::COMPLETE_API_ENABLEMENTS).is_some()
+                        ready.status != "True" || find_condition(condition::COMPLETE_API_ENABLEMENTS).is_some()
                     })
                 })
             });
-            if !matches!(tokio::time::timeout(FIRST_STATUS_TIMEOUT, found).await, Ok(Ok(_))) {
+            if !matches!(tokio::time::timeout(FIRST_STATUS_TIMEOUT, first_status).await, Ok(Ok(_))) {
                 progress.warn(&format!("the status of cluster {name} has not been reported yet"));
             }
         });
         join_all(waits).await;
     }
 
-    /// Fills the members with synthetic workloads, evenly.
-    pub(super) async fn load(&self, load: &Load, progress: &Progress) -> anyhow::Result<()> {
+    /// Creates synthetic workloads, distributed evenly over the members.
+    pub(super) async fn start_load(&self, load: &Load, progress: &Progress) -> anyhow::Result<()> {
         let count = self.simulated.len();
         anyhow::ensure!(count > 0, "--load requires simulated members");
         let shares = self.simulated.iter().enumerate();
         let shares = shares.map(|(number, Simulated { member, .. })| (member, load.share(number, count)));
         progress.begin(&format!("{} synthetic pods", load.pods));
         let starts = shares.filter(|(_, share)| share.pods > 0).map(|(member, share)| member.start_load(share));
-        let reports = try_join_all(starts).await.context("cannot fill the members with synthetic workloads")?;
+        let reports = try_join_all(starts).await.context("cannot create the synthetic workloads")?;
         let written: usize = reports.iter().map(|report| report.written).sum();
         progress.done(&format!("{} synthetic pods, {written} of them new", load.pods));
         Ok(())
@@ -173,8 +174,8 @@ impl Members {
     }
 }
 
-/// Registers a simulated member. Its shape is written to the Cluster where it differs from that of the last start, so that
-/// changes by users are kept.
+/// Registers a simulated member. Its shape is written to the Cluster where it differs from that of the last start, so
+/// that changes by users are kept.
 async fn join_simulated(
     control_plane: &kube::Client,
     name: ClusterName,
@@ -184,7 +185,7 @@ async fn join_simulated(
     let mut options = JoinOptions { refresh: true, ..JoinOptions::new(name.clone()) };
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let existing = clusters.get_opt(name.as_str()).await.with_context(|| format!("cannot read Cluster {name}"))?;
-    let change = change.filter(|change| change.is_written(existing.as_ref()));
+    let change = change.filter(|change| change.requires_write(existing.as_ref()));
     if let Some(MemberShape { provider, region, zones, labels, .. }) = change.map(|change| &change.after) {
         options.provider = Some(provider.clone());
         options.region = Some(region.clone());
@@ -192,31 +193,31 @@ async fn join_simulated(
         options.labels = labels.clone();
     }
     join(control_plane, &config, &options).await.with_context(|| format!("cannot join member {name}"))?;
-    if let Some(removed) = change.and_then(ShapeChange::removed) {
-        let patched = clusters.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(removed)).await;
-        patched.with_context(|| format!("cannot write Cluster {name}"))?;
+    if let Some(patch) = change.and_then(ShapeChange::removal_patch) {
+        let result = clusters.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        result.with_context(|| format!("cannot write Cluster {name}"))?;
     }
     Ok(())
 }
 
 /// Loopback address with this port, or with any free port if this one is in use; the kubeconfig is written again.
-pub(super) fn local(port: Option<u16>) -> SocketAddr {
-    let free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port.filter(free).unwrap_or(0)))
+pub(super) fn local_address(port: Option<u16>) -> SocketAddr {
+    let is_free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port.filter(is_free).unwrap_or(0)))
 }
 
-pub(super) async fn start_one(
+pub(super) async fn start_member(
     name: &ClusterName,
     shape: Option<&MemberShape>,
     dir: &DataDir,
     listen: SocketAddr,
-    conformance: bool,
+    is_conformance: bool,
 ) -> anyhow::Result<Arc<Member>> {
     let default = MemberConfig::new(name.as_str());
     let config = MemberConfig {
         data: Data::Directory { path: dir.dir(&format!("members/{name}"))?, durability: Durability::Process },
         listen,
-        profile: if conformance { MemberProfile::Conformance } else { MemberProfile::Default },
+        profile: if is_conformance { MemberProfile::Conformance } else { MemberProfile::Default },
         node_shapes: shape.map(|shape| shape.nodes.clone()),
         kubernetes_version: shape.map_or(default.kubernetes_version.clone(), |shape| shape.kubernetes_version.clone()),
         ..default

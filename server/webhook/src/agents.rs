@@ -10,26 +10,26 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{allow, refuse, user_of};
+use super::{allow, parse_user, refuse};
 use crowsnest_aggregated::stored::read_stored;
 use crowsnest_api::storage::CLUSTERS;
 use crowsnest_process::reply::json as reply;
 
 pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Result<Response, ApiError> {
-    let (user, secret, before) = (user_of(request), &request["object"], &request["oldObject"]);
-    let mut checked = check_secret(&user, secret, before, None);
-    if let (Err(_), false, Some(own)) = (&checked, before.is_null(), agent_cluster(&user)) {
-        let cluster = get_cluster(control_plane, own).await.map_err(api_error)?;
-        checked = check_secret(&user, secret, before, cluster.as_ref());
+    let (user, secret, before) = (parse_user(request), &request["object"], &request["oldObject"]);
+    let mut result = check_secret(&user, secret, before, None);
+    if let (Err(_), false, Some(cluster_name)) = (&result, before.is_null(), agent_cluster(&user)) {
+        let cluster = get_cluster(control_plane, cluster_name).await.map_err(api_error)?;
+        result = check_secret(&user, secret, before, cluster.as_ref());
     }
-    let answer = match checked {
+    let review = match result {
         Ok(()) => allow(&request["uid"], None),
-        Err(why) => {
+        Err(reason) => {
             let name = secret.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            refuse(&request["uid"], &ApiError::forbidden("", "secrets", name, why).to_status())
+            refuse(&request["uid"], &ApiError::forbidden("", "secrets", name, reason).to_status())
         }
     };
-    Ok(reply(StatusCode::OK, &answer))
+    Ok(reply(StatusCode::OK, &review))
 }
 
 /// The Cluster of this name, if it is registered.

@@ -57,7 +57,7 @@ pub(super) async fn limit(State(ReviewLimits(permits)): State<ReviewLimits>, req
 
 /// Reason why a body is not a valid review.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Malformed {
+pub(super) enum ReviewFormatError {
     #[error("the body is not JSON: {0}")]
     Json(#[source] serde_json::Error),
     #[error("expected {kind} of {api_version}, got {found}")]
@@ -68,36 +68,36 @@ pub(super) enum Malformed {
     Request(#[source] serde_json::Error),
 }
 
-impl From<Malformed> for ApiError {
-    fn from(error: Malformed) -> Self {
+impl From<ReviewFormatError> for ApiError {
+    fn from(error: ReviewFormatError) -> Self {
         ApiError::bad_request(error.to_string())
     }
 }
 
-fn envelope(body: &Bytes, kind: &'static str, api_version: &'static str) -> Result<Value, Malformed> {
-    let review: Value = serde_json::from_slice(body).map_err(Malformed::Json)?;
+fn parse_review(body: &Bytes, kind: &'static str, api_version: &'static str) -> Result<Value, ReviewFormatError> {
+    let review: Value = serde_json::from_slice(body).map_err(ReviewFormatError::Json)?;
     let text = |field: &str| review.get(field).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != kind || text("apiVersion") != api_version {
         let found: String =
             format!("{:?} of {:?}", text("kind"), text("apiVersion")).chars().take(MAX_UID_BYTES).collect();
-        return Err(Malformed::Kind { kind, api_version, found });
+        return Err(ReviewFormatError::Kind { kind, api_version, found });
     }
     let uid = review.pointer("/request/uid").and_then(Value::as_str).unwrap_or_default();
     match (1..=MAX_UID_BYTES).contains(&uid.len()) {
         true => Ok(review),
-        false => Err(Malformed::Uid),
+        false => Err(ReviewFormatError::Uid),
     }
 }
 
 /// Parses an AdmissionReview; returns the whole review and its request.
-pub(super) fn admission_review(body: &Bytes) -> Result<(Value, crowsnest_admission::Request), Malformed> {
-    let review = envelope(body, "AdmissionReview", "admission.k8s.io/v1")?;
-    let request = crowsnest_admission::Request::from_review(&review).map_err(Malformed::Request)?;
+pub(super) fn parse_admission_review(body: &Bytes) -> Result<(Value, crowsnest_admission::Request), ReviewFormatError> {
+    let review = parse_review(body, "AdmissionReview", "admission.k8s.io/v1")?;
+    let request = crowsnest_admission::Request::from_review(&review).map_err(ReviewFormatError::Request)?;
     Ok((review, request))
 }
 
-pub(super) fn conversion_review(body: &Bytes) -> Result<Value, Malformed> {
-    envelope(body, "ConversionReview", "apiextensions.k8s.io/v1")
+pub(super) fn parse_conversion_review(body: &Bytes) -> Result<Value, ReviewFormatError> {
+    parse_review(body, "ConversionReview", "apiextensions.k8s.io/v1")
 }
 
 #[cfg(test)]
@@ -118,8 +118,8 @@ mod tests {
     }
 
     #[test]
-    fn a_review_is_read() {
-        let (_, request) = admission_review(&bytes(&review())).unwrap();
+    fn reviews_are_parsed() {
+        let (_, request) = parse_admission_review(&bytes(&review())).unwrap();
         assert_eq!((request.uid.as_str(), request.namespace.as_str(), request.is_dry_run()), ("u", "shop", false));
     }
 
@@ -135,14 +135,14 @@ mod tests {
     fn malformed_reviews_are_refused(#[case] field: &str, #[case] value: Value, #[case] expected: &str) {
         let mut review = review();
         *review.pointer_mut(field).unwrap() = value;
-        let error = admission_review(&bytes(&review)).unwrap_err().to_string();
+        let error = parse_admission_review(&bytes(&review)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
     fn deep_nesting_is_refused() {
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(matches!(admission_review(&Bytes::from(deep)), Err(Malformed::Json(_))));
+        assert!(matches!(parse_admission_review(&Bytes::from(deep)), Err(ReviewFormatError::Json(_))));
     }
 
     fn json_value() -> impl Strategy<Value = Value> {
@@ -190,7 +190,7 @@ mod tests {
     fn arbitrary_bytes_cause_no_panic() {
         let config = ProptestConfig { cases: cases(), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };
         proptest!(config, |(body in prop::collection::vec(any::<u8>(), 0..200))| {
-            prop_assert!(admission_review(&Bytes::from(body)).is_err());
+            prop_assert!(parse_admission_review(&Bytes::from(body)).is_err());
         });
     }
 
@@ -198,22 +198,22 @@ mod tests {
     #[test]
     fn arbitrary_objects_are_answered() {
         let config = ProptestConfig { cases: cases(), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };
-        let paths = super::super::counted::PATHS;
+        let paths = super::super::metrics::PATHS;
         let operation = prop::sample::select(vec!["CREATE", "UPDATE", "DELETE", "CONNECT"]);
         proptest!(config, |(object in json_value(), old in json_value(), operation in operation, path in prop::sample::select(paths.to_vec()))| {
-            let sent = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            let body = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
                               "request": {"uid": "u", "operation": operation, "object": object, "oldObject": old}});
-            let (review, request) = admission_review(&bytes(&sent)).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let (review, request) = parse_admission_review(&bytes(&body)).map_err(|error| TestCaseError::fail(error.to_string()))?;
             let context = crowsnest_admission::AdmissionContext {
                 permanent_id: "id", gates: crowsnest_admission::Gates::default(), allow_no_execute_taint_policy: false,
                 customizations: &[], quotas: &[], compile_lua: &|_| Ok(()),
             };
-            let answer = crowsnest_admission::review(path, &request, &context).map(|review| review.to_wire(&request));
-            prop_assert_eq!(answer.and_then(|answer| answer.pointer("/response/uid").cloned()), Some(json!("u")));
+            let response = crowsnest_admission::review(path, &request, &context).map(|review| review.to_wire(&request));
+            prop_assert_eq!(response.and_then(|response| response.pointer("/response/uid").cloned()), Some(json!("u")));
             for resource in ["clusters", "resourceregistries"] {
-                let rules = super::super::stored::Rules { default_models: true, local_endpoints: false };
-                let answer = super::super::stored::review(resource, &review, rules, jiff::Timestamp::UNIX_EPOCH);
-                prop_assert_eq!(answer.pointer("/response/uid"), Some(&json!("u")));
+                let settings = super::super::stored::AdmissionSettings { adds_default_models: true, allow_local_endpoints: false };
+                let response = super::super::stored::review(resource, &review, settings, jiff::Timestamp::UNIX_EPOCH);
+                prop_assert_eq!(response.pointer("/response/uid"), Some(&json!("u")));
             }
         });
     }

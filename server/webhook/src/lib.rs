@@ -29,16 +29,16 @@ use tracing::{Instrument, Span};
 
 mod agents;
 pub mod clients;
-pub mod counted;
 mod envelope;
+pub mod metrics;
 mod quota;
 mod stored;
 
 use clients::{Caller, Clients};
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
-use crowsnest_aggregated::request::trace::{answered, of_webhook};
+use crowsnest_aggregated::request::trace::{record_status, webhook_span};
 use crowsnest_process::reply::{HandlerError, json as reply};
-use crowsnest_runtime::metrics::Admissions;
+use crowsnest_runtime::metrics::AdmissionMetrics;
 
 /// Admission settings; feature gates are those of the controllers.
 #[derive(Clone)]
@@ -47,63 +47,63 @@ pub struct Webhooks {
     pub gates: Gates,
     pub allow_no_execute_taint_policy: bool,
     /// Allow Clusters with endpoints on this host.
-    pub local_endpoints: bool,
+    pub allow_local_endpoints: bool,
 }
 
-/// State that all requests share.
-struct Shared {
+/// State shared by all requests.
+struct SharedState {
     webhooks: Webhooks,
     delegated: DelegatedAuth,
-    quotas: quota::Quotas,
+    quotas: quota::QuotaState,
     /// Limit of concurrent script compilations.
-    compiling: ScriptPermits,
+    compile_permits: ScriptPermits,
 }
 
 /// Routes of a control plane's webhooks for `clients`, with the same settings as the controllers.
 pub fn routes(
     control_plane: kube::Client,
-    (settings, local_endpoints): (&crowsnest_controllers::runtime::Config, bool),
-    admissions: &Admissions,
+    (settings, allow_local_endpoints): (&crowsnest_controllers::runtime::Config, bool),
+    admissions: &AdmissionMetrics,
     clients: Clients,
 ) -> Router {
     let webhooks = Webhooks {
         control_plane,
         gates: settings.gates,
         allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
-        local_endpoints,
+        allow_local_endpoints,
     };
-    let counting = from_fn_with_state(admissions.clone(), counted::count);
+    let count = from_fn_with_state(admissions.clone(), metrics::count);
     let delegated = DelegatedAuth::new(webhooks.control_plane.clone());
-    let (quotas, compiling) = (quota::Quotas::default(), ScriptPermits::default());
-    let shared = Shared { webhooks, delegated, quotas, compiling };
-    let bounds = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
+    let (quotas, compile_permits) = (quota::QuotaState::default(), ScriptPermits::default());
+    let shared = SharedState { webhooks, delegated, quotas, compile_permits };
+    let limit = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
     let reviews = Router::new()
         .route("/stored/{resource}", post(stored_object))
         .route(crowsnest_admission::agents::PATH, post(agent_secret))
-        .route("/{path}", post(review).layer(counting))
-        .layer(bounds.clone())
+        .route("/{path}", post(review).layer(count))
+        .layer(limit.clone())
         // No body is read for clients that are not admitted.
         .layer(from_fn_with_state(clients, clients::admit));
     // API servers present no client certificate for conversions, and a conversion depends only on its request.
-    let conversions = Router::new().route("/convert", post(convert)).layer(bounds);
+    let conversions = Router::new().route("/convert", post(convert)).layer(limit);
     reviews
         .merge(conversions)
         .layer(DefaultBodyLimit::max(envelope::MAX_REQUEST_BYTES))
-        .layer(from_fn(traced))
+        .layer(from_fn(trace))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(Arc::new(shared))
 }
 
-async fn traced(request: Request, next: Next) -> Response {
+async fn trace(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("webhook", MatchedPath::as_str);
-    let span = of_webhook(request.method(), route, request.headers());
+    let span = webhook_span(request.method(), route, request.headers());
     let response = next.run(request).instrument(span.clone()).await;
-    answered(&span, response.status());
+    record_status(&span, response.status());
     response
 }
 
 /// The user whose request is reviewed.
-fn user_of(request: &Value) -> UserInfo {
+fn parse_user(request: &Value) -> UserInfo {
     let user = &request["userInfo"];
     let text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
     let list =
@@ -118,40 +118,40 @@ fn user_of(request: &Value) -> UserInfo {
 }
 
 async fn convert(body: Bytes) -> Result<Response, HandlerError> {
-    let review = envelope::conversion_review(&body)?;
+    let review = envelope::parse_conversion_review(&body)?;
     Ok(reply(StatusCode::OK, &crowsnest_admission::convert_review(&review)))
 }
 
-async fn agent_secret(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Response, HandlerError> {
-    let (review, _) = envelope::admission_review(&body)?;
+async fn agent_secret(State(shared): State<Arc<SharedState>>, body: Bytes) -> Result<Response, HandlerError> {
+    let (review, _) = envelope::parse_admission_review(&body)?;
     Ok(agents::review(&shared.webhooks.control_plane, &review["request"]).await?)
 }
 
 async fn stored_object(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<SharedState>>,
     Path(resource): Path<String>,
     body: Bytes,
 ) -> Result<Response, HandlerError> {
-    let (review, _) = envelope::admission_review(&body)?;
-    let reviewed = stored::review_writer(&shared.delegated, &resource, &review["request"]).await;
-    if let Err(refused) = reviewed {
-        return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], &refused.to_status())));
+    let (review, _) = envelope::parse_admission_review(&body)?;
+    let authorization = stored::authorize_writer(&shared.delegated, &resource, &review["request"]).await;
+    if let Err(error) = authorization {
+        return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], &error.to_status())));
     }
-    let rules = stored::Rules {
-        default_models: shared.webhooks.gates.customized_cluster_resource_modeling,
-        local_endpoints: shared.webhooks.local_endpoints,
+    let settings = stored::AdmissionSettings {
+        adds_default_models: shared.webhooks.gates.customized_cluster_resource_modeling,
+        allow_local_endpoints: shared.webhooks.allow_local_endpoints,
     };
-    Ok(reply(StatusCode::OK, &stored::review(&resource, &review, rules, jiff::Timestamp::now())))
+    Ok(reply(StatusCode::OK, &stored::review(&resource, &review, settings, jiff::Timestamp::now())))
 }
 
 async fn review(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<SharedState>>,
     Path(path): Path<String>,
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Result<Response, HandlerError> {
     let path = format!("/{path}");
-    let (_, request) = envelope::admission_review(&body)?;
+    let (_, request) = envelope::parse_admission_review(&body)?;
     let review = match decide(&shared, &path, &request, caller).await {
         Ok(Some(review)) => {
             // The path is that of a known webhook.
@@ -166,7 +166,7 @@ async fn review(
 }
 
 async fn decide(
-    shared: &Shared,
+    shared: &SharedState,
     path: &str,
     request: &crowsnest_admission::Request,
     caller: Caller,
@@ -179,11 +179,11 @@ async fn decide(
     if !required.customizations {
         return Ok(evaluate(webhooks, path, request, &[], &[]));
     }
-    let customizations = listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;
+    let customizations = list_all(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;
     // Compiling a user's scripts may take long.
     let (webhooks, path, request) = (webhooks.clone(), path.to_owned(), request.clone());
     let evaluation =
-        pool::run(&shared.compiling, move || Ok(evaluate(&webhooks, &path, &request, &customizations, &[])));
+        pool::run(&shared.compile_permits, move || Ok(evaluate(&webhooks, &path, &request, &customizations, &[])));
     Ok(evaluation.await.unwrap_or_else(|error| Some(Review::from(Err(Refusal::internal(error.to_string()))))))
 }
 
@@ -206,7 +206,7 @@ fn evaluate(
     crowsnest_admission::review(path, request, &context)
 }
 
-async fn listed<K>(api: Api<K>) -> Result<Vec<K>, kube::Error>
+async fn list_all<K>(api: Api<K>) -> Result<Vec<K>, kube::Error>
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {

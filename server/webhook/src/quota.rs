@@ -4,8 +4,9 @@
 //!
 //! When two bindings are admitted concurrently, neither is stored yet when the other one is decided. Two mechanisms
 //! prevent overuse. Our own controllers, which make almost all of these writes, serialize them by namespace
-//! (`crowsnest_controllers::quota::over_quota`). For other writers, an admitted binding is reserved in memory until it is stored, for one second
-//! at most. Only callers authenticated as the API server create reservations, so forged reviews take no quota.
+//! (`crowsnest_controllers::quota::over_quota`). For other writers, an admitted binding is reserved in memory until it
+//! is stored, for one second at most. Only callers authenticated as the API server create reservations, so forged
+//! reviews take no quota.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::clients::Caller;
-use super::{Webhooks, evaluate, listed};
+use super::{Webhooks, evaluate, list_all};
 
 /// Time limit; an API server waits 3 s.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -32,9 +33,9 @@ const RESERVATION_LIFETIME: Duration = Duration::from_secs(1);
 /// Maximum number of bindings per read.
 const PAGE_SIZE: u32 = 500;
 
-/// State that the reviews of one process share.
+/// State shared by the reviews of one process.
 #[derive(Default)]
-pub(super) struct Quotas {
+pub(super) struct QuotaState {
     namespace_locks: KeyedMutex,
     reservations: Mutex<Reservations>,
 }
@@ -46,7 +47,7 @@ struct Reservation {
     base_version: String,
     /// Usage in addition to that version.
     increase: Usage,
-    until: Instant,
+    expires: Instant,
 }
 
 /// Reservations by binding.
@@ -55,13 +56,13 @@ struct Reservations(HashMap<NamespacedName, Vec<Reservation>>);
 
 /// Stored bindings of a namespace.
 #[derive(Debug, Default)]
-struct Stored {
+struct StoredBindings {
     used: Usage,
     /// resourceVersions by name.
     versions: HashMap<String, String>,
 }
 
-impl Stored {
+impl StoredBindings {
     fn add(&mut self, binding: ResourceBinding) {
         plan::add(&mut self.used, plan::usage(&binding.spec));
         let name = binding.metadata.name.unwrap_or_default();
@@ -71,12 +72,12 @@ impl Stored {
 
 impl Reservation {
     /// Usage of an admitted write in addition to the version that it replaces; `None` if its object is not a binding.
-    fn of(request: &crowsnest_admission::Request, until: Instant) -> Option<Self> {
+    fn from_request(request: &crowsnest_admission::Request, expires: Instant) -> Option<Self> {
         let new = ResourceBinding::deserialize(&request.object).ok()?;
         let old = ResourceBinding::deserialize(&request.old_object).ok();
         let increase = plan::increase(old.as_ref().map(|old| &old.spec), &new.spec);
         let base_version = old.and_then(|old| old.metadata.resource_version).unwrap_or_default();
-        Some(Self { base_version, increase, until })
+        Some(Self { base_version, increase, expires })
     }
 }
 
@@ -85,24 +86,24 @@ impl Reservations {
         self.0.entry(binding).or_default().push(reservation);
     }
 
-    /// Usage in the namespace of `reviewed` that is reserved for other bindings and not stored yet. Several attempts for
-    /// one binding count once, with the largest usage. Earlier attempts for the reviewed binding don't count: at most one
-    /// of several writes over the same version is stored, and each was admitted by itself.
-    fn open(&mut self, reviewed: &NamespacedName, stored: &Stored, now: Instant) -> Usage {
+    /// Usage in the namespace of `reviewed` that is reserved for other bindings and not stored yet. Several attempts
+    /// for one binding count once, with the largest usage. Earlier attempts for the reviewed binding do not count: at
+    /// most one of several writes over the same version is stored, and each was admitted by itself.
+    fn reserved_usage(&mut self, reviewed: &NamespacedName, stored: &StoredBindings, now: Instant) -> Usage {
         let namespace = &reviewed.namespace;
         let version = |name: &str| stored.versions.get(name).map(String::as_str).unwrap_or_default();
         self.0.retain(|binding, attempts| {
             let is_stored =
                 |one: &Reservation| binding.namespace == *namespace && one.base_version != version(&binding.name);
-            attempts.retain(|one| one.until > now && !is_stored(one));
+            attempts.retain(|one| one.expires > now && !is_stored(one));
             !attempts.is_empty()
         });
         let mut sum = Usage::new();
         let others = self.0.iter().filter(|(binding, _)| binding.namespace == *namespace && *binding != reviewed);
         for (_, attempts) in others {
-            let mut most = Usage::new();
-            attempts.iter().for_each(|one| plan::raise(&mut most, one.increase.clone()));
-            plan::add(&mut sum, most);
+            let mut max_increase = Usage::new();
+            attempts.iter().for_each(|one| plan::raise(&mut max_increase, one.increase.clone()));
+            plan::add(&mut sum, max_increase);
         }
         sum
     }
@@ -111,7 +112,7 @@ impl Reservations {
 /// A write of a binding that is reviewed against all quotas of its namespace.
 pub(super) struct QuotaReview<'a> {
     pub webhooks: &'a Webhooks,
-    pub quotas: &'a Quotas,
+    pub quotas: &'a QuotaState,
     pub path: &'a str,
     pub request: &'a crowsnest_admission::Request,
     pub caller: Caller,
@@ -132,26 +133,26 @@ impl QuotaReview<'_> {
     async fn decide_serialized(&self) -> Result<Option<Review>, kube::Error> {
         let QuotaReview { webhooks, quotas, path, request, caller } = *self;
         let client = || webhooks.control_plane.clone();
-        let mut limits = listed(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
+        let mut limits = list_all(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
         if limits.is_empty() {
             return Ok(evaluate(webhooks, path, request, &[], &[]));
         }
         let binding = NamespacedName::new(&request.namespace, &request.name);
-        let _turn = quotas.namespace_locks.lock(&binding.namespace).await;
-        let stored = stored(&Api::namespaced(client(), &binding.namespace)).await?;
+        let _guard = quotas.namespace_locks.lock(&binding.namespace).await;
+        let stored = list_bindings(&Api::namespaced(client(), &binding.namespace)).await?;
         let mut used = stored.used.clone();
-        plan::add(&mut used, quotas.reservations.lock().open(&binding, &stored, Instant::now()));
+        plan::add(&mut used, quotas.reservations.lock().reserved_usage(&binding, &stored, Instant::now()));
         for limit in &mut limits {
             let tracked = used.iter().filter(|(name, _)| limit.spec.overall.contains_key(*name));
             let tracked: Usage = tracked.map(|(name, amount)| (name.clone(), *amount)).collect();
             limit.status.overall_used = plan::to_list(plan::recorded(tracked));
         }
         let review = evaluate(webhooks, path, request, &[], &limits);
-        let admits = review.as_ref().is_some_and(|review| review.is_allowed() && !review.quota_usage.is_empty());
-        if admits
+        let is_admitted = review.as_ref().is_some_and(|review| review.is_allowed() && !review.quota_usage.is_empty());
+        if is_admitted
             && caller == Caller::ApiServer
             && !request.is_dry_run()
-            && let Some(reservation) = Reservation::of(request, Instant::now() + RESERVATION_LIFETIME)
+            && let Some(reservation) = Reservation::from_request(request, Instant::now() + RESERVATION_LIFETIME)
         {
             quotas.reservations.lock().reserve(binding, reservation);
         }
@@ -160,8 +161,8 @@ impl QuotaReview<'_> {
 }
 
 /// Reads all bindings of a namespace, page by page.
-async fn stored(api: &Api<ResourceBinding>) -> Result<Stored, kube::Error> {
-    let mut stored = Stored::default();
+async fn list_bindings(api: &Api<ResourceBinding>) -> Result<StoredBindings, kube::Error> {
+    let mut stored = StoredBindings::default();
     let mut page = ListParams::default().limit(PAGE_SIZE);
     loop {
         let list = api.list(&page).await?;

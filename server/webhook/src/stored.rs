@@ -14,25 +14,29 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{allow, refuse, user_of};
+use super::{allow, parse_user, refuse};
 
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::stored::writer::Writer;
 
-/// Rules that depend on the server's configuration.
+/// Settings of the server that admission depends on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct AdmissionSettings {
     /// Add default resource models to new Clusters.
-    pub(super) default_models: bool,
+    pub(super) adds_default_models: bool,
     /// Allow Clusters and backend stores with endpoints on this host.
-    pub(super) local_endpoints: bool,
+    pub(super) allow_local_endpoints: bool,
 }
 
 /// Refuses a Cluster or ResourceRegistry whose author lacks the required permissions. Writes through the aggregated API
 /// use the account of this process, which can read the Secrets that these objects name; their callers were authorized
 /// before.
-pub(super) async fn review_writer(delegated: &DelegatedAuth, resource: &str, request: &Value) -> Result<(), ApiError> {
-    let user = user_of(request);
+pub(super) async fn authorize_writer(
+    delegated: &DelegatedAuth,
+    resource: &str,
+    request: &Value,
+) -> Result<(), ApiError> {
+    let user = parse_user(request);
     if user.is_master() {
         return Ok(());
     }
@@ -49,17 +53,17 @@ pub(super) async fn review_writer(delegated: &DelegatedAuth, resource: &str, req
     writer.check(before, &after).await
 }
 
-/// Answers one review with a patch of the defaults, or with a refusal. The same path serves the mutating and the
+/// Responds to one review with a patch of the defaults, or with a refusal. The same path serves the mutating and the
 /// validating phase; the second has no defaults left to add.
-pub(super) fn review(resource: &str, review: &Value, rules: Rules, now: jiff::Timestamp) -> Value {
+pub(super) fn review(resource: &str, review: &Value, settings: AdmissionSettings, now: jiff::Timestamp) -> Value {
     let request = &review["request"];
     let object = &request["object"];
-    let outcome = match resource {
-        "clusters" => admit_cluster(object, &request["oldObject"], rules, now),
-        "resourceregistries" => admit_registry(object, &request["oldObject"], rules),
+    let result = match resource {
+        "clusters" => admit_cluster(object, &request["oldObject"], settings, now),
+        "resourceregistries" => admit_registry(object, &request["oldObject"], settings),
         other => Err(ApiError::bad_request(format!("{other} are not stored here"))),
     };
-    match outcome {
+    match result {
         Ok((admitted, warnings)) => {
             let mut review = allow(&request["uid"], Some(&json_patch::diff(object, &admitted)));
             if !warnings.is_empty() {
@@ -72,14 +76,19 @@ pub(super) fn review(resource: &str, review: &Value, rules: Rules, now: jiff::Ti
 }
 
 /// Object as it is stored, and warnings for its author.
-type Admitted = (Value, Vec<String>);
+type AdmittedObject = (Value, Vec<String>);
 
-fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp) -> Result<Admitted, ApiError> {
+fn admit_cluster(
+    object: &Value,
+    old: &Value,
+    settings: AdmissionSettings,
+    now: jiff::Timestamp,
+) -> Result<AdmittedObject, ApiError> {
     let mut typed: Cluster = decode(object, "Cluster")?;
     let known = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
     // Only new clusters get default models: users may remove them from existing ones.
-    let default_models = rules.default_models && (old.is_null() || !typed.spec.resource_models.is_empty());
-    cluster::prepare(&mut typed, default_models);
+    let adds_models = settings.adds_default_models && (old.is_null() || !typed.spec.resource_models.is_empty());
+    cluster::prepare(&mut typed, adds_models);
     cluster::prepare_status(&mut typed.status);
     cluster::canonicalize(&mut typed, &Time(now));
     let before: ObjectMeta = ObjectMeta::deserialize(&old["metadata"]).unwrap_or_default();
@@ -87,9 +96,9 @@ fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp
         annotations::validate_change(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
     let mut errors = cluster::validate(&typed);
     let old = Cluster::deserialize(old).ok();
-    errors.extend(destination::validate(old.as_ref(), &typed, rules.local_endpoints));
+    errors.extend(destination::validate(old.as_ref(), &typed, settings.allow_local_endpoints));
     errors.extend(annotation_errors);
-    invalid("clusters", &typed.metadata.name, errors)?;
+    check_errors("clusters", &typed.metadata.name, errors)?;
     let (mut spec, mut status) = (
         serde_json::to_value(&typed.spec).map_err(ApiError::internal)?,
         serde_json::to_value(&typed.status).map_err(ApiError::internal)?,
@@ -104,27 +113,27 @@ fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp
     Ok((admitted, warnings))
 }
 
-fn admit_registry(object: &Value, old: &Value, rules: Rules) -> Result<Admitted, ApiError> {
+fn admit_registry(object: &Value, old: &Value, settings: AdmissionSettings) -> Result<AdmittedObject, ApiError> {
     let typed: ResourceRegistry = decode(object, "ResourceRegistry")?;
     let mut errors = registry::validate(&typed);
     let old = ResourceRegistry::deserialize(old).ok();
-    errors.extend(backend_store::validate(old.as_ref(), &typed, rules.local_endpoints));
-    invalid("resourceregistries", &typed.metadata.name, errors)?;
+    errors.extend(backend_store::validate(old.as_ref(), &typed, settings.allow_local_endpoints));
+    check_errors("resourceregistries", &typed.metadata.name, errors)?;
     // Stored unchanged, including fields of later versions.
-    Ok((object.clone(), backend_store::warnings(&typed, rules.local_endpoints)))
+    Ok((object.clone(), backend_store::warnings(&typed, settings.allow_local_endpoints)))
 }
 
 fn decode<T: DeserializeOwned>(object: &Value, kind: &str) -> Result<T, ApiError> {
     T::deserialize(object).map_err(|error| ApiError::bad_request(format!("cannot decode the {kind}: {error}")))
 }
 
-fn invalid(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Result<(), ApiError> {
+fn check_errors(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Result<(), ApiError> {
     if errors.is_empty() {
         return Ok(());
     }
     let [default, _] = ADMITTED_KINDS;
-    let of = ADMITTED_KINDS.into_iter().find(|kind| kind.plural == resource).unwrap_or(default);
-    Err(ApiError::invalid(of.group, of.kind, name.as_deref().unwrap_or_default(), errors))
+    let kind = ADMITTED_KINDS.into_iter().find(|kind| kind.plural == resource).unwrap_or(default);
+    Err(ApiError::invalid(kind.group, kind.kind, name.as_deref().unwrap_or_default(), errors))
 }
 
 #[cfg(test)]
@@ -133,8 +142,9 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
 
-    const PLAIN: Rules = Rules { default_models: false, local_endpoints: false };
-    const WITH_MODELS: Rules = Rules { default_models: true, ..PLAIN };
+    const WITHOUT_MODELS: AdmissionSettings =
+        AdmissionSettings { adds_default_models: false, allow_local_endpoints: false };
+    const WITH_MODELS: AdmissionSettings = AdmissionSettings { adds_default_models: true, ..WITHOUT_MODELS };
 
     fn registry(spec: Value) -> Value {
         let object = json!({
@@ -143,7 +153,7 @@ mod tests {
         review(
             "resourceregistries",
             &json!({"request": {"uid": "u", "object": object}}),
-            PLAIN,
+            WITHOUT_MODELS,
             jiff::Timestamp::UNIX_EPOCH,
         )
     }
@@ -159,7 +169,7 @@ mod tests {
         json!(["spec.backendStore.openSearch: nothing is exported: credentials are never sent over http, but address 0 is not an https URL"])
     )]
     #[case::refused(json!({"backendStore": {"openSearch": {"addresses": ["ftp://x"]}}}), false, json!(null))]
-    fn registries(#[case] spec: Value, #[case] allowed: bool, #[case] warnings: Value) {
+    fn registries_are_validated(#[case] spec: Value, #[case] allowed: bool, #[case] warnings: Value) {
         let response = &registry(spec)["response"];
         assert_eq!((&response["allowed"], &response["warnings"]), (&json!(allowed), &warnings), "{response}");
         assert_eq!(response.get("patch"), None);
@@ -184,7 +194,7 @@ mod tests {
         let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "StoredCluster", "metadata": {"name": "m1"},
             "spec": {"syncMode": "Push", "zone": "a", "mood": "calm"}});
         let request = json!({"request": {"uid": "u", "object": object}});
-        let response = &review("clusters", &request, PLAIN, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let response = &review("clusters", &request, WITHOUT_MODELS, jiff::Timestamp::UNIX_EPOCH)["response"];
         let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         let patch = String::from_utf8(patch).unwrap();
         assert!(patch.contains("/spec/zones") && !patch.contains("mood"), "{patch}");
@@ -195,7 +205,7 @@ mod tests {
     #[case::changed(json!("enabled"), json!("off"), Err("metadata.annotations[proxy.crowsnest.io/exec]"), 0)]
     #[case::unchanged(json!("off"), json!("off"), Ok(()), 1)]
     #[case::corrected(json!("off"), json!("disabled"), Ok(()), 0)]
-    fn annotations_of_clusters(
+    fn annotations_of_clusters_are_validated(
         #[case] before: Value,
         #[case] now: Value,
         #[case] expected: Result<(), &str>,
@@ -207,10 +217,10 @@ mod tests {
                    "metadata": {"name": "m1", "annotations": annotations}})
         };
         let request = json!({"request": {"uid": "u", "object": cluster(now), "oldObject": cluster(before)}});
-        let response = &review("clusters", &request, PLAIN, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let response = &review("clusters", &request, WITHOUT_MODELS, jiff::Timestamp::UNIX_EPOCH)["response"];
         let cause = &response["status"]["details"]["causes"][0];
-        let refused = cause["field"].as_str().map_or(Ok(()), Err);
-        assert_eq!((refused, response["allowed"] == true), (expected, expected.is_ok()), "{response}");
+        let result = cause["field"].as_str().map_or(Ok(()), Err);
+        assert_eq!((result, response["allowed"] == true), (expected, expected.is_ok()), "{response}");
         assert_eq!(response["warnings"].as_array().map_or(0, Vec::len), warnings, "{response}");
         if expected.is_err() {
             assert_eq!(

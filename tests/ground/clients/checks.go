@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// syncTimeout is how long an informer may take to have the objects, or to catch up with the last write.
+	// syncTimeout limits the initial sync of an informer, and its delay after the last write.
 	syncTimeout = 30 * time.Second
-	// startTimeout is how long `crowsnest up` may take to be usable.
+	// startTimeout limits the start of `crowsnest up`.
 	startTimeout = 5 * time.Minute
 )
 
 // longWatch is the shortest time after which client-go lets a watch end and begins another.
 const longWatch = 5 * time.Minute
 
-// observed is an address with its informers and the writes that they should see.
-type observed struct {
+// observation is an address with its informers and the expected writes.
+type observation struct {
 	address
 	churn     *churn
 	client    kubernetes.Interface
@@ -47,7 +47,7 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 		if err := registerConfigMaps(ctx, config, o.Member); err != nil {
 			return err
 		}
-		if err := awaitFleet(ctx, addresses); err != nil {
+		if err := waitForFleet(ctx, addresses); err != nil {
 			return err
 		}
 	}
@@ -63,7 +63,7 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 	before := map[*informer]record.Requests{}
 	for _, target := range targets {
 		for _, i := range target.informers {
-			r.add(target.name, i.title(), i.summary(record.Requests{}), target.judge(ctx, i))
+			r.add(target.name, i.title(), i.summary(record.Requests{}), target.check(ctx, i))
 			before[i] = i.requests.Total()
 		}
 	}
@@ -91,16 +91,16 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 	}
 	for _, target := range targets {
 		for _, i := range target.informers {
-			r.add(target.name, i.title()+" after a restart", i.summary(before[i]), target.judgeRestarted(ctx, i, before[i]))
+			r.add(target.name, i.title()+" after a restart", i.summary(before[i]), target.checkAfterRestart(ctx, i, before[i]))
 		}
 	}
 	return nil
 }
 
 // observe starts all informers. Addresses of one cluster share its writes.
-func observe(ctx context.Context, o options.Options, addresses []address) ([]*observed, []*churn, error) {
+func observe(ctx context.Context, o options.Options, addresses []address) ([]*observation, []*churn, error) {
 	g := newGates()
-	var targets []*observed
+	var targets []*observation
 	churns := map[string]*churn{}
 	var all []*churn
 	for _, a := range addresses {
@@ -116,7 +116,7 @@ func observe(ctx context.Context, o options.Options, addresses []address) ([]*ob
 			churns[a.namespace] = newChurn(origin.CoreV1().ConfigMaps(a.namespace), o.Rate)
 			all = append(all, churns[a.namespace])
 		}
-		target := &observed{address: a, churn: churns[a.namespace], client: client, origin: origin}
+		target := &observation{address: a, churn: churns[a.namespace], client: client, origin: origin}
 		for _, streams := range []bool{false, true} {
 			informers, err := startInformers(ctx, g, a.config, a.namespace, streams)
 			if err != nil {
@@ -148,15 +148,15 @@ func (i *informer) title() string {
 	return i.name + " informer"
 }
 
-// summary says how many events and, since an earlier count, requests there were.
+// summary contains the numbers of events and of requests since an earlier count.
 func (i *informer) summary(since record.Requests) string {
 	return fmt.Sprintf("%d events, %v", i.history.Count(), i.requests.Total().Since(since))
 }
 
-// judge returns what is wrong with an informer that ran without disturbance.
-func (t *observed) judge(ctx context.Context, i *informer) []string {
-	problems := t.judgeStore(ctx, i)
-	err := eventually(ctx, syncTimeout, func() string {
+// check returns the problems of an informer that ran without disturbance.
+func (t *observation) check(ctx context.Context, i *informer) []string {
+	problems := t.checkStore(ctx, i)
+	err := waitFor(ctx, syncTimeout, func() string {
 		if differences := i.history.Differences(t.churn.writes); len(differences) > 0 {
 			return differences[0]
 		}
@@ -183,9 +183,9 @@ func (t *observed) judge(ctx context.Context, i *informer) []string {
 	return problems
 }
 
-// judgeRestarted returns what is wrong with an informer after its server was restarted. It may have listed once more.
-func (t *observed) judgeRestarted(ctx context.Context, i *informer, before record.Requests) []string {
-	problems := t.judgeStore(ctx, i)
+// checkAfterRestart returns the problems of an informer after its server was restarted. It may have listed once more.
+func (t *observation) checkAfterRestart(ctx context.Context, i *informer, before record.Requests) []string {
+	problems := t.checkStore(ctx, i)
 	contradictions, _ := i.history.Contradictions()
 	problems = append(problems, contradictions...)
 	if got := i.requests.Total().Since(before); got.Lists+got.Streams > 1 {
@@ -194,10 +194,10 @@ func (t *observed) judgeRestarted(ctx context.Context, i *informer, before recor
 	return problems
 }
 
-// judgeStore compares an informer's store with a list from the same address, and with one from the cluster itself.
-func (t *observed) judgeStore(ctx context.Context, i *informer) []string {
+// checkStore compares an informer's store with a list from the same address, and with one from the cluster itself.
+func (t *observation) checkStore(ctx context.Context, i *informer) []string {
 	var differences []string
-	err := eventually(ctx, syncTimeout, func() string {
+	err := waitFor(ctx, syncTimeout, func() string {
 		listed, err := list(ctx, t.client, t.namespace)
 		if err != nil {
 			return fmt.Sprintf("cannot list: %v", err)
@@ -221,7 +221,7 @@ func (t *observed) judgeStore(ctx context.Context, i *informer) []string {
 
 var resourceRegistries = schema.GroupVersionResource{Group: "search.karmada.io", Version: "v1alpha1", Resource: "resourceregistries"}
 
-// registerConfigMaps brings a member's ConfigMaps into the view of the fleet-wide proxy.
+// registerConfigMaps adds a member's ConfigMaps to the fleet-wide proxy.
 func registerConfigMaps(ctx context.Context, config *rest.Config, member string) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -239,8 +239,8 @@ func registerConfigMaps(ctx context.Context, config *rest.Config, member string)
 	return err
 }
 
-// awaitFleet waits until the fleet-wide proxy shows a ConfigMap of the member.
-func awaitFleet(ctx context.Context, addresses []address) error {
+// waitForFleet waits until the fleet-wide proxy shows a ConfigMap of the member.
+func waitForFleet(ctx context.Context, addresses []address) error {
 	for _, a := range addresses {
 		if a.name != fleetAddress {
 			continue
@@ -254,12 +254,12 @@ func awaitFleet(ctx context.Context, addresses []address) error {
 			return err
 		}
 		// Without a sequence, so that no informer records it.
-		sign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "sign"}}
-		if _, err := origin.CoreV1().ConfigMaps(a.namespace).Create(ctx, sign, metav1.CreateOptions{}); err != nil {
+		marker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "marker"}}
+		if _, err := origin.CoreV1().ConfigMaps(a.namespace).Create(ctx, marker, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		if err := eventually(ctx, syncTimeout, func() string {
-			if _, err := client.CoreV1().ConfigMaps(a.namespace).Get(ctx, sign.Name, metav1.GetOptions{}); err != nil {
+		if err := waitFor(ctx, syncTimeout, func() string {
+			if _, err := client.CoreV1().ConfigMaps(a.namespace).Get(ctx, marker.Name, metav1.GetOptions{}); err != nil {
 				return fmt.Sprintf("the fleet's proxy does not show the member's ConfigMaps: %v", err)
 			}
 			return ""

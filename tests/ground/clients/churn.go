@@ -76,14 +76,14 @@ func (c *churn) run(ctx context.Context, seed uint64) error {
 }
 
 // write is one writer. A write that has begun is finished, so that its outcome is known.
-func (c *churn) write(limited context.Context, writer int, chance *rand.Rand) error {
+func (c *churn) write(limited context.Context, writer int, rng *rand.Rand) error {
 	ctx := context.WithoutCancel(limited)
-	pace := time.NewTicker(c.interval)
-	defer pace.Stop()
+	ticker := time.NewTicker(c.interval)
+	defer ticker.Stop()
 	objects := map[string]*corev1.ConfigMap{}
 	for object := range objectsPerWriter {
 		name := fmt.Sprintf("churn-%d-%d", writer, object)
-		current, err := c.readAgain(ctx, limited.Done(), pace, name)
+		current, err := c.readWithRetries(ctx, limited.Done(), ticker, name)
 		if err != nil && limited.Err() != nil {
 			return nil
 		}
@@ -96,10 +96,10 @@ func (c *churn) write(limited context.Context, writer int, chance *rand.Rand) er
 		select {
 		case <-limited.Done():
 			return nil
-		case <-pace.C:
+		case <-ticker.C:
 		}
-		name := fmt.Sprintf("churn-%d-%d", writer, chance.IntN(objectsPerWriter))
-		changed, err := c.change(ctx, name, objects[name], chance)
+		name := fmt.Sprintf("churn-%d-%d", writer, rng.IntN(objectsPerWriter))
+		changed, err := c.change(ctx, name, objects[name], rng)
 		if err == nil {
 			objects[name] = changed
 			continue
@@ -111,14 +111,14 @@ func (c *churn) write(limited context.Context, writer int, chance *rand.Rand) er
 			return fmt.Errorf("cannot write ConfigMap %s: %w", name, err)
 		}
 		// Whether the server carried the write out is not known.
-		if objects[name], err = c.readAgain(ctx, limited.Done(), pace, name); err != nil {
+		if objects[name], err = c.readWithRetries(ctx, limited.Done(), ticker, name); err != nil {
 			return nil
 		}
 	}
 }
 
-// readAgain returns an object as it is; a tolerant churn repeats the request until it succeeds or the time is over.
-func (c *churn) readAgain(ctx context.Context, over <-chan struct{}, pace *time.Ticker, name string) (*corev1.ConfigMap, error) {
+// readWithRetries returns the current object; a tolerant churn repeats the request until it succeeds or the time is over.
+func (c *churn) readWithRetries(ctx context.Context, over <-chan struct{}, ticker *time.Ticker, name string) (*corev1.ConfigMap, error) {
 	for {
 		current, err := c.read(ctx, name)
 		if err == nil || !c.tolerant {
@@ -127,12 +127,12 @@ func (c *churn) readAgain(ctx context.Context, over <-chan struct{}, pace *time.
 		select {
 		case <-over:
 			return nil, err
-		case <-pace.C:
+		case <-ticker.C:
 		}
 	}
 }
 
-// read returns an object as it is, or nil if it does not exist.
+// read returns the current object, or nil if it does not exist.
 func (c *churn) read(ctx context.Context, name string) (*corev1.ConfigMap, error) {
 	current, err := c.client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -142,28 +142,28 @@ func (c *churn) read(ctx context.Context, name string) (*corev1.ConfigMap, error
 }
 
 // change makes one write to an object, which is nil if it does not exist, and returns the object afterwards.
-func (c *churn) change(ctx context.Context, name string, current *corev1.ConfigMap, chance *rand.Rand) (*corev1.ConfigMap, error) {
-	if current != nil && chance.IntN(5) == 0 {
+func (c *churn) change(ctx context.Context, name string, current *corev1.ConfigMap, rng *rand.Rand) (*corev1.ConfigMap, error) {
+	if current != nil && rng.IntN(5) == 0 {
 		if err := c.client.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return nil, err
 		}
-		c.keep(name, record.Deleted(c.sequence(name)))
+		c.recordWrite(name, record.Deleted(c.sequence(name)))
 		return nil, nil
 	}
 	next := c.next(name)
-	text := strings.Repeat(string(rune('a'+chance.IntN(26))), payload)
+	text := strings.Repeat(string(rune('a'+rng.IntN(26))), payload)
 	if current == nil {
 		created := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		mark(created, next, text)
 		created, err := c.client.Create(ctx, created, metav1.CreateOptions{})
 		if err == nil {
-			c.keep(name, record.Added(next))
+			c.recordWrite(name, record.Added(next))
 		}
 		return created, err
 	}
 	var written *corev1.ConfigMap
 	var err error
-	if chance.IntN(2) == 0 {
+	if rng.IntN(2) == 0 {
 		written = current.DeepCopy()
 		mark(written, next, text)
 		written, err = c.client.Update(ctx, written, metav1.UpdateOptions{})
@@ -172,7 +172,7 @@ func (c *churn) change(ctx context.Context, name string, current *corev1.ConfigM
 		written, err = c.client.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	}
 	if err == nil {
-		c.keep(name, record.Updated(next))
+		c.recordWrite(name, record.Updated(next))
 	}
 	return written, err
 }
@@ -197,7 +197,7 @@ func (c *churn) sequence(name string) int {
 	return c.sequences[name]
 }
 
-func (c *churn) keep(name, write string) {
+func (c *churn) recordWrite(name, write string) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.writes[name] = append(c.writes[name], write)

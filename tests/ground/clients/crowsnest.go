@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// stopTimeout is how long `crowsnest up` may take to end in good order.
+// stopTimeout limits the shutdown of `crowsnest up`.
 const stopTimeout = 30 * time.Second
 
 // crowsnest is a running `crowsnest up` with one simulated member.
@@ -29,7 +29,7 @@ type crowsnest struct {
 	ended     chan error
 }
 
-// newCrowsnest prepares a fleet whose data is below a folder.
+// newCrowsnest prepares a fleet whose data is in a folder.
 func newCrowsnest(program, folder, member string) (*crowsnest, error) {
 	api, err := freeAddress()
 	if err != nil {
@@ -78,14 +78,14 @@ func (c *crowsnest) start(ctx context.Context, member string) error {
 	ended := make(chan error, 1)
 	c.ended = ended
 	go func() { ended <- command.Wait() }()
-	err = eventually(ctx, startTimeout, func() string {
+	err = waitFor(ctx, startTimeout, func() string {
 		select {
 		case err := <-ended:
 			ended <- err
 			return fmt.Sprintf("crowsnest ended: %v", err)
 		default:
 		}
-		return c.unready(ctx, member)
+		return c.unreadyReason(ctx, member)
 	})
 	if err != nil {
 		return fmt.Errorf("crowsnest is not ready: %w; its log is %s", err, c.log())
@@ -93,21 +93,21 @@ func (c *crowsnest) start(ctx context.Context, member string) error {
 	return nil
 }
 
-// unready says why the fleet cannot be used yet; it returns nothing once it can be.
-func (c *crowsnest) unready(ctx context.Context, member string) string {
+// unreadyReason returns why the fleet is not ready, or an empty string.
+func (c *crowsnest) unreadyReason(ctx context.Context, member string) string {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
 	if err != nil {
 		return err.Error()
 	}
-	for _, at := range []*rest.Config{config, below(config, memberProxy(member))} {
-		if err := answersReady(ctx, at); err != nil {
+	for _, at := range []*rest.Config{config, withPath(config, memberProxy(member))} {
+		if err := checkReady(ctx, at); err != nil {
 			return fmt.Sprintf("%s is not ready: %v", at.Host, err)
 		}
 	}
 	return ""
 }
 
-func answersReady(ctx context.Context, config *rest.Config) error {
+func checkReady(ctx context.Context, config *rest.Config) error {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func answersReady(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// stop ends the process in good order.
+// stop shuts the process down.
 func (c *crowsnest) stop() error {
 	if c.command == nil {
 		return nil
@@ -152,8 +152,8 @@ func (c *crowsnest) restart(ctx context.Context, member string) error {
 	return c.start(ctx, member)
 }
 
-// below is the configuration of a client of what a server has below a path.
-func below(config *rest.Config, path string) *rest.Config {
+// withPath returns a client configuration for a path of a server.
+func withPath(config *rest.Config, path string) *rest.Config {
 	copied := rest.CopyConfig(config)
 	copied.Host = strings.TrimRight(copied.Host, "/") + path
 	return copied

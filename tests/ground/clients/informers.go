@@ -109,7 +109,7 @@ func startInformers(ctx context.Context, g *gates, config *rest.Config, namespac
 		started = append(started, i)
 	}
 	for _, i := range started {
-		if err := eventually(ctx, syncTimeout, func() string {
+		if err := waitFor(ctx, syncTimeout, func() string {
 			if i.informer.HasSynced() {
 				return ""
 			}
@@ -191,22 +191,22 @@ func withoutVersions(objects map[string]record.State) map[string]record.State {
 	return plain
 }
 
-// eventually waits until a condition has nothing to object to.
-func eventually(ctx context.Context, limit time.Duration, condition func() string) error {
+// waitFor waits until a condition returns no problem.
+func waitFor(ctx context.Context, limit time.Duration, condition func() string) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	poll := time.NewTicker(100 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		unmet := condition()
-		if unmet == "" {
+		problem := condition()
+		if problem == "" {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline.C:
-			return fmt.Errorf("after %v, %s", limit, unmet)
+			return fmt.Errorf("after %v, %s", limit, problem)
 		case <-poll.C:
 		}
 	}

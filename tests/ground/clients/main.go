@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// address is one way to the objects of a cluster.
+// address is an API address with the objects of a cluster.
 type address struct {
 	name   string
 	config *rest.Config
@@ -53,7 +53,7 @@ type address struct {
 	// namespace of the objects. Those of the control plane and of the member have different names, since Karmada makes the control
 	// plane's namespaces in members.
 	namespace string
-	// workloads says that pods are run there.
+	// workloads says that pods run in the cluster.
 	workloads bool
 }
 
@@ -125,16 +125,16 @@ func run(ctx context.Context, o options.Options) (failure error) {
 // fleetAddress is the name of the fleet-wide proxy.
 const fleetAddress = "fleet-proxy"
 
-// addressesOf are the addresses that a control plane offers; only its own if there is no member.
+// addressesOf returns the addresses of a control plane: only its own if there is no member.
 func addressesOf(config *rest.Config, member, namespace string) []address {
 	addresses := []address{{name: "control-plane", config: config, origin: config, namespace: namespace}}
 	if member == "" {
 		return addresses
 	}
-	origin := below(config, memberProxy(member))
+	origin := withPath(config, memberProxy(member))
 	return append(addresses,
 		address{name: "member-proxy", config: origin, origin: origin, namespace: namespace + "-member", workloads: true},
-		address{name: fleetAddress, config: below(config, fleetProxy), origin: origin, namespace: namespace + "-member"},
+		address{name: fleetAddress, config: withPath(config, fleetProxy), origin: origin, namespace: namespace + "-member"},
 	)
 }
 

@@ -31,14 +31,14 @@ const (
 	sourceRole  = "source"
 	copySuffix  = "-copy"
 	copierOwner = "ground-copier"
-	// sources is how many objects the manager copies.
+	// sources is the number of objects that the manager copies.
 	sources = 20
 )
 
 // copier keeps a copy of each ConfigMap that has the label of a source, by server-side apply.
 type copier struct {
 	client client.Client
-	// name of the manager, which each copy bears
+	// name of the manager, a label of each copy
 	name       string
 	reconciled *atomic.Int64
 }
@@ -103,8 +103,8 @@ func startManager(ctx context.Context, a address, name string) (*running, error)
 	return r, nil
 }
 
-// awaitElection waits until the manager leads.
-func (r *running) awaitElection(ctx context.Context) error {
+// waitForElection waits until the manager leads.
+func (r *running) waitForElection(ctx context.Context) error {
 	select {
 	case <-r.elected:
 		return nil
@@ -129,7 +129,7 @@ func checkManager(ctx context.Context, a address) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := first.awaitElection(ctx); err != nil {
+	if err := first.waitForElection(ctx); err != nil {
 		return "", err
 	}
 	second, err := startManager(ctx, a, "second")
@@ -139,7 +139,7 @@ func checkManager(ctx context.Context, a address) (string, error) {
 	if err := writeSources(ctx, direct, a.namespace, "one"); err != nil {
 		return "", err
 	}
-	if err := awaitCopies(ctx, direct, a.namespace, "one", "first"); err != nil {
+	if err := waitForCopies(ctx, direct, a.namespace, "one", "first"); err != nil {
 		return "", err
 	}
 	if count := second.reconciled.Load(); count > 0 {
@@ -149,13 +149,13 @@ func checkManager(ctx context.Context, a address) (string, error) {
 	if err := <-first.ended; err != nil {
 		return "", fmt.Errorf("the first manager ended with %w", err)
 	}
-	if err := second.awaitElection(ctx); err != nil {
+	if err := second.waitForElection(ctx); err != nil {
 		return "", err
 	}
 	if err := writeSources(ctx, direct, a.namespace, "two"); err != nil {
 		return "", err
 	}
-	if err := awaitCopies(ctx, direct, a.namespace, "two", "second"); err != nil {
+	if err := waitForCopies(ctx, direct, a.namespace, "two", "second"); err != nil {
 		return "", err
 	}
 	if err := checkOwnership(ctx, direct, a.namespace); err != nil {
@@ -199,9 +199,9 @@ func writeSources(ctx context.Context, direct client.Client, namespace, text str
 	return errors.Join(failures...)
 }
 
-// awaitCopies waits until each source has a copy with the text, made by the manager.
-func awaitCopies(ctx context.Context, direct client.Client, namespace, text, manager string) error {
-	return eventually(ctx, syncTimeout, func() string {
+// waitForCopies waits until each source has a copy with the text, made by the manager.
+func waitForCopies(ctx context.Context, direct client.Client, namespace, text, manager string) error {
+	return waitFor(ctx, syncTimeout, func() string {
 		for index := range sources {
 			var copied corev1.ConfigMap
 			key := client.ObjectKey{Namespace: namespace, Name: fmt.Sprintf("source-%d%s", index, copySuffix)}
@@ -253,17 +253,17 @@ func checkOwnership(ctx context.Context, direct client.Client, namespace string)
 	return nil
 }
 
-// quiet is how long a manager without work must do nothing.
-const quiet = 2 * time.Second
+// quietDuration is the time without reconciles after which a manager is at rest.
+const quietDuration = 2 * time.Second
 
 // checkQuiet checks that a manager comes to rest: a write that changes nothing must not cause another.
 func checkQuiet(ctx context.Context, manager *running) error {
 	last, since := manager.reconciled.Load(), time.Now()
-	return eventually(ctx, syncTimeout, func() string {
+	return waitFor(ctx, syncTimeout, func() string {
 		if now := manager.reconciled.Load(); now != last {
 			last, since = now, time.Now()
 		}
-		if rest := time.Since(since); rest < quiet {
+		if rest := time.Since(since); rest < quietDuration {
 			return fmt.Sprintf("the manager was at rest for %v only", rest.Round(time.Millisecond))
 		}
 		return ""
@@ -278,7 +278,7 @@ func deleteSources(ctx context.Context, direct client.Client, namespace string) 
 	if err := direct.DeleteAllOf(ctx, &corev1.ConfigMap{}, options...); err != nil {
 		return err
 	}
-	return eventually(ctx, syncTimeout, func() string {
+	return waitFor(ctx, syncTimeout, func() string {
 		var left corev1.ConfigMapList
 		if err := direct.List(ctx, &left, client.InNamespace(namespace), client.HasLabels{"ground.crowsnest.io/manager"}); err != nil {
 			return err.Error()

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// shownProblems is how many problems of one check are printed.
-const shownProblems = 5
+// maxPrintedProblems is the maximum number of printed problems of one check.
+const maxPrintedProblems = 5
 
-// results are the outcomes of checks, printed as they come.
+// results are the outcomes of checks, printed immediately.
 type results struct {
 	out      io.Writer
 	failures int
@@ -23,15 +23,15 @@ func (r *results) add(address, check, note string, problems []string) {
 	}
 	r.failures++
 	fmt.Fprintf(r.out, "FAILED  %-14s %s: %s\n", address, check, note)
-	for _, problem := range problems[:min(len(problems), shownProblems)] {
+	for _, problem := range problems[:min(len(problems), maxPrintedProblems)] {
 		fmt.Fprintf(r.out, "          %s\n", strings.ReplaceAll(problem, "\n", "\n          "))
 	}
-	if hidden := len(problems) - shownProblems; hidden > 0 {
+	if hidden := len(problems) - maxPrintedProblems; hidden > 0 {
 		fmt.Fprintf(r.out, "          and %d more\n", hidden)
 	}
 }
 
-// check adds the outcome of a function that says what it did, or fails.
+// check adds the outcome of a function, which returns a note or an error.
 func (r *results) check(address, check string, run func() (string, error)) {
 	note, err := run()
 	if err != nil {

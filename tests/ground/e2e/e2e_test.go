@@ -181,7 +181,7 @@ func TestFileName(t *testing.T) {
 	if got := fileName("[sig-apps] Job should run: to its end [Conformance]"); got != "sig-apps-Job-should-run-to-its-end" {
 		t.Errorf("%q", got)
 	}
-	if got := fileName(strings.Repeat("a", 500)); len(got) != maximumName {
+	if got := fileName(strings.Repeat("a", 500)); len(got) != maxNameLength {
 		t.Errorf("%d bytes", len(got))
 	}
 }
@@ -204,7 +204,7 @@ ours: 0 of 1 specs passed
 	if out.String() != want || r.Failures() != 1 {
 		t.Errorf("%d failures\n%s", r.Failures(), out.String())
 	}
-	line := Outcome{Spec: "[sig-a] one", State: Failed, Message: "\nfirst\n\nsecond\n", Took: 2 * time.Second}.Line("ours")
+	line := Outcome{Spec: "[sig-a] one", State: Failed, Message: "\nfirst\n\nsecond\n", Duration: 2 * time.Second}.Line("ours")
 	if line != "FAILED     2 s  ours  [sig-a] one\n    first\n    second" {
 		t.Errorf("%q", line)
 	}

@@ -21,10 +21,10 @@ const (
 
 // Outcome is the result of one spec in one cluster.
 type Outcome struct {
-	Spec    string
-	State   State
-	Message string
-	Took    time.Duration
+	Spec     string
+	State    State
+	Message  string
+	Duration time.Duration
 }
 
 // suiteReport is the part of Ginkgo's JSON report that is read.
@@ -49,7 +49,7 @@ func parseReport(text []byte, specs []string) ([]Outcome, error) {
 	var outcomes []Outcome
 	for _, suite := range suites {
 		for _, spec := range suite.SpecReports {
-			outcome := Outcome{Took: spec.RunTime}
+			outcome := Outcome{Duration: spec.RunTime}
 			if spec.Failure != nil {
 				outcome.Message = spec.Failure.Message
 			}

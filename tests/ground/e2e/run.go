@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// cleanUp is how long a spec that is interrupted may take to remove what it made.
-	cleanUp = time.Minute
+	// cleanUpTimeout limits the clean-up of an interrupted spec.
+	cleanUpTimeout = time.Minute
 	// batchSize is the number of specs of one process. The suite takes seconds of CPU time to start.
 	batchSize = 8
 )
@@ -37,11 +37,11 @@ type Cluster struct {
 // Suite is a build of Kubernetes' e2e suite.
 type Suite struct {
 	Program, Kubectl string
-	// Limit is how long one spec may take.
+	// Limit is the maximum duration of one spec.
 	Limit time.Duration
-	// Processes is how many specs run at once.
+	// Processes is the number of specs that run in parallel.
 	Processes int
-	// Folder gets the output and the reports of the processes.
+	// Folder contains the output and the reports of the processes.
 	Folder string
 }
 
@@ -98,8 +98,8 @@ func (r *run) runAll(ctx context.Context, specs []string, processes int) {
 	workers.Wait()
 }
 
-// runBatch runs specs in one process, reports their outcomes and returns those that are left because the process ended early.
-func (r *run) runBatch(ctx context.Context, specs []string) (left []string) {
+// runBatch runs specs in one process, reports their outcomes and returns the remaining ones if the process ended early.
+func (r *run) runBatch(ctx context.Context, specs []string) (remaining []string) {
 	outcomes, err := r.runProcess(ctx, specs)
 	switch {
 	case ctx.Err() != nil:
@@ -143,7 +143,7 @@ func (r *run) runProcess(ctx context.Context, specs []string) ([]Outcome, error)
 	command.Stdout = &progress{log: log, ended: func() { timer.Reset(r.Limit) }}
 	// Ginkgo removes what the spec made when it is interrupted.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
-	command.WaitDelay = cleanUp
+	command.WaitDelay = cleanUpTimeout
 	// The report says more than the exit code.
 	runErr := command.Run()
 	if err := ctx.Err(); err != nil {
@@ -151,17 +151,17 @@ func (r *run) runProcess(ctx context.Context, specs []string) ([]Outcome, error)
 	}
 	text, err := os.ReadFile(base + ".json")
 	if err != nil {
-		return nil, r.noReport(limited, log.Name(), runErr, err)
+		return nil, r.missingReport(limited, log.Name(), runErr, err)
 	}
 	outcomes, err := parseReport(text, specs)
 	if err != nil {
-		return nil, r.noReport(limited, log.Name(), runErr, err)
+		return nil, r.missingReport(limited, log.Name(), runErr, err)
 	}
 	return outcomes, nil
 }
 
-// noReport is the failure of a process that wrote no report.
-func (r *run) noReport(limited context.Context, log string, ended, cause error) error {
+// missingReport is the error for a process that wrote no report.
+func (r *run) missingReport(limited context.Context, log string, ended, cause error) error {
 	if limited.Err() != nil {
 		return fmt.Errorf("not finished after %v, and did not end when it was interrupted; see %s", r.Limit, log)
 	}
@@ -211,8 +211,8 @@ func (s *Suite) arguments(cluster Cluster, specs []string, report string) []stri
 	return arguments
 }
 
-// maximumName is the longest name of a file without its number and its ending, in bytes.
-const maximumName = 200
+// maxNameLength is the maximum length of file names without number and extension, in bytes.
+const maxNameLength = 200
 
 // fileName is the name of a spec in which runs of all other characters than letters and digits have become dashes.
 func fileName(spec string) string {
@@ -220,5 +220,5 @@ func fileName(spec string) string {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')
 	})
 	name := strings.Join(words, "-")
-	return name[:min(len(name), maximumName)]
+	return name[:min(len(name), maxNameLength)]
 }

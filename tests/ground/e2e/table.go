@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// messageLines is how much of a failure's message is printed.
+// messageLines is the maximum number of printed lines of a failure message.
 const messageLines = 6
 
 // Results are the outcomes of specs by cluster.
@@ -84,7 +84,7 @@ func (r *Results) Write(out io.Writer) error {
 
 // Line describes an outcome in one line, and the first lines of a failure's message below it.
 func (o Outcome) Line(cluster string) string {
-	line := fmt.Sprintf("%-7s %4.0f s  %s  %s", o.State, o.Took.Seconds(), cluster, o.Spec)
+	line := fmt.Sprintf("%-7s %4.0f s  %s  %s", o.State, o.Duration.Seconds(), cluster, o.Spec)
 	if message := firstLines(o.Message, messageLines); message != "" {
 		line += "\n    " + strings.ReplaceAll(message, "\n", "\n    ")
 	}

@@ -1,4 +1,4 @@
-//! Callers of the table: created in the control plane with their rights and credentials.
+//! Creates the users of the table in the control plane, with their rights and credentials.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
+use crate::attacks::evaluation::Identity;
 use crate::attacks::http1::exchange;
-use crate::attacks::site::{send, until};
-use crate::attacks::verdict::Identity;
+use crate::attacks::test_env::{send, until};
 use crate::attacks::wire::{Wire, lossy, values};
 
 const CALLERS: &str = include_str!("callers.yaml");
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// See `callers.yaml`.
+/// A user who sends requests, as listed in `callers.yaml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Caller {
@@ -42,44 +42,46 @@ pub struct Certificate {
 
 /// Credentials and identities of the callers, each by the caller's name.
 #[derive(Debug, Default)]
-pub struct Proofs {
+pub struct Credentials {
     pub identities: BTreeMap<String, Identity>,
     pub certificates: BTreeMap<String, Certificate>,
     pub tokens: BTreeMap<String, String>,
 }
 
 /// Creates the rights, certificates and tokens of all callers.
-pub async fn admit(control_plane: &Client) -> Result<Proofs> {
+pub async fn create_callers(control_plane: &Client) -> Result<Credentials> {
     let callers: Vec<Caller> = serde_saphyr::from_str(CALLERS)?;
-    let mut proofs = Proofs::default();
+    let mut credentials = Credentials::default();
     let mut keys = BTreeMap::new();
     for caller in &callers {
-        permit(control_plane, caller).await?;
+        grant_rules(control_plane, caller).await?;
         let name = caller.name.clone();
         let identity = match &caller.account {
             Some(namespace) => {
-                let (token, uid) = token(control_plane, namespace, &name).await?;
-                proofs.tokens.insert(name.clone(), token);
+                let (token, uid) = create_account(control_plane, namespace, &name).await?;
+                credentials.tokens.insert(name.clone(), token);
                 // Each API server adds the groups of the namespace itself.
                 Identity { user: format!("system:serviceaccount:{namespace}:{name}"), groups: Vec::new(), uid }
             }
             None => {
-                keys.insert(name.clone(), request(control_plane, caller).await?);
+                keys.insert(name.clone(), request_certificate(control_plane, caller).await?);
                 Identity { user: name.clone(), groups: caller.groups.clone(), uid: String::new() }
             }
         };
-        proofs.identities.insert(name, identity);
+        credentials.identities.insert(name, identity);
     }
     for (name, key) in keys {
         let signed = |request: &Value| request["status"]["certificate"].is_string();
         let request = until(control_plane, &format!("{REQUESTS}/attacks-{name}"), signed).await?;
-        let certificate = STANDARD.decode(request["status"]["certificate"].as_str().context("a certificate")?)?;
-        proofs.certificates.insert(name, Certificate { certificate: String::from_utf8(certificate)?, key });
+        let certificate =
+            STANDARD.decode(request["status"]["certificate"].as_str().context("the request has no certificate")?)?;
+        credentials.certificates.insert(name, Certificate { certificate: String::from_utf8(certificate)?, key });
     }
-    Ok(proofs)
+    Ok(credentials)
 }
 
-async fn permit(control_plane: &Client, caller: &Caller) -> Result<()> {
+/// Binds the caller's rules to its user or service account.
+async fn grant_rules(control_plane: &Client, caller: &Caller) -> Result<()> {
     let name = format!("attacks:{}", caller.name);
     let subject = match &caller.account {
         Some(namespace) => json!({"kind": "ServiceAccount", "name": caller.name, "namespace": namespace}),
@@ -93,18 +95,18 @@ async fn permit(control_plane: &Client, caller: &Caller) -> Result<()> {
     Ok(())
 }
 
-/// A service account's token and UID.
-async fn token(control_plane: &Client, namespace: &str, name: &str) -> Result<(String, String)> {
+/// Creates a service account; returns its token and UID.
+async fn create_account(control_plane: &Client, namespace: &str, name: &str) -> Result<(String, String)> {
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     let account = send(control_plane, "POST", &accounts, &json!({"metadata": {"name": name}})).await?;
     let request = json!({"spec": {"expirationSeconds": 3600}});
     let issued = send(control_plane, "POST", &format!("{accounts}/{name}/token"), &request).await?;
-    let token = issued["status"]["token"].as_str().context("a token")?;
+    let token = issued["status"]["token"].as_str().context("the response has no token")?;
     Ok((token.to_owned(), account["metadata"]["uid"].as_str().unwrap_or_default().to_owned()))
 }
 
-/// Requests a client certificate and approves it; returns the key.
-async fn request(control_plane: &Client, caller: &Caller) -> Result<String> {
+/// Requests a client certificate for a caller and approves the request; returns the key in PEM.
+async fn request_certificate(control_plane: &Client, caller: &Caller) -> Result<String> {
     let key = KeyPair::generate()?;
     let name = format!("attacks-{}", caller.name);
     let request = STANDARD.encode(signing_request(caller, &key)?);
@@ -149,7 +151,7 @@ fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     value
 }
 
-/// Cookies of UI sessions, one for each caller.
+/// Signs all callers in at the UI; returns the cookies of their sessions by caller.
 pub async fn sign_in(
     ui: SocketAddr,
     certificates: &BTreeMap<String, Certificate>,
@@ -176,7 +178,7 @@ pub async fn sign_in(
         let set = values(&response.head, "set-cookie");
         let pair = |cookie: &String| cookie.split(';').next().unwrap_or_default().trim().to_owned();
         let set: Vec<String> = set.iter().map(pair).filter(|pair| !pair.ends_with('=')).collect();
-        ensure!(!set.is_empty(), "{name} has got no cookie");
+        ensure!(!set.is_empty(), "{name} received no cookie");
         cookies.insert(name.clone(), set.join("; "));
     }
     Ok(cookies)

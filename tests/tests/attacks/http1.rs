@@ -6,13 +6,13 @@ use crate::attacks::table::Case;
 use crate::attacks::wire::{self, Framing, Wire, lossy};
 
 /// Time limit for the start of a response.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Time for reading the body, and for detecting unexpected bytes after it.
-const LINGER: Duration = Duration::from_millis(250);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for unexpected bytes after a response; the body may take twice as long.
+const BODY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Response to a case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// 0: the connection (or stream) was closed without a response.
     pub status: u16,
     pub head: Vec<u8>,
@@ -35,18 +35,18 @@ pub fn request(case: &Case) -> Vec<u8> {
 }
 
 /// Sends a request and reads the response. A closed connection counts as a response.
-pub async fn exchange(mut wire: Wire, request: &[u8]) -> Answer {
+pub async fn exchange(mut wire: Wire, request: &[u8]) -> Response {
     // A server need not read a request that it refuses.
     wire.write(request).await.ok();
-    let mut response = Answer::default();
+    let mut response = Response::default();
     loop {
-        let head = tokio::time::timeout(ANSWER_WITHIN, wire.until(b"\r\n\r\n")).await;
+        let head = tokio::time::timeout(RESPONSE_TIMEOUT, wire.read_until(b"\r\n\r\n")).await;
         let Ok(Ok(Some(head))) = head else { return response };
         let status = lossy(&head).split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
         if status == 100 {
             continue;
         }
-        response = Answer { status, head, body: Vec::new() };
+        response = Response { status, head, body: Vec::new() };
         break;
     }
     let framing = match response.status {
@@ -54,7 +54,7 @@ pub async fn exchange(mut wire: Wire, request: &[u8]) -> Answer {
         _ => wire::framing(&response.head).unwrap_or(Framing::None),
     };
     // A watch does not end, so its beginning is sufficient.
-    tokio::time::timeout(2 * LINGER, wire.body(framing, &mut response.body)).await.ok();
-    response.body.extend(wire.rest(LINGER).await);
+    tokio::time::timeout(2 * BODY_TIMEOUT, wire.read_body(framing, &mut response.body)).await.ok();
+    response.body.extend(wire.read_rest(BODY_TIMEOUT).await);
     response
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use crowsnest_tests::PATIENCE;
+use crowsnest_tests::WAIT_TIMEOUT;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
@@ -108,7 +108,7 @@ impl Recorder {
     /// Waits until all connections have ended.
     pub async fn wait_for_connections(&self) -> Result<()> {
         self.connections.close();
-        tokio::time::timeout(PATIENCE, self.connections.wait())
+        tokio::time::timeout(WAIT_TIMEOUT, self.connections.wait())
             .await
             .with_context(|| format!("connections to {} are still open", self.name))
     }
@@ -131,13 +131,13 @@ impl Recorder {
     }
 
     async fn serve(&self, mut wire: Wire) -> Result<()> {
-        while let Some(head) = wire.until(b"\r\n\r\n").await? {
+        while let Some(head) = wire.read_until(b"\r\n\r\n").await? {
             let index = self.record(&head);
             let framing = wire::framing(&head).inspect_err(|error| {
                 self.update(index, |recorded| recorded.framing_error = Some(format!("{error:#}")));
             })?;
             let mut body = Vec::new();
-            let read = wire.body(framing, &mut body).await;
+            let read = wire.read_body(framing, &mut body).await;
             self.update(index, |recorded| {
                 recorded.body.clone_from(&body);
                 recorded.framing_error = read.as_ref().err().map(|error| format!("{error:#}"));
@@ -154,7 +154,7 @@ impl Recorder {
                     subprotocol_header(&head)
                 );
                 wire.write(response.as_bytes()).await?;
-                let bytes = wire.rest(UPGRADED_RECORDING_TIME).await;
+                let bytes = wire.read_rest(UPGRADED_RECORDING_TIME).await;
                 self.update(index, |recorded| recorded.body.extend(bytes));
                 return Ok(());
             }
@@ -197,7 +197,8 @@ fn has_switch_parameter(head: &[u8]) -> bool {
     find(head, SWITCH_PARAMETER).is_some()
 }
 
-/// True for requests that do not belong to the table: they have no mark, and impersonate only the administrator or no user.
+/// True for requests that do not belong to the table: they have no mark, and impersonate only the administrator or no
+/// user.
 fn is_relayed(head: &[u8]) -> bool {
     let marked = find(head, MARK.as_bytes()).is_some();
     let impersonates = wire::values(head, "impersonate-user").iter().any(|user| user != ADMINISTRATOR);

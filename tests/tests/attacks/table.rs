@@ -18,15 +18,16 @@ use crate::attacks::wire::find;
 /// Folder of the table's files. They are read at run time, so a new row needs no build.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests/attacks/table");
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+const FLEET_PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 const CACHE: &str = "/apis/search.karmada.io/v1alpha1/search/cache";
-/// Size in bytes of oversized values, and number of lines in floods.
-const LONG: usize = 300 << 10;
-const MANY: usize = 3_000;
+/// Size of oversized values.
+const OVERSIZED_BYTES: usize = 300 << 10;
+/// Number of header lines in floods.
+const FLOOD_LINES: usize = 3_000;
 /// Default path of a row; it is never cached.
-const PATH: &str = "/api/v1/namespaces/default/services/{m}";
+const DEFAULT_PATH: &str = "/api/v1/namespaces/default/services/{m}";
 /// Statuses that `refused` matches; 0 is a closed connection or a reset stream.
-const REFUSED: [u16; 12] = [0, 400, 401, 403, 404, 405, 413, 414, 421, 431, 501, 505];
+const REFUSED_STATUSES: [u16; 12] = [0, 400, 401, 403, 404, 405, 413, 414, 421, 431, 501, 505];
 
 /// Text, or bytes that are not UTF-8.
 #[derive(Debug, Clone, Deserialize)]
@@ -56,13 +57,13 @@ impl From<&str> for Text {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Row {
     pub id: String,
-    #[serde(default = "both")]
+    #[serde(default = "default_listeners")]
     pub listeners: Vec<String>,
-    #[serde(default = "http1")]
+    #[serde(default = "default_versions")]
     pub versions: Vec<u8>,
-    #[serde(default = "mallory", rename = "as")]
+    #[serde(default = "default_caller", rename = "as")]
     pub caller: String,
-    #[serde(default = "get")]
+    #[serde(default = "default_method")]
     pub method: Text,
     /// Path after the listener's prefix.
     pub path: Option<Text>,
@@ -75,7 +76,7 @@ pub struct Row {
     pub headers: Vec<Text>,
     /// Replaces the single `Host` header.
     pub hosts: Option<Vec<Text>>,
-    /// Omits the header with the caller's credentials.
+    /// Omits the caller's credentials.
     #[serde(default)]
     pub bare: bool,
     /// All HTTP/2 fields; replaces all other settings.
@@ -88,19 +89,19 @@ pub struct Row {
     pub expect: Expectation,
 }
 
-fn both() -> Vec<String> {
+fn default_listeners() -> Vec<String> {
     vec!["control-plane".to_owned(), "aggregated".to_owned()]
 }
 
-fn http1() -> Vec<u8> {
+fn default_versions() -> Vec<u8> {
     vec![1]
 }
 
-fn mallory() -> String {
+fn default_caller() -> String {
     "mallory".to_owned()
 }
 
-fn get() -> Text {
+fn default_method() -> Text {
     "GET".into()
 }
 
@@ -110,8 +111,9 @@ fn get() -> Text {
 pub struct Expectation {
     /// A number, `refused`, or a list of these. The default is 200, or `refused` if no request is expected to arrive.
     pub status: Value,
-    pub arrives: Arrives,
-    /// A request with a truncated body may arrive.
+    /// Identity with which the request arrives at a member.
+    pub arrives: ExpectedArrival,
+    /// True if a request with a truncated body may arrive.
     pub breaks: bool,
     /// Targets that may arrive, without the query; the default is the target that was sent.
     pub arrives_at: Vec<Text>,
@@ -121,33 +123,37 @@ pub struct Expectation {
     pub lacks: Vec<String>,
     /// Texts that the response body must contain.
     pub says: Vec<Text>,
+    /// Texts that the response body must not contain.
     pub hides: Vec<Text>,
 }
 
+/// Request that is expected at a member.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(untagged)]
-pub enum Arrives {
+pub enum ExpectedArrival {
+    /// One request with the caller's identity.
     #[default]
     Default,
-    /// `nothing`; `caller`; `caller?` allows either of the two.
+    /// `nothing`: no request; `caller`: one request with the caller's identity; `caller?`: either of the two.
     Word(String),
-    Somebody(Somebody),
+    Identity(ExpectedIdentity),
 }
 
+/// Identity other than the caller's.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Somebody {
+pub struct ExpectedIdentity {
     pub user: String,
     #[serde(default)]
     pub groups: Vec<String>,
-    /// It is also accepted if no request arrives.
+    /// True if it is also accepted that no request arrives.
     #[serde(default)]
     pub optional: bool,
 }
 
 /// Address that a case is sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum Endpoint {
     ControlPlane,
     Aggregated,
     Ui,
@@ -157,46 +163,47 @@ pub enum Door {
 #[derive(Debug, Clone)]
 pub struct Listener {
     pub name: String,
-    pub door: Door,
+    pub endpoint: Endpoint,
     pub prefix: String,
     query: &'static str,
-    /// Requests go to several members.
+    /// True if a request is sent to several members.
     pub fans_out: bool,
 }
 
 impl Listener {
-    fn named(name: &str) -> Result<Self> {
-        let (way, door) = match name {
-            "control-plane" => ("cluster", Door::ControlPlane),
-            "aggregated" => ("cluster", Door::Aggregated),
-            "ui" => ("cluster", Door::Ui),
+    /// Parses a listener's name, such as `tunnel-direct`: a route, and the endpoint if it is not the control plane.
+    fn parse(name: &str) -> Result<Self> {
+        let (route, endpoint) = match name {
+            "control-plane" => ("cluster", Endpoint::ControlPlane),
+            "aggregated" => ("cluster", Endpoint::Aggregated),
+            "ui" => ("cluster", Endpoint::Ui),
             _ => match name.split_once('-') {
-                None => (name, Door::ControlPlane),
-                Some((way, "direct")) => (way, Door::Aggregated),
-                Some((way, "ui")) => (way, Door::Ui),
-                Some(_) => bail!("{name} is no listener"),
+                None => (name, Endpoint::ControlPlane),
+                Some((route, "direct")) => (route, Endpoint::Aggregated),
+                Some((route, "ui")) => (route, Endpoint::Ui),
+                Some(_) => bail!("unknown listener {name}"),
             },
         };
-        let (prefix, query) = match way {
+        let (prefix, query) = match route {
             "cluster" => (format!("{CLUSTERS}/m1/proxy"), ""),
             "tunnel" => (format!("{CLUSTERS}/m2/proxy"), ""),
             "every" => (format!("{CLUSTERS}/*/proxy"), ""),
-            "fleet" => (FLEET.to_owned(), "cluster=m1"),
+            "fleet" => (FLEET_PROXY.to_owned(), "cluster=m1"),
             "cache" => (CACHE.to_owned(), ""),
-            _ => bail!("{name} is no listener"),
+            _ => bail!("unknown listener {name}"),
         };
-        Ok(Self { name: name.to_owned(), door, prefix, query, fans_out: way == "every" })
+        Ok(Self { name: name.to_owned(), endpoint, prefix, query, fans_out: route == "every" })
     }
 }
 
-/// Listeners of `all`: every way to a member.
-const ALL: [&str; 9] =
+/// Listeners that `all` stands for: every route to a member.
+const ALL_LISTENERS: [&str; 9] =
     ["control-plane", "aggregated", "ui", "tunnel", "tunnel-direct", "every", "every-direct", "fleet", "fleet-direct"];
 
 /// Values that are known only when the system is running.
 #[derive(Debug, Default)]
-pub struct Places {
-    pub doors: BTreeMap<&'static str, SocketAddr>,
+pub struct RuntimeValues {
+    pub endpoints: BTreeMap<&'static str, SocketAddr>,
     /// Bearer tokens by caller.
     pub tokens: BTreeMap<String, String>,
     /// Cookies of the UI by caller.
@@ -213,7 +220,7 @@ pub struct Case {
     pub version: u8,
     /// Mark that identifies the case in requests that arrive.
     pub mark: String,
-    pub places: Arc<Places>,
+    pub runtime_values: Arc<RuntimeValues>,
 }
 
 /// All rows, by file.
@@ -235,21 +242,22 @@ pub fn rows() -> Result<Vec<Row>> {
 }
 
 /// Cases of the rows, in order.
-pub fn cases(rows: &[Row], places: &Arc<Places>) -> Result<Vec<Case>> {
+pub fn cases(rows: &[Row], runtime_values: &Arc<RuntimeValues>) -> Result<Vec<Case>> {
     let mut all = Vec::new();
     for row in rows {
         let names = row.listeners.iter().map(String::as_str);
-        let names: Vec<&str> = names.flat_map(|name| if name == "all" { ALL.to_vec() } else { vec![name] }).collect();
+        let names: Vec<&str> =
+            names.flat_map(|name| if name == "all" { ALL_LISTENERS.to_vec() } else { vec![name] }).collect();
         for name in names {
-            let listener = Listener::named(name).with_context(|| row.id.clone())?;
+            let listener = Listener::parse(name).with_context(|| row.id.clone())?;
             for version in &row.versions {
                 // The UI of `up` uses plain HTTP, which negotiates no version.
-                if listener.door == Door::Ui && *version == 2 {
+                if listener.endpoint == Endpoint::Ui && *version == 2 {
                     continue;
                 }
-                let (row, listener, places) = (row.clone(), listener.clone(), Arc::clone(places));
+                let (row, listener, runtime_values) = (row.clone(), listener.clone(), Arc::clone(runtime_values));
                 let mark = format!("{MARK}{:04}", all.len());
-                all.push(Case { row, listener, version: *version, mark, places });
+                all.push(Case { row, listener, version: *version, mark, runtime_values });
             }
         }
     }
@@ -262,19 +270,19 @@ impl Case {
     }
 
     pub fn address(&self) -> SocketAddr {
-        let door = match self.listener.door {
-            Door::ControlPlane => "control-plane",
-            Door::Aggregated => "aggregated",
-            Door::Ui => "ui",
+        let endpoint = match self.listener.endpoint {
+            Endpoint::ControlPlane => "control-plane",
+            Endpoint::Aggregated => "aggregated",
+            Endpoint::Ui => "ui",
         };
-        self.places.doors.get(door).copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+        self.runtime_values.endpoints.get(endpoint).copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
     /// Replaces placeholders: `{m}` (the mark), `{prefix}`, `{query}` (the listener's parameters), `{address}`, `{m1}`
     /// and `{m2}` (the members' addresses), `{token:CALLER}`, `{ws:CALLER}` (the token as a WebSocket subprotocol) and
     /// `{cookie:CALLER}`. `{long}` exceeds the limit for a head; `{flood}`, `{connections}` and `{groups}` expand to
     /// thousands of lines.
-    fn fill(&self, text: &Text) -> Vec<u8> {
+    pub fn fill(&self, text: &Text) -> Vec<u8> {
         let mut bytes = text.bytes();
         // Few texts have placeholders, and some expansions are large.
         if !bytes.contains(&b'{') {
@@ -287,42 +295,39 @@ impl Case {
             }
         };
         put("m", &|| self.mark.clone());
-        put("long", &|| "x".repeat(LONG));
+        put("long", &|| "x".repeat(OVERSIZED_BYTES));
         put("flood", &|| lines(|nth| format!("X-Flood-{nth}: 1")));
         put("connections", &|| lines(|nth| format!("Connection: impersonate-user, x{nth}")));
         put("groups", &|| lines(|_| "Impersonate-Group: root-of-all".to_owned()));
         put("prefix", &|| self.listener.prefix.clone());
         put("query", &|| self.listener.query.to_owned());
         put("address", &|| self.address().to_string());
-        for (member, address) in &self.places.members {
+        for (member, address) in &self.runtime_values.members {
             put(member, &|| address.clone());
         }
-        for (caller, token) in &self.places.tokens {
+        for (caller, token) in &self.runtime_values.tokens {
             put(&format!("token:{caller}"), &|| token.clone());
             put(&format!("ws:{caller}"), &|| subprotocol(token));
         }
-        for (caller, cookie) in &self.places.cookies {
+        for (caller, cookie) in &self.runtime_values.cookies {
             put(&format!("cookie:{caller}"), &|| cookie.clone());
         }
         bytes
     }
 
-    pub fn filled(&self, text: &Text) -> Vec<u8> {
-        self.fill(text)
-    }
-
     /// Path after the prefix, without a query.
     pub fn path(&self) -> Vec<u8> {
-        let path = self.row.path.as_ref().map_or_else(|| self.fill(&PATH.into()), |path| self.fill(path));
+        let path = self.row.path.as_ref().map_or_else(|| self.fill(&DEFAULT_PATH.into()), |path| self.fill(path));
         path.split(|byte| *byte == b'?').next().unwrap_or_default().to_vec()
     }
 
+    /// Request target, with the case's mark.
     pub fn target(&self) -> Vec<u8> {
         if let Some(target) = &self.row.target {
             return self.fill(target);
         }
         let mut target = self.listener.prefix.clone().into_bytes();
-        target.extend(self.row.path.as_ref().map_or_else(|| self.fill(&PATH.into()), |path| self.fill(path)));
+        target.extend(self.row.path.as_ref().map_or_else(|| self.fill(&DEFAULT_PATH.into()), |path| self.fill(path)));
         let mark = format!("m={}", self.mark);
         for more in [self.listener.query, &mark] {
             if more.is_empty() || more == mark && find(&target, self.mark.as_bytes()).is_some() {
@@ -341,22 +346,22 @@ impl Case {
         }
     }
 
-    /// Lines with the caller's credentials.
-    fn proofs(&self) -> Vec<Vec<u8>> {
+    /// Header lines with the caller's credentials.
+    fn credential_headers(&self) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
         if self.row.bare {
             return lines;
         }
-        if self.listener.door == Door::Ui {
+        if self.listener.endpoint == Endpoint::Ui {
             lines.push(b"X-Crowsnest-Client: attacks".to_vec());
         }
-        match self.listener.door {
-            Door::Ui => {
-                let cookie = self.places.cookies.get(&self.row.caller);
+        match self.listener.endpoint {
+            Endpoint::Ui => {
+                let cookie = self.runtime_values.cookies.get(&self.row.caller);
                 lines.extend(cookie.map(|cookie| format!("Cookie: {cookie}").into_bytes()));
             }
             _ => {
-                let token = self.places.tokens.get(&self.row.caller);
+                let token = self.runtime_values.tokens.get(&self.row.caller);
                 lines.extend(token.map(|token| format!("Authorization: Bearer {token}").into_bytes()));
             }
         }
@@ -368,13 +373,13 @@ impl Case {
             Some(hosts) => hosts.iter().map(|host| [b"Host: ", &*self.fill(host)].concat()).collect(),
             None => vec![format!("Host: {}", self.address()).into_bytes()],
         };
-        lines.extend(self.proofs());
+        lines.extend(self.credential_headers());
         lines.extend(self.row.headers.iter().map(|line| self.fill(line)));
-        let framed = |line: &Vec<u8>| {
+        let has_framing = |line: &Vec<u8>| {
             let line = line.to_ascii_lowercase();
             line.starts_with(b"content-length") || find(&line, b"transfer-encoding:").is_some()
         };
-        if !self.body().is_empty() && !lines.iter().any(framed) {
+        if !self.body().is_empty() && !lines.iter().any(has_framing) {
             lines.push(format!("Content-Length: {}", self.body().len()).into_bytes());
         }
         lines
@@ -387,7 +392,7 @@ impl Case {
     /// Fields of HTTP/2.
     pub fn fields(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         if let Some(fields) = &self.row.fields {
-            return fields.iter().map(|field| field_of(&self.fill(field))).collect();
+            return fields.iter().map(|field| split_field(&self.fill(field))).collect();
         }
         let pseudo = |name: &str, value: Vec<u8>| (name.as_bytes().to_vec(), value);
         let mut fields = vec![
@@ -396,64 +401,64 @@ impl Case {
             pseudo(":authority", self.address().to_string().into_bytes()),
             pseudo(":path", self.target()),
         ];
-        let lines = self.proofs().into_iter().chain(self.row.headers.iter().map(|line| self.fill(line)));
-        fields.extend(lines.map(|line| field_of(&line)).map(|(name, value)| (name.to_ascii_lowercase(), value)));
+        let lines = self.credential_headers().into_iter().chain(self.row.headers.iter().map(|line| self.fill(line)));
+        fields.extend(lines.map(|line| split_field(&line)).map(|(name, value)| (name.to_ascii_lowercase(), value)));
         fields
     }
 
     pub fn trailers(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        self.row.trailers.iter().map(|line| field_of(&self.fill(line))).collect()
+        self.row.trailers.iter().map(|line| split_field(&self.fill(line))).collect()
     }
 
     /// True if a status is expected.
     pub fn expects(&self, status: u16) -> Result<bool> {
-        let named = &self.row.expect.status;
-        let words = match named {
-            Value::Null if self.arrives() == "nothing" => return Ok(REFUSED.contains(&status)),
+        let words = match &self.row.expect.status {
+            Value::Null if self.arrives() == "nothing" => return Ok(REFUSED_STATUSES.contains(&status)),
             Value::Null => return Ok(status == 200),
             Value::Array(words) => words.as_slice(),
             word => std::slice::from_ref(word),
         };
         for word in words {
-            let fits = match (word.as_u64(), word.as_str()) {
+            let is_match = match (word.as_u64(), word.as_str()) {
                 (Some(number), _) => u64::from(status) == number,
-                (_, Some("refused")) => REFUSED.contains(&status),
-                _ => bail!("{word} is no status"),
+                (_, Some("refused")) => REFUSED_STATUSES.contains(&status),
+                _ => bail!("{word} is not a status"),
             };
-            if fits {
+            if is_match {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Word of the expectation.
+    /// Expected arrival as a word: `nothing`, `caller` or `caller?`.
     pub fn arrives(&self) -> &str {
         match &self.row.expect.arrives {
-            Arrives::Default => "caller",
-            Arrives::Word(word) => word,
-            Arrives::Somebody(somebody) if somebody.optional => "caller?",
-            Arrives::Somebody(_) => "caller",
+            ExpectedArrival::Default => "caller",
+            ExpectedArrival::Word(word) => word,
+            ExpectedArrival::Identity(identity) if identity.optional => "caller?",
+            ExpectedArrival::Identity(_) => "caller",
         }
     }
 
     /// Fails if a row is inconsistent.
     pub fn check(&self) -> Result<()> {
         self.expects(200)?;
-        ensure!(["caller", "caller?", "nothing"].contains(&self.arrives()), "{:?} cannot arrive", self.arrives());
+        ensure!(["caller", "caller?", "nothing"].contains(&self.arrives()), "unknown expectation {:?}", self.arrives());
         let wire =
             if self.version == 2 { crate::attacks::http2::request(self) } else { crate::attacks::http1::request(self) };
-        ensure!(find(&wire, self.mark.as_bytes()).is_some(), "its mark is not sent");
+        ensure!(find(&wire, self.mark.as_bytes()).is_some(), "the request does not contain the mark");
         Ok(())
     }
 }
 
+/// Thousands of lines, one for each number.
 fn lines(line: impl Fn(usize) -> String) -> String {
-    (0..MANY).map(|nth| line(nth) + "\r\n").collect()
+    (0..FLOOD_LINES).map(|nth| line(nth) + "\r\n").collect()
 }
 
 /// Splits `name: value`; the name may begin with a colon.
-fn field_of(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
+fn split_field(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
     match line.iter().skip(1).position(|byte| *byte == b':') {
         Some(at) => {
             let value = &line[at + 2..];
@@ -463,7 +468,7 @@ fn field_of(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// Subprotocol with which a browser's WebSocket sends a token.
+/// WebSocket subprotocol in which a browser sends a token (as kube-apiserver accepts it).
 pub fn subprotocol(token: &str) -> String {
     let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token);
     format!("base64url.bearer.authorization.k8s.io.{encoded}")

@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Maximum size of a head or body.
-const MAX: usize = 4 << 20;
+/// Maximum number of bytes that are read ahead.
+const MAX_BYTES: usize = 4 << 20;
 
-/// Any open connection.
+/// Any connection.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// Connection and the bytes read ahead.
+/// A connection, and the bytes that have been received but not returned yet.
 pub struct Wire {
     io: Box<dyn Io>,
     ahead: Vec<u8>,
@@ -42,12 +42,12 @@ impl Wire {
         let mut buffer = [0; 16 << 10];
         let read = self.io.read(&mut buffer).await?;
         self.ahead.extend_from_slice(&buffer[..read]);
-        ensure!(self.ahead.len() <= MAX, "more than {MAX} bytes");
+        ensure!(self.ahead.len() <= MAX_BYTES, "more than {MAX_BYTES} bytes");
         Ok(read > 0)
     }
 
     /// The bytes up to and including `end`; `None` if the connection ends before the first byte.
-    pub async fn until(&mut self, end: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub async fn read_until(&mut self, end: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut from = 0;
         loop {
             if let Some(at) = find(&self.ahead[from..], end) {
@@ -62,7 +62,8 @@ impl Wire {
         }
     }
 
-    pub async fn exactly(&mut self, count: usize) -> Result<Vec<u8>> {
+    /// Reads a number of bytes; fails if the connection ends earlier.
+    pub async fn read_exactly(&mut self, count: usize) -> Result<Vec<u8>> {
         while self.ahead.len() < count {
             ensure!(self.fill().await?, "the connection ended {} bytes early", count - self.ahead.len());
         }
@@ -70,23 +71,24 @@ impl Wire {
         Ok(std::mem::replace(&mut self.ahead, rest))
     }
 
-    /// Reads a raw body, including chunk sizes and trailers. If reading fails, `body` contains the bytes read so far.
-    pub async fn body(&mut self, framing: Framing, body: &mut Vec<u8>) -> Result<()> {
+    /// Reads a raw body, including chunk sizes and trailers. If reading fails, `read_body` contains the bytes read so
+    /// far.
+    pub async fn read_body(&mut self, framing: Framing, body: &mut Vec<u8>) -> Result<()> {
         match framing {
             Framing::None => {}
-            Framing::Length(length) => body.extend(self.exactly(length).await?),
+            Framing::Length(length) => body.extend(self.read_exactly(length).await?),
             Framing::Chunked => loop {
-                let line = self.until(b"\r\n").await?.context("no size of a chunk")?;
+                let line = self.read_until(b"\r\n").await?.context("the body ends before a chunk")?;
                 body.extend_from_slice(&line);
                 let size = lossy(&line).trim().split(';').next().map(|size| usize::from_str_radix(size, 16));
-                let Some(Ok(size)) = size else { bail!("{:?} is no size of a chunk", lossy(&line)) };
+                let Some(Ok(size)) = size else { bail!("{:?} is not the size of a chunk", lossy(&line)) };
                 if size > 0 {
-                    body.extend(self.exactly(size + 2).await?);
+                    body.extend(self.read_exactly(size + 2).await?);
                     continue;
                 }
                 // Trailers, up to an empty line.
                 loop {
-                    let line = self.until(b"\r\n").await?.context("no end of the trailers")?;
+                    let line = self.read_until(b"\r\n").await?.context("the body ends within the trailers")?;
                     body.extend_from_slice(&line);
                     if line == b"\r\n" {
                         return Ok(());
@@ -98,7 +100,7 @@ impl Wire {
     }
 
     /// The bytes received within a time limit, or until the end of the connection.
-    pub async fn rest(&mut self, within: Duration) -> Vec<u8> {
+    pub async fn read_rest(&mut self, within: Duration) -> Vec<u8> {
         // An error ends the connection like a regular close.
         let reading = async { while self.fill().await.unwrap_or(false) {} };
         tokio::time::timeout(within, reading).await.ok();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use rcgen::{PublicKeyData, SigningKey};
 use serde_json::{Value, json};
@@ -27,12 +27,12 @@ type Attribute<'a> = (&'a [u8], &'a str);
 type Subject<'a> = &'a [&'a [Attribute<'a>]];
 
 #[test]
-fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
+fn a_bootstrap_token_gives_no_identity_except_an_agents() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let checks = || -> Result<()> {
-        kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
+        kubectl.run_ok(&["apply", "-f", "-"], TOKEN)?;
         let joining = kubectl.with_token("abcdef.0123456789abcdef")?;
         let attempts: [(&str, Subject<'_>); 15] = [
             ("agent-then-proxy", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, FRONT_PROXY)]]),
@@ -52,7 +52,7 @@ fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
             ("cut-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x\0")]]),
         ];
         for (name, subject) in attempts {
-            gets_nothing(&kubectl, &joining, name, subject).with_context(|| name.to_owned())?;
+            check_no_certificate(&kubectl, &joining, name, subject).with_context(|| name.to_owned())?;
         }
         Ok(())
     };
@@ -61,56 +61,57 @@ fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
     Ok(())
 }
 
-/// The request is refused, or is neither approved by the approver nor signed after an administrator approves it.
-fn gets_nothing(kubectl: &Kubectl, joining: &Kubectl, name: &str, subject: Subject<'_>) -> Result<()> {
-    let output = joining.run(&["create", "-f", "-"], &request(name, subject)?.to_string())?;
+/// Checks that the request is refused, or that the approver does not approve it and the signer does not sign it after
+/// an administrator has approved it.
+fn check_no_certificate(kubectl: &Kubectl, joining: &Kubectl, name: &str, subject: Subject<'_>) -> Result<()> {
+    let output = joining.run(&["create", "-f", "-"], &signing_request(name, subject)?.to_string())?;
     if output.code != Some(0) {
         ensure!(output.err.contains("is forbidden") || output.err.contains("is invalid"), "{output:?}");
         return Ok(());
     }
     // The approver handles requests in order, so it has handled this one when the next is approved.
-    let honest = format!("honest-{name}");
+    let valid = format!("valid-{name}");
     let cluster = format!("system:karmada:agent:{name}");
-    let next = request(&honest, &[&[(O, AGENTS)], &[(CN, &cluster)]])?.to_string();
-    joining.ok(&["create", "-f", "-"], &next)?;
-    kubectl.until(&["get", "csr", &honest, "-o", "json"], |out| out.contains("\"certificate\""))?;
-    ensure!(shown(kubectl, name)?["status"] == json!({}), "{:#}", shown(kubectl, name)?);
-    kubectl.ok(&["certificate", "approve", name], "")?;
-    until("the signer's refusal", || Ok(shown(kubectl, name)?["status"].to_string().contains("Failed")))?;
-    let status = &shown(kubectl, name)?["status"];
+    let next = signing_request(&valid, &[&[(O, AGENTS)], &[(CN, &cluster)]])?.to_string();
+    joining.run_ok(&["create", "-f", "-"], &next)?;
+    kubectl.run_until(&["get", "csr", &valid, "-o", "json"], |out| out.contains("\"certificate\""))?;
+    ensure!(get_csr(kubectl, name)?["status"] == json!({}), "{:#}", get_csr(kubectl, name)?);
+    kubectl.run_ok(&["certificate", "approve", name], "")?;
+    wait_for("the signer's refusal", || Ok(get_csr(kubectl, name)?["status"].to_string().contains("Failed")))?;
+    let status = &get_csr(kubectl, name)?["status"];
     ensure!(status["certificate"].is_null() && status.to_string().contains("reserved"), "{status:#}");
     Ok(())
 }
 
-fn shown(kubectl: &Kubectl, name: &str) -> Result<Value> {
-    Ok(serde_json::from_str(&kubectl.ok(&["get", "csr", name, "-o", "json"], "")?)?)
+fn get_csr(kubectl: &Kubectl, name: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&kubectl.run_ok(&["get", "csr", name, "-o", "json"], "")?)?)
 }
 
 #[test]
-fn front_proxies_have_an_authority_of_their_own() -> Result<()> {
+fn front_proxies_are_authenticated_by_a_separate_authority() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let pki = data.join("control-plane/pki");
     let fleet = Fleet::start(&data, &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    acts_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
+    check_front_proxies(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
 
-    // A data directory of an earlier version.
+    // A data directory of an earlier version has no authority for front proxies; it is created.
     let before = fs::read_to_string(pki.join("ca.crt"))?;
     fs::remove_file(pki.join("front-proxy-ca.crt"))?;
     fs::remove_file(pki.join("front-proxy-ca.key"))?;
     let fleet = Fleet::start(&data, &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    acts_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
+    check_front_proxies(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
     ensure!(fs::read_to_string(pki.join("ca.crt"))? == before, "the users' authority has changed");
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-fn acts_for_others(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
+fn check_front_proxies(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
     let map = ["get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", "json"];
-    let map: Value = serde_json::from_str(&kubectl.ok(&map, "")?)?;
+    let map: Value = serde_json::from_str(&kubectl.run_ok(&map, "")?)?;
     let authority = |file: &str| fs::read_to_string(pki.join(format!("{file}.crt")));
     ensure!(map["data"]["client-ca-file"] == authority("ca")?, "{map:#}");
     ensure!(map["data"]["requestheader-client-ca-file"] == authority("front-proxy-ca")?, "{map:#}");
@@ -118,15 +119,15 @@ fn acts_for_others(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
     ensure!(authority("ca")? != authority("front-proxy-ca")?);
 
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
-    let aggregated = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
+    let aggregated = format!("https://127.0.0.1:{}", kubectl.run_ok(&port, "")?);
     let clusters = "/apis/cluster.karmada.io/v1alpha1/clusters";
-    let doors = [(fleet.server()?, "/api/v1/namespaces/kube-system/secrets"), (aggregated, clusters)];
+    let endpoints = [(fleet.server()?, "/api/v1/namespaces/kube-system/secrets"), (aggregated, clusters)];
     let admin = [("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")];
     let twice = [&admin[..], &[("x-remote-user", "system:admin")]].concat();
-    for (server, path) in &doors {
-        let users = client(pki, "ca", FRONT_PROXY, server)?;
-        let other = client(pki, "front-proxy-ca", "somebody", server)?;
-        let proxy = client(pki, "front-proxy-ca", FRONT_PROXY, server)?;
+    for (server, path) in &endpoints {
+        let users = client_kubeconfig(pki, "ca", FRONT_PROXY, server)?;
+        let other = client_kubeconfig(pki, "front-proxy-ca", "somebody", server)?;
+        let proxy = client_kubeconfig(pki, "front-proxy-ca", FRONT_PROXY, server)?;
         let cases: [(&Path, &[(&str, &str)], u16, &str); 7] = [
             (&users, &admin, 403, "User \\\"front-proxy-client\\\""),
             (&users, &[], 403, "User \\\"front-proxy-client\\\""),
@@ -137,16 +138,20 @@ fn acts_for_others(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
             (&proxy, &[], 401, "Unauthorized"),
         ];
         for (kubeconfig, headers, code, text) in cases {
-            let (got, body) = get(kubeconfig, path, headers)?;
-            ensure!(got == code && body.contains(text), "{server} {headers:?} {}: {got} {body}", kubeconfig.display());
+            let (status, body) = get(kubeconfig, path, headers)?;
+            ensure!(
+                status == code && body.contains(text),
+                "{server} {headers:?} {}: {status} {body}",
+                kubeconfig.display()
+            );
         }
     }
     // The control plane itself can still proxy requests.
-    kubectl.ok(&["get", "--raw", clusters], "").map(drop)
+    kubectl.run_ok(&["get", "--raw", clusters], "").map(drop)
 }
 
 /// Kubeconfig with a certificate that this authority has signed.
-fn client(pki: &Path, authority: &str, name: &str, server: &str) -> Result<PathBuf> {
+fn client_kubeconfig(pki: &Path, authority: &str, name: &str, server: &str) -> Result<PathBuf> {
     let read = |extension: &str| fs::read_to_string(pki.join(format!("{authority}.{extension}")));
     let issuer = Issuer::from_ca_cert_pem(&read("crt")?, KeyPair::from_pem(&read("key")?)?)?;
     let key = KeyPair::generate()?;
@@ -180,6 +185,7 @@ fn get(kubeconfig: &Path, path: &str, headers: &[(&str, &str)]) -> Result<(u16, 
     })
 }
 
+/// A DER value with its tag and length.
 fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len();
     let head = match length {
@@ -190,8 +196,8 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     [head.as_slice(), content].concat()
 }
 
-/// A request for a subject that libraries refuse to encode.
-fn request(name: &str, subject: Subject<'_>) -> Result<Value> {
+/// A CertificateSigningRequest for a subject that libraries refuse to encode.
+fn signing_request(name: &str, subject: Subject<'_>) -> Result<Value> {
     let attribute =
         |(oid, value): &Attribute<'_>| der(SEQUENCE, &[der(0x06, oid), der(UTF8, value.as_bytes())].concat());
     let relative = |set: &&[Attribute<'_>]| der(SET, &set.iter().map(attribute).collect::<Vec<_>>().concat());

@@ -15,6 +15,7 @@ pub const NOW: i64 = 1_790_000_000;
 
 const CONTROL_PLANE: &str = "@control-plane";
 
+/// The files of the corpus, without objects of the control plane and queries about them.
 pub struct Corpus {
     pub clusters: Vec<Cluster>,
     /// Kinds in lower case, and their aliases.
@@ -40,6 +41,7 @@ pub struct Cluster {
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     pub cluster: String,
+    /// Time of the change; `None` for the first version.
     pub at: Option<Timestamp>,
     pub object: Option<Value>,
     /// Kind/namespace/name or Kind/name.
@@ -50,29 +52,32 @@ pub struct Entry {
 #[serde(deny_unknown_fields)]
 pub struct QueryCase {
     pub query: String,
-    pub hits: Hits,
+    pub hits: ExpectedHits,
+    /// The first hit.
     pub first: Option<String>,
     #[serde(default)]
     pub ordered: bool,
+    /// Part of the text of a notice in the response.
     pub notice: Option<String>,
     /// Number of hits per group.
     pub groups: Option<BTreeMap<String, u64>>,
-    /// The query is about objects of the control plane.
+    /// True if the query is about objects of the control plane.
     #[serde(default)]
     pub templates: bool,
     #[serde(default, rename = "why")]
     _why: String,
 }
 
+/// Expected hits: their number, or their names in the order of the response if `ordered`.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub enum Hits {
-    Number(u64),
-    Named(Vec<String>),
+pub enum ExpectedHits {
+    Count(u64),
+    Names(Vec<String>),
 }
 
 impl Corpus {
-    /// Without the control plane's objects, which its controllers write, and queries about them.
+    /// Reads the files. Objects of the control plane are omitted, because its controllers write them in this test.
     pub fn read() -> Result<Self> {
         let (entries, mut cases): (Vec<Entry>, Vec<QueryCase>) = (read("objects")?, read("queries")?);
         let (templates, entries): (Vec<_>, Vec<_>) =
@@ -89,9 +94,9 @@ impl Corpus {
     }
 
     /// A few queries that cover all features of the language, for slow interfaces.
-    pub fn of_each_feature(&self) -> Vec<&QueryCase> {
-        let featured = self.cases.iter().map(|case| (case, features(&case.query)));
-        let mut left: Vec<(&QueryCase, BTreeSet<String>)> = featured.collect();
+    pub fn cases_for_all_features(&self) -> Vec<&QueryCase> {
+        let with_features = self.cases.iter().map(|case| (case, features(&case.query)));
+        let mut left: Vec<(&QueryCase, BTreeSet<String>)> = with_features.collect();
         let mut chosen = Vec::new();
         // The query with the most new features; among equal ones the first.
         while let Some(most) = left.iter().rev().max_by_key(|(_, new)| new.len()).filter(|(_, new)| !new.is_empty()) {
@@ -131,9 +136,9 @@ fn features(query: &str) -> BTreeSet<String> {
     }
     for word in query.split([' ', '(', ')']).filter(|word| !word.is_empty()) {
         let word = word.trim_start_matches('-');
-        let named = word.split_once(':').filter(|(field, _)| !field.contains(['"', '/', '*']));
-        let value = match named {
-            // One path represents all.
+        let with_field = word.split_once(':').filter(|(field, _)| !field.contains(['"', '/', '*']));
+        let value = match with_field {
+            // All paths count as one feature.
             Some((field, value)) => {
                 features.insert(if field.starts_with('.') { ".".to_owned() } else { field.to_owned() });
                 value
@@ -143,7 +148,7 @@ fn features(query: &str) -> BTreeSet<String> {
         let forms = [
             ("regex", value.starts_with('/')),
             ("phrase", value.starts_with('"')),
-            ("number", value.parse::<u64>().is_ok() && named.is_none()),
+            ("number", value.parse::<u64>().is_ok() && with_field.is_none()),
             ("glob", value.contains('*')),
             ("fuzzy", value.contains('~')),
             ("range", value.contains("..")),

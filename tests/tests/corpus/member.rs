@@ -1,5 +1,5 @@
-//! A member's API server with a self-signed certificate. It serves given objects and replays their changes one by one
-//! through discovery, lists and watches. It is read-only.
+//! A read-only API server of a member, with a self-signed certificate. It serves discovery, lists and watches of given
+//! objects, and replays their changes one by one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -48,87 +48,92 @@ impl Resource {
     }
 }
 
-/// Events of a watch.
+/// A change of an object.
 #[derive(Debug, Clone)]
 pub struct Change {
-    pub what: &'static str,
+    /// Type of the watch event, such as `MODIFIED`.
+    pub event_type: &'static str,
     pub object: Value,
 }
 
+/// A running API server. Stopped when dropped.
 pub struct Member {
-    held: Arc<Held>,
+    state: Arc<MemberState>,
     pub port: u16,
-    serving: tokio::task::JoinHandle<std::io::Result<()>>,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
-struct Held {
+struct MemberState {
     resources: Vec<Resource>,
-    begin: Vec<Value>,
+    initial_objects: Vec<Value>,
+    /// All changes, in the order of their resourceVersions.
     changes: Vec<Change>,
-    now: watch::Sender<Now>,
+    progress: watch::Sender<Progress>,
 }
 
+/// Changing part of a member's state.
 #[derive(Debug, Clone, Copy)]
-struct Now {
+struct Progress {
     /// Number of changes applied so far.
     applied: usize,
     /// True while lists and watches are served.
-    answers: bool,
+    is_serving: bool,
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.serving.abort();
+        self.task.abort();
     }
 }
 
 impl Member {
-    pub async fn start(resources: Vec<Resource>, begin: Vec<Value>, changes: Vec<Change>) -> Result<Self> {
+    /// Starts the server with the initial objects. Changes are applied by [`Member::apply_next_change`].
+    pub async fn start(resources: Vec<Resource>, initial_objects: Vec<Value>, changes: Vec<Change>) -> Result<Self> {
         let versions: Vec<u64> = changes.iter().map(|change| version(&change.object)).collect();
-        let first = begin.iter().map(version).max().context("a member has objects")?;
-        ensure!(versions.is_sorted_by(|a, b| a < b), "changes come in the order of their resourceVersions");
-        ensure!(versions.first().is_none_or(|version| *version > first), "and after what is there");
-        let now = watch::Sender::new(Now { applied: 0, answers: true });
-        let held = Arc::new(Held { resources, begin, changes, now });
-        let router = Router::new().fallback(handle).with_state(Arc::clone(&held));
+        let first = initial_objects.iter().map(version).max().context("the member has no objects")?;
+        ensure!(versions.is_sorted_by(|a, b| a < b), "the changes are not in the order of their resourceVersions");
+        ensure!(versions.first().is_none_or(|version| *version > first), "a change is older than an initial object");
+        let progress = watch::Sender::new(Progress { applied: 0, is_serving: true });
+        let state = Arc::new(MemberState { resources, initial_objects, changes, progress });
+        let router = Router::new().fallback(handle).with_state(Arc::clone(&state));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let listener = Secure { listener, acceptor: acceptor()? };
-        let serving = tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(Self { held, port, serving })
+        let listener = TlsListener { listener, acceptor: acceptor()? };
+        let task = tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(Self { state, port, task })
     }
 
     /// Applies the next change and returns it with its resource.
-    pub fn goes_on(&self) -> Result<(&Change, &Resource)> {
-        let applied = self.held.now.borrow().applied;
-        let change = self.held.changes.get(applied).context("nothing more happens here")?;
-        let resource = self.held.resources.iter().find(|resource| resource.is_of(&change.object));
-        self.held.now.send_modify(|now| now.applied += 1);
-        Ok((change, resource.context("it is of no kind")?))
+    pub fn apply_next_change(&self) -> Result<(&Change, &Resource)> {
+        let applied = self.state.progress.borrow().applied;
+        let change = self.state.changes.get(applied).context("all changes have been applied")?;
+        let resource = self.state.resources.iter().find(|resource| resource.is_of(&change.object));
+        self.state.progress.send_modify(|progress| progress.applied += 1);
+        Ok((change, resource.context("the kind of the object is not served")?))
     }
 
     /// Stops serving lists and watches.
-    pub fn falls_silent(&self) {
-        self.held.now.send_modify(|now| now.answers = false);
+    pub fn stop_serving(&self) {
+        self.state.progress.send_modify(|progress| progress.is_serving = false);
     }
 }
 
-/// Tokens are sent over TLS only.
-struct Secure {
+/// TLS listener. The control plane sends tokens over TLS only.
+struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
 }
 
 fn acceptor() -> Result<TlsAcceptor> {
-    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-    let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+    let certified_key = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let key = PrivatePkcs8KeyDer::from(certified_key.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let tls = tls.with_no_client_auth().with_single_cert(vec![own.cert.der().clone()], key.into())?;
+    let tls = tls.with_no_client_auth().with_single_cert(vec![certified_key.cert.der().clone()], key.into())?;
     Ok(TlsAcceptor::from(Arc::new(tls)))
 }
 
-impl axum::serve::Listener for Secure {
+impl axum::serve::Listener for TlsListener {
     type Io = TlsStream<TcpStream>;
     type Addr = SocketAddr;
 
@@ -151,43 +156,43 @@ pub fn version(object: &Value) -> u64 {
 }
 
 async fn handle(
-    State(held): State<Arc<Held>>,
+    State(state): State<Arc<MemberState>>,
     Query(query): Query<HashMap<String, String>>,
     request: Request,
 ) -> Response {
     let path = request.uri().path();
-    let failed = |status: StatusCode| {
+    let error_response = |status: StatusCode| {
         let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
             "message": status.canonical_reason()});
         (status, axum::Json(body)).into_response()
     };
     if request.method() != Method::GET {
-        return failed(StatusCode::METHOD_NOT_ALLOWED);
+        return error_response(StatusCode::METHOD_NOT_ALLOWED);
     }
     match path {
         "/readyz" | "/livez" | "/healthz" => return "ok".into_response(),
         "/version" => return axum::Json(json!({"major": "1", "minor": "34", "gitVersion": "v1.34.1"})).into_response(),
-        "/api" | "/apis" => return axum::Json(held.discovery(path)).into_response(),
+        "/api" | "/apis" => return axum::Json(state.discovery(path)).into_response(),
         _ => {}
     }
-    let Some(resource) = held.resources.iter().find(|resource| resource.path() == path).cloned() else {
-        return failed(StatusCode::NOT_FOUND);
+    let Some(resource) = state.resources.iter().find(|resource| resource.path() == path).cloned() else {
+        return error_response(StatusCode::NOT_FOUND);
     };
-    if !held.now.borrow().answers {
-        return failed(StatusCode::SERVICE_UNAVAILABLE);
+    if !state.progress.borrow().is_serving {
+        return error_response(StatusCode::SERVICE_UNAVAILABLE);
     }
     let parameter = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
     if parameter("watch") != "true" {
-        return axum::Json(held.list(&resource)).into_response();
+        return axum::Json(state.list(&resource)).into_response();
     }
     let seconds = Duration::from_secs(parameter("timeoutSeconds").parse().unwrap_or(600));
     let from = parameter("resourceVersion").parse().unwrap_or_default();
-    let lines = held.watch(resource, from, parameter("sendInitialEvents") == "true", Instant::now() + seconds);
+    let lines = state.watch(resource, from, parameter("sendInitialEvents") == "true", Instant::now() + seconds);
     let lines = lines.map(|line| Ok::<_, std::io::Error>(format!("{line}\n")));
     ([(CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response()
 }
 
-impl Held {
+impl MemberState {
     /// Aggregated discovery of `/api` or `/apis`.
     fn discovery(&self, root: &str) -> Value {
         let of_root = |resource: &&Resource| resource.group().is_empty() == (root == "/api");
@@ -213,24 +218,24 @@ impl Held {
             "items": items})
     }
 
-    /// Objects of a kind after a number of changes, and their version.
-    fn there(&self, resource: &Resource, applied: usize) -> (Vec<&Value>, u64) {
+    /// Objects of a kind after a number of changes, and the newest resourceVersion.
+    fn objects_after(&self, resource: &Resource, applied: usize) -> (Vec<&Value>, u64) {
         let changes = &self.changes[..applied];
-        let gone: BTreeSet<&str> =
-            changes.iter().filter(|change| change.what == "DELETED").map(|change| uid(&change.object)).collect();
+        let deleted: BTreeSet<&str> =
+            changes.iter().filter(|change| change.event_type == "DELETED").map(|change| uid(&change.object)).collect();
         let mut objects: BTreeMap<&str, &Value> = BTreeMap::new();
-        for object in self.begin.iter().chain(changes.iter().map(|change| &change.object)) {
-            if resource.is_of(object) && !gone.contains(uid(object)) {
+        for object in self.initial_objects.iter().chain(changes.iter().map(|change| &change.object)) {
+            if resource.is_of(object) && !deleted.contains(uid(object)) {
                 objects.insert(uid(object), object);
             }
         }
-        let newest = self.begin.iter().chain(changes.iter().map(|change| &change.object)).map(version).max();
+        let newest = self.initial_objects.iter().chain(changes.iter().map(|change| &change.object)).map(version).max();
         (objects.into_values().collect(), newest.unwrap_or_default())
     }
 
     fn list(&self, resource: &Resource) -> Value {
-        let applied = self.now.borrow().applied;
-        let (items, version) = self.there(resource, applied);
+        let applied = self.progress.borrow().applied;
+        let (items, version) = self.objects_after(resource, applied);
         json!({"kind": format!("{}List", resource.kind), "apiVersion": resource.api_version, "items": items,
             "metadata": {"resourceVersion": version.to_string()}})
     }
@@ -240,15 +245,15 @@ impl Held {
         self: &Arc<Self>,
         resource: Resource,
         from: u64,
-        initial: bool,
-        until: Instant,
+        send_initial: bool,
+        deadline: Instant,
     ) -> impl Stream<Item = Value> + use<> {
-        let mut news = self.now.subscribe();
-        let applied = news.borrow_and_update().applied;
+        let mut progress_updates = self.progress.subscribe();
+        let applied = progress_updates.borrow_and_update().applied;
         let mut first = Vec::new();
         let mut next = self.changes.partition_point(|change| version(&change.object) <= from);
-        if initial {
-            let (objects, version) = self.there(&resource, applied);
+        if send_initial {
+            let (objects, version) = self.objects_after(&resource, applied);
             first.extend(objects.into_iter().map(|object| json!({"type": "ADDED", "object": object})));
             first.push(
                 json!({"type": "BOOKMARK", "object": {"kind": resource.kind, "apiVersion": resource.api_version,
@@ -257,26 +262,29 @@ impl Held {
             );
             next = applied;
         }
-        let rest = stream::unfold((Arc::clone(self), news, next), move |(held, mut news, mut next)| {
-            let resource = resource.clone();
-            async move {
-                loop {
-                    let now = *news.borrow_and_update();
-                    if !now.answers {
-                        return None;
-                    }
-                    while next < now.applied {
-                        let change = &held.changes[next];
-                        next += 1;
-                        if resource.is_of(&change.object) {
-                            let line = json!({"type": change.what, "object": change.object});
-                            return Some((line, (held, news, next)));
+        let rest = stream::unfold(
+            (Arc::clone(self), progress_updates, next),
+            move |(state, mut progress_updates, mut next)| {
+                let resource = resource.clone();
+                async move {
+                    loop {
+                        let progress = *progress_updates.borrow_and_update();
+                        if !progress.is_serving {
+                            return None;
                         }
+                        while next < progress.applied {
+                            let change = &state.changes[next];
+                            next += 1;
+                            if resource.is_of(&change.object) {
+                                let line = json!({"type": change.event_type, "object": change.object});
+                                return Some((line, (state, progress_updates, next)));
+                            }
+                        }
+                        timeout_at(deadline, progress_updates.changed()).await.ok()?.ok()?;
                     }
-                    timeout_at(until, news.changed()).await.ok()?.ok()?;
                 }
-            }
-        });
+            },
+        );
         stream::iter(first).chain(rest)
     }
 }

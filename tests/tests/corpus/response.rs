@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::fixtures::{Hits, QueryCase, name_of};
+use super::fixtures::{ExpectedHits, QueryCase, name_of};
 
 #[derive(Debug, Deserialize)]
 pub struct QueryResponse {
@@ -44,17 +44,20 @@ impl QueryResponse {
         let Self { hits: found, total, notices, groups } = self;
         let mut differences = Vec::new();
         match hits {
-            Hits::Number(number) if number != total => differences.push(format!("{total} hits (expected {number})")),
-            Hits::Number(_) => {}
-            Hits::Named(expected) => {
+            ExpectedHits::Count(number) if number != total => {
+                differences.push(format!("{total} hits (expected {number})"))
+            }
+            ExpectedHits::Count(_) => {}
+            ExpectedHits::Names(expected) => {
                 let mut sorted = found.clone();
                 sorted.sort();
-                let shown = if *ordered { found } else { &sorted };
-                if shown != expected {
+                let compared = if *ordered { found } else { &sorted };
+                if compared != expected {
                     let missing: Vec<_> = expected.iter().filter(|hit| !found.contains(hit)).collect();
                     let unexpected: Vec<_> = found.iter().filter(|hit| !expected.contains(hit)).collect();
-                    differences
-                        .push(format!("missing hits {missing:?}, unexpected hits {unexpected:?}; all hits: {shown:?}"));
+                    differences.push(format!(
+                        "missing hits {missing:?}, unexpected hits {unexpected:?}; all hits: {compared:?}"
+                    ));
                 }
                 if *total < found.len() as u64 {
                     differences.push(format!("{} hits but a total of {total}", found.len()));

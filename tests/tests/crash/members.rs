@@ -9,34 +9,34 @@ use kube::config::Kubeconfig;
 
 use crate::crash::model::MEMBERS;
 
-/// Killed when dropped.
+/// The running members. Killed when dropped.
 pub struct Members {
-    _running: Vec<Apiserver>,
+    _servers: Vec<Apiserver>,
     kubeconfig: PathBuf,
 }
 
 impl Members {
     pub fn start(folder: &Path) -> Result<Self> {
         let kubeconfig = folder.join("members.kubeconfig");
-        let mut running = Vec::new();
+        let mut servers = Vec::new();
         let mut all = Kubeconfig::default();
         for name in MEMBERS {
-            let member = Apiserver::start(&folder.join(name)).with_context(|| format!("starting member {name}"))?;
-            all = all.merge(named(Kubeconfig::read_from(&member.kubeconfig)?, name))?;
-            running.push(member);
+            let member = Apiserver::start(&folder.join(name)).with_context(|| format!("cannot start member {name}"))?;
+            all = all.merge(rename_entries(Kubeconfig::read_from(&member.kubeconfig)?, name))?;
+            servers.push(member);
         }
         fs::write(&kubeconfig, serde_json::to_vec_pretty(&all)?)?;
-        Ok(Members { _running: running, kubeconfig })
+        Ok(Members { _servers: servers, kubeconfig })
     }
 
-    /// With a context for each member, of the same name.
+    /// Path of a kubeconfig with one context for each member, which has the member's name.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 }
 
-/// The only context of a kubeconfig, renamed.
-fn named(mut config: Kubeconfig, name: &str) -> Kubeconfig {
+/// Gives the cluster, user and context of a kubeconfig with one context the same name.
+fn rename_entries(mut config: Kubeconfig, name: &str) -> Kubeconfig {
     config.clusters.iter_mut().for_each(|cluster| cluster.name = name.to_owned());
     config.auth_infos.iter_mut().for_each(|user| user.name = name.to_owned());
     for context in &mut config.contexts {

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde_json::{Value, json};
 
-use crate::crash::state::{APPLIED, binding_facts};
+use crate::crash::state::{APPLIED, describe_binding};
 use crate::crash::write::Write;
 
 pub const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
@@ -19,36 +19,36 @@ pub const PREFIX: &str = "crash-";
 
 /// The member whose copies overrides change.
 const OVERRIDDEN: &str = "m2";
-/// Concurrent writes; those of one object are in one lane.
+/// Number of concurrent sequences of writes. All writes to one object are in the same lane.
 const LANES: usize = 8;
 /// Replicas of Deployments, divided evenly among any of the members.
 const REPLICAS: usize = 6;
 /// Approximate number of policies or overrides that change per round.
 const POLICIES: usize = 4;
 
-/// Templates that one policy selects by a label.
-type Flock = usize;
+/// Number of a group of templates, which one policy selects by a label.
+type Group = usize;
 
-/// Number of flocks of ConfigMaps, each with an override at times; then one of Deployments, each with a ConfigMap as
-/// dependency that no policy selects, and one of ClusterRoles.
-const CONFIG_MAPS: usize = 4;
-const DEPLOYMENTS: Flock = CONFIG_MAPS;
-const CLUSTER_ROLES: Flock = CONFIG_MAPS + 1;
-const FLOCKS: usize = CONFIG_MAPS + 2;
+/// Number of groups of ConfigMaps, some of which have an override policy. They are followed by a group of Deployments,
+/// each with a ConfigMap as dependency that no policy selects, and a group of ClusterRoles.
+const CONFIG_MAP_GROUPS: usize = 4;
+const DEPLOYMENT_GROUP: Group = CONFIG_MAP_GROUPS;
+const CLUSTER_ROLE_GROUP: Group = CONFIG_MAP_GROUPS + 1;
+const GROUPS: usize = CONFIG_MAP_GROUPS + 2;
 
-fn flock_of(number: usize) -> Flock {
+fn group_of(number: usize) -> Group {
     match number % 20 {
-        0 => DEPLOYMENTS,
-        1 => CLUSTER_ROLES,
-        other => other % CONFIG_MAPS,
+        0 => DEPLOYMENT_GROUP,
+        1 => CLUSTER_ROLE_GROUP,
+        other => other % CONFIG_MAP_GROUPS,
     }
 }
 
 /// apiVersion, kind and plural.
-fn kind_of(flock: Flock) -> (&'static str, &'static str, &'static str) {
-    match flock {
-        DEPLOYMENTS => ("apps/v1", "Deployment", "deployments"),
-        CLUSTER_ROLES => ("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles"),
+fn kind_of(group: Group) -> (&'static str, &'static str, &'static str) {
+    match group {
+        DEPLOYMENT_GROUP => ("apps/v1", "Deployment", "deployments"),
+        CLUSTER_ROLE_GROUP => ("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles"),
         _ => ("v1", "ConfigMap", "configmaps"),
     }
 }
@@ -57,32 +57,37 @@ fn name_of(number: usize) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// The dependency of a Deployment.
+/// Name of the ConfigMap on which a Deployment depends.
 fn dependency_of(number: usize) -> String {
     format!("{PREFIX}{number}-conf")
 }
 
-/// The number in a name.
-fn number_in(name: &str) -> Option<usize> {
+/// Number of the template whose copy or dependency has this name.
+fn parse_number(name: &str) -> Option<usize> {
     name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }
 
+/// Desired state of the fleet.
 pub struct Model {
+    /// Number of templates.
     objects: usize,
-    /// The current contents of the templates.
+    /// Current value of each template, by its number. Deleted templates have none.
     templates: BTreeMap<usize, usize>,
-    /// Clusters of each flock's policy.
+    /// Clusters of each group's policy.
     placements: Vec<BTreeSet<&'static str>>,
-    overrides: [Option<usize>; CONFIG_MAPS],
-    /// The next value; values are never reused.
-    values: usize,
+    /// Value of each group's override policy.
+    overrides: [Option<usize>; CONFIG_MAP_GROUPS],
+    /// The last value that was used; values are never reused.
+    last_value: usize,
 }
 
 /// The writes of one round.
 pub struct Changes {
     lanes: Vec<Vec<Write>>,
+    /// Numbers of the templates that are deleted.
     deleted: BTreeSet<usize>,
-    moved: BTreeSet<Flock>,
+    /// Groups whose placement changes.
+    moved: BTreeSet<Group>,
 }
 
 impl Changes {
@@ -100,7 +105,7 @@ impl Changes {
 
     /// True if an object of this name may have been recreated.
     pub fn may_replace(&self, name: &str) -> bool {
-        number_in(name).is_none_or(|number| self.deleted.contains(&number) || self.moved.contains(&flock_of(number)))
+        parse_number(name).is_none_or(|number| self.deleted.contains(&number) || self.moved.contains(&group_of(number)))
     }
 }
 
@@ -114,25 +119,25 @@ fn path(api_version: &str, plural: &str, namespace: &str, name: &str) -> String 
 
 impl Model {
     pub fn new(objects: usize) -> Self {
-        let (templates, placements) = (BTreeMap::new(), vec![BTreeSet::new(); FLOCKS]);
-        Model { objects, templates, placements, overrides: [None; CONFIG_MAPS], values: 0 }
+        let (templates, placements) = (BTreeMap::new(), vec![BTreeSet::new(); GROUPS]);
+        Model { objects, templates, placements, overrides: [None; CONFIG_MAP_GROUPS], last_value: 0 }
     }
 
-    /// The first round creates all objects, each later one changes some at random.
-    pub fn turn(&mut self, rng: &mut StdRng) -> Changes {
+    /// Changes of the next round: the first round creates all objects, each later one changes some at random.
+    pub fn next_changes(&mut self, rng: &mut StdRng) -> Changes {
         let mut changes = Changes { lanes: vec![Vec::new(); LANES], deleted: BTreeSet::new(), moved: BTreeSet::new() };
-        if self.values == 0 {
+        if self.last_value == 0 {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
             changes.push(0, path("v1", "namespaces", "", NAMESPACE), Some(namespace));
-            (0..FLOCKS).for_each(|flock| self.change_placement(flock, rng, &mut changes));
+            (0..GROUPS).for_each(|group| self.change_placement(group, rng, &mut changes));
             (0..self.objects).for_each(|number| self.write(number, &mut changes));
             return changes;
         }
         for nth in 0..self.objects {
             if nth % (self.objects / POLICIES).max(1) == 0 {
                 match rng.random_bool(0.5) {
-                    true => self.change_placement(rng.random_range(0..FLOCKS), rng, &mut changes),
-                    false => self.put_override(rng, &mut changes),
+                    true => self.change_placement(rng.random_range(0..GROUPS), rng, &mut changes),
+                    false => self.change_override(rng, &mut changes),
                 }
             }
             let number = rng.random_range(0..self.objects);
@@ -144,19 +149,19 @@ impl Model {
         changes
     }
 
-    fn value(&mut self) -> usize {
-        self.values += 1;
-        self.values
+    fn next_value(&mut self) -> usize {
+        self.last_value += 1;
+        self.last_value
     }
 
     fn write(&mut self, number: usize, changes: &mut Changes) {
-        let value = self.value();
-        let flock = flock_of(number);
-        let (api_version, kind, plural) = kind_of(flock);
-        let metadata = json!({"name": name_of(number), "labels": {"flock": format!("f{flock}")}});
+        let value = self.next_value();
+        let group = group_of(number);
+        let (api_version, kind, plural) = kind_of(group);
+        let metadata = json!({"name": name_of(number), "labels": {"group": format!("f{group}")}});
         let mut template = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
-        match flock {
-            DEPLOYMENTS => {
+        match group {
+            DEPLOYMENT_GROUP => {
                 let dependency = dependency_of(number);
                 let conf = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": dependency},
                     "data": {"value": value.to_string()}});
@@ -168,103 +173,106 @@ impl Model {
                 template["spec"] = json!({"replicas": REPLICAS, "selector": {"matchLabels": app},
                     "template": {"metadata": {"labels": app}, "spec": {"containers": [container]}}});
             }
-            CLUSTER_ROLES => {
+            CLUSTER_ROLE_GROUP => {
                 let names = json!([value.to_string()]);
                 template["rules"] =
                     json!([{"apiGroups": [""], "resources": ["pods"], "resourceNames": names, "verbs": ["get"]}]);
             }
             _ => template["data"] = json!({"value": value.to_string()}),
         }
-        let namespace = if flock == CLUSTER_ROLES { "" } else { NAMESPACE };
+        let namespace = if group == CLUSTER_ROLE_GROUP { "" } else { NAMESPACE };
         changes.push(number, path(api_version, plural, namespace, &name_of(number)), Some(template));
         self.templates.insert(number, value);
     }
 
     fn delete(&mut self, number: usize, changes: &mut Changes) {
-        let flock = flock_of(number);
-        let (api_version, _, plural) = kind_of(flock);
-        let namespace = if flock == CLUSTER_ROLES { "" } else { NAMESPACE };
+        let group = group_of(number);
+        let (api_version, _, plural) = kind_of(group);
+        let namespace = if group == CLUSTER_ROLE_GROUP { "" } else { NAMESPACE };
         changes.push(number, path(api_version, plural, namespace, &name_of(number)), None);
         changes.deleted.insert(number);
         self.templates.remove(&number);
     }
 
-    /// Changes the placement of a flock.
-    fn change_placement(&mut self, flock: Flock, rng: &mut StdRng, changes: &mut Changes) {
+    /// Sets a random placement of a group.
+    fn change_placement(&mut self, group: Group, rng: &mut StdRng, changes: &mut Changes) {
         let mut members = MEMBERS;
         members.shuffle(rng);
         let chosen: BTreeSet<&str> = members.into_iter().take(rng.random_range(1..=MEMBERS.len())).collect();
-        let (kind, plural, namespace) = match flock {
-            CLUSTER_ROLES => ("ClusterPropagationPolicy", "clusterpropagationpolicies", ""),
+        let (kind, plural, namespace) = match group {
+            CLUSTER_ROLE_GROUP => ("ClusterPropagationPolicy", "clusterpropagationpolicies", ""),
             _ => ("PropagationPolicy", "propagationpolicies", NAMESPACE),
         };
         let mut placement = json!({"clusterAffinity": {"clusterNames": chosen}});
-        if flock == DEPLOYMENTS {
+        if group == DEPLOYMENT_GROUP {
             let weights = MEMBERS.map(|name| json!({"targetCluster": {"clusterNames": [name]}, "weight": 1}));
             placement["replicaScheduling"] = json!({"replicaSchedulingType": "Divided",
                 "replicaDivisionPreference": "Weighted", "weightPreference": {"staticWeightList": weights}});
         }
-        let name = format!("f{flock}");
+        let name = format!("f{group}");
         let policy = json!({
             "apiVersion": "policy.karmada.io/v1alpha1", "kind": kind, "metadata": {"name": name},
-            "spec": {"resourceSelectors": [selector(flock)], "placement": placement,
-                "propagateDeps": flock == DEPLOYMENTS},
+            "spec": {"resourceSelectors": [selector(group)], "placement": placement,
+                "propagateDeps": group == DEPLOYMENT_GROUP},
         });
-        changes.push(flock, path("policy.karmada.io/v1alpha1", plural, namespace, &name), Some(policy));
-        changes.moved.insert(flock);
-        self.placements[flock] = chosen;
+        changes.push(group, path("policy.karmada.io/v1alpha1", plural, namespace, &name), Some(policy));
+        changes.moved.insert(group);
+        self.placements[group] = chosen;
     }
 
-    fn put_override(&mut self, rng: &mut StdRng, changes: &mut Changes) {
-        let flock = rng.random_range(0..CONFIG_MAPS);
-        let value = (self.overrides[flock].is_none() || rng.random_bool(0.5)).then(|| self.value());
-        let name = format!("f{flock}");
+    /// Sets or deletes the override policy of a random group.
+    fn change_override(&mut self, rng: &mut StdRng, changes: &mut Changes) {
+        let group = rng.random_range(0..CONFIG_MAP_GROUPS);
+        let value = (self.overrides[group].is_none() || rng.random_bool(0.5)).then(|| self.next_value());
+        let name = format!("f{group}");
         let policy = value.map(|value| {
             let overriders =
                 json!({"plaintext": [{"path": "/data/where", "operator": "add", "value": value.to_string()}]});
             let rule = json!({"targetCluster": {"clusterNames": [OVERRIDDEN]}, "overriders": overriders});
             json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": name},
-                "spec": {"resourceSelectors": [selector(flock)], "overrideRules": [rule]}})
+                "spec": {"resourceSelectors": [selector(group)], "overrideRules": [rule]}})
         });
-        changes.push(flock, path("policy.karmada.io/v1alpha1", "overridepolicies", NAMESPACE, &name), policy);
-        self.overrides[flock] = value;
+        changes.push(group, path("policy.karmada.io/v1alpha1", "overridepolicies", NAMESPACE, &name), policy);
+        self.overrides[group] = value;
     }
 
-    /// The desired state, in the format of [`crate::crash::look`].
+    /// The desired state, in the format of [`crate::crash::state`].
     pub fn desired(&self) -> BTreeMap<String, String> {
         let mut desired = BTreeMap::new();
         for (number, value) in &self.templates {
-            let flock = flock_of(*number);
-            let members = &self.placements[flock];
-            let (_, kind, _) = kind_of(flock);
-            expect(&mut desired, (kind, &name_of(*number)), members, flock, |member| match flock {
-                DEPLOYMENTS => format!("{} of {value}", REPLICAS / members.len()),
-                CLUSTER_ROLES => value.to_string(),
-                _ => match self.overrides[flock].filter(|_| member == OVERRIDDEN) {
+            let group = group_of(*number);
+            let members = &self.placements[group];
+            let (_, kind, _) = kind_of(group);
+            add_expected(&mut desired, (kind, &name_of(*number)), members, group, |member| match group {
+                DEPLOYMENT_GROUP => format!("{} of {value}", REPLICAS / members.len()),
+                CLUSTER_ROLE_GROUP => value.to_string(),
+                _ => match self.overrides[group].filter(|_| member == OVERRIDDEN) {
                     None => json!({"value": value.to_string()}).to_string(),
-                    Some(there) => json!({"value": value.to_string(), "where": there.to_string()}).to_string(),
+                    Some(overridden) => {
+                        json!({"value": value.to_string(), "where": overridden.to_string()}).to_string()
+                    }
                 },
             });
-            if flock == DEPLOYMENTS {
+            if group == DEPLOYMENT_GROUP {
                 let data = json!({"value": value.to_string()}).to_string();
-                expect(&mut desired, ("ConfigMap", &dependency_of(*number)), members, flock, |_| data.clone());
+                add_expected(&mut desired, ("ConfigMap", &dependency_of(*number)), members, group, |_| data.clone());
             }
         }
         desired
     }
 }
 
-/// Adds a template's binding, Works and copies.
-fn expect(
+/// Adds the expected binding, Works and copies of a template.
+fn add_expected(
     desired: &mut BTreeMap<String, String>,
     (kind, name): (&str, &str),
     members: &BTreeSet<&'static str>,
-    flock: Flock,
+    group: Group,
     copy: impl Fn(&str) -> String,
 ) {
-    let replicas = if flock == DEPLOYMENTS { REPLICAS / members.len() } else { 0 };
-    let binding = match flock {
-        CLUSTER_ROLES => format!("/{}", binding_name(kind, name)),
+    let replicas = if group == DEPLOYMENT_GROUP { REPLICAS / members.len() } else { 0 };
+    let binding = match group {
+        CLUSTER_ROLE_GROUP => format!("/{}", binding_name(kind, name)),
         _ => format!("{NAMESPACE}/{}", binding_name(kind, name)),
     };
     let targets: Vec<String> = members.iter().map(|member| format!("{member}:{replicas}")).collect();
@@ -273,10 +281,10 @@ fn expect(
         desired.insert(format!("{member} {kind} {name}"), copy(member));
         desired.insert(format!("karmada-es-{member} Work of {binding}"), APPLIED.to_owned());
     }
-    desired.insert(format!("binding {binding}"), binding_facts(&targets, true, true, &reported));
+    desired.insert(format!("binding {binding}"), describe_binding(&targets, true, true, &reported));
 }
 
-fn selector(flock: Flock) -> Value {
-    let (api_version, kind, _) = kind_of(flock);
-    json!({"apiVersion": api_version, "kind": kind, "labelSelector": {"matchLabels": {"flock": format!("f{flock}")}}})
+fn selector(group: Group) -> Value {
+    let (api_version, kind, _) = kind_of(group);
+    json!({"apiVersion": api_version, "kind": kind, "labelSelector": {"matchLabels": {"group": format!("f{group}")}}})
 }

@@ -31,7 +31,7 @@ impl ObservedState {
         differ.map(|key| format!("{key}: {:?} (expected {:?})", self.facts.get(key), desired.get(key))).collect()
     }
 
-    /// Objects that were recreated since `before`, except those whose name satisfies `is_allowed`.
+    /// Members' objects that were recreated since `before`, except those whose name satisfies `is_allowed`.
     pub fn recreated(&self, before: &ObservedState, is_allowed: impl Fn(&str) -> bool) -> Vec<&String> {
         let is_recreated = |(key, (name, uid)): &(&String, &(String, String))| {
             before.objects.get(*key).is_some_and(|(_, old)| old != uid) && !is_allowed(name)
@@ -68,8 +68,8 @@ fn is_true(object: &Value, condition: &str) -> bool {
 
 async fn list_all(client: &kube::Client, path: &str) -> Result<Vec<Value>> {
     let request = Request::get(path).body(Vec::new())?;
-    let mut response: Value = client.request(request).await.with_context(|| format!("listing {path}"))?;
-    serde_json::from_value(response["items"].take()).with_context(|| format!("the list of {path}"))
+    let mut response: Value = client.request(request).await.with_context(|| format!("cannot list {path}"))?;
+    serde_json::from_value(response["items"].take()).with_context(|| format!("cannot decode the list of {path}"))
 }
 
 impl StateReader {
@@ -82,54 +82,54 @@ impl StateReader {
     }
 
     pub async fn read(&self) -> Result<ObservedState> {
-        let mut found = ObservedState::default();
+        let mut state = ObservedState::default();
         let control_plane = client(&self.control_plane, None).await?;
         let bindings = format!("/apis/work.karmada.io/v1alpha2/namespaces/{NAMESPACE}/resourcebindings");
         for path in [bindings.as_str(), "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"] {
-            list_all(&control_plane, path).await?.iter().for_each(|binding| found.add_binding(binding));
+            list_all(&control_plane, path).await?.iter().for_each(|binding| state.add_binding(binding));
         }
         let works = list_all(&control_plane, "/apis/work.karmada.io/v1alpha1/works").await?;
-        works.iter().for_each(|work| found.add_work(work));
+        works.iter().for_each(|work| state.add_work(work));
         for (member, client) in &self.members {
             for (kind, path) in [
                 ("ConfigMap", format!("/api/v1/namespaces/{NAMESPACE}/configmaps")),
                 ("Deployment", format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments")),
                 ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1/clusterroles".to_owned()),
             ] {
-                list_all(client, &path).await?.iter().for_each(|object| found.add_object(member, kind, object));
+                list_all(client, &path).await?.iter().for_each(|object| state.add_object(member, kind, object));
             }
         }
-        Ok(found)
+        Ok(state)
     }
 }
 
-/// Text of a binding.
-pub fn binding_facts(targets: &[String], scheduled: bool, applied: bool, reported: &[&str]) -> String {
+/// Text of a binding: target clusters with replicas, conditions, and the clusters that reported status.
+pub fn describe_binding(targets: &[String], scheduled: bool, applied: bool, reported: &[&str]) -> String {
     let (targets, reported) = (targets.join(" "), reported.join(" "));
     format!("to {targets}, scheduled: {scheduled}, applied: {applied}, reported by {reported}")
 }
 
 impl ObservedState {
     fn add_binding(&mut self, binding: &Value) {
-        let with_policy = binding.pointer("/spec/placement").is_some();
+        let has_policy = binding.pointer("/spec/placement").is_some();
         let required = list(binding, "/spec/requiredBy").flat_map(|parent| list(parent, "/clusters"));
         let targets: BTreeSet<String> = list(binding, "/spec/clusters")
             .chain(required)
             .map(|target| format!("{}:{}", text(target, "/name"), target["replicas"].as_u64().unwrap_or_default()))
             .collect();
-        if targets.is_empty() && !with_policy {
+        if targets.is_empty() && !has_policy {
             // The binding of a dependency that no other binding requires at the moment.
             return;
         }
         let observed =
             binding.pointer("/status/schedulerObservedGeneration") == binding.pointer("/metadata/generation");
-        let scheduled = !with_policy || (observed && is_true(binding, "Scheduled"));
+        let scheduled = !has_policy || (observed && is_true(binding, "Scheduled"));
         let reported: Vec<&str> =
             list(binding, "/status/aggregatedStatus").map(|item| text(item, "/clusterName")).collect();
         let targets: Vec<String> = targets.into_iter().collect();
-        let facts = binding_facts(&targets, scheduled, is_true(binding, "FullyApplied"), &reported);
+        let facts = describe_binding(&targets, scheduled, is_true(binding, "FullyApplied"), &reported);
         let key = format!("binding {}/{}", text(binding, "/metadata/namespace"), text(binding, "/metadata/name"));
-        self.insert(key, with_deletion(binding, facts));
+        self.insert(key, mark_deletion(binding, facts));
     }
 
     fn add_work(&mut self, work: &Value) {
@@ -143,7 +143,7 @@ impl ObservedState {
             },
         };
         let applied = if is_true(work, "Applied") { APPLIED.to_owned() } else { work["status"].to_string() };
-        self.insert(format!("{} Work of {binding}", text(work, "/metadata/namespace")), with_deletion(work, applied));
+        self.insert(format!("{} Work of {binding}", text(work, "/metadata/namespace")), mark_deletion(work, applied));
     }
 
     fn add_object(&mut self, member: &str, kind: &str, object: &Value) {
@@ -160,12 +160,12 @@ impl ObservedState {
         };
         let key = format!("{member} {kind} {name}");
         self.objects.insert(key.clone(), (name.to_owned(), text(object, "/metadata/uid").to_owned()));
-        self.insert(key, with_deletion(object, facts));
+        self.insert(key, mark_deletion(object, facts));
     }
 }
 
-/// Adds a note to the text of an object that is being deleted.
-fn with_deletion(object: &Value, facts: String) -> String {
+/// Marks the text of an object that is being deleted.
+fn mark_deletion(object: &Value, facts: String) -> String {
     match object.pointer("/metadata/deletionTimestamp") {
         Some(_) => format!("being deleted: {facts}"),
         None => facts,

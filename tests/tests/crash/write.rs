@@ -1,20 +1,21 @@
-//! Writes of users, each repeated until it is acknowledged, because a client does not know whether a crashed server received it.
+//! Writes of users, each repeated until it is acknowledged, because a client does not know whether a crashed server
+//! received it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use crowsnest_tests::PATIENCE;
+use crowsnest_tests::WAIT_TIMEOUT;
 use futures::future::try_join_all;
 use http::{Request, header};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Delay between attempts.
-const PAUSE: Duration = Duration::from_millis(50);
-/// A killed server closes its socket; a starting one may be slow.
-const ANSWER: Duration = Duration::from_secs(20);
+/// Delay before a write is repeated.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Timeout for a response. A killed server closes its socket, but a starting one may be slow.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An idempotent request.
 #[derive(Debug, Clone)]
@@ -31,38 +32,39 @@ pub async fn client(file: &Path, context: Option<&str>) -> Result<kube::Client> 
     Ok(kube::Client::try_from(config)?)
 }
 
-/// Sends all lanes concurrently, each in order, and counts acknowledged writes.
-pub async fn write_all(kubeconfig: &Path, lanes: Vec<Vec<Write>>, done: watch::Sender<usize>) -> Result<()> {
-    let done = &done;
+/// Sends the lanes concurrently and the writes of each lane in order. `acknowledged` is the number of acknowledged
+/// writes.
+pub async fn write_all(kubeconfig: &Path, lanes: Vec<Vec<Write>>, acknowledged: watch::Sender<usize>) -> Result<()> {
+    let acknowledged = &acknowledged;
     let lanes = lanes.into_iter().map(|lane| async move {
         let mut current = None;
         for write in lane {
-            insist(kubeconfig, &mut current, &write).await.with_context(|| format!("{write:?}"))?;
-            done.send_modify(|count| *count += 1);
+            write_until_acknowledged(kubeconfig, &mut current, &write).await.with_context(|| format!("{write:?}"))?;
+            acknowledged.send_modify(|count| *count += 1);
         }
         anyhow::Ok(())
     });
     try_join_all(lanes).await.map(drop)
 }
 
-async fn insist(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &Write) -> Result<()> {
+async fn write_until_acknowledged(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &Write) -> Result<()> {
     let began = Instant::now();
     loop {
-        let tried = tokio::time::timeout(ANSWER, attempt(kubeconfig, current, write)).await;
-        let error = match tried.unwrap_or_else(|_| bail!("no answer within {ANSWER:?}")) {
+        let result = tokio::time::timeout(RESPONSE_TIMEOUT, try_write(kubeconfig, current, write)).await;
+        let error = match result.unwrap_or_else(|_| bail!("no response within {RESPONSE_TIMEOUT:?}")) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        if is_final(&error) || began.elapsed() > PATIENCE {
+        if is_final(&error) || began.elapsed() > WAIT_TIMEOUT {
             return Err(error);
         }
-        // Another process listens at another port.
+        // A restarted control plane listens on another port.
         *current = None;
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-async fn attempt(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &Write) -> Result<()> {
+async fn try_write(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &Write) -> Result<()> {
     let client = match current {
         Some(client) => client.clone(),
         None => current.insert(client(kubeconfig, None).await?).clone(),
@@ -79,7 +81,7 @@ async fn attempt(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &
     }
 }
 
-/// True if the server refused the request.
+/// True if the server rejected the request, so that repeating it cannot succeed.
 fn is_final(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if [400, 405, 422].contains(&status.code))
 }

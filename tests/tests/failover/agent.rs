@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use crowsnest_sim::member::Member;
-use crowsnest_sim::member::wire::{Wire, Wiring};
+use crowsnest_sim::member::network::{Network, NetworkState};
 use crowsnest_tests::{Fleet, binary};
 use kube::config::Kubeconfig;
 use tokio::io::copy_bidirectional;
@@ -16,67 +16,75 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Killed when dropped.
+/// A running agent, and a TCP proxy between it and the control plane. Killed when dropped.
 pub struct Agent {
     child: Child,
-    wiring: Arc<Wiring>,
-    /// The control plane's current address.
+    network: Arc<Network>,
+    /// Current address of the control plane, to which the proxy forwards.
     control_plane: watch::Sender<SocketAddr>,
     kubeconfig: PathBuf,
-    door: SocketAddr,
-    carrying: JoinSet<()>,
+    proxy_address: SocketAddr,
+    forward_task: JoinSet<()>,
 }
 
 impl Agent {
-    pub async fn start(folder: &Path, member: &Member, up: &Fleet) -> Result<Self> {
+    /// Starts the proxy and the agent. The agent's files are in `folder`.
+    pub async fn start(folder: &Path, member: &Member, fleet: &Fleet) -> Result<Self> {
         let name = member.name();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let door = listener.local_addr()?;
-        let (control_plane, target) = watch::channel(address(up)?);
-        let wiring = Arc::new(Wiring::default());
-        let mut carrying = JoinSet::new();
-        carrying.spawn(carry(listener, Arc::clone(&wiring), target));
+        let proxy_address = listener.local_addr()?;
+        let (control_plane, target) = watch::channel(address(fleet)?);
+        let network = Arc::new(Network::default());
+        let mut forward_task = JoinSet::new();
+        forward_task.spawn(forward_connections(listener, Arc::clone(&network), target));
         let kubeconfig = folder.join(format!("{name}.agent.kubeconfig"));
-        write(&kubeconfig, up, door)?;
-        let own = folder.join(format!("{name}.kubeconfig"));
-        fs::write(&own, member.kubeconfig()?)?;
+        write_kubeconfig(&kubeconfig, fleet, proxy_address)?;
+        let member_kubeconfig = folder.join(format!("{name}.kubeconfig"));
+        fs::write(&member_kubeconfig, member.kubeconfig()?)?;
         let log = File::create(folder.join(format!("{name}.agent.log")))?;
         let child = Command::new(binary()?)
             .args(["-v", "agent", "--cluster-name", name, "--karmada-kubeconfig"])
             .arg(&kubeconfig)
             .arg("--kubeconfig")
-            .arg(&own)
+            .arg(&member_kubeconfig)
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        Ok(Self { child: child.context("starting an agent")?, wiring, control_plane, kubeconfig, door, carrying })
+        Ok(Self {
+            child: child.context("cannot start the agent")?,
+            network,
+            control_plane,
+            kubeconfig,
+            proxy_address,
+            forward_task,
+        })
     }
 
-    /// Follows the control plane to another address.
-    pub fn follow(&self, up: &Fleet) -> Result<()> {
-        self.control_plane.send_replace(address(up)?);
-        write(&self.kubeconfig, up, self.door)
+    /// Forwards new connections to the address of a restarted control plane.
+    pub fn set_control_plane(&self, fleet: &Fleet) -> Result<()> {
+        self.control_plane.send_replace(address(fleet)?);
+        write_kubeconfig(&self.kubeconfig, fleet, self.proxy_address)
     }
 
     /// Stops or resumes forwarding. Connections stay open, and data is delivered on resumption.
-    pub fn cut(&self, cut: bool) {
-        self.wiring.set(if cut { Wire::Holds } else { Wire::Carries });
+    pub fn set_cut(&self, cut: bool) {
+        self.network.set(if cut { NetworkState::Stalled } else { NetworkState::Up });
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.carrying.abort_all();
+        self.forward_task.abort_all();
         // The child may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-async fn carry(listener: TcpListener, wiring: Arc<Wiring>, target: watch::Receiver<SocketAddr>) {
+async fn forward_connections(listener: TcpListener, network: Arc<Network>, target: watch::Receiver<SocketAddr>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let (mut near, target) = (wiring.around(stream), *target.borrow());
+        let (mut near, target) = (network.wrap(stream), *target.borrow());
         connections.spawn(async move {
             // Errors of a connection are reported by its client.
             if let Ok(mut far) = TcpStream::connect(target).await {
@@ -87,15 +95,19 @@ async fn carry(listener: TcpListener, wiring: Arc<Wiring>, target: watch::Receiv
     }
 }
 
-fn address(up: &Fleet) -> Result<SocketAddr> {
-    let server = up.server()?;
-    server.trim_start_matches("https://").parse().with_context(|| format!("{server} is no address"))
+fn address(fleet: &Fleet) -> Result<SocketAddr> {
+    let server = fleet.server()?;
+    server.trim_start_matches("https://").parse().with_context(|| format!("{server} is not an address"))
 }
 
-/// The control plane's kubeconfig with another address.
-fn write(path: &Path, up: &Fleet, door: SocketAddr) -> Result<()> {
-    let mut kubeconfig = Kubeconfig::read_from(up.kubeconfig("cp"))?;
-    let cluster = kubeconfig.clusters.first_mut().and_then(|named| named.cluster.as_mut()).context("a cluster")?;
-    cluster.server = Some(format!("https://{door}"));
+/// Writes the control plane's kubeconfig with the proxy's address.
+fn write_kubeconfig(path: &Path, fleet: &Fleet, proxy_address: SocketAddr) -> Result<()> {
+    let mut kubeconfig = Kubeconfig::read_from(fleet.kubeconfig("cp"))?;
+    let cluster = kubeconfig
+        .clusters
+        .first_mut()
+        .and_then(|named| named.cluster.as_mut())
+        .context("the kubeconfig has no cluster")?;
+    cluster.server = Some(format!("https://{proxy_address}"));
     Ok(fs::write(path, serde_json::to_vec(&kubeconfig)?)?)
 }

@@ -33,12 +33,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub async fn begin(self, member: &Arc<Member>) -> Result<()> {
+    /// Starts the fault. [`Fault::progress`] changes it afterwards.
+    pub async fn inject(self, member: &Arc<Member>) -> Result<()> {
         match self {
             Fault::ConnectionRefused => member.pause().await,
             Fault::IncreasingDelay => member.faults().set_delay(MIN_DELAY),
-            Fault::Partition => member.cut_off(Outage::Partitioned).await?,
-            Fault::NoResponse => member.cut_off(Outage::Silent).await?,
+            Fault::Partition => member.start_outage(Outage::Partitioned).await?,
+            Fault::NoResponse => member.start_outage(Outage::Silent).await?,
             Fault::Flapping => member.flap(FLAP_INTERVAL).await?,
             Fault::NotReady => member.faults().set_readyz(Some(StatusCode::INTERNAL_SERVER_ERROR)),
         }

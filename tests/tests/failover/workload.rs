@@ -11,16 +11,16 @@ pub const NAMESPACE: &str = "failover";
 /// Behaviour of a workload when its cluster fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Moves to its spare; the original copy stays until the replacement is healthy.
-    Gentle,
-    /// Moves to its spare, but never runs in both: its policy purges directly.
-    Single,
-    /// The same by annotation, with the default purge mode.
+    /// Moves to its spare; the original copy is deleted when the replacement is healthy (purge mode Gracefully).
+    Graceful,
+    /// Moves to its spare; the original copy is deleted first (purge mode Directly), so it never runs in both.
+    Direct,
+    /// Like `Direct`, by the annotation for exclusive workloads, with the default purge mode.
     Exclusive,
-    /// Has no other cluster, so its copy is never evicted.
+    /// Its policy allows one cluster only, so its copy is never evicted.
     Pinned,
     /// A copy in every member that accepts one.
-    Wide,
+    Duplicated,
 }
 
 #[derive(Debug, Clone)]
@@ -28,46 +28,44 @@ pub struct Workload {
     pub name: String,
     pub kind: Kind,
     pub replicas: i64,
-    /// In order of preference.
+    /// Allowed clusters in order of preference.
     pub clusters: Vec<&'static str>,
 }
 
 impl Workload {
-    /// The workload of a member, named after it.
-    pub fn of(kind: Kind, home: &'static str, spare: &'static str) -> Self {
-        let name = format!("{kind:?}-{home}").to_lowercase();
-        let replicas = if kind == Kind::Gentle { 2 } else { 1 };
-        let clusters = if kind == Kind::Pinned { vec![home] } else { vec![home, spare] };
+    /// A workload of `primary`, named after its kind and `primary`.
+    pub fn new(kind: Kind, primary: &'static str, spare: &'static str) -> Self {
+        let name = format!("{kind:?}-{primary}").to_lowercase();
+        let replicas = if kind == Kind::Graceful { 2 } else { 1 };
+        let clusters = if kind == Kind::Pinned { vec![primary] } else { vec![primary, spare] };
         Workload { name, kind, replicas, clusters }
     }
 
-    pub fn wide(members: Vec<&'static str>) -> Self {
-        Workload { name: "wide".to_owned(), kind: Kind::Wide, replicas: 1, clusters: members }
+    /// A workload with a copy in each of the members.
+    pub fn duplicated(members: Vec<&'static str>) -> Self {
+        Workload { name: "duplicated".to_owned(), kind: Kind::Duplicated, replicas: 1, clusters: members }
     }
 
-    /// True if two copies must not run at once; all others must always have a healthy one.
+    /// True if two copies must never run at the same time. Every other workload must always have a healthy copy.
     pub fn is_exclusive(&self) -> bool {
-        matches!(self.kind, Kind::Single | Kind::Exclusive)
+        matches!(self.kind, Kind::Direct | Kind::Exclusive)
     }
 
-    /// True if the clusters are valid in the idle state.
-    pub fn may_be_in(&self, clusters: &BTreeSet<&str>) -> bool {
+    /// True if the workload may be scheduled to exactly these clusters in the settled state.
+    pub fn accepts_placement(&self, clusters: &BTreeSet<&str>) -> bool {
         match self.kind {
-            Kind::Wide | Kind::Pinned => *clusters == self.clusters.iter().copied().collect(),
+            Kind::Duplicated | Kind::Pinned => *clusters == self.clusters.iter().copied().collect(),
             _ => clusters.len() == 1 && clusters.iter().all(|cluster| self.clusters.contains(cluster)),
         }
     }
 
-    /// The requests that create it.
-    pub fn writes(&self) -> Vec<Write> {
-        let (deployments, policies) = (
+    /// Requests that create the workload and its policy.
+    pub fn creation_requests(&self) -> Vec<Write> {
+        let (deployment, policy) = (
             format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{}", self.name),
             format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies/{}", self.name),
         );
-        vec![
-            Write { path: deployments, body: Some(self.template()) },
-            Write { path: policies, body: Some(self.policy()) },
-        ]
+        vec![Write { path: deployment, body: Some(self.template()) }, Write { path: policy, body: Some(self.policy()) }]
     }
 
     fn template(&self) -> Value {
@@ -86,7 +84,7 @@ impl Workload {
 
     fn policy(&self) -> Value {
         let placement = match self.kind {
-            Kind::Wide => json!({"clusterAffinity": {"clusterNames": self.clusters}}),
+            Kind::Duplicated => json!({"clusterAffinity": {"clusterNames": self.clusters}}),
             _ => {
                 let term = |cluster: &&str| json!({"affinityName": cluster, "clusterNames": [cluster]});
                 json!({"clusterAffinities": self.clusters.iter().map(term).collect::<Vec<Value>>()})
@@ -97,7 +95,7 @@ impl Workload {
             "spec": {"placement": placement,
                 "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": self.name}]},
         });
-        if self.kind == Kind::Single {
+        if self.kind == Kind::Direct {
             policy["spec"]["failover"] = json!({"cluster": {"purgeMode": "Directly"}});
         }
         policy

@@ -62,7 +62,7 @@ pub struct Rbac {
 
 impl Rbac {
     pub fn read(kubectl: &Kubectl) -> Result<Self> {
-        let list: Value = serde_json::from_str(&kubectl.ok(&["get", KINDS, "-A", "-o", "json"], "")?)?;
+        let list: Value = serde_json::from_str(&kubectl.run_ok(&["get", KINDS, "-A", "-o", "json"], "")?)?;
         Ok(Self { objects: list["items"].as_array().cloned().unwrap_or_default() })
     }
 

@@ -8,17 +8,17 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crowsnest_tests::render;
+use crowsnest_tests::render_charts;
 
 /// Threshold with which a certificate of any age is due for renewal.
-const DUE: &str = "--cert-rotation-remaining-time-threshold=0.9999999999";
+const RENEWAL_DUE_FLAG: &str = "--cert-rotation-remaining-time-threshold=0.9999999999";
 
 /// Objects that the charts install.
 pub struct Charts {
     /// Objects of an agent that reports the member's tokens and renews its certificate, and of an estimator.
     pub agent: Vec<Value>,
     /// Objects of an agent that reports no tokens.
-    pub quiet: Vec<Value>,
+    pub agent_without_tokens: Vec<Value>,
     /// All accounts and rights of an installation, and the list of credentials that the Job creates.
     pub credentials: Vec<Value>,
 }
@@ -43,7 +43,7 @@ impl Charts {
             json!({"chart": "deploy/chart", "release": "crowsnest", "values": {
                 "replicas": 3, "postgres": {"mode": "included"}, "etcd": {"replicas": 3}}}),
         ];
-        let Some(output) = render(&cases)? else { return Ok(None) };
+        let Some(output) = render_charts(&cases)? else { return Ok(None) };
         let rendered: Vec<Rendered> = serde_json::from_slice(&output)?;
         let mut charts = Vec::new();
         for one in rendered {
@@ -56,57 +56,58 @@ impl Charts {
             }
             charts.push(objects);
         }
-        let [agent, quiet, all] = <[Vec<Value>; 3]>::try_from(charts).map_err(|_| anyhow::anyhow!("three charts"))?;
+        let [agent, agent_without_tokens, all] =
+            <[Vec<Value>; 3]>::try_from(charts).map_err(|_| anyhow::anyhow!("three charts"))?;
         // All objects about rights, and the list of credentials that the Job creates.
         let credentials = all.into_iter().filter(|object| {
             let kind = object["kind"].as_str().unwrap_or_default();
             kind == "ServiceAccount" || kind.contains("Role") || object.pointer("/data/credentials.yaml").is_some()
         });
         let credentials = credentials.collect();
-        Ok(Some(Self { agent, quiet, credentials }))
+        Ok(Some(Self { agent, agent_without_tokens, credentials }))
     }
 }
 
 /// A list of objects for kubectl.
-pub fn list(objects: &[Value]) -> String {
+pub fn object_list(objects: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 
 /// The arguments of a Deployment's container.
-pub fn arguments(deployment: &Value) -> Result<Vec<String>> {
+pub fn container_arguments(deployment: &Value) -> Result<Vec<String>> {
     let args = deployment.pointer("/spec/template/spec/containers/0/args").context("a Deployment without arguments")?;
     Ok(serde_json::from_value(args.clone())?)
 }
 
-pub fn deployment<'a>(objects: &'a [Value], name: &str) -> Result<&'a Value> {
+pub fn find_deployment<'a>(objects: &'a [Value], name: &str) -> Result<&'a Value> {
     let found = objects.iter().find(|object| object["kind"] == "Deployment" && object["metadata"]["name"] == name);
     found.with_context(|| format!("no Deployment {name}"))
 }
 
 /// Arguments of an agent as a local process: with local kubeconfigs, without ports that conflict, and with a
 /// certificate that is due for renewal.
-pub fn agent(args: &[String], control_plane: &Path, member: &Path) -> Vec<String> {
-    const ELSEWHERE: [&str; 4] = [
+pub fn agent_arguments(args: &[String], control_plane: &Path, member: &Path) -> Vec<String> {
+    const REPLACED_FLAGS: [&str; 4] = [
         "--control-plane-kubeconfig=",
         "--health-probe-bind-address=",
         "--metrics-bind-address=",
         "--cert-rotation-remaining-time-threshold=",
     ];
-    let same = args.iter().filter(|arg| !ELSEWHERE.iter().any(|flag| arg.starts_with(flag)));
-    let mut here: Vec<String> = same.cloned().collect();
-    here.push(format!("--control-plane-kubeconfig={}", control_plane.display()));
-    here.push(format!("--kubeconfig={}", member.display()));
-    if here.iter().any(|arg| arg.starts_with("--enable-cert-rotation")) {
-        here.push(DUE.to_owned());
+    let same = args.iter().filter(|arg| !REPLACED_FLAGS.iter().any(|flag| arg.starts_with(flag)));
+    let mut local: Vec<String> = same.cloned().collect();
+    local.push(format!("--control-plane-kubeconfig={}", control_plane.display()));
+    local.push(format!("--kubeconfig={}", member.display()));
+    if local.iter().any(|arg| arg.starts_with("--enable-cert-rotation")) {
+        local.push(RENEWAL_DUE_FLAG.to_owned());
     }
-    here
+    local
 }
 
 /// Arguments of an estimator as a local process.
-pub fn estimator(args: &[String], member: &Path, port: u16) -> Vec<String> {
-    let mut here = args.to_vec();
-    here.push(format!("--kubeconfig={}", member.display()));
-    here.push(format!("--server-port={port}"));
-    here.extend(["--health-probe-bind-address=0", "--metrics-bind-address=0"].map(str::to_owned));
-    here
+pub fn estimator_arguments(args: &[String], member: &Path, port: u16) -> Vec<String> {
+    let mut local = args.to_vec();
+    local.push(format!("--kubeconfig={}", member.display()));
+    local.push(format!("--server-port={port}"));
+    local.extend(["--health-probe-bind-address=0", "--metrics-bind-address=0"].map(str::to_owned));
+    local
 }

@@ -1,11 +1,11 @@
-//! Questions of operators with known answers, on a seeded fleet of 20 clusters, answered by calls of the tools. This program replaces
-//! the assistant: `questions.json` has the calls of each question, which may use cells of earlier answers, and the facts that
-//! the answers must contain.
+//! Evaluates the tools with questions of operators on a seeded fleet of 20 clusters. This program replaces the
+//! assistant: `questions.json` contains the tool calls for each question, which may use cells of earlier responses, and
+//! the facts that the responses must contain.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
 
 use super::Session;
@@ -19,13 +19,15 @@ const SEED: [(&str, &str); 3] = [
 ];
 const CONTROL_PLANE: &str = include_str!("seed/control-plane.yaml");
 
-/// Limits of the medians: tool calls, and bytes of answers.
+/// Maximum of the median number of tool calls per question.
 const MAX_CALLS: usize = 3;
+/// Maximum of the median size of all responses to a question.
 const MAX_BYTES: usize = 12 << 10;
+/// Minimum number of objects in the fleet.
 const MIN_OBJECTS: u64 = 5_000;
 
 #[test]
-fn questions_of_operators_are_answered() -> Result<()> {
+fn tools_answer_the_questions_of_operators() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let load = ["--members", "20", "--load", "pods=2500,seed=7"];
     let fleet = Fleet::start(&dir.path().join("data"), &load)?;
@@ -38,30 +40,30 @@ fn questions_of_operators_are_answered() -> Result<()> {
 
 fn seed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for (member, objects) in SEED {
-        kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], objects)?;
+        kubectl.with_kubeconfig(&fleet.kubeconfig(member)).run_ok(&["apply", "-f", "-"], objects)?;
     }
-    kubectl.ok(&["apply", "-f", "-"], CONTROL_PLANE)?;
-    let member = kubectl.on(&fleet.kubeconfig("member4"));
+    kubectl.run_ok(&["apply", "-f", "-"], CONTROL_PLANE)?;
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member4"));
     let mut session = Session::start(fleet, &["mcp"])?;
-    let mut has = |query: &str, text: &str| -> Result<()> {
-        until(query, || Ok(session.call("search", &json!({"query": query}))?.0.contains(text)))
+    let mut wait_for_text = |query: &str, text: &str| -> Result<()> {
+        wait_for(query, || Ok(session.call("search", &json!({"query": query}))?.0.contains(text)))
     };
-    has("kind:pod ns:bookshop cluster:member4 status:Running", "\ntotal\t1\n")?;
-    has("kind:pod ns:bookshop name:importer* status:CrashLoopBackOff", "\ntotal\t1\n")?;
-    has("kind:deploy cluster:member2,member9 ns:fleet name:=front", "\ntotal\t2\n")?;
+    wait_for_text("kind:pod ns:bookshop cluster:member4 status:Running", "\ntotal\t1\n")?;
+    wait_for_text("kind:pod ns:bookshop name:importer* status:CrashLoopBackOff", "\ntotal\t1\n")?;
+    wait_for_text("kind:deploy cluster:member2,member9 ns:fleet name:=front", "\ntotal\t2\n")?;
     // A change, a deletion and a cordoned node, each after the object is in the cache.
-    member.ok(
+    member.run_ok(
         &["-n", "bookshop", "set", "image", "deploy/catalog", "catalog=registry.example.com/books/catalog:2.1.0"],
         "",
     )?;
-    member.ok(&["-n", "bookshop", "delete", "configmap", "old-settings"], "")?;
-    member.ok(&["cordon", "member4-node-2"], "")?;
-    has("kind:deploy ns:bookshop image:*catalog:2.1.0 ready:>0", "\ntotal\t1\n")?;
-    has("is:deleted name:=old-settings", "\ntotal\t1\n")?;
+    member.run_ok(&["-n", "bookshop", "delete", "configmap", "old-settings"], "")?;
+    member.run_ok(&["cordon", "member4-node-2"], "")?;
+    wait_for_text("kind:deploy ns:bookshop image:*catalog:2.1.0 ready:>0", "\ntotal\t1\n")?;
+    wait_for_text("is:deleted name:=old-settings", "\ntotal\t1\n")?;
     session.close()
 }
 
-/// One question's costs.
+/// Cost of one question.
 struct Cost {
     calls: usize,
     bytes: usize,
@@ -74,22 +76,22 @@ fn evaluate(fleet: &Fleet) -> Result<()> {
     let (all, _) = session.call("search", &json!({"count_only": true}))?;
     let objects = all.lines().find_map(|line| line.strip_prefix("total\t")).context("no total")?.parse::<u64>()?;
     ensure!(objects >= MIN_OBJECTS, "{objects} objects");
-    let (mut costs, mut wrong) = (Vec::new(), Vec::new());
+    let (mut costs, mut errors) = (Vec::new(), Vec::new());
     for question in &questions {
-        let (cost, missing) = answer(&mut session, question)?;
+        let (cost, error) = ask_question(&mut session, question)?;
         costs.push(cost);
-        wrong.extend(missing);
+        errors.extend(error);
     }
     let calls = median(costs.iter().map(|cost| cost.calls));
     let bytes = median(costs.iter().map(|cost| cost.bytes));
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    ensure!(errors.is_empty(), "{}", errors.join("\n\n"));
     ensure!(calls <= MAX_CALLS && bytes <= MAX_BYTES, "{calls} calls, {bytes} bytes");
     session.close()
 }
 
-/// Calls the tools of a question; returns what is missing in the answers.
-fn answer(session: &mut Session, question: &Value) -> Result<(Cost, Option<String>)> {
-    let (mut answers, mut cells) = (Vec::new(), BTreeMap::<String, String>::new());
+/// Calls the tools of a question; returns the cost, and an error if facts are missing in the responses.
+fn ask_question(session: &mut Session, question: &Value) -> Result<(Cost, Option<String>)> {
+    let (mut responses, mut cells) = (Vec::new(), BTreeMap::<String, String>::new());
     let calls = question["calls"].as_array().context("no calls")?;
     for call in calls {
         let mut arguments = call["arguments"].to_string();
@@ -100,19 +102,19 @@ fn answer(session: &mut Session, question: &Value) -> Result<(Cost, Option<Strin
         let (text, is_error) = session.call(tool, &serde_json::from_str(&arguments)?)?;
         ensure!(!is_error, "{tool} {arguments}: {text}");
         if let Some(column) = call["take"].as_str() {
-            cells.insert(column.to_owned(), cell(&text, column)?);
+            cells.insert(column.to_owned(), find_cell(&text, column)?);
         }
-        answers.push(text);
+        responses.push(text);
     }
     let facts = question["facts"].as_array().context("no facts")?.iter().filter_map(Value::as_str);
-    let missing: Vec<&str> = facts.filter(|fact| !answers.iter().any(|text| text.contains(fact))).collect();
-    let cost = Cost { calls: calls.len(), bytes: answers.iter().map(String::len).sum() };
-    let wrong = || format!("{}: {missing:?} is not in {}", question["question"], answers.join("\n---\n"));
-    Ok((cost, (!missing.is_empty()).then(wrong)))
+    let missing: Vec<&str> = facts.filter(|fact| !responses.iter().any(|text| text.contains(fact))).collect();
+    let cost = Cost { calls: calls.len(), bytes: responses.iter().map(String::len).sum() };
+    let error = || format!("{}: {missing:?} is not in {}", question["question"], responses.join("\n---\n"));
+    Ok((cost, (!missing.is_empty()).then(error)))
 }
 
 /// The cell of this column in the first row of the table.
-fn cell(text: &str, column: &str) -> Result<String> {
+fn find_cell(text: &str, column: &str) -> Result<String> {
     let mut lines = text.lines().skip_while(|line| !line.split('\t').any(|head| head == column));
     let at = lines.next().and_then(|heads| heads.split('\t').position(|head| head == column));
     let row = lines.next().zip(at).and_then(|(row, at)| row.split('\t').nth(at));

@@ -14,14 +14,16 @@ pub struct Page {
     pub text: String,
 }
 
+/// Cookies and history of one user.
 #[derive(Clone)]
 pub struct Browser {
     http: reqwest::Client,
     ui: String,
     cookies: BTreeMap<String, BTreeMap<String, String>>,
-    /// All visited addresses, and all cookies as they were set.
-    pub been: Vec<String>,
-    pub set: Vec<String>,
+    /// All visited addresses.
+    pub visited: Vec<String>,
+    /// All received `Set-Cookie` headers.
+    pub set_cookies: Vec<String>,
 }
 
 impl Browser {
@@ -32,7 +34,7 @@ impl Browser {
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build()?;
-        Ok(Self { http, ui: ui.to_owned(), cookies: BTreeMap::new(), been: Vec::new(), set: Vec::new() })
+        Ok(Self { http, ui: ui.to_owned(), cookies: BTreeMap::new(), visited: Vec::new(), set_cookies: Vec::new() })
     }
 
     fn cookie(&self, url: &url::Url) -> String {
@@ -41,10 +43,11 @@ impl Browser {
         pairs.collect::<Vec<_>>().join("; ")
     }
 
-    fn keep(&mut self, url: &url::Url, response: &reqwest::Response) -> Result<()> {
+    /// Stores the cookies of a response.
+    fn store_cookies(&mut self, url: &url::Url, response: &reqwest::Response) -> Result<()> {
         for set in response.headers().get_all(header::SET_COOKIE) {
             let set = set.to_str()?;
-            self.set.push(set.to_owned());
+            self.set_cookies.push(set.to_owned());
             let (pair, attributes) = set.split_once(';').context("a cookie without attributes")?;
             let (name, value) = pair.split_once('=').context("a cookie without a value")?;
             let cookies = self.cookies.entry(url.origin().ascii_serialization()).or_default();
@@ -60,32 +63,32 @@ impl Browser {
     pub async fn open(&mut self, address: &str) -> Result<Page> {
         let mut url = url::Url::parse(&self.ui)?.join(address)?;
         for _ in 0..10 {
-            self.been.push(url.to_string());
+            self.visited.push(url.to_string());
             let cookie = self.cookie(&url);
             let response = self.http.get(url.clone()).header(header::COOKIE, cookie).send().await?;
-            self.keep(&url, &response)?;
+            self.store_cookies(&url, &response)?;
             let status = response.status();
-            let Some(there) = response.headers().get(header::LOCATION) else {
+            let Some(location) = response.headers().get(header::LOCATION) else {
                 return Ok(Page { status, url: url.to_string(), text: response.text().await? });
             };
-            url = url.join(there.to_str()?)?;
+            url = url.join(location.to_str()?)?;
         }
-        bail!("redirected in a loop: {:?}", self.been)
+        bail!("redirected in a loop: {:?}", self.visited)
     }
 
-    /// Sends a request as a page of the UI does.
-    pub async fn ask(&mut self, method: Method, path: &str) -> Result<(u16, Value)> {
+    /// Sends a request as a page of the UI does; returns the status and body of the response.
+    pub async fn send(&mut self, method: Method, path: &str) -> Result<(u16, Value)> {
         let url = url::Url::parse(&self.ui)?.join(path)?;
         let request = self.http.request(method, url.clone()).header(header::COOKIE, self.cookie(&url));
         let response = request.header("x-crowsnest-client", "test").send().await?;
-        self.keep(&url, &response)?;
+        self.store_cookies(&url, &response)?;
         let status = response.status().as_u16();
         let text = response.text().await?;
         Ok((status, serde_json::from_str(&text).with_context(|| text.clone())?))
     }
 
     /// Drops the cookies of the UI.
-    pub fn forget(&mut self) {
+    pub fn drop_cookies(&mut self) {
         self.cookies.remove(&self.ui);
     }
 }

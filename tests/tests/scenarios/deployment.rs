@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Apiserver, Member, until};
+use crowsnest_tests::{Apiserver, Member, wait_for};
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::serve::network::Balancer;
 use crate::serve::postgres::Database;
-use crate::serve::relay::Balancer;
-use crate::serve::site::{Replica, Site, client, crowsnest, free_port};
+use crate::serve::replica::{Replica, ReplicaConfig, client, crowsnest, free_port};
 
 const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
 /// Settings of the recorded control plane.
@@ -29,7 +29,7 @@ const FLAGS: [&str; 8] = [
     "--cluster-failure-threshold=4s",
 ];
 
-/// Stops its processes when dropped.
+/// The running processes. Stopped when dropped.
 pub struct Deployment {
     /// `cp.kubeconfig` and one for each member.
     pub kubeconfigs: PathBuf,
@@ -64,13 +64,13 @@ impl Deployment {
         let port = free_port()?;
         let installed = crowsnest(&cp, &["install", "--host", "127.0.0.1", "--port", &port.to_string()])?;
         ensure!(installed.ok, "{installed:?}");
-        let site = Site {
+        let config = ReplicaConfig {
             control_plane: cp.clone(),
             database: database.url(),
             folder: dir.path().to_owned(),
             flags: FLAGS.map(str::to_owned).to_vec(),
         };
-        let replicas = ["a", "b", "c"].map(|station| Replica::start(station, &site));
+        let replicas = ["a", "b", "c"].map(|base_name| Replica::start(base_name, &config));
         let replicas = replicas.into_iter().collect::<Result<Vec<_>>>()?;
         let balancer = Balancer::start(port, replicas.iter().map(Replica::backend))?;
         let deployment = Self {
@@ -84,7 +84,7 @@ impl Deployment {
             _dir: dir,
         };
         for replica in &deployment.replicas {
-            until(&format!("replica {} to be ready", replica.name), || replica.is_ready())
+            wait_for(&format!("replica {} to be ready", replica.name), || replica.is_ready())
                 .with_context(|| replica.log())?;
         }
         deployment.join()?;
@@ -93,27 +93,28 @@ impl Deployment {
 
     fn join(&self) -> Result<()> {
         let cp = self.kubeconfigs.join("cp.kubeconfig");
-        let to_cp = self.runtime.block_on(client(&cp))?;
-        self.runtime.block_on(proxies(&to_cp))?;
+        let cp_client = self.runtime.block_on(client(&cp))?;
+        self.runtime.block_on(grant_proxy_access(&cp_client))?;
         for name in MEMBERS {
-            let theirs = self.kubeconfigs.join(format!("{name}.kubeconfig")).display().to_string();
+            let member_kubeconfig = self.kubeconfigs.join(format!("{name}.kubeconfig")).display().to_string();
             let mut last = String::new();
-            until(&format!("{name} to be joined"), || {
-                let output = crowsnest(&cp, &["join", name, "--cluster-kubeconfig", &theirs])?;
+            wait_for(&format!("{name} to be joined"), || {
+                let output = crowsnest(&cp, &["join", name, "--cluster-kubeconfig", &member_kubeconfig])?;
                 last = format!("{output:?}");
                 Ok(output.ok)
             })
             .context(last)?;
         }
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster"));
-        let clusters: Api<DynamicObject> = Api::all_with(to_cp, &resource);
+        let clusters: Api<DynamicObject> = Api::all_with(cp_client, &resource);
         for name in MEMBERS {
-            until(&format!("{name} to be looked at"), || {
+            wait_for(&format!("{name} to be ready"), || {
                 let cluster = self.runtime.block_on(clusters.get_opt(name)).ok().flatten();
                 let conditions = cluster.and_then(|cluster| cluster.data.pointer("/status/conditions").cloned());
                 let conditions = conditions.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
-                let is = |kind: &str| conditions.iter().any(|shown| shown["type"] == kind && shown["status"] == "True");
-                Ok(is("Ready") && is("CompleteAPIEnablements"))
+                let is_true =
+                    |kind: &str| conditions.iter().any(|shown| shown["type"] == kind && shown["status"] == "True");
+                Ok(is_true("Ready") && is_true("CompleteAPIEnablements"))
             })
             .with_context(|| self.logs())?;
         }
@@ -126,7 +127,7 @@ impl Deployment {
 }
 
 /// Grants the recorded fleet's administrator access to the proxies.
-async fn proxies(control_plane: &Client) -> Result<()> {
+async fn grant_proxy_access(control_plane: &Client) -> Result<()> {
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"));
     let binding: DynamicObject = serde_json::from_value(json!({
@@ -136,6 +137,9 @@ async fn proxies(control_plane: &Client) -> Result<()> {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "admin"}],
     }))?;
     let bindings: Api<DynamicObject> = Api::all_with(control_plane.clone(), &resource);
-    bindings.create(&PostParams::default(), &binding).await.context("letting the administrator use the proxies")?;
+    bindings
+        .create(&PostParams::default(), &binding)
+        .await
+        .context("cannot grant the administrator access to the proxies")?;
     Ok(())
 }

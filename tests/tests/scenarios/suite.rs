@@ -1,4 +1,4 @@
-//! The recorded scenarios, evaluated by their own runner.
+//! Runs the recorded scenarios with their own runner, `fleet.py`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -14,6 +14,7 @@ const UNDISTURBED: &str = include_str!("../../../.ci/fleet-serve-undisturbed");
 /// Concurrent scenarios: the machine also runs the replicas.
 const JOBS: &str = "4";
 
+/// The runner and the selection of scenarios.
 pub struct Suite {
     runner: PathBuf,
     /// Patterns of names, separated by commas.
@@ -21,7 +22,7 @@ pub struct Suite {
     tier: u64,
 }
 
-/// Whether each scenario passed, by name.
+/// Results by scenario name; true if the scenario passed.
 #[derive(Debug, Default)]
 pub struct Verdicts(BTreeMap<String, bool>);
 
@@ -35,7 +36,7 @@ impl Verdicts {
     }
 
     /// Scenarios of the results that need all replicas.
-    pub fn undisturbed(&self) -> Vec<String> {
+    pub fn needing_all_replicas(&self) -> Vec<String> {
         let names: BTreeSet<&str> =
             UNDISTURBED.lines().filter_map(|line| line.split('#').next()).map(str::trim).collect();
         self.0.keys().filter(|name| names.contains(name.as_str())).cloned().collect()
@@ -55,15 +56,15 @@ impl Suite {
             eprintln!("skipped: CROWSNEST_CONFORMANCE=none");
             return Ok(None);
         }
-        let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/conformance");
-        let runner = env::var_os("CROWSNEST_CONFORMANCE").map_or_else(beside, PathBuf::from).join("fleet.py");
+        let default_folder = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/conformance");
+        let runner = env::var_os("CROWSNEST_CONFORMANCE").map_or_else(default_folder, PathBuf::from).join("fleet.py");
         if runner.is_file() {
             return Ok(Some(Self { runner, only: only.to_owned(), tier }));
         }
         if in_ci() {
-            bail!("the scenarios are not at {} (set CROWSNEST_CONFORMANCE)", runner.display());
+            bail!("the recorded scenarios are not at {} (set CROWSNEST_CONFORMANCE)", runner.display());
         }
-        eprintln!("skipped: the scenarios are not at {}", runner.display());
+        eprintln!("skipped: the recorded scenarios are not at {}", runner.display());
         Ok(None)
     }
 
@@ -75,13 +76,13 @@ impl Suite {
             .arg(kubeconfigs)
             .stdout(Stdio::piped())
             .spawn()
-            .context("starting the runner of the scenarios")?;
+            .context("cannot start the runner of the scenarios")?;
         let out = runner.stdout.take().context("no standard output")?;
         let mut verdicts = Verdicts::default();
         for line in BufReader::new(out).lines() {
             let line = line?;
             eprintln!("{line}");
-            if let Some((name, passed)) = verdict(&line) {
+            if let Some((name, passed)) = parse_verdict(&line) {
                 verdicts.0.insert(name.to_owned(), passed);
             }
         }
@@ -94,7 +95,7 @@ impl Suite {
 }
 
 /// Parses `PASS name (1.2s)`, or FAIL with the reason.
-fn verdict(line: &str) -> Option<(&str, bool)> {
+fn parse_verdict(line: &str) -> Option<(&str, bool)> {
     let passed = match line.get(..4)? {
         "PASS" => true,
         "FAIL" => false,

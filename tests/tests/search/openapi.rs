@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
 
 use super::{ROOT, path, raw};
@@ -29,9 +29,9 @@ struct ValidatingClient {
 
 pub fn check_responses(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     // Creates an earlier revision.
-    let member = kubectl.on(&fleet.kubeconfig("member1"));
-    member.ok(&["annotate", "deployment", "checkout", "-n", "shop", "seen=yes"], "")?;
-    until("an earlier revision to be stored", || {
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
+    member.run_ok(&["annotate", "deployment", "checkout", "-n", "shop", "seen=yes"], "")?;
+    wait_for("an earlier revision to be stored", || {
         let history = raw(kubectl, &format!("{ROOT}/history?{DEPLOYMENT}"))?;
         Ok(history["versions"].as_array().is_some_and(|versions| versions.len() > 1))
     })?;

@@ -4,12 +4,12 @@ use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
-use crowsnest_tests::{Apiserver, until};
+use crowsnest_tests::{Apiserver, wait_for};
 use kube::Client;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::serve::world::objects;
+use crate::serve::test_env::objects;
 
 /// Resources whose creation is a review: the API server stores nothing.
 const REVIEWS: [&str; 4] =
@@ -25,7 +25,7 @@ pub fn member_writes(runtime: &Runtime, member: &Apiserver, to_member: &Client) 
     let maps = objects(to_member, "", "v1", "ConfigMap", Some("default"));
     runtime.block_on(maps.get_opt(&marker))?;
     let mut log = String::new();
-    until("the audit log to be written", || {
+    wait_for("the audit log to be written", || {
         log = fs::read_to_string(member.audit_log())?;
         Ok(log.contains(&marker))
     })?;

@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Headers of each response.
-pub const HOSTILE: [(&str, &str); 18] = [
+/// Headers of each response that try to affect the origin.
+pub const HOSTILE_HEADERS: [(&str, &str); 18] = [
     ("Set-Cookie", "crowsnest-session=planted; Path=/"),
     ("Clear-Site-Data", "\"*\""),
     ("Content-Security-Policy", "default-src *"),
@@ -36,8 +36,8 @@ pub const HOSTILE: [(&str, &str); 18] = [
 ];
 pub const DOCUMENT: &str = "<script>document.title='run'</script>";
 
-/// Serves until the process ends; returns the port.
-async fn serve() -> Result<u16> {
+/// Starts the member's server, which runs until the process ends; returns the port.
+async fn start_server() -> Result<u16> {
     let key = KeyPair::generate()?;
     let certificate = CertificateParams::new(["127.0.0.1".to_owned()])?.self_signed(&key)?;
     let config = rustls::ServerConfig::builder()
@@ -55,13 +55,13 @@ async fn serve() -> Result<u16> {
     Ok(port)
 }
 
-/// Answers one request; reads only its head.
+/// Responds to one request; reads only its head.
 async fn handle(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await?);
     }
-    let hostile: String = HOSTILE.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let hostile: String = HOSTILE_HEADERS.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let response = match text.contains("upgrade: websocket") {
         true => {
@@ -97,7 +97,7 @@ async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<()>
 
 /// Registers the member as `karmadactl join` does.
 pub async fn join(fleet: &Fleet) -> Result<()> {
-    let (port, client) = (serve().await?, client(fleet).await?);
+    let (port, client) = (start_server().await?, client(fleet).await?);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}});
     create(&client, "/api/v1/namespaces", &namespace).await?;
     for name in ["hostile", "hostile-impersonator"] {

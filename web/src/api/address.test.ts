@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { objectAddress, readAddress, readObject, readSearch, searchAddress, writeAddress } from './address'
 
-test.each(['"no gear oil left"', '80', '1e3', 'true', 'null', '[1]', '{}', 'a+b & c=d', '-restarts:>5 ~ä', ''])('%s stays as it is', (q) => {
+test.each(['"no gear oil left"', '80', '1e3', 'true', 'null', '[1]', '{}', 'a+b & c=d', '-restarts:>5 ~ä', ''])('the parameter %s is not changed by its address', (q) => {
   expect(readAddress(writeAddress({ q }))).toEqual({ q })
   expect(readAddress(`?q=${encodeURIComponent(q)}`)).toEqual({ q })
 })
@@ -14,7 +14,7 @@ test('absent parameters are omitted', () => {
 test.each([
   { q: 'kind:pod', columns: undefined, live: false },
   { q: '', columns: ['name', 'cluster'], live: true },
-])('a search view is its address: %j', (view) => {
+])('a search view round-trips through its address: %j', (view) => {
   const address = searchAddress(view)
   expect(readSearch(address.slice(address.indexOf('?')))).toEqual(view)
 })

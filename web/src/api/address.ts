@@ -1,13 +1,15 @@
-// Every view has an address. Parameters are plain text: a quoted query, or one that is a number, is not parsed as JSON.
+// Addresses of views. Parameters are plain text: a quoted query, or one that looks like a number, is not parsed as JSON.
 import type { ObjectRef } from './client'
 
+/** Parameters of a query string. */
 export function readAddress(search: string): Record<string, string> {
   return Object.fromEntries(new URLSearchParams(search))
 }
 
+/** A query string with these parameters, without undefined ones; empty if there are none. */
 export function writeAddress(search: Record<string, unknown>): string {
-  const given = Object.entries(search).filter(([, value]) => value !== undefined)
-  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString()
+  const defined = Object.entries(search).filter(([, value]) => value !== undefined)
+  const text = new URLSearchParams(defined.map(([name, value]) => [name, String(value)])).toString()
   return text === '' ? '' : `?${text}`
 }
 
@@ -34,6 +36,7 @@ export function searchAddress({ q, columns, live, peek }: SearchView): string {
 export const TABS = ['overview', 'placement', 'topology', 'drift', 'yaml', 'events', 'related', 'history', 'journal', 'logs', 'terminal'] as const
 export type Tab = (typeof TABS)[number]
 
+/** The object page: an object and the tab that is shown. */
 export interface ObjectView extends ObjectRef {
   tab: Tab
 }

@@ -1,5 +1,5 @@
-// Sends all requests of the UI: same origin, the session's cookie, and Kubernetes Status errors as exceptions.
-import { UNREACHABLE } from './connection'
+// HTTP client of the UI: same-origin requests with the session's cookie. Kubernetes Status responses become exceptions.
+import { UNREACHABLE_EVENT } from './connection'
 import { parseJson, readJson } from './json'
 
 /** An error of one field. */
@@ -9,6 +9,7 @@ export interface Cause {
   field?: string
 }
 
+/** An error response: HTTP status code, and reason and causes of the Kubernetes Status. */
 export class ApiError extends Error {
   readonly code: number
   readonly reason: string
@@ -22,47 +23,48 @@ export class ApiError extends Error {
   }
 }
 
-/** No server has responded to a request: the banner of the page reports it. */
-export class Unreachable extends Error {
+/** The server did not respond to a request. The page's banner reports it, so views do not. */
+export class UnreachableError extends Error {
   constructor() {
     super('the server cannot be reached')
   }
 }
 
-/** The error that a view itself reports; a lost connection is reported once, for the whole page. */
-export const reported = (error: unknown): unknown => (error instanceof Unreachable ? undefined : (error ?? undefined))
+/** The error that a view must report; undefined for a lost connection, which is reported once for the whole page. */
+export const viewErrorOf = (error: unknown): unknown => (error instanceof UnreachableError ? undefined : (error ?? undefined))
 
-/** An error of `fetch` or of reading a response: browsers report a lost connection as a TypeError. */
-export function unreachable(error: unknown): unknown {
+/** Converts the TypeError with which browsers report a lost connection, and announces it on the window. Other errors are returned unchanged. */
+export function toUnreachableError(error: unknown): unknown {
   if (!(error instanceof TypeError)) return error
-  window.dispatchEvent(new Event(UNREACHABLE))
-  return new Unreachable()
+  window.dispatchEvent(new Event(UNREACHABLE_EVENT))
+  return new UnreachableError()
 }
 
-/** Sent with each request. Cross-site forms cannot set it, so the server refuses requests without it. */
+/** Header of each request. Cross-site forms cannot set it, so the server refuses requests without it. */
 const HEADERS = { 'X-Crowsnest-Client': 'web' }
 
-/** Dispatched when a response reports that the session has ended. */
-export const SIGNED_OUT = 'crowsnest-signed-out'
-/** The server's session endpoint: the current user, and the identity of an offered token. */
-export const SESSION = '/ui/session'
-export const SIGN_IN = '/ui/sign-in'
-/** Milliseconds after which a server that does not respond is unreachable. */
-const PATIENCE = 5_000
+/** Event dispatched on the window when a response reports that the session has ended. */
+export const SIGNED_OUT_EVENT = 'crowsnest-signed-out'
+/** Session endpoint of the server: the current user, and signing in and out. */
+export const SESSION_PATH = '/ui/session'
+export const SIGN_IN_PATH = '/ui/sign-in'
+/** Time after which a server that does not respond is considered unreachable. */
+const PROBE_TIMEOUT_MS = 5_000
 
+/** Sends a request. Throws ApiError for an error response and UnreachableError if the server does not respond. */
 export async function request(path: string, init: RequestInit = {}): Promise<Response> {
   const response = await fetch(path, { ...init, credentials: 'same-origin', headers: { ...HEADERS, ...init.headers } }).catch((error: unknown) => {
-    throw unreachable(error)
+    throw toUnreachableError(error)
   })
   if (response.ok) return response
   const error = await toError(response)
-  if (error.code === 401 && path !== SESSION && path !== SIGN_IN) window.dispatchEvent(new CustomEvent<ApiError>(SIGNED_OUT, { detail: error }))
+  if (error.code === 401 && path !== SESSION_PATH && path !== SIGN_IN_PATH) window.dispatchEvent(new CustomEvent<ApiError>(SIGNED_OUT_EVENT, { detail: error }))
   throw error
 }
 
-/** True if the server responds at all. */
-export function responds(): Promise<boolean> {
-  return fetch(SESSION, { credentials: 'same-origin', headers: HEADERS, signal: AbortSignal.timeout(PATIENCE) }).then(
+/** True if the server responds, even with an error. */
+export function isServerReachable(): Promise<boolean> {
+  return fetch(SESSION_PATH, { credentials: 'same-origin', headers: HEADERS, signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) }).then(
     () => true,
     () => false,
   )
@@ -81,10 +83,10 @@ export async function getText(path: string, accept: string, signal?: AbortSignal
 async function toError(response: Response): Promise<ApiError> {
   const text = await response.text()
   try {
-    // Errors have the encoding that was requested, as other responses do.
+    // Errors are encoded like other responses: in the format that the request accepts.
     const inYaml = response.headers.get('Content-Type')?.includes('yaml') ?? false
-    const read: (text: string) => unknown = inYaml ? (await import('yaml')).parse : parseJson
-    const status = (read(text) ?? {}) as { message?: string; reason?: string; details?: { causes?: Cause[] } }
+    const parse: (text: string) => unknown = inYaml ? (await import('yaml')).parse : parseJson
+    const status = (parse(text) ?? {}) as { message?: string; reason?: string; details?: { causes?: Cause[] } }
     return new ApiError(response.status, status.reason ?? '', status.message ?? response.statusText, status.details?.causes)
   } catch {
     return new ApiError(response.status, '', text || response.statusText)
@@ -105,14 +107,15 @@ export function clusterRoot(cluster: string): string {
 export const groupOf = (apiVersion: string) => (apiVersion.includes('/') ? (apiVersion.split('/')[0] ?? '') : '')
 
 /** A kind or resource with its group, as queries and kubectl name it: `deployments.apps`, or `pods` for the core group. */
-export function qualified(name: string, apiVersion: string): string {
+export function qualifiedName(name: string, apiVersion: string): string {
   const group = groupOf(apiVersion)
   return group ? `${name}.${group}` : name
 }
 
 /** Compares group and kind, since another group may have a kind of the same name. */
-export const isKind = (of: { apiVersion?: string | undefined; kind?: string | undefined }, group: string, kind: string) => of.kind === kind && of.apiVersion !== undefined && groupOf(of.apiVersion) === group
+export const isKind = (object: { apiVersion?: string | undefined; kind?: string | undefined }, group: string, kind: string) => object.kind === kind && object.apiVersion !== undefined && groupOf(object.apiVersion) === group
 
+/** Identifies an object in a cluster. */
 export interface ObjectRef {
   cluster: string
   apiVersion: string

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { factsOf } from './clusters'
+import { summarizeCluster } from './clusters'
 
-test('capacity and taints of a cluster, if reported', () => {
+test('a summary has the reported capacity and taints of a cluster', () => {
   const columns = {
     '.status.resourceSummary.allocatable.cpu': '12',
     '.status.resourceSummary.allocated.cpu': '500m',
@@ -14,10 +14,10 @@ test('capacity and taints of a cluster, if reported', () => {
     '.spec.taints[1].value': 'c',
     '.spec.taints[1].effect': 'NoExecute',
   }
-  expect(factsOf({ columns })).toEqual({
-    room: { cpu: { used: 1.5, whole: 12 }, pods: { used: 0, whole: 330 } },
+  expect(summarizeCluster({ columns })).toEqual({
+    usage: { cpu: { used: 1.5, total: 12 }, pods: { used: 0, total: 330 } },
     taints: [{ key: 'a', effect: 'NoSchedule' }, { key: 'b', value: 'c', effect: 'NoExecute' }],
-    leaving: false,
+    isBeingDeleted: false,
   })
-  expect(factsOf({ columns: { '.metadata.deletionTimestamp': '2026-01-01T00:00:00Z' } })).toEqual({ room: {}, taints: [], leaving: true })
+  expect(summarizeCluster({ columns: { '.metadata.deletionTimestamp': '2026-01-01T00:00:00Z' } })).toEqual({ usage: {}, taints: [], isBeingDeleted: true })
 })

@@ -1,62 +1,62 @@
-// Clusters of the fleet, from the index. Cluster objects are large and there may be hundreds: pages that show all of them request
-// only the fields they show, and read whole objects for details.
-import { quantity } from './quantity'
+// Summaries of the fleet's clusters, from the index. Cluster objects are large and there may be hundreds, so lists request only the fields
+// that they show.
+import { parseQuantity } from './quantity'
 import type { Taint } from './karmada'
 import { getJson } from './client'
 import type { Hit } from './types'
 import { API } from './useSearch'
 
 /** Query for the objects of all clusters. */
-export const CLUSTERS = 'kind:cluster group:cluster.karmada.io cluster:"@control-plane"'
-/** The server's limit for a page. */
-const PAGE = 500
-/** Number of taints that are shown per cluster. */
-const TAINTS = 5
+export const CLUSTER_QUERY = 'kind:cluster group:cluster.karmada.io cluster:"@control-plane"'
+/** The server's maximum page size. */
+const PAGE_SIZE = 500
+/** Maximum number of taints shown per cluster. */
+const MAX_TAINTS = 5
 
-const SUMMARY = '.status.resourceSummary'
+const SUMMARY_PATH = '.status.resourceSummary'
 export const RESOURCES = ['cpu', 'memory', 'pods'] as const
 export type Resource = (typeof RESOURCES)[number]
-const NAMES = [
+const COLUMNS = [
   '.metadata.deletionTimestamp',
-  ...RESOURCES.flatMap((resource) => ['allocatable', 'allocated', 'allocating'].map((of) => `${SUMMARY}.${of}.${resource}`)),
-  ...Array.from({ length: TAINTS }, (_, nth) => ['key', 'value', 'effect'].map((of) => `.spec.taints[${nth}].${of}`)).flat(),
+  ...RESOURCES.flatMap((resource) => ['allocatable', 'allocated', 'allocating'].map((amount) => `${SUMMARY_PATH}.${amount}.${resource}`)),
+  ...Array.from({ length: MAX_TAINTS }, (_, nth) => ['key', 'value', 'effect'].map((field) => `.spec.taints[${nth}].${field}`)).flat(),
 ]
 
-/** Allocatable and requested amount of a resource. */
-export interface Room {
+/** Requested (`used`) and allocatable (`total`) amount of a resource, in base units. */
+export interface ResourceUsage {
   used: number
-  whole: number
+  total: number
 }
 
-export interface ClusterFacts {
+export interface ClusterSummary {
   /** Absent if the Cluster does not report it. */
-  room: Partial<Record<Resource, Room>>
+  usage: Partial<Record<Resource, ResourceUsage>>
   taints: Taint[]
-  leaving: boolean
+  isBeingDeleted: boolean
 }
 
-export function factsOf({ columns = {} }: Pick<Hit, 'columns'>): ClusterFacts {
-  const sum = (of: string, resource: Resource) => quantity(columns[`${SUMMARY}.${of}.${resource}`])
-  const room = RESOURCES.filter((resource) => columns[`${SUMMARY}.allocatable.${resource}`] !== undefined).map((resource) => [
+export function summarizeCluster({ columns = {} }: Pick<Hit, 'columns'>): ClusterSummary {
+  const sum = (amount: string, resource: Resource) => parseQuantity(columns[`${SUMMARY_PATH}.${amount}.${resource}`])
+  const usage = RESOURCES.filter((resource) => columns[`${SUMMARY_PATH}.allocatable.${resource}`] !== undefined).map((resource) => [
     resource,
-    { used: sum('allocated', resource) + sum('allocating', resource), whole: sum('allocatable', resource) },
+    { used: sum('allocated', resource) + sum('allocating', resource), total: sum('allocatable', resource) },
   ])
-  const taints = Array.from({ length: TAINTS }, (_, nth) => `.spec.taints[${nth}]`).flatMap((at): Taint[] => {
-    const [key, value, effect] = [columns[`${at}.key`], columns[`${at}.value`], columns[`${at}.effect`]]
+  const taints = Array.from({ length: MAX_TAINTS }, (_, nth) => `.spec.taints[${nth}]`).flatMap((path): Taint[] => {
+    const [key, value, effect] = [columns[`${path}.key`], columns[`${path}.value`], columns[`${path}.effect`]]
     return key === undefined || effect === undefined ? [] : [{ key, effect, ...(value !== undefined && { value }) }]
   })
-  return { room: Object.fromEntries(room) as ClusterFacts['room'], taints, leaving: columns['.metadata.deletionTimestamp'] !== undefined }
+  return { usage: Object.fromEntries(usage) as ClusterSummary['usage'], taints, isBeingDeleted: columns['.metadata.deletionTimestamp'] !== undefined }
 }
 
-/** All clusters that the user may list, by name. */
-export async function clusterFacts(signal: AbortSignal): Promise<Map<string, ClusterFacts>> {
-  const facts = new Map<string, ClusterFacts>()
+/** Summaries of all clusters that the user may list, by name. */
+export async function readClusterSummaries(signal: AbortSignal): Promise<Map<string, ClusterSummary>> {
+  const summaries = new Map<string, ClusterSummary>()
   let cursor: string | undefined
   do {
-    const parameters = new URLSearchParams({ q: CLUSTERS, columns: NAMES.join(), facets: '', limit: String(PAGE), ...(cursor !== undefined && { cursor }) })
+    const parameters = new URLSearchParams({ q: CLUSTER_QUERY, columns: COLUMNS.join(), facets: '', limit: String(PAGE_SIZE), ...(cursor !== undefined && { cursor }) })
     const page = await getJson<{ hits: Hit[]; cursor?: string }>(`${API}/query?${parameters}`, signal)
-    for (const hit of page.hits) facts.set(hit.name, factsOf(hit))
-    cursor = page.hits.length < PAGE ? undefined : page.cursor
+    for (const hit of page.hits) summaries.set(hit.name, summarizeCluster(hit))
+    cursor = page.hits.length < PAGE_SIZE ? undefined : page.cursor
   } while (cursor !== undefined)
-  return facts
+  return summaries
 }

@@ -4,9 +4,9 @@ import { mapConcurrently } from './concurrency'
 test('calls are limited, and results are in the order of the items', async () => {
   const finish: (() => void)[] = []
   let running = 0
-  let most = 0
+  let maxRunning = 0
   const call = async (item: number) => {
-    most = Math.max(most, ++running)
+    maxRunning = Math.max(maxRunning, ++running)
     await new Promise<void>((resolve) => finish.push(resolve))
     running--
     return item * 10
@@ -18,7 +18,7 @@ test('calls are limited, and results are in the order of the items', async () =>
     await new Promise<void>((resolve) => setTimeout(resolve))
   }
   expect(await results).toEqual([10, 20, 30, 40, 50])
-  expect(most).toBe(2)
+  expect(maxRunning).toBe(2)
 })
 
 test('no call begins after a failure', async () => {

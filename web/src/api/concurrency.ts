@@ -1,11 +1,11 @@
 /**
- * The results of a function for each item, in the order of the items; at most `limit` calls run at the same time. After a failure no
- * further call begins.
+ * Calls a function for each item, with at most `limit` concurrent calls. Returns the results in the order of the items. After the first
+ * failure, which it throws, no further call begins.
  */
 export async function mapConcurrently<T, R>(items: readonly T[], limit: number, call: (item: T) => Promise<R>): Promise<R[]> {
   const results = new Array<R>(items.length)
   let next = 0
-  const work = async () => {
+  const runWorker = async () => {
     while (next < items.length) {
       const nth = next++
       try {
@@ -16,6 +16,6 @@ export async function mapConcurrently<T, R>(items: readonly T[], limit: number, 
       }
     }
   }
-  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, work))
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, runWorker))
   return results
 }

@@ -1,35 +1,34 @@
-// The connection to the server. A request that finds no server raises a suspicion; requests to the session endpoint confirm it, and
-// report when the server responds again.
+// State of the connection to the server. After a request without a response, the connection is checked until the server responds.
 
-/** Dispatched on the window when a request finds no server. */
-export const UNREACHABLE = 'crowsnest-unreachable'
+/** Event dispatched on the window when the server does not respond to a request. */
+export const UNREACHABLE_EVENT = 'crowsnest-unreachable'
 
-const FIRST_PAUSE = 1_000
-const LONGEST_PAUSE = 10_000
+const MIN_RETRY_DELAY_MS = 1_000
+const MAX_RETRY_DELAY_MS = 10_000
 
 export class Connection {
   /** The server does not respond. */
-  lost = false
-  private checking = false
-  private pause = FIRST_PAUSE
+  isLost = false
+  private isChecking = false
+  private retryDelayMs = MIN_RETRY_DELAY_MS
   private timer: ReturnType<typeof setTimeout> | undefined
-  private readonly readers = new Set<() => void>()
-  private readonly restored = new Set<() => void>()
+  private readonly listeners = new Set<() => void>()
+  private readonly restoredListeners = new Set<() => void>()
 
-  /** `probe` is true if the server responds, whatever the response. */
+  /** `probe` sends a request; its result is true if the server responds, even with an error. */
   constructor(private readonly probe: () => Promise<boolean>) {}
 
   /** Checks the connection until the server responds; a check in progress continues. */
-  suspect(): void {
-    if (this.checking) return
-    this.checking = true
+  startChecking(): void {
+    if (this.isChecking) return
+    this.isChecking = true
     void this.check()
   }
 
-  /** Checks a lost connection now instead of after the pause. */
-  hurry(): void {
-    if (!this.lost || this.timer === undefined) return
-    this.pause = FIRST_PAUSE
+  /** Checks a lost connection immediately instead of after the retry delay. */
+  checkNow(): void {
+    if (!this.isLost || this.timer === undefined) return
+    this.retryDelayMs = MIN_RETRY_DELAY_MS
     void this.check()
   }
 
@@ -37,28 +36,28 @@ export class Connection {
     clearTimeout(this.timer)
     this.timer = undefined
     const responds = await this.probe()
-    const was = this.lost
-    this.lost = !responds
+    const wasLost = this.isLost
+    this.isLost = !responds
     if (responds) {
-      this.checking = false
-      this.pause = FIRST_PAUSE
+      this.isChecking = false
+      this.retryDelayMs = MIN_RETRY_DELAY_MS
     } else {
-      this.timer = setTimeout(() => void this.check(), this.pause)
-      this.pause = Math.min(this.pause * 2, LONGEST_PAUSE)
+      this.timer = setTimeout(() => void this.check(), this.retryDelayMs)
+      this.retryDelayMs = Math.min(this.retryDelayMs * 2, MAX_RETRY_DELAY_MS)
     }
-    if (was === this.lost) return
-    this.readers.forEach((reader) => reader())
-    if (responds) this.restored.forEach((reader) => reader())
+    if (wasLost === this.isLost) return
+    this.listeners.forEach((listener) => listener())
+    if (responds) this.restoredListeners.forEach((listener) => listener())
   }
 
-  subscribe = (reader: () => void): (() => void) => {
-    this.readers.add(reader)
-    return () => this.readers.delete(reader)
+  subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener)
+    return () => this.listeners.delete(listener)
   }
 
   /** Calls back each time a lost connection is restored. */
-  onRestored(reader: () => void): () => void {
-    this.restored.add(reader)
-    return () => this.restored.delete(reader)
+  onRestored(listener: () => void): () => void {
+    this.restoredListeners.add(listener)
+    return () => this.restoredListeners.delete(listener)
   }
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
-import { KINDS } from './karmada'
+import { POLICY_KINDS } from './karmada'
 import { fromFragment, SKELETONS, toFragment, withRemovals } from './draft'
 
 test('a draft is restored from its fragment', async () => {
@@ -24,10 +24,10 @@ test('removed fields are deleted, absent server fields are not', () => {
 })
 
 test('each kind has a skeleton', () => {
-  for (const { kind, apiVersion, namespaced } of KINDS) {
-    const begun = parse(SKELETONS[kind] ?? '') as { kind: string; apiVersion: string; metadata: { namespace?: string } }
-    expect(begun).toMatchObject({ kind, apiVersion })
-    expect(begun.metadata.namespace !== undefined).toBe(namespaced)
+  for (const { kind, apiVersion, namespaced } of POLICY_KINDS) {
+    const skeleton = parse(SKELETONS[kind] ?? '') as { kind: string; apiVersion: string; metadata: { namespace?: string } }
+    expect(skeleton).toMatchObject({ kind, apiVersion })
+    expect(skeleton.metadata.namespace !== undefined).toBe(namespaced)
   }
 })
 

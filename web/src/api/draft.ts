@@ -1,14 +1,14 @@
-// Drafts: initial content, and encoding in an address. A draft is part of the fragment, which is not sent to a server.
+// Drafts of objects: initial content, and encoding in the fragment of an address, which is not sent to a server.
 import type { KubeObject } from './types'
 
-/** Limit of the address length that mail and chat programs preserve. */
-const LONGEST = 8_000
+/** Maximum length of a draft's fragment in characters: mail and chat programs truncate longer addresses. */
+const MAX_ADDRESS_LENGTH = 8_000
 
-const POLICY = 'policy.karmada.io/v1alpha1'
+const POLICY_API_VERSION = 'policy.karmada.io/v1alpha1'
 
 /** Skeleton of a new object of a kind. */
 export const SKELETONS: Record<string, string> = {
-  PropagationPolicy: `apiVersion: ${POLICY}
+  PropagationPolicy: `apiVersion: ${POLICY_API_VERSION}
 kind: PropagationPolicy
 metadata:
   name: example
@@ -27,7 +27,7 @@ spec:
       weightPreference:
         dynamicWeight: AvailableReplicas
 `,
-  ClusterPropagationPolicy: `apiVersion: ${POLICY}
+  ClusterPropagationPolicy: `apiVersion: ${POLICY_API_VERSION}
 kind: ClusterPropagationPolicy
 metadata:
   name: example
@@ -40,7 +40,7 @@ spec:
     clusterAffinity:
       clusterNames: []
 `,
-  OverridePolicy: `apiVersion: ${POLICY}
+  OverridePolicy: `apiVersion: ${POLICY_API_VERSION}
 kind: OverridePolicy
 metadata:
   name: example
@@ -59,7 +59,7 @@ spec:
         operator: replace
         value: "1"
 `,
-  ClusterOverridePolicy: `apiVersion: ${POLICY}
+  ClusterOverridePolicy: `apiVersion: ${POLICY_API_VERSION}
 kind: ClusterOverridePolicy
 metadata:
   name: example
@@ -76,7 +76,7 @@ spec:
         value:
           key: value
 `,
-  ClusterTaintPolicy: `apiVersion: ${POLICY}
+  ClusterTaintPolicy: `apiVersion: ${POLICY_API_VERSION}
 kind: ClusterTaintPolicy
 metadata:
   name: example
@@ -95,7 +95,7 @@ spec:
   - key: not-ready
     effect: NoExecute
 `,
-  FederatedResourceQuota: `apiVersion: ${POLICY}
+  FederatedResourceQuota: `apiVersion: ${POLICY_API_VERSION}
 kind: FederatedResourceQuota
 metadata:
   name: example
@@ -133,15 +133,15 @@ spec:
 `,
 }
 
-async function through(bytes: Uint8Array<ArrayBuffer>, stream: CompressionStream | DecompressionStream): Promise<Uint8Array<ArrayBuffer>> {
+async function transform(bytes: Uint8Array<ArrayBuffer>, stream: CompressionStream | DecompressionStream): Promise<Uint8Array<ArrayBuffer>> {
   return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer())
 }
 
 /** A draft as a fragment; undefined if it is too long for an address. */
 export async function toFragment(text: string): Promise<string | undefined> {
-  const packed = await through(new TextEncoder().encode(text), new CompressionStream('deflate-raw'))
-  const fragment = btoa(String.fromCharCode(...packed.subarray(0, LONGEST))).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
-  return fragment.length > LONGEST || packed.length > LONGEST ? undefined : `draft=${fragment}`
+  const packed = await transform(new TextEncoder().encode(text), new CompressionStream('deflate-raw'))
+  const fragment = btoa(String.fromCharCode(...packed.subarray(0, MAX_ADDRESS_LENGTH))).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
+  return fragment.length > MAX_ADDRESS_LENGTH || packed.length > MAX_ADDRESS_LENGTH ? undefined : `draft=${fragment}`
 }
 
 /** The draft of a fragment; undefined if there is none, or it cannot be decoded. */
@@ -150,21 +150,21 @@ export async function fromFragment(fragment: string): Promise<string | undefined
   if (packed === undefined) return undefined
   try {
     const bytes = Uint8Array.from(atob(packed.replaceAll('-', '+').replaceAll('_', '/')), (letter) => letter.charCodeAt(0))
-    return new TextDecoder().decode(await through(bytes, new DecompressionStream('deflate-raw')))
+    return new TextDecoder().decode(await transform(bytes, new DecompressionStream('deflate-raw')))
   } catch {
     return undefined
   }
 }
 
 /** Fields set by servers. Their absence in a draft does not mean removal. */
-const KEPT = new Set(['status', 'managedFields', 'uid', 'creationTimestamp', 'generation', 'resourceVersion', 'selfLink', 'deletionTimestamp', 'ownerReferences', 'finalizers'])
+const SERVER_FIELDS = new Set(['status', 'managedFields', 'uid', 'creationTimestamp', 'generation', 'resourceVersion', 'selfLink', 'deletionTimestamp', 'ownerReferences', 'finalizers'])
 
-/** The proposed object for an edit of an object that was read: fields missing in the draft are removed. */
+/** An edited object in which each field that was removed from the stored object is null, so that applying it removes the field. */
 export function withRemovals(stored: unknown, edited: unknown): unknown {
   if (!isMap(stored) || !isMap(edited)) return edited
-  const all = Object.entries(edited).map(([key, value]): [string, unknown] => [key, key in stored ? withRemovals(stored[key], value) : value])
-  const gone = Object.keys(stored).filter((key) => !(key in edited) && !KEPT.has(key))
-  return Object.fromEntries([...all, ...gone.map((key): [string, unknown] => [key, null])])
+  const merged = Object.entries(edited).map(([key, value]): [string, unknown] => [key, key in stored ? withRemovals(stored[key], value) : value])
+  const removed = Object.keys(stored).filter((key) => !(key in edited) && !SERVER_FIELDS.has(key))
+  return Object.fromEntries([...merged, ...removed.map((key): [string, unknown] => [key, null])])
 }
 
 const isMap = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)

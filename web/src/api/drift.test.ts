@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { driftOf } from './drift'
+import { computeDrift } from './drift'
 
 const managed = [
   {
@@ -17,13 +17,13 @@ const managed = [
 const containers = (image: string, more: object = {}) => ({ template: { spec: { containers: [{ name: 'web', image, ...more }] } } })
 
 test('differences have path, values and manager', () => {
-  const wanted = { spec: { replicas: 2, ...containers('nginx:1.25') } }
+  const desired = { spec: { replicas: 2, ...containers('nginx:1.25') } }
   const live = { metadata: { uid: 'x', labels: { 'team/x': 'a' }, managedFields: managed }, spec: { replicas: 2, ...containers('nginx:1.27', { imagePullPolicy: 'Always' }) }, status: { replicas: 2 } }
-  const { differing, added } = driftOf(wanted, live)
-  expect(differing).toEqual([
-    { path: 'spec.template.spec.containers[0].image', wanted: 'nginx:1.25', live: 'nginx:1.27', owners: [{ manager: 'kubectl-set', operation: 'Update' }] },
+  const { changed, added } = computeDrift(desired, live)
+  expect(changed).toEqual([
+    { path: 'spec.template.spec.containers[0].image', desired: 'nginx:1.25', live: 'nginx:1.27', owners: [{ manager: 'kubectl-set', operation: 'Update' }] },
   ])
-  expect(added.map(({ path, owners }) => [path, owners.map((one) => one.manager)])).toEqual([
+  expect(added.map(({ path, owners }) => [path, owners.map((owner) => owner.manager)])).toEqual([
     ['spec.template.spec.containers[0].imagePullPolicy', []],
     ['metadata', ['kubectl-set']],
   ])
@@ -31,13 +31,13 @@ test('differences have path, values and manager', () => {
 
 test('list items are compared by key, in any order', () => {
   const item = (name: string, value: string) => ({ name, value })
-  const { differing, added } = driftOf({ env: [item('a', '1'), item('b', '2')] }, { env: [item('side', 'car'), item('b', '3'), item('a', '1')] })
-  expect(differing.map(({ path, wanted, live }) => [path, wanted, live])).toEqual([['env[1].value', '2', '3']])
+  const { changed, added } = computeDrift({ env: [item('a', '1'), item('b', '2')] }, { env: [item('side', 'car'), item('b', '3'), item('a', '1')] })
+  expect(changed.map(({ path, desired, live }) => [path, desired, live])).toEqual([['env[1].value', '2', '3']])
   expect(added.map(({ path }) => path)).toEqual(['env[0]'])
 })
 
-test('removed values differ, empty ones do not', () => {
-  const { differing, added } = driftOf({ data: { a: '1' }, labels: {} }, { data: {} })
-  expect(differing).toEqual([{ path: 'data.a', wanted: '1', owners: [] }])
+test('removed values are differences, empty ones are not', () => {
+  const { changed, added } = computeDrift({ data: { a: '1' }, labels: {} }, { data: {} })
+  expect(changed).toEqual([{ path: 'data.a', desired: '1', owners: [] }])
   expect(added).toEqual([])
 })

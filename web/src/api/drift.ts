@@ -1,25 +1,25 @@
-// Compares the desired state of an object in a cluster with the live object: fields that differ, with their field managers. Fields that
-// only the member has (defaults, status, its own annotations) are listed separately, since nothing else is desired for them.
+// Drift of an object: compares its desired with its live state and names the field managers of fields that differ. Fields that only the
+// live object has (defaults, annotations of the member) are listed separately, because no value is desired for them.
 
-export interface Owner {
+export interface FieldOwner {
   manager: string
   operation?: string
   time?: string
 }
 
-export interface Differing {
+export interface FieldDifference {
   /** In kubectl's notation: spec.template.spec.containers[0].image */
   path: string
-  wanted?: unknown
+  desired?: unknown
   live?: unknown
-  owners: Owner[]
+  owners: FieldOwner[]
 }
 
 export interface Drift {
   /** Fields whose live value differs from the desired one. */
-  differing: Differing[]
+  changed: FieldDifference[]
   /** Fields that only the member has. */
-  added: Differing[]
+  added: FieldDifference[]
 }
 
 interface ManagedFields {
@@ -34,103 +34,103 @@ interface Fields {
   [key: string]: Fields
 }
 
-type Step = string | number | Record<string, unknown>
+type PathElement = string | number | Record<string, unknown>
 
-/** Fields maintained by the member that are not shown. */
-const OWN = ['status', 'metadata.managedFields', 'metadata.uid', 'metadata.resourceVersion', 'metadata.generation', 'metadata.creationTimestamp', 'metadata.selfLink']
+/** Fields maintained by the member, which are not compared. */
+const MEMBER_FIELDS = ['status', 'metadata.managedFields', 'metadata.uid', 'metadata.resourceVersion', 'metadata.generation', 'metadata.creationTimestamp', 'metadata.selfLink']
 
 /** Fields that identify list items, in the order in which they are tried. */
-const KEYS = ['name', 'key', 'containerPort', 'port', 'mountPath', 'type', 'ip']
+const LIST_KEYS = ['name', 'key', 'containerPort', 'port', 'mountPath', 'type', 'ip']
 
 const isMap = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** Compares the desired with the live object. */
-export function driftOf(wanted: unknown, live: unknown): Drift {
-  const drift: Drift = { differing: [], added: [] }
-  const managed = managedBy(live)
-  const owners = (steps: Step[]) => ownersOf(managed, steps)
-  compare(wanted, live, '', [], drift, owners)
+export function computeDrift(desired: unknown, live: unknown): Drift {
+  const drift: Drift = { changed: [], added: [] }
+  const managed = managedFieldsOf(live)
+  const owners = (steps: PathElement[]) => ownersOf(managed, steps)
+  compare(desired, live, '', [], drift, owners)
   return drift
 }
 
-function compare(wanted: unknown, live: unknown, path: string, steps: Step[], drift: Drift, owners: (steps: Step[]) => Owner[]): void {
-  if (OWN.includes(path)) return
-  if (isMap(wanted) && isMap(live)) {
-    for (const key of new Set([...Object.keys(wanted), ...Object.keys(live)])) {
-      compare(wanted[key], live[key], member(path, key), [...steps, key], drift, owners)
+function compare(desired: unknown, live: unknown, path: string, steps: PathElement[], drift: Drift, owners: (steps: PathElement[]) => FieldOwner[]): void {
+  if (MEMBER_FIELDS.includes(path)) return
+  if (isMap(desired) && isMap(live)) {
+    for (const key of new Set([...Object.keys(desired), ...Object.keys(live)])) {
+      compare(desired[key], live[key], appendKey(path, key), [...steps, key], drift, owners)
     }
     return
   }
-  if (Array.isArray(wanted) && Array.isArray(live) && [...wanted, ...live].every(isMap)) {
-    const key = KEYS.find((name) => [...wanted, ...live].every((item) => isMap(item) && item[name] !== undefined))
-    const of = (items: unknown[], item: Record<string, unknown>) => items.find((other) => isMap(other) && key !== undefined && other[key] === item[key])
-    wanted.forEach((item, nth) => {
-      const there = key === undefined ? live[nth] : of(live, item as Record<string, unknown>)
-      compare(item, there, `${path}[${nth}]`, [...steps, key === undefined ? nth : { [key]: (item as Record<string, unknown>)[key] }], drift, owners)
+  if (Array.isArray(desired) && Array.isArray(live) && [...desired, ...live].every(isMap)) {
+    const key = LIST_KEYS.find((name) => [...desired, ...live].every((item) => isMap(item) && item[name] !== undefined))
+    const findByKey = (items: unknown[], item: Record<string, unknown>) => items.find((other) => isMap(other) && key !== undefined && other[key] === item[key])
+    desired.forEach((item, nth) => {
+      const counterpart = key === undefined ? live[nth] : findByKey(live, item as Record<string, unknown>)
+      compare(item, counterpart, `${path}[${nth}]`, [...steps, key === undefined ? nth : { [key]: (item as Record<string, unknown>)[key] }], drift, owners)
     })
-    const others = key === undefined ? live.slice(wanted.length) : live.filter((item) => !of(wanted, item as Record<string, unknown>))
+    const others = key === undefined ? live.slice(desired.length) : live.filter((item) => !findByKey(desired, item as Record<string, unknown>))
     others.forEach((item) => {
       const nth = live.indexOf(item)
       drift.added.push({ path: `${path}[${nth}]`, live: item, owners: owners([...steps, key === undefined ? nth : { [key]: (item as Record<string, unknown>)[key] }]) })
     })
     return
   }
-  if (same(wanted, live)) return
-  const one = { path, ...(wanted !== undefined && { wanted }), ...(live !== undefined && { live }), owners: live === undefined ? [] : owners(steps) }
+  if (isEqual(desired, live)) return
+  const difference = { path, ...(desired !== undefined && { desired }), ...(live !== undefined && { live }), owners: live === undefined ? [] : owners(steps) }
   // API servers treat empty and absent values as equal.
-  if (empty(wanted) && empty(live)) return
-  if (wanted === undefined) drift.added.push(one)
-  else drift.differing.push(one)
+  if (isEmpty(desired) && isEmpty(live)) return
+  if (desired === undefined) drift.added.push(difference)
+  else drift.changed.push(difference)
 }
 
-function member(path: string, key: string): string {
+function appendKey(path: string, key: string): string {
   const plain = /^[A-Za-z_][\w-]*$/.test(key)
   if (!plain) return `${path}[${key}]`
   return path === '' ? key : `${path}.${key}`
 }
 
-const empty = (value: unknown) => value === undefined || value === null || (isMap(value) && Object.keys(value).length === 0) || (Array.isArray(value) && value.length === 0)
+const isEmpty = (value: unknown) => value === undefined || value === null || (isMap(value) && Object.keys(value).length === 0) || (Array.isArray(value) && value.length === 0)
 
-function same(a: unknown, b: unknown): boolean {
+function isEqual(a: unknown, b: unknown): boolean {
   if (a === b) return true
-  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((item, nth) => same(item, b[nth]))
+  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((item, nth) => isEqual(item, b[nth]))
   if (isMap(a) && isMap(b)) {
     const keys = new Set([...Object.keys(a), ...Object.keys(b)])
-    return [...keys].every((key) => same(a[key], b[key]))
+    return [...keys].every((key) => isEqual(a[key], b[key]))
   }
   return false
 }
 
-function managedBy(live: unknown): ManagedFields[] {
+function managedFieldsOf(live: unknown): ManagedFields[] {
   const metadata = isMap(live) ? live.metadata : undefined
   const managed = isMap(metadata) ? metadata.managedFields : undefined
   return Array.isArray(managed) ? (managed as ManagedFields[]) : []
 }
 
-/** Managers of a field: those whose field sets contain it or end above it. */
-export function ownersOf(managed: ManagedFields[], steps: Step[]): Owner[] {
+/** Managers of a field: those whose `fieldsV1` contains the field or one of its parents as a leaf. */
+export function ownersOf(managed: ManagedFields[], steps: PathElement[]): FieldOwner[] {
   return managed
-    .filter(({ fieldsV1 }) => fieldsV1 !== undefined && holds(fieldsV1, steps))
+    .filter(({ fieldsV1 }) => fieldsV1 !== undefined && containsPath(fieldsV1, steps))
     .map(({ manager = '', operation, time }) => ({ manager, ...(operation && { operation }), ...(time && { time }) }))
 }
 
-function holds(fields: Fields, steps: Step[]): boolean {
+function containsPath(fields: Fields, steps: PathElement[]): boolean {
   const [step, ...rest] = steps
   if (step === undefined) return true
   const below = Object.entries(fields).filter(([key]) => key !== '.')
   // A manager owns the whole subtree.
   if (below.length === 0) return true
-  const found = below.find(([key]) => leadsTo(key, step))
-  return found !== undefined && holds(found[1], rest)
+  const match = below.find(([key]) => matchesElement(key, step))
+  return match !== undefined && containsPath(match[1], rest)
 }
 
-function leadsTo(key: string, step: Step): boolean {
+function matchesElement(key: string, step: PathElement): boolean {
   if (typeof step === 'string') return key === `f:${step}`
   if (typeof step === 'number') return key === `i:${step}`
   if (!key.startsWith('k:')) return false
   try {
-    const named = JSON.parse(key.slice(2)) as Record<string, unknown>
-    return Object.entries(step).every(([name, value]) => named[name] === value)
+    const keys = JSON.parse(key.slice(2)) as Record<string, unknown>
+    return Object.entries(step).every(([name, value]) => keys[name] === value)
   } catch {
     return false
   }

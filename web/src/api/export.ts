@@ -1,13 +1,13 @@
-// Exports all matches of a query as a file. The server generates it; the page does not buffer it.
+// Exports all hits of a query as a file, which the server generates.
 import { request } from './client'
 import { API } from './useSearch'
 
 export type Format = 'jsonl' | 'csv'
 
-export async function download(q: string, format: Format, columns: string[]): Promise<void> {
-  const wanted = format === 'csv' ? `&columns=${encodeURIComponent(columns.join(','))}` : ''
-  const response = await request(`${API}/export?format=${format}&q=${encodeURIComponent(q)}${wanted}`)
-  // A blob is stored by the browser, not in the page's heap; an aborted one is discarded.
+export async function downloadExport(q: string, format: Format, columns: string[]): Promise<void> {
+  const columnParameter = format === 'csv' ? `&columns=${encodeURIComponent(columns.join(','))}` : ''
+  const response = await request(`${API}/export?format=${format}&q=${encodeURIComponent(q)}${columnParameter}`)
+  // The browser stores a blob outside of the page's heap.
   const address = URL.createObjectURL(await response.blob())
   const link = document.createElement('a')
   link.href = address
@@ -17,6 +17,6 @@ export async function download(q: string, format: Format, columns: string[]): Pr
 }
 
 /** The same export as a terminal command. */
-export function command(q: string): string {
+export function exportCommand(q: string): string {
   return `crowsnest search -- '${q.replaceAll("'", `'\\''`)}'`
 }

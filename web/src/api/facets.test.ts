@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest'
-import { excluded } from './facets'
+import { excludedValues } from './facets'
 
 it('a short name and its kind are one facet value', () => {
-  expect(excluded('-kind:deploy', 'kind', [{ value: 'Deployment', count: 3 }])).toEqual([])
-  expect(excluded('-kind:deploy', 'kind', [{ value: 'Pod', count: 3 }])).toEqual([{ value: 'deploy', count: 0 }])
-  expect(excluded('kind:deploy', 'kind', [])).toEqual([])
+  expect(excludedValues('-kind:deploy', 'kind', [{ value: 'Deployment', count: 3 }])).toEqual([])
+  expect(excludedValues('-kind:deploy', 'kind', [{ value: 'Pod', count: 3 }])).toEqual([{ value: 'deploy', count: 0 }])
+  expect(excludedValues('kind:deploy', 'kind', [])).toEqual([])
 })

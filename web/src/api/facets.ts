@@ -1,10 +1,10 @@
-// Values of facets that only the query has.
-import { chosen, isSame, named } from './query'
+// Facet values that occur only in the query.
+import { selectionOf, isSameValue, fieldValues } from './query'
 import type { FacetValue } from './types'
 
-/** Excluded values have no counts, but can be included again; those that a counted value already stands for are left out. */
-export function excluded(q: string, field: string, values: FacetValue[]): FacetValue[] {
-  return named(q, field)
-    .filter((written) => chosen(q, field, written) === 'excluded' && !values.some(({ value }) => isSame(field, written, value)))
+/** Values that the query excludes, with count 0, so that they can be included again. Those among the counted values are omitted. */
+export function excludedValues(q: string, field: string, values: FacetValue[]): FacetValue[] {
+  return fieldValues(q, field)
+    .filter((excluded) => selectionOf(q, field, excluded) === 'excluded' && !values.some(({ value }) => isSameValue(field, excluded, value)))
     .map((value) => ({ value, count: 0 }))
 }

@@ -14,12 +14,12 @@ const CANONICAL = new Map(
   }),
 )
 
-/** The field of that name, ignoring case; a path into the manifest is its own field. */
-export function fieldNamed(name: string): string | undefined {
+/** The field with a name or alias, ignoring case; a path into the manifest such as `.spec.replicas` is a field itself. */
+export function canonicalField(name: string): string | undefined {
   return /^\.[^.]/.test(name) ? name : CANONICAL.get(name.toLowerCase())
 }
 
 export const fieldNames = (): string[] => [...CANONICAL.keys()]
 
-/** Fields that control the result: they apply to the whole query, never to one branch of an OR. */
-export const OUTPUT = new Set(['select', 'depth', 'scope', 'at', 'during', 'sort', 'group-by', 'limit', 'timeout'])
+/** Fields that control the result. They apply to the whole query, not to one branch of an OR. */
+export const RESULT_FIELDS = new Set(['select', 'depth', 'scope', 'at', 'during', 'sort', 'group-by', 'limit', 'timeout'])

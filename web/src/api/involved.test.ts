@@ -1,14 +1,14 @@
 import { expect, it } from 'vitest'
-import { involvedAddress, involvedOf } from './involved'
+import { involvedAddress, involvedObjectOf } from './involved'
 import type { KubeObject } from './types'
 
 const event = (apiVersion: string, fields: object): KubeObject => ({ apiVersion, kind: 'Event', metadata: { name: 'e', namespace: 'shop' }, ...fields })
 const POD = { apiVersion: 'v1', kind: 'Pod', namespace: 'shop', name: 'web-0' }
 
-it('Events of both groups name their object', () => {
-  expect(involvedOf(event('v1', { involvedObject: POD }))).toEqual(POD)
-  expect(involvedOf(event('events.k8s.io/v1', { regarding: POD }))).toEqual(POD)
-  expect(involvedOf(event('example.com/v1', { involvedObject: POD }))).toBeUndefined()
+it('the involved object of Events of both groups is found', () => {
+  expect(involvedObjectOf(event('v1', { involvedObject: POD }))).toEqual(POD)
+  expect(involvedObjectOf(event('events.k8s.io/v1', { regarding: POD }))).toEqual(POD)
+  expect(involvedObjectOf(event('example.com/v1', { involvedObject: POD }))).toBeUndefined()
 })
 
 it.each([
@@ -19,4 +19,4 @@ it.each([
   // The resource of a custom kind is unknown: a search finds it.
   [{ apiVersion: 'example.com/v1', kind: 'Thing', namespace: 'shop', name: 'x' }, '/search?q=kind%3AThing+name%3A%3D%22x%22+ns%3A%3D%22shop%22+cluster%3A%3D%22m1%22'],
   [{ kind: 'Pod' }, undefined],
-])('%j is at %s', (involved, address) => expect(involvedAddress('m1', involved)).toBe(address))
+])('the address of %j is %s', (involved, address) => expect(involvedAddress('m1', involved)).toBe(address))

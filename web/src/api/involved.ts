@@ -1,10 +1,10 @@
-// Events: the object that one is about, and the time of its last occurrence.
+// The involved object and the last occurrence of an Event.
 import { objectAddress, searchAddress } from './address'
 import { groupOf } from './client'
 import { resourceOf } from './kinds'
 import type { KubeEvent, KubeObject } from './types'
 
-export interface Involved {
+export interface InvolvedObject {
   apiVersion?: string
   kind?: string
   namespace?: string
@@ -12,13 +12,13 @@ export interface Involved {
 }
 
 /** The involved object of core/v1 and events.k8s.io/v1 Events; undefined for other objects. */
-export function involvedOf(object: KubeObject): Involved | undefined {
+export function involvedObjectOf(object: KubeObject): InvolvedObject | undefined {
   const isEvent = object.kind === 'Event' && ['', 'events.k8s.io'].includes(groupOf(object.apiVersion))
-  return isEvent ? ((object.involvedObject ?? object.regarding) as Involved | undefined) : undefined
+  return isEvent ? ((object.involvedObject ?? object.regarding) as InvolvedObject | undefined) : undefined
 }
 
-/** Its page, or a search for it if the resource of its kind is unknown; undefined if the Event does not name it. */
-export function involvedAddress(cluster: string, { apiVersion, kind, namespace, name }: Involved): string | undefined {
+/** The address of the involved object, or of a search for it if the resource of its kind is unknown; undefined if the Event does not name it. */
+export function involvedAddress(cluster: string, { apiVersion, kind, namespace, name }: InvolvedObject): string | undefined {
   if (!kind || !name) return undefined
   const resource = apiVersion === undefined ? undefined : resourceOf(apiVersion, kind)
   // Events about objects without a namespace may name the namespace of the Event.
@@ -29,7 +29,7 @@ export function involvedAddress(cluster: string, { apiVersion, kind, namespace, 
 /** The time of the last occurrence, of core/v1 and events.k8s.io/v1 Events. */
 export const lastOccurrence = (event: KubeEvent): string | undefined => event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? event.metadata.creationTimestamp
 
-/** The order by last occurrence, newest first. */
+/** Compares Events for sorting by last occurrence, newest first. */
 export const newestFirst = (a: KubeEvent, b: KubeEvent): number => (lastOccurrence(b) ?? '').localeCompare(lastOccurrence(a) ?? '')
 
 /** Built-in kinds without a namespace. */

@@ -1,35 +1,35 @@
-// Objects that an agent needs to join: an account in the control plane with the permissions of docs/TUNNEL.md and no others.
+// Creates the account that an agent needs to join a cluster. Its permissions are those of docs/TUNNEL.md.
 import { stringify } from 'yaml'
 import { ApiError, CONTROL_PLANE, getJson, objectPath } from './client'
-import { create, send } from './kube'
+import { createObject, send } from './kube'
 
 const NAMESPACE = 'karmada-cluster'
-const RBAC = 'rbac.authorization.k8s.io'
-/** Requested lifetime of the token; the control plane may grant less. */
-const YEAR = 365 * 86_400
+const RBAC_GROUP = 'rbac.authorization.k8s.io'
+/** Requested lifetime of the token: one year. The control plane may grant less. */
+const TOKEN_LIFETIME_SECONDS = 365 * 86_400
 
-interface Made {
+interface AccountObject {
   apiVersion: string
   resource: string
   namespace?: string
   body: { metadata: { name: string; namespace?: string } } & Record<string, unknown>
 }
 
-/** The objects of an agent's account. */
-export function account(cluster: string): Made[] {
+/** ServiceAccount, roles and bindings of a cluster's agent. */
+export function agentAccountObjects(cluster: string): AccountObject[] {
   const role = `crowsnest:agent:${cluster}`
   const subjects = [{ kind: 'ServiceAccount', name: `agent-${cluster}`, namespace: NAMESPACE }]
-  const rule = (apiGroup: string, resource: string, verbs: string[], names?: string[]) => ({
+  const rule = (apiGroup: string, resource: string, verbs: string[], resourceNames?: string[]) => ({
     apiGroups: [apiGroup],
     resources: [resource],
     verbs,
-    ...(names && { resourceNames: names }),
+    ...(resourceNames && { resourceNames: resourceNames }),
   })
-  const of = (kind: string, resource: string, namespaced: boolean, more: object): Made => ({
-    apiVersion: `${RBAC}/v1`,
+  const rbacObject = (kind: string, resource: string, namespaced: boolean, fields: object): AccountObject => ({
+    apiVersion: `${RBAC_GROUP}/v1`,
     resource,
     ...(namespaced && { namespace: NAMESPACE }),
-    body: { apiVersion: `${RBAC}/v1`, kind, metadata: { name: role, ...(namespaced && { namespace: NAMESPACE }) }, ...more },
+    body: { apiVersion: `${RBAC_GROUP}/v1`, kind, metadata: { name: role, ...(namespaced && { namespace: NAMESPACE }) }, ...fields },
   })
   return [
     {
@@ -38,7 +38,7 @@ export function account(cluster: string): Made[] {
       namespace: NAMESPACE,
       body: { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: `agent-${cluster}`, namespace: NAMESPACE } },
     },
-    of('ClusterRole', 'clusterroles', false, {
+    rbacObject('ClusterRole', 'clusterroles', false, {
       rules: [
         rule('cluster.karmada.io', 'clusters', ['create']),
         rule('cluster.karmada.io', 'clusters', ['get', 'patch'], [cluster]),
@@ -47,25 +47,25 @@ export function account(cluster: string): Made[] {
         rule('certificates.k8s.io', 'certificatesigningrequests', ['create', 'get']),
       ],
     }),
-    of('Role', 'roles', true, {
+    rbacObject('Role', 'roles', true, {
       rules: [rule('', 'secrets', ['create']), rule('', 'secrets', ['patch'], [cluster, `${cluster}-impersonator`])],
     }),
-    of('ClusterRoleBinding', 'clusterrolebindings', false, { roleRef: { apiGroup: RBAC, kind: 'ClusterRole', name: role }, subjects }),
-    of('RoleBinding', 'rolebindings', true, { roleRef: { apiGroup: RBAC, kind: 'Role', name: role }, subjects }),
+    rbacObject('ClusterRoleBinding', 'clusterrolebindings', false, { roleRef: { apiGroup: RBAC_GROUP, kind: 'ClusterRole', name: role }, subjects }),
+    rbacObject('RoleBinding', 'rolebindings', true, { roleRef: { apiGroup: RBAC_GROUP, kind: 'Role', name: role }, subjects }),
   ]
 }
 
-/** Creates missing objects and a token; returns the token. */
-export async function makeAccount(cluster: string): Promise<string> {
-  if (!(await hasNamespace())) await made('v1', 'namespaces', undefined, { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } })
-  for (const { apiVersion, resource, namespace, body } of account(cluster)) await made(apiVersion, resource, namespace, body)
+/** Creates the account of a cluster's agent, as far as it does not exist, and returns a new token for it. */
+export async function createAgentAccount(cluster: string): Promise<string> {
+  if (!(await hasNamespace())) await createIfAbsent('v1', 'namespaces', undefined, { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } })
+  for (const { apiVersion, resource, namespace, body } of agentAccountObjects(cluster)) await createIfAbsent(apiVersion, resource, namespace, body)
   const name = `agent-${cluster}`
   const path = `${objectPath({ cluster: CONTROL_PLANE, apiVersion: 'v1', resource: 'serviceaccounts', namespace: NAMESPACE, name })}/token`
-  const response = await send('POST', path, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: { expirationSeconds: YEAR } })
+  const response = await send('POST', path, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: { expirationSeconds: TOKEN_LIFETIME_SECONDS } })
   return ((await response.json()) as { status: { token: string } }).status.token
 }
 
-/** The namespace usually exists; users who may not read it try to create it. */
+/** True if the namespace exists. False also for users who may not read it: creating it fails only if it does not exist. */
 async function hasNamespace(): Promise<boolean> {
   try {
     await getJson(`/api/v1/namespaces/${NAMESPACE}`)
@@ -76,16 +76,16 @@ async function hasNamespace(): Promise<boolean> {
   }
 }
 
-async function made(apiVersion: string, resource: string, namespace: string | undefined, body: unknown): Promise<void> {
+async function createIfAbsent(apiVersion: string, resource: string, namespace: string | undefined, body: unknown): Promise<void> {
   try {
-    await create(apiVersion, resource, namespace, body)
+    await createObject(apiVersion, resource, namespace, body)
   } catch (error) {
     if (!(error instanceof ApiError) || error.code !== 409) throw error
   }
 }
 
-/** The control plane's published address; undefined if there is none. */
-export async function clusterInfo(signal?: AbortSignal): Promise<string | undefined> {
+/** The kubeconfig that the control plane publishes in kube-public/cluster-info; undefined if there is none, or the user may not read it. */
+export async function readClusterInfo(signal?: AbortSignal): Promise<string | undefined> {
   try {
     const map = await getJson<{ data?: { kubeconfig?: string } }>('/api/v1/namespaces/kube-public/configmaps/cluster-info', signal)
     return map.data?.kubeconfig
@@ -95,14 +95,14 @@ export async function clusterInfo(signal?: AbortSignal): Promise<string | undefi
   }
 }
 
-/** The kubeconfig of an agent: the control plane's address and the token. */
-export function kubeconfig(cluster: string, info: Record<string, unknown> | undefined, token: string): string {
+/** Kubeconfig of a cluster's agent with a token. `info` is the published kubeconfig; without it the server address is a placeholder. */
+export function agentKubeconfig(cluster: string, info: Record<string, unknown> | undefined, token: string): string {
   const user = `agent-${cluster}`
-  const given = (info?.clusters as { cluster: unknown }[] | undefined)?.[0]?.cluster
+  const published = (info?.clusters as { cluster: unknown }[] | undefined)?.[0]?.cluster
   return stringify({
     apiVersion: 'v1',
     kind: 'Config',
-    clusters: [{ name: 'crowsnest', cluster: given ?? { server: 'https://CONTROL-PLANE' } }],
+    clusters: [{ name: 'crowsnest', cluster: published ?? { server: 'https://CONTROL-PLANE' } }],
     users: [{ name: user, user: { token } }],
     contexts: [{ name: 'crowsnest', context: { cluster: 'crowsnest', user } }],
     'current-context': 'crowsnest',

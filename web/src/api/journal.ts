@@ -1,12 +1,12 @@
-// The journal: moves in the fleet and their causes (docs/JOURNAL.md). Entries are read from the journal API, which follows causes, or
-// from Events that a query found.
-import { CONTROL_PLANE, getJson, type ObjectRef, qualified } from './client'
-import type { Binding, Named } from './karmada'
+// The journal: moves of workloads and their causes (docs/JOURNAL.md). Entries come from the journal API, which follows causes, or from
+// Events of a search.
+import { CONTROL_PLANE, getJson, type ObjectRef, qualifiedName } from './client'
+import type { Binding, ObjectReference } from './karmada'
 import type { KubeEvent, KubeObject, Skipped } from './types'
 import { API } from './useSearch'
 
-const CAUSE = 'journal.crowsnest.io/cause'
-const ENTRY = 'journal.crowsnest.io/entry'
+const CAUSE_ANNOTATION = 'journal.crowsnest.io/cause'
+const ENTRY_ANNOTATION = 'journal.crowsnest.io/entry'
 
 /** The object or the cause of an entry. */
 export interface Subject {
@@ -46,37 +46,37 @@ export interface Journal {
   notices: { message: string }[]
 }
 
-/** The requested time; absent: all retained entries. */
-export interface Around {
+/** Time in the syntax of the query language, and the range around it. Without `at`, all retained entries are returned. */
+export interface JournalTime {
   at?: string | undefined
   within?: string | undefined
 }
 
-export const WITHIN = ['1m', '5m', '15m', '1h', '6h'] as const
+export const WITHIN_OPTIONS = ['1m', '5m', '15m', '1h', '6h'] as const
 
-export function readJournal(about: string, { at, within }: Around, signal?: AbortSignal): Promise<Journal> {
+export function readJournal(about: string, { at, within }: JournalTime, signal?: AbortSignal): Promise<Journal> {
   const parameters = new URLSearchParams({ about, limit: '200', ...(at && { at, ...(within && { within }) }) })
   return getJson<Journal>(`${API}/journal?${parameters}`, signal)
 }
 
-/** The journal's name of an object of the control plane; of a binding, its template's. Undefined: it has no journal. */
-export function aboutOf(ref: ObjectRef, object: KubeObject | undefined): string | undefined {
+/** Name of an object in the journal: `RESOURCE/NAMESPACE/NAME`. For a binding, the name of its template; undefined if it is not known. */
+export function journalNameOf(ref: ObjectRef, object: KubeObject | undefined): string | undefined {
   if (ref.resource.endsWith('resourcebindings')) {
     const bound = (object as Partial<Binding> | undefined)?.spec?.resource
-    return bound && nameOf(bound)
+    return bound && referenceText(bound)
   }
-  return [qualified(ref.resource, ref.apiVersion), ref.namespace ?? '', ref.name].join('/')
+  return [qualifiedName(ref.resource, ref.apiVersion), ref.namespace ?? '', ref.name].join('/')
 }
 
-const nameOf = ({ apiVersion, kind, namespace, name }: Named) => [qualified(kind.toLowerCase(), apiVersion), namespace ?? '', name].join('/')
+const referenceText = ({ apiVersion, kind, namespace, name }: ObjectReference) => [qualifiedName(kind.toLowerCase(), apiVersion), namespace ?? '', name].join('/')
 
 /** True if the journal can contain an object: one of the control plane, or a propagated copy. */
-export function isTold({ cluster }: ObjectRef, object: KubeObject | undefined): boolean {
+export function canHaveJournal({ cluster }: ObjectRef, object: KubeObject | undefined): boolean {
   return cluster === CONTROL_PLANE || object?.metadata.labels?.['karmada.io/managed'] === 'true'
 }
 
-/** Query for all recent entries, including those that the API server has deleted. */
-export const entriesOf = (last: string) => `kind:event cluster:"${CONTROL_PLANE}" ann:${ENTRY} last:<${last} (is:deleted OR -is:deleted)`
+/** Query for the entries of the last time span such as `1h`, including Events that the API server has deleted. */
+export const journalQuery = (last: string) => `kind:event cluster:"${CONTROL_PLANE}" ann:${ENTRY_ANNOTATION} last:<${last} (is:deleted OR -is:deleted)`
 
 function annotation<T>(event: KubeObject, key: string): T | undefined {
   try {
@@ -86,12 +86,12 @@ function annotation<T>(event: KubeObject, key: string): T | undefined {
   }
 }
 
-/** Entries of Events, oldest first, each with its causes as far as they are in the list; other Events are skipped. */
-export function entriesIn(events: KubeEvent[]): Entry[] {
+/** Journal entries in a list of Events, oldest first, with those causes that are in the list. Other Events are skipped. */
+export function parseEntries(events: KubeEvent[]): Entry[] {
   const entries = new Map<string, Entry>()
   for (const event of events) {
-    const cause = annotation<Cause>(event, CAUSE)
-    const entry = annotation<{ action?: string }>(event, ENTRY)
+    const cause = annotation<Cause>(event, CAUSE_ANNOTATION)
+    const entry = annotation<{ action?: string }>(event, ENTRY_ANNOTATION)
     if (!cause || !entry) continue
     const id = `${event.metadata.namespace}/${event.metadata.name}`
     entries.set(id, {
@@ -105,7 +105,7 @@ export function entriesIn(events: KubeEvent[]): Entry[] {
       causes: [],
     })
   }
-  for (const entry of entries.values()) entry.causes = way(entry, entries)
+  for (const entry of entries.values()) entry.causes = causeChain(entry, entries)
   // Transition times of conditions are whole seconds, and a cause may be written after its effects. Sort a cause by the second of its
   // first effect, and before its effects within that second.
   const seconds = new Map<string, string>()
@@ -120,10 +120,10 @@ export function entriesIn(events: KubeEvent[]): Entry[] {
   return [...entries.values()].sort((a, b) => second(a).localeCompare(second(b)) || a.causes.length - b.causes.length || a.at.localeCompare(b.at))
 }
 
-function way(entry: Entry, entries: ReadonlyMap<string, Entry>): string[] {
-  const way: string[] = []
-  for (let next = entry.cause.event; next !== undefined && entries.has(next) && !way.includes(next) && next !== entry.id; next = entries.get(next)?.cause.event) {
-    way.push(next)
+function causeChain(entry: Entry, entries: ReadonlyMap<string, Entry>): string[] {
+  const chain: string[] = []
+  for (let next = entry.cause.event; next !== undefined && entries.has(next) && !chain.includes(next) && next !== entry.id; next = entries.get(next)?.cause.event) {
+    chain.push(next)
   }
-  return way
+  return chain
 }

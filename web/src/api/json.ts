@@ -1,11 +1,11 @@
-// JSON as API servers parse it: an integer that a number cannot represent (an int64 beyond 2^53) becomes a bigint.
+// JSON without loss of precision: an integer that a number cannot represent (an int64 beyond 2^53) becomes a bigint.
 
 /**
- * A string, or a number; strings are matched so that their digits are not. A colon after a number is part of the token, so that
- * `JSON.parse` sees a number that stands where a key must be, and refuses it.
+ * A string or a number. Strings are matched so that digits inside them are not. A colon after a number is part of the token, so that a
+ * number in the place of a key stays a number, which `JSON.parse` refuses.
  */
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:\s*:)?/g
-/** Digits that a number may not hold. */
+/** Enough digits for an integer that a number cannot represent. */
 const MANY_DIGITS = /\d{16}/
 const INTEGER = /^-?(?:0|[1-9]\d*)$/
 
@@ -38,5 +38,5 @@ export async function readJson<T>(response: Response): Promise<T> {
   return parseJson(await response.text()) as T
 }
 
-/** A prefix that no string of a document has. */
+/** A random prefix that no string of a document has. */
 const newMark = () => `bigint-${crypto.getRandomValues(new Uint32Array(4)).join('-')}:`

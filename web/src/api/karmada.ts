@@ -1,4 +1,4 @@
-// Parts of Karmada's kinds that the fleet and propagation views use.
+// Fields of Karmada's kinds that the fleet and propagation views use.
 import type { KubeObject } from './types'
 
 export interface Condition {
@@ -44,7 +44,7 @@ export interface Cluster extends KubeObject {
   }
 }
 
-export interface Named {
+export interface ObjectReference {
   apiVersion: string
   kind: string
   namespace?: string
@@ -66,7 +66,7 @@ export interface EvictionTask {
 
 export interface Binding extends KubeObject {
   spec: {
-    resource: Named
+    resource: ObjectReference
     replicas?: number
     clusters?: { name: string; replicas?: number }[]
     gracefulEvictionTasks?: EvictionTask[]
@@ -111,8 +111,8 @@ export interface Quota extends KubeObject {
 }
 
 export interface Rebalancer extends KubeObject {
-  spec: { workloads: Named[]; ttlSecondsAfterFinished?: number }
-  status?: { observedWorkloads?: { workload: Named; result?: string; reason?: string }[]; finishTime?: string }
+  spec: { workloads: ObjectReference[]; ttlSecondsAfterFinished?: number }
+  status?: { observedWorkloads?: { workload: ObjectReference; result?: string; reason?: string }[]; finishTime?: string }
 }
 
 export interface Node extends KubeObject {
@@ -120,8 +120,8 @@ export interface Node extends KubeObject {
   status?: { capacity?: Quantities; allocatable?: Quantities; conditions?: Condition[]; nodeInfo?: { kubeletVersion?: string } }
 }
 
-/** Kinds of policies, in the order of the list. */
-export const KINDS = [
+/** Kinds of policies, in display order. */
+export const POLICY_KINDS = [
   { kind: 'PropagationPolicy', apiVersion: 'policy.karmada.io/v1alpha1', resource: 'propagationpolicies', namespaced: true },
   { kind: 'ClusterPropagationPolicy', apiVersion: 'policy.karmada.io/v1alpha1', resource: 'clusterpropagationpolicies', namespaced: false },
   { kind: 'OverridePolicy', apiVersion: 'policy.karmada.io/v1alpha1', resource: 'overridepolicies', namespaced: true },
@@ -132,13 +132,13 @@ export const KINDS = [
   { kind: 'WorkloadRebalancer', apiVersion: 'apps.karmada.io/v1alpha1', resource: 'workloadrebalancers', namespaced: false },
 ] as const
 
-export type Kind = (typeof KINDS)[number]
+export type PolicyKind = (typeof POLICY_KINDS)[number]
 
-export const kindNamed = (kind: string): Kind | undefined => KINDS.find((one) => one.kind === kind)
+export const findPolicyKind = (kind: string): PolicyKind | undefined => POLICY_KINDS.find((one) => one.kind === kind)
 
 export const UNSCHEDULABLE: Taint = { key: 'cluster.karmada.io/unschedulable', effect: 'NoSchedule' }
-/** Effects that a Cluster accepts; PreferNoSchedule is refused. */
-export const EFFECTS = ['NoSchedule', 'NoExecute']
+/** Taint effects that Karmada accepts for a Cluster; it refuses PreferNoSchedule. */
+export const TAINT_EFFECTS = ['NoSchedule', 'NoExecute']
 
 export const isCordoned = (taints: Taint[] = []) => taints.some(({ key, effect }) => key === UNSCHEDULABLE.key && effect === UNSCHEDULABLE.effect)
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { isNameOf, resourceOf } from './kinds'
+import { isKindName, resourceOf } from './kinds'
 
 it.each([
   ['deploy', 'Deployment', true],
@@ -12,7 +12,7 @@ it.each([
   ['gateways', 'Gateway', true],
   ['deploy', 'DeploymentRuntimeConfig', false],
   ['pods', 'PodTemplate', false],
-])('%s names %s: %s', (word, kind, expected) => expect(isNameOf(word, kind)).toBe(expected))
+])('%s names %s: %s', (word, kind, expected) => expect(isKindName(word, kind)).toBe(expected))
 
 it.each([
   ['apps/v1', 'ReplicaSet', 'replicasets'],

@@ -1,7 +1,7 @@
-// Names of kinds in the query language: as kubectl, it accepts the kind, its plural and its short names, and facets contain kinds.
+// Names of kinds in the query language, which accepts the kind, its plural and its short names, as kubectl does.
 
 /** Short names of built-in kinds and of Karmada's. */
-const SHORT: Record<string, string> = {
+const SHORT_NAMES: Record<string, string> = {
   cm: 'configmap', cs: 'componentstatus', ep: 'endpoints', ev: 'event', limits: 'limitrange', no: 'node', ns: 'namespace', po: 'pod', pv: 'persistentvolume',
   pvc: 'persistentvolumeclaim', quota: 'resourcequota', rc: 'replicationcontroller', sa: 'serviceaccount', svc: 'service', ds: 'daemonset', deploy: 'deployment',
   rs: 'replicaset', sts: 'statefulset', cj: 'cronjob', hpa: 'horizontalpodautoscaler', ing: 'ingress', netpol: 'networkpolicy', pdb: 'poddisruptionbudget',
@@ -17,15 +17,16 @@ function plural(kind: string): string {
   return /[^aeiou]y$/.test(kind) ? `${kind.slice(0, -1)}ies` : `${kind}s`
 }
 
-const OWN_GROUPS = /^(v1|(apps|batch|networking\.k8s\.io|storage\.k8s\.io|(policy|work|cluster)\.karmada\.io)\/.*)$/
+/** Group versions whose plurals are regular. */
+const KNOWN_GROUP_VERSIONS = /^(v1|(apps|batch|networking\.k8s\.io|storage\.k8s\.io|(policy|work|cluster)\.karmada\.io)\/.*)$/
 
 /** The resource of a kind, if known without discovery. */
 export function resourceOf(apiVersion: string, kind: string): string | undefined {
-  return OWN_GROUPS.test(apiVersion) ? plural(kind.toLowerCase()) : undefined
+  return KNOWN_GROUP_VERSIONS.test(apiVersion) ? plural(kind.toLowerCase()) : undefined
 }
 
 /** Whether a value of `kind:` names this kind. */
-export function isNameOf(word: string, kind: string): boolean {
-  const [name, wanted] = [word.toLowerCase(), kind.toLowerCase()]
-  return name === wanted || SHORT[name] === wanted || name === plural(wanted)
+export function isKindName(word: string, kind: string): boolean {
+  const [name, expected] = [word.toLowerCase(), kind.toLowerCase()]
+  return name === expected || SHORT_NAMES[name] === expected || name === plural(expected)
 }

@@ -1,15 +1,15 @@
 import { expect, it } from 'vitest'
-import { namesOf, pathsOf } from './printed'
+import { printedColumnNames, plainPaths } from './printed'
 
-it('printed columns of a definition with plain paths', () => {
+it('only plain paths of a definition become columns', () => {
   const paths = ['.spec.replicas', '.spec.hosts[0]', '.metadata.creationTimestamp', '.status.conditions[?(@.type=="Ready")].status', '.spec.a,b']
-  expect(pathsOf(paths.map((jsonPath) => ({ jsonPath })))).toEqual(['.spec.replicas', '.spec.hosts[0]'])
-  expect(pathsOf(undefined)).toEqual([])
+  expect(plainPaths(paths.map((jsonPath) => ({ jsonPath })))).toEqual(['.spec.replicas', '.spec.hosts[0]'])
+  expect(plainPaths(undefined)).toEqual([])
 })
 
-it('printed columns without duplicates', () => {
+it('printed columns that duplicate other columns are omitted', () => {
   const hit = { cluster: 'm1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', name: 'a', matched: [], ready: '1/1', node: 'n1' }
   const columns = { 'print:Name': 'a', 'print:Ready': '1', 'print:Node': 'n1', 'print:Ip': '10.0.0.1' }
-  expect(namesOf({ ...hit, columns })).toEqual(['print:Ready', 'print:Ip'])
-  expect(namesOf(hit)).toEqual([])
+  expect(printedColumnNames({ ...hit, columns })).toEqual(['print:Ready', 'print:Ip'])
+  expect(printedColumnNames(hit)).toEqual([])
 })

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { quarters, trendOf } from './problems'
+import { quarterQueries, trendOf } from './problems'
 
 test('Events are counted in each quarter of the last hour', () => {
-  expect(quarters('kind:event type:Warning last:<1h', Date.parse('2026-01-01T11:00:00Z') / 1000)).toEqual([
+  expect(quarterQueries('kind:event type:Warning last:<1h', Date.parse('2026-01-01T11:00:00Z') / 1000)).toEqual([
     'kind:event type:Warning last:2026-01-01T10:00:00Z..2026-01-01T10:14:59Z',
     'kind:event type:Warning last:2026-01-01T10:15:00Z..2026-01-01T10:29:59Z',
     'kind:event type:Warning last:2026-01-01T10:30:00Z..2026-01-01T10:44:59Z',

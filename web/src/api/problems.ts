@@ -1,6 +1,6 @@
-// Problem queries of the whole fleet, by severity.
+// Queries for problems of the whole fleet, and their trends.
 import type { Tone } from '../parts/status'
-import { within } from '../parts/time/times'
+import { queryForBucket } from '../parts/time/times'
 import { countObjects, type CountResult } from './kube'
 
 export const PROBLEMS = [
@@ -21,31 +21,31 @@ export interface Problem {
   name: ProblemName
   q: string
   tone: Tone
-  found: CountResult
+  result: CountResult
 }
 
-/** Problems with at least one object, with the clusters that have them. */
-export async function problemsOf(signal: AbortSignal): Promise<Problem[]> {
-  const all = await Promise.all(PROBLEMS.map(async ({ name, q, tone }) => ({ name, q, tone, found: await countObjects(q, ['cluster'], signal) })))
-  return all.filter(({ found }) => found.total > 0)
+/** Problems that affect at least one object, with counts by cluster. */
+export async function readProblems(signal: AbortSignal): Promise<Problem[]> {
+  const all = await Promise.all(PROBLEMS.map(async ({ name, q, tone }) => ({ name, q, tone, result: await countObjects(q, ['cluster'], signal) })))
+  return all.filter(({ result }) => result.total > 0)
 }
 
 /** Points of a trend, in minutes before now. */
-const POINTS = [60, 45, 30, 15] as const
+const TREND_MINUTES = [60, 45, 30, 15] as const
 
-/** The queries for Events of each quarter of the last hour, oldest first: they are counted by their own time. */
-export function quarters(q: string, seconds: number): string[] {
-  return POINTS.map((minutes) => within(q, { from: seconds - minutes * 60, to: seconds - (minutes - 15) * 60 }))
+/** Queries for the Events of each quarter of the last hour, oldest first. `seconds` is the current Unix time. */
+export function quarterQueries(q: string, seconds: number): string[] {
+  return TREND_MINUTES.map((minutes) => queryForBucket(q, { from: seconds - minutes * 60, to: seconds - (minutes - 15) * 60 }))
 }
 
-/** Number of matches at each point of the last hour, oldest first; of Events, in each quarter of it. */
-export async function pastCounts(name: ProblemName, q: string, signal: AbortSignal): Promise<number[]> {
-  const queries = isCountedByTime(name) ? quarters(q, Date.now() / 1000) : POINTS.map((minutes) => `${q} at:now-${minutes}m`)
+/** Number of objects at each point of the last hour, oldest first; for Events, their number in each quarter of the hour. */
+export async function readPastCounts(name: ProblemName, q: string, signal: AbortSignal): Promise<number[]> {
+  const queries = isCountedByTime(name) ? quarterQueries(q, Date.now() / 1000) : TREND_MINUTES.map((minutes) => `${q} at:now-${minutes}m`)
   const counts = await Promise.all(queries.map((query) => countObjects(query, [], signal)))
   return counts.map(({ total }) => total)
 }
 
 const isCountedByTime = (name: ProblemName) => name === 'warnings'
 
-/** The last hour up to now: past counts are requested rarely, and the current one is always that of the problem. */
-export const trendOf = (name: ProblemName, past: readonly number[], now: number): number[] => (isCountedByTime(name) ? [...past] : [...past, now])
+/** Counts of the last hour including the current one, which is requested more often than past counts. */
+export const trendOf = (name: ProblemName, pastCounts: readonly number[], now: number): number[] => (isCountedByTime(name) ? [...pastCounts] : [...pastCounts, now])

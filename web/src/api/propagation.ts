@@ -1,8 +1,8 @@
-// propagation.crowsnest.io/v1alpha1: explanations and plans. See docs/EXPLAIN.md.
+// Client of propagation.crowsnest.io/v1alpha1: explanations and plans. See docs/EXPLAIN.md.
 import { objectAddress, writeAddress, type Tab } from './address'
 import { CONTROL_PLANE, getJson } from './client'
 import { readJson } from './json'
-import type { Named } from './karmada'
+import type { ObjectReference } from './karmada'
 import { resourceOf } from './kinds'
 import { send } from './kube'
 import type { KubeObject } from './types'
@@ -52,7 +52,7 @@ export interface Scheduling {
   terms: { affinity?: string; message?: string; clusters: ClusterReport[] }[]
 }
 
-export interface Waiting {
+export interface Blocker {
   cause: string
   cluster?: string
   message: string
@@ -63,19 +63,19 @@ export interface Target {
   placed: 'Scheduled' | 'Required' | 'Evicting'
   replicas?: number
   overrides: OverrideReport[]
-  work?: Named
+  work?: ObjectReference
   applied: boolean
   health?: string
 }
 
 export interface Explanation {
-  template: Named
+  template: ObjectReference
   policy?: PolicyName
   policies: PolicyReport[]
-  binding?: Named & { replicas: number; scheduledAt?: string; message?: string; requiredBy?: Named[] }
+  binding?: ObjectReference & { replicas: number; scheduledAt?: string; message?: string; requiredBy?: ObjectReference[] }
   scheduling?: Scheduling
   targets: Target[]
-  waiting: Waiting[]
+  waiting: Blocker[]
 }
 
 export type Change = 'Added' | 'Changed' | 'Removed' | 'Unchanged'
@@ -93,28 +93,28 @@ export interface ClusterPlan {
 }
 
 export interface TemplatePlan {
-  template: Named
+  template: ObjectReference
   change: Change
   policyBefore?: PolicyName
   policy?: PolicyName
   policies: PolicyReport[]
   scheduling?: Scheduling
   clusters: ClusterPlan[]
-  dependencies: Named[]
-  requiredBy?: Named[]
-  waiting: Waiting[]
+  dependencies: ObjectReference[]
+  requiredBy?: ObjectReference[]
+  waiting: Blocker[]
   message?: string
 }
 
 export interface PlanReport {
-  objects: (Named & { change: Change; differences: Difference[] })[]
+  objects: (ObjectReference & { change: Change; differences: Difference[] })[]
   templates: TemplatePlan[]
   more: number
   withheld: number
   notices: string[]
 }
 
-/** A template, as in the address of its pages. */
+/** Identifies a template by its resource. */
 export interface Template {
   apiVersion: string
   resource: string
@@ -122,44 +122,44 @@ export interface Template {
   name: string
 }
 
-/** `deployments.apps:web`, as in the API. */
-export function nameOf({ apiVersion, resource, name }: Template): string {
+/** Name of a template's explanation in the API: `deployments.apps:web`. */
+export function templateName({ apiVersion, resource, name }: Template): string {
   const group = apiVersion.includes('/') ? `.${apiVersion.replace(/\/.*/, '')}` : ''
   return `${resource}${group}:${name}`
 }
 
 export function explanationPath(template: Template): string {
   const path = template.namespace ? `namespaces/${encodeURIComponent(template.namespace)}/explanations` : 'clusterexplanations'
-  return `${ROOT}/${path}/${encodeURIComponent(nameOf(template))}`
+  return `${ROOT}/${path}/${encodeURIComponent(templateName(template))}`
 }
 
-export function explain(template: Template, signal?: AbortSignal): Promise<Explanation> {
+export function readExplanation(template: Template, signal?: AbortSignal): Promise<Explanation> {
   return getJson<Explanation>(explanationPath(template), signal)
 }
 
-export interface Question {
+export interface PlanSpec {
   objects?: unknown[]
   deletions?: unknown[]
   manifests?: boolean
   limit?: number
 }
 
-/** Previews the effect of changes. */
-export async function plan(spec: Question): Promise<PlanReport> {
-  const response = await send('POST', `${ROOT}/plans`, { apiVersion: 'propagation.crowsnest.io/v1alpha1', kind: 'Plan', spec })
+/** Previews the effect of changes; nothing is stored. */
+export async function createPlan(spec: PlanSpec, signal?: AbortSignal): Promise<PlanReport> {
+  const response = await send('POST', `${ROOT}/plans`, { apiVersion: 'propagation.crowsnest.io/v1alpha1', kind: 'Plan', spec }, { signal })
   return (await readJson<{ status: PlanReport }>(response)).status
 }
 
-/** Views of one template. */
+/** Pages of one template. */
 export type TemplatePage = 'why' | 'topology' | 'drift'
-/** The tab of its object that shows the view. */
-export const TAB_OF = { why: 'placement', topology: 'topology', drift: 'drift' } as const satisfies Record<TemplatePage, Tab>
+/** The tab of the object page that shows a template's page. */
+export const PAGE_TABS = { why: 'placement', topology: 'topology', drift: 'drift' } as const satisfies Record<TemplatePage, Tab>
 
-/** The tab of the template's object; of a kind whose resource is not known, an address that discovers it. */
-export function templateAddress(page: TemplatePage, { apiVersion, kind, namespace, name }: Named): string {
+/** The address of a template's page: a tab of its object, or an address that first discovers the resource of an unknown kind. */
+export function templateAddress(page: TemplatePage, { apiVersion, kind, namespace, name }: ObjectReference): string {
   const resource = resourceOf(apiVersion, kind)
   if (resource === undefined) return `/${page}${writeAddress({ apiVersion, kind, namespace, name })}`
-  return objectAddress({ cluster: CONTROL_PLANE, apiVersion, resource, namespace, name }, TAB_OF[page])
+  return objectAddress({ cluster: CONTROL_PLANE, apiVersion, resource, namespace, name }, PAGE_TABS[page])
 }
 
 export function policyAddress({ kind, namespace, name }: PolicyName): string {

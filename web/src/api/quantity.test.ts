@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { quantity, readable, share } from './quantity'
+import { parseQuantity, formatQuantity, usedFraction } from './quantity'
 
 test.each([
   ['100m', 0.1],
@@ -11,7 +11,7 @@ test.each([
   [undefined, 0],
   ['many', 0],
 ] as const)('%s is %d', (text, value) => {
-  expect(quantity(text)).toBeCloseTo(value, 9)
+  expect(parseQuantity(text)).toBeCloseTo(value, 9)
 })
 
 test.each([
@@ -20,10 +20,10 @@ test.each([
   ['memory', 1.5 * 2 ** 30, '1.5Gi'],
   ['requests.storage', 512, '512'],
   ['pods', 110, '110'],
-] as const)('%s %d reads %s', (resource, value, text) => {
-  expect(readable(resource, value)).toBe(text)
+] as const)('%s %d is formatted as %s', (resource, value, text) => {
+  expect(formatQuantity(resource, value)).toBe(text)
 })
 
 test('a fraction is at most 1, also of a total of zero', () => {
-  expect([share(1, 4), share(9, 3), share(0, 0), share(1, 0)]).toEqual([0.25, 1, 0, 1])
+  expect([usedFraction(1, 4), usedFraction(9, 3), usedFraction(0, 0), usedFraction(1, 0)]).toEqual([0.25, 1, 0, 1])
 })

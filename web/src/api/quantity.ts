@@ -6,25 +6,25 @@ const UNITS: Record<string, number> = {
 }
 
 /** The value of a quantity; 0 if it is absent or invalid. */
-export function quantity(text: string | number | undefined): number {
+export function parseQuantity(text: string | number | undefined): number {
   const parts = /^([+-]?[\d.]+(?:[eE][+-]?\d+)?)(n|u|m|k|Ki|[MGTPE]i?)?$/.exec(String(text ?? ''))
   if (!parts) return 0
   const value = Number(parts[1]) * UNITS[parts[2] ?? '']!
   return Number.isFinite(value) ? value : 0
 }
 
-const BINARY = ['Ei', 'Pi', 'Ti', 'Gi', 'Mi', 'Ki']
+const BINARY_UNITS = ['Ei', 'Pi', 'Ti', 'Gi', 'Mi', 'Ki']
 
-/** Human-readable: bytes with binary units, other values with three digits. */
-export function readable(resource: string, value: number): string {
-  const bytes = /memory|storage/.test(resource)
-  const unit = bytes ? BINARY.find((name) => Math.abs(value) >= UNITS[name]!) : undefined
-  const shown = unit === undefined ? value : value / UNITS[unit]!
-  const digits = shown >= 100 ? 0 : shown >= 10 ? 1 : 2
-  return `${Number(shown.toFixed(digits))}${unit ?? ''}`
+/** A value in base units as text: memory and storage with binary units; values below 100 are rounded to three digits. */
+export function formatQuantity(resource: string, value: number): string {
+  const isBytes = /memory|storage/.test(resource)
+  const unit = isBytes ? BINARY_UNITS.find((name) => Math.abs(value) >= UNITS[name]!) : undefined
+  const scaled = unit === undefined ? value : value / UNITS[unit]!
+  const digits = scaled >= 100 ? 0 : scaled >= 10 ? 1 : 2
+  return `${Number(scaled.toFixed(digits))}${unit ?? ''}`
 }
 
-/** A fraction of the total, from 0 to 1. */
-export function share(used: number, whole: number): number {
-  return whole <= 0 ? (used > 0 ? 1 : 0) : Math.min(1, Math.max(0, used / whole))
+/** The used fraction of a total, from 0 to 1; 1 if a total of 0 is in use. */
+export function usedFraction(used: number, total: number): number {
+  return total <= 0 ? (used > 0 ? 1 : 0) : Math.min(1, Math.max(0, used / total))
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { chosen, limited, named, ofNow, ofThePast, sortBy, split, timeOf, toggle } from './query'
+import { selectionOf, hasLimit, fieldValues, withoutTime, isAboutPast, sortBy, splitTerms, timeOf, toggleTerm } from './query'
 
 describe('toggle', () => {
   const cases: [string, string, string, boolean, string][] = [
@@ -26,32 +26,32 @@ describe('toggle', () => {
     ['has.pod(kind:Pod)', 'kind', 'Pod', false, 'has.pod(kind:Pod) kind:Pod'],
   ]
   it.each(cases)('%s + %s:%s (%s)', (query, field, value, exclude, expected) => {
-    expect(toggle(query, field, value, exclude)).toBe(expected)
+    expect(toggleTerm(query, field, value, exclude)).toBe(expected)
   })
 })
 
 describe('terms of a query', () => {
-  it('is found by any alias and case of its field', () => {
-    expect(chosen('NS:Shop', 'namespace', 'shop')).toBe('asked')
-    expect(chosen('-ns:kube-system,shop', 'namespace', 'shop')).toBe('excluded')
-    expect(chosen('ns:shop-*', 'namespace', 'shop-a')).toBeUndefined()
-    expect(chosen('kind:pod OR kind:node', 'kind', 'Node')).toBeUndefined()
-    expect(named('cluster:a,"b c" -c:d', 'cluster')).toEqual(['a', 'b c', 'd'])
+  it('are found by any alias and case of their field', () => {
+    expect(selectionOf('NS:Shop', 'namespace', 'shop')).toBe('included')
+    expect(selectionOf('-ns:kube-system,shop', 'namespace', 'shop')).toBe('excluded')
+    expect(selectionOf('ns:shop-*', 'namespace', 'shop-a')).toBeUndefined()
+    expect(selectionOf('kind:pod OR kind:node', 'kind', 'Node')).toBeUndefined()
+    expect(fieldValues('cluster:a,"b c" -c:d', 'cluster')).toEqual(['a', 'b c', 'd'])
   })
 
-  it('has a limit', () => {
-    expect(limited('kind:pod limit:5')).toBe(true)
-    expect(limited('kind:limitrange')).toBe(false)
+  it('include a limit', () => {
+    expect(hasLimit('kind:pod limit:5')).toBe(true)
+    expect(hasLimit('kind:limitrange')).toBe(false)
   })
 
-  it('refers to another time', () => {
-    expect(ofThePast('kind:pod at:now-2h')).toBe(true)
-    expect(ofThePast('"at:now" created:>now-2h')).toBe(false)
+  it('include a time', () => {
+    expect(isAboutPast('kind:pod at:now-2h')).toBe(true)
+    expect(isAboutPast('"at:now" created:>now-2h')).toBe(false)
   })
 })
 
 describe('sortBy', () => {
-  it('ascending, descending, removed', () => {
+  it('sorts ascending, then descending, then removes the sort', () => {
     const up = sortBy('kind:pod', 'restarts')
     expect(up).toBe('kind:pod sort:restarts')
     const down = sortBy(up, 'restarts')
@@ -63,8 +63,8 @@ describe('sortBy', () => {
 })
 
 describe('split', () => {
-  it('keeps quotes and groups whole', () => {
-    expect(split('a "b c" (d OR e) label:"x=\\"y z\\""')).toEqual(['a', '"b c"', '(d OR e)', 'label:"x=\\"y z\\""'])
+  it('does not split quoted values and groups', () => {
+    expect(splitTerms('a "b c" (d OR e) label:"x=\\"y z\\""')).toEqual(['a', '"b c"', '(d OR e)', 'label:"x=\\"y z\\""'])
   })
 })
 
@@ -78,7 +78,7 @@ describe('a time in the query', () => {
   ]
   it.each(cases)('%s', (query, time, now) => {
     expect(timeOf(query)).toBe(time)
-    expect(ofNow(query)).toBe(now)
-    expect(ofThePast(query)).toBe(time !== undefined)
+    expect(withoutTime(query)).toBe(now)
+    expect(isAboutPast(query)).toBe(time !== undefined)
   })
 })

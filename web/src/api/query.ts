@@ -1,160 +1,160 @@
-// The query text is the whole search state: these functions edit it as text.
-import { fieldNamed, OUTPUT } from './fields'
-import { isNameOf } from './kinds'
+// Reads and edits the text of a query, which is the whole state of a search.
+import { canonicalField, RESULT_FIELDS } from './fields'
+import { isKindName } from './kinds'
 
 /** A value in the syntax of the query language: quoted if it contains special characters. */
 export function quote(value: string): string {
   return /^[\w.@/-]+$/.test(value) && !/^[-/]/.test(value) ? value : `"${value.replace(/["\\]/g, '\\$&')}"`
 }
 
-/** A top-level term with plain values of a field and nothing else. */
+/** A top-level term. `field` and `values` are set if it has the form `field:value,value`. */
 interface Term {
   text: string
   field?: string
-  /** The field as written. */
-  as?: string
-  excluded: boolean
+  /** The field's name as it is written in the query, possibly an alias. */
+  writtenField?: string
+  isExcluded: boolean
   values: string[]
 }
 
 /** Adds `field:value` (or `-field:value`), or removes it if present. */
-export function toggle(query: string, field: string, value: string, exclude = false): string {
-  const terms = parts(query)
-  const there = terms.some((term) => term.excluded === exclude && holds(term, field, value))
-  const rest = terms.map((term) => (holds(term, field, value) ? without(term, value) : term.text)).filter((text) => text !== '')
-  return there ? rest.join(' ') : and(query, rest, `${exclude ? '-' : ''}${written(field, quote(value))}`)
+export function toggleTerm(query: string, field: string, value: string, exclude = false): string {
+  const terms = parseTerms(query)
+  const isPresent = terms.some((term) => term.isExcluded === exclude && hasValue(term, field, value))
+  const rest = terms.map((term) => (hasValue(term, field, value) ? withoutValue(term, value) : term.text)).filter((text) => text !== '')
+  return isPresent ? rest.join(' ') : appendTerm(query, rest, `${exclude ? '-' : ''}${formatTerm(field, quote(value))}`)
 }
 
-/** Whether the query includes or excludes the value. */
-export function chosen(query: string, field: string, value: string): 'asked' | 'excluded' | undefined {
-  const term = parts(query).find((term) => holds(term, field, value))
-  return term && (term.excluded ? 'excluded' : 'asked')
+/** Returns whether the query includes or excludes a value; undefined if it does neither. */
+export function selectionOf(query: string, field: string, value: string): 'included' | 'excluded' | undefined {
+  const term = parseTerms(query).find((term) => hasValue(term, field, value))
+  return term && (term.isExcluded ? 'excluded' : 'included')
 }
 
 /** Values of a field in the query. */
-export function named(query: string, field: string): string[] {
-  return parts(query)
-    .filter((term) => term.field === fieldNamed(field))
+export function fieldValues(query: string, field: string): string[] {
+  return parseTerms(query)
+    .filter((term) => term.field === canonicalField(field))
     .flatMap((term) => term.values)
 }
 
-export interface Sorted {
-  by: string
+export interface SortOrder {
+  column: string
   descending: boolean
 }
 
-/** The first column of `sort:`. */
-export function sorting(query: string): Sorted | undefined {
-  const [first] = named(query, 'sort')
+/** The first column of `sort:`, and its direction. */
+export function sortOrderOf(query: string): SortOrder | undefined {
+  const [first] = fieldValues(query, 'sort')
   if (!first) return undefined
-  return { by: first.replace(/^-/, ''), descending: first.startsWith('-') }
+  return { column: first.replace(/^-/, ''), descending: first.startsWith('-') }
 }
 
 /** Sorts by a column; called again: in reverse; a third time: removes the sort. */
 export function sortBy(query: string, column: string): string {
-  const now = sorting(query)
-  const rest = parts(query)
+  const current = sortOrderOf(query)
+  const rest = parseTerms(query)
     .filter((term) => term.field !== 'sort')
     .map((term) => term.text)
-  if (now?.by !== column) return [...rest, `sort:${column}`].join(' ')
-  return (now.descending ? rest : [...rest, `sort:-${column}`]).join(' ')
+  if (current?.column !== column) return [...rest, `sort:${column}`].join(' ')
+  return (current.descending ? rest : [...rest, `sort:-${column}`]).join(' ')
 }
 
 const isTime = ({ field }: Term) => field === 'at' || field === 'during'
 
 /** True if the query refers to another time than now. */
-export function ofThePast(query: string): boolean {
-  return parts(query).some(isTime)
+export function isAboutPast(query: string): boolean {
+  return parseTerms(query).some(isTime)
 }
 
 /** Value of the first `at:` or `during:`. */
 export function timeOf(query: string): string | undefined {
-  return parts(query).find(isTime)?.values.join()
+  return parseTerms(query).find(isTime)?.values.join()
 }
 
-/** The query about the present. */
-export function ofNow(query: string): string {
-  return replaced(query, ['at', 'during'])
+/** The query without its time, so that it is about the present. */
+export function withoutTime(query: string): string {
+  return replaceTerms(query, ['at', 'during'])
 }
 
-/** The query without the terms of these fields, and with another term. */
-export function replaced(query: string, fields: readonly string[], term?: string): string {
-  const rest = parts(query)
+/** Removes the terms of these fields and, if given, adds another term. */
+export function replaceTerms(query: string, fields: readonly string[], term?: string): string {
+  const rest = parseTerms(query)
     .filter(({ field }) => field === undefined || !fields.includes(field))
     .map(({ text }) => text)
-  return term === undefined ? rest.join(' ') : and(rest.join(' '), rest, term)
+  return term === undefined ? rest.join(' ') : appendTerm(rest.join(' '), rest, term)
 }
 
 /** True if the query limits the number of hits. */
-export function limited(query: string): boolean {
-  return named(query, 'limit').length > 0
+export function hasLimit(query: string): boolean {
+  return fieldValues(query, 'limit').length > 0
 }
 
-function written(field: string, value: string): string {
+function formatTerm(field: string, value: string): string {
   return field.startsWith('label:') ? `${field}=${value}` : `${field}:${value}`
 }
 
-/** Everything before it and the new term: a top-level OR is put into parentheses first, since AND binds tighter. */
-function and(query: string, terms: string[], added: string): string {
-  if (!split(query).includes('OR')) return [...terms, added].join(' ')
-  const output = terms.filter((text) => isOutput(read(text)))
-  const asked = terms.filter((text) => !output.includes(text))
-  return [`(${asked.join(' ')})`, added, ...output].join(' ')
+/** Adds a term to the other terms of a query. A top-level OR is put into parentheses first, because AND binds tighter. */
+function appendTerm(query: string, terms: string[], added: string): string {
+  if (!splitTerms(query).includes('OR')) return [...terms, added].join(' ')
+  const output = terms.filter((text) => isOutput(parseTerm(text)))
+  const conditions = terms.filter((text) => !output.includes(text))
+  return [`(${conditions.join(' ')})`, added, ...output].join(' ')
 }
 
 function isOutput({ field }: Term): boolean {
-  return field !== undefined && OUTPUT.has(field)
+  return field !== undefined && RESULT_FIELDS.has(field)
 }
 
 /**
- * The top-level terms in order; an AND between them is implied. With a top-level OR, terms do not all apply and are
- * returned as text, except for those that control the result.
+ * The top-level terms in order, without AND operators. In a query with a top-level OR a term does not apply to all hits, so terms are
+ * returned as text only, except for those that control the result.
  */
-function parts(query: string): Term[] {
-  const texts = split(query)
+function parseTerms(query: string): Term[] {
+  const texts = splitTerms(query)
   const joined = texts.flatMap((text, nth) => (text === 'NOT' && nth + 1 < texts.length ? [] : texts[nth - 1] === 'NOT' ? [`NOT ${text}`] : [text]))
-  const terms = joined.map(read)
+  const terms = joined.map(parseTerm)
   if (!texts.includes('OR')) return terms.filter(({ text }) => text !== 'AND')
-  return terms.map((term) => (isOutput(term) ? term : { text: term.text, excluded: false, values: [] }))
+  return terms.map((term) => (isOutput(term) ? term : { text: term.text, isExcluded: false, values: [] }))
 }
 
-function read(text: string): Term {
+function parseTerm(text: string): Term {
   const bare = text.replace(/^(?:[-!]|NOT\s+)/, '')
-  const signed = bare !== text
+  const isNegated = bare !== text
   const parts = /^([^:"()\s]+):(=?)(.*)$/s.exec(bare)
-  const field = parts ? fieldNamed(parts[1]!) : undefined
-  const plain = { text, excluded: signed, values: [] }
+  const field = parts ? canonicalField(parts[1]!) : undefined
+  const plain = { text, isExcluded: isNegated, values: [] }
   if (!parts || field === undefined) return plain
-  const inner = parts[3]!.startsWith('!')
-  const values = list(inner ? parts[3]!.slice(1) : parts[3]!)
-  return { ...plain, field, as: parts[1]!, excluded: signed !== inner, values }
+  const isNegatedValue = parts[3]!.startsWith('!')
+  const values = splitValues(isNegatedValue ? parts[3]!.slice(1) : parts[3]!)
+  return { ...plain, field, writtenField: parts[1]!, isExcluded: isNegated !== isNegatedValue, values }
 }
 
 /** Splits values at commas outside quotes; quoted values stay as they are. */
-function list(text: string): string[] {
+function splitValues(text: string): string[] {
   const values = text.match(/"(?:\\[\s\S]|[^"\\])*"?|[^,"]+/g) ?? []
   return values.map((value) => (value.startsWith('"') ? value.slice(1, value.length > 1 && value.endsWith('"') ? -1 : undefined).replace(/\\([\s\S])/g, '$1') : value))
 }
 
-function holds(term: Term, field: string, value: string): boolean {
+function hasValue(term: Term, field: string, value: string): boolean {
   const label = /^label:(.*)$/.exec(field)
-  const wanted = label ? `${label[1]}=${value}` : value
-  if (term.field !== (label ? 'label' : fieldNamed(field))) return false
-  return term.values.some((other) => isSame(term.field, other, wanted))
+  const expected = label ? `${label[1]}=${value}` : value
+  if (term.field !== (label ? 'label' : canonicalField(field))) return false
+  return term.values.some((other) => isSameValue(term.field, other, expected))
 }
 
-/** Whether two values of a field mean the same; a kind also has a plural and short names. */
-export const isSame = (field: string | undefined, written: string, value: string) => written.toLowerCase() === value.toLowerCase() || (field === 'kind' && isNameOf(written, value))
+/** True if two values of a field are equal, ignoring case; a kind also has a plural and short names. */
+export const isSameValue = (field: string | undefined, writtenValue: string, value: string) => writtenValue.toLowerCase() === value.toLowerCase() || (field === 'kind' && isKindName(writtenValue, value))
 
 /** The term without one of its values; empty if none is left. */
-function without(term: Term, value: string): string {
-  const left = term.values.filter((other) => !isSame(term.field, other, value))
-  if (left.length === 0 || left.length === term.values.length) return ''
-  return `${term.excluded ? '-' : ''}${term.as}:${left.map(quote).join(',')}`
+function withoutValue(term: Term, value: string): string {
+  const remaining = term.values.filter((other) => !isSameValue(term.field, other, value))
+  if (remaining.length === 0 || remaining.length === term.values.length) return ''
+  return `${term.isExcluded ? '-' : ''}${term.writtenField}:${remaining.map(quote).join(',')}`
 }
 
 /** Splits at blanks outside quotes and parentheses. */
-export function split(query: string): string[] {
+export function splitTerms(query: string): string[] {
   const terms: string[] = []
   let term = ''
   let quoted = false

@@ -1,4 +1,4 @@
-// Saved searches in the control plane: the user's own and shared ones.
+// Client of the saved searches in the control plane: the user's own and shared ones.
 import { useCallback, useEffect, useState } from 'react'
 import { getJson, request } from './client'
 import type { SavedSearch } from './types'
@@ -6,7 +6,7 @@ import { API } from './useSearch'
 
 const PATH = `${API}/savedsearches`
 
-export interface Draft {
+export interface SavedSearchDraft {
   title: string
   query: string
   shared: boolean
@@ -16,29 +16,29 @@ function send(method: string, path: string, body: unknown): Promise<Response> {
   return request(path, { method, headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) })
 }
 
-export async function keep(spec: Draft): Promise<void> {
+export async function createSavedSearch(spec: SavedSearchDraft): Promise<void> {
   await send('POST', PATH, { spec })
 }
 
-export async function replace({ metadata, spec }: SavedSearch, changed: Draft): Promise<void> {
+export async function replaceSavedSearch({ metadata, spec }: SavedSearch, changed: SavedSearchDraft): Promise<void> {
   await send('PUT', `${PATH}/${metadata.name}`, { metadata, spec: { ...spec, ...changed } })
 }
 
-export async function remove({ metadata }: SavedSearch): Promise<void> {
+export async function deleteSavedSearch({ metadata }: SavedSearch): Promise<void> {
   await request(`${PATH}/${metadata.name}`, { method: 'DELETE' })
 }
 
-export interface Kept {
+export interface SavedSearches {
   searches: SavedSearch[] | undefined
   error: string | undefined
   reload: () => void
 }
 
 /** Saved searches that the user may read. */
-export function useSaved(): Kept {
+export function useSavedSearches(): SavedSearches {
   const [searches, setSearches] = useState<SavedSearch[]>()
   const [error, setError] = useState<string>()
-  const [asked, setAsked] = useState(0)
+  const [reloadCount, setReloadCount] = useState(0)
   useEffect(() => {
     const abort = new AbortController()
     getJson<{ items: SavedSearch[] }>(PATH, abort.signal).then(
@@ -49,6 +49,6 @@ export function useSaved(): Kept {
       (problem: unknown) => !abort.signal.aborted && setError(problem instanceof Error ? problem.message : String(problem)),
     )
     return () => abort.abort()
-  }, [asked])
-  return { searches, error, reload: useCallback(() => setAsked((n) => n + 1), []) }
+  }, [reloadCount])
+  return { searches, error, reload: useCallback(() => setReloadCount((n) => n + 1), []) }
 }

@@ -1,5 +1,5 @@
-// State of a search: the events of its stream, further pages, and live changes. Pure.
-import { append, change, follow, letGo, NONE, restore, type Changes, type Pages } from './pages'
+// Reducer for the state of a search: events of its stream, further pages, and live changes. Pure.
+import { appendStreamedHits, applyChanges, appendPage, dropFarPages, NO_PAGES, restorePage, type Changes, type Pages } from './pages'
 import type { Facets, Groups, Hit, Notice, SearchDone, Skipped } from './types'
 
 export type Live = 'off' | 'on' | 'paused'
@@ -12,100 +12,100 @@ export interface SearchState {
   skipped: Skipped[]
   done: SearchDone | undefined
   /** The query of the shown results; while a new one has no results yet, the previous one. */
-  of: string | undefined
+  query: string | undefined
   error: string | undefined
-  /** Hits that changed last, for highlighting. */
-  changed: ReadonlySet<string>
-  /** Queued changes. */
-  waiting: number
+  /** Keys of the hits that changed last, for highlighting. */
+  changedKeys: ReadonlySet<string>
+  /** Number of queued changes; Infinity if there are too many to show. */
+  pendingChanges: number
   /** The stream delivers live changes. */
-  following: boolean
+  isFollowing: boolean
 }
 
-export interface State extends SearchState {
+export interface ReducerState extends SearchState {
   /** A new query has started. Its first hits, or the end of its response, replace the previous results, so results do not flicker while typing. */
-  fresh: boolean
+  isStarting: boolean
   /** The query that has started last. */
-  asked: string | undefined
-  /** What the new response has sent before its first hits. */
-  ahead: Partial<Pick<SearchState, 'facets' | 'groups' | 'notices' | 'skipped'>>
+  startedQuery: string | undefined
+  /** Parts of the new response that arrived before its first hits. */
+  pendingParts: Partial<Pick<SearchState, 'facets' | 'groups' | 'notices' | 'skipped'>>
   /** Number of pages received; each triggers a check for missing pages. */
-  arrived: number
+  receivedPages: number
 }
 
 export type Action =
   | { type: 'start'; q: string }
   | { type: 'event'; event: string; data: unknown }
   | { type: 'error'; message: string }
-  | { type: 'next'; after: string; hits: Hit[]; cursor: string | undefined }
-  | { type: 'again'; nth: number; cursor: string | undefined; hits: Hit[] }
-  | { type: 'look'; first: number; last: number }
+  | { type: 'nextPage'; after: string; hits: Hit[]; cursor: string | undefined }
+  | { type: 'restoredPage'; nth: number; cursor: string | undefined; hits: Hit[] }
+  | { type: 'visibleRows'; first: number; last: number }
   | { type: 'changes'; changes: Changes }
-  | { type: 'waiting'; waiting: number }
-  | { type: 'following'; following: boolean }
+  | { type: 'pendingChanges'; pendingChanges: number }
+  | { type: 'following'; isFollowing: boolean }
 
-export const EMPTY: State = {
-  pages: NONE,
+export const INITIAL_STATE: ReducerState = {
+  pages: NO_PAGES,
   facets: {},
   groups: undefined,
   notices: [],
   skipped: [],
   done: undefined,
-  of: undefined,
+  query: undefined,
   error: undefined,
-  changed: new Set(),
-  waiting: 0,
-  following: false,
-  fresh: true,
-  asked: undefined,
-  ahead: {},
-  arrived: 0,
+  changedKeys: new Set(),
+  pendingChanges: 0,
+  isFollowing: false,
+  isStarting: true,
+  startedQuery: undefined,
+  pendingParts: {},
+  receivedPages: 0,
 }
 
-export function reduce(state: State, action: Action): State {
+export function reduce(state: ReducerState, action: Action): ReducerState {
   switch (action.type) {
     case 'start':
-      return { ...state, pages: { ...state.pages, next: undefined }, fresh: true, asked: action.q, ahead: {}, done: undefined, error: undefined, waiting: 0, following: false }
+      return { ...state, pages: { ...state.pages, next: undefined }, isStarting: true, startedQuery: action.q, pendingParts: {}, done: undefined, error: undefined, pendingChanges: 0, isFollowing: false }
     case 'error':
-      return { ...state, error: action.message, following: false }
-    case 'next':
-      // Otherwise it belongs to an earlier response, or is a duplicate.
+      return { ...state, error: action.message, isFollowing: false }
+    case 'nextPage':
+      // With another cursor, the page belongs to an earlier response or is a duplicate.
       return {
         ...state,
-        arrived: state.arrived + 1,
-        pages: action.after === state.pages.next ? follow(state.pages, action.hits, action.cursor) : state.pages,
+        receivedPages: state.receivedPages + 1,
+        pages: action.after === state.pages.next ? appendPage(state.pages, action.hits, action.cursor) : state.pages,
       }
-    case 'again':
+    case 'restoredPage':
       return {
         ...state,
-        arrived: state.arrived + 1,
-        pages: state.pages.pages[action.nth]?.cursor === action.cursor ? restore(state.pages, action.nth, action.hits) : state.pages,
+        receivedPages: state.receivedPages + 1,
+        pages: state.pages.pages[action.nth]?.cursor === action.cursor ? restorePage(state.pages, action.nth, action.hits) : state.pages,
       }
-    case 'look': {
-      const pages = letGo(state.pages, action.first, action.last)
+    case 'visibleRows': {
+      const pages = dropFarPages(state.pages, action.first, action.last)
       return pages === state.pages ? state : { ...state, pages }
     }
     case 'changes':
-      return { ...state, pages: change(state.pages, action.changes), changed: new Set(action.changes.keys()), waiting: 0 }
-    case 'waiting':
-      return { ...state, waiting: action.waiting }
+      return { ...state, pages: applyChanges(state.pages, action.changes), changedKeys: new Set(action.changes.keys()), pendingChanges: 0 }
+    case 'pendingChanges':
+      return { ...state, pendingChanges: action.pendingChanges }
     case 'following':
-      return { ...state, following: action.following }
+      return { ...state, isFollowing: action.isFollowing }
     case 'event':
-      return received(state, action.event, action.data)
+      return reduceEvent(state, action.event, action.data)
   }
 }
 
-/** Events that are a part of the state. */
+/** Events whose data replaces the part of the state with the same name. */
 const PARTS = ['facets', 'groups', 'notices', 'skipped'] as const
 
-function received(state: State, event: string, data: unknown): State {
+function reduceEvent(state: ReducerState, event: string, data: unknown): ReducerState {
   const part = PARTS.find((name) => name === event)
-  if (part !== undefined) return state.fresh ? { ...state, ahead: { ...state.ahead, [part]: data } } : { ...state, [part]: data }
-  const base = state.fresh && (event === 'matches' || event === 'done') ? { ...EMPTY, ...state.ahead, fresh: false, asked: state.asked, of: state.asked, arrived: state.arrived } : state
+  if (part !== undefined) return state.isStarting ? { ...state, pendingParts: { ...state.pendingParts, [part]: data } } : { ...state, [part]: data }
+  const base = state.isStarting && (event === 'matches' || event === 'done') ? { ...INITIAL_STATE, ...state.pendingParts, isStarting: false, startedQuery: state.startedQuery, query: state.startedQuery, receivedPages: state.receivedPages } : state
   switch (event) {
     case 'matches':
-      return { ...base, pages: append(base.pages, data as Hit[]) }
+      return { ...base, pages: appendStreamedHits(base.pages, data as Hit[]) }
     case 'done': {
       const done = data as SearchDone
       return { ...base, done, pages: { ...base.pages, next: done.cursor } }

@@ -1,41 +1,40 @@
-// Starts a session. A token in the address (`#token=…`, as `crowsnest up` prints it) does not sign in by itself: an
-// attacker could send a link with the attacker's own token, and the victim would work under the attacker's name and be
-// observed.
-import { getJson, request, SESSION, SIGN_IN } from './client'
+// Signs in and reads the session. A token in the address (`#token=…`, as `crowsnest up` prints it) does not sign in by itself: an attacker
+// could send a link with the attacker's own token, and the victim would work under the attacker's name and be observed.
+import { getJson, request, SESSION_PATH, SIGN_IN_PATH } from './client'
 
 /** An identity, as authenticated by the control plane. */
-export interface Who {
+export interface Identity {
   user: string
   groups: string[]
 }
 
-/** A token of the address: the identity it would sign in, and the session that it would replace. */
-export interface Offer {
+/** A token in the address: the identity that it would sign in, and the user whose session it would replace. */
+export interface TokenOffer {
   token: string
-  who: Who
-  instead: string | undefined
+  identity: Identity
+  replacedUser: string | undefined
 }
 
-/** The token in an address' fragment. */
-export function tokenOf(fragment: string): string | undefined {
+/** The token in the fragment of an address. */
+export function tokenFromFragment(fragment: string): string | undefined {
   return new URLSearchParams(fragment.replace(/^#/, '')).get('token') || undefined
 }
 
-async function post(path: string, by: object): Promise<Who> {
+async function post(path: string, credentials: object): Promise<Identity> {
   const response = await request(path, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify(by),
+    body: JSON.stringify(credentials),
   })
-  return (await response.json()) as Who
+  return (await response.json()) as Identity
 }
 
-export const signIn = (by: { token: string } | { kubeconfig: string }): Promise<Who> => post(SESSION, by)
+export const signIn = (credentials: { token: string } | { kubeconfig: string }): Promise<Identity> => post(SESSION_PATH, credentials)
 
 /** The current user, or the identity that a token in the address offers; does not change the session. */
-export async function begin(token: string | undefined): Promise<Who | Offer> {
-  if (!token) return getJson<Who>(SESSION)
-  const session = getJson<Who>(SESSION).catch(() => undefined)
-  const [who, current] = await Promise.all([post(SIGN_IN, { token }), session])
-  return current?.user === who.user ? current : { token, who, instead: current?.user }
+export async function readSession(token: string | undefined): Promise<Identity | TokenOffer> {
+  if (!token) return getJson<Identity>(SESSION_PATH)
+  const sessionRequest = getJson<Identity>(SESSION_PATH).catch(() => undefined)
+  const [identity, current] = await Promise.all([post(SIGN_IN_PATH, { token }), sessionRequest])
+  return current?.user === identity.user ? current : { token, identity, replacedUser: current?.user }
 }

@@ -1,19 +1,19 @@
-// The palette's short commands in k9s' syntax: `:pod shop app=web @member1 /web-.*` is translated to a query.
+// Translates the palette's short commands in the syntax of k9s, such as `:pod shop app=web @member1 /web-.*`, to queries.
 import { quote } from './query'
 
-/** True if the text starts as a command. */
+/** True if the text is a short command: it starts with a colon. */
 export function isShorthand(text: string): boolean {
   return text.trimStart().startsWith(':')
 }
 
 /**
- * `:KIND [NAMESPACE] [KEY=VALUE] [@CLUSTER] [/RE] [/!RE] [/-l SELECTOR] [/-f FUZZY]` as a query. `all`, `-A` and `*` are every namespace.
- * A second plain word is searched as text.
+ * Translates `:KIND [NAMESPACE] [KEY=VALUE] [@CLUSTER] [/RE] [/!RE] [/-l SELECTOR] [/-f FUZZY]` to a query. `all`, `-A` and `*` stand for
+ * every namespace. A second plain word is searched as text.
  */
 export function fromShorthand(text: string): string {
   const words = text.trim().replace(/^:/, '').split(/\s+/).filter(Boolean)
   const terms: string[] = []
-  let namespaced = false
+  let hasNamespace = false
   const [kind, ...rest] = words
   if (kind !== undefined && /^[@/]|=/.test(kind)) rest.unshift(kind)
   else if (kind !== undefined) terms.push(`kind:${quote(kind)}`)
@@ -23,22 +23,22 @@ export function fromShorthand(text: string): string {
       const value = rest[++i]
       if (value !== undefined) terms.push(word === '/-l' ? `label:"${value.replace(/["\\]/g, '\\$&')}"` : `${value}~`)
     } else if (word.startsWith('@')) {
-      if (word.length > 1) terms.push(`cluster:${clusters(word.slice(1))}`)
+      if (word.length > 1) terms.push(`cluster:${formatClusters(word.slice(1))}`)
     } else if (word.startsWith('/')) {
-      const not = word.startsWith('/!')
-      const pattern = word.slice(not ? 2 : 1).replace(/\/$/, '')
-      if (pattern !== '') terms.push(`${not ? '-' : ''}name:/${pattern.replace(/\\.|\//g, (found) => (found === '/' ? '\\/' : found))}/i`)
+      const isNegated = word.startsWith('/!')
+      const pattern = word.slice(isNegated ? 2 : 1).replace(/\/$/, '')
+      if (pattern !== '') terms.push(`${isNegated ? '-' : ''}name:/${pattern.replace(/\\.|\//g, (match) => (match === '/' ? '\\/' : match))}/i`)
     } else if (/^[^=:]+=/.test(word)) terms.push(`label:${word}`)
-    else if (!namespaced) {
-      namespaced = true
+    else if (!hasNamespace) {
+      hasNamespace = true
       if (!['all', '-A', '*'].includes(word)) terms.push(`ns:${/[*?,]/.test(word) ? word : quote(word)}`)
     } else terms.push(word)
   }
   return terms.join(' ')
 }
 
-/** `@control-plane` is a cluster name that includes the sign; globs and commas are kept. */
-function clusters(name: string): string {
+/** The value of `cluster:`. The control plane's name includes the at sign; patterns and lists are not quoted. */
+function formatClusters(name: string): string {
   if (name === 'control-plane') return '@control-plane'
   return /[*?,]/.test(name) ? name : quote(name)
 }

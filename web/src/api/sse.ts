@@ -1,5 +1,5 @@
-// Server-sent events over fetch (EventSource cannot send our header and gives no error details).
-import { request, unreachable } from './client'
+// Server-sent events over fetch: EventSource cannot set the client header and reports no error details.
+import { request, toUnreachableError } from './client'
 
 export interface ServerEvent {
   event: string
@@ -28,19 +28,20 @@ function parseBlock(block: string): ServerEvent | undefined {
   return data.length === 0 ? undefined : { event, data: data.join('\n') }
 }
 
+/** Requests a stream of events and passes each to `on`. Returns when the server ends the stream. */
 export async function streamEvents(path: string, signal: AbortSignal, on: (event: ServerEvent) => void): Promise<void> {
   const response = await request(path, { headers: { Accept: 'text/event-stream' }, signal })
   const parser = new EventParser()
   await readText(response, (chunk) => parser.push(chunk).forEach(on))
 }
 
-/** Passes the body on as it arrives. */
+/** Reads the body as text and passes each chunk to `on` as it arrives. */
 export async function readText(response: Response, on: (chunk: string) => void): Promise<void> {
   if (!response.body) return
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
   for (;;) {
     const { done, value } = await reader.read().catch((error: unknown) => {
-      throw unreachable(error)
+      throw toUnreachableError(error)
     })
     if (done) return
     on(value)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import rust from '../../../index/query/src/fields.rs?raw'
-import { fieldNamed, fieldNames } from './fields'
-import { fromBytes, toBytes, tokens } from './tokens'
+import { canonicalField, fieldNames } from './fields'
+import { characterOffset, byteOffset, tokenize } from './tokens'
 
 describe('tokens', () => {
   const cases: [string, string][] = [
@@ -22,16 +22,16 @@ describe('tokens', () => {
   ]
   it.each(cases)('%s', (query, expected) => {
     expect(
-      tokens(query)
+      tokenize(query)
         .map(({ kind, start, end }) => `${kind}(${query.slice(start, end)})`)
         .join(' '),
     ).toBe(expected)
   })
 
-  it('cover any text once, in order', () => {
+  it('cover any text exactly once, in order', () => {
     for (const query of [')', '((', '"', '/', '-', '!', ':', 'kind:', 'kind:(', '- ', 'a)b', '容器 ns:商店', '\\"', 'kind:a,,b', 'has.x(']) {
       let at = 0
-      for (const { start, end } of tokens(query)) {
+      for (const { start, end } of tokenize(query)) {
         expect(query.slice(at, start).trim()).toBe('')
         expect(end).toBeGreaterThan(start)
         at = end
@@ -41,19 +41,19 @@ describe('tokens', () => {
   })
 })
 
-it('knows the fields of the language', () => {
+it('the fields are those of the query language', () => {
   const known = [...rust.matchAll(/field\(\s*"([^"]+)",\s*&\[([^\]]*)\]/g)].flatMap(([, name, others]) => [
     name!,
     ...[...others!.matchAll(/"([^"]+)"/g)].map((other) => other[1]!),
   ])
   expect(known.length).toBeGreaterThan(50)
   expect(new Set(fieldNames())).toEqual(new Set(known.map((name) => name.toLowerCase())))
-  expect(fieldNamed('NS')).toBe('namespace')
+  expect(canonicalField('NS')).toBe('namespace')
 })
 
-it('counts bytes as the server does', () => {
+it('offsets are converted between characters and bytes', () => {
   for (const [text, index, bytes] of [['kind', 2, 2], ['容器a', 1, 3], ['a😀b', 3, 5]] as const) {
-    expect(toBytes(text, index)).toBe(bytes)
-    expect(fromBytes(text, bytes)).toBe(index)
+    expect(byteOffset(text, index)).toBe(bytes)
+    expect(characterOffset(text, bytes)).toBe(index)
   }
 })

@@ -1,6 +1,6 @@
-// Splits the query's text for syntax highlighting. Follows the server's lexer (index/query/src/lex.rs) as far as highlighting needs it, and
-// accepts any text; the server's notices report errors.
-import { fieldNamed } from './fields'
+// Tokenizer for syntax highlighting of queries. It follows the server's lexer (index/query/src/lex.rs) as far as highlighting needs it, and
+// accepts any text; errors are reported by the server's notices.
+import { canonicalField } from './fields'
 
 export type TokenKind = 'field' | 'value' | 'quoted' | 'regex' | 'operator' | 'paren' | 'not' | 'compare' | 'text'
 
@@ -16,69 +16,69 @@ const QUOTED = /^"(?:\\[\s\S]|[^"\\])*"?/
 const REGEX = /^\/(?:\\.|[^/\\])+\/i?(?=[\s,)]|$)/
 const COMPARE = /^(?:[<>]=?|!=?|=)/
 
-export function tokens(query: string): Token[] {
-  const found: Token[] = []
-  // For each open parenthesis: whether it contains values.
-  const open: boolean[] = []
+export function tokenize(query: string): Token[] {
+  const result: Token[] = []
+  // One element for each open parenthesis: true if it contains values of a field.
+  const parentheses: boolean[] = []
   let at = 0
-  const take = (kind: TokenKind, length: number) => {
-    found.push({ kind, start: at, end: at + length })
+  const push = (kind: TokenKind, length: number) => {
+    result.push({ kind, start: at, end: at + length })
     at += length
   }
-  const matched = (pattern: RegExp) => pattern.exec(query.slice(at))?.[0].length ?? 0
-  /** A value, with its start and end. */
-  const value = (plain: TokenKind) => {
-    const sign = plain === 'value' ? matched(COMPARE) : 0
-    if (sign > 0) take('compare', sign)
-    const quoted = matched(QUOTED)
-    const regex = matched(REGEX)
-    if (quoted > 0) take('quoted', quoted)
-    else if (regex > 0) take('regex', regex)
+  const matchLength = (pattern: RegExp) => pattern.exec(query.slice(at))?.[0].length ?? 0
+  /** Adds the tokens of a value or, outside of a field, of a word. */
+  const tokenizeValue = (plain: TokenKind) => {
+    const sign = plain === 'value' ? matchLength(COMPARE) : 0
+    if (sign > 0) push('compare', sign)
+    const quoted = matchLength(QUOTED)
+    const regex = matchLength(REGEX)
+    if (quoted > 0) push('quoted', quoted)
+    else if (regex > 0) push('regex', regex)
     else {
-      const length = word(query.slice(at), plain === 'value')
-      if (length > 0) take(plain, length)
+      const length = wordLength(query.slice(at), plain === 'value')
+      if (length > 0) push(plain, length)
     }
   }
   while (at < query.length) {
     const rest = query.slice(at)
-    const blank = matched(/^\s+/)
+    const blank = matchLength(/^\s+/)
     if (blank > 0) at += blank
-    else if (OPERATOR.test(rest)) take('operator', matched(OPERATOR))
+    else if (OPERATOR.test(rest)) push('operator', matchLength(OPERATOR))
     else if (rest[0] === '(') {
-      open.push(false)
-      take('paren', 1)
+      parentheses.push(false)
+      push('paren', 1)
     } else if (rest[0] === ')') {
-      open.pop()
-      take('paren', 1)
-    } else if (/^[-!]\S/.test(rest)) take('not', 1)
+      parentheses.pop()
+      push('paren', 1)
+    } else if (/^[-!]\S/.test(rest)) push('not', 1)
     else if (/^has\.\w+\(/.test(rest)) {
-      take('field', matched(/^has\.\w+/))
+      push('field', matchLength(/^has\.\w+/))
     } else {
       const field = FIELD.exec(rest)
-      if (field && fieldNamed(field[1]!) !== undefined) {
-        take('field', field[0].length)
+      if (field && canonicalField(field[1]!) !== undefined) {
+        push('field', field[0].length)
         if (query[at] === '(') {
-          open.push(true)
-          take('paren', 1)
+          parentheses.push(true)
+          push('paren', 1)
         } else {
-          value('value')
+          tokenizeValue('value')
           while (query[at] === ',') {
-            take('operator', 1)
-            value('value')
+            push('operator', 1)
+            tokenizeValue('value')
           }
         }
       } else {
         const before = at
-        value(open.at(-1) ? 'value' : 'text')
-        if (at === before) take('text', 1)
+        tokenizeValue(parentheses.at(-1) ? 'value' : 'text')
+        if (at === before) push('text', 1)
       }
     }
   }
-  return found
+  return result
 }
 
 /** Length of a bare word: up to a blank, a comma between values, or a parenthesis that it did not open. */
-function word(text: string, commas: boolean): number {
+function wordLength(text: string, commas: boolean): number {
   let depth = 0
   for (let i = 0; i < text.length; i++) {
     const c = text[i]!
@@ -91,18 +91,18 @@ function word(text: string, commas: boolean): number {
 
 const bytes = new TextEncoder()
 
-/** UTF-8 bytes of the first characters of a text: the server counts in bytes. */
-export function toBytes(text: string, index: number): number {
+/** The UTF-8 byte offset of a character index: the server counts in bytes. */
+export function byteOffset(text: string, index: number): number {
   return bytes.encode(text.slice(0, index)).length
 }
 
-/** The character at a byte position of a text. */
-export function fromBytes(text: string, wanted: number): number {
-  let passed = 0
+/** The character index at a UTF-8 byte offset of a text. */
+export function characterOffset(text: string, byteIndex: number): number {
+  let bytesBefore = 0
   let index = 0
   for (const c of text) {
-    if (passed >= wanted) break
-    passed += bytes.encode(c).length
+    if (bytesBefore >= byteIndex) break
+    bytesBefore += bytes.encode(c).length
     index += c.length
   }
   return index

@@ -19,13 +19,13 @@ export interface Hit {
   until?: string
   /** Additional columns that were requested: `label:KEY`, `print:NAME`. */
   columns?: Record<string, string>
-  matched: Matched[]
+  matched: MatchedField[]
 }
 
-export interface Matched {
+export interface MatchedField {
   field: string
   text?: string
-  /** Position of a match, in bytes of the text. */
+  /** Start and end of each match, in bytes of the text. */
   marks?: [number, number][]
 }
 
@@ -36,13 +36,14 @@ export interface FacetValue {
 
 export type Facets = Record<string, FacetValue[]>
 
-/** Number of hits per group, if the query contains `group:`. */
+/** Number of hits per group, if the query contains `group-by:`. */
 export interface Groups {
   field: string
   values: FacetValue[]
   more: number
 }
 
+/** A cluster whose data is missing or outdated in a response. */
 export interface Skipped {
   cluster: string
   reason: string
@@ -61,7 +62,7 @@ export interface SearchDone {
   tookMs: number
   seq: number
   cursor?: string
-  /** Changes in the cache that are not in the index yet. */
+  /** Number of changes in the cache that are not searchable yet. */
   behind?: number
   didYouMean?: string[]
   /** Alternative queries with matches, if this one has none. */

@@ -14,7 +14,7 @@ export interface ResourceAttributes {
   name?: string | undefined
 }
 
-/** Whether the user is allowed an action in a cluster, by a SelfSubjectAccessReview there. True until the cluster responds, or if the request fails. */
+/** True if a SelfSubjectAccessReview in a cluster allows the user an action, until the cluster responds, and if the request fails. */
 export function useCanI({ cluster, ...attributes }: ResourceAttributes): boolean {
   const review = useQuery({
     queryKey: ['can-i', cluster, attributes],

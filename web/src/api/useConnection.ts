@@ -1,23 +1,23 @@
 import { useEffect, useRef, useSyncExternalStore } from 'react'
-import { responds } from './client'
-import { Connection, UNREACHABLE } from './connection'
+import { isServerReachable } from './client'
+import { Connection, UNREACHABLE_EVENT } from './connection'
 
-const connection = new Connection(responds)
+const connection = new Connection(isServerReachable)
 
-/** Starts to follow failed requests and the browser's own network state. */
+/** Checks the connection when a request fails and when the browser's network state changes. */
 export function startConnection(): void {
-  window.addEventListener(UNREACHABLE, () => connection.suspect())
-  window.addEventListener('offline', () => connection.suspect())
-  window.addEventListener('online', () => connection.hurry())
+  window.addEventListener(UNREACHABLE_EVENT, () => connection.startChecking())
+  window.addEventListener('offline', () => connection.startChecking())
+  window.addEventListener('online', () => connection.checkNow())
 }
 
 /** True while the server does not respond. */
-export function useLost(): boolean {
-  return useSyncExternalStore(connection.subscribe, () => connection.lost)
+export function useIsConnectionLost(): boolean {
+  return useSyncExternalStore(connection.subscribe, () => connection.isLost)
 }
 
 /** Calls back each time a lost connection is restored. */
-export function useRestored(on: () => void): void {
+export function useOnConnectionRestored(on: () => void): void {
   const latest = useRef(on)
   useEffect(() => {
     latest.current = on

@@ -1,31 +1,31 @@
 import { useEffect, useState } from 'react'
-import { reported } from './client'
+import { viewErrorOf } from './client'
 import { streamEvents } from './sse'
 import type { FleetStatus } from './types'
 import { API } from './useSearch'
 
-/** Follows the fleet's status; reconnects with backoff and reports it. */
+/** Streams the fleet's status; reconnects with backoff, and returns the error in the meantime. */
 export function useFleet() {
   const [fleet, setFleet] = useState<FleetStatus>()
-  const [problem, setProblem] = useState<string>()
+  const [errorMessage, setErrorMessage] = useState<string>()
   useEffect(() => {
     const abort = new AbortController()
     let timer: ReturnType<typeof setTimeout> | undefined
-    let pause = 500
+    let retryDelayMs = 500
     const follow = () => {
       streamEvents(`${API}/status?watch=true`, abort.signal, (event) => {
         if (event.event !== 'status') return
         setFleet(JSON.parse(event.data) as FleetStatus)
-        setProblem(undefined)
-        pause = 500
+        setErrorMessage(undefined)
+        retryDelayMs = 500
       })
         .catch((error: unknown) => {
-          if (!abort.signal.aborted && reported(error) !== undefined) setProblem(error instanceof Error ? error.message : String(error))
+          if (!abort.signal.aborted && viewErrorOf(error) !== undefined) setErrorMessage(error instanceof Error ? error.message : String(error))
         })
         .finally(() => {
           if (abort.signal.aborted) return
-          timer = setTimeout(follow, pause)
-          pause = Math.min(pause * 2, 10_000)
+          timer = setTimeout(follow, retryDelayMs)
+          retryDelayMs = Math.min(retryDelayMs * 2, 10_000)
         })
     }
     follow()
@@ -34,5 +34,5 @@ export function useFleet() {
       clearTimeout(timer)
     }
   }, [])
-  return { fleet, problem }
+  return { fleet, errorMessage }
 }

@@ -1,148 +1,147 @@
 import { useCallback, useEffect, useReducer, useRef } from 'react'
-import { getJson, reported } from './client'
+import { getJson, viewErrorOf } from './client'
 import { parseJson } from './json'
-import { FIRST, keyOf, missing, PAGE, rows, type Changes } from './pages'
-import { limited } from './query'
-import { EMPTY, reduce, type Action, type Live, type SearchState } from './searchState'
+import { FIRST_PAGE_SIZE, keyOf, findMissingPage, PAGE_SIZE, rowCount, type Changes } from './pages'
+import { hasLimit } from './query'
+import { INITIAL_STATE, reduce, type Action, type Live, type SearchState } from './searchState'
 import { streamEvents } from './sse'
 import type { Hit, SearchDone } from './types'
-import { useRestored } from './useConnection'
+import { useOnConnectionRestored } from './useConnection'
 
 export const API = '/apis/search.crowsnest.io/v1alpha1'
 /** Facets next to the results, in display order. */
 export const FACETS = ['kind', 'status', 'cluster', 'namespace', 'region', 'provider', 'label', 'image', 'reason', 'node']
-/** Rows loaded ahead of the visible ones: few at first, more once the user scrolls. */
-const AHEAD = 100
-const FURTHER = PAGE
-/** Minimum interval between updates: constantly moving rows cannot be read. */
-const SHOW_EVERY = 400
-/** Changes queued while paused; with more, the search runs again. */
-const MOST_WAITING = 5_000
+/** Number of rows loaded ahead of the visible ones: few at first, more once the user scrolls. */
+const INITIAL_PREFETCH_ROWS = 100
+const PREFETCH_ROWS = PAGE_SIZE
+/** Minimum interval between updates of live results, so that rows stay readable. */
+const UPDATE_INTERVAL_MS = 400
+/** Maximum number of queued changes; with more, the search runs again. */
+const MAX_PENDING_CHANGES = 5_000
 
 export type { Live, SearchState } from './searchState'
 
-const path = (q: string, limit: number, columns: string, more: string) =>
-  `${API}/query?limit=${limit}&q=${encodeURIComponent(q)}${columns && `&columns=${encodeURIComponent(columns)}`}${more}`
-const explain = (error: unknown) => (error instanceof Error ? error.message : String(error))
+const queryPath = (q: string, limit: number, columns: string, parameters: string) =>
+  `${API}/query?limit=${limit}&q=${encodeURIComponent(q)}${columns && `&columns=${encodeURIComponent(columns)}`}${parameters}`
+const errorMessage = (error: unknown) => (error instanceof Error ? error.message : String(error))
 
 /**
- * Runs a query and follows its stream; a newer query cancels the older one. `look` reports the visible rows, which determine the loaded
- * pages. In live mode, changes are shown as they arrive, or queued while paused. `columns` are additional columns of hits, separated
- * by commas.
+ * Runs a query and reads its stream; a newer query cancels the older one. The rows passed to `setVisibleRows` determine the loaded pages.
+ * In live mode, changes are shown as they arrive, or queued while paused. `columns` are additional columns of hits, separated by commas.
  */
-export function useSearch(q: string | undefined, live: Live, columns = ''): SearchState & { look: (first: number, last: number) => void } {
-  const [state, dispatch] = useReducer(reduce, EMPTY)
-  const waiting = useRef<Changes>(new Map())
-  const paused = useRef(live === 'paused')
-  const again = useRef<() => void>(undefined)
+export function useSearch(q: string | undefined, live: Live, columns = ''): SearchState & { setVisibleRows: (first: number, last: number) => void } {
+  const [state, dispatch] = useReducer(reduce, INITIAL_STATE)
+  const pending = useRef<Changes>(new Map())
+  const isPaused = useRef(live === 'paused')
+  const restart = useRef<() => void>(undefined)
   /** The page request in progress. */
-  const paging = useRef<AbortController>(undefined)
-  const wanted = live !== 'off'
+  const pageRequest = useRef<AbortController>(undefined)
+  const isLive = live !== 'off'
 
   useEffect(() => {
     if (q === undefined) return
     let abort = new AbortController()
     let timer: ReturnType<typeof setTimeout> | undefined
-    let pause = 500
+    let retryDelayMs = 500
     const stop = () => {
       abort.abort()
       clearTimeout(timer)
-      paging.current?.abort()
-      paging.current = undefined
+      pageRequest.current?.abort()
+      pageRequest.current = undefined
     }
-    const begin = () => {
+    const run = () => {
       stop()
       abort = new AbortController()
       const { signal } = abort
-      waiting.current = new Map()
+      pending.current = new Map()
       dispatch({ type: 'start', q })
-      const heard = (event: string, data: unknown) => {
+      const handleEvent = (event: string, data: unknown) => {
         if (signal.aborted) return
-        if (event === 'changed') waiting.current.set(keyOf(data as Hit), data as Hit)
-        else if (event === 'left') waiting.current.set(keyOf(data as Hit), undefined)
-        else if (event === 'behind') overrun()
+        if (event === 'changed') pending.current.set(keyOf(data as Hit), data as Hit)
+        else if (event === 'left') pending.current.set(keyOf(data as Hit), undefined)
+        else if (event === 'behind') restartLater()
         // A query with a limit has no further pages.
-        else if (event === 'done' && limited(q)) dispatch({ type: 'event', event, data: { ...(data as SearchDone), cursor: undefined } })
+        else if (event === 'done' && hasLimit(q)) dispatch({ type: 'event', event, data: { ...(data as SearchDone), cursor: undefined } })
         else dispatch({ type: 'event', event, data })
         if (event === 'done') {
-          pause = 500
-          if (wanted) dispatch({ type: 'following', following: true })
+          retryDelayMs = 500
+          if (isLive) dispatch({ type: 'following', isFollowing: true })
         }
-        if (waiting.current.size > MOST_WAITING) overrun()
+        if (pending.current.size > MAX_PENDING_CHANGES) restartLater()
       }
-      streamEvents(path(q, FIRST, columns, `&facets=${FACETS.join()}${wanted ? '&watch=true' : ''}`), signal, (event) => heard(event.event, parseJson(event.data))).then(
+      streamEvents(queryPath(q, FIRST_PAGE_SIZE, columns, `&facets=${FACETS.join()}${isLive ? '&watch=true' : ''}`), signal, (event) => handleEvent(event.event, parseJson(event.data))).then(
         () => {
           // The server ends live streams after ten minutes, and at once if the result cannot change.
-          if (wanted && !signal.aborted) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
+          if (isLive && !signal.aborted) timer = setTimeout(run, (retryDelayMs = Math.min(retryDelayMs * 2, 10_000)))
         },
         (error: unknown) => {
           if (signal.aborted) return
-          if (reported(error) !== undefined) dispatch({ type: 'error', message: explain(error) })
-          if (wanted || reported(error) === undefined) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
+          if (viewErrorOf(error) !== undefined) dispatch({ type: 'error', message: errorMessage(error) })
+          if (isLive || viewErrorOf(error) === undefined) timer = setTimeout(run, (retryDelayMs = Math.min(retryDelayMs * 2, 10_000)))
         },
       )
     }
-    // Too many changes: run the search again when the page is visible.
-    const overrun = () => {
+    // Too many changes to apply one by one: run the search again, or report it while paused.
+    const restartLater = () => {
       abort.abort()
-      if (paused.current) dispatch({ type: 'waiting', waiting: Infinity })
-      else timer = setTimeout(begin, 1_000)
+      if (isPaused.current) dispatch({ type: 'pendingChanges', pendingChanges: Infinity })
+      else timer = setTimeout(run, 1_000)
     }
-    again.current = begin
-    begin()
+    restart.current = run
+    run()
     return () => {
-      again.current = undefined
+      restart.current = undefined
       stop()
     }
-  }, [q, wanted, columns])
+  }, [q, isLive, columns])
 
-  // The previous results stay on the page until then.
-  useRestored(() => again.current?.())
+  // The previous results stay on the page until the connection is restored.
+  useOnConnectionRestored(() => restart.current?.())
 
   useEffect(() => {
-    paused.current = live === 'paused'
+    isPaused.current = live === 'paused'
     if (live === 'off') return
-    const show = () => {
-      const changes = waiting.current
-      if (live === 'paused') dispatch({ type: 'waiting', waiting: changes.size })
+    const showChanges = () => {
+      const changes = pending.current
+      if (live === 'paused') dispatch({ type: 'pendingChanges', pendingChanges: changes.size })
       else if (changes.size > 0) {
-        waiting.current = new Map()
+        pending.current = new Map()
         dispatch({ type: 'changes', changes })
       }
     }
-    const timer = setInterval(show, SHOW_EVERY)
+    const timer = setInterval(showChanges, UPDATE_INTERVAL_MS)
     return () => clearInterval(timer)
   }, [live])
 
-  const overrun = state.waiting === Infinity
+  const overrun = state.pendingChanges === Infinity
   useEffect(() => {
-    if (overrun && live === 'on') again.current?.()
+    if (overrun && live === 'on') restart.current?.()
   }, [overrun, live])
 
   const { pages } = state
-  const look = useCallback(
+  const setVisibleRows = useCallback(
     (first: number, last: number) => {
-      const gone = missing(pages, first, last)
-      const end = rows(pages)
-      const cursor = gone === undefined ? (last > end - (first > 0 ? FURTHER : AHEAD) ? pages.next : undefined) : pages.pages[gone]?.cursor
+      const missingPage = findMissingPage(pages, first, last)
+      const end = rowCount(pages)
+      const cursor = missingPage === undefined ? (last > end - (first > 0 ? PREFETCH_ROWS : INITIAL_PREFETCH_ROWS) ? pages.next : undefined) : pages.pages[missingPage]?.cursor
       // One page at a time; other missing pages are requested after it.
-      if (q !== undefined && !state.fresh && cursor !== undefined && paging.current === undefined) {
+      if (q !== undefined && !state.isStarting && cursor !== undefined && pageRequest.current === undefined) {
         const abort = new AbortController()
-        paging.current = abort
-        const came = (action: Action) => {
+        pageRequest.current = abort
+        const finish = (action: Action) => {
           if (abort.signal.aborted) return
-          paging.current = undefined
+          pageRequest.current = undefined
           dispatch(action)
         }
-        getJson<{ hits: Hit[]; cursor?: string }>(path(q, PAGE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
-          ({ hits, cursor: next }) => came(gone === undefined ? { type: 'next', after: cursor, hits, cursor: next } : { type: 'again', nth: gone, cursor, hits }),
-          (error: unknown) => (reported(error) === undefined ? (paging.current = undefined) : came({ type: 'error', message: explain(error) })),
+        getJson<{ hits: Hit[]; cursor?: string }>(queryPath(q, PAGE_SIZE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
+          ({ hits, cursor: next }) => finish(missingPage === undefined ? { type: 'nextPage', after: cursor, hits, cursor: next } : { type: 'restoredPage', nth: missingPage, cursor, hits }),
+          (error: unknown) => (viewErrorOf(error) === undefined ? (pageRequest.current = undefined) : finish({ type: 'error', message: errorMessage(error) })),
         )
       }
-      dispatch({ type: 'look', first, last })
+      dispatch({ type: 'visibleRows', first, last })
     },
-    // Each received page triggers a check, including a late one.
-    [pages, q, columns, state.arrived, state.fresh],
+    // Each received page triggers a check for missing pages.
+    [pages, q, columns, state.receivedPages, state.isStarting],
   )
-  return { ...state, look }
+  return { ...state, setVisibleRows }
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { accept } from './useSuggestions'
+import { insertSuggestion } from './useSuggestions'
 
 test.each([
   ['st', { start: 0, end: 2 }, { text: 'status:' }, 'status:', 7],
@@ -12,5 +12,5 @@ test.each([
   ['restarts:', { start: 9, end: 9, field: 'restarts' }, { text: '>1' }, 'restarts:>1 ', 12],
   ['容器 ki', { start: 7, end: 9 }, { text: 'kind:' }, '容器 kind:', 8],
 ] as const)('%s', (query, where, suggestion, expected, at) => {
-  expect(accept(query, { ...where, items: [] }, suggestion)).toEqual({ query: expected, at })
+  expect(insertSuggestion(query, { ...where, items: [] }, suggestion)).toEqual({ query: expected, at })
 })

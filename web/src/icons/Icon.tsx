@@ -1,17 +1,17 @@
 import { iconOfKind, type OtherIcon } from './kinds'
 import sprite from './sprite.svg'
 
-/** An icon of the sprite in the colour of the text; decorative, because the name is next to it. */
+/** An icon of the sprite in the colour of the text. It is hidden from screen readers, because its name is next to it. */
 export function Icon({ name }: { name: OtherIcon }) {
-  return <Drawn name={name} />
+  return <SpriteIcon name={name} />
 }
 
 /** The icon of a kind. */
 export function KindIcon({ kind }: { kind: string }) {
-  return <Drawn name={iconOfKind(kind)} />
+  return <SpriteIcon name={iconOfKind(kind)} />
 }
 
-function Drawn({ name }: { name: string }) {
+function SpriteIcon({ name }: { name: string }) {
   return (
     <svg className="icon" aria-hidden="true" viewBox="0 0 16 16">
       <use href={`${sprite}#${name}`} />

@@ -1,7 +1,7 @@
 import type { SVGProps } from 'react'
 import { CONTROL_PLANE } from '../api/client'
 import { useText } from '../text'
-import { colour, icon } from './format'
+import { stableColour, stableIndex } from './format'
 
 /** Shapes on a grid of 10 by 10, distinguishable without colour. */
 const SHAPES = [
@@ -16,14 +16,14 @@ const SHAPES = [
 ]
 const WHEEL = 'M5 .5a4.5 4.5 0 1 1 0 9 4.5 4.5 0 1 1 0-9zm0 2.2a2.3 2.3 0 1 0 0 4.6 2.3 2.3 0 1 0 0-4.6z'
 
-/** The control plane has a neutral colour. */
-export const colourOf = (name: string) => (name === CONTROL_PLANE ? 'var(--muted)' : colour(name))
+/** Colour of a cluster; the control plane has a neutral one. */
+export const clusterColour = (name: string) => (name === CONTROL_PLANE ? 'var(--muted)' : stableColour(name))
 
 /** A cluster's colour and shape, shown next to its name. */
-export function ClusterMark({ name, ...place }: { name: string } & SVGProps<SVGSVGElement>) {
+export function ClusterMark({ name, ...attributes }: { name: string } & SVGProps<SVGSVGElement>) {
   return (
-    <svg aria-hidden="true" viewBox="0 0 10 10" fill={colourOf(name)} {...place}>
-      <path d={name === CONTROL_PLANE ? WHEEL : SHAPES[icon(name, SHAPES.length)]} />
+    <svg aria-hidden="true" viewBox="0 0 10 10" fill={clusterColour(name)} {...attributes}>
+      <path d={name === CONTROL_PLANE ? WHEEL : SHAPES[stableIndex(name, SHAPES.length)]} />
     </svg>
   )
 }

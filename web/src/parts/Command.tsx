@@ -4,7 +4,7 @@ import { Control } from './Control'
 import { useCopied } from './flash'
 import './panels.css'
 
-/** Text to copy. */
+/** A command or file with a button that copies it. */
 export function Command({ text }: { text: string }) {
   const t = useTextOf(fleetText)
   const [copied, copy] = useCopied()
@@ -14,7 +14,7 @@ export function Command({ text }: { text: string }) {
         {text}
       </pre>
       <Control
-        why={navigator.clipboard === undefined ? t.noClipboard : undefined}
+        disabledReason={navigator.clipboard === undefined ? t.noClipboard : undefined}
         onClick={() => void copy(text)}
       >
         {copied !== undefined ? t.copied : t.copy}

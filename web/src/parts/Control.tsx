@@ -1,26 +1,26 @@
 import { useId, type ButtonHTMLAttributes } from 'react'
 
 interface ControlProps extends ButtonHTMLAttributes<HTMLButtonElement> {
-  /** The reason why it is disabled; it stays focusable, so that the reason can be read. */
-  why?: string | undefined
+  /** Reason why the button is disabled; absent: it is enabled. A disabled button stays focusable, so that the reason can be read. */
+  disabledReason?: string | undefined
 }
 
 /** A button that explains why it is disabled. */
-export function Control({ why, onClick, title, ...rest }: ControlProps) {
+export function Control({ disabledReason, onClick, title, ...rest }: ControlProps) {
   const id = useId()
   return (
     <>
       <button
         type="button"
         {...rest}
-        title={why ?? title}
-        aria-disabled={why !== undefined || undefined}
-        aria-describedby={why === undefined ? undefined : id}
-        onClick={why === undefined ? onClick : undefined}
+        title={disabledReason ?? title}
+        aria-disabled={disabledReason !== undefined || undefined}
+        aria-describedby={disabledReason === undefined ? undefined : id}
+        onClick={disabledReason === undefined ? onClick : undefined}
       />
-      {why !== undefined && (
+      {disabledReason !== undefined && (
         <span id={id} hidden>
-          {why}
+          {disabledReason}
         </span>
       )}
     </>

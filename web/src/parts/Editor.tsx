@@ -1,5 +1,5 @@
-// YAML editor (CodeMirror). It lives in a shadow root with constructed style sheets, which the content security policy allows; in the page
-// itself they would be style elements, which the policy forbids.
+// YAML editor (CodeMirror). It is in a shadow root, where CodeMirror uses constructed style sheets, which the content security policy allows.
+// In the page itself it would use style elements, which the policy forbids.
 import { closeBrackets, closeBracketsKeymap } from '@codemirror/autocomplete'
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands'
 import { yaml } from '@codemirror/lang-yaml'
@@ -14,10 +14,10 @@ import { useEffect, useRef } from 'react'
 import { CONTROL_PLANE } from '../api/client'
 import { useTextOf } from '../text'
 import { queryText } from '../text/query'
-import { help } from './help'
-import { remarks } from './lint'
-import { schemasOf, validate, type Words } from './validate'
-import { parse, type Problem } from './yaml'
+import { schemaHelp } from './help'
+import { lintTheme } from './lint'
+import { readSchemas, validate, type ValidationMessages } from './validate'
+import { parseYaml, type Problem } from './yaml'
 import './editor.css'
 
 interface EditorProps {
@@ -29,9 +29,9 @@ interface EditorProps {
   original?: string | undefined
   /** External errors; without them the editor reports invalid YAML. */
   problems?: Problem[]
-  /** Moves the cursor there; a new object with the same position moves it again. */
+  /** Moves the cursor to a character index; a new object with the same index moves it again. */
   goTo?: { at: number } | undefined
-  /** Maximum height, in lines. */
+  /** Maximum height as a CSS length. */
   height?: string
   /** The cluster whose schema is used for completion. */
   cluster?: string
@@ -81,40 +81,40 @@ const colours = HighlightStyle.define([
 ])
 
 /** Reports invalid YAML and, where the cluster has a schema, values of another type than their field. */
-const checked = (cluster: string, words: Words) =>
+const manifestLinter = (cluster: string, messages: ValidationMessages) =>
   linter(
     async (view) => {
       const text = view.state.doc.toString()
-      const { problems } = parse(text)
-      const found = problems.length > 0 ? problems : validate(text, await schemasOf(cluster, text), words)
-      return found.map((problem) => ({ ...problem, severity: 'error' as const }))
+      const { problems } = parseYaml(text)
+      const allProblems = problems.length > 0 ? problems : validate(text, await readSchemas(cluster, text), messages)
+      return allProblems.map((problem) => ({ ...problem, severity: 'error' as const }))
     },
     { delay: 300 },
   )
 
-/** Marks changes made by the page. */
-const ours = Annotation.define<boolean>()
+/** Annotates changes made by the page, which are not reported as edits. */
+const changedByPage = Annotation.define<boolean>()
 
 export function Editor({ label, value, onChange, original, problems, goTo, height = '60vh', cluster = CONTROL_PLANE, find, onFind }: EditorProps) {
   const t = useTextOf(queryText)
   const host = useRef<HTMLDivElement>(null)
   const view = useRef<EditorView>(undefined)
   const latest = useRef({ value, find, onChange, onFind })
-  const merging = useRef(new Compartment())
+  const mergeCompartment = useRef(new Compartment())
   useEffect(() => {
     latest.current = { value, find, onChange, onFind }
   })
 
-  const writes = onChange !== undefined
-  const checks = writes && problems === undefined
+  const isEditable = onChange !== undefined
+  const lintsYaml = isEditable && problems === undefined
   useEffect(() => {
-    const place = host.current
-    if (!place) return
-    const root = place.shadowRoot ?? place.attachShadow({ mode: 'open' })
-    const editing: Extension = writes
-      ? [history(), indentOnInput(), closeBrackets(), help(cluster), lintGutter(), highlightActiveLine(), highlightActiveLineGutter(), checks ? checked(cluster, t) : []]
+    const hostElement = host.current
+    if (!hostElement) return
+    const root = hostElement.shadowRoot ?? hostElement.attachShadow({ mode: 'open' })
+    const editing: Extension = isEditable
+      ? [history(), indentOnInput(), closeBrackets(), schemaHelp(cluster), lintGutter(), highlightActiveLine(), highlightActiveLineGutter(), lintsYaml ? manifestLinter(cluster, t) : []]
       : [EditorState.readOnly.of(true), EditorView.editable.of(false)]
-    const made = new EditorView({
+    const editor = new EditorView({
       root,
       parent: root,
       state: EditorState.create({
@@ -132,61 +132,61 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
           yaml(),
           syntaxHighlighting(colours),
           theme,
-          remarks,
+          lintTheme,
           EditorView.theme({ '.cm-scroller': { maxHeight: height, overflow: 'auto' } }),
           EditorView.lineWrapping,
           EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
-          // Tab moves the focus, as everywhere.
+          // Tab is not bound, so that it moves the focus as in the rest of the page.
           keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...lintKeymap]),
           editing,
-          merging.current.of([]),
+          mergeCompartment.current.of([]),
           EditorView.updateListener.of((update) => {
-            if (update.docChanged && !update.transactions.some((one) => one.annotation(ours))) latest.current.onChange?.(update.state.doc.toString())
-            const found = getSearchQuery(update.state)
+            if (update.docChanged && !update.transactions.some((one) => one.annotation(changedByPage))) latest.current.onChange?.(update.state.doc.toString())
+            const query = getSearchQuery(update.state)
             const open = searchPanelOpen(update.state)
-            if (open !== searchPanelOpen(update.startState) || (open && !found.eq(getSearchQuery(update.startState)))) latest.current.onFind?.(open ? found.search : '')
+            if (open !== searchPanelOpen(update.startState) || (open && !query.eq(getSearchQuery(update.startState)))) latest.current.onFind?.(open ? query.search : '')
           }),
         ],
       }),
     })
-    view.current = made
+    view.current = editor
     const { find } = latest.current
     if (find) {
-      made.dispatch({ effects: setSearchQuery.of(new SearchQuery({ search: find })) })
-      openSearchPanel(made)
-      findNext(made)
+      editor.dispatch({ effects: setSearchQuery.of(new SearchQuery({ search: find })) })
+      openSearchPanel(editor)
+      findNext(editor)
     }
     // The page's shortcut keys do not apply in the editor, except for the palette's.
-    const keep = (event: KeyboardEvent) => {
+    const stopKeys = (event: KeyboardEvent) => {
       if (!(event.key === 'k' && (event.metaKey || event.ctrlKey))) event.stopPropagation()
     }
-    place.addEventListener('keydown', keep)
+    hostElement.addEventListener('keydown', stopKeys)
     return () => {
-      place.removeEventListener('keydown', keep)
-      made.destroy()
+      hostElement.removeEventListener('keydown', stopKeys)
+      editor.destroy()
       view.current = undefined
     }
-    // The text is updated below.
-  }, [label, writes, checks, height, cluster, t])
+    // The next effect updates the text.
+  }, [label, isEditable, lintsYaml, height, cluster, t])
 
   useEffect(() => {
     const { current } = view
     const now = current?.state.doc.toString()
-    if (current && now !== undefined && now !== value) current.dispatch({ changes: difference(now, value), annotations: ours.of(true) })
-  }, [value, label, writes, checks, height, cluster, t])
+    if (current && now !== undefined && now !== value) current.dispatch({ changes: minimalChange(now, value), annotations: changedByPage.of(true) })
+  }, [value, label, isEditable, lintsYaml, height, cluster, t])
 
   useEffect(() => {
-    const shown = original === undefined ? [] : unifiedMergeView({ original, mergeControls: false, allowInlineDiffs: true, collapseUnchanged: { margin: 3, minSize: 8 } })
-    view.current?.dispatch({ effects: merging.current.reconfigure(shown) })
-  }, [original, label, writes, checks, height, cluster, t])
+    const extension = original === undefined ? [] : unifiedMergeView({ original, mergeControls: false, allowInlineDiffs: true, collapseUnchanged: { margin: 3, minSize: 8 } })
+    view.current?.dispatch({ effects: mergeCompartment.current.reconfigure(extension) })
+  }, [original, label, isEditable, lintsYaml, height, cluster, t])
 
   useEffect(() => {
     const { current } = view
     if (!current || problems === undefined) return
     const end = current.state.doc.length
-    const shown = problems.map(({ from, to, message }) => ({ from: Math.min(from, end), to: Math.min(Math.max(to, from), end), severity: 'error' as const, message }))
-    current.dispatch(setDiagnostics(current.state, shown))
-  }, [problems, label, writes, checks, height, cluster, t])
+    const diagnostics = problems.map(({ from, to, message }) => ({ from: Math.min(from, end), to: Math.min(Math.max(to, from), end), severity: 'error' as const, message }))
+    current.dispatch(setDiagnostics(current.state, diagnostics))
+  }, [problems, label, isEditable, lintsYaml, height, cluster, t])
 
   useEffect(() => {
     const { current } = view
@@ -199,7 +199,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
     <>
       <p className="tools">
         <button type="button" onClick={() => void (view.current && openSearchPanel(view.current))}>
-          {t.findInside} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘F' : 'Ctrl-F'}</kbd>
+          {t.find} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘F' : 'Ctrl-F'}</kbd>
         </button>
       </p>
       <div className="editor" ref={host} />
@@ -208,11 +208,11 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
 }
 
 /** The minimal change from one text to the other, which keeps folds and the scroll position. */
-function difference(now: string, wanted: string): { from: number; to: number; insert: string } {
-  const most = Math.min(now.length, wanted.length)
+function minimalChange(before: string, after: string): { from: number; to: number; insert: string } {
+  const limit = Math.min(before.length, after.length)
   let from = 0
-  while (from < most && now[from] === wanted[from]) from++
+  while (from < limit && before[from] === after[from]) from++
   let end = 0
-  while (end < most - from && now[now.length - 1 - end] === wanted[wanted.length - 1 - end]) end++
-  return { from, to: now.length - end, insert: wanted.slice(from, wanted.length - end) }
+  while (end < limit - from && before[before.length - 1 - end] === after[after.length - 1 - end]) end++
+  return { from, to: before.length - end, insert: after.slice(from, after.length - end) }
 }

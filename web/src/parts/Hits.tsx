@@ -1,34 +1,34 @@
 import { memo, useEffect, useLayoutEffect, useRef, useState, type CSSProperties, type RefObject } from 'react'
 import { useLocation } from 'wouter'
 import { objectAddress, type Tab } from '../api/address'
-import { keyOf, rowAt, rows, type Pages } from '../api/pages'
-import { sortBy, sorting } from '../api/query'
+import { keyOf, hitAt, rowCount, type Pages } from '../api/pages'
+import { sortBy, sortOrderOf } from '../api/query'
 import type { Hit } from '../api/types'
 import { usePrefs, type Density } from '../prefs'
 import { useText } from '../text'
-import { leastWidth, titleOf, type Column } from './columns'
+import { minTableWidth, titleOf, type Column } from './columns'
 import { isTyping, useKeys } from './keys'
-import { comeBack, placeIn, withPlace, type Place } from './place'
-import { most, placed, reveal, step, visible, type Window } from './window'
+import { nextRestoreStep, positionFromState, withPosition, type ListPosition } from './listPosition'
+import { maxRenderedRows, renderOrder, scrollTopToReveal, rowAfterKey, visibleRows, type Window } from './window'
 
-/** Height of a row by density, as in tokens.css. */
-const ROWS: Record<Density, number> = { compact: 28, comfortable: 36 }
-/** Milliseconds without scrolling after which the list is at rest. */
-const REST = 150
+/** Height of a row in pixels by density, as in tokens.css. */
+const ROW_HEIGHTS: Record<Density, number> = { compact: 28, comfortable: 36 }
+/** Time without scroll events after which scrolling has ended. */
+const SCROLL_END_MS = 150
 
 interface HitsProps {
   pages: Pages
   total: number | undefined
-  /** The pages are of this query, not of the previous one. */
-  current: boolean
-  /** All pages before the next one have arrived. */
-  complete: boolean
+  /** True if the pages belong to `q`, false if to the previous query. */
+  isCurrent: boolean
+  /** True if the server has sent all hits of the first page. */
+  isComplete: boolean
   columns: Column[]
   q: string
   changed: ReadonlySet<string>
-  /** The moment that the result is about, in Unix seconds; absent: the present. */
+  /** Unix time in seconds that ages are relative to; undefined: the current time. */
   now: number | undefined
-  look: (first: number, last: number) => void
+  onVisibleRows: (first: number, last: number) => void
   onAsk: (query: string) => void
   /** Called when the user opens a hit. */
   onOpen: () => void
@@ -42,77 +42,77 @@ interface HitsProps {
 }
 
 /** Keys that open a view of the selected hit. */
-const VIEWS: Record<string, [Tab, Record<string, string>?]> = { l: ['logs'], y: ['yaml'], e: ['yaml', { edit: 'true' }], s: ['overview', { do: 'scale' }] }
+const VIEW_KEYS: Record<string, [Tab, Record<string, string>?]> = { l: ['logs'], y: ['yaml'], e: ['yaml', { edit: 'true' }], s: ['overview', { do: 'scale' }] }
 
-/** The visible rows of a result. One tab stop; arrow keys select rows. */
-export function Hits({ pages, total, current, complete, columns, q, changed, now, look, onAsk, onOpen, peek, onPeek, onSelect, marked, onMark }: HitsProps) {
+/** Grid with the rows of a result, of which only the visible ones are rendered. It is one tab stop; arrow keys select rows. */
+export function Hits({ pages, total, isCurrent, isComplete, columns, q, changed, now, onVisibleRows, onAsk, onOpen, peek, onPeek, onSelect, marked, onMark }: HitsProps) {
   const t = useText()
-  const rowHeight = ROWS[usePrefs().density]
+  const rowHeight = ROW_HEIGHTS[usePrefs().density]
   const [, navigate] = useLocation()
   const scroller = useRef<HTMLDivElement>(null)
-  const count = rows(pages)
-  const seen = useWindow(scroller, count, rowHeight)
-  const { first, last } = seen
+  const count = rowCount(pages)
+  const rowWindow = useWindow(scroller, count, rowHeight)
+  const { first, last } = rowWindow
   const [active, setActive] = useState(-1)
 
-  // A new query starts at the top; Back and Forward return to the place of their entry.
-  const sought = useRef<Place>(undefined)
+  // A new query starts at the top; Back and Forward restore the position of their history entry.
+  const restoredPosition = useRef<ListPosition>(undefined)
   useLayoutEffect(() => {
     setActive(-1)
     scroller.current?.scrollTo(0, 0)
-    sought.current = placeIn(window.history.state)
+    restoredPosition.current = positionFromState(window.history.state)
   }, [q])
   useLayoutEffect(() => {
     const box = scroller.current
-    const to = current && sought.current && box && comeBack(sought.current, pages, rowHeight, complete && pages.next === undefined)
+    const to = isCurrent && restoredPosition.current && box && nextRestoreStep(restoredPosition.current, pages, rowHeight, isComplete && pages.next === undefined)
     if (!to) return
-    if ('load' in to) return look(to.load, to.load)
-    sought.current = undefined
+    if ('load' in to) return onVisibleRows(to.load, to.load)
+    restoredPosition.current = undefined
     box.scrollTop = to.top
     setActive(to.row)
     // The search box takes the focus of a new page.
     if (to.row >= 0) box.focus({ preventScroll: true })
-  }, [q, pages, current, complete, look])
+  }, [q, pages, isCurrent, isComplete, onVisibleRows])
   useEffect(() => {
-    if (sought.current === undefined) look(first, last)
-  }, [look, first, last])
-  const selected = active >= 0 ? rowAt(pages, active) : undefined
+    if (restoredPosition.current === undefined) onVisibleRows(first, last)
+  }, [onVisibleRows, first, last])
+  const selected = active >= 0 ? hitAt(pages, active) : undefined
   useEffect(() => onSelect(selected), [selected, onSelect])
-  // An open drawer shows a row from the start, unless one is restored at the same time.
+  // An open drawer shows the first row, unless a position is being restored.
   useEffect(() => {
-    if (peek && count > 0 && sought.current === undefined) setActive((now) => Math.max(now, 0))
+    if (peek && count > 0 && restoredPosition.current === undefined) setActive((now) => Math.max(now, 0))
   }, [peek, active, count])
-  /** Keeps the place in the current history entry before an object is opened. */
-  const keep = (row = active) => {
+  /** Stores the position in the current history entry before an object is opened. */
+  const savePosition = (row = active) => {
     const box = scroller.current
-    if (!box || sought.current !== undefined) return
-    const hit = rowAt(pages, row)
-    const place = { row, key: hit && keyOf(hit), top: box.scrollTop }
-    window.history.replaceState(withPlace(window.history.state, place), '')
+    if (!box || restoredPosition.current !== undefined) return
+    const hit = hitAt(pages, row)
+    const position = { row, key: hit && keyOf(hit), top: box.scrollTop }
+    window.history.replaceState(withPosition(window.history.state, position), '')
   }
 
   useKeys((event) => {
     const box = scroller.current
     if (!box || isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return
     const inside = box.contains(event.target as Node)
-    const idle = event.target === document.body
-    if (!inside && !idle) return
+    const isUnfocused = event.target === document.body
+    if (!inside && !isUnfocused) return
     const open = (...view: [Tab?, Record<string, string>?]) => {
       if (!selected) return
       onOpen()
-      keep()
+      savePosition()
       navigate(objectAddress(selected, ...view))
     }
     if (event.key === 'Enter' && inside) {
       if (event.target === box) open()
       return
     }
-    const view = VIEWS[event.key]
+    const view = VIEW_KEYS[event.key]
     if (view && selected) {
       event.preventDefault()
       return open(...view)
     }
-    if (event.key === ' ' && count > 0 && (idle || event.target === box)) {
+    if (event.key === ' ' && count > 0 && (isUnfocused || event.target === box)) {
       event.preventDefault()
       box.focus({ preventScroll: true })
       return onPeek(!peek)
@@ -122,24 +122,24 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
       event.preventDefault()
       return onMark(selected)
     }
-    const screen = Math.max(1, Math.floor(box.clientHeight / rowHeight) - 2)
-    const to = step(event.key, active, count, screen)
+    const rowsPerPage = Math.max(1, Math.floor(box.clientHeight / rowHeight) - 2)
+    const to = rowAfterKey(event.key, active, count, rowsPerPage)
     if (to === undefined) return
     event.preventDefault()
     box.focus({ preventScroll: true })
     setActive(to)
-    box.scrollTop = reveal(to, box.scrollTop, box.clientHeight, rowHeight, rowHeight)
+    box.scrollTop = scrollTopToReveal(to, box.scrollTop, box.clientHeight, rowHeight, rowHeight)
   })
 
-  const sorted = sorting(q)
+  const sortOrder = sortOrderOf(q)
   // The column widths are the same for all rows.
-  const grid = { '--columns': columns.map(({ width }) => width).join(' '), '--least': `${leastWidth(columns)}px` } as CSSProperties
+  const gridStyle = { '--columns': columns.map(({ width }) => width).join(' '), '--least': `${minTableWidth(columns)}px` } as CSSProperties
   return (
     <div
       className="hits"
       id="results"
       ref={scroller}
-      style={grid}
+      style={gridStyle}
       tabIndex={0}
       role="grid"
       aria-multiselectable="true"
@@ -148,10 +148,10 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
       aria-rowcount={(pages.next === undefined ? count : Math.max(total ?? 0, count)) + 1}
       aria-colcount={columns.length}
       aria-activedescendant={active >= first && active <= last ? `row-${active}` : undefined}
-      onScroll={seen.scrolled}
+      onScroll={rowWindow.onScroll}
       onClick={(event) => {
         const mark = (event.target as Element).closest('.mark')
-        const hit = mark && rowAt(pages, rowOf(mark))
+        const hit = mark && hitAt(pages, rowOf(mark))
         if (hit) return onMark(hit)
         const link = (event.target as Element).closest('a')
         if (!link) return
@@ -159,21 +159,21 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
         // Follows links within the page; modified clicks are left to the browser.
         if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return
         event.preventDefault()
-        keep(rowOf(link))
+        savePosition(rowOf(link))
         navigate(link.getAttribute('href') ?? '')
       }}
     >
       <div role="row" aria-rowindex={1} className="row head">
         {columns.map(({ name, sort, number }) => {
           const label = titleOf({ name }, t)
-          const here = sort !== undefined && sorted?.by === sort
+          const isSorted = sort !== undefined && sortOrder?.column === sort
           return (
-            <span key={name} role="columnheader" className={number ? 'number' : undefined} aria-sort={here ? (sorted.descending ? 'descending' : 'ascending') : undefined}>
+            <span key={name} role="columnheader" className={number ? 'number' : undefined} aria-sort={isSorted ? (sortOrder.descending ? 'descending' : 'ascending') : undefined}>
               {sort === undefined ? (
                 label
               ) : (
                 <button type="button" title={t.sortBy(label)} onClick={() => onAsk(sortBy(q, sort))}>
-                  {label} <i aria-hidden="true">{here ? (sorted.descending ? '↓' : '↑') : ''}</i>
+                  {label} <i aria-hidden="true">{isSorted ? (sortOrder.descending ? '↓' : '↑') : ''}</i>
                 </button>
               )}
             </span>
@@ -181,10 +181,10 @@ export function Hits({ pages, total, current, complete, columns, q, changed, now
         })}
       </div>
       <div style={{ height: count * rowHeight, position: 'relative' }} role="rowgroup">
-        {placed(seen, seen.slots, seen.moving).map((row) => {
-          const hit = rowAt(pages, row)
+        {renderOrder(rowWindow, rowWindow.slots, rowWindow.isScrolling).map((row) => {
+          const hit = hitAt(pages, row)
           const flash = hit !== undefined && changed.size > 0 && changed.has(keyOf(hit))
-          return <HitRow key={row % seen.slots} row={row} hit={hit} columns={columns} active={row === active} changed={flash} height={rowHeight} now={now} marked={hit !== undefined && marked.size > 0 && marked.has(keyOf(hit))} />
+          return <HitRow key={row % rowWindow.slots} row={row} hit={hit} columns={columns} active={row === active} changed={flash} height={rowHeight} now={now} marked={hit !== undefined && marked.size > 0 && marked.has(keyOf(hit))} />
         })}
       </div>
     </div>
@@ -227,28 +227,28 @@ const HitRow = memo(function HitRow({ row, hit, columns, active, changed, height
   )
 })
 
-interface Seen extends Window {
-  /** Row elements that are reused while scrolling. */
+interface RowWindow extends Window {
+  /** Number of row elements, which are reused while scrolling. */
   slots: number
-  moving: boolean
-  scrolled: () => void
+  isScrolling: boolean
+  onScroll: () => void
 }
 
 /** The rows to render, updated when the scroll position or size changes. */
-function useWindow(scroller: RefObject<HTMLDivElement | null>, count: number, rowHeight: number): Seen {
-  const [place, setPlace] = useState({ top: 0, height: 0, moving: false })
-  const rest = useRef<ReturnType<typeof setTimeout>>(undefined)
+function useWindow(scroller: RefObject<HTMLDivElement | null>, count: number, rowHeight: number): RowWindow {
+  const [viewport, setViewport] = useState({ top: 0, height: 0, moving: false })
+  const scrollEndTimer = useRef<ReturnType<typeof setTimeout>>(undefined)
   const measure = (moving: boolean) => {
     const box = scroller.current
     if (!box) return
     // Updates in steps of a row's height: smaller moves show the same rows.
     const top = Math.floor(box.scrollTop / rowHeight) * rowHeight
     const height = box.clientHeight
-    setPlace((old) => (old.top === top && old.height === height && old.moving === moving ? old : { top, height, moving }))
+    setViewport((previous) => (previous.top === top && previous.height === height && previous.moving === moving ? previous : { top, height, moving }))
   }
-  const scrolled = () => {
-    clearTimeout(rest.current)
-    rest.current = setTimeout(() => measure(false), REST)
+  const onScroll = () => {
+    clearTimeout(scrollEndTimer.current)
+    scrollEndTimer.current = setTimeout(() => measure(false), SCROLL_END_MS)
     measure(true)
   }
   useLayoutEffect(() => {
@@ -259,8 +259,8 @@ function useWindow(scroller: RefObject<HTMLDivElement | null>, count: number, ro
     sizes.observe(box)
     return () => {
       sizes.disconnect()
-      clearTimeout(rest.current)
+      clearTimeout(scrollEndTimer.current)
     }
   }, [rowHeight])
-  return { ...visible(place.top, place.height, rowHeight, count), slots: most(place.height, rowHeight), moving: place.moving, scrolled }
+  return { ...visibleRows(viewport.top, viewport.height, rowHeight, count), slots: maxRenderedRows(viewport.height, rowHeight), isScrolling: viewport.moving, onScroll }
 }

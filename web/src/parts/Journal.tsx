@@ -18,12 +18,12 @@ interface JournalTableProps {
 
 export function JournalTable({ entries, chosen, onChoose }: JournalTableProps) {
   const t = useTextOf(journalText)
-  const known = new Map(entries.map((entry) => [entry.id, entry]))
-  const causes = new Set(chosen === undefined ? [] : known.get(chosen)?.causes)
+  const entriesById = new Map(entries.map((entry) => [entry.id, entry]))
+  const causes = new Set(chosen === undefined ? [] : entriesById.get(chosen)?.causes)
   return (
-    <Table label={t.title} heads={t.heads}>
+    <Table label={t.title} headers={t.heads}>
       {entries.map((entry) => (
-        <Row key={entry.id} entry={entry} known={known} chosen={entry.id === chosen} isCause={causes.has(entry.id)} onChoose={onChoose} />
+        <Row key={entry.id} entry={entry} entriesById={entriesById} chosen={entry.id === chosen} isCause={causes.has(entry.id)} onChoose={onChoose} />
       ))}
     </Table>
   )
@@ -31,13 +31,13 @@ export function JournalTable({ entries, chosen, onChoose }: JournalTableProps) {
 
 interface RowProps {
   entry: Entry
-  known: ReadonlyMap<string, Entry>
+  entriesById: ReadonlyMap<string, Entry>
   chosen: boolean
   isCause: boolean
   onChoose: (id: string | undefined) => void
 }
 
-function Row({ entry: { id, at, action, type, subject, message, cause, causes }, known, chosen, isCause, onChoose }: RowProps) {
+function Row({ entry: { id, at, action, type, subject, message, cause, causes }, entriesById, chosen, isCause, onChoose }: RowProps) {
   const t = useTextOf(journalText)
   const row = useRef<HTMLTableRowElement>(null)
   useEffect(() => {
@@ -56,22 +56,22 @@ function Row({ entry: { id, at, action, type, subject, message, cause, causes },
         </button>
       </th>
       <td>
-        <SubjectLink of={subject} />
+        <SubjectLink subject={subject} />
       </td>
       <td>{message}</td>
       <td>
-        {causes.length === 0 && <span className="why">{cause.event === undefined ? t.root : t.unknown}</span>}
+        {causes.length === 0 && <span className="why">{cause.event === undefined ? t.rootCause : t.unknownCause}</span>}
         {causes.length > 0 && (
           <ol className="causes">
-            {causes.map((before) => {
-              const one = known.get(before)
+            {causes.map((causeId) => {
+              const causeEntry = entriesById.get(causeId)
               return (
-                one && (
-                  <li key={before}>
-                    <button type="button" className="chip" aria-label={t.follow(one.action, subjectText(one.subject))} onClick={() => onChoose(before)}>
-                      {one.action}
+                causeEntry && (
+                  <li key={causeId}>
+                    <button type="button" className="chip" aria-label={t.follow(causeEntry.action, subjectText(causeEntry.subject))} onClick={() => onChoose(causeId)}>
+                      {causeEntry.action}
                     </button>{' '}
-                    {subjectText(one.subject)}
+                    {subjectText(causeEntry.subject)}
                   </li>
                 )
               )
@@ -85,9 +85,9 @@ function Row({ entry: { id, at, action, type, subject, message, cause, causes },
 
 const subjectText = ({ kind, namespace, name }: Subject) => `${kind ?? ''} ${namespace ? `${namespace}/` : ''}${name ?? ''}`.trim()
 
-/** The link of an entry's object: a cluster's page, a policy's, or a template's explanation. */
-function SubjectLink({ of }: { of: Subject }) {
-  const { apiVersion, kind, namespace, name } = of
+/** Link to an entry's object: the page of a cluster or a policy, or the explanation of a template. */
+function SubjectLink({ subject }: { subject: Subject }) {
+  const { apiVersion, kind, namespace, name } = subject
   if (!kind || !name) return null
   if (kind === 'Cluster') {
     return (
@@ -96,8 +96,8 @@ function SubjectLink({ of }: { of: Subject }) {
       </Link>
     )
   }
-  const named = { name, ...(namespace && { namespace }) }
-  if (kind.endsWith('Policy') || kind === 'FederatedResourceQuota') return <Link href={policyAddress({ kind, ...named })}>{subjectText(of)}</Link>
-  if (!apiVersion) return <>{subjectText(of)}</>
-  return <Link href={templateAddress('why', { apiVersion, kind, ...named })}>{subjectText(of)}</Link>
+  const reference = { name, ...(namespace && { namespace }) }
+  if (kind.endsWith('Policy') || kind === 'FederatedResourceQuota') return <Link href={policyAddress({ kind, ...reference })}>{subjectText(subject)}</Link>
+  if (!apiVersion) return <>{subjectText(subject)}</>
+  return <Link href={templateAddress('why', { apiVersion, kind, ...reference })}>{subjectText(subject)}</Link>
 }

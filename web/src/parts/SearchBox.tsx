@@ -1,59 +1,59 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState, type KeyboardEvent } from 'react'
 import type { Notice, Suggestion } from '../api/types'
-import { accept, useSuggestions } from '../api/useSuggestions'
+import { insertSuggestion, useSuggestions } from '../api/useSuggestions'
 import { useText } from '../text'
 import { isTyping, useKeys } from './keys'
 import { Query } from './Query'
 
 /** Debounce interval before typing starts a search, in milliseconds. */
-const LIVE_AFTER = 150
+const SEARCH_DEBOUNCE_MS = 150
 
 interface SearchBoxProps {
   value: string
   /** Notices of the server about `value`. */
   notices: Notice[]
   /** Previous queries, newest first. */
-  asked: string[]
+  recentQueries: string[]
   /** `typing`: the user is still typing. */
-  onAsk: (query: string, typing: boolean) => void
+  onQuery: (query: string, typing: boolean) => void
 }
 
 /** The search box: text with syntax highlighting and suggestions. `/` focuses it from any view. */
-export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
+export function SearchBox({ value, notices, recentQueries, onQuery }: SearchBoxProps) {
   const t = useText()
   const list = useId()
   const [text, setText] = useState(value)
-  const [at, setAt] = useState(value.length)
-  const [open, setOpen] = useState(false)
+  const [cursor, setCursor] = useState(value.length)
+  const [isOpen, setIsOpen] = useState(false)
   const [active, setActive] = useState(-1)
   const box = useRef<HTMLInputElement>(null)
-  const paint = useRef<HTMLDivElement>(null)
+  const highlight = useRef<HTMLDivElement>(null)
   /** Cursor position after a suggestion is inserted. */
-  const moved = useRef<number>(undefined)
-  const found = useSuggestions(text, at, open && text !== '')
+  const cursorAfterInsert = useRef<number>(undefined)
+  const suggestions = useSuggestions(text, cursor, isOpen && text !== '')
 
-  // The box's own query returns as its value: only values from elsewhere replace the text.
-  const said = useRef(value)
+  // A submitted query returns as `value`. Only other values replace the text.
+  const sentQuery = useRef(value)
   useEffect(() => {
-    if (value !== said.current) setText(value)
-    said.current = value
+    if (value !== sentQuery.current) setText(value)
+    sentQuery.current = value
   }, [value])
 
   useEffect(() => {
-    if (text === said.current) return
+    if (text === sentQuery.current) return
     const timer = setTimeout(() => {
       // Enter was pressed before the timer fired.
-      if (text === said.current) return
-      said.current = text
-      onAsk(text, true)
-    }, LIVE_AFTER)
+      if (text === sentQuery.current) return
+      sentQuery.current = text
+      onQuery(text, true)
+    }, SEARCH_DEBOUNCE_MS)
     return () => clearTimeout(timer)
-  }, [text, onAsk])
+  }, [text, onQuery])
 
   useLayoutEffect(() => {
-    if (moved.current !== undefined) box.current?.setSelectionRange(moved.current, moved.current)
-    moved.current = undefined
-    follow()
+    if (cursorAfterInsert.current !== undefined) box.current?.setSelectionRange(cursorAfterInsert.current, cursorAfterInsert.current)
+    cursorAfterInsert.current = undefined
+    syncScroll()
   }, [text])
 
   useKeys((event) => {
@@ -64,53 +64,53 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
   })
 
   /** The highlighted text lies behind the input and scrolls with it. */
-  const follow = () => {
-    if (paint.current && box.current) paint.current.scrollLeft = box.current.scrollLeft
+  const syncScroll = () => {
+    if (highlight.current && box.current) highlight.current.scrollLeft = box.current.scrollLeft
   }
 
   const items: (Suggestion & { query?: string })[] =
-    !open ? [] : text === '' ? asked.slice(0, 10).map((query) => ({ text: query, about: t.recent, query })) : (found?.items ?? [])
+    !isOpen ? [] : text === '' ? recentQueries.slice(0, 10).map((query) => ({ text: query, about: t.recent, query })) : (suggestions?.items ?? [])
   const chosen = items[active]
 
-  const take = (item: Suggestion & { query?: string }) => {
+  const applyItem = (item: Suggestion & { query?: string }) => {
     if (item.query !== undefined) {
       setText(item.query)
-      ask(item.query)
-    } else if (found) {
-      const next = accept(text, found, item)
+      submit(item.query)
+    } else if (suggestions) {
+      const next = insertSuggestion(text, suggestions, item)
       setText(next.query)
-      setAt(next.at)
-      moved.current = next.at
+      setCursor(next.at)
+      cursorAfterInsert.current = next.at
       setActive(-1)
       box.current?.focus()
     }
   }
 
-  const ask = (query: string) => {
-    said.current = query
-    setOpen(false)
+  const submit = (query: string) => {
+    sentQuery.current = query
+    setIsOpen(false)
     setActive(-1)
-    onAsk(query, false)
+    onQuery(query, false)
   }
 
-  const key = (event: KeyboardEvent<HTMLInputElement>) => {
-    const down = event.key === 'ArrowDown'
-    if (down || event.key === 'ArrowUp') {
-      if (!open) setOpen(true)
+  const handleKey = (event: KeyboardEvent<HTMLInputElement>) => {
+    const isDown = event.key === 'ArrowDown'
+    if (isDown || event.key === 'ArrowUp') {
+      if (!isOpen) setIsOpen(true)
       else if (items.length > 0) {
         // From the text into the list, around, and back to the text.
-        const all = items.length + 1
-        setActive(((active + 1 + (down ? 1 : -1) + all) % all) - 1)
+        const positions = items.length + 1
+        setActive(((active + 1 + (isDown ? 1 : -1) + positions) % positions) - 1)
       }
       event.preventDefault()
     } else if (event.key === 'Tab' && !event.shiftKey && items.length > 0 && text !== '') {
-      take(chosen ?? items[0]!)
+      applyItem(chosen ?? items[0]!)
       event.preventDefault()
     } else if (event.key === 'Enter' && chosen && !event.nativeEvent.isComposing) {
-      take(chosen)
+      applyItem(chosen)
       event.preventDefault()
     } else if (event.key === 'Escape') {
-      if (items.length > 0) setOpen(false)
+      if (items.length > 0) setIsOpen(false)
       else event.currentTarget.blur()
       setActive(-1)
       // Otherwise the browser clears the input.
@@ -124,10 +124,10 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
       className="searchbox"
       onSubmit={(event) => {
         event.preventDefault()
-        ask(text)
+        submit(text)
       }}
     >
-      <div className="paint" ref={paint} aria-hidden="true">
+      <div className="paint" ref={highlight} aria-hidden="true">
         <Query text={text} notices={text === value ? notices : []} />
       </div>
       <input
@@ -147,14 +147,14 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
         value={text}
         onChange={(event) => {
           setText(event.target.value)
-          setAt(event.target.selectionStart ?? event.target.value.length)
-          setOpen(true)
+          setCursor(event.target.selectionStart ?? event.target.value.length)
+          setIsOpen(true)
           setActive(-1)
         }}
-        onSelect={(event) => setAt(event.currentTarget.selectionStart ?? 0)}
-        onScroll={follow}
-        onKeyDown={key}
-        onBlur={() => setOpen(false)}
+        onSelect={(event) => setCursor(event.currentTarget.selectionStart ?? 0)}
+        onScroll={syncScroll}
+        onKeyDown={handleKey}
+        onBlur={() => setIsOpen(false)}
       />
       <kbd aria-hidden="true">/</kbd>
       <ul id={list} role="listbox" aria-label={t.suggestions} hidden={items.length === 0}>
@@ -166,16 +166,16 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
             aria-selected={nth === active}
             // The input keeps the focus.
             onPointerDown={(event) => event.preventDefault()}
-            onClick={() => take(item)}
+            onClick={() => applyItem(item)}
           >
             <Query text={item.text} />
             <span>{item.about}</span>
             {item.count !== undefined && <b>{item.count.toLocaleString(t.locale)}</b>}
           </li>
         ))}
-        {found?.range && text !== '' && (
+        {suggestions?.range && text !== '' && (
           <li role="presentation" className="range">
-            {t.between(...found.range)}
+            {t.between(...suggestions.range)}
           </li>
         )}
       </ul>

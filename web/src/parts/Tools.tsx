@@ -1,12 +1,12 @@
 // Actions on a result: live mode, columns, save, export.
 import { useEffect, useId, useState } from 'react'
-import { command, download, type Format } from '../api/export'
-import { ofThePast } from '../api/query'
-import { keep } from '../api/saved'
+import { exportCommand, downloadExport, type Format } from '../api/export'
+import { isAboutPast } from '../api/query'
+import { createSavedSearch } from '../api/saved'
 import type { SearchState, Live } from '../api/useSearch'
 import { useText } from '../text'
 import { TimeControl } from './time/TimeControl'
-import { exported, move, otherColumns, titleOf, type Column } from './columns'
+import { exportColumns, moveName, otherColumns, titleOf, type Column } from './columns'
 import { Control } from './Control'
 import { useCopied } from './flash'
 import { useKeys, isTyping } from './keys'
@@ -20,26 +20,26 @@ interface ToolsProps {
   live: Live
   onLive: (live: Live) => void
   /** Changes the query. */
-  onAsk: (query: string) => void
+  onQuery: (query: string) => void
   onSaved: () => void
 }
 
-export function Tools({ q, result, columns, onColumns, live, onLive, onAsk, onSaved }: ToolsProps) {
+export function Tools({ q, result, columns, onColumns, live, onLive, onQuery, onSaved }: ToolsProps) {
   return (
     <div className="tools">
-      <TimeControl q={q} onAsk={onAsk} />
+      <TimeControl q={q} onQuery={onQuery} />
       <LiveTools q={q} result={result} live={live} onLive={onLive} />
       <ColumnChooser q={q} result={result} columns={columns} onColumns={onColumns} />
-      <Keep q={q} onSaved={onSaved} />
+      <SaveSearch q={q} onSaved={onSaved} />
       <Export q={q} result={result} columns={columns} />
-      <Copy q={q} />
+      <CopyCommand q={q} />
     </div>
   )
 }
 
 function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' | 'live' | 'onLive'>) {
   const t = useText()
-  const why = ofThePast(q) ? t.livePast : undefined
+  const why = isAboutPast(q) ? t.livePast : undefined
   const pause = () => onLive(live === 'paused' ? 'on' : 'paused')
   useKeys((event) => {
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || why) return
@@ -48,8 +48,8 @@ function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' 
   })
   return (
     <>
-      <Control why={why} title={t.liveTitle} aria-pressed={live !== 'off'} className="live" onClick={() => onLive(live === 'off' ? 'on' : 'off')}>
-        <i aria-hidden="true" className={live === 'on' && result.following ? 'beat' : undefined} /> {t.live}
+      <Control disabledReason={why} title={t.liveTitle} aria-pressed={live !== 'off'} className="live" onClick={() => onLive(live === 'off' ? 'on' : 'off')}>
+        <i aria-hidden="true" className={live === 'on' && result.isFollowing ? 'beat' : undefined} /> {t.live}
       </Control>
       {live !== 'off' && (
         <button type="button" onClick={pause}>
@@ -58,7 +58,7 @@ function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' 
       )}
       {live !== 'off' && (
         <span className="waiting" role="status">
-          {live === 'paused' && result.waiting > 0 ? t.waiting(result.waiting) : live === 'on' && !result.following ? t.notFollowing : ''}
+          {live === 'paused' && result.pendingChanges > 0 ? t.waiting(result.pendingChanges) : live === 'on' && !result.isFollowing ? t.notFollowing : ''}
         </span>
       )}
     </>
@@ -75,16 +75,16 @@ function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' |
           <ul className="chooser">
             {columns.map(({ name }, nth) => {
               const label = titleOf({ name }, t)
-              const only = names.length === 1
+              const isLast = names.length === 1
               return (
                 <li key={name}>
-                  <label title={only ? t.lastColumn : undefined}>
-                    <input type="checkbox" checked disabled={only} onChange={() => onColumns(names.filter((other) => other !== name))} /> {label}
+                  <label title={isLast ? t.lastColumn : undefined}>
+                    <input type="checkbox" checked disabled={isLast} onChange={() => onColumns(names.filter((other) => other !== name))} /> {label}
                   </label>
-                  <button type="button" aria-label={t.moveUp(label)} disabled={nth === 0} onClick={() => onColumns(move(names, name, -1))}>
+                  <button type="button" aria-label={t.moveUp(label)} disabled={nth === 0} onClick={() => onColumns(moveName(names, name, -1))}>
                     ↑
                   </button>
-                  <button type="button" aria-label={t.moveDown(label)} disabled={nth === names.length - 1} onClick={() => onColumns(move(names, name, 1))}>
+                  <button type="button" aria-label={t.moveDown(label)} disabled={nth === names.length - 1} onClick={() => onColumns(moveName(names, name, 1))}>
                     ↓
                   </button>
                 </li>
@@ -98,7 +98,7 @@ function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' |
               </li>
             ))}
           </ul>
-          <Printed q={q} result={result} names={names} onAdd={(name) => onColumns([...names, name])} />
+          <PrintedColumns q={q} result={result} names={names} onAdd={(name) => onColumns([...names, name])} />
           <LabelColumn keys={(result.facets.label ?? []).map(({ value }) => value)} onAdd={(name) => onColumns([...names, name])} />
           <button type="button" onClick={() => onColumns(undefined)}>
             {t.resetColumns}
@@ -109,8 +109,8 @@ function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' |
   )
 }
 
-/** If all hits are of one kind: its printed columns. */
-function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> & { names: string[]; onAdd: (name: string) => void }) {
+/** Printed columns that can be added, if all hits are of one kind. */
+function PrintedColumns({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> & { names: string[]; onAdd: (name: string) => void }) {
   const t = useText()
   const [printed, setPrinted] = useState<string[]>([])
   const kinds = result.facets.kind ?? []
@@ -120,8 +120,8 @@ function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> &
     if (kind === undefined) return
     const abort = new AbortController()
     import('../api/printed')
-      .then(({ printedOf }) => printedOf(q, abort.signal))
-      // Without them the other columns are shown.
+      .then(({ readPrintedColumns }) => readPrintedColumns(q, abort.signal))
+      // On an error no printed columns are offered.
       .then((names) => !abort.signal.aborted && setPrinted(names), () => undefined)
     return () => abort.abort()
   }, [q, kind])
@@ -170,24 +170,24 @@ function LabelColumn({ keys, onAdd }: { keys: string[]; onAdd: (name: string) =>
   )
 }
 
-function Keep({ q, onSaved }: Pick<ToolsProps, 'q' | 'onSaved'>) {
+function SaveSearch({ q, onSaved }: Pick<ToolsProps, 'q' | 'onSaved'>) {
   const t = useText()
-  const [problem, setProblem] = useState<string>()
+  const [errorMessage, setErrorMessage] = useState<string>()
   return (
-    <Popover label={t.save} why={q.trim() === '' ? t.nothingToSave : undefined}>
+    <Popover label={t.save} disabledReason={q.trim() === '' ? t.nothingToSave : undefined}>
       {(close) => (
         <form
           className="keep"
           onSubmit={(event) => {
             event.preventDefault()
             const form = new FormData(event.currentTarget)
-            keep({ title: String(form.get('title')), query: q, shared: form.get('shared') !== null }).then(
+            createSavedSearch({ title: String(form.get('title')), query: q, shared: form.get('shared') !== null }).then(
               () => {
-                setProblem(undefined)
+                setErrorMessage(undefined)
                 onSaved()
                 close()
               },
-              (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)),
+              (error: unknown) => setErrorMessage(error instanceof Error ? error.message : String(error)),
             )
           }}
         >
@@ -197,7 +197,7 @@ function Keep({ q, onSaved }: Pick<ToolsProps, 'q' | 'onSaved'>) {
           <label>
             <input name="shared" type="checkbox" /> {t.share}
           </label>
-          {problem && <p role="alert">{problem}</p>}
+          {errorMessage && <p role="alert">{errorMessage}</p>}
           <button type="submit" className="primary">{t.saveTitle}</button>
         </form>
       )}
@@ -207,45 +207,45 @@ function Keep({ q, onSaved }: Pick<ToolsProps, 'q' | 'onSaved'>) {
 
 function Export({ q, result, columns }: Pick<ToolsProps, 'q' | 'result' | 'columns'>) {
   const t = useText()
-  const [problem, setProblem] = useState<string>()
+  const [errorMessage, setErrorMessage] = useState<string>()
   const [busy, setBusy] = useState(false)
-  const write = (format: Format) => {
+  const startExport = (format: Format) => {
     setBusy(true)
-    setProblem(undefined)
-    download(q, format, exported(columns))
-      .catch((error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))
+    setErrorMessage(undefined)
+    downloadExport(q, format, exportColumns(columns))
+      .catch((error: unknown) => setErrorMessage(error instanceof Error ? error.message : String(error)))
       .finally(() => setBusy(false))
   }
   return (
-    <Popover label={t.export} why={result.done?.total === 0 ? t.nothingToExport : undefined}>
+    <Popover label={t.export} disabledReason={result.done?.total === 0 ? t.nothingToExport : undefined}>
       {() => (
         <>
-          <button type="button" disabled={busy} onClick={() => write('csv')}>
+          <button type="button" disabled={busy} onClick={() => startExport('csv')}>
             {t.exportCsv}
           </button>
-          <button type="button" disabled={busy} onClick={() => write('jsonl')}>
+          <button type="button" disabled={busy} onClick={() => startExport('jsonl')}>
             {t.exportJson}
           </button>
           <p role="status">{busy ? t.exporting : ''}</p>
-          {problem && <p role="alert">{t.exportFailed(problem)}</p>}
+          {errorMessage && <p role="alert">{t.exportFailed(errorMessage)}</p>}
         </>
       )}
     </Popover>
   )
 }
 
-function Copy({ q }: { q: string }) {
+function CopyCommand({ q }: { q: string }) {
   const t = useText()
   const [copied, copy] = useCopied()
   // Pages that are served over plain HTTP from another machine have no clipboard API.
   const clipboard = navigator.clipboard as Clipboard | undefined
   return (
     <Control
-      why={clipboard ? undefined : t.noClipboard}
-      title={command(q)}
-      onClick={() => void copy(command(q))}
+      disabledReason={clipboard ? undefined : t.noClipboard}
+      title={exportCommand(q)}
+      onClick={() => void copy(exportCommand(q))}
     >
-      {copied === command(q) ? t.copied : t.copyCommand}
+      {copied === exportCommand(q) ? t.copied : t.copyCommand}
     </Control>
   )
 }

@@ -5,8 +5,8 @@ import type { Hit } from '../api/types'
 import type { Text } from '../text'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from './ClusterName'
-import { marked, since } from './format'
-import { mentionOf } from './mention'
+import { splitByMarks, formatAgeSince } from './format'
+import { mentionQuery } from './mention'
 import { Pill } from './Pill'
 import { toneOfReady } from './status'
 
@@ -29,7 +29,7 @@ export interface Column {
   number?: boolean
 }
 
-const ALL: Column[] = [
+const ALL_COLUMNS: Column[] = [
   { name: 'cluster', width: '130px', sort: 'cluster', show: (hit) => <ClusterName name={hit.cluster} />, title: (hit) => hit.cluster },
   {
     name: 'kind',
@@ -50,7 +50,7 @@ const ALL: Column[] = [
     // The grid has the focus and opens the active row: rows are not tab stops.
     show: (hit) => (
       <a href={objectAddress(hit)} tabIndex={-1}>
-        <Marked hit={hit} field="name" text={hit.name} />
+        <Highlighted hit={hit} field="name" text={hit.name} />
       </a>
     ),
     title: (hit) => hit.name,
@@ -60,7 +60,7 @@ const ALL: Column[] = [
   { name: 'restarts', width: '90px', sort: 'restarts', number: true, show: (hit) => hit.restarts },
   { name: 'node', width: '160px', sort: 'node', show: (hit) => hit.node },
   { name: 'images', width: 'minmax(200px, 1fr)', sort: 'image', show: (hit) => hit.images?.join(' '), title: (hit) => hit.images?.join('\n') },
-  { name: 'created', width: '80px', sort: 'age', number: true, show: (hit, now) => since(hit.created, now), title: (hit) => hit.created },
+  { name: 'created', width: '80px', sort: 'age', number: true, show: (hit, now) => formatAgeSince(hit.created, now), title: (hit) => hit.created },
   { name: 'createdAt', width: '180px', sort: 'created', field: 'created', show: (hit) => hit.created },
   { name: 'apiVersion', width: '160px', show: (hit) => hit.apiVersion },
   { name: 'uid', width: '300px', show: (hit) => <code>{hit.uid}</code> },
@@ -73,28 +73,28 @@ const ALL: Column[] = [
           {nth > 0 && ' · '}
           {field}
           {text && ': '}
-          {text && <Marked hit={hit} field={field} text={text} />}
+          {text && <Highlighted hit={hit} field={field} text={text} />}
         </span>
       )),
     title: (hit) => hit.matched.map(({ field, text }) => (text ? `${field}: ${text}` : field)).join('\n'),
   },
 ]
 
-const BY_NAME = new Map(ALL.map((column) => [column.name, column]))
+const BY_NAME = new Map(ALL_COLUMNS.map((column) => [column.name, column]))
 export const DEFAULT_COLUMNS: ColumnName[] = ['cluster', 'kind', 'namespace', 'name', 'status', 'ready', 'restarts', 'created', 'matched']
 
-function Marked({ hit, field, text }: { hit: Hit; field: string; text: string }) {
-  const reason = hit.matched.find((m) => m.field === field && m.text === text)
-  return marked(text, reason?.marks).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))
+function Highlighted({ hit, field, text }: { hit: Hit; field: string; text: string }) {
+  const reason = hit.matched.find((match) => match.field === field && match.text === text)
+  return splitByMarks(text, reason?.marks).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))
 }
 
-/** The value of a label, of kubectl's printed column, or at a path of the manifest. */
-function asked(name: string): Column | undefined {
-  if (!isAsked(name)) return undefined
+/** A column whose values must be requested: of a label, of a column that kubectl prints, or at a path of the manifest. */
+function requestedColumn(name: string): Column | undefined {
+  if (!isRequestedColumn(name)) return undefined
   const value = (hit: Hit) => hit.columns?.[name]
   const show = (hit: Hit) => {
     const text = value(hit)
-    const q = text && mentionOf(hit, name, text)
+    const q = text && mentionQuery(hit, name, text)
     if (!q) return text
     return (
       <a href={searchAddress({ q })} tabIndex={-1}>
@@ -105,42 +105,42 @@ function asked(name: string): Column | undefined {
   return { name, width: 'minmax(120px, 1fr)', show, title: value }
 }
 
-/** Hits have it only if it is requested. */
-export const isAsked = (name: string) => /^(label:|print:|\.)[^,]+$/.test(name)
+/** True for columns that hits contain only if they are requested. */
+export const isRequestedColumn = (name: string) => /^(label:|print:|\.)[^,]+$/.test(name)
 
-/** It applies to one kind only. */
-export const isOfKind = (name: string) => /^(print:|\.)/.test(name)
+/** True for columns that apply to one kind only. */
+export const isKindSpecific = (name: string) => /^(print:|\.)/.test(name)
 
 /** The label of a column. */
 export function titleOf({ name }: Pick<Column, 'name'>, t: Text): string {
-  return isAsked(name) ? name.replace(/^(label|print):/, '') : t.columnNames[name as ColumnName]
+  return isRequestedColumn(name) ? name.replace(/^(label|print):/, '') : t.columnNames[name as ColumnName]
 }
 
 /** The columns of these names, in order; unknown names are skipped, and an empty list gives the defaults. */
-export function columnsNamed(names: readonly string[] | undefined): Column[] {
-  const found = [...new Set(names)].flatMap((name) => BY_NAME.get(name) ?? asked(name) ?? [])
-  return found.length > 0 ? found : DEFAULT_COLUMNS.flatMap((name) => BY_NAME.get(name) ?? [])
+export function findColumns(names: readonly string[] | undefined): Column[] {
+  const columns = [...new Set(names)].flatMap((name) => BY_NAME.get(name) ?? requestedColumn(name) ?? [])
+  return columns.length > 0 ? columns : DEFAULT_COLUMNS.flatMap((name) => BY_NAME.get(name) ?? [])
 }
 
 /** Columns that are not shown. */
 export function otherColumns(shown: Column[]): Column[] {
-  return ALL.filter((column) => !shown.includes(column))
+  return ALL_COLUMNS.filter((column) => !shown.includes(column))
 }
 
-/** Below this width a table scrolls sideways. */
-export function leastWidth(columns: Column[]): number {
+/** Minimum width of a table in pixels; in less space it scrolls horizontally. */
+export function minTableWidth(columns: Column[]): number {
   return columns.reduce((sum, { width }) => sum + Number(/\d+/.exec(width)), 0)
 }
 
-/** The names with one of them moved. */
-export function move(names: readonly string[], name: string, by: number): string[] {
+/** Moves a name by a number of positions. */
+export function moveName(names: readonly string[], name: string, offset: number): string[] {
   const from = names.indexOf(name)
-  const to = Math.min(names.length - 1, Math.max(0, from + by))
+  const to = Math.min(names.length - 1, Math.max(0, from + offset))
   const rest = names.filter((other) => other !== name)
   return from < 0 ? [...names] : [...rest.slice(0, to), name, ...rest.slice(to)]
 }
 
 /** Column names for an export; columns that only the page can render are skipped. */
-export function exported(columns: Column[]): string[] {
+export function exportColumns(columns: Column[]): string[] {
   return [...new Set(columns.filter(({ name }) => name !== 'matched').map(({ name, field }) => field ?? name))]
 }

@@ -1,22 +1,22 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
-import { flash, SHOWN_FOR } from './flash'
+import { createFlash, FLASH_MS } from './flash'
 
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
 
 it('a confirmation disappears after two seconds', () => {
   const values: (string | undefined)[] = []
-  flash<string>((value) => values.push(value)).show('a')
-  vi.advanceTimersByTime(SHOWN_FOR - 1)
+  createFlash<string>((value) => values.push(value)).show('a')
+  vi.advanceTimersByTime(FLASH_MS - 1)
   expect(values).toEqual(['a'])
   vi.advanceTimersByTime(1)
   expect(values).toEqual(['a', undefined])
-  expect(SHOWN_FOR).toBe(2_000)
+  expect(FLASH_MS).toBe(2_000)
 })
 
-it('a second confirmation has its own two seconds', () => {
+it('a second confirmation is shown for two seconds of its own', () => {
   let shown: string | undefined
-  const { show, clear } = flash<string>((value) => (shown = value))
+  const { show, clear } = createFlash<string>((value) => (shown = value))
   show('a')
   vi.advanceTimersByTime(1_500)
   show('b')

@@ -1,8 +1,8 @@
 // A value that is shown for a short time, such as the confirmation of a copy.
 import { useEffect, useMemo, useState } from 'react'
 
-/** Milliseconds until a confirmation disappears. */
-export const SHOWN_FOR = 2_000
+/** Time until a confirmation disappears. */
+export const FLASH_MS = 2_000
 
 export interface Flash<T> {
   /** Shows a value and, some time later, removes it; a new value starts the time again. */
@@ -11,26 +11,26 @@ export interface Flash<T> {
   clear: () => void
 }
 
-export function flash<T>(set: (value: T | undefined) => void, time = SHOWN_FOR): Flash<T> {
+export function createFlash<T>(set: (value: T | undefined) => void, durationMs = FLASH_MS): Flash<T> {
   let timer: ReturnType<typeof setTimeout> | undefined
-  const put = (value: T | undefined) => {
+  const setAndStop = (value: T | undefined) => {
     clearTimeout(timer)
     set(value)
   }
   return {
     show: (value) => {
-      put(value)
-      timer = setTimeout(() => set(undefined), time)
+      setAndStop(value)
+      timer = setTimeout(() => set(undefined), durationMs)
     },
-    clear: () => put(undefined),
+    clear: () => setAndStop(undefined),
   }
 }
 
 /** The text that was copied last, for a short time, and a function that copies a text. */
 export function useCopied(): [string | undefined, (text: string) => Promise<void>] {
   const [copied, setCopied] = useState<string>()
-  const shown = useMemo(() => flash<string>(setCopied), [])
-  useEffect(() => () => shown.clear(), [shown])
-  const copy = (text: string) => navigator.clipboard.writeText(text).then(() => shown.show(text), () => shown.clear())
+  const confirmation = useMemo(() => createFlash<string>(setCopied), [])
+  useEffect(() => () => confirmation.clear(), [confirmation])
+  const copy = (text: string) => navigator.clipboard.writeText(text).then(() => confirmation.show(text), () => confirmation.clear())
   return [copied, copy]
 }

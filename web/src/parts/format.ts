@@ -1,5 +1,5 @@
-/** Ages as kubectl prints them: two units below ten of the larger one. */
-export function age(seconds: number): string {
+/** Formats an age as kubectl does (HumanDuration of k8s.io/apimachinery), except that years are shown in days. */
+export function formatAge(seconds: number): string {
   const s = Math.max(0, Math.floor(seconds))
   if (s < 120) return `${s}s`
   const m = Math.floor(s / 60)
@@ -12,27 +12,29 @@ export function age(seconds: number): string {
   return d < 8 && h % 24 !== 0 ? `${d}d${h % 24}h` : `${d}d`
 }
 
-/** The language of the page, which the user may have changed from the browser's. */
+/** The language of the page, which can differ from the browser's. */
 const language = () => document.documentElement.lang || undefined
 
-export function number(n: number): string {
+/** Formats a number in the language of the page. */
+export function formatNumber(n: number): string {
   return n.toLocaleString(language())
 }
 
-/** A time of another day, with its weekday. */
-export function weekday(at: Date): string {
+/** Formats a time with its weekday. */
+export function formatWeekdayTime(at: Date): string {
   return at.toLocaleString(language(), { weekday: 'short', hour: 'numeric', minute: '2-digit' })
 }
 
-/** A time of day. */
-export function clock(at: Date): string {
+/** Formats a time of day. */
+export function formatTime(at: Date): string {
   return at.toLocaleTimeString(language())
 }
 
-export function since(time: string | undefined, now = Date.now()): string {
+/** The age of a time stamp at `now` (Unix milliseconds); empty without a valid time. */
+export function formatAgeSince(time: string | undefined, now = Date.now()): string {
   if (!time) return ''
   const at = Date.parse(time)
-  return Number.isNaN(at) ? '' : age((now - at) / 1000)
+  return Number.isNaN(at) ? '' : formatAge((now - at) / 1000)
 }
 
 /** A hash of a name, the same on every page and for all users. */
@@ -45,29 +47,29 @@ function hash(name: string): number {
   return (hash ^ (hash >>> 16)) >>> 0
 }
 
-/** A stable colour for a cluster's name. */
-export function colour(name: string): string {
-  const of = hash(name)
-  const lightness = [0.5, 0.62, 0.74][(of >>> 8) % 3]
-  return `oklch(${lightness} 0.15 ${(of % 24) * 15})`
+/** A colour for a name, the same on every page and for all users. */
+export function stableColour(name: string): string {
+  const nameHash = hash(name)
+  const lightness = [0.5, 0.62, 0.74][(nameHash >>> 8) % 3]
+  return `oklch(${lightness} 0.15 ${(nameHash % 24) * 15})`
 }
 
-/** A stable index of a shape. */
-export function icon(name: string, shapes: number): number {
+/** An index of a shape for a name, below `shapes`. */
+export function stableIndex(name: string, shapes: number): number {
   return (hash(name) >>> 16) % shapes
 }
 
-/** Splits a text into highlighted and other parts. Highlights are in bytes. */
-export function marked(text: string, marks: [number, number][] = []): { text: string; hit: boolean }[] {
+/** Splits a text into highlighted and other parts. `marks` are ranges in UTF-8 bytes. */
+export function splitByMarks(text: string, marks: [number, number][] = []): { text: string; hit: boolean }[] {
   if (marks.length === 0) return [{ text, hit: false }]
   const bytes = new TextEncoder().encode(text)
   const decoder = new TextDecoder()
-  const piece = (from: number, to: number, hit: boolean) => ({ text: decoder.decode(bytes.slice(from, to)), hit })
+  const decode = (from: number, to: number, hit: boolean) => ({ text: decoder.decode(bytes.slice(from, to)), hit })
   let at = 0
-  const pieces = marks.flatMap(([from, to]) => {
-    const two = [piece(at, from, false), piece(from, to, true)]
+  const allParts = marks.flatMap(([from, to]) => {
+    const parts = [decode(at, from, false), decode(from, to, true)]
     at = to
-    return two
+    return parts
   })
-  return [...pieces, piece(at, bytes.length, false)].filter(({ text }) => text !== '')
+  return [...allParts, decode(at, bytes.length, false)].filter(({ text }) => text !== '')
 }

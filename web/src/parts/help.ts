@@ -2,40 +2,40 @@
 import { autocompletion, completionKeymap, type CompletionContext, type CompletionResult } from '@codemirror/autocomplete'
 import type { Extension } from '@codemirror/state'
 import { hoverTooltip, keymap, type EditorView } from '@codemirror/view'
-import { openApiOf, placeAt, resolve, schemaAt, schemaOf, type Schema } from './schema'
+import { readOpenApi, cursorContextAt, resolveRef, schemaAt, findSchema, type Schema } from './schema'
 
-/** `cluster`: the source of the schema. */
-export function help(cluster: string): Extension {
+/** Editor extension for completion and documentation, with the schema of a cluster. */
+export function schemaHelp(cluster: string): Extension {
   return [
     autocompletion({ override: [(context) => complete(context, cluster)], icons: false }),
     keymap.of(completionKeymap),
-    hoverTooltip((view, place) => tell(view, place, cluster)),
+    hoverTooltip((view, position) => fieldDocumentation(view, position, cluster)),
   ]
 }
 
-/** Completions at the cursor from a schema that is requested once per group. */
+/** Completions at the cursor. The schema of a group version is requested once. */
 async function complete(context: CompletionContext, cluster: string): Promise<CompletionResult | null> {
-  const { path, taken, value, word, apiVersion, kind } = placeAt(context.state.doc.toString(), context.pos)
+  const { path, existingKeys, valueKey, word, apiVersion, kind } = cursorContextAt(context.state.doc.toString(), context.pos)
   if (!apiVersion || !kind || (word === '' && !context.explicit)) return null
-  const api = await openApiOf(cluster, apiVersion)
-  const at = api && schemaAt(api, schemaOf(api, apiVersion, kind), value === undefined ? path : [...path, value])
-  if (!api || !at || context.aborted) return null
+  const api = await readOpenApi(cluster, apiVersion)
+  const target = api && schemaAt(api, findSchema(api, apiVersion, kind), valueKey === undefined ? path : [...path, valueKey])
+  if (!api || !target || context.aborted) return null
   const from = context.pos - word.length
-  if (value !== undefined) {
-    const values = at.enum ?? (at.type === 'boolean' ? [true, false] : [])
+  if (valueKey !== undefined) {
+    const values = target.enum ?? (target.type === 'boolean' ? [true, false] : [])
     return values.length === 0 ? null : { from, options: values.map((one) => ({ label: String(one), type: 'enum' })), validFor: /^[\w.-]*$/ }
   }
-  const required = new Set(at.required)
-  const options = Object.entries(at.properties ?? {})
-    .filter(([name]) => !taken.includes(name))
+  const required = new Set(target.required)
+  const options = Object.entries(target.properties ?? {})
+    .filter(([name]) => !existingKeys.includes(name))
     .map(([name, schema]) => {
-      const whole = resolve(api, schema)
-      const info = schema.description ?? whole?.description
-      const nested = whole?.type === 'object' || whole?.properties !== undefined || whole?.type === 'array'
+      const resolved = resolveRef(api, schema)
+      const info = schema.description ?? resolved?.description
+      const nested = resolved?.type === 'object' || resolved?.properties !== undefined || resolved?.type === 'array'
       return {
         label: name,
         type: 'property',
-        detail: `${typeOf(whole)}${required.has(name) ? ' *' : ''}`,
+        detail: `${typeOf(resolved)}${required.has(name) ? ' *' : ''}`,
         ...(info && { info }),
         apply: nested ? `${name}:` : `${name}: `,
         boost: required.has(name) ? 10 : 0,
@@ -50,15 +50,15 @@ function typeOf(schema: Schema | undefined): string {
 }
 
 /** Documentation of the field under the pointer. */
-async function tell(view: EditorView, place: number, cluster: string) {
-  const line = view.state.doc.lineAt(place)
+async function fieldDocumentation(view: EditorView, position: number, cluster: string) {
+  const line = view.state.doc.lineAt(position)
   const [, lead = '', name] = /^(\s*(?:-\s+)*)([\w.$/-]+):/.exec(line.text) ?? []
   const from = line.from + lead.length
-  if (name === undefined || place < from || place > from + name.length) return null
-  const { path, apiVersion, kind } = placeAt(view.state.doc.toString(), from)
+  if (name === undefined || position < from || position > from + name.length) return null
+  const { path, apiVersion, kind } = cursorContextAt(view.state.doc.toString(), from)
   if (!apiVersion || !kind) return null
-  const api = await openApiOf(cluster, apiVersion)
-  const field = api && schemaAt(api, schemaOf(api, apiVersion, kind), [...path, name])
+  const api = await readOpenApi(cluster, apiVersion)
+  const field = api && schemaAt(api, findSchema(api, apiVersion, kind), [...path, name])
   if (!field) return null
   const dom = document.createElement('div')
   dom.className = 'cm-meaning'

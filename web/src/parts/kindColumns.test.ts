@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { Hit } from '../api/types'
-import { kindOf, narrowed, numbers, shownColumns } from './kindColumns'
+import { onlyKindOf, namesForNarrowScreen, numericColumns, shownColumns } from './kindColumns'
 
 it.each([
   ['kind:pod', 'Pod'],
@@ -13,7 +13,7 @@ it.each([
   ['kind:p*', undefined],
   ['kind:pod OR web', undefined],
   ['web', undefined],
-])('%s is about %s', (q, kind) => expect(kindOf(q)).toBe(kind))
+])('the only kind of %s is %s', (q, kind) => expect(onlyKindOf(q)).toBe(kind))
 
 const hit = (more: Partial<Hit>): Hit => ({ cluster: 'm1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', namespace: 'shop', name: 'web-0', matched: [], ...more })
 
@@ -25,16 +25,16 @@ it('empty columns are hidden, unless they are chosen', () => {
   expect(shownColumns(undefined, undefined, hits, false)).toEqual(['cluster', 'kind', 'namespace', 'name', 'status', 'restarts'])
 })
 
-it('a kind without an entry has its printed columns', () => {
+it('a kind that is not in the table has its printed columns', () => {
   const hits = [hit({ columns: { 'print:Name': 'web', 'print:Issuer': 'acme', 'print:Age': '3d' } })]
   expect(shownColumns(undefined, 'certificate', hits, false)).toEqual(['cluster', 'namespace', 'name', 'print:Issuer'])
 })
 
-it('a narrow screen begins with the name and the state', () => {
-  expect(narrowed(['cluster', 'namespace', 'name', 'status'])).toEqual(['name', 'status', 'cluster', 'namespace'])
+it('name and status are the first columns on a narrow screen', () => {
+  expect(namesForNarrowScreen(['cluster', 'namespace', 'name', 'status'])).toEqual(['name', 'status', 'cluster', 'namespace'])
 })
 
 it('requested columns of numbers are found by their values', () => {
   const hits = [hit({ columns: { 'print:Data': '3', 'print:Type': 'Opaque' } }), hit({ columns: { 'print:Data': '12' } })]
-  expect(numbers(['restarts', 'print:Data', 'print:Type', 'print:None'], hits)).toEqual(['print:Data'])
+  expect(numericColumns(['restarts', 'print:Data', 'print:Type', 'print:None'], hits)).toEqual(['print:Data'])
 })

@@ -1,60 +1,60 @@
-// Default columns of results of one kind: the fields that matter most for it. Pure.
-import { chosen, named } from '../api/query'
+// Default columns of results with one kind: the fields that matter most for it. Pure.
+import { selectionOf, fieldValues } from '../api/query'
 import type { Hit } from '../api/types'
-import { columnsNamed, DEFAULT_COLUMNS, isAsked, type Column } from './columns'
+import { findColumns, DEFAULT_COLUMNS, isRequestedColumn, type Column } from './columns'
 
-const WORKLOAD = ['cluster', 'namespace', 'name', 'status', 'ready', 'images', 'created']
-const NAMED = ['cluster', 'namespace', 'name']
+const WORKLOAD_COLUMNS = ['cluster', 'namespace', 'name', 'status', 'ready', 'images', 'created']
+const NAME_COLUMNS = ['cluster', 'namespace', 'name']
 
-const OF_KIND: Record<string, readonly string[]> = {
+const COLUMNS_BY_KIND: Record<string, readonly string[]> = {
   Pod: ['cluster', 'namespace', 'name', 'status', 'ready', 'restarts', 'node', 'created'],
-  Deployment: WORKLOAD,
-  StatefulSet: WORKLOAD,
-  DaemonSet: WORKLOAD,
-  ReplicaSet: WORKLOAD,
-  Job: [...NAMED, 'status', 'print:Completions', 'print:Duration', 'images', 'created'],
-  CronJob: [...NAMED, 'print:Schedule', 'print:Suspend', 'print:Active', 'print:Last Schedule', 'created'],
-  Service: [...NAMED, 'print:Type', 'print:Cluster-IP', 'print:External-IP', 'print:Port(s)', 'created'],
-  Ingress: [...NAMED, 'print:Class', 'print:Hosts', 'print:Address', 'created'],
-  ConfigMap: [...NAMED, 'print:Data', 'created'],
-  Secret: [...NAMED, 'print:Type', 'print:Data', 'created'],
-  PersistentVolumeClaim: [...NAMED, 'status', 'print:Volume', 'print:Capacity', 'print:StorageClass', 'created'],
+  Deployment: WORKLOAD_COLUMNS,
+  StatefulSet: WORKLOAD_COLUMNS,
+  DaemonSet: WORKLOAD_COLUMNS,
+  ReplicaSet: WORKLOAD_COLUMNS,
+  Job: [...NAME_COLUMNS, 'status', 'print:Completions', 'print:Duration', 'images', 'created'],
+  CronJob: [...NAME_COLUMNS, 'print:Schedule', 'print:Suspend', 'print:Active', 'print:Last Schedule', 'created'],
+  Service: [...NAME_COLUMNS, 'print:Type', 'print:Cluster-IP', 'print:External-IP', 'print:Port(s)', 'created'],
+  Ingress: [...NAME_COLUMNS, 'print:Class', 'print:Hosts', 'print:Address', 'created'],
+  ConfigMap: [...NAME_COLUMNS, 'print:Data', 'created'],
+  Secret: [...NAME_COLUMNS, 'print:Type', 'print:Data', 'created'],
+  PersistentVolumeClaim: [...NAME_COLUMNS, 'status', 'print:Volume', 'print:Capacity', 'print:StorageClass', 'created'],
   Namespace: ['cluster', 'name', 'status', 'created'],
   Node: ['cluster', 'name', 'status', 'print:Roles', 'print:Version', 'print:Internal-IP', 'created'],
   Event: ['cluster', 'namespace', 'print:Type', 'print:Reason', 'print:Object', 'print:Message', 'name', 'created'],
-  HorizontalPodAutoscaler: [...NAMED, 'print:Reference', 'print:Targets', 'print:MinPods', 'print:MaxPods', 'print:Replicas', 'created'],
+  HorizontalPodAutoscaler: [...NAME_COLUMNS, 'print:Reference', 'print:Targets', 'print:MinPods', 'print:MaxPods', 'print:Replicas', 'created'],
 }
-const KINDS = Object.keys(OF_KIND)
-/** Values of `kind:` that stand for several kinds. */
-const GROUPS = new Set(['workload', 'workloads', 'all'])
-/** Number of printed columns of a kind without an entry of its own. */
-const MOST_PRINTED = 5
-const ALREADY = /^print:(Name|Age|Ready|Status|Restarts|Node|Namespace)$/
+const KINDS = Object.keys(COLUMNS_BY_KIND)
+/** Values of `kind:` that match several kinds. */
+const KIND_GROUPS = new Set(['workload', 'workloads', 'all'])
+/** Maximum number of printed columns for a kind that is not in the table. */
+const MAX_PRINTED_COLUMNS = 5
+const STANDARD_COLUMNS = /^print:(Name|Age|Ready|Status|Restarts|Node|Namespace)$/
 
-/** The only kind that a query asks for; undefined: several or any. A kind of the table has its proper name. */
-export function kindOf(q: string): string | undefined {
-  const [only, ...others] = named(q, 'kind')
-  if (only === undefined || others.length > 0 || !/^[\w.-]+$/.test(only) || GROUPS.has(only.toLowerCase())) return undefined
-  if (chosen(q, 'kind', only) !== 'asked') return undefined
-  return KINDS.find((kind) => chosen(q, 'kind', kind) === 'asked') ?? only.toLowerCase()
+/** The only kind that a query matches, in CamelCase if it is in the table; undefined for several or any kinds. */
+export function onlyKindOf(q: string): string | undefined {
+  const [only, ...others] = fieldValues(q, 'kind')
+  if (only === undefined || others.length > 0 || !/^[\w.-]+$/.test(only) || KIND_GROUPS.has(only.toLowerCase())) return undefined
+  if (selectionOf(q, 'kind', only) !== 'included') return undefined
+  return KINDS.find((kind) => selectionOf(q, 'kind', kind) === 'included') ?? only.toLowerCase()
 }
 
-/** Names of the default columns; `hits` are those of the first page, with all printed columns. */
-export function defaultsOf(kind: string | undefined, hits: readonly Hit[]): readonly string[] {
+/** Names of the default columns for a kind; the printed columns of other kinds are taken from `hits`, the first page. */
+export function defaultColumnNames(kind: string | undefined, hits: readonly Hit[]): readonly string[] {
   if (kind === undefined) return DEFAULT_COLUMNS
-  const own = OF_KIND[kind]
-  if (own) return [...own, 'matched']
-  const printed = [...new Set(hits.flatMap(({ columns }) => Object.keys(columns ?? {})))].filter((name) => !ALREADY.test(name))
-  return [...NAMED, 'status', 'ready', ...printed.slice(0, MOST_PRINTED), 'created', 'matched']
+  const ownColumns = COLUMNS_BY_KIND[kind]
+  if (ownColumns) return [...ownColumns, 'matched']
+  const printed = [...new Set(hits.flatMap(({ columns }) => Object.keys(columns ?? {})))].filter((name) => !STANDARD_COLUMNS.test(name))
+  return [...NAME_COLUMNS, 'status', 'ready', ...printed.slice(0, MAX_PRINTED_COLUMNS), 'created', 'matched']
 }
 
-/** On a narrow screen, the most telling columns come first. */
-export function narrowed(names: readonly string[]): string[] {
+/** Column names for a narrow screen: name, status and readiness first. */
+export function namesForNarrowScreen(names: readonly string[]): string[] {
   const first = ['name', 'status', 'ready'].filter((name) => names.includes(name))
   return [...first, ...names.filter((name) => !first.includes(name))]
 }
 
-const isEmpty = (shown: unknown) => shown === undefined || shown === null || shown === '' || (Array.isArray(shown) && shown.length === 0)
+const isEmpty = (value: unknown) => value === undefined || value === null || value === '' || (Array.isArray(value) && value.length === 0)
 
 /** Columns with a value in at least one hit; all of them while there are no hits. */
 export function withoutEmpty(columns: Column[], hits: readonly Hit[]): Column[] {
@@ -62,18 +62,18 @@ export function withoutEmpty(columns: Column[], hits: readonly Hit[]): Column[] 
   return columns.filter(({ name, show }) => name === 'name' || hits.some((hit) => !isEmpty(show(hit))))
 }
 
-/** Requested columns whose values are all numbers. */
-export function numbers(names: readonly string[], hits: readonly Hit[]): string[] {
+/** Names of requested columns whose values are all numbers. */
+export function numericColumns(names: readonly string[], hits: readonly Hit[]): string[] {
   return names.filter((name) => {
-    if (!isAsked(name)) return false
+    if (!isRequestedColumn(name)) return false
     const values = hits.flatMap(({ columns }) => columns?.[name] ?? [])
     return values.length > 0 && values.every((value) => /^\d+(\.\d+)?$/.test(value))
   })
 }
 
-/** The shown columns of a result: the chosen ones, or the defaults of its kind that are not empty. */
+/** Names of the shown columns of a result: the chosen ones, or the defaults of its kind that are not empty. */
 export function shownColumns(chosenNames: readonly string[] | undefined, kind: string | undefined, hits: readonly Hit[], narrow: boolean): string[] {
-  if (chosenNames) return columnsNamed(chosenNames).map(({ name }) => name)
-  const names = defaultsOf(kind, hits)
-  return withoutEmpty(columnsNamed(narrow ? narrowed(names) : names), hits).map(({ name }) => name)
+  if (chosenNames) return findColumns(chosenNames).map(({ name }) => name)
+  const names = defaultColumnNames(kind, hits)
+  return withoutEmpty(findColumns(narrow ? namesForNarrowScreen(names) : names), hits).map(({ name }) => name)
 }

@@ -1,7 +1,7 @@
-// Error marks in an editor without images, which the content security policy allows only from the server.
+// Theme for error marks in an editor. CodeMirror's own theme uses data: images, which the content security policy forbids.
 import { EditorView } from '@codemirror/view'
 
-export const remarks = EditorView.theme({
+export const lintTheme = EditorView.theme({
   '.cm-lintRange': { backgroundImage: 'none', textDecoration: 'underline wavy 1px', textUnderlineOffset: '3px' },
   '.cm-lintRange-error': { backgroundImage: 'none', textDecorationColor: 'var(--bad)' },
   '.cm-lintRange-active': { backgroundColor: 'var(--chosen)' },

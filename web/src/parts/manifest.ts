@@ -1,72 +1,73 @@
 // Parses manifests, and locates fields in their text.
 import { isMap, isScalar, isSeq } from 'yaml'
 import type { KubeObject } from '../api/types'
-import { parseAll, type ParsedDocument, type Problem } from './yaml'
+import { parseAllYaml, type ParsedDocument, type Problem } from './yaml'
 
 export interface Manifest extends Pick<ParsedDocument, 'document'> {
   object: KubeObject
-  /** Range of its text. */
+  /** Range of the document in the text, in characters. */
   from: number
   to: number
 }
 
-export interface Read {
+export interface ParsedManifests {
   manifests: Manifest[]
-  /** An error in YAML syntax. */
+  /** Errors in YAML syntax. */
   problems: Problem[]
-  /** Position of a document that is not an object. */
-  others: Pick<Problem, 'from' | 'to'>[]
+  /** Positions of documents that are not mappings. */
+  nonObjects: Pick<Problem, 'from' | 'to'>[]
 }
 
-export function read(text: string): Read {
-  const found: Read = { manifests: [], problems: [], others: [] }
-  for (const { document, value, problems } of parseAll(text)) {
+/** Parses all YAML documents of a text. */
+export function parseManifests(text: string): ParsedManifests {
+  const result: ParsedManifests = { manifests: [], problems: [], nonObjects: [] }
+  for (const { document, value, problems } of parseAllYaml(text)) {
     const [from = 0, , to = text.length] = document.range ?? []
-    found.problems.push(...problems)
-    if (isMap(document.contents) && problems.length === 0) found.manifests.push({ object: value as KubeObject, document, from, to })
-    else if (problems.length === 0) found.others.push(rangeOf(document.contents) ?? { from, to })
+    result.problems.push(...problems)
+    if (isMap(document.contents) && problems.length === 0) result.manifests.push({ object: value as KubeObject, document, from, to })
+    else if (problems.length === 0) result.nonObjects.push(rangeOf(document.contents) ?? { from, to })
   }
-  return found
+  return result
 }
 
-/** Splits a path of a Kubernetes error: spec.containers[0].image, metadata.labels[app.kubernetes.io/name] */
-export function steps(path: string): (string | number)[] {
-  const found: (string | number)[] = []
+/** Splits a field path of a Kubernetes error: `spec.containers[0].image`, `metadata.labels[app.kubernetes.io/name]`. */
+export function splitPath(path: string): (string | number)[] {
+  const elements: (string | number)[] = []
   for (const [, name, inner] of path.matchAll(/([^.[\]]+)|\[([^\]]*)\]/g)) {
-    if (name !== undefined) found.push(name)
-    else if (inner !== undefined) found.push(/^\d+$/.test(inner) ? Number(inner) : inner.replace(/^"(.*)"$/, '$1'))
+    if (name !== undefined) elements.push(name)
+    else if (inner !== undefined) elements.push(/^\d+$/.test(inner) ? Number(inner) : inner.replace(/^"(.*)"$/, '$1'))
   }
-  return found
+  return elements
 }
 
-/** Position of a field; of an absent one, its parent's. */
+/** Position of a field in the text; for an absent field, the position of its closest parent. */
 export function locate({ document, from, to }: Manifest, path: string): { from: number; to: number } {
   let node: unknown = document.contents
-  let place = { from, to: Math.min(to, from + 1) }
-  for (const step of steps(path)) {
+  let range = { from, to: Math.min(to, from + 1) }
+  for (const step of splitPath(path)) {
     if (isMap(node)) {
       const pair = node.items.find(({ key }) => isScalar(key) && String(key.value) === String(step))
       if (!pair) break
-      place = rangeOf(pair.key) ?? place
+      range = rangeOf(pair.key) ?? range
       node = pair.value
     } else if (isSeq(node) && typeof step === 'number' && node.items[step] !== undefined) {
       node = node.items[step]
-      place = rangeOf(node) ?? place
+      range = rangeOf(node) ?? range
     } else if (isSeq(node) && typeof step === 'string' && step.includes('=')) {
       const item = itemOf(node.items, step)
       if (!item) break
       node = item
-      place = rangeOf(item) ?? place
+      range = rangeOf(item) ?? range
     } else break
   }
   // The value itself, if it is on one line.
-  return isScalar(node) ? (rangeOf(node) ?? place) : place
+  return isScalar(node) ? (rangeOf(node) ?? range) : range
 }
 
-/** The list item with these keys: containerPort=80,protocol="TCP" */
+/** The list item with these keys: `containerPort=80,protocol="TCP"`. */
 function itemOf(items: unknown[], keys: string): unknown {
-  const wanted = keys.split(',').map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1).replace(/^"(.*)"$/, '$1')] as const)
-  return items.find((item) => isMap(item) && wanted.every(([key, value]) => String(item.get(key)) === value))
+  const expected = keys.split(',').map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1).replace(/^"(.*)"$/, '$1')] as const)
+  return items.find((item) => isMap(item) && expected.every(([key, value]) => String(item.get(key)) === value))
 }
 
 function rangeOf(node: unknown): { from: number; to: number } | undefined {
@@ -74,7 +75,7 @@ function rangeOf(node: unknown): { from: number; to: number } | undefined {
   return range ? { from: range[0], to: range[1] } : undefined
 }
 
-/** Fields that API servers add. */
+/** Removes fields that API servers add; `version` keeps the resourceVersion. */
 export function withoutServerFields<T extends KubeObject>(object: T, { version }: { version: boolean }): T {
   const { managedFields: _m, uid: _u, creationTimestamp: _c, generation: _g, resourceVersion, ...metadata } = object.metadata
   const { status: _s, ...rest } = object

@@ -1,44 +1,44 @@
 import { expect, test } from 'vitest'
-import { placeAt, schemaAt, schemaOf, type OpenApi } from './schema'
+import { cursorContextAt, schemaAt, findSchema, type OpenApi } from './schema'
 
 const at = (text: string) => {
   const cursor = text.indexOf('|')
-  const { path, taken, value, word } = placeAt(text.replace('|', ''), cursor)
-  return { path: path.join('.'), taken, value, word }
+  const { path, existingKeys, valueKey, word } = cursorContextAt(text.replace('|', ''), cursor)
+  return { path: path.join('.'), existingKeys, valueKey, word }
 }
 
 test.each([
-  ['apiVersion: v1\nki|', { path: '', taken: ['apiVersion'], value: undefined, word: 'ki' }],
-  ['spec:\n  pla|', { path: 'spec', taken: [], value: undefined, word: 'pla' }],
-  ['spec:\n  placement:\n    a: 1\n    |', { path: 'spec.placement', taken: ['a'], value: undefined, word: '' }],
-  ['spec:\n  resourceSelectors:\n  - |', { path: 'spec.resourceSelectors.[]', taken: [], value: undefined, word: '' }],
-  ['spec:\n  resourceSelectors:\n  - apiVersion: v1\n    ki|', { path: 'spec.resourceSelectors.[]', taken: ['apiVersion'], value: undefined, word: 'ki' }],
-  ['spec:\n  resourceSelectors:\n    - apiVersion: v1\n      name: x\n    - kind: |', { path: 'spec.resourceSelectors.[]', taken: [], value: 'kind', word: '' }],
-  ['spec:\n  tolerations:\n  - key: a\n    effect: No|', { path: 'spec.tolerations.[]', taken: ['key'], value: 'effect', word: 'No' }],
-  ['kind: A\nspec:\n  x: 1\n---\nkind: B\nmetadata:\n  na|', { path: 'metadata', taken: [], value: undefined, word: 'na' }],
-  ['a:\n  b:\n  - c:\n      d: 1\n  e|', { path: 'a', taken: ['b'], value: undefined, word: 'e' }],
-])('%j', (text, place) => {
-  expect(at(text)).toEqual(place)
+  ['apiVersion: v1\nki|', { path: '', existingKeys: ['apiVersion'], valueKey: undefined, word: 'ki' }],
+  ['spec:\n  pla|', { path: 'spec', existingKeys: [], valueKey: undefined, word: 'pla' }],
+  ['spec:\n  placement:\n    a: 1\n    |', { path: 'spec.placement', existingKeys: ['a'], valueKey: undefined, word: '' }],
+  ['spec:\n  resourceSelectors:\n  - |', { path: 'spec.resourceSelectors.[]', existingKeys: [], valueKey: undefined, word: '' }],
+  ['spec:\n  resourceSelectors:\n  - apiVersion: v1\n    ki|', { path: 'spec.resourceSelectors.[]', existingKeys: ['apiVersion'], valueKey: undefined, word: 'ki' }],
+  ['spec:\n  resourceSelectors:\n    - apiVersion: v1\n      name: x\n    - kind: |', { path: 'spec.resourceSelectors.[]', existingKeys: [], valueKey: 'kind', word: '' }],
+  ['spec:\n  tolerations:\n  - key: a\n    effect: No|', { path: 'spec.tolerations.[]', existingKeys: ['key'], valueKey: 'effect', word: 'No' }],
+  ['kind: A\nspec:\n  x: 1\n---\nkind: B\nmetadata:\n  na|', { path: 'metadata', existingKeys: [], valueKey: undefined, word: 'na' }],
+  ['a:\n  b:\n  - c:\n      d: 1\n  e|', { path: 'a', existingKeys: ['b'], valueKey: undefined, word: 'e' }],
+])('%j', (text, context) => {
+  expect(at(text)).toEqual(context)
 })
 
 test('the kind is read from the document at the cursor', () => {
   const text = 'apiVersion: v1\nkind: A\n---\napiVersion: x/v2\nkind: B\nspec:\n'
-  const { apiVersion, kind } = placeAt(text, text.length)
+  const { apiVersion, kind } = cursorContextAt(text, text.length)
   expect([apiVersion, kind]).toEqual(['x/v2', 'B'])
 })
 
-test('schemas are found by kind and followed along a path', () => {
+test('a schema is found by kind and path', () => {
   const api: OpenApi = {
     components: {
       schemas: {
-        P: { 'x-kubernetes-group-version-kind': [{ group: 'x', version: 'v2', kind: 'B' }], properties: { spec: { allOf: [{ $ref: '#/components/schemas/S' }], description: 'told here' } } },
+        P: { 'x-kubernetes-group-version-kind': [{ group: 'x', version: 'v2', kind: 'B' }], properties: { spec: { allOf: [{ $ref: '#/components/schemas/S' }], description: 'of the reference' } } },
         S: { properties: { list: { type: 'array', items: { $ref: '#/components/schemas/I' } }, labels: { additionalProperties: { type: 'string' } } } },
         I: { properties: { effect: { type: 'string', enum: ['A', 'B'] } } },
       },
     },
   }
-  const root = schemaOf(api, 'x/v2', 'B')
-  expect(schemaAt(api, root, ['spec'])?.description).toBe('told here')
+  const root = findSchema(api, 'x/v2', 'B')
+  expect(schemaAt(api, root, ['spec'])?.description).toBe('of the reference')
   expect(schemaAt(api, root, ['spec', 'list', '[]', 'effect'])?.enum).toEqual(['A', 'B'])
   expect(schemaAt(api, root, ['spec', 'labels', 'app'])?.type).toBe('string')
   expect(schemaAt(api, root, ['spec', 'nothing'])).toBeUndefined()
@@ -71,5 +71,5 @@ test.each([
   [9, 6, ['spec', 'containers', '[]', 'env', '[]']],
 ])('line %i, column %i is in %j', (line, column, expected) => {
   const at = TEXT.slice(0, line).join('\n').length + 1 + column
-  expect(placeAt(TEXT.join('\n'), at).path).toEqual(expected)
+  expect(cursorContextAt(TEXT.join('\n'), at).path).toEqual(expected)
 })

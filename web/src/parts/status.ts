@@ -1,9 +1,9 @@
-// States of all kinds, and how they are shown: one table for every view.
+// Tones of the states of all kinds, for every view.
 
-/** `good`: as desired; `busy`: on the way; `warn`: needs a look; `bad`: failed; `idle`: neither. */
+/** `good`: as desired; `busy`: in progress; `warn`: may need attention; `bad`: failed; `idle`: none of these. */
 export type Tone = 'good' | 'busy' | 'warn' | 'bad' | 'idle'
 
-/** Distinguishable without colour. */
+/** Symbols that distinguish tones without colour. */
 export const GLYPHS: Record<Tone, string> = { good: '✓', busy: '◔', warn: '!', bad: '✗', idle: '–' }
 
 const STATES: Record<Tone, string> = {
@@ -16,9 +16,9 @@ const STATES: Record<Tone, string> = {
 
 const TONES = new Map(Object.entries(STATES).flatMap(([tone, states]) => states.split(' ').map((state) => [state, tone as Tone] as const)))
 
-/** Reasons that have no entry of their own: `CrashLoopBackOff`, `ErrImagePull`, `InvalidImageName`, `ExitCode:1`, `Signal:9`. */
-const FAILED = /BackOff|Error|^Err|Fail|Invalid|^ExitCode:|^Signal:|Kill|Exceeded|Mismatch/
-const WORST: Tone[] = ['bad', 'warn', 'busy', 'good', 'idle']
+/** Failures that are not in the table: `CrashLoopBackOff`, `ErrImagePull`, `InvalidImageName`, `ExitCode:1`, `Signal:9`. */
+const FAILURE_PATTERN = /BackOff|Error|^Err|Fail|Invalid|^ExitCode:|^Signal:|Kill|Exceeded|Mismatch/
+const WORST_FIRST: Tone[] = ['bad', 'warn', 'busy', 'good', 'idle']
 
 /** The tone of a state as kubectl prints it. */
 export function toneOf(state: string | undefined): Tone {
@@ -28,21 +28,21 @@ export function toneOf(state: string | undefined): Tone {
   // A node prints `Ready,SchedulingDisabled`; the worst part counts.
   if (state.includes(',')) {
     const tones = state.split(',').map((part) => toneOf(part.trim()))
-    return WORST.find((tone) => tones.includes(tone)) ?? 'idle'
+    return WORST_FIRST.find((tone) => tones.includes(tone)) ?? 'idle'
   }
   // Init containers: `Init:1/2` is progress, `Init:Error` is a failure.
   if (/^Init:\d+\/\d+$/.test(state)) return 'busy'
   if (state.startsWith('Init:')) return toneOf(state.slice('Init:'.length))
-  if (FAILED.test(state)) return 'bad'
+  if (FAILURE_PATTERN.test(state)) return 'bad'
   return /ing$/.test(state) ? 'busy' : 'idle'
 }
 
-/** The tone of `READY`: `2/3`. */
+/** The tone of a ready count such as `2/3`. */
 export function toneOfReady(ready: string | undefined): Tone {
-  const [is, all] = (ready ?? '').split('/')
-  if (all === undefined) return 'idle'
-  return is === all ? (all === '0' ? 'idle' : 'good') : is === '0' ? 'bad' : 'warn'
+  const [readyCount, total] = (ready ?? '').split('/')
+  if (total === undefined) return 'idle'
+  return readyCount === total ? (total === '0' ? 'idle' : 'good') : readyCount === '0' ? 'bad' : 'warn'
 }
 
-/** The tone of a status that is True, False or Unknown, and should be True. */
+/** The tone of a condition's status that should be True. */
 export const toneOfReadiness = (status: string): Tone => (status === 'True' ? 'good' : status === 'False' ? 'bad' : 'warn')

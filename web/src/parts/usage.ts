@@ -1,11 +1,11 @@
-// How much of a resource is used, in steps that every view marks in the same way. Pure.
+// Levels of resource usage, which every view marks in the same way. Pure.
 
-/** Shares from which on a resource is marked as high and as nearly used up. */
-const HIGH = 0.7
-const FULL = 0.9
+/** Used fractions from which on usage is high, and full. */
+const HIGH_FRACTION = 0.7
+const FULL_FRACTION = 0.9
 
-export type Usage = 'high' | 'full'
+export type UsageLevel = 'high' | 'full'
 
-export function usageOf(part: number): Usage | undefined {
-  return part >= FULL ? 'full' : part >= HIGH ? 'high' : undefined
+export function usageLevelOf(fraction: number): UsageLevel | undefined {
+  return fraction >= FULL_FRACTION ? 'full' : fraction >= HIGH_FRACTION ? 'high' : undefined
 }

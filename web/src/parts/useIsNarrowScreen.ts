@@ -2,13 +2,13 @@ import { useSyncExternalStore } from 'react'
 
 const NARROW = '(max-width: 700px)'
 
-function subscribe(reader: () => void): () => void {
+function subscribe(listener: () => void): () => void {
   const query = window.matchMedia(NARROW)
-  query.addEventListener('change', reader)
-  return () => query.removeEventListener('change', reader)
+  query.addEventListener('change', listener)
+  return () => query.removeEventListener('change', listener)
 }
 
-/** True on the screen of a phone. */
+/** True on a screen as narrow as a phone's. */
 export function useIsNarrowScreen(): boolean {
   return useSyncExternalStore(subscribe, () => window.matchMedia(NARROW).matches)
 }

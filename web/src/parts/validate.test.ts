@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { OpenApi } from './schema'
-import { validate, versionsIn } from './validate'
+import { validate, apiVersionsIn } from './validate'
 
 const API: OpenApi = {
   components: {
@@ -29,9 +29,9 @@ const API: OpenApi = {
     },
   },
 }
-const WORDS = { wrongType: (field: string, wanted: string, given: string) => `${field}: ${given} for ${wanted}`, notAllowed: (field: string, allowed: string) => `${field}: not ${allowed}` }
+const MESSAGES = { wrongType: (field: string, expected: string, actual: string) => `${field}: ${actual} for ${expected}`, notAllowed: (field: string, allowed: string) => `${field}: not ${allowed}` }
 const manifest = (spec: string) => `apiVersion: apps/v1\nkind: Deployment\n${spec}\n`
-const problems = (text: string) => validate(text, new Map([['apps/v1', API]]), WORDS).map(({ from, to, message }) => [text.slice(from, to), message])
+const problems = (text: string) => validate(text, new Map([['apps/v1', API]]), MESSAGES).map(({ from, to, message }) => [text.slice(from, to), message])
 
 it.each([
   ['spec: {replicas: eight}', [['eight', 'spec.replicas: string for integer']]],
@@ -54,7 +54,7 @@ it.each([
 it('every manifest of a text is checked with its own schema', () => {
   const text = `${manifest('spec: {replicas: 1}')}---\n${manifest('spec: {replicas: two}')}---\napiVersion: v1\nkind: Pod\nspec: 3\n`
   expect(problems(text)).toEqual([['two', 'spec.replicas: string for integer']])
-  expect(versionsIn(text)).toEqual(['apps/v1', 'v1'])
+  expect(apiVersionsIn(text)).toEqual(['apps/v1', 'v1'])
   // Invalid YAML is reported by the parser.
   expect(problems(manifest('spec: ['))).toEqual([])
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { most, placed, reveal, step, visible } from './window'
+import { maxRenderedRows, renderOrder, scrollTopToReveal, rowAfterKey, visibleRows } from './window'
 
 test.each([
   ['nothing', 0, 600, 0, 0, -1],
@@ -9,15 +9,15 @@ test.each([
   ['less than fits', 0, 600, 3, 0, 2],
   ['beyond the end, when rows have left', 9_000, 600, 10, 9, 9],
 ])('%s', (_, top, height, count, first, last) => {
-  expect(visible(top, height, 30, count)).toEqual({ first, last })
+  expect(visibleRows(top, height, 30, count)).toEqual({ first, last })
 })
 
 test('rows are in document order at rest, and reused while scrolling', () => {
-  expect(most(600, 30)).toBe(61)
-  expect(placed({ first: 0, last: -1 }, 61, true)).toEqual([])
-  expect(placed({ first: 3, last: 7 }, 5, false)).toEqual([3, 4, 5, 6, 7])
-  expect(placed({ first: 3, last: 7 }, 5, true)).toEqual([5, 6, 7, 3, 4])
-  expect(placed({ first: 4, last: 8 }, 5, true)).toEqual([5, 6, 7, 8, 4])
+  expect(maxRenderedRows(600, 30)).toBe(61)
+  expect(renderOrder({ first: 0, last: -1 }, 61, true)).toEqual([])
+  expect(renderOrder({ first: 3, last: 7 }, 5, false)).toEqual([3, 4, 5, 6, 7])
+  expect(renderOrder({ first: 3, last: 7 }, 5, true)).toEqual([5, 6, 7, 3, 4])
+  expect(renderOrder({ first: 4, last: 8 }, 5, true)).toEqual([5, 6, 7, 8, 4])
 })
 
 test.each([
@@ -25,7 +25,7 @@ test.each([
   ['above', 5, 600, 600, 150],
   ['below', 30, 0, 600, 360],
 ])('a row %s', (_, nth, top, height, to) => {
-  expect(reveal(nth, top, height, 30, 30)).toBe(to)
+  expect(scrollTopToReveal(nth, top, height, 30, 30)).toBe(to)
 })
 
 test.each([
@@ -35,6 +35,6 @@ test.each([
   ['End', 5, 99],
   ['Home', 5, 0],
   ['x', 5, undefined],
-])('%s', (key, now, to) => {
-  expect(step(key, now, 100, 20)).toBe(to)
+])('%s', (key, current, to) => {
+  expect(rowAfterKey(key, current, 100, 20)).toBe(to)
 })

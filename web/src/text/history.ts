@@ -14,7 +14,7 @@ const en = {
   summarizeMore: (n: number) => (n === 1 ? 'Summarize 1 more change' : `Summarize ${n} more changes`),
   restore: 'Restore…',
   restoreTitle: (name: string) => `Restore ${name}`,
-  whatIsRestored: 'Its labels and all fields except metadata and status become those of the version. Nothing is stored before you confirm.',
+  restoreEffect: 'Its labels and all fields except metadata and status become those of the version. Nothing is stored before you confirm.',
   recreated: 'The object has been deleted; it is created again.',
   checking: 'Checking with a dry run…',
   accepted: 'The cluster accepts this (dry run).',
@@ -22,7 +22,7 @@ const en = {
   restoreIn: (cluster: string) => `Restore in ${cluster}`,
   restored: 'Restored.',
   fields: 'Changes by the restore',
-  noValues: 'The cache has no values of Secrets.',
+  noSecretValues: 'The cache has no values of Secrets.',
 }
 
 export type HistoryText = typeof en
@@ -40,7 +40,7 @@ const zh: HistoryText = {
   summarizeMore: (n) => `再概括 ${n} 处变更`,
   restore: '恢复…',
   restoreTitle: (name) => `恢复 ${name}`,
-  whatIsRestored: '标签以及除 metadata 和 status 以外的所有字段将变为该版本的内容。确认之前不会存储任何内容。',
+  restoreEffect: '标签以及除 metadata 和 status 以外的所有字段将变为该版本的内容。确认之前不会存储任何内容。',
   recreated: '对象已被删除；将重新创建。',
   checking: '正在进行试运行检查…',
   accepted: '集群会接受此操作（试运行）。',
@@ -48,7 +48,7 @@ const zh: HistoryText = {
   restoreIn: (cluster) => `在 ${cluster} 中恢复`,
   restored: '已恢复。',
   fields: '恢复带来的更改',
-  noValues: '缓存中没有 Secret 的值。',
+  noSecretValues: '缓存中没有 Secret 的值。',
 }
 
 export const historyText: Record<Locale, HistoryText> = { en, 'zh-CN': zh }

@@ -2,11 +2,11 @@
 import type { Locale } from '../prefs'
 
 const en = {
-  allWell: (clusters: number) => (clusters === 1 ? 'The cluster is ready, and nothing needs attention.' : `All ${clusters} clusters are ready, and nothing needs attention.`),
+  allReady: (clusters: number) => (clusters === 1 ? 'The cluster is ready, and nothing needs attention.' : `All ${clusters} clusters are ready, and nothing needs attention.`),
   notReady: (down: number, all: number) => (down === 1 ? `1 of ${all} clusters is not ready.` : `${down} of ${all} clusters are not ready.`),
   needAttention: (n: number) => (n === 1 ? 'All clusters are ready; 1 problem needs attention.' : `All clusters are ready; ${n} problems need attention.`),
   noClusters: 'There are no clusters that you may see.',
-  joinFirst: 'The fleet has no clusters yet.',
+  noClustersYet: 'The fleet has no clusters yet.',
   join: 'Join a cluster',
   attention: 'Needs attention',
   trend: (values: string) => `Over the last hour: ${values}`,
@@ -19,11 +19,11 @@ const en = {
 }
 
 const zh: typeof en = {
-  allWell: (clusters) => `全部 ${clusters} 个集群就绪，没有需要处理的问题。`,
+  allReady: (clusters) => `全部 ${clusters} 个集群就绪，没有需要处理的问题。`,
   notReady: (down, all) => `${all} 个集群中有 ${down} 个未就绪。`,
   needAttention: (n) => `所有集群就绪；有 ${n} 个问题需要处理。`,
   noClusters: '没有您可以查看的集群。',
-  joinFirst: '舰队中还没有集群。',
+  noClustersYet: '舰队中还没有集群。',
   join: '加入集群',
   attention: '需要处理',
   trend: (values) => `最近一小时：${values}`,

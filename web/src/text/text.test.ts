@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { pick } from '.'
-import { withAsked } from '../prefs'
+import { selectLocale } from '.'
+import { withRecentQuery } from '../prefs'
 
 test.each([
   [undefined, ['zh-Hans-CN', 'en'], 'zh-CN'],
@@ -8,12 +8,12 @@ test.each([
   [undefined, ['fr'], 'en'],
   ['zh-CN', ['en'], 'zh-CN'],
   ['en', ['zh'], 'en'],
-] as const)('%s of %j is %s', (chosen, wanted, locale) => {
-  expect(pick(chosen, wanted)).toBe(locale)
+] as const)('with the choice %s and the browser languages %j, the language is %s', (chosen, preferred, locale) => {
+  expect(selectLocale(chosen, preferred)).toBe(locale)
 })
 
 test('recent queries are newest first, unique and limited', () => {
-  expect(withAsked(['a', 'b'], ' b ')).toEqual(['b', 'a'])
-  expect(withAsked(['a'], '  ')).toEqual(['a'])
-  expect(withAsked(Array.from({ length: 50 }, (_, n) => `q${n}`), 'new')).toHaveLength(50)
+  expect(withRecentQuery(['a', 'b'], ' b ')).toEqual(['b', 'a'])
+  expect(withRecentQuery(['a'], '  ')).toEqual(['a'])
+  expect(withRecentQuery(Array.from({ length: 50 }, (_, n) => `q${n}`), 'new')).toHaveLength(50)
 })

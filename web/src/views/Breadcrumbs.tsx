@@ -17,11 +17,11 @@ export function Breadcrumbs() {
           <li key={nth}>
             {crumb.href === undefined ? (
               <span aria-current="page">
-                <Label of={crumb} />
+                <Label crumb={crumb} />
               </span>
             ) : (
               <Link href={crumb.href}>
-                <Label of={crumb} />
+                <Label crumb={crumb} />
               </Link>
             )}
           </li>
@@ -31,7 +31,7 @@ export function Breadcrumbs() {
   )
 }
 
-function Label({ of: { page, text = '', format } }: { of: Breadcrumb }) {
+function Label({ crumb: { page, text = '', format } }: { crumb: Breadcrumb }) {
   const t = useText()
   if (page === 'search' || page === 'fleet' || page === 'propagation' || page === 'savedSearches') return <>{t[page]}</>
   if (page) return <>{t.pages[page]}</>

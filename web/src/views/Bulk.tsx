@@ -1,4 +1,4 @@
-// Actions on several results: a dry run of each in its cluster, then the confirmed action.
+// Actions on several hits: a dry run of each in its cluster, then, after a confirmation, the action itself.
 import { useEffect, useRef, useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../api/client'
 import { mapConcurrently } from '../api/concurrency'
@@ -13,35 +13,35 @@ import type { Tone } from '../parts/status'
 import { Table } from '../parts/Table'
 import { useTextOf } from '../text'
 import { bulkText, type BulkAction } from '../text/bulk'
-import { object as texts } from '../text/object'
-import { explain } from './object/explain'
+import { objectText as texts } from '../text/object'
+import { describeError } from './object/explain'
 import { canRestart } from './object/facts'
 import { removeObject, restartObject, type WriteMode } from './object/objects'
 
-/** Objects of one action, and requests at the same time. */
-const MOST = 100
-const AT_ONCE = 4
+/** Maximum number of objects per action, and of concurrent requests. */
+const MAX_OBJECTS = 100
+const MAX_CONCURRENT_REQUESTS = 4
 
-export type Marked = ReadonlyMap<string, Hit>
+export type MarkedHits = ReadonlyMap<string, Hit>
 
 interface BulkProps {
-  marked: Marked
+  marked: MarkedHits
   onClear: () => void
 }
 
-/** The selection and what can be done with it. */
+/** Number of marked hits, and the actions on them. */
 export function Bulk({ marked, onClear }: BulkProps) {
   const t = useTextOf(bulkText)
   const [action, setAction] = useState<BulkAction>()
   const hits = [...marked.values()]
-  const many = hits.length > MOST ? t.tooMany(MOST) : undefined
+  const tooManyReason = hits.length > MAX_OBJECTS ? t.tooMany(MAX_OBJECTS) : undefined
   return (
     <section className="bulk" aria-label={t.selected(hits.length)}>
       <span role="status">{t.selected(hits.length)}</span>
-      <Control why={many ?? (hits.every(canRestart) ? undefined : t.notRestartable)} onClick={() => setAction('restart')}>
+      <Control disabledReason={tooManyReason ?? (hits.every(canRestart) ? undefined : t.notRestartable)} onClick={() => setAction('restart')}>
         {t.start.restart}
       </Control>
-      <Control why={many} className="danger" onClick={() => setAction('delete')}>
+      <Control disabledReason={tooManyReason} className="danger" onClick={() => setAction('delete')}>
         {t.start.delete}
       </Control>
       <button type="button" className="quiet" onClick={onClear}>
@@ -51,9 +51,9 @@ export function Bulk({ marked, onClear }: BulkProps) {
         <Confirm
           action={action}
           hits={hits}
-          onClose={(done) => {
+          onClose={(isDone) => {
             setAction(undefined)
-            if (done) onClear()
+            if (isDone) onClear()
           }}
         />
       )}
@@ -61,8 +61,8 @@ export function Bulk({ marked, onClear }: BulkProps) {
   )
 }
 
-type State = { at: 'checking' | 'accepted' | 'waiting' | 'running' | 'done' | 'notStarted' } | { at: 'refused'; why: string }
-const TONES: Record<State['at'], Tone> = { checking: 'busy', accepted: 'idle', waiting: 'idle', running: 'busy', done: 'good', notStarted: 'warn', refused: 'bad' }
+type State = { status: 'checking' | 'accepted' | 'waiting' | 'running' | 'done' | 'notStarted' } | { status: 'refused'; reason: string }
+const TONES: Record<State['status'], Tone> = { checking: 'busy', accepted: 'idle', waiting: 'idle', running: 'busy', done: 'good', notStarted: 'warn', refused: 'bad' }
 type Phase = 'checking' | 'checked' | 'running' | 'stopping' | 'stopped' | 'done'
 
 const run = (action: BulkAction, ref: ObjectRef, uid: string | undefined, mode: WriteMode) =>
@@ -72,25 +72,25 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
   const t = useTextOf(bulkText)
   const object = useTextOf(texts)
   const [states, setStates] = useState<ReadonlyMap<string, State>>(new Map())
-  const [typed, setTyped] = useState('')
+  const [typedCount, setTypedCount] = useState('')
   const [phase, setPhase] = useState<Phase>('checking')
-  /** Set on stopping and closing: no further request is sent. Requests in progress are completed, since their effect would be unknown. */
+  /** True after stopping or closing: no further request is sent. Requests in progress are not cancelled, because their effect would be unknown. */
   const stopped = useRef(false)
-  const stateOf = (hit: Hit): State => states.get(keyOf(hit)) ?? { at: 'checking' }
-  const put = (hit: Hit, state: State) => setStates((before) => new Map(before).set(keyOf(hit), state))
-  /** Sends the requests; for each, true if it was sent before the action was stopped. */
+  const stateOf = (hit: Hit): State => states.get(keyOf(hit)) ?? { status: 'checking' }
+  const setStateOf = (hit: Hit, state: State) => setStates((before) => new Map(before).set(keyOf(hit), state))
+  /** Sends a request for each hit. The results are true for requests that were sent, false for those after the action was stopped. */
   const send = (targets: readonly Hit[], mode: WriteMode) =>
-    mapConcurrently(targets, AT_ONCE, async (hit) => {
+    mapConcurrently(targets, MAX_CONCURRENT_REQUESTS, async (hit) => {
       if (stopped.current) {
-        put(hit, { at: 'notStarted' })
+        setStateOf(hit, { status: 'notStarted' })
         return false
       }
-      put(hit, { at: mode === 'real' ? 'running' : 'checking' })
+      setStateOf(hit, { status: mode === 'real' ? 'running' : 'checking' })
       try {
         await run(action, hit, hit.uid, mode)
-        put(hit, { at: mode === 'real' ? 'done' : 'accepted' })
+        setStateOf(hit, { status: mode === 'real' ? 'done' : 'accepted' })
       } catch (error) {
-        put(hit, { at: 'refused', why: explain(error, hit.cluster, object) })
+        setStateOf(hit, { status: 'refused', reason: describeError(error, hit.cluster, object) })
       }
       return true
     })
@@ -103,13 +103,13 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
     }
   }, [])
 
-  const accepted = hits.filter((hit) => stateOf(hit).at === 'accepted')
-  const refused = hits.filter((hit) => stateOf(hit).at === 'refused').length
-  const why = phase !== 'checked' ? t.wait : accepted.length === 0 ? t.nothing : accepted.length > 1 && typed.trim() !== String(accepted.length) ? t.typeFirst : undefined
+  const accepted = hits.filter((hit) => stateOf(hit).status === 'accepted')
+  const refused = hits.filter((hit) => stateOf(hit).status === 'refused').length
+  const why = phase !== 'checked' ? t.dryRunRunning : accepted.length === 0 ? t.noneAccepted : accepted.length > 1 && typedCount.trim() !== String(accepted.length) ? t.typeFirst : undefined
   const label = t.title[action](hits.length)
   const start = () => {
     setPhase('running')
-    accepted.forEach((hit) => put(hit, { at: 'waiting' }))
+    accepted.forEach((hit) => setStateOf(hit, { status: 'waiting' }))
     void send(accepted, 'real').then((sent) => setPhase(sent.includes(false) ? 'stopped' : 'done'))
   }
   const stop = () => {
@@ -117,17 +117,17 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
     setPhase('stopping')
   }
   const isStarted = phase === 'running' || phase === 'stopping'
-  const notStarted = hits.filter((hit) => stateOf(hit).at === 'notStarted').length
+  const notStarted = hits.filter((hit) => stateOf(hit).status === 'notStarted').length
   return (
-    // Escape stops the action first, so that its results are seen.
+    // Escape stops a running action; the dialog stays open and shows the results.
     <Modal label={label} className="wide" onClose={() => (isStarted ? stop() : onClose(phase === 'done'))}>
       <h2>{label}</h2>
       {action === 'restart' && hits.some(({ cluster }) => cluster !== CONTROL_PLANE) && <p className="notice">{t.copies}</p>}
-      <Table label={label} heads={t.heads}>
+      <Table label={label} headers={t.heads}>
         {hits.map((hit) => {
           const state = stateOf(hit)
           return (
-            <tr key={keyOf(hit)} data-state={state.at}>
+            <tr key={keyOf(hit)} data-state={state.status}>
               <th scope="row">
                 <KindIcon kind={hit.kind} /> {hit.name}
               </th>
@@ -136,30 +136,30 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
               </td>
               <td>{hit.namespace}</td>
               <td>
-                <Pill state={state.at === 'refused' ? state.why : t[state.at]} tone={TONES[state.at]} />
+                <Pill state={state.status === 'refused' ? state.reason : t[state.status]} tone={TONES[state.status]} />
               </td>
             </tr>
           )
         })}
       </Table>
-      {phase === 'checked' && refused > 0 && <p className="bad">{t.refusedSome(refused)}</p>}
+      {phase === 'checked' && refused > 0 && <p className="bad">{t.refusedCount(refused)}</p>}
       <p role="status">{phase === 'stopped' ? t.stoppedEarly(notStarted) : ''}</p>
       {phase === 'done' || phase === 'stopped' ? (
         <button type="button" onClick={() => onClose(phase === 'done')}>
           {t.close}
         </button>
       ) : isStarted ? (
-        <Control why={phase === 'stopping' ? t.stopping : undefined} onClick={stop}>
+        <Control disabledReason={phase === 'stopping' ? t.stopping : undefined} onClick={stop}>
           {t.stop}
         </Control>
       ) : (
         <p className="tools">
           {accepted.length > 1 && (
             <label>
-              {t.type(accepted.length)} <input type="text" inputMode="numeric" size={6} autoComplete="off" value={typed} onChange={(event) => setTyped(event.target.value)} />
+              {t.typeCount(accepted.length)} <input type="text" inputMode="numeric" size={6} autoComplete="off" value={typedCount} onChange={(event) => setTypedCount(event.target.value)} />
             </label>
           )}
-          <Control why={why} className={action === 'delete' ? 'danger' : 'primary'} onClick={start}>
+          <Control disabledReason={why} className={action === 'delete' ? 'danger' : 'primary'} onClick={start}>
             {t.run[action]}
           </Control>
           <button type="button" onClick={() => onClose(false)}>

@@ -13,15 +13,15 @@ export function HitPreview({ hit, onClose }: { hit: Hit | undefined; onClose: ()
   const t = useText()
   const debounced = useDebouncedHit(hit)
   return (
-    <section className="peek" aria-label={t.peek} onKeyDown={(event) => event.key === 'Escape' && onClose()}>
+    <section className="peek" aria-label={t.preview} onKeyDown={(event) => event.key === 'Escape' && onClose()}>
       <p className="acts">
         <button type="button" className="quiet" onClick={onClose}>
-          {t.closePeek}
+          {t.closePreview}
         </button>
       </p>
       {debounced ? (
         <QueryProvider>
-          <ObjectSummary key={keyOf(debounced)} of={debounced} />
+          <ObjectSummary key={keyOf(debounced)} object={debounced} />
         </QueryProvider>
       ) : (
         <p className="empty">{t.nothingSelected}</p>

@@ -1,10 +1,10 @@
-// ⌘K: short queries as in k9s, saved searches, objects, and everything else with a name.
+// Command palette (⌘K): short commands as in k9s, queries, saved searches, views, clusters and objects.
 import { useEffect, useId, useState, type KeyboardEvent } from 'react'
 import { useLocation } from 'wouter'
 import { clusterAddress, objectAddress, readSearch, searchAddress } from '../api/address'
 import { CONTROL_PLANE, getJson } from '../api/client'
 import { keyOf } from '../api/pages'
-import { useSaved } from '../api/saved'
+import { useSavedSearches } from '../api/saved'
 import { fromShorthand, isShorthand } from '../api/shorthand'
 import type { Hit } from '../api/types'
 import { API } from '../api/useSearch'
@@ -13,24 +13,24 @@ import { KindIcon } from '../icons/Icon'
 import { ClusterName } from '../parts/ClusterName'
 import { Modal } from '../parts/Modal'
 import { Query } from '../parts/Query'
-import { noteAsked, setPrefs, usePrefs } from '../prefs'
-import { choose, useText, type Text } from '../text'
+import { addRecentQuery, setPrefs, usePrefs } from '../prefs'
+import { setLocale, useText, type Text } from '../text'
 import { useSession } from './SignIn'
 
 interface Entry {
   key: string
   text: string
   about?: string | undefined
-  /** The text is a query, a cluster's name, or an object's name. */
-  is?: 'query' | 'cluster' | 'object'
-  /** Of an object. */
+  /** Format of the text if it is a query or the name of a cluster or an object. */
+  format?: 'query' | 'cluster' | 'object'
+  /** Kind of the object. */
   kind?: string
-  /** Action of Enter; absent: completes the text. */
+  /** Action of Enter. Absent: Enter completes the text with `completed`. */
   run?: () => void
   completed?: string
 }
 
-/** Views that are found by name. */
+/** Addresses of views that are found by name. */
 const VIEWS = {
   home: '/',
   saved: '/saved',
@@ -52,20 +52,20 @@ const VIEWS = {
 } satisfies Partial<Record<keyof Text['commandNames'], string>>
 
 interface PaletteProps {
-  begin: string
+  initialText: string
   onClose: () => void
   onKeys: () => void
 }
 
-export function Palette({ begin, onClose, onKeys }: PaletteProps) {
+export function Palette({ initialText, onClose, onKeys }: PaletteProps) {
   const t = useText()
   const list = useId()
-  const [text, setText] = useState(begin)
+  const [text, setText] = useState(initialText)
   const [active, setActive] = useState(0)
   const entries = useEntries(text, onKeys)
   const at = Math.min(active, entries.length - 1)
 
-  const take = (entry: Entry | undefined) => {
+  const runEntry = (entry: Entry | undefined) => {
     if (entry?.run) {
       onClose()
       entry.run()
@@ -74,11 +74,11 @@ export function Palette({ begin, onClose, onKeys }: PaletteProps) {
       setActive(0)
     }
   }
-  const key = (event: KeyboardEvent) => {
+  const handleKey = (event: KeyboardEvent) => {
     if (event.key === 'ArrowDown') setActive((at + 1) % entries.length)
     else if (event.key === 'ArrowUp') setActive((at - 1 + entries.length) % entries.length)
-    else if (event.key === 'Enter' && !event.nativeEvent.isComposing) take(entries[at])
-    else if (event.key === 'Tab' && !event.shiftKey) take(entries.slice(Math.max(at, 0)).find((entry) => entry.completed !== undefined))
+    else if (event.key === 'Enter' && !event.nativeEvent.isComposing) runEntry(entries[at])
+    else if (event.key === 'Tab' && !event.shiftKey) runEntry(entries.slice(Math.max(at, 0)).find((entry) => entry.completed !== undefined))
     else return
     event.preventDefault()
   }
@@ -101,7 +101,7 @@ export function Palette({ begin, onClose, onKeys }: PaletteProps) {
           setText(event.target.value)
           setActive(0)
         }}
-        onKeyDown={key}
+        onKeyDown={handleKey}
       />
       <ul id={list} role="listbox" aria-label={t.commands}>
         {entries.map((entry, nth) => (
@@ -111,9 +111,9 @@ export function Palette({ begin, onClose, onKeys }: PaletteProps) {
             role="option"
             aria-selected={nth === at}
             onPointerDown={(event) => event.preventDefault()}
-            onClick={() => take(entry)}
+            onClick={() => runEntry(entry)}
           >
-            {entry.is === 'query' ? <Query text={entry.text} /> : entry.is === 'cluster' ? <ClusterName name={entry.text} /> : <ObjectName of={entry} />}
+            {entry.format === 'query' ? <Query text={entry.text} /> : entry.format === 'cluster' ? <ClusterName name={entry.text} /> : <ObjectName entry={entry} />}
             <small>{entry.about}</small>
           </li>
         ))}
@@ -122,7 +122,7 @@ export function Palette({ begin, onClose, onKeys }: PaletteProps) {
   )
 }
 
-function ObjectName({ of: { text, kind } }: { of: Entry }) {
+function ObjectName({ entry: { text, kind } }: { entry: Entry }) {
   return (
     <span>
       {kind !== undefined && <KindIcon kind={kind} />}
@@ -132,30 +132,29 @@ function ObjectName({ of: { text, kind } }: { of: Entry }) {
   )
 }
 
-/** Objects that are offered, and milliseconds without a key after which they are searched. */
-const MOST_OBJECTS = 6
-const SEARCH_AFTER = 150
+/** Maximum number of objects that are offered, and the debounce interval of their search. */
+const MAX_OBJECTS = 6
+const SEARCH_DEBOUNCE_MS = 150
 
-/** The best matches of a query, while it is typed. */
-function useObjects(q: string, enabled: boolean): Hit[] {
-  const [found, setFound] = useState<Hit[]>([])
+/** The first hits of a query while it is typed; empty on an error, since the other entries are still offered. */
+function useMatchingObjects(q: string, enabled: boolean): Hit[] {
+  const [hits, setHits] = useState<Hit[]>([])
   useEffect(() => {
-    setFound([])
+    setHits([])
     if (!enabled) return
     const abort = new AbortController()
     const timer = setTimeout(() => {
-      getJson<{ hits: Hit[] }>(`${API}/query?limit=${MOST_OBJECTS}&facets=&q=${encodeURIComponent(q)}`, abort.signal).then(
-        ({ hits }) => setFound(hits),
-        // The other entries are still offered.
+      getJson<{ hits: Hit[] }>(`${API}/query?limit=${MAX_OBJECTS}&facets=&q=${encodeURIComponent(q)}`, abort.signal).then(
+        ({ hits }) => setHits(hits),
         () => undefined,
       )
-    }, SEARCH_AFTER)
+    }, SEARCH_DEBOUNCE_MS)
     return () => {
       clearTimeout(timer)
       abort.abort()
     }
   }, [q, enabled])
-  return found
+  return hits
 }
 
 function useEntries(text: string, onKeys: () => void): Entry[] {
@@ -163,26 +162,26 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   const [path, navigate] = useLocation()
   const session = useSession()
   const prefs = usePrefs()
-  const { searches = [] } = useSaved()
-  const short = isShorthand(text)
-  const query = short ? fromShorthand(text) : text.trim()
-  const completing = short && !/\s$/.test(text) && query !== ''
-  // Clusters have pages of their own; the text is matched with their names.
-  const naming = !short && /^[\w.-]+$/.test(query)
-  const asked = naming ? `cluster:${query}` : query
-  const found = useSuggestions(asked, asked.length, completing || naming)
+  const { searches = [] } = useSavedSearches()
+  const isShort = isShorthand(text)
+  const query = isShort ? fromShorthand(text) : text.trim()
+  const isCompleting = isShort && !/\s$/.test(text) && query !== ''
+  // A single word can be the name of a cluster, which has a page of its own.
+  const isName = !isShort && /^[\w.-]+$/.test(query)
+  const suggestionQuery = isName ? `cluster:${query}` : query
+  const suggestions = useSuggestions(suggestionQuery, suggestionQuery.length, isCompleting || isName)
 
-  const objects = useObjects(query, !short && query.length > 1)
+  const objects = useMatchingObjects(query, !isShort && query.length > 1)
 
   const search = (q: string) => () => {
-    noteAsked(session.user, q)
+    addRecentQuery(session.user, q)
     navigate(searchAddress({ q }))
   }
-  const asking: Entry = { key: 'ask', text: query, is: 'query', about: t.search, run: search(query) }
-  if (short) {
-    const items = completing && found?.field !== undefined ? found.items : []
+  const searchEntry: Entry = { key: 'ask', text: query, format: 'query', about: t.search, run: search(query) }
+  if (isShort) {
+    const items = isCompleting && suggestions?.field !== undefined ? suggestions.items : []
     return [
-      asking,
+      searchEntry,
       ...items.slice(0, 10).map((item) => ({
         key: `complete ${item.text}`,
         text: item.text,
@@ -192,43 +191,43 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
     ]
   }
   const view = path === '/search' ? readSearch(window.location.search) : undefined
-  const runs: Partial<Record<keyof Text['commandNames'], () => void>> = {
+  const commands: Partial<Record<keyof Text['commandNames'], () => void>> = {
     ...Object.fromEntries(Object.entries(VIEWS).map(([name, href]) => [name, () => navigate(href)])),
     ...(view && { live: () => navigate(searchAddress({ ...view, live: !view.live }), { replace: true }) }),
     dark: () => setPrefs({ theme: 'dark' }),
     light: () => setPrefs({ theme: 'light' }),
     auto: () => setPrefs({ theme: 'auto' }),
-    en: () => void choose('en'),
-    zh: () => void choose('zh-CN'),
+    en: () => void setLocale('en'),
+    zh: () => void setLocale('zh-CN'),
     keys: onKeys,
     signOut: session.signOut,
   }
-  const named = Object.entries(runs).map(([name, run]): Entry => ({ key: name, text: t.commandNames[name as keyof typeof runs], run }))
-  const clusters = (named.length > 0 && found?.field === 'cluster' ? found.items : []).map((item): Entry => {
+  const commandEntries = Object.entries(commands).map(([name, run]): Entry => ({ key: name, text: t.commandNames[name as keyof typeof commands], run }))
+  const clusters = (commandEntries.length > 0 && suggestions?.field === 'cluster' ? suggestions.items : []).map((item): Entry => {
     const name = item.text.replace(/^cluster:|^"|"$/g, '')
-    return { key: `cluster ${name}`, text: name, is: 'cluster', about: t.clusterPage, run: () => navigate(clusterAddress(name)) }
+    return { key: `cluster ${name}`, text: name, format: 'cluster', about: t.clusterPage, run: () => navigate(clusterAddress(name)) }
   })
-  const kept = searches.map(({ metadata, spec }): Entry => ({ key: metadata.name, text: spec.title, about: t.saved, run: search(spec.query) }))
-  const before = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, is: 'query', about: t.recent, run: search(q) }))
-  const wanted = text.trim().toLowerCase()
-  const fits = [...kept, ...named, ...clusters, ...before.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(wanted))
-  const hits = objects.map((hit): Entry => ({
+  const savedEntries = searches.map(({ metadata, spec }): Entry => ({ key: metadata.name, text: spec.title, about: t.saved, run: search(spec.query) }))
+  const recentEntries = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, format: 'query', about: t.recent, run: search(q) }))
+  const typedText = text.trim().toLowerCase()
+  const matching = [...savedEntries, ...commandEntries, ...clusters, ...recentEntries.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(typedText))
+  const objectEntries = objects.map((hit): Entry => ({
     key: `object ${keyOf(hit)}`,
     text: hit.name,
-    is: 'object',
+    format: 'object',
     kind: hit.kind,
     about: [hit.kind, hit.namespace, hit.cluster === CONTROL_PLANE ? t.controlPlane : hit.cluster].filter(Boolean).join(' · '),
     run: () => navigate(objectAddress(hit)),
   }))
-  return wanted === '' ? fits : [...fits, asking, ...hits]
+  return typedText === '' ? matching : [...matching, searchEntry, ...objectEntries]
 }
 
 /** Completes the last word of a short command. */
 function complete(text: string, value: string): string {
   const last = /\S+$/.exec(text)
   const word = last?.[0] ?? ''
-  const begin = text.slice(0, text.length - word.length)
-  if (word.startsWith(':')) return `${begin}:${value.toLowerCase()} `
-  if (word.startsWith('@')) return `${begin}@${value.replace(/^@/, '')} `
-  return `${begin}${value} `
+  const prefix = text.slice(0, text.length - word.length)
+  if (word.startsWith(':')) return `${prefix}:${value.toLowerCase()} `
+  if (word.startsWith('@')) return `${prefix}@${value.replace(/^@/, '')} `
+  return `${prefix}${value} `
 }

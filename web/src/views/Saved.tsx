@@ -1,7 +1,7 @@
 import { useState } from 'react'
 import { Link } from 'wouter'
 import { searchAddress } from '../api/address'
-import { remove, replace, useSaved } from '../api/saved'
+import { deleteSavedSearch, replaceSavedSearch, useSavedSearches } from '../api/saved'
 import type { SavedSearch } from '../api/types'
 import { Control } from '../parts/Control'
 import { Modal } from '../parts/Modal'
@@ -11,28 +11,28 @@ import { Table } from '../parts/Table'
 import { useText } from '../text'
 import { useSession } from './SignIn'
 
-type Doing = { what: 'change' | 'delete'; search: SavedSearch }
+type OpenDialog = { action: 'change' | 'delete'; search: SavedSearch }
 
-/** Saved searches: own ones can be changed, shared ones used. */
+/** Saved searches of the user and shared ones. Only their owner can change them. */
 export function Saved() {
   const t = useText()
   const session = useSession()
-  const { searches, error, reload } = useSaved()
-  const [doing, setDoing] = useState<Doing>()
+  const { searches, error, reload } = useSavedSearches()
+  const [dialog, setDialog] = useState<OpenDialog>()
   if (error) return <p role="alert">{error}</p>
   if (!searches) return <Skeleton />
   // The server allows administrators to change shared ones as well.
   const why = (search: SavedSearch) =>
-    search.spec.owner === session.user || session.groups.includes('system:masters') ? undefined : t.notYours(search.spec.owner)
+    search.spec.owner === session.user || session.groups.includes('system:masters') ? undefined : t.ownerOnly(search.spec.owner)
   return (
     <>
       <h1>{t.savedSearches}</h1>
       {searches.length === 0 ? (
         <p className="empty box">
-          {t.noneSaved} <Link href="/search">{t.search}</Link>
+          {t.noSavedSearches} <Link href="/search">{t.search}</Link>
         </p>
       ) : (
-        <Table label={t.savedSearches} heads={[t.title, t.query, t.owner, <span className="visually-hidden">{t.change}</span>]}>
+        <Table label={t.savedSearches} headers={[t.title, t.query, t.owner, <span className="visually-hidden">{t.change}</span>]}>
           {searches.map((search) => (
             <tr key={search.metadata.name}>
               <th scope="row">
@@ -45,10 +45,10 @@ export function Saved() {
                 {search.spec.owner} {search.spec.shared && <small>· {t.shared}</small>}
               </td>
               <td className="actions">
-                <Control why={why(search)} onClick={() => setDoing({ what: 'change', search })}>
+                <Control disabledReason={why(search)} onClick={() => setDialog({ action: 'change', search })}>
                   {t.change}
                 </Control>{' '}
-                <Control why={why(search)} onClick={() => setDoing({ what: 'delete', search })}>
+                <Control disabledReason={why(search)} onClick={() => setDialog({ action: 'delete', search })}>
                   {t.delete}
                 </Control>
               </td>
@@ -57,25 +57,25 @@ export function Saved() {
         </Table>
       )}
       <p className="notice">{t.scopeHint}</p>
-      {doing && (
-        <Ask
-          doing={doing}
+      {dialog && (
+        <ChangeDialog
+          dialog={dialog}
           onDone={() => {
-            setDoing(undefined)
+            setDialog(undefined)
             reload()
           }}
-          onClose={() => setDoing(undefined)}
+          onClose={() => setDialog(undefined)}
         />
       )}
     </>
   )
 }
 
-function Ask({ doing: { what, search }, onDone, onClose }: { doing: Doing; onDone: () => void; onClose: () => void }) {
+function ChangeDialog({ dialog: { action, search }, onDone, onClose }: { dialog: OpenDialog; onDone: () => void; onClose: () => void }) {
   const t = useText()
-  const [problem, setProblem] = useState<string>()
+  const [errorMessage, setErrorMessage] = useState<string>()
   const { title, query, shared } = search.spec
-  const label = what === 'change' ? t.change : t.reallyDelete(title)
+  const label = action === 'change' ? t.change : t.confirmDelete(title)
   return (
     <Modal label={label} onClose={onClose}>
       <form
@@ -84,12 +84,12 @@ function Ask({ doing: { what, search }, onDone, onClose }: { doing: Doing; onDon
           event.preventDefault()
           const form = new FormData(event.currentTarget)
           const draft = { title: String(form.get('title')), query: String(form.get('query')), shared: form.get('shared') !== null }
-          const done = what === 'change' ? replace(search, draft) : remove(search)
-          done.then(onDone, (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))
+          const request = action === 'change' ? replaceSavedSearch(search, draft) : deleteSavedSearch(search)
+          request.then(onDone, (error: unknown) => setErrorMessage(error instanceof Error ? error.message : String(error)))
         }}
       >
         <h2>{label}</h2>
-        {what === 'change' && (
+        {action === 'change' && (
           <>
             <label>
               {t.title} <input name="title" defaultValue={title} required maxLength={128} autoComplete="off" />
@@ -102,9 +102,9 @@ function Ask({ doing: { what, search }, onDone, onClose }: { doing: Doing; onDon
             </label>
           </>
         )}
-        {problem && <p role="alert">{problem}</p>}
+        {errorMessage && <p role="alert">{errorMessage}</p>}
         <p>
-          <button type="submit" className={what === 'change' ? 'primary' : 'danger'}>{what === 'change' ? t.save : t.delete}</button>{' '}
+          <button type="submit" className={action === 'change' ? 'primary' : 'danger'}>{action === 'change' ? t.save : t.delete}</button>{' '}
           <button type="button" onClick={onClose}>
             {t.cancel}
           </button>

@@ -2,29 +2,29 @@ import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from 'react
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readSearch, searchAddress } from '../api/address'
 import { keyOf } from '../api/pages'
-import { ofNow, timeOf, toggle } from '../api/query'
-import { useSaved } from '../api/saved'
+import { withoutTime, timeOf, toggleTerm } from '../api/query'
+import { useSavedSearches } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
 import type { Hit } from '../api/types'
 import { ClusterName } from '../parts/ClusterName'
-import { columnsNamed, isAsked, isOfKind, type Column } from '../parts/columns'
-import { kindOf, numbers, shownColumns } from '../parts/kindColumns'
+import { findColumns, isRequestedColumn, isKindSpecific, type Column } from '../parts/columns'
+import { onlyKindOf, numericColumns, shownColumns } from '../parts/kindColumns'
 import { FacetRail } from '../parts/Facets'
-import { age } from '../parts/format'
 import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
 import { Skeleton } from '../parts/Skeleton'
+import { skippedText } from '../parts/skipped'
 import { Tools } from '../parts/Tools'
 import { momentOf } from '../parts/time/times'
 import { useIsNarrowScreen } from '../parts/useIsNarrowScreen'
-import { currentPrefs, noteAsked, setPrefs, usePrefs } from '../prefs'
+import { currentPrefs, addRecentQuery, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
-import type { Marked } from './Bulk'
+import type { MarkedHits } from './Bulk'
 import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
 const Bulk = lazy(() => import('./Bulk').then((view) => ({ default: view.Bulk })))
-const Peek = lazy(() => import('./HitPreview').then((view) => ({ default: view.HitPreview })))
+const Preview = lazy(() => import('./HitPreview').then((view) => ({ default: view.HitPreview })))
 const Histogram = lazy(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
 const Home = lazy(() => import('./home/Home').then((view) => ({ default: view.Home })))
 
@@ -34,126 +34,126 @@ export function Search() {
   const [path, navigate] = useLocation()
   const view = readSearch(useParameters())
   const { q, columns, live } = view
-  const home = path === '/'
+  const isHome = path === '/'
   const { user } = useSession()
   const prefs = usePrefs()
-  const saved = useSaved()
+  const saved = useSavedSearches()
   const [paused, setPaused] = useState(false)
   const [selected, setSelected] = useState<Hit>()
-  const [marked, setMarked] = useState<Marked>(NONE)
+  const [marked, setMarked] = useState<MarkedHits>(NO_HITS)
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
-  const kind = kindOf(q)
+  const kind = onlyKindOf(q)
   const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
-  // Printed columns of one kind are requested together: which of them are shown depends on their values.
-  const asked = chosen ? columnsNamed(chosen).map(({ name }) => name).filter(isAsked) : kind === undefined ? [] : ['print:*']
-  const result = useSearch(home ? undefined : q, following, asked.sort().join())
-  const shown = useColumns(chosen, kind, result)
+  // All printed columns of a kind are requested, because which of them are shown depends on their values.
+  const requestedColumns = chosen ? findColumns(chosen).map(({ name }) => name).filter(isRequestedColumn) : kind === undefined ? [] : ['print:*']
+  const result = useSearch(isHome ? undefined : q, following, requestedColumns.sort().join())
+  const visibleColumns = useColumns(chosen, kind, result)
 
-  // Rounded, so that rows are not rendered again with each result.
+  // Rounded to ten seconds, so that rows are not rendered again with each result.
   const moment = momentOf(q, Math.floor(Date.now() / 10_000) * 10)
 
-  // The callbacks below outlive a render, so they read the current address.
-  const go = useCallback(
+  // Callbacks read the current address, because their identity stays the same across renders.
+  const updateView = useCallback(
     (changed: { q?: string; columns?: string[] | undefined; live?: boolean; peek?: boolean }, replace = false) => {
       const now = window.location.pathname === '/search' ? readSearch(window.location.search) : { q: '' }
       navigate(searchAddress({ ...now, ...changed }), { replace })
     },
     [navigate],
   )
-  const ask = useCallback(
+  const runQuery = useCallback(
     (query: string, typing: boolean) => {
-      if (!typing) noteAsked(user, query)
-      go({ q: query }, typing && window.location.pathname === '/search')
+      if (!typing) addRecentQuery(user, query)
+      updateView({ q: query }, typing && window.location.pathname === '/search')
     },
-    [go, user],
+    [updateView, user],
   )
-  const mark = useCallback((hit: Hit) => setMarked((before) => toggled(before, hit)), [])
-  const peek = useCallback((shown: boolean) => go({ peek: shown }, true), [go])
-  const edit = useCallback((query: string) => go({ q: query }), [go])
-  const note = useCallback(() => noteAsked(user, q), [user, q])
+  const toggleHit = useCallback((hit: Hit) => setMarked((before) => toggleMark(before, hit)), [])
+  const setPreview = useCallback((shown: boolean) => updateView({ peek: shown }, true), [updateView])
+  const setQuery = useCallback((query: string) => updateView({ q: query }), [updateView])
+  const recordQuery = useCallback(() => addRecentQuery(user, q), [user, q])
 
   // A selection belongs to its query.
-  useEffect(() => setMarked(NONE), [q])
+  useEffect(() => setMarked(NO_HITS), [q])
 
   useEffect(() => {
-    document.title = home ? 'Crowsnest' : `${q || t.search} · Crowsnest`
-  }, [home, q, t])
+    document.title = isHome ? 'Crowsnest' : `${q || t.search} · Crowsnest`
+  }, [isHome, q, t])
 
   return (
     <>
-      <h1 className="visually-hidden">{home ? t.home : t.search}</h1>
-      {!home && (
+      <h1 className="visually-hidden">{isHome ? t.home : t.search}</h1>
+      {!isHome && (
         <a className="skip" href="#results">
           {t.skipToResults}
         </a>
       )}
-      <SearchBox value={home ? '' : q} notices={home ? [] : result.notices} asked={prefs.asked[user] ?? []} onAsk={ask} />
-      {home ? (
+      <SearchBox value={isHome ? '' : q} notices={isHome ? [] : result.notices} recentQueries={prefs.asked[user] ?? []} onQuery={runQuery} />
+      {isHome ? (
         <>
           <Suspense fallback={<Skeleton />}>
             <Home />
           </Suspense>
-          <Start user={user} saved={saved} asked={prefs.asked[user] ?? []} />
+          <Start user={user} saved={saved} recentQueries={prefs.asked[user] ?? []} />
         </>
       ) : (
         <>
-          <Past q={q} />
+          <PastNotice q={q} />
           <div className="answer">
             <Summary result={result} q={q} />
             <Tools
               q={q}
               result={result}
-              columns={shown}
+              columns={visibleColumns}
               onColumns={(chosen) => {
-                keepColumns(kind, chosen)
-                go({ columns: chosen }, true)
+                saveColumns(kind, chosen)
+                updateView({ columns: chosen }, true)
               }}
               live={following}
               onLive={(next) => {
                 setPaused(next === 'paused')
-                go({ live: next !== 'off' }, true)
+                updateView({ live: next !== 'off' }, true)
               }}
-              onAsk={edit}
+              onQuery={setQuery}
               onSaved={saved.reload}
             />
           </div>
-          <Grouped result={result} q={q} />
+          <GroupCounts result={result} q={q} />
           {marked.size > 0 && (
             <Suspense fallback={null}>
-              <Bulk marked={marked} onClear={() => setMarked(NONE)} />
+              <Bulk marked={marked} onClear={() => setMarked(NO_HITS)} />
             </Suspense>
           )}
           {moment === undefined && (
             <Suspense fallback={<div className="over-time" />}>
-              <Histogram q={q} onAsk={edit} />
+              <Histogram q={q} onQuery={setQuery} />
             </Suspense>
           )}
           <div className={view.peek ? 'results peeking' : 'results'}>
             <Hits
               pages={result.pages}
               total={result.done?.total}
-              current={result.of === q}
-              complete={result.done !== undefined}
-              columns={shown}
+              isCurrent={result.query === q}
+              isComplete={result.done !== undefined}
+              columns={visibleColumns}
               q={q}
-              changed={result.changed}
+              changed={result.changedKeys}
               now={moment}
-              look={result.look}
-              onAsk={edit}
-              onOpen={note}
+              onVisibleRows={result.setVisibleRows}
+              onAsk={setQuery}
+              onOpen={recordQuery}
               peek={view.peek === true}
-              onPeek={peek}
+              onPeek={setPreview}
               onSelect={setSelected}
               marked={marked}
-              onMark={mark}
+              onMark={toggleHit}
             />
             {view.peek && (
               <Suspense fallback={null}>
-                <Peek hit={selected} onClose={() => peek(false)} />
+                <Preview hit={selected} onClose={() => setPreview(false)} />
               </Suspense>
             )}
-            {/* After the results in the order of focus: there may be a hundred values. */}
-            <FacetRail facets={result.facets} q={q} onAsk={edit} />
+            {/* Facets follow the results in the order of focus, because there may be a hundred values. */}
+            <FacetRail facets={result.facets} q={q} onQuery={setQuery} />
           </div>
         </>
       )}
@@ -161,39 +161,39 @@ export function Search() {
   )
 }
 
-const NONE: Marked = new Map()
+const NO_HITS: MarkedHits = new Map()
 
-/** Marks a hit, or takes its mark away. */
-function toggled(before: Marked, hit: Hit): Marked {
+/** Marks or unmarks a hit. */
+function toggleMark(before: MarkedHits, hit: Hit): MarkedHits {
   const after = new Map(before)
   if (!after.delete(keyOf(hit))) after.set(keyOf(hit), hit)
   return after
 }
 
-/** The columns of the result; the same array while they stay the same. */
+/** The columns of the result. The array keeps its identity while the columns do not change. */
 function useColumns(chosen: string[] | undefined, kind: string | undefined, { pages }: SearchState): Column[] {
   const hits = pages.pages[0]?.hits ?? []
   const names = shownColumns(chosen, kind, hits, useIsNarrowScreen())
-  const numeric = numbers(names, hits)
-  return useMemo(() => columnsNamed(names).map((column) => (numeric.includes(column.name) ? { ...column, number: true } : column)), [names.join(), numeric.join()])
+  const numeric = numericColumns(names, hits)
+  return useMemo(() => findColumns(names).map((column) => (numeric.includes(column.name) ? { ...column, number: true } : column)), [names.join(), numeric.join()])
 }
 
-/** Keeps the chosen columns for the next query about this kind, or about several; `undefined`: the defaults. */
-function keepColumns(kind: string | undefined, chosen: string[] | undefined): void {
+/** Stores the chosen columns in the preferences, for this kind or for results with several kinds; `undefined` restores the defaults. */
+function saveColumns(kind: string | undefined, chosen: string[] | undefined): void {
   const { columnsOf } = currentPrefs()
-  if (kind === undefined) return setPrefs({ columns: chosen?.filter((name) => !isOfKind(name)) })
+  if (kind === undefined) return setPrefs({ columns: chosen?.filter((name) => !isKindSpecific(name)) })
   const { [kind]: _before, ...others } = columnsOf
   setPrefs({ columnsOf: chosen ? { ...others, [kind]: chosen } : others })
 }
 
-/** Shown while the results are those of another time. */
-function Past({ q }: { q: string }) {
+/** Notice that the results are those of another time. */
+function PastNotice({ q }: { q: string }) {
   const t = useText()
   const time = timeOf(q)
   if (time === undefined) return null
   return (
     <p role="note" className="past">
-      {t.past(time)} <Link href={searchAddress({ q: ofNow(q) })}>{t.backToNow}</Link>
+      {t.pastNotice(time)} <Link href={searchAddress({ q: withoutTime(q) })}>{t.backToNow}</Link>
     </p>
   )
 }
@@ -217,15 +217,14 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
           {notice.message}
         </p>
       ))}
-      {(done?.behind ?? 0) > BEHIND && <p className="notice late">{t.behind(done?.behind ?? 0)}</p>}
+      {(done?.behind ?? 0) > BEHIND_THRESHOLD && <p className="notice late">{t.behind(done?.behind ?? 0)}</p>}
       {skipped.length > 0 && (
         <p className="bad">
           {t.notComplete}
-          {skipped.map(({ cluster, reason, ageSeconds }) => (
-            <span key={cluster}>
+          {skipped.map((one) => (
+            <span key={one.cluster}>
               {' '}
-              <ClusterName name={cluster} /> ({reason}
-              {ageSeconds !== undefined && `, ${t.asOf(age(ageSeconds))}`})
+              <ClusterName name={one.cluster} /> ({skippedText(one, t)})
             </span>
           ))}
         </p>
@@ -233,20 +232,20 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
       {done?.total === 0 && (
         <>
           <p>
-            {t.nothing(q)} {t.rightsOnly}
+            {t.noHits(q)} {t.readableOnly}
           </p>
-          <Others label={t.didYouMean} queries={done.didYouMean ?? []} />
-          <Others label={t.wider} queries={(done.wider ?? []).map(({ query }) => query)} />
+          <QueryLinks label={t.didYouMean} queries={done.didYouMean ?? []} />
+          <QueryLinks label={t.wider} queries={(done.wider ?? []).map(({ query }) => query)} />
         </>
       )}
     </div>
   )
 }
 
-/** Number of changes that are not searchable yet from which on this is reported; a few are normal. */
-const BEHIND = 1_000
+/** The number of changes that are not searchable yet is shown if it is larger; a few are normal. */
+const BEHIND_THRESHOLD = 1_000
 
-function Others({ label, queries }: { label: string; queries: string[] }) {
+function QueryLinks({ label, queries }: { label: string; queries: string[] }) {
   if (queries.length === 0) return null
   return (
     <p>
@@ -262,21 +261,21 @@ function Others({ label, queries }: { label: string; queries: string[] }) {
   )
 }
 
-/** Hits per group, if the query contains `group:`, each as a link. */
-function Grouped({ result: { groups }, q }: { result: SearchState; q: string }) {
+/** Number of hits per group, if the query contains `group-by:`, each as a link. */
+function GroupCounts({ result: { groups }, q }: { result: SearchState; q: string }) {
   const t = useText()
   if (!groups || groups.values.length === 0) return null
   return (
     <section className="groups" aria-label={t.groups(groups.field)}>
-      {groups.values.slice(0, GROUPS).map(({ value, count }) => (
-        <Link key={value} href={searchAddress({ q: toggle(q, groups.field, value) })}>
+      {groups.values.slice(0, MAX_GROUPS).map(({ value, count }) => (
+        <Link key={value} href={searchAddress({ q: toggleTerm(q, groups.field, value) })}>
           {value || '—'} <b>{count.toLocaleString(t.locale)}</b>
         </Link>
       ))}
-      {groups.values.length + groups.more > GROUPS && <span>{t.moreGroups(groups.values.length - GROUPS + groups.more)}</span>}
+      {groups.values.length + groups.more > MAX_GROUPS && <span>{t.moreGroups(groups.values.length - MAX_GROUPS + groups.more)}</span>}
     </section>
   )
 }
 
-/** Number of groups shown, the largest first. */
-const GROUPS = 40
+/** Maximum number of groups shown, the largest first. */
+const MAX_GROUPS = 40

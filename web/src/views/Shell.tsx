@@ -1,13 +1,13 @@
 import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
-import { useLost } from '../api/useConnection'
+import { useIsConnectionLost } from '../api/useConnection'
 import { Icon } from '../icons/Icon'
 import { isTyping, useKeys } from '../parts/keys'
 import { Modal } from '../parts/Modal'
 import { Popover } from '../parts/Popover'
 import { setPrefs, usePrefs, type Locale } from '../prefs'
-import { partOf } from '../paths'
-import { choose, useText } from '../text'
+import { sectionOf } from '../sections'
+import { setLocale, useText } from '../text'
 import { Breadcrumbs } from './Breadcrumbs'
 import { overlayFor, withTypedText, type Overlay } from './overlay'
 import { useSession } from './SignIn'
@@ -29,10 +29,10 @@ export function Shell({ children }: { children: ReactNode }) {
   const t = useText()
   const prefs = usePrefs()
   const [path, navigate] = useLocation()
-  const [open, setOpen] = useState<Overlay>()
-  const close = () => setOpen(undefined)
+  const [overlay, setOverlay] = useState<Overlay>()
+  const close = () => setOverlay(undefined)
 
-  // Loaded after the first paint, so that the palette opens at once. If loading fails, it is repeated on opening.
+  // Preloads the palette after the first paint, so that it opens without delay. If loading fails, opening the palette loads it again.
   useEffect(() => {
     const timer = setTimeout(() => void import('./Palette').catch(() => undefined), 1_000)
     return () => clearTimeout(timer)
@@ -40,10 +40,10 @@ export function Shell({ children }: { children: ReactNode }) {
 
   useKeys((event) => {
     const overlay = overlayFor(event, isTyping(event.target))
-    const free = !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey
-    if (overlay) setOpen(overlay)
-    // The search box handles it where there is one.
-    else if (free && event.key === '/' && path !== '/' && path !== '/search') navigate('/')
+    const isSingleKey = !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey
+    if (overlay) setOverlay(overlay)
+    // On pages with a search box, the search box handles this key.
+    else if (isSingleKey && event.key === '/' && path !== '/' && path !== '/search') navigate('/')
     else return
     event.preventDefault()
   })
@@ -55,14 +55,14 @@ export function Shell({ children }: { children: ReactNode }) {
       </a>
       <Offline />
       <div className="frame" data-rail={prefs.rail}>
-        <Rail wide={prefs.rail === 'wide'} />
+        <Rail isWide={prefs.rail === 'wide'} />
         <div>
           <header className="top">
             <Breadcrumbs />
-            <button type="button" onClick={() => setOpen({ dialog: 'palette', initialText: '' })}>
+            <button type="button" onClick={() => setOverlay({ dialog: 'palette', initialText: '' })}>
               {t.commands} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘K' : 'Ctrl-K'}</kbd>
             </button>
-            <button type="button" aria-label={t.keys} title={t.keys} onClick={() => setOpen({ dialog: 'keys' })}>
+            <button type="button" aria-label={t.keys} title={t.keys} onClick={() => setOverlay({ dialog: 'keys' })}>
               ?
             </button>
             <Account />
@@ -72,69 +72,69 @@ export function Shell({ children }: { children: ReactNode }) {
           </main>
         </div>
       </div>
-      <Suspense fallback={open?.dialog === 'palette' && <Loading begin={open.initialText} onType={(text) => setOpen(withTypedText(open, text))} onClose={close} />}>
-        {open?.dialog === 'palette' && <Palette begin={open.initialText} onClose={close} onKeys={() => setOpen({ dialog: 'keys' })} />}
-        {open?.dialog === 'keys' && <Keys onClose={close} />}
+      <Suspense fallback={overlay?.dialog === 'palette' && <Loading initialText={overlay.initialText} onType={(text) => setOverlay(withTypedText(overlay, text))} onClose={close} />}>
+        {overlay?.dialog === 'palette' && <Palette initialText={overlay.initialText} onClose={close} onKeys={() => setOverlay({ dialog: 'keys' })} />}
+        {overlay?.dialog === 'keys' && <Keys onClose={close} />}
       </Suspense>
     </>
   )
 }
 
-/** Shown while the server does not respond; views keep what they know and continue by themselves. */
+/** Banner while the server does not respond. Views keep their last data and continue when the connection is restored. */
 function Offline() {
   const t = useText()
   return (
     <div role="status">
-      {useLost() && <p className="offline">{t.offline}</p>}
+      {useIsConnectionLost() && <p className="offline">{t.offline}</p>}
     </div>
   )
 }
 
-/** The palette while its code is loaded: it has the focus, and keeps what is typed. */
-function Loading({ begin, onType, onClose }: { begin: string; onType: (text: string) => void; onClose: () => void }) {
+/** Placeholder of the palette while its code is loaded; text that is typed into it becomes the palette's initial text. */
+function Loading({ initialText, onType, onClose }: { initialText: string; onType: (text: string) => void; onClose: () => void }) {
   const t = useText()
   return (
     <Modal label={t.palette} className="palette" onClose={onClose}>
-      <input type="text" aria-label={t.palette} placeholder={t.paletteHint} spellCheck={false} autoComplete="off" autoFocus value={begin} onChange={(event) => onType(event.target.value)} />
+      <input type="text" aria-label={t.palette} placeholder={t.paletteHint} spellCheck={false} autoComplete="off" autoFocus value={initialText} onChange={(event) => onType(event.target.value)} />
     </Modal>
   )
 }
 
-function Rail({ wide }: { wide: boolean }) {
+function Rail({ isWide }: { isWide: boolean }) {
   const t = useText()
   const [path] = useLocation()
-  const label = wide ? t.railNarrow : t.railWide
+  const label = isWide ? t.railNarrow : t.railWide
   return (
     <nav className="rail" aria-label={t.mainNav}>
       <span className="brand">
         <img src="/crowsnest.svg" alt="" width="22" height="22" /> <span>Crowsnest</span>
       </span>
-      {NAVIGATION.map(([part, href, name]) => (
-        <Link key={part} href={href} title={wide ? undefined : t[name]} aria-current={partOf(path) === part ? 'page' : undefined}>
-          <Icon name={ICONS[part]} />
+      {NAVIGATION.map(([section, href, name]) => (
+        <Link key={section} href={href} title={isWide ? undefined : t[name]} aria-current={sectionOf(path) === section ? 'page' : undefined}>
+          <Icon name={ICONS[section]} />
           <span>{t[name]}</span>
         </Link>
       ))}
-      <button type="button" title={label} onClick={() => setPrefs({ rail: wide ? 'narrow' : 'wide' })}>
-        <Icon name={wide ? 'narrow' : 'wide'} />
+      <button type="button" title={label} onClick={() => setPrefs({ rail: isWide ? 'narrow' : 'wide' })}>
+        <Icon name={isWide ? 'narrow' : 'wide'} />
         <span>{label}</span>
       </button>
     </nav>
   )
 }
 
-/** The user, preferences of this browser, and signing out. */
+/** Menu with the preferences of this browser and a button to sign out. */
 function Account() {
   const t = useText()
   const session = useSession()
   const { theme, density } = usePrefs()
   return (
-    <Popover label={session.user} className="who" title={t.account} lead={<Avatar user={session.user} />}>
+    <Popover label={session.user} className="who" title={t.account} icon={<Avatar user={session.user} />}>
       {() => (
         <div className="account">
-          <Choice label={t.theme} value={theme} of={t.themes} onChoose={(chosen) => setPrefs({ theme: chosen })} />
-          <Choice label={t.language} value={t.locale} of={LANGUAGES} onChoose={(chosen) => void choose(chosen as Locale)} />
-          <Choice label={t.density} value={density} of={t.densities} onChoose={(chosen) => setPrefs({ density: chosen })} />
+          <Choice label={t.theme} value={theme} options={t.themes} onChoose={(chosen) => setPrefs({ theme: chosen })} />
+          <Choice label={t.language} value={t.locale} options={LANGUAGES} onChoose={(chosen) => void setLocale(chosen as Locale)} />
+          <Choice label={t.density} value={density} options={t.densities} onChoose={(chosen) => setPrefs({ density: chosen })} />
           <button type="button" onClick={session.signOut}>
             {t.signOut}
           </button>
@@ -155,13 +155,13 @@ function Avatar({ user }: { user: string }) {
   )
 }
 
-function Choice<T extends string>({ label, value, of, onChoose }: { label: string; value: string; of: Record<T, string>; onChoose: (chosen: T) => void }) {
+function Choice<T extends string>({ label, value, options, onChoose }: { label: string; value: string; options: Record<T, string>; onChoose: (chosen: T) => void }) {
   return (
     <label>
       {label}{' '}
       <select value={value} onChange={(event) => onChoose(event.target.value as T)}>
-        {Object.entries<string>(of).map(([name, text]) => (
-          <option key={name} value={name} lang={langOf(name)}>
+        {Object.entries<string>(options).map(([name, text]) => (
+          <option key={name} value={name} lang={languageOf(name)}>
             {text}
           </option>
         ))}
@@ -170,4 +170,4 @@ function Choice<T extends string>({ label, value, of, onChoose }: { label: strin
   )
 }
 
-const langOf = (name: string) => (name in LANGUAGES ? name : undefined)
+const languageOf = (name: string) => (name in LANGUAGES ? name : undefined)

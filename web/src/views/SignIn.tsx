@@ -1,24 +1,23 @@
-// Sessions: with a token from the address (as `crowsnest up` prints it) or typed by the user, sealed by the server in an
-// HttpOnly cookie; a token from an identity provider, which stays in the server; or a kubeconfig's user, whose
-// certificate stays in the server.
+// Signing in: with a token from the address (as `crowsnest up` prints it) or typed by the user, which the server seals in an HttpOnly cookie;
+// with an identity provider, whose token stays in the server; or with a kubeconfig, whose credentials stay in the server.
 //
-// An attacker could send a link with the attacker's own token, and the victim would work under the attacker's name. A
-// token in the address therefore signs in only after the user has seen its identity and confirmed.
+// An attacker could send a link with the attacker's own token, and the victim would work under the attacker's name. A token in the address
+// therefore signs in only after the user has seen its identity and confirmed.
 import { createContext, useContext, useEffect, useState, type ReactNode } from 'react'
-import { ApiError, getJson, request, SESSION, SIGN_IN, SIGNED_OUT } from '../api/client'
-import { begin, signIn, tokenOf, type Offer, type Who } from '../api/session'
+import { ApiError, getJson, request, SESSION_PATH, SIGN_IN_PATH, SIGNED_OUT_EVENT } from '../api/client'
+import { readSession, signIn, tokenFromFragment, type TokenOffer, type Identity } from '../api/session'
 import { useText, type Text } from '../text'
 
-interface Session extends Who {
+interface Session extends Identity {
   signOut: () => void
 }
 
 const Context = createContext<Session>({ user: '', groups: [], signOut: () => undefined })
 export const useSession = () => useContext(Context)
 
-/** Removes `#token=…` from the address, so that it is in no history and no referrer. */
+/** Returns the token of `#token=…` and removes it from the address, so that it is in no history and no referrer. */
 function tokenFromAddress(): string | undefined {
-  const token = tokenOf(window.location.hash)
+  const token = tokenFromFragment(window.location.hash)
   if (!token) return undefined
   window.history.replaceState(null, '', window.location.pathname + window.location.search)
   return token
@@ -35,79 +34,80 @@ function loginAddress(provider: Provider): string {
   return `${provider.login}?return=${encodeURIComponent(window.location.pathname + window.location.search)}`
 }
 
-export function SignedIn({ children }: { children: ReactNode }) {
+/** Shows its children with a session; without one, the sign-in form. */
+export function SessionGate({ children }: { children: ReactNode }) {
   const t = useText()
-  const [who, setWho] = useState<Who>()
-  const [problem, setProblem] = useState<unknown>()
+  const [identity, setIdentity] = useState<Identity>()
+  const [error, setError] = useState<unknown>()
   const [provider, setProvider] = useState<Provider>()
   const [endSession, setEndSession] = useState<string>()
-  const [asking, setAsking] = useState(false)
-  const [offer, setOffer] = useState<Offer>()
-  const over = useSignedOut(who !== undefined)
+  const [isFormShown, setIsFormShown] = useState(false)
+  const [offer, setOffer] = useState<TokenOffer>()
+  const endedSession = useEndedSession(identity !== undefined)
 
   useEffect(() => {
-    let gone = false
+    let isUnmounted = false
     const token = tokenFromAddress()
-    begin(token)
-      .then((begun) => {
-        if (gone) return
-        if ('token' in begun) setOffer(begun)
-        else setWho(begun)
+    readSession(token)
+      .then((session) => {
+        if (isUnmounted) return
+        if ('token' in session) setOffer(session)
+        else setIdentity(session)
       })
       .catch((error: unknown) => {
-        if (gone) return
-        setAsking(true)
+        if (isUnmounted) return
+        setIsFormShown(true)
         // Not signed in: no error, unless the response has details.
-        if (token || !(error instanceof ApiError) || error.code !== 401 || hasReason(error)) setProblem(error)
+        if (token || !(error instanceof ApiError) || error.code !== 401 || hasDetails(error)) setError(error)
       })
     return () => {
-      gone = true
+      isUnmounted = true
     }
   }, [])
 
   useEffect(() => {
-    if (!asking) return
-    getJson<{ oidc: Provider | null }>(SIGN_IN).then(
-      (ways) => setProvider(ways.oidc ?? undefined),
-      (error: unknown) => setProblem(error),
+    if (!isFormShown) return
+    getJson<{ oidc: Provider | null }>(SIGN_IN_PATH).then(
+      (methods) => setProvider(methods.oidc ?? undefined),
+      (error: unknown) => setError(error),
     )
-  }, [asking])
+  }, [isFormShown])
 
-  if (who !== undefined) {
+  if (identity !== undefined) {
     const signOut = () => {
-      request(SESSION, { method: 'DELETE' })
+      request(SESSION_PATH, { method: 'DELETE' })
         .then((response) => response.json() as Promise<{ endSession: string | null }>)
         .then((ended) => setEndSession(ended.endSession ?? undefined))
-        .catch((error: unknown) => setProblem(error))
+        .catch((error: unknown) => setError(error))
         .finally(() => {
-          setWho(undefined)
-          setAsking(true)
+          setIdentity(undefined)
+          setIsFormShown(true)
         })
     }
     return (
-      <Context value={{ ...who, signOut }}>
-        {over && <SignedOut {...over} onBack={setWho} />}
+      <Context value={{ ...identity, signOut }}>
+        {endedSession && <SessionEndedBanner {...endedSession} onBack={setIdentity} />}
         {children}
       </Context>
     )
   }
   if (offer) {
-    const answered = (known: Promise<Who>) => {
+    const resolveOffer = (identityRequest: Promise<Identity>) => {
       setOffer(undefined)
-      known.then(setWho, (error: unknown) => {
-        setAsking(true)
-        if (!(error instanceof ApiError) || error.code !== 401 || hasReason(error)) setProblem(error)
+      identityRequest.then(setIdentity, (error: unknown) => {
+        setIsFormShown(true)
+        if (!(error instanceof ApiError) || error.code !== 401 || hasDetails(error)) setError(error)
       })
     }
     return (
       <Confirm
         offer={offer}
-        onAccept={() => answered(signIn({ token: offer.token }))}
-        onDecline={() => answered(getJson<Who>(SESSION))}
+        onAccept={() => resolveOffer(signIn({ token: offer.token }))}
+        onDecline={() => resolveOffer(getJson<Identity>(SESSION_PATH))}
       />
     )
   }
-  if (!asking) return <p className="empty">{t.signingIn}</p>
+  if (!isFormShown) return <p className="empty">{t.signingIn}</p>
   return (
     <main className="signin">
       <h1>Crowsnest</h1>
@@ -121,12 +121,12 @@ export function SignedIn({ children }: { children: ReactNode }) {
           {t.signInWith(provider.name ?? t.yourIdentityProvider)}
         </a>
       )}
-      {problem !== undefined && <p role="alert">{explain(problem, t)}</p>}
+      {error !== undefined && <p role="alert">{describeError(error, t)}</p>}
       <form
         onSubmit={(event) => {
           event.preventDefault()
           const token = String(new FormData(event.currentTarget).get('token') ?? '')
-          signIn({ token }).then(setWho, (error: unknown) => setProblem(error))
+          signIn({ token }).then(setIdentity, (error: unknown) => setError(error))
         }}
       >
         <label htmlFor="token">{t.token}</label>
@@ -141,12 +141,12 @@ export function SignedIn({ children }: { children: ReactNode }) {
           onChange={({ target }) => {
             const [file] = target.files ?? []
             if (!file) return
-            setProblem(undefined)
+            setError(undefined)
             file
               .text()
               .then((kubeconfig) => signIn({ kubeconfig }))
               // Allows the same file to be selected again.
-              .then(setWho, (error: unknown) => ((target.value = ''), setProblem(error)))
+              .then(setIdentity, (error: unknown) => ((target.value = ''), setError(error)))
           }}
         />
         <small className="why">{t.kubeconfigHint}</small>
@@ -155,52 +155,52 @@ export function SignedIn({ children }: { children: ReactNode }) {
   )
 }
 
-/** Asks whether to sign in as the user of a token in the address. */
-function Confirm({ offer, onAccept, onDecline }: { offer: Offer; onAccept: () => void; onDecline: () => void }) {
+/** Confirmation before signing in as the user of a token in the address. */
+function Confirm({ offer, onAccept, onDecline }: { offer: TokenOffer; onAccept: () => void; onDecline: () => void }) {
   const t = useText()
   return (
     <main className="signin">
       <h1>Crowsnest</h1>
-      <p>{t.addressSignsIn(offer.who.user)}</p>
-      {offer.instead !== undefined && <p>{t.addressEnds(offer.instead)}</p>}
+      <p>{t.addressSignsIn(offer.identity.user)}</p>
+      {offer.replacedUser !== undefined && <p>{t.addressEnds(offer.replacedUser)}</p>}
       <button type="button" className="primary" onClick={onAccept}>
-        {t.signInAs(offer.who.user)}
+        {t.signInAs(offer.identity.user)}
       </button>
       <button type="button" onClick={onDecline}>
-        {t.notAs(offer.who.user)}
+        {t.declineSignIn(offer.identity.user)}
       </button>
       <small className="why">{t.addressHint}</small>
     </main>
   )
 }
 
-interface Over {
-  why: string
-  forget: () => void
+interface EndedSession {
+  reason: string
+  dismiss: () => void
 }
 
 /** The error that ended the session while the page was in use. */
-function useSignedOut(signedIn: boolean): Over | undefined {
-  const [why, setWhy] = useState<string>()
+function useEndedSession(isSignedIn: boolean): EndedSession | undefined {
+  const [reason, setReason] = useState<string>()
   useEffect(() => {
-    if (!signedIn) return
-    const heard = (event: Event) => setWhy((event as CustomEvent<ApiError>).detail.message)
-    window.addEventListener(SIGNED_OUT, heard)
+    if (!isSignedIn) return
+    const handleSignedOut = (event: Event) => setReason((event as CustomEvent<ApiError>).detail.message)
+    window.addEventListener(SIGNED_OUT_EVENT, handleSignedOut)
     return () => {
-      window.removeEventListener(SIGNED_OUT, heard)
-      setWhy(undefined)
+      window.removeEventListener(SIGNED_OUT_EVENT, handleSignedOut)
+      setReason(undefined)
     }
-  }, [signedIn])
-  return why === undefined ? undefined : { why, forget: () => setWhy(undefined) }
+  }, [isSignedIn])
+  return reason === undefined ? undefined : { reason: reason, dismiss: () => setReason(undefined) }
 }
 
-/** The page and its input stay: the user signs in in another tab and continues. */
-function SignedOut({ why, forget, onBack }: Over & { onBack: (who: Who) => void }) {
+/** Banner after the session has ended. The page keeps its input, so that the user can sign in in another tab and continue. */
+function SessionEndedBanner({ reason, dismiss, onBack }: EndedSession & { onBack: (who: Identity) => void }) {
   const t = useText()
-  const back = () => {
-    getJson<Who>(SESSION).then(
+  const resume = () => {
+    getJson<Identity>(SESSION_PATH).then(
       (who) => {
-        forget()
+        dismiss()
         onBack(who)
       },
       () => undefined,
@@ -208,25 +208,25 @@ function SignedOut({ why, forget, onBack }: Over & { onBack: (who: Who) => void 
   }
   return (
     <p role="alert" className="over">
-      {t.sessionOver(why)}{' '}
+      {t.sessionOver(reason)}{' '}
       <a href="/" target="_blank" rel="noopener">
-        {t.signInBeside}
+        {t.signInElsewhere}
       </a>{' '}
-      <button type="button" onClick={back}>
-        {t.goOn}
+      <button type="button" onClick={resume}>
+        {t.continueHere}
       </button>
     </p>
   )
 }
 
-/** True of a 401 with details. */
-function hasReason(error: ApiError): boolean {
+/** True if a 401 response contains details. */
+function hasDetails(error: ApiError): boolean {
   return error.message !== 'Unauthorized'
 }
 
-function explain(error: unknown, t: Text): string {
+function describeError(error: unknown, t: Text): string {
   if (error instanceof ApiError && error.code === 401)
-    return hasReason(error) ? `${error.message} (401)` : t.unknownToken
+    return hasDetails(error) ? `${error.message} (401)` : t.unknownToken
   if (error instanceof ApiError) return `${error.message} (${error.code})`
   return error instanceof Error ? error.message : String(error)
 }

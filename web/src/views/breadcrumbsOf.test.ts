@@ -18,7 +18,7 @@ it.each([
   ['/object', '?cluster=m1&apiVersion=v1&resource=pods&namespace=shop&name=web-0', ['m1', 'shop', 'pods', 'web-0']],
   ['/object', '?cluster=m1&apiVersion=v1&resource=nodes&name=n1', ['m1', 'nodes', 'n1']],
   ['/nosuchpage', '', []],
-] as const)('%s%s has the breadcrumbs %j', (path, search, wanted) => expect(texts(path, search)).toEqual(wanted))
+] as const)('%s%s has the breadcrumbs %j', (path, search, expected) => expect(texts(path, search)).toEqual(expected))
 
 it('breadcrumbs of an object link to searches for its cluster, namespace and kind', () => {
   expect(breadcrumbsOf('/object', '?cluster=%40control-plane&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web').map(({ href }) => href)).toEqual([

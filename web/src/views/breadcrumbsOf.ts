@@ -29,7 +29,7 @@ const PAGES: Record<string, keyof Text['pages']> = {
   '/assistants': 'assistants',
 }
 
-/** Pages that belong to no section of the navigation. */
+/** Pages outside of the sections in the navigation. */
 const STANDALONE = new Set(['/paths', '/who-can', '/assistants'])
 
 /** Breadcrumbs from the section to the view itself; empty for the home page. */

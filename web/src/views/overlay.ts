@@ -11,9 +11,9 @@ interface KeyPress {
 }
 
 /** The dialog that a key opens; `typing` is true while the focus is in a text field. */
-export function overlayFor({ key, ctrlKey, metaKey, altKey }: KeyPress, typing: boolean): Overlay | undefined {
+export function overlayFor({ key, ctrlKey, metaKey, altKey }: KeyPress, isTyping: boolean): Overlay | undefined {
   if (key === 'k' && (metaKey || ctrlKey)) return { dialog: 'palette', initialText: '' }
-  if (typing || ctrlKey || metaKey || altKey) return undefined
+  if (isTyping || ctrlKey || metaKey || altKey) return undefined
   if (key === ':') return { dialog: 'palette', initialText: ':' }
   return key === '?' ? { dialog: 'keys' } : undefined
 }

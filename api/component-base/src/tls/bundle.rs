@@ -12,16 +12,20 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Verifies chains up to a certificate of the bundle. Like Go's verifier, and unlike that of rustls, it also accepts a server
-/// whose own certificate is in the bundle, even if that is the certificate of a CA, as `openssl req -x509` makes them. Names, the
-/// validity period, the purpose, and the signature of the handshake are verified for both.
+/// whose own certificate is in the bundle, even if that certificate is marked as a CA, as `openssl req -x509` does.
+/// Names, the validity period, the purpose, and the signature of the handshake are verified for both.
 #[derive(Debug)]
 struct BundleVerifier {
     chains: Arc<WebPkiServerVerifier>,
     bundle: Vec<CertificateDer<'static>>,
 }
 
-/// The verifier for a bundle. Certificates that cannot be read are skipped; at least one is required.
-pub fn verifier(
+/// Creates the verifier for a bundle. Certificates that cannot be parsed are skipped.
+///
+/// # Errors
+///
+/// Fails if no certificate can be parsed.
+pub fn bundle_verifier(
     bundle: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
@@ -44,7 +48,7 @@ impl ServerCertVerifier for BundleVerifier {
         if !self.bundle.iter().any(|trusted| trusted.as_ref() == end_entity.as_ref()) {
             return self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         }
-        verify_use(end_entity, now)?;
+        verify_validity_and_purpose(end_entity, now)?;
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -72,14 +76,14 @@ impl ServerCertVerifier for BundleVerifier {
     }
 }
 
-/// Verifies that a certificate is valid now, and for servers if it names its purposes.
-fn verify_use(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
-    let unreadable = || Error::InvalidCertificate(CertificateError::BadEncoding);
-    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| unreadable())?;
+/// Verifies that a certificate is valid now and, if it restricts its purposes, that it may be used for servers.
+fn verify_validity_and_purpose(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
+    let bad_encoding = || Error::InvalidCertificate(CertificateError::BadEncoding);
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| bad_encoding())?;
     let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(seconds.try_into().unwrap_or_default()));
     let validity = parsed.validity();
     let (not_before, not_after) = (time(validity.not_before.timestamp()), time(validity.not_after.timestamp()));
-    let purposes = parsed.extended_key_usage().map_err(|_| unreadable())?;
+    let purposes = parsed.extended_key_usage().map_err(|_| bad_encoding())?;
     let is_for_servers = purposes.is_none_or(|purposes| purposes.value.any || purposes.value.server_auth);
     let error = if now.as_secs() < not_before.as_secs() {
         CertificateError::NotValidYetContext { time: now, not_before }
@@ -133,18 +137,18 @@ mod tests {
         #[case] year: i32,
         #[case] purpose: Option<ExtendedKeyUsagePurpose>,
         #[case] is_trusted: bool,
-        #[case] refused: Option<&str>,
+        #[case] expected_error: Option<&str>,
     ) {
         let mut params = params();
         params.extended_key_usages = purpose.into_iter().collect();
         let own = params.clone().self_signed(&KeyPair::generate().unwrap()).unwrap();
         let same_name = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
         let trusted = if is_trusted { &own } else { &same_name };
-        let verifier = verifier(vec![trusted.der().clone()], provider()).unwrap();
+        let verifier = bundle_verifier(vec![trusted.der().clone()], provider()).unwrap();
         let name = ServerName::try_from(name).unwrap();
         let verified = verifier.verify_server_cert(own.der(), &[], &name, &[], in_year(year));
         let error = verified.err().map(|error| format!("{error} {error:?}"));
-        match refused {
+        match expected_error {
             None => assert_eq!(error, None),
             Some(text) => assert!(error.as_ref().is_some_and(|error| error.contains(text)), "{error:?}"),
         }
@@ -158,7 +162,7 @@ mod tests {
         let mut leaf = params();
         leaf.is_ca = IsCa::NoCa;
         let leaf = leaf.signed_by(&key, &issuer).unwrap();
-        let verifier = verifier(vec![authority.der().clone()], provider()).unwrap();
+        let verifier = bundle_verifier(vec![authority.der().clone()], provider()).unwrap();
         let name = ServerName::try_from("hook.svc").unwrap();
         verifier.verify_server_cert(leaf.der(), &[], &name, &[], in_year(2024)).unwrap();
     }
@@ -177,7 +181,7 @@ mod tests {
         let server = builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
         let mut server = ServerConnection::new(Arc::new(server)).unwrap();
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
-        let verifier = verifier(vec![certificate], provider()).unwrap();
+        let verifier = bundle_verifier(vec![certificate], provider()).unwrap();
         let client = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         let name = ServerName::try_from("hook.svc").unwrap();
         let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
@@ -191,11 +195,11 @@ mod tests {
             client.write_tls(&mut sent).unwrap();
             server.read_tls(&mut sent.as_slice()).unwrap();
             server.process_new_packets()?;
-            let mut answered = Vec::new();
+            let mut response = Vec::new();
             while server.wants_write() {
-                server.write_tls(&mut answered).unwrap();
+                server.write_tls(&mut response).unwrap();
             }
-            let mut unread = answered.as_slice();
+            let mut unread = response.as_slice();
             while !unread.is_empty() {
                 client.read_tls(&mut unread).unwrap();
                 client.process_new_packets()?;

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{JsonPath, ParseError, print};
+use super::{JsonPath, ParseError, to_text};
 
 /// A parsed template.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,7 +118,7 @@ fn unquote(text: &str) -> Result<String, TemplateError> {
 fn render(parts: &[Part], root: &Value) -> String {
     let part = |part: &Part| match part {
         Part::Text(text) => text.clone(),
-        Part::Path(path) => path.find(root).into_iter().map(print).collect::<Vec<_>>().join(" "),
+        Part::Path(path) => path.find(root).into_iter().map(to_text).collect::<Vec<_>>().join(" "),
         Part::Range(over, inner) => over.find(root).into_iter().map(|item| render(inner, item)).collect(),
     };
     parts.iter().map(part).collect()

@@ -24,7 +24,7 @@ enum Step {
     Clusters,
     Cluster,
     Message,
-    Elsewhere,
+    NoMessages,
 }
 
 /// Sort key of a message: its origin, the index of the origin, and the state.
@@ -33,15 +33,15 @@ type Rank = (u8, u32, u8);
 impl MessagePosition {
     /// The root of an object of this kind.
     pub fn root(group: &str, kind: &str) -> Self {
-        let event = matches!((group, kind), ("" | "events.k8s.io", "Event"));
-        Self { step: if event { Step::Event } else { Step::Object }, rank: (0, 0, 0) }
+        let is_event = matches!((group, kind), ("" | "events.k8s.io", "Event"));
+        Self { step: if is_event { Step::Event } else { Step::Object }, rank: (0, 0, 0) }
     }
 
     /// A field of the object at this position.
     pub fn field(self, name: &str) -> Self {
-        let (of, nth, state) = self.rank;
+        let (origin, nth, state) = self.rank;
         let (step, rank) = match (self.step, name) {
-            (Step::Elsewhere, _) => return self,
+            (Step::NoMessages, _) => return self,
             (Step::Event, "message") => (Step::Message, (0, 0, 0)),
             (Step::Event, "note") => (Step::Message, (1, 0, 0)),
             (Step::Object | Step::Event, "status") => (Step::Status, self.rank),
@@ -51,13 +51,13 @@ impl MessagePosition {
             (Step::Status, "ephemeralContainerStatuses") => (Step::Containers, (5, 0, 0)),
             (Step::Status, "conditions") => (Step::Conditions, (6, 0, 0)),
             (Step::Status, "aggregatedStatus") => (Step::Clusters, (7, 0, 0)),
-            (Step::Container, "state") => (Step::State, (of, nth, 0)),
-            (Step::Container, "lastState") => (Step::State, (of, nth, 2)),
-            (Step::State, "waiting") => (Step::StateDetails, (of, nth, state)),
-            (Step::State, "terminated") => (Step::StateDetails, (of, nth, state + 1)),
+            (Step::Container, "state") => (Step::State, (origin, nth, 0)),
+            (Step::Container, "lastState") => (Step::State, (origin, nth, 2)),
+            (Step::State, "waiting") => (Step::StateDetails, (origin, nth, state)),
+            (Step::State, "terminated") => (Step::StateDetails, (origin, nth, state + 1)),
             (Step::StateDetails | Step::Condition, "message") => (Step::Message, self.rank),
             (Step::Cluster, "appliedMessage") => (Step::Message, self.rank),
-            _ => (Step::Elsewhere, self.rank),
+            _ => (Step::NoMessages, self.rank),
         };
         Self { step, rank }
     }
@@ -68,14 +68,14 @@ impl MessagePosition {
             Step::Conditions => Step::Condition,
             Step::Containers => Step::Container,
             Step::Clusters => Step::Cluster,
-            _ => Step::Elsewhere,
+            _ => Step::NoMessages,
         };
         Self { step, rank: (self.rank.0, u32::try_from(nth).unwrap_or(u32::MAX), self.rank.2) }
     }
 
     /// True if neither this position nor any below it is a message.
-    pub fn is_elsewhere(self) -> bool {
-        self.step == Step::Elsewhere
+    pub fn has_no_messages(self) -> bool {
+        self.step == Step::NoMessages
     }
 }
 

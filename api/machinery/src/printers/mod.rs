@@ -20,6 +20,9 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::names::ObjectKey;
+use crate::references::group_of_reference;
+
 /// A source from which a view can be read repeatedly: JSON bytes or a parsed value.
 pub trait Source<'a>: Copy {
     /// Reads a view; None if the JSON has another structure.
@@ -131,6 +134,14 @@ pub struct InvolvedObject {
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
+}
+
+impl InvolvedObject {
+    /// Key of the object. Without `apiVersion`, its group is that of the built-in kind.
+    pub fn key(&self) -> ObjectKey {
+        let group = group_of_reference(&self.api_version, &self.kind);
+        ObjectKey::new(group, &self.kind, &self.namespace, &self.name)
+    }
 }
 
 /// Prints one object. For an object of an unexpected form, only the available fields are printed.

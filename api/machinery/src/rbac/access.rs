@@ -1,6 +1,6 @@
 //! Subjects that are allowed an action, with the proof: the binding, its role and the rule. The inverse of [`Rbac::authorize`].
 //!
-//! Only RBAC objects that the reader may list count, so that an answer reveals no others.
+//! Only RBAC objects that the reader may list count, so that the result reveals no others.
 
 #[cfg(test)]
 mod tests;
@@ -10,12 +10,12 @@ use std::collections::{BTreeSet, HashMap};
 use super::{Action, Binding, ObjectKind, PolicyRule, Rbac, RoleRef, Subject};
 use crate::user::UserInfo;
 
-/// Namespaces that a question concerns. ClusterRoleBindings grant in all of them.
+/// Namespaces in which access is evaluated. ClusterRoleBindings grant in all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// These namespaces. Without one, only ClusterRoleBindings grant: cluster-scoped requests and lists over all namespaces.
     Namespaces(BTreeSet<String>),
-    /// All namespaces, each by itself.
+    /// All namespaces, each evaluated separately.
     All,
 }
 
@@ -83,8 +83,8 @@ impl Scope {
         Self::Namespaces(BTreeSet::new())
     }
 
-    /// One namespace; empty: the cluster scope.
-    pub fn of(namespace: &str) -> Self {
+    /// One namespace, or the cluster scope if it is empty.
+    pub fn from_namespace(namespace: &str) -> Self {
         Self::Namespaces(Some(namespace.to_owned()).filter(|name| !name.is_empty()).into_iter().collect())
     }
 
@@ -99,7 +99,7 @@ impl<'r> VisibleRbac<'r> {
     /// `system:masters` are allowed everything without a binding, so they are not among them.
     pub fn who_can(&self, action: &Action, scope: &Scope) -> AccessProofs<'r> {
         let mut roles = HashMap::new();
-        let mut answer = AccessProofs::default();
+        let mut result = AccessProofs::default();
         let cluster = Scope::cluster();
         let scope = if matches!(action, Action::Path { .. }) { &cluster } else { scope };
         for (namespace, name, binding) in self.bindings(scope) {
@@ -111,16 +111,16 @@ impl<'r> VisibleRbac<'r> {
             match evaluated {
                 Evaluation::Denies => {}
                 Evaluation::Missing => {
-                    answer.missing.push(MissingRole { namespace, binding: name, role: &binding.role });
+                    result.missing.push(MissingRole { namespace, binding: name, role: &binding.role });
                 }
                 Evaluation::Allows(rule) => {
                     let resolved = binding.subjects.iter().filter_map(|subject| subject.resolve(namespace));
                     let proof = |subject| Proof { subject, namespace, binding: name, role: &binding.role, rule };
-                    answer.proofs.extend(resolved.map(proof));
+                    result.proofs.extend(resolved.map(proof));
                 }
             }
         }
-        answer
+        result
     }
 
     /// The roles of a user in the scope, in the order of their bindings, and the bindings of the user whose role is

@@ -13,7 +13,7 @@ const LIST: &[&str] = &["list"];
 /// How objects are read. RBAC distinguishes the two: `get` shows an object to callers who know its name, `list` reveals
 /// the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reading {
+pub enum ReadKind {
     /// A read of one object by a known name: `get` is sufficient.
     ByName,
     /// A read that reveals names: a list, a watch, a search, a count or a suggestion. Needs `list`; `get` shows only
@@ -21,7 +21,7 @@ pub enum Reading {
     Listing,
 }
 
-impl Reading {
+impl ReadKind {
     /// Verbs whose rules show all objects, not only those with a known name.
     fn verbs(self) -> &'static [&'static str] {
         match self {
@@ -62,14 +62,14 @@ impl Extent {
     }
 
     /// From the grants of a user; in each namespace as in [`Readable::from_grants`].
-    pub fn from_grants(grants: &[Grant], reading: Reading, group: &str, resource: &str) -> Self {
-        let everywhere = Readable::from_grants(grants, reading, group, resource, "");
+    pub fn from_grants(grants: &[Grant], read_kind: ReadKind, group: &str, resource: &str) -> Self {
+        let everywhere = Readable::from_grants(grants, read_kind, group, resource, "");
         if everywhere == Readable::All {
             return Self::uniform(everywhere);
         }
         let own: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
         let of = |namespace: &str| {
-            (namespace.to_owned(), Readable::from_grants(grants, reading, group, resource, namespace))
+            (namespace.to_owned(), Readable::from_grants(grants, read_kind, group, resource, namespace))
         };
         Self { everywhere, namespaces: own.into_iter().map(of).collect() }
     }
@@ -78,12 +78,12 @@ impl Extent {
     /// resources.
     pub fn namespace_limit_from_grants(
         grants: &[Grant],
-        reading: Reading,
+        read_kind: ReadKind,
         group: &str,
         resource: &str,
     ) -> Option<BTreeSet<String>> {
         let shows = |rule: &PolicyRule| {
-            rule.allows_reading(reading.verbs(), group, resource)
+            rule.allows_reading(read_kind.verbs(), group, resource)
                 || !rule.resource_names.is_empty() && rule.allows_reading(GET_OR_LIST, group, resource)
         };
         let mut limit = BTreeSet::new();
@@ -160,7 +160,7 @@ impl Rbac {
 impl Readable {
     /// The objects that a user with these grants may read in this way: all, or some by name (`metadata.name=`). The
     /// namespace of cluster-scoped objects is empty.
-    pub fn from_grants(grants: &[Grant], reading: Reading, group: &str, resource: &str, namespace: &str) -> Self {
+    pub fn from_grants(grants: &[Grant], read_kind: ReadKind, group: &str, resource: &str, namespace: &str) -> Self {
         let mut named = BTreeSet::new();
         for grant in grants {
             let rules = grant.rules.iter();
@@ -179,7 +179,7 @@ impl Readable {
                 _ => {
                     for rule in rules.filter(|rule| rule.allows_reading(GET_OR_LIST, group, resource)) {
                         // A list of everything is a request without a name, which a rule may contain.
-                        let unnamed = if rule.resource_names.is_empty() { reading.verbs() } else { LIST };
+                        let unnamed = if rule.resource_names.is_empty() { read_kind.verbs() } else { LIST };
                         if rule.allows_name("") && rule.allows_reading(unnamed, group, resource) {
                             return Self::All;
                         }
@@ -289,7 +289,7 @@ mod tests {
         #[case] expected: Readable,
     ) {
         let grants = rules().grants(&UserInfo::new(user, [group]).with_implied_groups());
-        assert_eq!(Readable::from_grants(&grants, Reading::Listing, api_group, resource, namespace), expected);
+        assert_eq!(Readable::from_grants(&grants, ReadKind::Listing, api_group, resource, namespace), expected);
     }
 
     #[rstest]
@@ -313,22 +313,26 @@ mod tests {
         Readable::All,
         Readable::All
     )]
-    fn to_get_is_not_to_list(#[case] rules: serde_json::Value, #[case] by_name: Readable, #[case] listing: Readable) {
+    fn get_permission_does_not_allow_lists(
+        #[case] rules: serde_json::Value,
+        #[case] by_name: Readable,
+        #[case] listing: Readable,
+    ) {
         let mut rbac = Rbac::default();
         rbac.put_role("shop", "role", serde_json::from_value(json!({"rules": rules})).expect("a role"));
         let binding =
             json!({"roleRef": {"kind": "Role", "name": "role"}, "subjects": [{"kind": "User", "name": "ann"}]});
         rbac.put_binding("shop", "binding", serde_json::from_value(binding).expect("a binding"));
         let grants = rbac.grants(&UserInfo::new("ann", [""]));
-        for (reading, expected) in [(Reading::ByName, by_name), (Reading::Listing, listing)] {
-            assert_eq!(Readable::from_grants(&grants, reading, "", "pods", "shop"), expected, "{reading:?}");
-            let extent = Extent::from_grants(&grants, reading, "", "pods");
+        for (read_kind, expected) in [(ReadKind::ByName, by_name), (ReadKind::Listing, listing)] {
+            assert_eq!(Readable::from_grants(&grants, read_kind, "", "pods", "shop"), expected, "{read_kind:?}");
+            let extent = Extent::from_grants(&grants, read_kind, "", "pods");
             assert_eq!(
-                Extent::namespace_limit_from_grants(&grants, reading, "", "pods"),
+                Extent::namespace_limit_from_grants(&grants, read_kind, "", "pods"),
                 extent.namespace_limit(),
-                "{reading:?}"
+                "{read_kind:?}"
             );
-            assert_eq!(extent.allows("shop", "a"), expected.contains("a"), "{reading:?}");
+            assert_eq!(extent.allows("shop", "a"), expected.contains("a"), "{read_kind:?}");
         }
     }
 
@@ -347,7 +351,7 @@ mod tests {
         Readable::Nothing
     )]
     #[case::everything(json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]), Readable::All)]
-    fn subresources_are_got_by_their_own_rules(#[case] rules: serde_json::Value, #[case] expected: Readable) {
+    fn subresources_need_rules_of_their_own(#[case] rules: serde_json::Value, #[case] expected: Readable) {
         for (namespace, kind) in [("", "ClusterRole"), ("shop", "Role")] {
             let mut rbac = Rbac::default();
             rbac.put_role(namespace, "role", serde_json::from_value(json!({"rules": rules.clone()})).expect("a role"));
@@ -373,22 +377,22 @@ mod tests {
             for (group, resource) in
                 [("", "pods"), ("apps", "deployments"), ("", "configmaps"), ("", "services"), ("", "namespaces")]
             {
-                let extent = Extent::from_grants(&grants, Reading::ByName, group, resource);
+                let extent = Extent::from_grants(&grants, ReadKind::ByName, group, resource);
                 if resource != "namespaces" {
                     assert_eq!(
-                        Extent::namespace_limit_from_grants(&grants, Reading::ByName, group, resource),
+                        Extent::namespace_limit_from_grants(&grants, ReadKind::ByName, group, resource),
                         extent.namespace_limit(),
                         "{user} {group}/{resource}"
                     );
                 }
                 for namespace in ["", "shop", "ops", "open", "else"] {
                     for name in ["app", "a", "shop", "other"] {
-                        let expected = match Readable::from_grants(&grants, Reading::ByName, group, resource, namespace)
-                        {
-                            Readable::All => true,
-                            Readable::Named(names) => names.contains(name),
-                            Readable::Nothing => false,
-                        };
+                        let expected =
+                            match Readable::from_grants(&grants, ReadKind::ByName, group, resource, namespace) {
+                                Readable::All => true,
+                                Readable::Named(names) => names.contains(name),
+                                Readable::Nothing => false,
+                            };
                         let context = format!("{user} {groups} {group}/{resource} {namespace}/{name}");
                         // Namespaces are in none.
                         if resource != "namespaces" || namespace.is_empty() {
@@ -403,7 +407,7 @@ mod tests {
             }
         }
         assert_eq!(
-            Extent::from_grants(&rbac.grants(&UserInfo::new("ann", [""])), Reading::ByName, "", "pods")
+            Extent::from_grants(&rbac.grants(&UserInfo::new("ann", [""])), ReadKind::ByName, "", "pods")
                 .namespace_limit(),
             Some(["shop".to_owned()].into())
         );

@@ -128,23 +128,23 @@ impl Rbac {
             steps -= 1;
             let aggregated = roles.iter().filter_map(|(name, role)| Some((name, role.aggregation.as_ref()?)));
             let selecting: Vec<(String, Arc<Aggregation>)> = aggregated
-                .filter(|(_, whole)| whole.selects(&part))
-                .map(|(name, whole)| (name.clone(), Arc::clone(whole)))
+                .filter(|(_, aggregated)| aggregated.selects(&part))
+                .map(|(name, aggregated)| (name.clone(), Arc::clone(aggregated)))
                 .collect();
-            for (name, whole) in selecting {
-                let rules = self.union(&name, &whole);
+            for (name, aggregated) in selecting {
+                let rules = self.union(&name, &aggregated);
                 let role = self.roles.get_mut("").and_then(|roles| roles.get_mut(&name));
                 let Some(role) = role.filter(|role| *role.rules != *rules) else { continue };
                 role.rules = rules.into();
-                changed.insert(name, whole);
+                changed.insert(name, aggregated);
             }
         }
     }
 
     /// Rules of the selected roles in the order of their names, without duplicates.
-    fn union(&self, name: &str, whole: &Aggregation) -> Vec<PolicyRule> {
+    fn union(&self, name: &str, aggregated: &Aggregation) -> Vec<PolicyRule> {
         let mut rules: Vec<PolicyRule> = Vec::new();
-        for (_, part) in self.parts(name, whole) {
+        for (_, part) in self.aggregated_sources(name, aggregated) {
             for rule in part.rules.iter() {
                 if !rules.contains(rule) {
                     rules.push(rule.clone());
@@ -155,10 +155,10 @@ impl Rbac {
     }
 
     /// The ClusterRoles whose rules an aggregated one has, in the order of their names.
-    fn parts<'r>(&'r self, name: &str, whole: &Aggregation) -> Vec<(&'r str, &'r StoredRole)> {
+    fn aggregated_sources<'r>(&'r self, name: &str, aggregated: &Aggregation) -> Vec<(&'r str, &'r StoredRole)> {
         let roles = self.roles.get("").into_iter().flatten();
         let is_part = |(other, role): &(&String, &StoredRole)| {
-            *other != name && whole.selects(role.aggregation.as_deref().unwrap_or(&Aggregation::default()))
+            *other != name && aggregated.selects(role.aggregation.as_deref().unwrap_or(&Aggregation::default()))
         };
         let mut parts: Vec<_> = roles.filter(is_part).map(|(name, role)| (name.as_str(), role)).collect();
         parts.sort_unstable_by_key(|(name, _)| *name);
@@ -167,8 +167,10 @@ impl Rbac {
 
     /// Names of the ClusterRoles from which an aggregated one has a rule; empty for a role with rules of its own.
     pub(super) fn sources(&self, name: &str, rule: &PolicyRule) -> Vec<&str> {
-        let Some(whole) = self.aggregation(name).filter(|whole| !whole.selectors.is_empty()) else { return Vec::new() };
-        let parts = self.parts(name, whole).into_iter();
+        let Some(aggregated) = self.aggregation(name).filter(|aggregated| !aggregated.selectors.is_empty()) else {
+            return Vec::new();
+        };
+        let parts = self.aggregated_sources(name, aggregated).into_iter();
         parts.filter(|(_, part)| part.rules.contains(rule)).map(|(name, _)| name).collect()
     }
 }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_subresources_and_names() {
+    fn rules_match_resources_subresources_and_names() {
         let cases = [
             (rule(&[""], &["pods"], &[], &["get"]), get("", "pods", "", "p"), true),
             (rule(&[""], &["pods"], &[], &["get"]), get("", "pods", "log", "p"), false),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn coverage() {
+    fn rules_cover_their_parts() {
         let cases = [
             (rule(&["*"], &["*"], &[], &["*"]), rule(&["apps"], &["deployments/scale"], &["d"], &["get"]), true),
             (
@@ -261,8 +261,8 @@ mod tests {
             ),
             (rule(&["apps"], &["deployments"], &[], &["get"]), rule(&["apps"], &["deployments"], &[], &["*"]), false),
         ];
-        for (have, wanted, expected) in cases {
-            assert_eq!(wanted.atoms().iter().all(|a| have.covers(a)), expected, "{have:?} {wanted:?}");
+        for (have, atom, expected) in cases {
+            assert_eq!(atom.atoms().iter().all(|a| have.covers(a)), expected, "{have:?} {atom:?}");
         }
     }
 }

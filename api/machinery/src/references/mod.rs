@@ -52,26 +52,31 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The field that states the reference: `spec.template.spec.volumes[].secret.secretName`.
-    pub fn via(&self) -> String {
+    /// Path of the field that states the reference: `spec.template.spec.volumes[].secret.secretName`.
+    pub fn field_path(&self) -> String {
         let dot = if self.prefix.is_empty() || self.field.is_empty() { "" } else { "." };
         [&*self.prefix, dot, self.field].concat()
     }
 }
 
-/// Referenced objects by the rules of these tables, in order and without duplicates: see [`stated_references`].
-pub fn references<'a>(tables: &[&[Rule]], group: &str, kind: &str, source: impl Source<'a>) -> Vec<ObjectKey> {
+/// Finds the referenced objects by the rules of these tables, in order and without duplicates; see [`find_references`].
+pub fn find_referenced_objects<'a>(
+    tables: &[&[Rule]],
+    group: &str,
+    kind: &str,
+    source: impl Source<'a>,
+) -> Vec<ObjectKey> {
     let mut keys: Vec<ObjectKey> =
-        stated_references(tables, group, kind, source).into_iter().map(|reference| reference.object).collect();
+        find_references(tables, group, kind, source).into_iter().map(|reference| reference.object).collect();
     keys.dedup();
     keys
 }
 
-/// References of an object by the rules of these tables, in the order of the referenced objects.
+/// Finds the references of an object by the rules of these tables, in the order of the referenced objects.
 ///
 /// A reference without a namespace is in the namespace of the object, unless its kind is cluster-scoped. If the scope of
 /// the kind is unknown, both are returned: only one of them can exist.
-pub fn stated_references<'a>(
+pub fn find_references<'a>(
     tables: &[&[Rule]],
     group: &str,
     kind: &str,
@@ -90,8 +95,8 @@ pub fn stated_references<'a>(
     found.found
 }
 
-/// References of an object by rules that users add.
-pub fn custom_references(rules: &[CustomRule], group: &str, kind: &str, object: &Value) -> BTreeSet<Reference> {
+/// Finds the references of an object by rules that users add.
+pub fn find_custom_references(rules: &[CustomRule], group: &str, kind: &str, object: &Value) -> BTreeSet<Reference> {
     let mut found = References::in_namespace(unstructured::namespace(object));
     rules.iter().filter(|rule| rule.applies_to(group, kind)).for_each(|rule| rule.read(object, &mut found));
     found.found
@@ -125,8 +130,8 @@ impl<'n> References<'n> {
         Self { namespace, relation: Relation::Uses, prefix: Cow::Borrowed(""), found: BTreeSet::new() }
     }
 
-    /// Adds a reference that a field below the rule's path states. An empty namespace is not stated in the reference; without
-    /// kind or name there is none.
+    /// Adds a reference that a field below the rule's path states. An empty namespace means that
+    /// the reference does not state one. A reference without kind or name is skipped.
     fn add(&mut self, (group, kind): (&str, &str), namespace: &str, name: &str, field: &'static str) {
         if kind.is_empty() || name.is_empty() {
             return;
@@ -134,8 +139,8 @@ impl<'n> References<'n> {
         let own = self.namespace;
         let mut add = |namespace: &str| {
             let object = ObjectKey::new(group, kind, namespace, name);
-            let runs_on = field == pod::NODE_NAME;
-            let relation = if runs_on { Relation::RunsOn } else { self.relation };
+            let is_node_name = field == pod::NODE_NAME;
+            let relation = if is_node_name { Relation::RunsOn } else { self.relation };
             self.found.insert(Reference { object, relation, prefix: self.prefix.clone(), field });
         };
         match kinds::is_namespaced(group, kind) {

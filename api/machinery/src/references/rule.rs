@@ -25,7 +25,7 @@ enum Target {
     /// The value is an object with the fields of a reference. This is the default of its group and kind.
     Reference(Kind),
     /// The value is a reference that states its kind. Without a group, it is a built-in kind.
-    Stated,
+    TypedReference,
     /// The value has these fields with the name and the namespace of an object of this kind.
     Fields(Kind, &'static str, &'static str),
     /// The value is a pod's spec.
@@ -44,8 +44,8 @@ impl Rule {
     }
 
     /// The field contains a reference that states its kind.
-    pub const fn stated(kinds: &'static [Kind], path: &'static str) -> Self {
-        Self { kinds, path, relation: Relation::Uses, target: Target::Stated }
+    pub const fn typed_reference(kinds: &'static [Kind], path: &'static str) -> Self {
+        Self { kinds, path, relation: Relation::Uses, target: Target::TypedReference }
     }
 
     /// Two fields of the value are name and namespace of an object of this kind.
@@ -64,7 +64,7 @@ impl Rule {
         Self { kinds, path, relation: Relation::Uses, target: Target::PodSpec }
     }
 
-    /// This rule with another meaning than use.
+    /// This rule with another relation than [`Relation::Uses`].
     pub const fn with_relation(mut self, relation: Relation) -> Self {
         self.relation = relation;
         self
@@ -91,7 +91,7 @@ pub struct CustomRule {
     #[serde(default)]
     pub group: String,
     pub kind: String,
-    /// As of [`Rule`]. The value is a name, or an object with the fields of a reference.
+    /// Path of the field, as in [`Rule`]. The value is a name, or an object with the fields of a reference.
     pub path: String,
     pub target: CustomTarget,
     #[serde(default)]
@@ -144,7 +144,7 @@ impl Target {
         match self {
             Self::Name(kind) => found.add(*kind, "", value.as_str().unwrap_or_default(), ""),
             Self::Reference(default) => read_reference(value, *default, found),
-            Self::Stated => {
+            Self::TypedReference => {
                 let kind = text(value, "kind");
                 let group = stated_group(value).or_else(|| builtin_group(kind)).unwrap_or_default();
                 found.add((group, kind), text(value, "namespace"), text(value, "name"), "");
@@ -187,19 +187,19 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 
 /// Values at a path.
 fn values<'v>(object: &'v Value, path: &str) -> Vec<&'v Value> {
-    let mut here = vec![object];
+    let mut current = vec![object];
     for segment in path.split('.') {
         let (field, items) = match segment.split_once('[') {
             Some((field, condition)) => (field, Some(condition.trim_end_matches(']'))),
             None => (segment, None),
         };
-        here = here.into_iter().filter_map(|value| value.get(field)).collect();
+        current = current.into_iter().filter_map(|value| value.get(field)).collect();
         if let Some(condition) = items {
-            let items = here.into_iter().filter_map(Value::as_array).flatten();
-            here = items.filter(|item| meets_condition(item, condition)).collect();
+            let items = current.into_iter().filter_map(Value::as_array).flatten();
+            current = items.filter(|item| meets_condition(item, condition)).collect();
         }
     }
-    here
+    current
 }
 
 /// True if an item of a list meets `field=value`, or there is no condition.

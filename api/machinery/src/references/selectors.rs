@@ -30,7 +30,7 @@ pub struct PodSelection {
     pub kind: Kind,
     pub selector: Selector,
     /// Path of the field with the selector.
-    pub via: String,
+    pub field_path: String,
 }
 
 /// The objects that an object selects by its labels; None without a valid selector.
@@ -44,7 +44,7 @@ pub fn pod_selection(group: &str, kind: &str, object: &Value) -> Option<PodSelec
         }
         Form::Selector => Selector::from_json(Some(value)).ok()?,
     };
-    Some(PodSelection { kind: POD, selector, via: field.trim_start_matches('/').replace('/', ".") })
+    Some(PodSelection { kind: POD, selector, field_path: field.trim_start_matches('/').replace('/', ".") })
 }
 
 #[cfg(test)]
@@ -68,12 +68,12 @@ mod tests {
         #[case] group: &str,
         #[case] kind: &str,
         #[case] object: Value,
-        #[case] via: Option<&str>,
+        #[case] field_path: Option<&str>,
         #[case] expected: bool,
     ) {
         let found = pod_selection(group, kind, &object);
         let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
-        assert_eq!(found.as_ref().map(|selected| selected.via.as_str()), via);
+        assert_eq!(found.as_ref().map(|selected| selected.field_path.as_str()), field_path);
         assert_eq!(found.is_some_and(|selected| selected.selector.matches(&labels)), expected);
     }
 }

@@ -7,9 +7,13 @@ use serde_json::{Value, json};
 /// References as `kind.group namespace/name`, in order.
 fn read(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
     let group = group_of(api_version);
-    let found = references(&[KUBERNETES, EXTENSIONS], group, kind, object);
+    let found = find_referenced_objects(&[KUBERNETES, EXTENSIONS], group, kind, object);
     let bytes = object.to_string();
-    assert_eq!(references(&[KUBERNETES, EXTENSIONS], group, kind, bytes.as_bytes()), found, "bytes read the same");
+    assert_eq!(
+        find_referenced_objects(&[KUBERNETES, EXTENSIONS], group, kind, bytes.as_bytes()),
+        found,
+        "bytes read the same"
+    );
     found.iter().map(ToString::to_string).collect()
 }
 
@@ -190,10 +194,10 @@ fn cluster_scoped_kinds(
 
 /// Fields and relations of references, as `RELATION field -> kind name`.
 fn stated(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
-    let found = stated_references(&[KUBERNETES, EXTENSIONS], group_of(api_version), kind, object);
+    let found = find_references(&[KUBERNETES, EXTENSIONS], group_of(api_version), kind, object);
     found
         .iter()
-        .map(|one| format!("{:?} {} -> {} {}", one.relation, one.via(), one.object.kind, one.object.name))
+        .map(|one| format!("{:?} {} -> {} {}", one.relation, one.field_path(), one.object.kind, one.object.name))
         .collect()
 }
 
@@ -237,11 +241,11 @@ fn users_add_rules(#[case] mut object: Value, #[case] path: &str, #[case] expect
         json!({"group": "x.io", "kind": "App", "path": path, "target": {"group": "", "kind": "Database"}}),
     )
     .unwrap();
-    let found = custom_references(&[rule], "x.io", "App", &object);
+    let found = find_custom_references(&[rule], "x.io", "App", &object);
     // The scope of the kind is unknown, so a name may be that of a cluster-scoped object.
     let found = found.iter().filter(|one| one.object.namespace.is_some());
     let found: Vec<String> = found
-        .map(|one| format!("{:?} {} -> {} {}", one.relation, one.via(), one.object.kind, one.object.name))
+        .map(|one| format!("{:?} {} -> {} {}", one.relation, one.field_path(), one.object.kind, one.object.name))
         .collect();
     assert_eq!(found, expected);
 }

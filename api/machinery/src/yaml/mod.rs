@@ -8,5 +8,5 @@ mod scalar;
 mod write;
 
 pub use read::{Document, ReadError, parse, parse_document};
-pub use scalar::whole_numbers;
+pub use scalar::convert_integral_floats;
 pub use write::document as to_yaml;

@@ -132,16 +132,16 @@ pub fn json_number(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-/// Replaces floats without a fraction by integers, in all of a value: Go prints float64(1) as `1`.
-pub fn whole_numbers(value: &mut Value) {
+/// Replaces floats without a fraction by integers, recursively, because Go's JSON encoder prints float64(1) as `1`.
+pub fn convert_integral_floats(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
             if let Some(float) = number.as_f64() {
                 *value = json_number(float);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
-        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        Value::Array(items) => items.iter_mut().for_each(convert_integral_floats),
+        Value::Object(fields) => fields.values_mut().for_each(convert_integral_floats),
         _ => {}
     }
 }

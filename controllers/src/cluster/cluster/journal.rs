@@ -23,7 +23,7 @@ pub(in crate::cluster) struct JournaledState {
 impl JournaledState {
     fn from_cluster(cluster: &Cluster) -> Self {
         let ready = conditions::find(&cluster.status.conditions, condition::READY);
-        let ready = ready.filter(|_| MemberRoute::of(cluster) == MemberRoute::AgentIfConnected);
+        let ready = ready.filter(|_| MemberRoute::from_cluster(cluster) == MemberRoute::AgentIfConnected);
         JournaledState { taints: cluster.spec.taints.clone(), ready: ready.map(|ready| ready.status.clone()) }
     }
 }

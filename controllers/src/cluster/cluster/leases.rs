@@ -29,7 +29,8 @@ impl ClusterController {
             return Ok(Outcome::Done);
         };
         let typed: Cluster = decode(&cluster)?;
-        if unstructured::is_terminating(&cluster) || MemberRoute::of(&typed) != MemberRoute::AgentIfConnected {
+        if unstructured::is_terminating(&cluster) || MemberRoute::from_cluster(&typed) != MemberRoute::AgentIfConnected
+        {
             return Ok(Outcome::Done);
         }
         let periods = &context.config.periods;

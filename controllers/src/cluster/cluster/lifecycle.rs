@@ -197,7 +197,7 @@ impl ClusterController {
 
     /// Works of a cluster being removed, with the reasons why they still exist.
     async fn remaining_works(&self, cluster: &Cluster, namespace: &str) -> Result<Vec<(String, String)>, Error> {
-        let is_agent_managed = MemberRoute::of(cluster) == MemberRoute::AgentIfConnected;
+        let is_agent_managed = MemberRoute::from_cluster(cluster) == MemberRoute::AgentIfConnected;
         let mut left = Vec::new();
         let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
         while let Some(work) = works.try_next().await? {

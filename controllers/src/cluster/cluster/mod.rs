@@ -89,7 +89,8 @@ impl ClusterController {
         matches_route: fn(Option<MemberRoute>) -> bool,
     ) -> Requests<ClusterName> {
         let Some(name) = change.cluster_key().filter(|_| self.track(change)) else { return Requests::none() };
-        let route_of = |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| MemberRoute::of(&cluster));
+        let route_of =
+            |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| MemberRoute::from_cluster(&cluster));
         let route = route_of(change.object());
         let differs = change.old.is_none() || change.old().is_some_and(|old| route_of(old) != route);
         Requests::one_if(differs && matches_route(route), || name)
@@ -137,7 +138,7 @@ impl ClusterController {
     /// Checks the control plane's API before a cluster becomes not ready.
     pub(in crate::cluster) async fn check_control_plane(&self) -> Option<Doubt> {
         let probe = crowsnest_members::probe::probe(&self.context.fleet.control_plane()).await;
-        let failing = if probe.healthy { None } else { Some(probe.message) };
+        let failing = if probe.is_healthy { None } else { Some(probe.message) };
         failing.or(probe.version.err()).map(Doubt::ControlPlane)
     }
 }

@@ -128,7 +128,8 @@ impl ClusterController {
         let name = member.as_str();
         let Some((cluster, typed)) = context.get_full_cluster(name).await? else { return Ok(Outcome::Done) };
         // Karmada's agent reports its cluster; Crowsnest's agent only provides the tunnel.
-        if unstructured::is_terminating(&cluster) || MemberRoute::of(&typed) == MemberRoute::AgentIfConnected {
+        if unstructured::is_terminating(&cluster) || MemberRoute::from_cluster(&typed) == MemberRoute::AgentIfConnected
+        {
             return Ok(Outcome::Done);
         }
         if !unstructured::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
@@ -190,11 +191,11 @@ impl ClusterController {
 
     /// Probes a member, and collects the signals for the decision about its readiness.
     async fn probe(&self, name: &ClusterName, member: &Member) -> ProbeResult {
-        let tunnel = (MemberRoute::of(member.cluster()) == MemberRoute::AgentOnly)
+        let tunnel = (MemberRoute::from_cluster(member.cluster()) == MemberRoute::AgentOnly)
             .then(|| self.context.fleet.tunnels().is_open(name));
         let watches = self.context.cache.watches(name);
         let probe = member.probe().await;
-        let readyz = match (member.connection(), probe.online, probe.healthy) {
+        let readyz = match (member.connection(), probe.is_online, probe.is_healthy) {
             (Err(error), ..) if !matches!(error, crowsnest_members::Error::NoTunnel(_)) => {
                 Health::NoClient(error.to_string())
             }

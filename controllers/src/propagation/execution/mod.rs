@@ -178,7 +178,7 @@ impl Controller for ExecutionController {
         let typed: Work = decode(&work)?;
         let member = self.context.cluster(cluster.as_str()).await?;
         // Karmada's agent applies these Works. The cluster controller releases Works that an agent does not remove.
-        if member.as_ref().is_some_and(|member| MemberRoute::of(member) == MemberRoute::AgentIfConnected) {
+        if member.as_ref().is_some_and(|member| MemberRoute::from_cluster(member) == MemberRoute::AgentIfConnected) {
             return Ok(Outcome::Done);
         }
         if unstructured::is_terminating(&work) {

@@ -49,7 +49,7 @@ const SUCCESS_DELAY: Duration = Duration::from_secs(1);
 /// Maximum delay of a propagation step during a burst.
 const BURST_DELAY: Duration = Duration::from_secs(60);
 /// Limits above which propagation steps are a burst: their rate per second, and the number that begins a burst.
-const STEP_BURST: BurstLimits = BurstLimits { rate: 50.0, begin: 200.0 };
+const STEP_BURST: BurstLimits = BurstLimits { rate_per_second: 50.0, begin_threshold: 200.0 };
 /// Interval between two writes of the count of a failure event.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two writes of the count of a success event.
@@ -353,7 +353,7 @@ impl Correlator {
             self.idle.put(write.key, state);
             return RecordOutcome::Dropped;
         }
-        let due = now + write.delay(now, self.steps.ends_in(now));
+        let due = now + write.delay(now, self.steps.time_to_end(now));
         self.scheduled.insert(write.key, state);
         self.scheduled_writes.class_mut(write.kind).push(write);
         if self.wakes_at.is_some_and(|at| at <= due) {
@@ -379,7 +379,7 @@ impl Correlator {
 
     /// Removes and returns at most `limit` due writes. `is_busy` is true while the control plane is under write load.
     pub fn take_due(&mut self, now: Instant, is_busy: bool, limit: usize) -> Vec<DueWrite> {
-        let burst = self.steps.began(now);
+        let burst = self.steps.began_at(now);
         if let Some(began) = burst {
             self.drop_superseded_steps(began);
         }
@@ -398,9 +398,11 @@ impl Correlator {
 
     fn is_permitted(&mut self, kind: WriteKind, now: Instant, is_busy: bool) -> bool {
         match kind {
-            WriteKind::Failure => !is_busy || self.loaded_failures.take(now),
+            WriteKind::Failure => !is_busy || self.loaded_failures.try_take(now),
             WriteKind::Count(_) => !is_busy,
-            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => !is_busy && self.successes.take(now),
+            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => {
+                !is_busy && self.successes.try_take(now)
+            }
         }
     }
 
@@ -408,7 +410,7 @@ impl Correlator {
     pub fn plan_wake(&mut self, now: Instant) -> Option<Duration> {
         /// Interval of checks of the write load and the rates.
         const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-        let burst = self.steps.ends_in(now);
+        let burst = self.steps.time_to_end(now);
         let delay = self
             .scheduled_writes
             .iter()
@@ -423,7 +425,7 @@ impl Correlator {
     fn begin(&mut self, write: &ScheduledWrite, now: Instant) -> Option<DueWrite> {
         let new = || ObjectState { writes: TokenBucket::new(OBJECT_RATE, OBJECT_BURST, now), last_success: None };
         let object = self.objects.get_or_insert_mut(write.object, new);
-        if !object.writes.take(now) {
+        if !object.writes.try_take(now) {
             let state = self.scheduled.remove(&write.key)?;
             self.idle.put(write.key, state);
             return None;

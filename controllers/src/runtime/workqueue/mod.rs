@@ -17,7 +17,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_component_base::spans::{SPANS, record_error};
+use crowsnest_component_base::spans::{SPAN_TARGET, record_error};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -191,7 +191,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
     /// Span of one reconcile.
     fn span(&self, key: &K) -> Span {
         tracing::info_span!(
-            target: SPANS,
+            target: SPAN_TARGET,
             "reconcile",
             otel.name = %format_args!("reconcile {}", self.name),
             otel.status_code = Empty,

@@ -435,11 +435,11 @@ impl Counters {
             ("crowsnest_backend_store_retried_total", "Number of documents that were sent again.", true, |p| p.retried),
         ];
         let mut all: Vec<Series> = Vec::new();
-        for (name, help, counts, value) in metrics {
+        for (name, help, is_counter, value) in metrics {
             let of_registry = |(registry, progress): (&String, &ExportProgress)| Series {
                 name,
                 help,
-                counts,
+                is_counter,
                 labels: vec![("registry", registry.clone())],
                 value: value(progress),
             };
@@ -448,7 +448,7 @@ impl Counters {
         if values.cleanups > 0 {
             let help = "Engines that no ResourceRegistry refers to, from which documents must still be deleted.";
             let (name, labels) = ("crowsnest_backend_store_cleanups", Vec::new());
-            all.push(Series { name, help, counts: false, labels, value: values.cleanups as u64 });
+            all.push(Series { name, help, is_counter: false, labels, value: values.cleanups as u64 });
         }
         all
     }

@@ -1,7 +1,7 @@
 //! Graph sink controller: runs a sink for each GraphSink and reports its state in the status.
 //!
-//! Only the active process writes; the graph itself locks out a process that no longer is. Deleting a GraphSink stops its
-//! sink and leaves the graph as it is.
+//! Sinks run in the process that is the leader. The claim in the graph locks out a former leader that still writes.
+//! Deleting a GraphSink stops its sink and does not change the graph.
 
 mod desired;
 mod status;
@@ -26,26 +26,29 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::desired::{DesiredSink, Reader, SinkSetupError};
+use self::desired::{DesiredSink, SinkResolver, SinkSetupError};
 use self::status::{SinkStatus, next_status, status_patch};
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 
-/// Interval between updates of progress and conditions.
+/// Interval at which sinks and conditions are updated.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval between reads of the Secrets, and between status updates of counters alone.
-const SLOW_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval at which the Secrets are read again.
+const SECRET_READ_INTERVAL: Duration = Duration::from_secs(30);
+/// Minimum interval between status updates in which only counters changed.
+const COUNTER_WRITE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Inputs of the sinks.
+/// Graph sink controller.
 pub struct GraphSinks {
     pub index: Index,
     /// Allows databases with addresses of this host.
-    pub local_addresses: bool,
-    pub counters: Counters,
+    pub allow_local_addresses: bool,
+    /// Receives the progress of the running sinks.
+    pub metrics: GraphSinkMetrics,
 }
 
 /// Metrics of all sinks. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Counters(Arc<Mutex<BTreeMap<NamespacedName, SinkProgress>>>);
+pub struct GraphSinkMetrics(Arc<Mutex<BTreeMap<NamespacedName, SinkProgress>>>);
 
 /// A running sink.
 struct RunningSink {
@@ -59,25 +62,26 @@ struct ActiveSinks<'s> {
     sinks: &'s GraphSinks,
     objects: Objects,
     resource: Resource,
-    /// As last watched.
+    /// Existing GraphSinks.
     known: BTreeMap<NamespacedName, GraphSink>,
+    /// GraphSinks of a list that is not complete yet.
     relisted: BTreeMap<NamespacedName, GraphSink>,
     running: BTreeMap<NamespacedName, RunningSink>,
     setup_errors: BTreeMap<NamespacedName, SinkSetupError>,
-    /// Generations of the specs that the sinks run with.
+    /// Generations of the specs that were last applied.
     applied_generations: BTreeMap<NamespacedName, Option<i64>>,
     next_secret_read: Instant,
     next_counter_write: Instant,
 }
 
 impl GraphSinks {
-    /// Runs sinks while this process is active (`activity`), until `stop`.
+    /// Runs the sinks while the last value of `activity` is true, until `stop` is cancelled.
     pub async fn run(self, activity: impl Stream<Item = bool> + Send, stop: CancellationToken) {
         let mut activity = std::pin::pin!(activity);
         let mut is_active = false;
         loop {
             let mut active_sinks = is_active.then(|| ActiveSinks::new(&self));
-            // The next change of whether this process is active, or the end.
+            // The next different value of `activity`, or None at its end.
             let next = async {
                 loop {
                     match activity.next().await {
@@ -99,7 +103,7 @@ impl GraphSinks {
             if let Some(active_sinks) = active_sinks {
                 active_sinks.shut_down().await;
             }
-            self.counters.0.lock().clear();
+            self.metrics.0.lock().clear();
             match next {
                 Some(next) => is_active = next,
                 None => return,
@@ -124,7 +128,7 @@ impl<'s> ActiveSinks<'s> {
         }
     }
 
-    /// Runs until the GraphSinks are no longer watched.
+    /// Runs until the watch of GraphSinks ends.
     async fn run(&mut self) {
         let api: Api<GraphSink> = Api::all(self.sinks.index.fleet().control_plane());
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
@@ -133,8 +137,8 @@ impl<'s> ActiveSinks<'s> {
             tokio::select! {
                 event = events.next() => match event {
                     None => return,
-                    // Before the definition is installed, there are no sinks.
-                    Some(Err(error)) => tracing::debug!(%error, "watching GraphSinks"),
+                    // The CustomResourceDefinition may not be installed yet.
+                    Some(Err(error)) => tracing::debug!(%error, "cannot watch GraphSinks"),
                     Some(Ok(event)) => self.apply_event(event),
                 },
                 _ = tick.tick() => {}
@@ -163,16 +167,16 @@ impl<'s> ActiveSinks<'s> {
 
     /// Starts, restarts and stops sinks.
     async fn update_sinks(&mut self) {
-        let is_gone = |name: &&NamespacedName| !self.known.contains_key(*name);
-        let gone: Vec<NamespacedName> = self.running.keys().filter(is_gone).cloned().collect();
-        for name in gone {
+        let is_deleted = |name: &&NamespacedName| !self.known.contains_key(*name);
+        let deleted: Vec<NamespacedName> = self.running.keys().filter(is_deleted).cloned().collect();
+        for name in deleted {
             self.stop(&name).await;
         }
         self.setup_errors.retain(|name, _| self.known.contains_key(name));
         self.applied_generations.retain(|name, _| self.known.contains_key(name));
         let is_secret_read_due = self.next_secret_read <= Instant::now();
         if is_secret_read_due {
-            self.next_secret_read = Instant::now() + SLOW_INTERVAL;
+            self.next_secret_read = Instant::now() + SECRET_READ_INTERVAL;
         }
         let is_due = |(name, sink): &(&NamespacedName, &GraphSink)| {
             is_secret_read_due || self.applied_generations.get(*name) != Some(&sink.metadata.generation)
@@ -186,8 +190,8 @@ impl<'s> ActiveSinks<'s> {
     }
 
     async fn start_or_update(&mut self, name: &NamespacedName, sink: &GraphSink) {
-        let reader = Reader { objects: &self.objects, local_addresses: self.sinks.local_addresses };
-        match reader.desired(name, &sink.spec).await {
+        let resolver = SinkResolver { objects: &self.objects, allow_local_addresses: self.sinks.allow_local_addresses };
+        match resolver.resolve(name, &sink.spec).await {
             Ok(desired) => {
                 self.setup_errors.remove(name);
                 if self.running.get(name).is_none_or(|running| running.desired != desired) {
@@ -195,7 +199,7 @@ impl<'s> ActiveSinks<'s> {
                     self.running.insert(name.clone(), RunningSink::start(&self.sinks.index, desired));
                 }
             }
-            // The control plane does not answer at present: a running sink continues.
+            // The control plane does not respond at present: a running sink continues.
             Err(error) if error.is_temporary() && self.running.contains_key(name) => {
                 tracing::warn!(%error, sink = %name, "cannot read the credentials of a GraphSink; it continues with the previous ones");
             }
@@ -223,7 +227,7 @@ impl<'s> ActiveSinks<'s> {
         let now = Time(Timestamp::now());
         let with_counters = self.next_counter_write <= Instant::now();
         if with_counters {
-            self.next_counter_write = Instant::now() + SLOW_INTERVAL;
+            self.next_counter_write = Instant::now() + COUNTER_WRITE_INTERVAL;
         }
         let mut progress_by_sink = BTreeMap::new();
         for (name, sink) in &self.known {
@@ -243,7 +247,7 @@ impl<'s> ActiveSinks<'s> {
                 Err(error) => tracing::warn!(%error, sink = %name, "cannot write the status of a GraphSink"),
             }
         }
-        *self.sinks.counters.0.lock() = progress_by_sink;
+        *self.sinks.metrics.0.lock() = progress_by_sink;
     }
 }
 
@@ -252,31 +256,32 @@ impl RunningSink {
         let source = SinkSource {
             changes: index.change_source(),
             states: index.collection_states(),
-            identity: store_digest(index.store_identity()),
+            store_name: store_digest(index.store_identity()),
             rules: index.options().references.clone(),
         };
         let visibility = IndexVisibility::new(index.clone(), desired.caller.clone(), desired.query.clone());
         let sink = Arc::new(Sink::new(desired.config.clone(), source, Arc::new(visibility)));
         let tasks = Tasks::default();
-        let (running, stop) = (Arc::clone(&sink), tasks.stopping().clone());
-        tasks.keep("graph sink", async move { running.run(stop).await });
+        let (running, stop) = (Arc::clone(&sink), tasks.stop_token().clone());
+        tasks.spawn_until_stop("graph sink", async move { running.run(stop).await });
         Self { sink, desired, tasks }
     }
 }
 
 impl Drop for RunningSink {
     fn drop(&mut self) {
-        self.tasks.stopping().cancel();
+        self.tasks.stop_token().cancel();
     }
 }
 
-/// Name of a store in graphs. Readers of a graph must not learn the identity, from which cluster aliases are derived.
+/// Name of a store in graphs, a digest of its identity. Cluster aliases are derived from the identity, so readers of a
+/// graph must not learn it.
 fn store_digest(identity: &str) -> String {
     Sha256::digest(identity.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Counters {
-    /// All metrics.
+impl GraphSinkMetrics {
+    /// Current values of all metrics.
     pub fn series(&self) -> Vec<Series> {
         type Value = fn(&SinkProgress) -> u64;
         const METRICS: [(&str, &str, bool, Value); 7] = [
@@ -284,7 +289,7 @@ impl Counters {
                 "crowsnest_graph_sink_connected",
                 "Whether the database of a GraphSink is reachable (1) or not (0).",
                 false,
-                |p| u64::from(p.connected),
+                |p| u64::from(p.is_connected),
             ),
             (
                 "crowsnest_graph_sink_lag_changes",
@@ -292,25 +297,27 @@ impl Counters {
                 false,
                 SinkProgress::lag,
             ),
-            ("crowsnest_graph_sink_nodes_written_total", "Nodes written.", true, |p| p.written),
-            ("crowsnest_graph_sink_nodes_relinked_total", "Nodes whose edges were replaced.", true, |p| p.linked),
+            ("crowsnest_graph_sink_nodes_written_total", "Nodes written.", true, |p| p.nodes_written),
+            ("crowsnest_graph_sink_nodes_relinked_total", "Nodes whose edges were replaced.", true, |p| {
+                p.nodes_relinked
+            }),
             ("crowsnest_graph_sink_nodes_removed_total", "Nodes removed, by changes and by sweeps.", true, |p| {
-                p.removed + p.swept
+                p.nodes_removed + p.nodes_swept
             }),
             ("crowsnest_graph_sink_loads_total", "Complete loads of the graph.", true, |p| p.loads),
             ("crowsnest_graph_sink_failures_total", "Failed attempts to write.", true, |p| p.failures),
         ];
         let progress_by_sink = self.0.lock();
-        let of_metric = |(name, help, counts, value): (&'static str, &'static str, bool, Value)| {
+        let series_of_metric = |(name, help, is_counter, value): (&'static str, &'static str, bool, Value)| {
             progress_by_sink.iter().map(move |(sink, progress)| Series {
                 name,
                 help,
-                counts,
+                is_counter,
                 labels: vec![("namespace", sink.namespace.clone()), ("sink", sink.name.clone())],
                 value: value(progress),
             })
         };
-        METRICS.into_iter().flat_map(of_metric).collect()
+        METRICS.into_iter().flat_map(series_of_metric).collect()
     }
 }
 
@@ -319,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn graphs_do_not_reveal_the_identity_of_a_store() {
+    fn the_digest_of_a_store_does_not_contain_its_identity() {
         let identity = "0f8e2c1d9b7a4655";
         let digest = store_digest(identity);
         assert_eq!((digest.len(), digest.as_str()), (32, store_digest(identity).as_str()));
@@ -327,12 +334,13 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_shown_for_each_sink() {
-        let counters = Counters::default();
-        assert!(counters.series().is_empty());
-        let progress = SinkProgress { position: 3, latest: 10, removed: 1, swept: 2, ..SinkProgress::default() };
-        counters.0.lock().insert(NamespacedName::new("team", "graph"), progress);
-        let series = counters.series();
+    fn each_sink_has_its_own_series() {
+        let metrics = GraphSinkMetrics::default();
+        assert!(metrics.series().is_empty());
+        let progress =
+            SinkProgress { position: 3, latest: 10, nodes_removed: 1, nodes_swept: 2, ..SinkProgress::default() };
+        metrics.0.lock().insert(NamespacedName::new("team", "graph"), progress);
+        let series = metrics.series();
         let value = |name: &str| series.iter().find(|series| series.name == name).unwrap().value;
         assert_eq!(value("crowsnest_graph_sink_lag_changes"), 7);
         assert_eq!(value("crowsnest_graph_sink_nodes_removed_total"), 3);

@@ -1,4 +1,4 @@
-//! Status of a GraphSink, computed from the progress of its sink. Pure.
+//! Status of a GraphSink, computed from the progress of its sink. Pure: no I/O.
 
 use crowsnest_api::sink::{GraphSink, GraphSinkStatus};
 use crowsnest_graph::{SinkProgress, SinkState};
@@ -9,13 +9,13 @@ use crate::search::backend_stores::conditions::{CONNECTED, ConditionState, SYNCE
 
 /// Maximum lag, in changes, at which a graph counts as synchronized.
 const MAX_SYNCED_LAG: u64 = 1_000;
-/// Maximum length of a message of the database, in characters.
+/// Maximum length of an error message in the status, in characters.
 const MAX_MESSAGE_CHARS: usize = 600;
 
-/// State of a sink.
+/// State of a sink, from which its status is computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SinkStatus {
-    /// It cannot be started: a reason of the conditions, and a message.
+    /// The sink cannot be started. `reason` is that of the conditions.
     Unusable {
         reason: &'static str,
         message: String,
@@ -23,7 +23,8 @@ pub(super) enum SinkStatus {
     Running(Box<SinkProgress>),
 }
 
-/// The new status, or `None` if nothing notable changed. Counters alone are written with `with_counters`.
+/// The new status, or `None` if there is nothing to write. If only counters changed, the status is written only with
+/// `with_counters`.
 pub(super) fn next_status(
     sink: &GraphSink,
     sink_status: &SinkStatus,
@@ -43,10 +44,10 @@ pub(super) fn next_status(
         SinkStatus::Running(progress) => GraphSinkStatus {
             observed_generation,
             conditions,
-            lag: number(progress.lag()),
-            nodes_written: number(progress.written),
-            nodes_removed: number(progress.removed + progress.swept),
-            undecided_clusters: progress.undecided.clone(),
+            lag: saturating_i64(progress.lag()),
+            nodes_written: saturating_i64(progress.nodes_written),
+            nodes_removed: saturating_i64(progress.nodes_removed + progress.nodes_swept),
+            undecided_clusters: progress.undecided_clusters.clone(),
             last_error: match &progress.state {
                 SinkState::Waiting { message, .. } => truncate(message),
                 // The last error is kept until the sink writes again.
@@ -59,12 +60,12 @@ pub(super) fn next_status(
     (has_changed && (is_notable || with_counters)).then_some(status)
 }
 
-/// The merge patch that writes a status: fields that it omits are deleted.
+/// The merge patch that writes a status. Fields that the status omits are deleted.
 pub(super) fn status_patch(status: &GraphSinkStatus) -> Value {
     let mut fields = json!({"observedGeneration": null, "conditions": null, "nodesWritten": null, "nodesRemoved": null,
         "undecidedClusters": null, "lastError": null});
-    if let (Value::Object(written), Value::Object(all)) = (json!(status), &mut fields) {
-        all.extend(written);
+    if let (Value::Object(present), Value::Object(all)) = (json!(status), &mut fields) {
+        all.extend(present);
     }
     json!({"status": fields})
 }
@@ -75,8 +76,8 @@ fn connected_state(sink_status: &SinkStatus) -> ConditionState {
         SinkStatus::Running(progress) => progress,
     };
     match &progress.state {
-        SinkState::Waiting { failure, message } if !progress.connected => false_state(failure.reason(), message),
-        _ if progress.connected => {
+        SinkState::Waiting { failure, message } if !progress.is_connected => false_state(failure.reason(), message),
+        _ if progress.is_connected => {
             ConditionState { is_true: true, reason: "DatabaseAnswers", message: "the database answers".to_owned() }
         }
         _ => false_state("Connecting", "the database has not answered yet"),
@@ -97,8 +98,8 @@ fn synced_state(sink_status: &SinkStatus) -> ConditionState {
             let magnitude = 10_u64.saturating_pow(progress.lag().ilog10());
             false_state("Lagging", &format!("more than {magnitude} changes are not written yet"))
         }
-        SinkState::Following if !progress.undecided.is_empty() => {
-            let clusters = progress.undecided.join(", ");
+        SinkState::Following if !progress.undecided_clusters.is_empty() => {
+            let clusters = progress.undecided_clusters.join(", ");
             false_state(
                 "PermissionsUnknown",
                 &format!(
@@ -122,7 +123,7 @@ fn truncate(message: &str) -> String {
     message.chars().take(MAX_MESSAGE_CHARS).collect()
 }
 
-fn number(count: u64) -> i64 {
+fn saturating_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -137,37 +138,44 @@ mod tests {
         Time(Timestamp::from_second(5).unwrap())
     }
 
-    fn running(state: SinkState, connected: bool, lag: u64, undecided: &[&str]) -> SinkStatus {
+    fn running(state: SinkState, is_connected: bool, lag: u64, undecided_clusters: &[&str]) -> SinkStatus {
         SinkStatus::Running(Box::new(SinkProgress {
             state,
-            connected,
+            is_connected,
             position: 10,
             latest: 10 + lag,
-            written: 7,
-            undecided: undecided.iter().map(|name| (*name).to_owned()).collect(),
+            nodes_written: 7,
+            undecided_clusters: undecided_clusters.iter().map(|name| (*name).to_owned()).collect(),
             ..SinkProgress::default()
         }))
     }
 
-    fn away() -> SinkState {
+    fn unreachable() -> SinkState {
         SinkState::Waiting { failure: SinkFailure::Unreachable, message: "refused; check it".to_owned() }
     }
 
     #[rstest]
     #[case::new(running(SinkState::Connecting, false, 0, &[]), ["Connected=False Connecting", "Synced=False Connecting"], "")]
     #[case::loading(running(SinkState::Loading, true, 9, &[]), ["Connected=True DatabaseAnswers", "Synced=False Loading"], "")]
-    #[case::equal(running(SinkState::Following, true, 1_000, &[]), ["Connected=True DatabaseAnswers", "Synced=True UpToDate"], "")]
-    #[case::behind(running(SinkState::Following, true, 54_321, &[]), ["Connected=True DatabaseAnswers", "Synced=False Lagging"], "")]
+    #[case::up_to_date(running(SinkState::Following, true, 1_000, &[]), ["Connected=True DatabaseAnswers", "Synced=True UpToDate"], "")]
+    #[case::lagging(running(SinkState::Following, true, 54_321, &[]), ["Connected=True DatabaseAnswers", "Synced=False Lagging"], "")]
     #[case::undecided(running(SinkState::Following, true, 0, &["m1"]),
         ["Connected=True DatabaseAnswers", "Synced=False PermissionsUnknown"], "")]
-    #[case::away(running(away(), false, 0, &[]), ["Connected=False Unreachable", "Synced=False Unreachable"], "refused; check it")]
+    #[case::unreachable(running(unreachable(), false, 0, &[]), ["Connected=False Unreachable", "Synced=False Unreachable"], "refused; check it")]
     #[case::unusable(SinkStatus::Unusable { reason: "InvalidQuery", message: "why".to_owned() },
         ["Connected=False InvalidQuery", "Synced=False InvalidQuery"], "why")]
-    fn conditions_have_reasons(#[case] sink_status: SinkStatus, #[case] expected: [&str; 2], #[case] last_error: &str) {
+    fn conditions_and_last_error_show_the_state_of_the_sink(
+        #[case] sink_status: SinkStatus,
+        #[case] expected: [&str; 2],
+        #[case] last_error: &str,
+    ) {
         let mut sink = GraphSink::default();
         sink.metadata.generation = Some(3);
         let status = next_status(&sink, &sink_status, false, &now()).unwrap();
-        let shown = status.conditions.iter().map(|of| format!("{}={} {}", of.type_, of.status, of.reason));
+        let shown = status
+            .conditions
+            .iter()
+            .map(|condition| format!("{}={} {}", condition.type_, condition.status, condition.reason));
         assert_eq!(shown.collect::<Vec<_>>(), expected);
         assert_eq!((status.observed_generation, status.last_error.as_str()), (3, last_error));
         sink.status = status;
@@ -175,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_alone_are_written_seldom() {
+    fn changes_of_counters_alone_are_written_only_with_counters() {
         let mut sink = GraphSink::default();
         sink.status = next_status(&sink, &running(SinkState::Following, true, 0, &[]), false, &now()).unwrap();
         let later = running(SinkState::Following, true, 5, &[]);
@@ -184,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_deletes_what_a_status_omits() {
+    fn a_patch_deletes_fields_that_the_status_omits() {
         let patch = status_patch(&GraphSinkStatus { lag: 2, ..GraphSinkStatus::default() });
         assert_eq!(patch["status"]["lastError"], Value::Null);
         assert!(patch["status"].as_object().is_some_and(|status| status.contains_key("lastError")));

@@ -1,4 +1,4 @@
-//! A store with its tail and states, as a cache has them, and the objects of a small cluster.
+//! A cache (store, tail and collection states), and the objects of a small cluster.
 
 use crowsnest_graph::SinkSource;
 use crowsnest_index::export::ChangeSource;
@@ -20,8 +20,8 @@ pub struct Cache {
     codec: Arc<Codec>,
     tail: Arc<Tail>,
     pub states: Arc<States>,
-    identity: String,
-    _home: Option<tempfile::TempDir>,
+    store_name: String,
+    _directory: Option<tempfile::TempDir>,
 }
 
 fn key(name: &str, object: &Value) -> CollectionKey {
@@ -30,19 +30,19 @@ fn key(name: &str, object: &Value) -> CollectionKey {
 
 impl Cache {
     pub async fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let cache = Self::open(home.path().to_owned()).await;
-        Self { _home: Some(home), ..cache }
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Self::open(directory.path().to_owned()).await;
+        Self { _directory: Some(directory), ..cache }
     }
 
-    pub async fn open(home: PathBuf) -> Self {
-        // Another test may have done so.
+    pub async fn open(directory: PathBuf) -> Self {
+        // Fails if another test has installed it already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let codec = Arc::new(Codec::default());
-        let store = Arc::new(SqliteStore::open(&IndexOptions::new(&home), Arc::clone(&codec)).await.unwrap());
+        let store = Arc::new(SqliteStore::open(&IndexOptions::new(&directory), Arc::clone(&codec)).await.unwrap());
         let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 100, 1 << 20));
-        let identity = store.identity().await.unwrap();
-        Self { store, codec, tail, states: Arc::default(), identity, _home: None }
+        let store_name = store.identity().await.unwrap();
+        Self { store, codec, tail, states: Arc::default(), store_name, _directory: None }
     }
 
     pub async fn close(self) {
@@ -55,26 +55,26 @@ impl Cache {
             tail: Arc::clone(&self.tail),
             has_secret_values: false,
         };
-        SinkSource { changes, states: Arc::clone(&self.states), identity: self.identity.clone(), rules: Vec::new() }
+        SinkSource { changes, states: Arc::clone(&self.states), store_name: self.store_name.clone(), rules: Vec::new() }
     }
 
-    /// All collections of the store have been listed.
+    /// Marks all collections of the store as completely listed.
     pub async fn complete_all(&self) {
         for stored in self.store.collections().await.unwrap() {
             self.states.update(&stored.key, |state| *state = CollectionState { complete: true, ..stored.state });
         }
     }
 
-    async fn apply(&self, of: CollectionKey, sample: &Value, steps: Vec<Step>, complete: bool) {
+    async fn apply(&self, collection: CollectionKey, sample: &Value, steps: Vec<Step>, complete: bool) {
         let kind = (sample["kind"].as_str().unwrap().to_owned(), sample["metadata"]["namespace"].is_string());
         let resource_version = Some("1".to_owned());
         let progress = Progress { resource_version, complete, kind: Some(kind), ..Progress::default() };
-        self.states.apply_progress(&of, &progress, 1_000);
-        let batch = Batch { collection: of.clone(), epoch: Epoch::UNSHARED, steps, progress: progress.clone() };
+        self.states.apply_progress(&collection, &progress, 1_000);
+        let batch = Batch { collection: collection.clone(), epoch: Epoch::UNSHARED, steps, progress: progress.clone() };
         let changes = self.store.apply(&[batch], 1_000).await.unwrap();
         assert!(self.tail.publish(changes));
-        // As the writer of the cache: the state follows the records.
-        self.states.apply_progress(&of, &progress, 1_001);
+        // The state follows the records, as in the collector.
+        self.states.apply_progress(&collection, &progress, 1_001);
     }
 
     async fn put_as(&self, name: &str, objects: &[Value], complete: bool) {
@@ -82,14 +82,14 @@ impl Cache {
         for object in objects {
             collections.entry(key(name, object)).or_default().push(object);
         }
-        for (of, objects) in collections {
-            for some in objects.chunks(1_000) {
+        for (collection, objects) in collections {
+            for chunk in objects.chunks(1_000) {
                 let step = |object: &&Value| {
                     let draft = draft(object);
                     let packed = self.codec.pack("/any", &draft.body).unwrap().0;
                     Step::Put(Box::new(draft), packed)
                 };
-                self.apply(of.clone(), some[0], some.iter().map(step).collect(), complete).await;
+                self.apply(collection.clone(), chunk[0], chunk.iter().map(step).collect(), complete).await;
             }
         }
     }
@@ -99,7 +99,7 @@ impl Cache {
         self.put_as(name, objects, true).await;
     }
 
-    /// Writes objects of collections of which the list has not ended.
+    /// Writes objects of collections that have not been listed completely.
     pub async fn put_incomplete(&self, name: &str, objects: &[Value]) {
         self.put_as(name, objects, false).await;
     }
@@ -107,18 +107,18 @@ impl Cache {
     pub async fn delete(&self, name: &str, objects: &[Value]) {
         for object in objects {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-            let (namespace, of) = (text("namespace"), text("name"));
-            let step = Step::Delete { namespace, name: of, resource_version: String::new() };
+            let (namespace, object_name) = (text("namespace"), text("name"));
+            let step = Step::Delete { namespace, name: object_name, resource_version: String::new() };
             self.apply(key(name, object), object, vec![step], true).await;
         }
     }
 
-    /// All objects.
+    /// All objects of the store.
     pub async fn objects(&self) -> Vec<Object> {
         let (mut objects, mut after) = (Vec::new(), 0);
         let source = self.source().changes;
-        while let (some, Some(next)) = source.objects_after(after, 1_000).await.unwrap() {
-            objects.extend(some);
+        while let (page, Some(next)) = source.objects_after(after, 1_000).await.unwrap() {
+            objects.extend(page);
             after = next;
         }
         objects
@@ -129,55 +129,61 @@ impl Cache {
     }
 }
 
-fn metadata(of: &str, name: &str, version: u64) -> Value {
-    json!({"namespace": "shop", "name": name, "uid": format!("{of}-{name}"), "resourceVersion": version.to_string(),
+fn metadata(cluster_name: &str, name: &str, version: u64) -> Value {
+    json!({"namespace": "shop", "name": name, "uid": format!("{cluster_name}-{name}"), "resourceVersion": version.to_string(),
         "labels": {"app": "web"}})
 }
 
-pub fn pod(of: &str, name: &str, status: &str, version: u64) -> Value {
-    let mut metadata = metadata(of, name, version);
-    metadata["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": format!("{of}-rs"), "controller": true}]);
+pub fn pod(cluster_name: &str, name: &str, status: &str, version: u64) -> Value {
+    let mut metadata = metadata(cluster_name, name, version);
+    metadata["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": format!("{cluster_name}-rs"), "controller": true}]);
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": status},
         "spec": {"nodeName": "n1", "serviceAccountName": "web", "containers": [{"name": "c", "image": "web:1"}],
             "volumes": [{"name": "v", "secret": {"secretName": "db"}}]}})
 }
 
-pub fn pods(of: &str, numbers: Range<u64>) -> Vec<Value> {
-    numbers.map(|number| pod(of, &format!("p{number}"), "Running", 1)).collect()
+pub fn pods(cluster_name: &str, numbers: Range<u64>) -> Vec<Value> {
+    numbers.map(|number| pod(cluster_name, &format!("p{number}"), "Running", 1)).collect()
 }
 
 pub fn node(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": format!("node-{name}"), "resourceVersion": "1"}})
 }
 
-pub fn service(of: &str, name: &str, version: u64) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata(of, name, version), "spec": {"selector": {"app": "web"}}})
+pub fn service(cluster_name: &str, name: &str, version: u64) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata(cluster_name, name, version), "spec": {"selector": {"app": "web"}}})
 }
 
-pub fn secret(of: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(of, "db", 1), "data": {"password": "aHVudGVyMg=="}})
+pub fn secret(cluster_name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(cluster_name, "db", 1), "data": {"password": "aHVudGVyMg=="}})
 }
 
-pub fn deployment(of: &str, version: u64) -> Value {
-    let mut metadata = metadata(of, "web", version);
-    metadata["uid"] = json!(format!("{of}-deployment"));
+pub fn deployment(cluster_name: &str, version: u64) -> Value {
+    let mut metadata = metadata(cluster_name, "web", version);
+    metadata["uid"] = json!(format!("{cluster_name}-deployment"));
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": {"spec": {}}}})
 }
 
-pub fn replica_set(of: &str, version: u64) -> Value {
-    let mut metadata = metadata(of, "web", version);
-    metadata["uid"] = json!(format!("{of}-rs"));
-    metadata["ownerReferences"] =
-        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": format!("{of}-deployment")}]);
+pub fn replica_set(cluster_name: &str, version: u64) -> Value {
+    let mut metadata = metadata(cluster_name, "web", version);
+    metadata["uid"] = json!(format!("{cluster_name}-rs"));
+    metadata["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": format!("{cluster_name}-deployment")}]);
     json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": {}})
 }
 
-/// A workload with its Pods, and what they use.
-pub fn world(of: &str, count: u64) -> Vec<Value> {
-    let rest = [node("n1"), node("n2"), secret(of), deployment(of, 1), replica_set(of, 1), service(of, "web", 1)];
-    // Pods are before what they belong to, and after it.
-    let mut objects = pods(of, 0..count / 2);
-    objects.extend(rest);
-    objects.extend(pods(of, count / 2..count));
+/// A Deployment with its ReplicaSet, Service, Secret, nodes and `count` Pods.
+pub fn workload(cluster_name: &str, count: u64) -> Vec<Value> {
+    let others = [
+        node("n1"),
+        node("n2"),
+        secret(cluster_name),
+        deployment(cluster_name, 1),
+        replica_set(cluster_name, 1),
+        service(cluster_name, "web", 1),
+    ];
+    // Some Pods are written before the objects that they refer to, some afterwards.
+    let mut objects = pods(cluster_name, 0..count / 2);
+    objects.extend(others);
+    objects.extend(pods(cluster_name, count / 2..count));
     objects
 }

@@ -1,9 +1,9 @@
-//! Contents of a graph, and what they should be: found naively, object by object.
+//! Contents of a graph, and the expected contents: computed object by object, without the sink.
 
 use crate::cache::Cache;
 use crate::database::Database;
-use crate::running::Rules;
-use crowsnest_graph::model::{NodeRow, RowReader, ServedKinds};
+use crate::running_sink::Rules;
+use crowsnest_graph::model::{NodeRow, RowBuilder, ServedKinds};
 use crowsnest_graph::selectors::PodSelectors;
 use crowsnest_store::Object;
 use serde::Deserialize;
@@ -12,17 +12,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Nodes and edges as text.
 pub type Contents = BTreeSet<String>;
 
-fn rows(cache: &Cache, objects: &[Object]) -> Vec<NodeRow> {
+fn build_rows(cache: &Cache, objects: &[Object]) -> Vec<NodeRow> {
     let kinds = ServedKinds::from_states(cache.states.all().iter().map(|(key, state)| (key, state)));
     let selectors = PodSelectors::default();
-    let reader = RowReader { kinds: &kinds, rules: &[], selectors: &selectors };
-    objects.iter().map(|object| reader.row(object).unwrap()).collect()
+    let builder = RowBuilder { kinds: &kinds, rules: &[], selectors: &selectors };
+    objects.iter().map(|object| builder.build(object).unwrap()).collect()
 }
 
-pub async fn expected(cache: &Cache, rules: &Rules) -> Contents {
+/// The contents that a graph must have for these objects and rules.
+pub async fn expected_contents(cache: &Cache, rules: &Rules) -> Contents {
     let mut objects = cache.objects().await;
     objects.retain(|object| rules.allows(object));
-    let rows = rows(cache, &objects);
+    let rows = build_rows(cache, &objects);
     let uids: BTreeMap<&str, &str> =
         rows.iter().map(|row| (row.key.as_str(), row.properties["uid"].as_str().unwrap())).collect();
     let mut contents = Contents::new();
@@ -34,19 +35,19 @@ pub async fn expected(cache: &Cache, rules: &Rules) -> Contents {
         for edge in &row.edges {
             let other = &edge.other.key;
             match uids.get(other.as_str()) {
-                // It means an earlier object of this name.
-                Some(uid) if !edge.uid.is_empty() && edge.uid != **uid => continue,
+                // The reference denotes an earlier object of this name.
+                Some(uid) if !edge.required_uid.is_empty() && edge.required_uid != **uid => continue,
                 Some(_) => {}
                 None => drop(contents.insert(format!("{other} missing"))),
             }
-            let (from, to) = if edge.forward { (&row.key, other) } else { (other, &row.key) };
-            contents.insert(format!("{from} -{}-> {to} {:?}", edge.edge.name(), edge.via));
+            let (from, to) = if edge.is_forward { (&row.key, other) } else { (other, &row.key) };
+            contents.insert(format!("{from} -{}-> {to} {:?}", edge.edge_type.name(), edge.via));
         }
         let Some((selector, via)) = &row.selects else { continue };
-        for (pod, of) in rows.iter().zip(&objects).filter(|(pod, _)| pod.is_pod) {
-            let here = (of.record.key.cluster(), &of.record.key.namespace);
-            if here == (object.record.key.cluster(), &object.record.key.namespace)
-                && selector.matches(&of.record.labels)
+        for (pod, pod_object) in rows.iter().zip(&objects).filter(|(pod, _)| pod.is_pod) {
+            let pod_namespace = (pod_object.record.key.cluster(), &pod_object.record.key.namespace);
+            if pod_namespace == (object.record.key.cluster(), &object.record.key.namespace)
+                && selector.matches(&pod_object.record.labels)
             {
                 contents.insert(format!("{} -SELECTS-> {} {:?}", row.key, pod.key, BTreeSet::from([via])));
             }
@@ -56,7 +57,7 @@ pub async fn expected(cache: &Cache, rules: &Rules) -> Contents {
 }
 
 #[derive(Deserialize)]
-struct NodeOut {
+struct GraphNode {
     key: String,
     labels: Vec<String>,
     uid: Option<String>,
@@ -65,17 +66,18 @@ struct NodeOut {
 }
 
 #[derive(Deserialize)]
-struct EdgeOut {
+struct GraphEdge {
     from: String,
-    of: String,
+    edge_type: String,
     to: String,
     via: Vec<String>,
 }
 
-pub async fn actual(database: &Database) -> Contents {
+/// Reads the contents of the graph.
+pub async fn read_contents(database: &Database) -> Contents {
     let mut contents = Contents::new();
     let text = "MATCH (n:Resource) RETURN n.key AS key, labels(n) AS labels, n.uid AS uid, n.status AS status, n.exists AS exists";
-    for NodeOut { key, mut labels, uid, status, exists } in database.rows::<NodeOut>(text).await {
+    for GraphNode { key, mut labels, uid, status, exists } in database.query::<GraphNode>(text).await {
         labels.sort_unstable();
         let text = match exists {
             true => format!("{key} {labels:?} {} {}", uid.unwrap_or_default(), status.unwrap_or_default()),
@@ -86,10 +88,10 @@ pub async fn actual(database: &Database) -> Contents {
     }
     let text = "MATCH (a:Resource)-[e]->(b:Resource) WITH a, e, b, CASE WHEN e.by = a.key THEN b ELSE a END AS other \
         WHERE coalesce(e.uid, '') = '' OR other.exists = false OR other.uid = e.uid \
-        RETURN a.key AS from, type(e) AS of, b.key AS to, e.via AS via";
-    for EdgeOut { from, of, to, via } in database.rows::<EdgeOut>(text).await {
+        RETURN a.key AS from, type(e) AS edge_type, b.key AS to, e.via AS via";
+    for GraphEdge { from, edge_type, to, via } in database.query::<GraphEdge>(text).await {
         let via: BTreeSet<String> = via.into_iter().collect();
-        contents.insert(format!("{from} -{of}-> {to} {via:?}"));
+        contents.insert(format!("{from} -{edge_type}-> {to} {via:?}"));
     }
     contents
 }

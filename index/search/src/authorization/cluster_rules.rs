@@ -4,7 +4,7 @@ use super::{CallerRights, has_complete_rules, rbac_resources};
 use crate::Searcher;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::access::Scope;
-use crowsnest_apimachinery::rbac::{Extent, ObjectKind, Rbac, Readable, Reading};
+use crowsnest_apimachinery::rbac::{Extent, ObjectKind, Rbac, ReadKind, Readable};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::{CollectionKey, States};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Searcher {
     }
 
     fn rules_for(&self, cluster: ClusterName, rights: &mut CallerRights) -> ClusterRules {
-        let listable = ObjectKind::ALL.map(|kind| rights.extent(Reading::Listing, &cluster, GROUP, kind.resource()));
+        let listable = ObjectKind::ALL.map(|kind| rights.extent(ReadKind::Listing, &cluster, GROUP, kind.resource()));
         let state = rules_state(&self.inner.states, &cluster, (self.inner.now_ms)());
         ClusterRules { state, rbac: self.inner.rights.cluster_rbac(&cluster), listable, cluster }
     }
@@ -110,10 +110,10 @@ mod tests {
     #[case::everything(Extent::uniform(Readable::All), ObjectKind::RoleBinding, Scope::All, true)]
     #[case::nothing(Extent::uniform(Readable::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
     #[case::no_namespace_matters(Extent::uniform(Readable::Nothing), ObjectKind::Role, Scope::cluster(), true)]
-    #[case::the_namespace(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::of("shop"), true)]
-    #[case::another(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::of("ops"), false)]
+    #[case::the_namespace(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("shop"), true)]
+    #[case::another(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("ops"), false)]
     #[case::not_all(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::All, false)]
-    #[case::cluster_scoped(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::of("shop"), false)]
+    #[case::cluster_scoped(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::from_namespace("shop"), false)]
     fn extents_cover_relevant_changes(
         #[case] extent: Extent,
         #[case] kind: ObjectKind,

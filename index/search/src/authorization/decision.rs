@@ -3,7 +3,7 @@
 use crate::authorization::CallerRights;
 use crate::document::columns::SCOPE_SEPARATOR;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::{Readable, Reading};
+use crowsnest_apimachinery::rbac::{ReadKind, Readable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub enum ScopeDecision {
 }
 
 /// True if one object may be read in this way, by its [`Facet::Scope`] and name.
-pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &str) -> bool {
-    match decide_reading(rights, reading, scope) {
+pub fn permits(rights: &mut CallerRights, read_kind: ReadKind, scope: &str, name: &str) -> bool {
+    match decide_read(rights, read_kind, scope) {
         ScopeDecision::Yes => true,
         ScopeDecision::No => false,
         ScopeDecision::Named(names) => names.contains(name),
@@ -26,10 +26,10 @@ pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &
 
 /// Decides with the right to list, because a search reveals names.
 pub fn decide(rights: &mut CallerRights, scope: &str) -> ScopeDecision {
-    decide_reading(rights, Reading::Listing, scope)
+    decide_read(rights, ReadKind::Listing, scope)
 }
 
-fn decide_reading(rights: &mut CallerRights, reading: Reading, scope: &str) -> ScopeDecision {
+fn decide_read(rights: &mut CallerRights, read_kind: ReadKind, scope: &str) -> ScopeDecision {
     let mut parts = scope.split(SCOPE_SEPARATOR);
     let (Some(cluster), Some(resource), Some(namespace)) = (parts.next(), parts.next(), parts.next()) else {
         return ScopeDecision::No;
@@ -37,7 +37,7 @@ fn decide_reading(rights: &mut CallerRights, reading: Reading, scope: &str) -> S
     let (Ok(cluster), Some((group, resource))) = (ClusterName::parse(cluster), resource.split_once('/')) else {
         return ScopeDecision::No;
     };
-    match rights.verdict(reading, &cluster, group, resource, namespace) {
+    match rights.verdict(read_kind, &cluster, group, resource, namespace) {
         Readable::All => ScopeDecision::Yes,
         Readable::Nothing => ScopeDecision::No,
         Readable::Named(names) => ScopeDecision::Named(Arc::new(names)),

@@ -7,7 +7,7 @@
 //! `clusters/proxy`. Karmada's unified auth uses the same right to make an account known to a member.
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::{Grant, Readable, Reading};
+use crowsnest_apimachinery::rbac::{Grant, ReadKind, Readable};
 use crowsnest_apimachinery::user::UserInfo;
 
 const GROUP: &str = "cluster.karmada.io";
@@ -37,7 +37,7 @@ impl MemberAccess {
         Self {
             is_limited_to_proxied: caller.is_service_account(),
             proxied: Readable::for_subresource(granted, GROUP, CLUSTERS, "proxy"),
-            listed: Readable::from_grants(granted, Reading::ByName, GROUP, CLUSTERS, ""),
+            listed: Readable::from_grants(granted, ReadKind::ByName, GROUP, CLUSTERS, ""),
         }
     }
 

@@ -18,7 +18,7 @@ use access_reviews::ReviewResults;
 pub(crate) use access_reviews::Reviews;
 pub use cluster_rules::{ClusterRules, RulesState};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::{Extent, Grant, Rbac, Readable, Reading};
+use crowsnest_apimachinery::rbac::{Extent, Grant, Rbac, ReadKind, Readable};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::States;
 use crowsnest_store::metrics::Metrics;
@@ -263,7 +263,7 @@ impl CallerRights {
     /// whose rules are not in the cache answer access reviews for lists only.
     pub fn verdict(
         &mut self,
-        reading: Reading,
+        read_kind: ReadKind,
         cluster: &ClusterName,
         group: &str,
         resource: &str,
@@ -275,7 +275,7 @@ impl CallerRights {
         if let Some(reviewed) = self.reviewed.get(cluster) {
             return if reviewed.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
         }
-        Readable::from_grants(self.grants(cluster), reading, group, resource, namespace)
+        Readable::from_grants(self.grants(cluster), read_kind, group, resource, namespace)
     }
 
     /// True if the rules of a cluster apply to this caller.
@@ -302,18 +302,18 @@ impl CallerRights {
         }
         match self.reviewed.get(cluster) {
             Some(reviewed) => reviewed.extent(group, resource).namespace_limit(),
-            None => Extent::namespace_limit_from_grants(self.grants(cluster), Reading::Listing, group, resource),
+            None => Extent::namespace_limit_from_grants(self.grants(cluster), ReadKind::Listing, group, resource),
         }
     }
 
     /// The objects of a resource in all namespaces that may be read in this way.
-    pub(crate) fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
+    pub(crate) fn extent(&mut self, read_kind: ReadKind, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {
             return Extent::uniform(Readable::All);
         }
         match self.reviewed.get(cluster) {
             Some(reviewed) => reviewed.extent(group, resource),
-            None => Extent::from_grants(self.grants(cluster), reading, group, resource),
+            None => Extent::from_grants(self.grants(cluster), read_kind, group, resource),
         }
     }
 
@@ -356,7 +356,7 @@ mod tests {
             if change {
                 rights.apply(&role.record, &role.body, ChangeKind::Modified);
             }
-            ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop");
+            ann.verdict(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop");
             ann.basis().is_some()
         };
         assert!(!of(true) && of(false));
@@ -377,7 +377,7 @@ mod tests {
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
         let seen = || {
             let mut ann = rights.for_caller(&UserInfo::new("ann", ["staff"]));
-            ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop")
+            ann.verdict(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop")
         };
         for broken in [&role, &binding] {
             for object in [&role, &binding] {

@@ -5,7 +5,7 @@ use super::CallerRights;
 use crate::Searcher;
 use crate::authorization::access_reviews::RESULT_TTL;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::{Extent, Reading};
+use crowsnest_apimachinery::rbac::{Extent, ReadKind};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_members::Member;
 use crowsnest_store::RecordKey;
@@ -21,7 +21,7 @@ const RIGHTS_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub struct Reader {
     resource: Gvr,
-    reading: Reading,
+    read_kind: ReadKind,
     created_at: Instant,
     /// `None`: the caller may read everything.
     rights: Option<Arc<Mutex<EvaluatedRights>>>,
@@ -35,11 +35,11 @@ struct EvaluatedRights {
 
 impl Searcher {
     /// The rights of a caller to read a resource in this way.
-    pub async fn reader(&self, caller: &UserInfo, resource: &Gvr, reading: Reading) -> Reader {
+    pub async fn reader(&self, caller: &UserInfo, resource: &Gvr, read_kind: ReadKind) -> Reader {
         let created_at = Instant::now();
         let rights = self.rights_of(caller, created_at + RIGHTS_TIMEOUT).await;
         let known = || Arc::new(Mutex::new(EvaluatedRights { rights, extents: HashMap::new() }));
-        Reader { resource: resource.clone(), reading, created_at, rights: (!caller.is_master()).then(known) }
+        Reader { resource: resource.clone(), read_kind, created_at, rights: (!caller.is_master()).then(known) }
     }
 
     /// True if the rules of a member apply to a caller of the control plane. Only then may requests be sent to the
@@ -79,7 +79,7 @@ impl Reader {
             return Some(Arc::clone(extent));
         }
         let extent =
-            Arc::new(known.rights.extent(self.reading, cluster, &self.resource.group, &self.resource.resource));
+            Arc::new(known.rights.extent(self.read_kind, cluster, &self.resource.group, &self.resource.resource));
         known.extents.insert(cluster.clone(), Arc::clone(&extent));
         Some(extent)
     }
@@ -96,7 +96,7 @@ impl Reader {
             }
             Arc::clone(&known.rights.caller)
         };
-        Some(searcher.reader(&caller, &self.resource, self.reading).await)
+        Some(searcher.reader(&caller, &self.resource, self.read_kind).await)
     }
 
     /// True if the caller may see the cluster.

@@ -7,7 +7,7 @@
 use super::CallerRights;
 use crate::document::columns::scope_term;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::{Readable, Reading};
+use crowsnest_apimachinery::rbac::{ReadKind, Readable};
 use crowsnest_store::CollectionKey;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ impl CallerRights {
     }
 
     fn add_terms(&mut self, cluster: &ClusterName, resources: BTreeSet<(&str, &str)>, terms: &mut BTreeSet<String>) {
-        let everything = self.extent(Reading::Listing, cluster, ANY, ANY);
+        let everything = self.extent(ReadKind::Listing, cluster, ANY, ANY);
         let cluster_name = cluster.as_str();
         if *everything.everywhere() == Readable::All {
             terms.insert(cluster_name.to_owned());
@@ -52,7 +52,7 @@ impl CallerRights {
         let whole: BTreeSet<&str> = whole.map(|(namespace, _)| namespace).collect();
         terms.extend(whole.iter().map(|namespace| scope_term(&[cluster_name, "", namespace])));
         for (group, resource) in resources {
-            let extent = self.extent(Reading::Listing, cluster, group, resource);
+            let extent = self.extent(ReadKind::Listing, cluster, group, resource);
             let resource = format!("{group}/{resource}");
             let mut add = |parts: &[&str]| {
                 terms.insert(scope_term(&[&[cluster_name, &resource], parts].concat()));
@@ -209,7 +209,7 @@ mod tests {
             let mut caller = rights.for_caller(&UserInfo::new("ann", ["staff"]));
             for object in &objects {
                 let key = &object.record.key;
-                let expected = permits(&mut caller, Reading::Listing, &scope_of(key), &key.name);
+                let expected = permits(&mut caller, ReadKind::Listing, &scope_of(key), &key.name);
                 let found = scope_terms(&scope_of(key), &key.name).iter().any(|term| terms.contains(term));
                 prop_assert_eq!(found, expected, "{:?} by {:?} of {:?}", key, terms, rules);
             }

@@ -96,7 +96,7 @@ impl<'de> DeserializeSeed<'de> for JsonVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.extracted.extraction == Extraction::Messages && self.position.is_elsewhere() {
+        match self.extracted.extraction == Extraction::Messages && self.position.has_no_messages() {
             true => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
             false => deserializer.deserialize_any(self),
         }

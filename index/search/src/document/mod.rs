@@ -3,18 +3,20 @@
 
 pub mod columns;
 pub mod manifest;
+mod redacted_object;
 pub mod tokens;
+
+pub use redacted_object::RedactedObject;
 
 use crate::document::columns::{Facet, Key, Number, Word, scope_of};
 use crate::document::manifest::{Extraction, ManifestText, extract_from_json, extract_from_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
 use crowsnest_api::propagation::{MemberCopy, Propagation, propagation};
-use crowsnest_api::references::references;
+use crowsnest_api::references::find_referenced_objects;
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::{InvolvedObject, MessagePosition, PrintedObject};
 use crowsnest_apimachinery::references::group_of_reference;
-use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::{Error, Object, Record, Version};
 use serde::Deserialize;
 use serde_json::Value;
@@ -37,8 +39,6 @@ const PROPAGATION: [(Word, &str, &str); 5] = [
     (Word::Binding, "", "clusterresourcebinding.karmada.io/name"),
     (Word::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
 ];
-
-const WORK_GROUP: &str = "work.karmada.io";
 
 /// The cause of a move in a journal event.
 #[derive(Deserialize)]
@@ -70,8 +70,12 @@ pub struct Document {
 impl Document {
     /// Creates the document of an object. Values of Secrets are never searchable, even if the store contains them.
     pub fn from_object(object: &Object) -> Result<Self, Error> {
-        let object = without_secret_values(object)?;
-        let object = &*object;
+        Self::from_redacted(&RedactedObject::new(object)?)
+    }
+
+    /// Creates the document of an object from which values of Secrets are removed already.
+    pub fn from_redacted(object: &RedactedObject<'_>) -> Result<Self, Error> {
+        let object: &Object = object;
         let record = &object.record;
         let printed = record.printed()?;
         let mut document = Self { id: record.id, body: object.body.clone(), ..Self::default() };
@@ -107,12 +111,12 @@ impl Document {
             document.add_word(Word::Condition, &format!("{type_}={status}"));
         }
         printed.images.iter().for_each(|image| document.add_image(image));
-        for used in references(&gvr.group, &record.kind, &*object.body) {
+        for used in find_referenced_objects(&gvr.group, &record.kind, &*object.body) {
             document.add_reference(Word::Uses, &used);
             document.keys.push((Key::Uses, Key::from_object(record.key.cluster().as_str(), &used)));
         }
         for about in printed.about.iter().chain(&printed.related) {
-            document.add_reference(Word::About, &involved_object_key(about));
+            document.add_reference(Word::About, &about.key());
         }
         for (key, value) in &record.labels {
             document.add_word(Word::Label, &format!("{key}={value}"));
@@ -133,12 +137,17 @@ impl Document {
 
     /// Creates the document of a previous version, or of a deleted object.
     pub fn from_version(version: &Version) -> Result<Self, Error> {
-        let mut document = Self::from_object(&version.object)?;
+        let document = Self::from_object(&version.object)?;
+        Ok(document.with_end_of(version))
+    }
+
+    /// Adds the deletion of a version that ended by it.
+    pub(crate) fn with_end_of(mut self, version: &Version) -> Self {
         if version.deleted {
-            document.add_word(Word::Is, DELETED);
-            document.numbers.push((Number::Deleted, version.ended_at / 1000));
+            self.add_word(Word::Is, DELETED);
+            self.numbers.push((Number::Deleted, version.ended_at / 1000));
         }
-        Ok(document)
+        self
     }
 
     /// Adds the clusters, states and overrides of a binding, Work or quota, and the keys of its template and of the objects
@@ -165,8 +174,7 @@ impl Document {
         }
         let copy_key = |copy: &MemberCopy| (Key::About, Key::from_object(&copy.cluster, &copy.object));
         self.keys.extend(propagation.copies.iter().map(copy_key));
-        // All bindings of a namespace have a common key, by which the quotas of the namespace refer to them.
-        let bindings = || Key::from_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""));
+        let bindings = || Key::from_namespace_bindings(cluster, namespace);
         self.keys.extend(propagation.limits.then(|| (Key::About, bindings())));
         self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
     }
@@ -184,7 +192,7 @@ impl Document {
         record.owners()?.iter().for_each(|owner| add(Key::Owner, Key::from_uid(cluster, &owner.uid)));
         for about in printed.about.iter().chain(&printed.related) {
             let key = match about.uid.as_str() {
-                "" => Key::from_object(cluster, &involved_object_key(about)),
+                "" => Key::from_object(cluster, &about.key()),
                 uid => Key::from_uid(cluster, uid),
             };
             self.keys.push((Key::About, key));
@@ -260,7 +268,7 @@ impl Document {
         if let Some(cause) = annotations.get(JOURNAL_CAUSE).and_then(|value| value.as_deref())
             && let Ok(JournalCause { reference: Some(reference) }) = serde_json::from_str(cause)
         {
-            self.add_reference(Word::Cause, &involved_object_key(&reference));
+            self.add_reference(Word::Cause, &reference.key());
         }
         for (key, value) in annotations {
             self.add_word(Word::AnnotationKey, &key);
@@ -371,12 +379,6 @@ fn is_bare_word_reference(word: Word, reference: &str) -> bool {
 
 fn is_pod(record: &Record) -> bool {
     (&*record.key.resource().group, &*record.kind) == ("", "Pod")
-}
-
-/// Key of the object of an Event.
-fn involved_object_key(about: &InvolvedObject) -> ObjectKey {
-    let group = group_of_reference(&about.api_version, &about.kind);
-    ObjectKey::new(group, &about.kind, &about.namespace, &about.name)
 }
 
 /// Values of `is:` that are derived from the object alone.

@@ -180,7 +180,7 @@ fn filter_matching(
         let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
         if !permits(
             &mut rights.lock(),
-            crowsnest_apimachinery::rbac::Reading::Listing,
+            crowsnest_apimachinery::rbac::ReadKind::Listing,
             scope.unwrap_or_default(),
             &version.object.record.key.name,
         ) {

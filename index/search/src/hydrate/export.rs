@@ -12,7 +12,7 @@ use crate::execute::begin_scan;
 use crate::execute::scan::FullScan;
 use crate::plan::sort::Ranked;
 use crate::{Hit, PlannedSearch, SearchRequest, Searcher, VersionEnd};
-use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::BodyMode;
 use crowsnest_store::ingest::without_secret_values;
@@ -143,7 +143,7 @@ impl ExportTask {
         let changed = now.changed_since(&self.rights.lock());
         let concerned = hits.iter().map(|hit| &hit.object.record.key).filter(|key| changed.contains(key.cluster()));
         for key in concerned {
-            if !permits(&mut now, Reading::Listing, &scope_of(key), &key.name) {
+            if !permits(&mut now, ReadKind::Listing, &scope_of(key), &key.name) {
                 return Err(Error::Incomplete);
             }
         }

@@ -6,16 +6,15 @@
 use crate::authorization::decision::permits;
 use crate::collect::TopHitsRequest;
 use crate::collect::facets::Counts;
-use crate::document::Document;
 use crate::document::columns::Facet;
+use crate::document::{Document, RedactedObject};
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::{find_with_terms, resolve_relations};
 use crate::hydrate::Stage;
 use crate::plan::TimeScope;
 use crate::plan::predicate::Match;
 use crate::{FacetCounts, Hit, PlannedSearch, SearchEvent, SearchRequest, Searcher};
-use crowsnest_apimachinery::rbac::Reading;
-use crowsnest_store::ingest::without_secret_values;
+use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_store::record::ChangeKind;
 use crowsnest_store::{Change, Error, Follower, Object};
 use futures::Stream;
@@ -164,23 +163,23 @@ impl LiveSearch {
         let mut rights = self.searcher.rights_of(&self.request.caller, deadline).await;
         let mut events = Vec::new();
         for change in changes {
-            let (object, id) = (&change.object, change.object.record.id);
-            let document = Document::from_object(object)?;
+            let id = change.object.record.id;
+            let object = RedactedObject::new(&change.object)?;
+            let document = Document::from_redacted(&object)?;
             let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope);
             let scope = scope.map(|(_, scope)| scope.as_str()).unwrap_or_default();
             let exists = change.kind != ChangeKind::Deleted;
-            let readable = exists && permits(&mut rights, Reading::Listing, scope, &object.record.key.name);
+            let readable = exists && permits(&mut rights, ReadKind::Listing, scope, &object.record.key.name);
             let mut evaluator = DocumentEvaluator::new(&document);
             if readable && evaluator.holds(&self.matches) {
                 if self.hits.len() < MAX_FOLLOWED {
                     self.hits.insert(id);
                 }
                 let (score, reasons) = (evaluator.score(&self.matches), evaluator.reasons(&self.matches));
-                let object = without_secret_values(object)?.into_owned();
-                let hit = Hit { object, version_end: None, score, reasons };
+                let hit = Hit { object: object.into_object(), version_end: None, score, reasons };
                 events.push(LiveEvent::Changed(Box::new(hit)));
             } else if self.hits.remove(&id) {
-                events.push(LiveEvent::Removed(object.clone()));
+                events.push(LiveEvent::Removed(object.into_object()));
             }
         }
         Ok(events)

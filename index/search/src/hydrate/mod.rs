@@ -11,18 +11,17 @@ use super::{HITS_PER_CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, S
 use crate::authorization::CallerRights;
 use crate::authorization::decision::permits;
 use crate::collect::TopHitsRequest;
-use crate::document::Document;
 use crate::document::columns::scope_of;
+use crate::document::{Document, RedactedObject};
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::{HydratedObjects, SearchResults, Sources, find_with_terms};
 use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
 use crate::plan::sort::{Cursor, Ranked};
 use bytes::Bytes;
-use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_query::Query;
 use crowsnest_store::BodyMode;
-use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::{Error, Seq};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -164,23 +163,24 @@ async fn read_hits(stream: &ResponseStream, hits: Vec<Ranked>, requested_at: Ins
         .run(move || {
             let mut hydrated = HydratedObjects::new();
             for object in objects {
-                let object = without_secret_values(&object)?.into_owned();
-                let document = Document::from_object(&object)?;
-                hydrated.insert((object.record.id, None), (object, None, document));
+                // The document and the hit share one redacted object.
+                let object = RedactedObject::new(&object)?;
+                let document = Document::from_redacted(&object)?;
+                hydrated.insert((object.record.id, None), (object.into_object(), None, document));
             }
-            for mut version in versions {
-                version.object = without_secret_values(&version.object)?.into_owned();
-                let document = Document::from_version(&version)?;
+            for version in versions {
+                let object = RedactedObject::new(&version.object)?;
+                let document = Document::from_redacted(&object)?.with_end_of(&version);
                 let version_end = VersionEnd { until: version.ended_at, deleted: version.deleted };
                 hydrated.insert(
-                    (version.object.record.id, Some(version.ended)),
-                    (version.object, Some(version_end), document),
+                    (object.record.id, Some(version.ended)),
+                    (object.into_object(), Some(version_end), document),
                 );
             }
             let hit = |hit: &Ranked| {
                 let (mut object, version_end, document) = hydrated.remove(&(hit.position.id, hit.ended_by))?;
                 let key = &object.record.key;
-                if !permits(&mut rights.lock(), Reading::Listing, &scope_of(key), &key.name) {
+                if !permits(&mut rights.lock(), ReadKind::Listing, &scope_of(key), &key.name) {
                     return None;
                 }
                 let reasons = DocumentEvaluator::new(&document).reasons(&matches);

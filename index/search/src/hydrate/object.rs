@@ -4,7 +4,7 @@ use crate::Searcher;
 use crate::authorization::decision::permits;
 use crate::document::columns::{Key, scope_of};
 use crowsnest_apimachinery::differences::{ComparisonKind, Difference, differences};
-use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::{Error, Object, RecordKey, Version};
 use serde::Serialize;
@@ -66,7 +66,7 @@ impl Searcher {
     /// True if a caller may read an object, whether or not it exists.
     pub(crate) async fn may_get(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, TIMEOUT).await;
-        permits(&mut sources.context.rights.lock(), Reading::ByName, &scope_of(key), &key.name)
+        permits(&mut sources.context.rights.lock(), ReadKind::ByName, &scope_of(key), &key.name)
     }
 
     /// State and history of an object; None if the caller may not read it or the store has no record of it.

@@ -1,13 +1,12 @@
 //! Links of an object: the edges that its own fields state, in both orientations. Pure.
 
-use crate::document::columns::Key;
+use crate::document::columns::{Key, WORK_GROUP};
 use crowsnest_api::constants::annotation;
 use crowsnest_api::propagation::propagation;
-use crowsnest_api::references::stated_references;
+use crowsnest_api::references::find_references;
 use crowsnest_apimachinery::names::{CONTROL_PLANE, ObjectKey};
-use crowsnest_apimachinery::printers::InvolvedObject;
 use crowsnest_apimachinery::references::{
-    CustomRule, Reference, Relation, SELECTING_KINDS, custom_references, group_of_reference, pod_selection,
+    CustomRule, Reference, Relation, SELECTING_KINDS, find_custom_references, group_of_reference, pod_selection,
 };
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_query::path::EdgeType;
@@ -16,8 +15,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-
-const WORK_GROUP: &str = "work.karmada.io";
 
 /// Edges that an object states, and the keys by which other objects refer to it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,11 +64,11 @@ impl Links {
         let mut reader = LinkReader { object, cluster: record.key.cluster().as_str(), links: Self::default() };
         reader.own(group);
         reader.owners(group)?;
-        let references = stated_references(group, &record.kind, &*object.body);
+        let references = find_references(group, &record.kind, &*object.body);
         references.iter().for_each(|reference| reader.reference(reference, Some(Key::Uses)));
         if rules.iter().any(|rule| rule.applies_to(group, &record.kind)) {
             let tree: Value = object.parse()?;
-            let references = custom_references(rules, group, &record.kind, &tree);
+            let references = find_custom_references(rules, group, &record.kind, &tree);
             references.iter().for_each(|reference| reader.reference(reference, None));
         }
         reader.subjects()?;
@@ -81,7 +78,7 @@ impl Links {
             && let Some(selection) = pod_selection(group, &record.kind, &object.parse()?)
         {
             let target = Target::Pods(selection.selector);
-            reader.add(EdgeType::Selects, true, target, selection.via, None);
+            reader.add(EdgeType::Selects, true, target, selection.field_path, None);
         }
         Ok(reader.links)
     }
@@ -126,7 +123,7 @@ impl LinkReader<'_> {
             self.links.own.push(Key::from_uid(self.cluster, &record.uid));
         }
         if (group, &*record.kind) == (WORK_GROUP, "ResourceBinding") {
-            self.links.own.push(bindings(self.cluster, namespace));
+            self.links.own.push(Key::from_namespace_bindings(self.cluster, namespace));
         }
         if !namespace.is_empty() {
             let namespace = ObjectKey::new("", "Namespace", "", namespace);
@@ -160,7 +157,7 @@ impl LinkReader<'_> {
             Relation::RoleRef => (EdgeType::RoleRef, true),
             Relation::RunsOn => (EdgeType::RunsOn, true),
         };
-        self.add_object(edge, forward, &reference.object, &reference.via(), column);
+        self.add_object(edge, forward, &reference.object, &reference.field_path(), column);
     }
 
     /// Objects of an event.
@@ -169,10 +166,10 @@ impl LinkReader<'_> {
         let objects = printed.about.iter().map(|about| (about, "involvedObject"));
         for (about, via) in objects.chain(printed.related.iter().map(|related| (related, "related"))) {
             match about.uid.as_str() {
-                "" => self.add_object(EdgeType::About, true, &involved_object_key(about), via, Some(Key::About)),
+                "" => self.add_object(EdgeType::About, true, &about.key(), via, Some(Key::About)),
                 uid => {
                     self.add_uid(EdgeType::About, true, uid, via, Some(Key::About));
-                    self.name(self.cluster, involved_object_key(about), uid);
+                    self.name(self.cluster, about.key(), uid);
                 }
             }
         }
@@ -200,7 +197,7 @@ impl LinkReader<'_> {
             self.name(&copy.cluster, copy.object, "");
         }
         if propagation.limits {
-            let target = Target::Key(bindings(self.cluster, &record.key.namespace));
+            let target = Target::Key(Key::from_namespace_bindings(self.cluster, &record.key.namespace));
             self.add(EdgeType::About, true, target, "spec.overall", Some(Key::About));
         }
     }
@@ -238,16 +235,6 @@ impl LinkReader<'_> {
             self.add_object(EdgeType::PropagatedTo, false, &binding, "metadata.annotations", None);
         }
     }
-}
-
-/// Key that all bindings of a namespace share.
-fn bindings(cluster: &str, namespace: &str) -> u64 {
-    Key::from_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""))
-}
-
-fn involved_object_key(about: &InvolvedObject) -> ObjectKey {
-    let group = group_of_reference(&about.api_version, &about.kind);
-    ObjectKey::new(group, &about.kind, &about.namespace, &about.name)
 }
 
 type Annotations<'a> = BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>;

@@ -7,8 +7,8 @@ pub(crate) mod properties;
 
 use crate::authorization::Rights;
 use crate::collect::{TopHits, TopHitsRequest};
-use crate::document::Document;
 use crate::document::columns::Facet;
+use crate::document::{Document, RedactedObject};
 use crate::engine::SearchContext;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::limit_events_since;
@@ -21,6 +21,7 @@ use crate::tantivy::reader::collector::top_hits;
 use crate::tantivy::reader::scan::SnapshotScan;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
+use crowsnest_store::Object;
 use crowsnest_store::fixtures::{stored, stored_keeping};
 use crowsnest_store::ingest::Keep;
 use crowsnest_store::record::ChangeKind;
@@ -464,14 +465,28 @@ fn hits_have_reasons() {
     assert_eq!(text, ["kind=Pod", "reason=CrashLoopBackOff", "restarts=7", "status=CrashLoopBackOff"]);
 }
 
+/// A Secret in a store that keeps values of Secrets.
+fn secret_with_values() -> Object {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"},
+        "data": {"password": "aHVudGVyMg=="}});
+    stored_keeping("member1", 1, &secret, &Keep { secret_values: true, ..Keep::default() })
+}
+
+#[test]
+fn a_redacted_object_serves_a_document_and_a_hit() {
+    let stored = secret_with_values();
+    let redacted = RedactedObject::new(&stored).unwrap();
+    let (shared, own) = (Document::from_redacted(&redacted).unwrap(), Document::from_object(&stored).unwrap());
+    assert_eq!((shared.content(), &shared.words), (own.content(), &own.words));
+    let hit = redacted.into_object();
+    assert!(stored.text().contains("aHVudGVyMg") && !hit.text().contains("aHVudGVyMg"), "{}", hit.text());
+}
+
 #[rstest]
 #[case::a_key("password", true)]
 #[case::a_value("aHVudGVyMg", false)]
 fn kept_values_of_secrets_are_not_searchable(#[case] query: &str, #[case] found: bool) {
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"},
-        "data": {"password": "aHVudGVyMg=="}});
-    let keep = Keep { secret_values: true, ..Keep::default() };
-    let document = Document::from_object(&stored_keeping("member1", 1, &secret, &keep)).unwrap();
+    let document = Document::from_object(&secret_with_values()).unwrap();
     let planned = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts());
     assert_eq!(DocumentEvaluator::new(&document).holds(&planned.matches), found);
 }

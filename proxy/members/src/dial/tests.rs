@@ -80,7 +80,7 @@ async fn members_are_reached_through_proxies(#[case] proxy: &str, #[case] expect
         true => listen(http_connect).await,
         false => listen(socks5).await,
     };
-    let route = ProxyRoute {
+    let route = ProxyOptions {
         url: Some(format!("{proxy}{address}").parse().unwrap()),
         headers: HeaderMap::from_iter([(http::HeaderName::from_static("x-team"), HeaderValue::from_static("blue"))]),
         tls: None,
@@ -101,10 +101,10 @@ async fn members_are_reached_through_proxies(#[case] proxy: &str, #[case] expect
 #[case("socks5://[::1]", "socks5://[::1]:1080/")]
 #[case("socks5://proxy:9050", "socks5://proxy:9050/")]
 fn socks_proxies_have_another_default_port(#[case] url: &str, #[case] expected: &str) {
-    let route = ProxyRoute { url: Some(url.parse().unwrap()), ..ProxyRoute::default() };
+    let route = ProxyOptions { url: Some(url.parse().unwrap()), ..ProxyOptions::default() };
     let dialer = Dialer::new(Uri::from_static("https://member"), None, route, Duration::ZERO).unwrap();
-    let Via::Socks5 { proxy } = dialer.via else { panic!("{:?}", dialer.via) };
-    assert_eq!(proxy.to_string(), expected);
+    let Proxy::Socks5 { url } = dialer.proxy else { panic!("{:?}", dialer.proxy) };
+    assert_eq!(url.to_string(), expected);
 }
 
 /// The author of a Cluster chooses its endpoint and proxy; neither may be a service of this host.
@@ -116,7 +116,7 @@ fn socks_proxies_have_another_default_port(#[case] url: &str, #[case] expected: 
 #[case::proxy_by_name("https://10.0.0.1:6443", Some("socks5://localhost"))]
 #[case::proxy_as_the_resolver_reads_it("https://10.0.0.1:6443", Some("http://127.1"))]
 #[tokio::test]
-async fn this_host_is_not_dialled(#[case] target: &str, #[case] proxy: Option<&str>) {
+async fn this_host_is_not_dialed(#[case] target: &str, #[case] proxy: Option<&str>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let at = |url: &str| format!("{url}:{port}").parse::<Uri>().unwrap();
@@ -124,10 +124,10 @@ async fn this_host_is_not_dialled(#[case] target: &str, #[case] proxy: Option<&s
         Some(proxy) => (target.parse().unwrap(), Some(at(proxy))),
         None => (at(target), None),
     };
-    let route = ProxyRoute { url, ..ProxyRoute::default() };
+    let route = ProxyOptions { url, ..ProxyOptions::default() };
     let dialer = Dialer::new(target, None, route, Duration::from_secs(10)).unwrap();
-    let error = dialer.under(EndpointRules::default()).dial().await.unwrap_err().to_string();
+    let error = dialer.with_rules(EndpointRules::default()).dial().await.unwrap_err().to_string();
     assert!(error.contains("loopback address, which is not allowed for members"), "{error}");
-    let arrived = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
-    assert!(arrived.is_err(), "a connection was opened");
+    let accepted = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+    assert!(accepted.is_err(), "a connection was opened");
 }

@@ -29,7 +29,7 @@ async fn a_panic_before_the_first_list_fails_the_start() {
 #[tokio::test]
 async fn a_panic_after_the_first_list_makes_the_fleet_unready() {
     let fleet = Fleet::start(control_plane(true), FleetOptions::default()).await.unwrap();
-    assert_eq!(fleet.inner.tasks.death().await, DEATH);
+    assert_eq!(fleet.inner.tasks.wait_for_failure().await, DEATH);
     assert_eq!(fleet.ready(), Err(DEATH.to_owned()));
     fleet.stop().await;
 }

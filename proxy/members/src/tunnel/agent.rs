@@ -1,6 +1,8 @@
 //! The agent's side of a tunnel: connects the control plane to one API server and nothing else.
 
-use super::{CONNECTION_WINDOW, MAX_STREAMS, REPLICAS, STREAM_WINDOW, Tasks, TunnelTimeouts, authority};
+use super::{
+    CONNECTION_WINDOW_BYTES, MAX_STREAMS, REPLICAS_PATH, STREAM_WINDOW_BYTES, Tasks, TunnelTimeouts, authority,
+};
 use crate::{Dialer, Error, MemberIo};
 use bytes::Bytes;
 use crowsnest_component_base::retry::{Backoff, jitter};
@@ -19,22 +21,22 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Delays before the next tunnel.
-const RECONNECT: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+/// Backoff before the next tunnel.
+const RECONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// Time limit for draining connections when the agent stops.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Copy buffer size in bytes, per direction.
-const BUFFER: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Delay before the next tunnel, after `failures` failures in a row. `random` (0 to 1) shortens it by up to a half, so that
 /// the agents of a fleet do not reconnect at the same moment.
-pub fn backoff(failures: u32, random: f64) -> Duration {
-    jitter(RECONNECT.delay(failures.saturating_add(1)), (1.0, 0.5), random)
+pub fn reconnect_delay(failures: u32, random: f64) -> Duration {
+    jitter(RECONNECT_BACKOFF.delay(failures.saturating_add(1)), (1.0, 0.5), random)
 }
 
-/// Serves tunnels. Cheap to clone.
+/// The agent's side of tunnels. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Agent {
     inner: Arc<Inner>,
@@ -68,36 +70,36 @@ impl Agent {
         IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
         let tasks = Tasks { tracker: TaskTracker::new(), stop: CancellationToken::new() };
-        let _ends = tasks.stop.clone().drop_guard();
+        let _stop_guard = tasks.stop.clone().drop_guard();
         let timeouts = TunnelTimeouts::default();
-        let serving = service_fn(|request| {
+        let service = service_fn(|request| {
             let (agent, tasks) = (self.clone(), tasks.clone());
-            async move { Ok::<_, Infallible>(agent.answer(request, &tasks).await) }
+            async move { Ok::<_, Infallible>(agent.handle_request(request, &tasks).await) }
         });
         let connection = hyper::server::conn::http2::Builder::new(tasks.clone())
             .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_concurrent_streams(MAX_STREAMS)
-            .keep_alive_interval(timeouts.ask_after)
-            .keep_alive_timeout(timeouts.answer_within)
-            .serve_connection(io, serving);
+            .keep_alive_interval(timeouts.ping_interval)
+            .keep_alive_timeout(timeouts.ping_timeout)
+            .serve_connection(io, service);
         let mut connection = pin!(connection);
-        let broke = |error: hyper::Error| Error::Tunnel(Arc::new(error));
+        let tunnel_error = |error: hyper::Error| Error::Tunnel(Arc::new(error));
         tokio::select! {
-            ended = connection.as_mut() => return ended.map_err(broke),
+            ended = connection.as_mut() => return ended.map_err(tunnel_error),
             () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
         }
         // Watches never end, so the wait is limited; the peer may close first.
-        let drained = tokio::time::timeout(DRAIN, connection).await;
+        let drained = tokio::time::timeout(DRAIN_TIMEOUT, connection).await;
         tracing::debug!(?drained, "the tunnel is closed");
         Ok(())
     }
 
-    async fn answer(&self, request: Request<Incoming>, tasks: &Tasks) -> Response<Full<Bytes>> {
+    async fn handle_request(&self, request: Request<Incoming>, tasks: &Tasks) -> Response<Full<Bytes>> {
         if let Some(replicas) = announced_replicas(&request) {
             self.inner.replicas.send_replace(replicas);
-            return empty(StatusCode::NO_CONTENT);
+            return empty_response(StatusCode::NO_CONTENT);
         }
         if request.method() != Method::CONNECT {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "only CONNECT requests are accepted".into());
@@ -112,7 +114,7 @@ impl Agent {
         match self.inner.member.dial().await {
             Ok(member) => {
                 let (upgrade, stop) = (hyper::upgrade::on(request), tasks.stop.clone());
-                tasks.tracker.spawn(async move { stop.run_until_cancelled(carry(upgrade, member)).await });
+                tasks.tracker.spawn(async move { stop.run_until_cancelled(copy_stream(upgrade, member)).await });
                 Response::new(Full::default())
             }
             Err(error) => refusal(StatusCode::BAD_GATEWAY, error.to_string()),
@@ -122,11 +124,11 @@ impl Agent {
 
 /// The announced number of replicas, if the request is an announcement.
 fn announced_replicas(request: &Request<Incoming>) -> Option<usize> {
-    let number = request.uri().path().strip_prefix(REPLICAS)?;
+    let number = request.uri().path().strip_prefix(REPLICAS_PATH)?;
     (request.method() == Method::POST).then(|| number.parse().ok())?
 }
 
-fn empty(status: StatusCode) -> Response<Full<Bytes>> {
+fn empty_response(status: StatusCode) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response
@@ -138,13 +140,14 @@ fn refusal(status: StatusCode, reason: String) -> Response<Full<Bytes>> {
     response
 }
 
-async fn carry(upgrade: OnUpgrade, mut member: MemberIo) {
-    let carried = async {
+/// Copies the bytes of a CONNECT stream and of the connection to the member in both directions.
+async fn copy_stream(upgrade: OnUpgrade, mut member: MemberIo) {
+    let copying = async {
         let mut stream = TokioIo::new(upgrade.await.map_err(std::io::Error::other)?);
-        tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut member, BUFFER, BUFFER).await
+        tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut member, BUFFER_BYTES, BUFFER_BYTES).await
     };
-    match carried.await {
-        Ok((sent, received)) => tracing::debug!(sent, received, "a connection ended"),
-        Err(error) => tracing::debug!(%error, "a connection broke"),
+    match copying.await {
+        Ok((sent, received)) => tracing::debug!(sent, received, "a connection through the tunnel ended"),
+        Err(error) => tracing::debug!(%error, "a connection through the tunnel failed"),
     }
 }

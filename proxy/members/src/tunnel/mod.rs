@@ -12,7 +12,7 @@ mod open;
 #[cfg(test)]
 mod tests;
 
-pub use agent::{Agent, backoff};
+pub use agent::{Agent, reconnect_delay};
 pub use open::Tunnels;
 
 use crate::Error;
@@ -30,42 +30,42 @@ pub const MAX_STREAMS: u32 = 1024;
 
 /// Path on which the control plane announces its number of replicas, followed by the number. Older agents respond
 /// with 405.
-const REPLICAS: &str = "/replicas/";
+const REPLICAS_PATH: &str = "/replicas/";
 
 /// Maximum number of tunnels per cluster; another one closes the oldest.
 pub const MAX_TUNNELS: usize = 8;
 
 /// HTTP/2 flow-control window of a stream in bytes.
-const STREAM_WINDOW: u32 = 512 << 10;
+const STREAM_WINDOW_BYTES: u32 = 512 << 10;
 
-/// Connection window: the sum of all streams, so that an unread stream cannot block the others.
-const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+/// HTTP/2 flow-control window of a connection in bytes: the sum of all streams, so that an unread stream cannot block the others.
+const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 
 /// Liveness checks of tunnels, and how long to wait for an agent to reconnect.
 #[derive(Debug, Clone, Copy)]
 struct TunnelTimeouts {
     /// Idle time after which a ping is sent.
-    ask_after: Duration,
-    /// Time limit for the response to a ping; then the peer counts as dead.
-    answer_within: Duration,
+    ping_interval: Duration,
+    /// Time limit for the response to a ping; afterwards the peer counts as dead.
+    ping_timeout: Duration,
     /// Maximum wait of requests for a tunnel after the cluster's last one ended, or after the first request to the cluster in
     /// this process. Agents reconnect within a second or two, and find a new process as quickly.
-    opens_within: Duration,
+    open_timeout: Duration,
 }
 
 impl Default for TunnelTimeouts {
-    /// `ask_after` plus `answer_within` is three ping intervals.
+    /// A dead peer is detected after `ping_interval` plus `ping_timeout`, three ping intervals.
     fn default() -> Self {
         Self {
-            ask_after: Duration::from_secs(15),
-            answer_within: Duration::from_secs(30),
-            opens_within: Duration::from_secs(6),
+            ping_interval: Duration::from_secs(15),
+            ping_timeout: Duration::from_secs(30),
+            open_timeout: Duration::from_secs(6),
         }
     }
 }
 
 /// Maximum length in bytes of an agent's error text.
-const MAX_REASON: usize = 4 << 10;
+const MAX_REASON_BYTES: usize = 4 << 10;
 
 /// Host and port of an API server, the target of CONNECT.
 pub(crate) fn authority(endpoint: &Uri) -> Result<Authority, Error> {

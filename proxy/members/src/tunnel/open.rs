@@ -1,7 +1,10 @@
 //! Registry of open tunnels by cluster, and connections through them.
 
-use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, REPLICAS, STREAM_WINDOW, Tasks, TunnelTimeouts};
-use crate::dial::{MemberIo, chain};
+use super::{
+    CONNECTION_WINDOW_BYTES, MAX_REASON_BYTES, MAX_STREAMS, MAX_TUNNELS, REPLICAS_PATH, STREAM_WINDOW_BYTES, Tasks,
+    TunnelTimeouts,
+};
+use crate::dial::{MemberIo, error_chain};
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::body;
@@ -30,9 +33,9 @@ pub struct Tunnels {
 struct Inner {
     /// The tunnels of each cluster, oldest first. A list is never empty.
     open: Mutex<BTreeMap<ClusterName, Vec<Arc<Tunnel>>>>,
-    /// Start of the wait for a tunnel, for clusters that were requested without one.
-    without: Mutex<BTreeMap<ClusterName, Instant>>,
-    next: AtomicU64,
+    /// Time from which requests wait for a tunnel, for clusters without one.
+    waiting_since: Mutex<BTreeMap<ClusterName, Instant>>,
+    next_number: AtomicU64,
     /// Incremented when a tunnel opens or ends.
     changed: watch::Sender<u64>,
     timeouts: TunnelTimeouts,
@@ -64,7 +67,7 @@ impl Tunnels {
 
     /// Adds a tunnel and keeps it until it ends. `upgraded` resolves to the agent's connection after the upgrade
     /// response is sent. Newer tunnels of a cluster are preferred.
-    pub fn admit<IO, E>(&self, cluster: ClusterName, upgraded: impl Future<Output = Result<IO, E>> + Send + 'static)
+    pub fn add<IO, E>(&self, cluster: ClusterName, upgraded: impl Future<Output = Result<IO, E>> + Send + 'static)
     where
         IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
         E: std::error::Error + Send + 'static,
@@ -72,37 +75,38 @@ impl Tunnels {
         let tunnels = self.clone();
         let stop = self.inner.stop.child_token();
         self.inner.tracker.spawn(async move {
-            let carried = async {
-                let io = upgraded.await.map_err(|error| chain(&error))?;
-                tunnels.carry(&cluster, io, stop.clone()).await.map_err(|error| chain(&error))
+            let running = async {
+                let io = upgraded.await.map_err(|error| error_chain(&error))?;
+                tunnels.run(&cluster, io, stop.clone()).await.map_err(|error| error_chain(&error))
             };
-            match stop.run_until_cancelled(carried).await {
+            match stop.run_until_cancelled(running).await {
                 Some(Err(error)) => tracing::info!(%cluster, error, "a tunnel failed"),
                 Some(Ok(())) | None => tracing::info!(%cluster, "a tunnel ended"),
             }
         });
     }
 
-    async fn carry<IO>(&self, cluster: &ClusterName, io: IO, stop: CancellationToken) -> hyper::Result<()>
+    /// Keeps a tunnel in the registry while its connection is open.
+    async fn run<IO>(&self, cluster: &ClusterName, io: IO, stop: CancellationToken) -> hyper::Result<()>
     where
         IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
-        let _ends = stop.clone().drop_guard();
+        let _stop_guard = stop.clone().drop_guard();
         let tasks = Tasks { tracker: self.inner.tracker.clone(), stop: stop.clone() };
         let (sender, connection) = Builder::new(tasks)
             .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .keep_alive_interval(self.inner.timeouts.ask_after)
-            .keep_alive_timeout(self.inner.timeouts.answer_within)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .keep_alive_interval(self.inner.timeouts.ping_interval)
+            .keep_alive_timeout(self.inner.timeouts.ping_timeout)
             .keep_alive_while_idle(true)
             .handshake(io)
             .await?;
-        let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.inner.next_number.fetch_add(1, Ordering::Relaxed);
         let streams = Arc::new(Semaphore::new(MAX_STREAMS as usize));
         self.insert(cluster, Tunnel { number, sender, streams, stop });
         // Removes the tunnel on every exit, including cancellation.
-        let _listed = Listed { tunnels: self, cluster, number };
+        let _entry = RegistryEntry { tunnels: self, cluster, number };
         tracing::info!(%cluster, "a tunnel was opened");
         connection.await
     }
@@ -115,7 +119,7 @@ impl Tunnels {
         }
         of_cluster.push(Arc::new(tunnel));
         drop(open);
-        self.inner.without.lock().remove(cluster);
+        self.inner.waiting_since.lock().remove(cluster);
         self.inner.changed.send_modify(|count| *count += 1);
     }
 
@@ -127,8 +131,11 @@ impl Tunnels {
     /// For each cluster with tunnels: the number of tunnels and of their connections.
     pub fn counts(&self) -> Vec<(ClusterName, usize, usize)> {
         let open = self.inner.open.lock();
-        let carried = |tunnel: &Arc<Tunnel>| (MAX_STREAMS as usize).saturating_sub(tunnel.streams.available_permits());
-        open.iter().map(|(name, of)| (name.clone(), of.len(), of.iter().map(carried).sum())).collect()
+        let connection_count =
+            |tunnel: &Arc<Tunnel>| (MAX_STREAMS as usize).saturating_sub(tunnel.streams.available_permits());
+        open.iter()
+            .map(|(name, tunnels)| (name.clone(), tunnels.len(), tunnels.iter().map(connection_count).sum()))
+            .collect()
     }
 
     /// Notified when a tunnel opens or ends.
@@ -139,16 +146,16 @@ impl Tunnels {
     /// Waits for a tunnel of a cluster if one is expected soon ([`TunnelTimeouts`]). Returns true if one is open.
     pub async fn wait_until_open(&self, cluster: &ClusterName) -> bool {
         let mut changes = self.changes();
-        let since = *self.inner.without.lock().entry(cluster.clone()).or_insert_with(Instant::now);
+        let since = *self.inner.waiting_since.lock().entry(cluster.clone()).or_insert_with(Instant::now);
         let open = async { while !self.is_open(cluster) && changes.changed().await.is_ok() {} };
         // After a timeout, the current state decides.
-        let _ = tokio::time::timeout_at(since + self.inner.timeouts.opens_within, open).await;
+        let _ = tokio::time::timeout_at(since + self.inner.timeouts.open_timeout, open).await;
         self.is_open(cluster)
     }
 
     /// Announces the number of control plane replicas to each agent, so that it connects to new ones.
     pub fn announce_replicas(&self, replicas: usize) {
-        let newest: Vec<_> = self.inner.open.lock().values().filter_map(|of| of.last().cloned()).collect();
+        let newest: Vec<_> = self.inner.open.lock().values().filter_map(|tunnels| tunnels.last().cloned()).collect();
         for tunnel in newest {
             let stop = tunnel.stop.clone();
             self.inner.tracker.spawn(async move {
@@ -161,7 +168,7 @@ impl Tunnels {
 
     /// Closes the tunnels of a deleted cluster.
     pub fn close(&self, cluster: &ClusterName) {
-        self.inner.without.lock().remove(cluster);
+        self.inner.waiting_since.lock().remove(cluster);
         let closed = self.inner.open.lock().remove(cluster).unwrap_or_default();
         closed.iter().for_each(|tunnel| tunnel.stop.cancel());
     }
@@ -195,13 +202,13 @@ impl Tunnels {
 }
 
 /// An entry in the registry, removed on drop.
-struct Listed<'t> {
+struct RegistryEntry<'t> {
     tunnels: &'t Tunnels,
     cluster: &'t ClusterName,
     number: u64,
 }
 
-impl Drop for Listed<'_> {
+impl Drop for RegistryEntry<'_> {
     fn drop(&mut self) {
         let inner = &self.tunnels.inner;
         let mut open = inner.open.lock();
@@ -209,7 +216,7 @@ impl Drop for Listed<'_> {
             of_cluster.retain(|tunnel| tunnel.number != self.number);
             if of_cluster.is_empty() {
                 open.remove(self.cluster);
-                inner.without.lock().insert(self.cluster.clone(), Instant::now());
+                inner.waiting_since.lock().insert(self.cluster.clone(), Instant::now());
             }
         }
         drop(open);
@@ -220,26 +227,26 @@ impl Drop for Listed<'_> {
 impl Tunnel {
     /// Older agents ignore the announcement.
     async fn announce_replicas(&self, replicas: usize) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let request = Request::post(format!("http://agent{REPLICAS}{replicas}")).body(Empty::new())?;
+        let request = Request::post(format!("http://agent{REPLICAS_PATH}{replicas}")).body(Empty::new())?;
         self.sender.clone().send_request(request).await?;
         Ok(())
     }
 
     async fn connect(&self, target: &Authority) -> Result<MemberIo, Failure> {
-        let unusable = |error: hyper::Error| Failure::Unusable(format!("broke: {}", chain(&error)));
+        let unusable = |error: hyper::Error| Failure::Unusable(format!("broke: {}", error_chain(&error)));
         let permit = Arc::clone(&self.streams).try_acquire_owned();
-        let permit = permit.map_err(|_| Failure::Unusable(format!("already carries {MAX_STREAMS} connections")))?;
-        let response = self.sender.clone().send_request(connect(target)?).await.map_err(unusable)?;
+        let permit = permit.map_err(|_| Failure::Unusable(format!("already has {MAX_STREAMS} connections")))?;
+        let response = self.sender.clone().send_request(connect_request(target)?).await.map_err(unusable)?;
         if !response.status().is_success() {
-            return Err(Failure::Refused(reason(response).await));
+            return Err(Failure::Refused(read_reason(response).await));
         }
         let upgraded = hyper::upgrade::on(response).await.map_err(unusable)?;
-        Ok(MemberIo::held(TokioIo::new(upgraded), permit))
+        Ok(MemberIo::with_permit(TokioIo::new(upgraded), permit))
     }
 }
 
-/// The CONNECT request contains only host and port.
-fn connect(target: &Authority) -> Result<Request<Empty<Bytes>>, Failure> {
+/// A CONNECT request for a target.
+fn connect_request(target: &Authority) -> Result<Request<Empty<Bytes>>, Failure> {
     let malformed = |error: http::Error| Failure::Refused(error.to_string());
     let mut parts = Parts::default();
     parts.authority = Some(target.clone());
@@ -247,9 +254,10 @@ fn connect(target: &Authority) -> Result<Request<Empty<Bytes>>, Failure> {
     Request::builder().method(Method::CONNECT).uri(uri).body(Empty::new()).map_err(malformed)
 }
 
-async fn reason(response: Response<Incoming>) -> String {
+/// The status and text of a refusal.
+async fn read_reason(response: Response<Incoming>) -> String {
     let status = response.status();
-    let text = match body::collect(response.into_body(), MAX_REASON).await {
+    let text = match body::collect(response.into_body(), MAX_REASON_BYTES).await {
         Ok(text) => String::from_utf8_lossy(&text).trim().to_owned(),
         Err(error) => format!("cannot read the reason: {error}"),
     };

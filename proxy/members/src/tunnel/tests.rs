@@ -1,7 +1,7 @@
 //! Both sides of tunnels in one process: the agent's connection is a pipe, its API server a loopback socket.
 
 use super::*;
-use crate::dial::ProxyRoute;
+use crate::dial::ProxyOptions;
 use crate::{Dialer, MemberIo, MemberRoute};
 use crowsnest_apimachinery::names::ClusterName;
 use hyper_util::rt::TokioIo;
@@ -39,26 +39,26 @@ async fn server(letter: u8) -> SocketAddr {
     address
 }
 
-struct Running {
+struct RunningAgent {
     stop: CancellationToken,
     served: JoinHandle<Result<(), crate::Error>>,
 }
 
 /// Starts an agent of m1 with an open tunnel.
-async fn attach(tunnels: &Tunnels, member: SocketAddr) -> Running {
+async fn attach(tunnels: &Tunnels, member: SocketAddr) -> RunningAgent {
     let member = format!("http://{member}").parse().unwrap();
-    let member = Dialer::new(member, None, ProxyRoute::default(), Duration::from_secs(10)).unwrap();
+    let member = Dialer::new(member, None, ProxyOptions::default(), Duration::from_secs(10)).unwrap();
     let agent = Agent::new(&Uri::from_static(ENDPOINT), member).unwrap();
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let mut changes = tunnels.changes();
-    tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
+    tunnels.add(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
     changes.changed().await.unwrap();
     let stop = CancellationToken::new();
     let stopped = stop.clone();
-    Running { stop, served: tokio::spawn(async move { agent.serve(TokioIo::new(theirs), &stopped).await }) }
+    RunningAgent { stop, served: tokio::spawn(async move { agent.serve(TokioIo::new(theirs), &stopped).await }) }
 }
 
-impl Running {
+impl RunningAgent {
     /// Simulates a killed process.
     async fn kill(self) {
         self.served.abort();
@@ -66,16 +66,17 @@ impl Running {
     }
 }
 
-fn dialer(tunnels: &Tunnels, target: &str, through: MemberRoute) -> Dialer {
-    let dialer = Dialer::new(target.parse().unwrap(), None, ProxyRoute::default(), Duration::from_secs(30)).unwrap();
-    dialer.through(through, tunnels, &m1()).unwrap()
+fn dialer(tunnels: &Tunnels, target: &str, route: MemberRoute) -> Dialer {
+    let dialer = Dialer::new(target.parse().unwrap(), None, ProxyOptions::default(), Duration::from_secs(30)).unwrap();
+    dialer.with_route(route, tunnels, &m1()).unwrap()
 }
 
 async fn dial(tunnels: &Tunnels) -> Result<MemberIo, String> {
     dialer(tunnels, ENDPOINT, MemberRoute::AgentOnly).dial().await.map_err(|error| error.to_string())
 }
 
-async fn greeting(tunnels: &Tunnels) -> u8 {
+/// The letter that the API server at the end of a new connection sends.
+async fn first_letter(tunnels: &Tunnels) -> u8 {
     dial(tunnels).await.unwrap().read_u8().await.unwrap()
 }
 
@@ -85,15 +86,15 @@ async fn roundtrip(mut io: MemberIo, seed: usize, length: usize) {
     assert_eq!(io.read_u8().await.unwrap(), b'a');
     let (mut read, mut write) = tokio::io::split(io);
     let mut back = Vec::new();
-    let (wrote, got) = tokio::join!(
+    let (sent_result, received_length) = tokio::join!(
         async {
             write.write_all(&sent).await?;
             write.shutdown().await
         },
         read.read_to_end(&mut back),
     );
-    wrote.unwrap();
-    assert_eq!(got.unwrap(), length);
+    sent_result.unwrap();
+    assert_eq!(received_length.unwrap(), length);
     assert!(back == sent, "stream {seed} was echoed incorrectly");
 }
 
@@ -148,7 +149,7 @@ async fn the_death_of_the_agent_ends_its_connections() {
 async fn an_agent_that_stops_closes_its_tunnel() {
     let tunnels = Tunnels::default();
     let agent = attach(&tunnels, server(b'a').await).await;
-    assert_eq!(greeting(&tunnels).await, b'a');
+    assert_eq!(first_letter(&tunnels).await, b'a');
     let mut changes = tunnels.changes();
     agent.stop.cancel();
     changes.changed().await.unwrap();
@@ -161,12 +162,12 @@ async fn the_newest_tunnel_is_used_and_older_ones_when_it_dies() {
     let tunnels = Tunnels::default();
     let _old = attach(&tunnels, server(b'a').await).await;
     let new = attach(&tunnels, server(b'b').await).await;
-    assert_eq!(greeting(&tunnels).await, b'b');
+    assert_eq!(first_letter(&tunnels).await, b'b');
     // Connections do not wait until the registry notices.
     new.kill().await;
-    assert_eq!(greeting(&tunnels).await, b'a');
+    assert_eq!(first_letter(&tunnels).await, b'a');
     let _newer = attach(&tunnels, server(b'c').await).await;
-    assert_eq!(greeting(&tunnels).await, b'c');
+    assert_eq!(first_letter(&tunnels).await, b'c');
     tunnels.close(&m1());
     assert!(dial(&tunnels).await.is_err());
 }
@@ -183,27 +184,27 @@ async fn a_tunnel_above_the_limit_closes_the_oldest() {
     // Its agent notices the close.
     let _ = oldest.served.await.unwrap();
     assert!(others.iter().all(|other| !other.served.is_finished()));
-    assert_eq!(greeting(&tunnels).await, b'a');
+    assert_eq!(first_letter(&tunnels).await, b'a');
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_answer_pings_counts_as_dead() {
+async fn an_agent_that_does_not_respond_to_pings_counts_as_dead() {
     let timeouts = TunnelTimeouts {
-        ask_after: Duration::from_millis(40),
-        answer_within: Duration::from_millis(80),
+        ping_interval: Duration::from_millis(40),
+        ping_timeout: Duration::from_millis(80),
         ..TunnelTimeouts::default()
     };
     let tunnels = Tunnels::with_timeouts(timeouts);
     // The peer holds the connection and sends nothing.
     let (ours, _held) = tokio::io::duplex(64 << 10);
     let mut changes = tunnels.changes();
-    tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
+    tunnels.add(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
     changes.changed().await.unwrap();
     assert!(tunnels.is_open(&m1()));
     changes.changed().await.unwrap();
     assert!(!tunnels.is_open(&m1()));
-    let all = TunnelTimeouts::default();
-    assert_eq!(all.ask_after + all.answer_within, Duration::from_secs(45));
+    let defaults = TunnelTimeouts::default();
+    assert_eq!(defaults.ping_interval + defaults.ping_timeout, Duration::from_secs(45));
 }
 
 #[tokio::test]
@@ -211,11 +212,11 @@ async fn the_number_of_replicas_is_announced_to_agents() {
     let tunnels = Tunnels::default();
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let member =
-        Dialer::new("http://127.0.0.1:1".parse().unwrap(), None, ProxyRoute::default(), Duration::from_secs(10));
+        Dialer::new("http://127.0.0.1:1".parse().unwrap(), None, ProxyOptions::default(), Duration::from_secs(10));
     let agent = Agent::new(&Uri::from_static(ENDPOINT), member.unwrap()).unwrap();
     let mut replicas = agent.replicas();
     let mut changes = tunnels.changes();
-    tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
+    tunnels.add(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
     changes.changed().await.unwrap();
     let serving = agent.clone();
     let served = tokio::spawn(async move { serving.serve(TokioIo::new(theirs), &CancellationToken::new()).await });
@@ -229,11 +230,11 @@ async fn the_number_of_replicas_is_announced_to_agents() {
 
 #[tokio::test]
 async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
-    let opens_within = Duration::from_millis(300);
-    let tunnels = Tunnels::with_timeouts(TunnelTimeouts { opens_within, ..TunnelTimeouts::default() });
+    let open_timeout = Duration::from_millis(300);
+    let tunnels = Tunnels::with_timeouts(TunnelTimeouts { open_timeout, ..TunnelTimeouts::default() });
     let wait_until_open = async || {
-        let began = Instant::now();
-        (tunnels.wait_until_open(&m1()).await, began.elapsed() >= opens_within)
+        let started_at = Instant::now();
+        (tunnels.wait_until_open(&m1()).await, started_at.elapsed() >= open_timeout)
     };
     // First request: the agent may not have found this process yet.
     assert_eq!(wait_until_open().await, (false, true));
@@ -242,10 +243,10 @@ async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
     // Resets the wait, as for a new cluster of the same name.
     tunnels.close(&m1());
     let (ours, theirs) = tokio::io::duplex(64 << 10);
-    let (came, ()) = tokio::join!(wait_until_open(), async {
-        tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
+    let (result, ()) = tokio::join!(wait_until_open(), async {
+        tunnels.add(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
     });
-    assert_eq!(came, (true, false));
+    assert_eq!(result, (true, false));
     // A tunnel that just ended is expected to be reopened.
     let mut changes = tunnels.changes();
     drop(theirs);
@@ -254,7 +255,7 @@ async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
 }
 
 #[rstest]
-#[case::not_its_own_api_server(
+#[case::another_api_server(
     "https://10.0.0.7:5432",
     "cannot connect to https://10.0.0.7:5432/: its agent refused: 403 Forbidden: \
     this agent connects only to member.invalid:6443, not to 10.0.0.7:5432"
@@ -264,7 +265,7 @@ async fn requests_wait_for_a_tunnel_that_is_expected_soon() {
     "cannot connect to https://member.invalid/: its agent refused: 403 Forbidden: \
     this agent connects only to member.invalid:6443, not to member.invalid:443"
 )]
-#[case::its_own_is_down(
+#[case::its_api_server_is_down(
     ENDPOINT,
     "cannot connect to https://member.invalid:6443/: its agent refused: 502 Bad Gateway: \
     cannot connect to http://127.0.0.1:1/: tcp connect error: Connection refused (os error 111)"
@@ -294,7 +295,7 @@ async fn endpoints_behind_a_tunnel_may_be_local() {
     let tunnels = Tunnels::default();
     let tunnelled = server(b't').await;
     let dialer = dialer(&tunnels, &format!("http://{tunnelled}"), MemberRoute::AgentIfConnected);
-    let dialer = dialer.under(crate::EndpointRules::default());
+    let dialer = dialer.with_rules(crate::EndpointRules::default());
     assert!(dialer.dial().await.unwrap_err().to_string().contains("is a loopback address"));
     // The agent decides about the address, and uses another one.
     let _agent = attach(&tunnels, tunnelled).await;
@@ -309,7 +310,7 @@ async fn endpoints_behind_a_tunnel_may_be_local() {
 #[case(6, 0.0, 30_000)]
 #[case(u32::MAX, 1.0, 15_000)]
 fn delays_grow_with_jitter(#[case] failures: u32, #[case] random: f64, #[case] milliseconds: u128) {
-    assert_eq!(backoff(failures, random).as_millis(), milliseconds);
+    assert_eq!(reconnect_delay(failures, random).as_millis(), milliseconds);
 }
 
 #[rstest]

@@ -15,15 +15,15 @@ use crowsnest_members::Member;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use self::source::{FirstObjects, LiveMembers, read_first_objects, version_of};
-use self::token::expired;
-use super::member::{Collection, Refusal, Start};
-use crate::composite::{CompositeVersion, Continue, InvalidToken, ListId, Snapshot};
+use self::token::expired_token_error;
+use super::member::{Collection, MemberError, PageStart};
+use crate::composite::{CompositeVersion, Continue, InvalidContinueToken, ListId, Snapshot};
 use crate::merged::list::{ListParameters, Listing, Part};
 use crate::merged::{Heading, MissingCluster};
 use crate::native::NativePath;
 use crate::options::ListOptions;
 use crate::table::{Content, Shape};
-use crate::{Body, Caller, Error, Pieces, Proxy};
+use crate::{Body, BodySource, Caller, Error, Proxy};
 
 impl Proxy {
     pub(super) async fn list_everywhere(
@@ -34,16 +34,16 @@ impl Proxy {
         raw_query: Option<&str>,
     ) -> Result<Response<Body>, Error> {
         let query = Query::parse(raw_query);
-        let shape = Shape::of(headers, &query, Content::List)?;
+        let shape = Shape::negotiate(headers, &query, Content::List)?;
         let limit = ListOptions::parse(&query, false, true)?.limit;
         let list = list_id(native, &query);
         let [version, matching, text] =
             ["resourceVersion", "resourceVersionMatch", "continue"].map(|name| query.get(name).unwrap_or_default());
         let token = Continue::decode(text, list)?;
         if token.is_none() && !text.is_empty() {
-            return Err(InvalidToken.into());
+            return Err(InvalidContinueToken.into());
         }
-        let snapshot = Snapshot::of(version, matching, limit.is_some(), token)?;
+        let snapshot = Snapshot::from_parameters(version, matching, limit.is_some(), token)?;
         let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let path = native.resource.path(namespace);
         let collection = Arc::new(Collection::new(self, caller, path, raw_query, shape));
@@ -51,8 +51,8 @@ impl Proxy {
         let members: BTreeMap<ClusterName, Arc<Member>> =
             members.map(|member| (member.name().clone(), member)).collect();
         let (source, parts) = match snapshot {
-            Snapshot::Rest(token) => later_page(collection, members, &token, limit, list).await?,
-            snapshot => match first_page(collection, members, snapshot, limit.is_some()).await? {
+            Snapshot::Rest(token) => prepare_later_page(collection, members, &token, limit, list).await?,
+            snapshot => match prepare_first_page(collection, members, snapshot, limit.is_some()).await? {
                 FirstPage::Listing(source, parts) => (*source, parts),
                 FirstPage::Refused(response) => return Ok(response),
             },
@@ -71,51 +71,50 @@ impl Proxy {
 
 fn list_id(native: &NativePath, query: &Query) -> ListId {
     let selectors = ["labelSelector", "fieldSelector"].map(|name| query.get(name).unwrap_or_default());
-    ListId::of(&("clusters/*", &native.resource, &native.namespace, selectors))
+    ListId::new(&("clusters/*", &native.resource, &native.namespace, selectors))
 }
 
-/// The response to the request for the first page.
+/// Result of the requests for the first page.
 enum FirstPage {
     Listing(Box<LiveMembers>, VecDeque<Part>),
-    /// No member returned a list: the error response of the first member.
+    /// No member returned a list. Contains the error response of the first member.
     Refused(Response<Body>),
 }
 
 /// Requests the first object of each member and prepares the first page of a list.
-async fn first_page(
+async fn prepare_first_page(
     collection: Arc<Collection>,
     mut members: BTreeMap<ClusterName, Arc<Member>>,
     snapshot: Snapshot,
     is_limited: bool,
 ) -> Result<FirstPage, Error> {
     if let Snapshot::Exact(version) = &snapshot {
-        if version.is_leaving() || version.clusters().any(|cluster| !has(&members, cluster)) {
+        if version.is_leaving() || version.clusters().any(|cluster| !has_member(&members, cluster)) {
             return Err(Error::Expired);
         }
         // The snapshot lacks clusters that joined later.
         members.retain(|cluster, _| version.includes(cluster.as_str()));
     }
     let start = |cluster: &ClusterName| match &snapshot {
-        Snapshot::Exact(version) => Start::Exact(version.version(cluster.as_str()).unwrap_or_default().to_owned()),
+        Snapshot::Exact(version) => PageStart::Exact(version.version(cluster.as_str()).unwrap_or_default().to_owned()),
         Snapshot::NotOlderThan(version) => match version.version(cluster.as_str()) {
-            Some(version) if !matches!(version, "" | "0") => Start::NotOlderThan(version.to_owned()),
-            _ => Start::Latest,
+            Some(version) if !matches!(version, "" | "0") => PageStart::NotOlderThan(version.to_owned()),
+            _ => PageStart::Latest,
         },
-        Snapshot::Latest | Snapshot::Rest(_) => Start::Latest,
+        Snapshot::Latest | Snapshot::Rest(_) => PageStart::Latest,
     };
-    let FirstObjects { pages, refusals } = read_first_objects(&collection, &members, start).await;
-    let is_expired = |refusal: &Refusal| refusal.status() == Some(StatusCode::GONE);
-    if matches!(snapshot, Snapshot::Exact(_)) && refusals.iter().any(|(_, refusal)| is_expired(refusal)) {
+    let FirstObjects { pages, errors } = read_first_objects(&collection, &members, start).await;
+    let is_expired = |error: &MemberError| error.status() == Some(StatusCode::GONE);
+    if matches!(snapshot, Snapshot::Exact(_)) && errors.iter().any(|(_, error)| is_expired(error)) {
         return Err(Error::Expired);
     }
-    let missing = refusals
-        .iter()
-        .map(|(cluster, refusal)| MissingCluster { cluster: cluster.clone(), reason: refusal.to_string() });
+    let missing =
+        errors.iter().map(|(cluster, error)| MissingCluster { cluster: cluster.clone(), reason: error.to_string() });
     let missing = missing.collect();
     if pages.is_empty()
-        && let Some((_, refusal)) = refusals.into_iter().next()
+        && let Some((_, error)) = errors.into_iter().next()
     {
-        return refusal.into_response().map(FirstPage::Refused);
+        return error.into_response().map(FirstPage::Refused);
     }
     let parts = pages.iter().filter(|(_, page)| !page.items.is_empty() || page.next.is_some());
     let parts = parts.map(|(cluster, _)| Part::all(cluster.clone())).collect();
@@ -132,7 +131,7 @@ async fn first_page(
 }
 
 /// Prepares a later page: the rest of the snapshot that the first page showed.
-async fn later_page(
+async fn prepare_later_page(
     collection: Arc<Collection>,
     members: BTreeMap<ClusterName, Arc<Member>>,
     token: &Continue,
@@ -145,7 +144,7 @@ async fn later_page(
     let clusters: Vec<Option<ClusterName>> =
         labels.map(|cluster| ClusterName::parse(cluster).ok().filter(|name| members.contains_key(name))).collect();
     let Some(clusters) = clusters.into_iter().collect::<Option<Vec<ClusterName>>>() else {
-        return Err(expired(&collection, &members, token, None, list).await);
+        return Err(expired_token_error(&collection, &members, token, None, list).await);
     };
     let after = |cluster: &ClusterName| match cluster.as_str() == token.cluster {
         true => token.after(),
@@ -162,20 +161,20 @@ async fn later_page(
         is_limited: limit.is_some(),
     };
     if let Some(part) = parts.front() {
-        match source.page(part, limit.unwrap_or(usize::MAX)).await {
+        match source.read_page(part, limit.unwrap_or(usize::MAX)).await {
             Ok(page) => {
                 source.heading = page.heading.clone();
                 source.first_pages.insert(part.cluster.clone(), page);
             }
             // The snapshot cannot be shown completely, for any reason.
-            Err(refusal) => {
-                return Err(expired(&source.collection, &source.members, token, Some(refusal), list).await);
+            Err(error) => {
+                return Err(expired_token_error(&source.collection, &source.members, token, Some(error), list).await);
             }
         }
     }
     Ok((source, parts))
 }
 
-fn has(members: &BTreeMap<ClusterName, Arc<Member>>, cluster: &str) -> bool {
+fn has_member(members: &BTreeMap<ClusterName, Arc<Member>>, cluster: &str) -> bool {
     ClusterName::parse(cluster).is_ok_and(|name| members.contains_key(&name))
 }

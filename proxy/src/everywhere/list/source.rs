@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::composite::CompositeVersion;
 use crate::everywhere::item::Item;
-use crate::everywhere::member::{Collection, MemberPage, Refusal, Start};
+use crate::everywhere::member::{Collection, MemberError, MemberPage, PageStart};
 use crate::everywhere::object::composite_version;
 use crate::fleetwide::warning;
 use crate::merged::list::{Page, Part, Source};
@@ -34,36 +34,36 @@ pub(super) struct LiveMembers {
     pub(super) is_limited: bool,
 }
 
-/// Pages with the first object of each member that responded, and the refusals of the others.
+/// Pages with the first object of each member that responded, and the errors of the others.
 pub(super) struct FirstObjects {
     pub(super) pages: BTreeMap<ClusterName, MemberPage>,
-    pub(super) refusals: Vec<(ClusterName, Refusal)>,
+    pub(super) errors: Vec<(ClusterName, MemberError)>,
 }
 
 /// Reads the first object of each member.
 pub(super) async fn read_first_objects(
     collection: &Arc<Collection>,
     members: &BTreeMap<ClusterName, Arc<Member>>,
-    start: impl Fn(&ClusterName) -> Start,
+    start: impl Fn(&ClusterName) -> PageStart,
 ) -> FirstObjects {
     let requests: Vec<_> = members
         .iter()
         .map(|(cluster, member)| {
-            let (cluster, page) = (cluster.clone(), collection.page(member, start(cluster), 1));
+            let (cluster, page) = (cluster.clone(), collection.read_page(member, start(cluster), 1));
             page.map(move |page| (cluster, page)).boxed()
         })
         .collect();
-    let mut first = FirstObjects { pages: BTreeMap::new(), refusals: Vec::new() };
+    let mut first = FirstObjects { pages: BTreeMap::new(), errors: Vec::new() };
     for (cluster, page) in join_all(requests).await {
         match page {
             Ok(page) => drop(first.pages.insert(cluster, page)),
-            Err(refusal) => first.refusals.push((cluster, refusal)),
+            Err(error) => first.errors.push((cluster, error)),
         }
     }
     first
 }
 
-/// The versions of the members that answered.
+/// Composite version of these pages.
 pub(super) fn version_of(pages: &BTreeMap<ClusterName, MemberPage>) -> CompositeVersion {
     let mut version = CompositeVersion::default();
     for (cluster, page) in pages {
@@ -74,16 +74,16 @@ pub(super) fn version_of(pages: &BTreeMap<ClusterName, MemberPage>) -> Composite
 
 impl LiveMembers {
     /// Reads the next objects of a part.
-    pub(super) fn page(&self, part: &Part, want: usize) -> BoxFuture<'static, Result<MemberPage, Refusal>> {
+    pub(super) fn read_page(&self, part: &Part, want: usize) -> BoxFuture<'static, Result<MemberPage, MemberError>> {
         let start = match part.after.as_str() {
-            "" => Start::Exact(self.version.version(part.cluster.as_str()).unwrap_or_default().to_owned()),
-            token => Start::After(token.to_owned()),
+            "" => PageStart::Exact(self.version.version(part.cluster.as_str()).unwrap_or_default().to_owned()),
+            token => PageStart::After(token.to_owned()),
         };
         match self.members.get(&part.cluster) {
-            Some(member) => self.collection.page(member, start, want),
+            Some(member) => self.collection.read_page(member, start, want),
             None => {
-                let refusal = Error::ClusterNotFound(part.cluster.to_string());
-                futures::future::ready(Err(Refusal::Failed(Box::new(refusal)))).boxed()
+                let error = Error::ClusterNotFound(part.cluster.to_string());
+                futures::future::ready(Err(MemberError::NoResponse(Box::new(error)))).boxed()
             }
         }
     }
@@ -92,7 +92,7 @@ impl LiveMembers {
     pub(super) fn warnings(&self) -> Vec<HeaderValue> {
         let mut warnings: Vec<HeaderValue> = Vec::new();
         let own = self.first_pages.values().flat_map(|page| page.warnings.iter().cloned());
-        for text in own.chain(self.missing.iter().map(|missing| warning(&missing.text()))) {
+        for text in own.chain(self.missing.iter().map(|missing| warning(&missing.warning_text()))) {
             if !warnings.contains(&text) {
                 warnings.push(text);
             }
@@ -109,14 +109,14 @@ impl Source for LiveMembers {
         if let Some(first) = self.first_pages.remove(&part.cluster) {
             return futures::future::ready(Ok(page(first))).boxed();
         }
-        self.page(part, want).map(move |read| read.map(page).map_err(BoxError::from)).boxed()
+        self.read_page(part, want).map(move |read| read.map(page).map_err(BoxError::from)).boxed()
     }
 
     fn clusters_ahead(&self) -> usize {
         if self.is_limited { 0 } else { MEMBERS_AHEAD }
     }
 
-    fn length(&self, _items: &[Item]) -> usize {
+    fn encoded_length(&self, _items: &[Item]) -> usize {
         0
     }
 
@@ -128,8 +128,8 @@ impl Source for LiveMembers {
 
     /// A page with a limit ends before the part, and the request for the next page fails. A list without a limit names
     /// the member at its end.
-    fn leave_out(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError> {
-        tracing::debug!(cluster = %part.cluster, %error, "a member's part of a list is left out");
+    fn omit_part(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError> {
+        tracing::debug!(cluster = %part.cluster, %error, "cannot read a member's part of a list; it is omitted");
         if !self.is_limited {
             self.missing.push(MissingCluster { cluster: part.cluster.clone(), reason: error.to_string() });
         }
@@ -140,7 +140,7 @@ impl Source for LiveMembers {
         if !self.missing.is_empty() {
             let mut missing: Vec<&MissingCluster> = self.missing.iter().collect();
             missing.sort_by(|one, other| one.cluster.cmp(&other.cluster));
-            metadata["incompleteClusters"] = missing.into_iter().map(MissingCluster::incomplete_cluster).collect();
+            metadata["incompleteClusters"] = missing.into_iter().map(MissingCluster::metadata_entry).collect();
         }
         self.heading.trailing_fields(self.collection.shape, metadata)
     }

@@ -9,31 +9,32 @@ use crowsnest_members::Member;
 use super::source::{FirstObjects, read_first_objects};
 use crate::Error;
 use crate::composite::{CompositeVersion, Continue, ListId};
-use crate::everywhere::member::{Collection, Refusal, Start};
+use crate::everywhere::member::{Collection, MemberError, PageStart};
 
-/// The error of a token whose snapshot cannot be shown any longer, with a token for the rest in its current state. If the
-/// member of the token cannot continue, that is the next member.
-pub(super) async fn expired(
+/// The error for a token whose snapshot is no longer available, with a token for the rest of the list in its current state.
+/// `error` is that of the member in which the list would continue; its response may contain a new token of the member.
+pub(super) async fn expired_token_error(
     collection: &Arc<Collection>,
     members: &BTreeMap<ClusterName, Arc<Member>>,
     token: &Continue,
-    refusal: Option<Refusal>,
+    error: Option<MemberError>,
     list: ListId,
 ) -> Error {
-    let own = match refusal {
-        Some(Refusal::Answered(answer)) => answer.token,
+    let own = match error {
+        Some(MemberError::Response(error)) => error.token,
         _ => None,
     };
     let mut remaining = members.clone();
     remaining.retain(|cluster, _| cluster.as_str() >= token.cluster.as_str());
-    let FirstObjects { pages, .. } = read_first_objects(collection, &remaining, |_| Start::Latest).await;
-    let token = renewed(token, own, &pages.iter().map(|(name, page)| (name, page.version.as_str())).collect(), list);
+    let FirstObjects { pages, .. } = read_first_objects(collection, &remaining, |_| PageStart::Latest).await;
+    let token =
+        renew_token(token, own, &pages.iter().map(|(name, page)| (name, page.version.as_str())).collect(), list);
     Error::ExpiredContinue(token.map(|token| token.encode()).unwrap_or_default())
 }
 
-/// Token for the rest of a list in the current state: `now` are the versions of the remaining members that answer. None if
-/// there is no position to continue from.
-fn renewed(
+/// Token for the rest of a list in the current state. `own` is the member's new token; `now` contains the current versions of
+/// the remaining members that responded. None if there is no position to continue from.
+fn renew_token(
     token: &Continue,
     own: Option<String>,
     now: &BTreeMap<&ClusterName, &str>,
@@ -42,7 +43,7 @@ fn renewed(
     let mut version = CompositeVersion::decode(&token.rv);
     let old: Vec<String> =
         version.clusters().filter(|name| *name >= token.cluster.as_str()).map(str::to_owned).collect();
-    old.iter().for_each(|cluster| version.forget(cluster));
+    old.iter().for_each(|cluster| version.remove(cluster));
     for (cluster, own) in now {
         version.set(cluster.as_str(), own, None);
     }
@@ -55,7 +56,7 @@ fn renewed(
         (true, None) => return None,
         (false, _) => (first, String::new()),
     };
-    Some(Continue::at(&version.encode(), cluster, &after, list))
+    Some(Continue::new(&version.encode(), cluster, &after, list))
 }
 
 #[cfg(test)]
@@ -64,7 +65,7 @@ mod tests {
 
     /// A token in m2 of a list of m1, m2 and m3.
     #[rstest::rstest]
-    #[case::all_answer_with_a_token("t", Some("u"), &[("m2", "9"), ("m3", "9")], Some(("m2", "u", "1 9 9")))]
+    #[case::all_respond_with_a_token("t", Some("u"), &[("m2", "9"), ("m3", "9")], Some(("m2", "u", "1 9 9")))]
     #[case::snapshot_of_a_member_without_sent_objects("", None, &[("m2", "9"), ("m3", "9")], Some(("m2", "", "1 9 9")))]
     #[case::no_position("t", None, &[("m2", "9"), ("m3", "9")], None)]
     #[case::the_member_left("t", None, &[("m3", "9")], Some(("m3", "", "1 - 9")))]
@@ -76,13 +77,13 @@ mod tests {
         #[case] now: &[(&str, &str)],
         #[case] expected: Option<(&str, &str, &str)>,
     ) {
-        let list = ListId::of(&"pods");
+        let list = ListId::new(&"pods");
         let mut version = CompositeVersion::default();
         ["m1", "m2", "m3"].iter().zip(["1", "2", "3"]).for_each(|(cluster, own)| version.set(cluster, own, None));
-        let token = Continue::at(&version.encode(), "m2", after, list);
+        let token = Continue::new(&version.encode(), "m2", after, list);
         let names: Vec<ClusterName> = now.iter().map(|(cluster, _)| ClusterName::parse(cluster).unwrap()).collect();
         let now = names.iter().zip(now.iter().map(|(_, version)| *version)).collect();
-        let renewed = renewed(&token, own.map(str::to_owned), &now, list).map(|token| {
+        let renewed = renew_token(&token, own.map(str::to_owned), &now, list).map(|token| {
             let version = CompositeVersion::decode(&token.rv);
             let own = |cluster| version.version(cluster).unwrap_or("-").to_owned();
             (token.cluster.clone(), token.after(), ["m1", "m2", "m3"].map(own).join(" "))

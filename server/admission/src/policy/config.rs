@@ -1,4 +1,4 @@
-//! Parsed admission policies and bindings, cached until they change.
+//! Parsed admission policies and bindings.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::selector::Selector;
@@ -7,14 +7,15 @@ use crowsnest_registry::admission::expression::Expression;
 use serde_json::Value;
 
 use crate::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
-use crate::webhook::matching::{self, Matched, Selectors};
+use crate::webhook::matching::{self, Selectors};
 
 /// `matchConstraints` of a policy, or `matchResources` of a binding.
 #[derive(Debug, Default)]
 pub struct MatchResources {
     rules: Vec<RuleWithOperations>,
-    excluded: Vec<RuleWithOperations>,
-    equivalent: bool,
+    exclude_rules: Vec<RuleWithOperations>,
+    /// True for `matchPolicy: Equivalent`.
+    matches_equivalents: bool,
     selectors: Selectors,
 }
 
@@ -23,34 +24,39 @@ impl MatchResources {
         let rules = |key: &str| resources[key].as_array().into_iter().flatten().map(parse_rule).collect();
         Self {
             rules: rules("resourceRules"),
-            excluded: rules("excludeResourceRules"),
-            equivalent: resources["matchPolicy"] != "Exact",
+            exclude_rules: rules("excludeResourceRules"),
+            matches_equivalents: resources["matchPolicy"] != "Exact",
             selectors: parse_selectors(resources),
         }
     }
 
-    /// True if the rules match this write in some version. Exclusions and selectors are not checked.
+    /// True if the rules match this write in the version of the request or an equivalent one. Exclusions and selectors
+    /// are not checked.
     pub fn covers(&self, a: &Attributes<'_>, equivalents: &[Gvr]) -> bool {
-        self.rules.is_empty() || matching::rules(&self.rules, self.equivalent, a, equivalents).is_some()
+        self.rules.is_empty() || self.find_version(&self.rules, a, equivalents).is_some()
     }
 
-    /// The version of the resource in which the rules match this write; `None` if they do not match.
-    pub fn find(
+    /// The version of the resource in which this write matches; `None` if it does not match or is excluded.
+    pub fn find_matching_version(
         &self,
         a: &Attributes<'_>,
         object: Option<&Value>,
         namespace: Option<&Value>,
         equivalents: &[Gvr],
-    ) -> Option<Matched> {
-        if matching::rules(&self.excluded, self.equivalent, a, equivalents).is_some()
-            || !matching::selectors(&self.selectors, a, object, namespace)
+    ) -> Option<Gvr> {
+        if self.find_version(&self.exclude_rules, a, equivalents).is_some()
+            || !matching::selectors_match(&self.selectors, a, object, namespace)
         {
             return None;
         }
         match self.rules.is_empty() {
-            true => Some(Matched { gvr: a.resource.gvr.clone() }),
-            false => matching::rules(&self.rules, self.equivalent, a, equivalents),
+            true => Some(a.resource.gvr.clone()),
+            false => self.find_version(&self.rules, a, equivalents),
         }
+    }
+
+    fn find_version(&self, rules: &[RuleWithOperations], a: &Attributes<'_>, equivalents: &[Gvr]) -> Option<Gvr> {
+        matching::find_matching_version(rules, self.matches_equivalents, a, equivalents)
     }
 }
 
@@ -60,6 +66,7 @@ pub struct Validation {
     pub expression: Expression,
     pub message: String,
     pub message_expression: Option<Expression>,
+    /// Reason of the Status; `None` means `Invalid`.
     pub reason: Option<String>,
 }
 
@@ -78,32 +85,37 @@ pub struct Policy {
     pub match_constraints: Option<MatchResources>,
     /// `apiVersion` and `kind` of the parameters.
     pub param_kind: Option<(String, String)>,
-    pub ignore_failure: bool,
+    /// True for `failurePolicy: Ignore`.
+    pub ignores_failure: bool,
+    /// `matchConditions`.
     pub conditions: Vec<Expression>,
     /// Names and expressions, in order: an expression can use preceding variables.
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
     /// Keys and value expressions of the audit annotations.
-    pub annotations: Vec<(String, Expression)>,
+    pub audit_annotations: Vec<(String, Expression)>,
     pub mutations: Vec<Mutation>,
-    /// True if the policy runs again after later changes of the object.
-    pub reinvoke: bool,
+    /// True for `reinvocationPolicy: IfNeeded`: the policy runs again after later changes of the object.
+    pub can_reinvoke: bool,
 }
 
-/// Reference to the parameters of a binding.
+/// Reference to the parameters of a binding, by name or by selector.
 #[derive(Debug)]
 pub struct ParamRef {
+    /// Empty if the parameters are selected by labels.
     pub name: String,
+    /// Empty for cluster-scoped parameters and for those in the namespace of the write.
     pub namespace: String,
     pub selector: Option<Selector>,
-    /// True if the write is denied when no parameters are found.
-    pub required: bool,
+    /// True for `parameterNotFoundAction: Deny`.
+    pub is_required: bool,
 }
 
 /// A ValidatingAdmissionPolicyBinding or MutatingAdmissionPolicyBinding.
 #[derive(Debug)]
 pub struct Binding {
     pub name: String,
+    /// Name of the policy.
     pub policy: String,
     /// `None` applies the binding to all writes that the policy matches.
     pub match_resources: Option<MatchResources>,
@@ -116,7 +128,8 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or("").to_owned()
 }
 
-fn expression(value: &Value, key: &str) -> Option<Expression> {
+/// Compiles an expression; `None` if it is missing or blank.
+fn compile(value: &Value, key: &str) -> Option<Expression> {
     value[key].as_str().filter(|source| !source.trim().is_empty()).map(Expression::compile)
 }
 
@@ -126,10 +139,10 @@ fn entries<'a>(spec: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 
 impl Mutation {
     fn parse(entry: &Value) -> Option<Self> {
-        let of = |key: &str| entry[key]["expression"].as_str().map(Expression::compile_patch);
+        let compile = |key: &str| entry[key]["expression"].as_str().map(Expression::compile_patch);
         match entry["patchType"].as_str()? {
-            "ApplyConfiguration" => of("applyConfiguration").map(Self::ApplyConfiguration),
-            "JSONPatch" => of("jsonPatch").map(Self::JsonPatch),
+            "ApplyConfiguration" => compile("applyConfiguration").map(Self::ApplyConfiguration),
+            "JSONPatch" => compile("jsonPatch").map(Self::JsonPatch),
             _ => None,
         }
     }
@@ -138,14 +151,14 @@ impl Mutation {
 impl Policy {
     pub fn parse(object: &Value) -> Self {
         let spec = &object["spec"];
-        let named = |list: &str, name: &str, source: &str| -> Vec<(String, Expression)> {
-            entries(spec, list).filter_map(|entry| Some((text(entry, name), expression(entry, source)?))).collect()
+        let named_expressions = |list: &str, name: &str, source: &str| -> Vec<(String, Expression)> {
+            entries(spec, list).filter_map(|entry| Some((text(entry, name), compile(entry, source)?))).collect()
         };
         let validation = |entry: &Value| {
             Some(Validation {
-                expression: expression(entry, "expression")?,
+                expression: compile(entry, "expression")?,
                 message: text(entry, "message"),
-                message_expression: expression(entry, "messageExpression"),
+                message_expression: compile(entry, "messageExpression"),
                 reason: entry["reason"].as_str().map(str::to_owned),
             })
         };
@@ -154,13 +167,13 @@ impl Policy {
             name: text(&object["metadata"], "name"),
             match_constraints: spec.get("matchConstraints").filter(|m| m.is_object()).map(MatchResources::parse),
             param_kind: kind.is_object().then(|| (text(kind, "apiVersion"), text(kind, "kind"))),
-            ignore_failure: spec["failurePolicy"] == "Ignore",
+            ignores_failure: spec["failurePolicy"] == "Ignore",
             conditions: parse_conditions(spec),
-            variables: named("variables", "name", "expression"),
+            variables: named_expressions("variables", "name", "expression"),
             validations: entries(spec, "validations").filter_map(validation).collect(),
-            annotations: named("auditAnnotations", "key", "valueExpression"),
+            audit_annotations: named_expressions("auditAnnotations", "key", "valueExpression"),
             mutations: entries(spec, "mutations").filter_map(Mutation::parse).collect(),
-            reinvoke: spec["reinvocationPolicy"] == "IfNeeded",
+            can_reinvoke: spec["reinvocationPolicy"] == "IfNeeded",
         }
     }
 }
@@ -175,7 +188,7 @@ impl Binding {
                 .get("selector")
                 .filter(|s| s.is_object())
                 .map(|s| Selector::from_json(Some(s)).unwrap_or_default()),
-            required: param["parameterNotFoundAction"] == "Deny",
+            is_required: param["parameterNotFoundAction"] == "Deny",
         });
         Self {
             name: text(&object["metadata"], "name"),

@@ -11,8 +11,8 @@ use kube::core::cel::cel::{Context, Value as Cel};
 
 use super::config::{Policy, Validation};
 
-/// Longest result of a `messageExpression` in bytes.
-const MAX_MESSAGE: usize = 5 * 1024;
+/// Maximum size of a `messageExpression`'s result; a longer one is ignored.
+const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
 /// A failed validation, or an expression that could not be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +29,12 @@ pub struct Violation {
 pub struct Findings {
     pub violations: Vec<Violation>,
     /// Audit annotations: key without the name of the policy, and value.
-    pub annotations: Vec<(String, String)>,
-    /// Audit annotations that could not be evaluated, which denies the write.
-    pub failed_annotations: Vec<String>,
+    pub audit_annotations: Vec<(String, String)>,
+    /// Errors of audit annotations that could not be evaluated, each of which denies the write.
+    pub failed_audit_annotations: Vec<String>,
 }
 
+/// Evaluates a policy. There are no findings if its match conditions are not met.
 pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
     with_base_scope(|base| {
         let mut findings = Findings::default();
@@ -41,7 +42,7 @@ pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
             Ok(true) => {}
             Ok(false) => return findings,
             Err(message) => {
-                if !policy.ignore_failure {
+                if !policy.ignores_failure {
                     findings.violations.push(Violation { index: 0, message, reason: None });
                 }
                 return findings;
@@ -54,17 +55,17 @@ pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
             match validation.expression.evaluate(&scope, &mut budget) {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => {
-                    let message = explain(validation, &scope, &mut budget);
+                    let message = violation_message(validation, &scope, &mut budget);
                     findings.violations.push(Violation { index, message, reason: validation.reason.clone() });
                 }
-                Err(_) if policy.ignore_failure => {}
+                Err(_) if policy.ignores_failure => {}
                 Err(why) => {
-                    let message = failed.explain(&validation.expression.source, why);
+                    let message = failed.expression_error(&validation.expression.source, why);
                     findings.violations.push(Violation { index, message, reason: None });
                 }
             }
         }
-        annotate(policy, &scope, &failed, &mut findings);
+        evaluate_audit_annotations(policy, &scope, &failed, &mut findings);
         findings
     })
 }
@@ -77,42 +78,42 @@ pub(super) fn conditions_hold(policy: &Policy, inputs: &Inputs<'_>, base: &Conte
     }
 }
 
-/// Variables that could not be evaluated, with the error. Only expressions that use them fail.
+/// Names and errors of variables that could not be evaluated. Only expressions that use them fail.
 pub(super) struct FailedVariables(Vec<(String, String)>);
 
 impl FailedVariables {
-    /// Error of an expression: that of the failed variable that it uses, otherwise its own, `why`.
-    pub(super) fn explain(&self, source: &str, why: String) -> String {
-        self.variable(source).map_or(why, |variable| format!("{}{variable}", error_prefix(source)))
+    /// Error of a failed expression: that of the failed variable that it uses, otherwise its own, `why`.
+    pub(super) fn expression_error(&self, source: &str, why: String) -> String {
+        self.variable_error(source).map_or(why, |error| format!("{}{error}", error_prefix(source)))
     }
 
-    /// Error of a failed variable that an expression uses.
-    fn variable(&self, source: &str) -> Option<String> {
-        let used = |name: &str| {
+    /// Error of the first failed variable that an expression uses.
+    fn variable_error(&self, source: &str) -> Option<String> {
+        let is_used = |name: &str| {
             let path = format!("variables.{name}");
-            source.match_indices(&path).any(|(at, _)| {
-                !source[at + path.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
+            source.match_indices(&path).any(|(offset, _)| {
+                !source[offset + path.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
             })
         };
-        let (name, cause) = self.0.iter().find(|(name, _)| used(name))?;
+        let (name, cause) = self.0.iter().find(|(name, _)| is_used(name))?;
         Some(format!("composited variable {name:?} fails to evaluate: {cause}"))
     }
 }
 
-/// Evaluates the variables in order, since each can use the preceding ones.
+/// Evaluates the variables in order, since each can use the preceding ones, and adds them to the scope.
 pub(super) fn bind_variables(policy: &Policy, scope: &mut Context<'_>, budget: &mut Budget) -> FailedVariables {
-    let (mut known, mut failed) = (HashMap::new(), FailedVariables(Vec::new()));
-    let map = |known: &HashMap<Key, Cel>| Cel::Map(Map { map: Arc::new(known.clone()) });
-    scope.add_variable_from_value("variables", map(&known));
+    let (mut values, mut failed) = (HashMap::new(), FailedVariables(Vec::new()));
+    let map = |values: &HashMap<Key, Cel>| Cel::Map(Map { map: Arc::new(values.clone()) });
+    scope.add_variable_from_value("variables", map(&values));
     for (name, expression) in &policy.variables {
         match expression.evaluate(scope, budget) {
             Ok(value) => {
-                known.insert(Key::String(Arc::new(name.clone())), value);
-                scope.add_variable_from_value("variables", map(&known));
+                values.insert(Key::String(Arc::new(name.clone())), value);
+                scope.add_variable_from_value("variables", map(&values));
             }
             Err(why) => {
-                let own = || why.strip_prefix(&error_prefix(&expression.source)).unwrap_or(&why).to_owned();
-                let why = failed.variable(&expression.source).unwrap_or_else(own);
+                let own_error = || why.strip_prefix(&error_prefix(&expression.source)).unwrap_or(&why).to_owned();
+                let why = failed.variable_error(&expression.source).unwrap_or_else(own_error);
                 failed.0.push((name.clone(), why));
             }
         }
@@ -120,11 +121,11 @@ pub(super) fn bind_variables(policy: &Policy, scope: &mut Context<'_>, budget: &
     failed
 }
 
-/// The message of a failed validation.
-fn explain(validation: &Validation, scope: &Context<'_>, budget: &mut Budget) -> String {
+/// The message of a failed validation: the result of `messageExpression` if it is usable, `message`, or the expression.
+fn violation_message(validation: &Validation, scope: &Context<'_>, budget: &mut Budget) -> String {
     if let Some(Ok(Cel::String(text))) = validation.message_expression.as_ref().map(|e| e.evaluate(scope, budget)) {
         let text = text.trim();
-        if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE {
+        if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE_BYTES {
             return text.to_owned();
         }
     }
@@ -134,22 +135,22 @@ fn explain(validation: &Validation, scope: &Context<'_>, budget: &mut Budget) ->
     }
 }
 
-fn annotate(policy: &Policy, scope: &Context<'_>, failed: &FailedVariables, findings: &mut Findings) {
+fn evaluate_audit_annotations(policy: &Policy, scope: &Context<'_>, failed: &FailedVariables, findings: &mut Findings) {
     let mut budget = Budget::for_rules();
-    for (key, expression) in &policy.annotations {
+    for (key, expression) in &policy.audit_annotations {
         match expression.evaluate(scope, &mut budget) {
             Ok(Cel::Null) => {}
             Ok(Cel::String(value)) => match value.trim() {
                 "" => {}
-                value => findings.annotations.push((key.clone(), value.to_owned())),
+                value => findings.audit_annotations.push((key.clone(), value.to_owned())),
             },
-            Ok(other) => findings.failed_annotations.push(format!(
+            Ok(other) => findings.failed_audit_annotations.push(format!(
                 "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
                 expression.source,
                 other.type_of()
             )),
-            Err(_) if policy.ignore_failure => {}
-            Err(why) => findings.failed_annotations.push(failed.explain(&expression.source, why)),
+            Err(_) if policy.ignores_failure => {}
+            Err(why) => findings.failed_audit_annotations.push(failed.expression_error(&expression.source, why)),
         }
     }
 }
@@ -165,18 +166,18 @@ mod tests {
 
     use super::*;
 
-    /// Allows deployments and `/healthz` for all users, and everything for a service account.
-    struct Readers;
+    /// Allows all users to read deployments and `/healthz`, and service accounts everything.
+    struct ReadOnlyAccess;
 
-    impl AccessChecker for Readers {
+    impl AccessChecker for ReadOnlyAccess {
         fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
-            let may = user.name.starts_with("system:serviceaccount:")
+            let is_allowed = user.name.starts_with("system:serviceaccount:")
                 || match action {
                     Action::Resource { verb, resource, .. } => verb == "get" && resource == "deployments",
                     Action::Path { verb, path } => verb == "get" && path == "/healthz",
                 };
-            match may {
-                true => Decision::Allowed { reason: "so it is".into() },
+            match is_allowed {
+                true => Decision::Allowed { reason: "allowed by the test".into() },
                 false => Decision::NoOpinion { reason: String::new() },
             }
         }
@@ -186,7 +187,8 @@ mod tests {
         Policy::parse(&json!({"metadata": {"name": "p"}, "spec": spec}))
     }
 
-    fn found(spec: Value) -> Findings {
+    /// Evaluates a policy on an update of a Deployment from 1 to 9 replicas by user `eve`.
+    fn findings_of(spec: Value) -> Findings {
         let object = json!({
             "metadata": {"name": "d", "labels": {"example.com/team-name": "a"}},
             "spec": {"replicas": 9, "namespace": "x"},
@@ -202,7 +204,8 @@ mod tests {
             namespace: "ns".into(),
             name: "d".into(),
         };
-        let user_authorizer = UserAuthorizer::new(Arc::new(Readers), UserInfo::new("eve", ["system:authenticated"]));
+        let user_authorizer =
+            UserAuthorizer::new(Arc::new(ReadOnlyAccess), UserInfo::new("eve", ["system:authenticated"]));
         evaluate(
             &policy(spec),
             &Inputs {
@@ -217,50 +220,50 @@ mod tests {
     }
 
     #[rstest]
-    #[case::met("object.spec.replicas <= 9 && oldObject.spec.replicas == 1", None)]
-    #[case::names_stay_as_they_are("object.metadata.labels['example.com/team-name'] == 'a'", None)]
+    #[case::old_object("object.spec.replicas <= 9 && oldObject.spec.replicas == 1", None)]
+    #[case::label_with_special_characters("object.metadata.labels['example.com/team-name'] == 'a'", None)]
     #[case::parameters(
         "object.spec.replicas <= params.max",
         Some("failed expression: object.spec.replicas <= params.max")
     )]
     #[case::variables("variables.many == false", Some("failed expression: variables.many == false"))]
-    #[case::variables_of_variables("variables.both", None)]
+    #[case::variable_that_uses_a_variable("variables.both", None)]
     #[case::request(
         "request.userInfo.username != 'eve'",
         Some("failed expression: request.userInfo.username != 'eve'")
     )]
     #[case::namespace("namespaceObject.metadata.name == 'ns'", None)]
-    #[case::a_variable_that_fails(
+    #[case::failed_variable(
         "variables.broken == 1",
         Some(
             "expression 'variables.broken == 1' resulted in error: composited variable \"broken\" fails to evaluate: no such key: none"
         )
     )]
-    #[case::one_that_nobody_reaches("has(object.spec.none) ? variables.broken == 1 : true", None)]
-    #[case::may_do_what_it_does("authorizer.requestResource.check('get').allowed()", None)]
-    #[case::may_not(
+    #[case::unused_failed_variable("has(object.spec.none) ? variables.broken == 1 : true", None)]
+    #[case::authorized_request("authorizer.requestResource.check('get').allowed()", None)]
+    #[case::unauthorized_request(
         "authorizer.group('').resource('pods').namespace('ns').check('get').allowed()",
         Some("failed expression: authorizer.group('').resource('pods').namespace('ns').check('get').allowed()")
     )]
-    #[case::reasons("authorizer.path('/healthz').check('get').reason() == 'so it is'", None)]
-    #[case::service_accounts(
+    #[case::authorization_reason("authorizer.path('/healthz').check('get').reason() == 'allowed by the test'", None)]
+    #[case::authorized_service_account(
         "authorizer.serviceAccount('ns', 'a').group('').resource('pods').subresource('log').name('p').check('get').allowed()",
         None
     )]
-    #[case::what_is_no_name(
+    #[case::invalid_service_account_namespace(
         "authorizer.serviceAccount('no name', 'a').path('/').check('get').allowed()",
         Some(
             "expression 'authorizer.serviceAccount('no name', 'a').path('/').check('get').allowed()' resulted in error: Invalid service account namespace"
         )
     )]
-    #[case::too_dear(
+    #[case::exceeded_cost_limit(
         "[1, 2, 3].all(x, authorizer.requestResource.check('get').allowed())",
         Some(
             "expression '[1, 2, 3].all(x, authorizer.requestResource.check('get').allowed())' resulted in error: operation cancelled: actual cost limit exceeded"
         )
     )]
     fn expressions_are_evaluated(#[case] expression: &str, #[case] message: Option<&str>) {
-        let findings = found(json!({
+        let findings = findings_of(json!({
             "variables": [
                 {"name": "many", "expression": "object.spec.replicas > 3"},
                 {"name": "both", "expression": "variables.many && true"},
@@ -273,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn message_expressions_take_precedence() {
-        let rule = "object.spec.replicas < 5";
+    fn usable_message_expressions_take_precedence() {
+        let expression = "object.spec.replicas < 5";
         let cases = [
             (json!({}), "failed expression: object.spec.replicas < 5"),
             (json!({"message": " too many "}), "too many"),
@@ -283,20 +286,20 @@ mod tests {
             (json!({"message": "m", "messageExpression": "object.none"}), "m"),
         ];
         for (mut validation, message) in cases {
-            validation["expression"] = rule.into();
+            validation["expression"] = expression.into();
             validation["reason"] = "Forbidden".into();
             let violation = Violation { index: 0, message: message.into(), reason: Some("Forbidden".into()) };
-            assert_eq!(found(json!({"validations": [validation]})).violations, [violation]);
+            assert_eq!(findings_of(json!({"validations": [validation]})).violations, [violation]);
         }
     }
 
     #[test]
     fn failures_deny_unless_ignored() {
-        let broken = json!([{"name": "c", "expression": "object.none == 1"}]);
+        let failing = json!([{"name": "c", "expression": "object.none == 1"}]);
         let cases = [
-            (json!({"matchConditions": broken, "validations": [{"expression": "false"}]}), 1),
+            (json!({"matchConditions": failing, "validations": [{"expression": "false"}]}), 1),
             (
-                json!({"matchConditions": broken, "validations": [{"expression": "false"}], "failurePolicy": "Ignore"}),
+                json!({"matchConditions": failing, "validations": [{"expression": "false"}], "failurePolicy": "Ignore"}),
                 0,
             ),
             (
@@ -308,19 +311,22 @@ mod tests {
             (json!({"validations": [{"expression": "1 +"}]}), 1),
         ];
         for (spec, count) in cases {
-            assert_eq!(found(spec.clone()).violations.len(), count, "{spec}");
+            assert_eq!(findings_of(spec.clone()).violations.len(), count, "{spec}");
         }
     }
 
     #[test]
     fn audit_annotations_must_be_strings() {
-        let findings = found(json!({"auditAnnotations": [
+        let findings = findings_of(json!({"auditAnnotations": [
             {"key": "a", "valueExpression": "'replicas: ' + string(object.spec.replicas)"},
             {"key": "b", "valueExpression": "object.spec.replicas > 99 ? 'many' : null"},
             {"key": "c", "valueExpression": "' '"},
             {"key": "d", "valueExpression": "object.none"},
         ]}));
-        assert_eq!(findings.annotations, [("a".to_owned(), "replicas: 9".to_owned())]);
-        assert_eq!(findings.failed_annotations, ["expression 'object.none' resulted in error: no such key: none"]);
+        assert_eq!(findings.audit_annotations, [("a".to_owned(), "replicas: 9".to_owned())]);
+        assert_eq!(
+            findings.failed_audit_annotations,
+            ["expression 'object.none' resulted in error: no such key: none"]
+        );
     }
 }

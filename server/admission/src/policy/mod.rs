@@ -1,7 +1,7 @@
 //! Admission policies in CEL: ValidatingAdmissionPolicy and MutatingAdmissionPolicy, applied through their bindings.
 //!
-//! This module has the parts common to both kinds: bound policies, matching, and parameters. Policies and bindings
-//! are parsed again when one of them has changed. Error messages are those of kube-apiserver.
+//! This module has the parts common to both kinds: the cache of policies and bindings, matching, and parameters. Error
+//! messages are those of kube-apiserver.
 
 mod config;
 mod evaluation;
@@ -30,35 +30,36 @@ pub use validating::ValidatingPolicies;
 
 /// Parsed policies that have bindings, and the revisions of policies and bindings from which they were parsed.
 #[derive(Debug, Default)]
-struct Configured {
+struct ParsedPolicies {
+    /// `None` before the first load.
     revisions: Option<[Revision; 2]>,
     policies: Vec<(Policy, Vec<Binding>)>,
 }
 
-/// Cache of the policies of one kind with their bindings.
+/// Cache of the policies of one kind with their bindings; parses all of them again when one has changed.
 struct Source {
     /// Plurals of the policies and of the bindings.
     resources: [&'static str; 2],
-    current: ArcSwap<Configured>,
+    current: ArcSwap<ParsedPolicies>,
 }
 
 impl Source {
-    fn load(&self, environment: &dyn Environment) -> Arc<Configured> {
+    fn load(&self, environment: &dyn Environment) -> Arc<ParsedPolicies> {
         let revisions = self.resources.map(|resource| environment.revision(resource));
         let current = self.current.load_full();
         if current.revisions == Some(revisions) {
             return current;
         }
         let [policies, bindings] = self.resources.map(|resource| environment.configurations(resource));
-        let mut bound: BTreeMap<String, Vec<Binding>> = BTreeMap::new();
+        let mut bindings_by_policy: BTreeMap<String, Vec<Binding>> = BTreeMap::new();
         for binding in bindings.iter().map(Binding::parse) {
-            bound.entry(binding.policy.clone()).or_default().push(binding);
+            bindings_by_policy.entry(binding.policy.clone()).or_default().push(binding);
         }
         let policies = policies.iter().filter_map(|policy| {
-            let bindings = bound.remove(policy.name())?;
+            let bindings = bindings_by_policy.remove(policy.name())?;
             Some((Policy::parse(policy), bindings))
         });
-        let next = Arc::new(Configured { revisions: Some(revisions), policies: policies.collect() });
+        let next = Arc::new(ParsedPolicies { revisions: Some(revisions), policies: policies.collect() });
         self.current.store(next.clone());
         next
     }
@@ -80,18 +81,19 @@ impl Policies {
         Self { environment, access_checker, source: Source { resources, current: ArcSwap::default() } }
     }
 
-    /// Policies that can match a write; `None` if there are none or the write is exempt.
-    fn configured(&self, a: &Attributes<'_>) -> Option<Arc<Configured>> {
-        if matching::exempt(&a.resource.gvr) {
+    /// The bound policies; `None` if there are none or the write is exempt from policies.
+    fn policies_for(&self, a: &Attributes<'_>) -> Option<Arc<ParsedPolicies>> {
+        if matching::is_exempt(&a.resource.gvr) {
             return None;
         }
         let configured = self.source.load(&*self.environment);
         (!configured.policies.is_empty()).then_some(configured)
     }
 
-    /// True if a bound policy has rules for this write. A policy without match constraints concerns each write.
+    /// True if a bound policy has rules for this write. A policy without match constraints has rules for each write,
+    /// because it is misconfigured and can deny it.
     fn has_rules_for(&self, a: &Attributes<'_>) -> bool {
-        let Some(configured) = self.configured(a) else { return false };
+        let Some(configured) = self.policies_for(a) else { return false };
         let equivalents = self.environment.equivalents(a);
         let covers =
             |policy: &Policy| policy.match_constraints.as_ref().is_none_or(|rules| rules.covers(a, &equivalents));
@@ -103,7 +105,7 @@ impl Policies {
 struct Write<'a> {
     environment: &'a dyn Environment,
     a: &'a Attributes<'a>,
-    namespace: Option<Value>,
+    namespace: Option<&'a Value>,
     equivalents: Vec<Gvr>,
 }
 
@@ -132,8 +134,10 @@ impl<'a> Write<'a> {
         let Some(constraints) = &policy.match_constraints else {
             return misconfigured("policy contained no match constraints, a required field".into());
         };
-        let (a, namespace) = (self.a, self.namespace.as_ref());
-        let Some(matched) = constraints.find(a, object, namespace, &self.equivalents) else { return Vec::new() };
+        let (a, namespace) = (self.a, self.namespace);
+        let Some(gvr) = constraints.find_matching_version(a, object, namespace, &self.equivalents) else {
+            return Vec::new();
+        };
         if let Some((api_version, kind)) = &policy.param_kind {
             match self.environment.param_resource(api_version, kind).await {
                 Ok(Some(_)) => {}
@@ -147,21 +151,22 @@ impl<'a> Write<'a> {
         }
         let mut matches = Vec::new();
         for binding in bindings {
-            let is_match =
-                |resources: &MatchResources| resources.find(a, object, namespace, &self.equivalents).is_some();
+            let is_match = |resources: &MatchResources| {
+                resources.find_matching_version(a, object, namespace, &self.equivalents).is_some()
+            };
             if !binding.match_resources.as_ref().is_none_or(is_match) {
                 continue;
             }
             match self.params(policy, binding).await {
                 Ok(params) if params.is_empty() => {}
-                Ok(params) => matches.push(PolicyMatch::Applies { binding, gvr: matched.gvr.clone(), params }),
+                Ok(params) => matches.push(PolicyMatch::Applies { binding, gvr: gvr.clone(), params }),
                 Err(why) => matches.push(PolicyMatch::Misconfigured { binding: Some(binding), why }),
             }
         }
         matches
     }
 
-    /// Converts the object and the old object to a version, and builds the request in that version.
+    /// Converts the object and the old object to a version, and builds the `request` variable in that version.
     async fn convert(
         &self,
         gvr: &Gvr,
@@ -169,7 +174,7 @@ impl<'a> Write<'a> {
     ) -> Result<(Option<Value>, Option<Value>, Value), String> {
         let object = convert_to_version(gvr, self.a, object).await?;
         let old = convert_to_version(gvr, self.a, self.a.old).await?;
-        Ok((object, old, review::request(self.a, gvr, "", None, None)))
+        Ok((object, old, review::build_request(self.a, gvr, "", None, None)))
     }
 
     /// The parameters of a binding, one element for each evaluation. A single `None` if the policy or the binding has no
@@ -181,32 +186,32 @@ impl<'a> Write<'a> {
         let Some(resource) = self.environment.param_resource(api_version, kind).await? else {
             return Err(format!("paramKind kind `{kind}` not known"));
         };
-        let own = if self.a.resource.namespaced { self.a.ctx.namespace.as_str() } else { "" };
+        let write_namespace = if self.a.resource.namespaced { self.a.ctx.namespace.as_str() } else { "" };
         let namespace = match (resource.namespaced, param_ref.namespace.as_str()) {
             (false, "") => "",
             (false, _) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),
-            (true, "") if own.is_empty() => {
+            (true, "") if write_namespace.is_empty() => {
                 let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
                 return Err(why.into());
             }
-            (true, "") => own,
-            (true, named) => named,
+            (true, "") => write_namespace,
+            (true, namespace) => namespace,
         };
-        let found: Vec<Option<Value>> = match (&param_ref.selector, param_ref.name.as_str()) {
+        let params: Vec<Option<Value>> = match (&param_ref.selector, param_ref.name.as_str()) {
             (None, "") => return Err("one of name or selector must be provided".into()),
             (None, name) => {
-                let found = self.environment.param(&resource, namespace, name).await?;
-                found.map(Some).into_iter().collect()
+                let param = self.environment.param(&resource, namespace, name).await?;
+                param.map(Some).into_iter().collect()
             }
             (Some(selector), "") => {
                 let all = self.environment.params(&resource, namespace).await?;
-                all.into_iter().filter(|one| selector.matches_json(one.labels())).map(Some).collect()
+                all.into_iter().filter(|param| selector.matches_json(param.labels())).map(Some).collect()
             }
             (Some(_), _) => return Err("paramRef.name and paramRef.selector are mutually exclusive".into()),
         };
-        if found.is_empty() && param_ref.required {
+        if params.is_empty() && param_ref.is_required {
             return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
         }
-        Ok(found)
+        Ok(params)
     }
 }

@@ -11,7 +11,7 @@ use crowsnest_registry::admission::expression::{self, Inputs};
 use crowsnest_registry::admission::{Admission, Attributes, Mutation};
 use crowsnest_registry::object::Object;
 use crowsnest_schema::SchemaRef;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use serde_json::Value;
 
 use super::config::{Binding, Policy};
@@ -30,6 +30,7 @@ pub struct MutatingPolicies(Policies);
 struct Invocation<'p> {
     policy: &'p Policy,
     binding: &'p Binding,
+    /// Version in which the policy changes the object.
     gvr: Gvr,
     params: Option<Value>,
 }
@@ -37,8 +38,8 @@ struct Invocation<'p> {
 impl Invocation<'_> {
     /// Key of this invocation in the record of reinvocations.
     fn key(&self) -> String {
-        let of = |params: &Value| format!("{}/{}", params.namespace(), params.name());
-        let params = self.params.as_ref().map(of).unwrap_or_default();
+        let params_key = |params: &Value| format!("{}/{}", params.namespace(), params.name());
+        let params = self.params.as_ref().map(params_key).unwrap_or_default();
         format!("{}/{}/{params}", self.policy.name, self.binding.name)
     }
 }
@@ -51,9 +52,9 @@ struct Denials {
 }
 
 impl Denials {
-    /// Adds a denial; `reason` is that of the Status if it is not `Forbidden`.
+    /// Adds a denial unless the failure policy is `Ignore`. `reason` is that of the Status; `None` means `Forbidden`.
     fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: Option<&'static str>) {
-        if policy.ignore_failure {
+        if policy.ignores_failure {
             tracing::debug!(policy = policy.name, why, "ignoring a policy that failed");
             return;
         }
@@ -96,7 +97,7 @@ impl MutatingPolicies {
         self.0.has_rules_for(a)
     }
 
-    /// Applies one policy to the object.
+    /// Applies the mutations of one policy to the object if its match conditions are met.
     async fn invoke(
         &self,
         write: &Write<'_>,
@@ -108,7 +109,7 @@ impl MutatingPolicies {
         let (user_authorizer, own) = expression::user_authorizer(&self.0.access_checker, a);
         let (converted, old, request) =
             write.convert(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
-        let (params, namespace) = (invocation.params.as_ref(), write.namespace.as_ref());
+        let (params, namespace) = (invocation.params.as_ref(), write.namespace);
         let authorizer = Some((&user_authorizer, &own));
         let inputs =
             Inputs { object: converted.as_ref(), old: old.as_ref(), request: &request, namespace, params, authorizer };
@@ -139,7 +140,7 @@ impl MutatingPolicies {
                 Err(why) => denials.add(policy, Some(invocation.binding), &why, Some("Invalid")),
             }
         }
-        a.reinvocation.record_invocation(STEP, &key, *object != before, policy.reinvoke);
+        a.reinvocation.record_invocation(STEP, &key, *object != before, policy.can_reinvoke);
         Ok(())
     }
 }
@@ -159,7 +160,7 @@ fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
 impl Admission for MutatingPolicies {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let Some(object) = object else { return Ok(()) };
-        let Some(configured) = self.0.configured(a) else { return Ok(()) };
+        let Some(configured) = self.0.policies_for(a) else { return Ok(()) };
         let write = Write::new(&*self.0.environment, a).await?;
         let mut denials = Denials::default();
         let mut invocations = Vec::new();
@@ -168,8 +169,8 @@ impl Admission for MutatingPolicies {
             for policy_match in write.match_bindings(policy, bindings, Some(object)).await {
                 match policy_match {
                     PolicyMatch::Applies { binding, gvr, params } => {
-                        let each = |params| Invocation { policy, binding, gvr: gvr.clone(), params };
-                        invocations.extend(params.into_iter().map(each));
+                        let invocation = |params| Invocation { policy, binding, gvr: gvr.clone(), params };
+                        invocations.extend(params.into_iter().map(invocation));
                     }
                     PolicyMatch::Misconfigured { binding, why } => {
                         let what = if binding.is_some() { "binding" } else { "policy" };

@@ -12,7 +12,8 @@ use super::config::Mutation;
 use super::evaluation::FailedVariables;
 use crate::webhook::patching;
 
-/// Applies a mutation.
+/// Evaluates the expression of a mutation and applies its result to `object`. `scope` has the policy's variables,
+/// `failed` those that could not be evaluated.
 pub fn apply_mutation(
     mutation: &Mutation,
     object: &Value,
@@ -21,9 +22,9 @@ pub fn apply_mutation(
     failed: &FailedVariables,
 ) -> Result<Value, String> {
     let mut budget = Budget::for_rules();
-    let mut value = |expression: &Expression| -> Result<Value, String> {
+    let mut evaluate = |expression: &Expression| -> Result<Value, String> {
         let value = expression.evaluate(scope, &mut budget);
-        let value = value.map_err(|why| failed.explain(&expression.source, why))?;
+        let value = value.map_err(|why| failed.expression_error(&expression.source, why))?;
         match (mutation, &value) {
             (Mutation::ApplyConfiguration(_), Cel::Map(_)) | (Mutation::JsonPatch(_), Cel::List(_)) => to_json(&value),
             (Mutation::ApplyConfiguration(_), other) => {
@@ -35,11 +36,14 @@ pub fn apply_mutation(
         }
     };
     match mutation {
-        Mutation::ApplyConfiguration(expression) => applied(object, value(expression)?, schema),
+        Mutation::ApplyConfiguration(expression) => merge_configuration(object, evaluate(expression)?, schema),
         Mutation::JsonPatch(expression) => {
-            let patched = patched(object, &value(expression)?)?;
-            match schema.is_some_and(|schema| schema.name.is_some()) {
-                true => patching::read_again(object, patched).map_err(|why| format!("Internal error occurred: {why}")),
+            let patched = apply_json_patch(object, &evaluate(expression)?)?;
+            let is_built_in = schema.is_some_and(|schema| schema.name.is_some());
+            match is_built_in {
+                true => {
+                    patching::decode_patched(object, patched).map_err(|why| format!("Internal error occurred: {why}"))
+                }
                 false => Ok(patched),
             }
         }
@@ -47,38 +51,38 @@ pub fn apply_mutation(
 }
 
 /// Merges an apply configuration into an object without changing field ownership.
-fn applied(object: &Value, mut configuration: Value, schema: Option<&Schema>) -> Result<Value, String> {
+fn merge_configuration(object: &Value, mut configuration: Value, schema: Option<&Schema>) -> Result<Value, String> {
     for key in ["apiVersion", "kind"] {
         configuration[key] = object[key].clone();
     }
-    let errors = validate::errors(schema, &configuration);
+    let errors = validate::validation_errors(schema, &configuration);
     if !errors.is_empty() {
         let why = errors.join("\n");
         return Err(format!("error applying patch: failed to convert patch object to typed object: {why}"));
     }
-    let mut atomics = Vec::new();
+    let mut atomic_paths = Vec::new();
     if let Some(schema) = schema {
-        find_atomics(schema, &configuration, "", &mut atomics);
+        find_atomic_fields(schema, &configuration, "", &mut atomic_paths);
     }
-    if !atomics.is_empty() {
-        let all = atomics.join(", ");
+    if !atomic_paths.is_empty() {
+        let paths = atomic_paths.join(", ");
         return Err(format!(
-            "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {all}"
+            "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {paths}"
         ));
     }
     Ok(typed::merge(schema, object, &configuration))
 }
 
 /// Finds the paths of atomic fields, which a configuration must not set: it would remove their other contents.
-fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<String>) {
+fn find_atomic_fields(schema: &Schema, value: &Value, path: &str, found: &mut Vec<String>) {
     match (value, schema.ty) {
         (Value::Object(fields), Type::Object) => {
-            if schema.atomic {
+            if schema.is_atomic {
                 found.push(path.to_owned());
             }
             for (key, value) in fields {
                 if let Some(field) = schema.field(key) {
-                    find_atomics(&field.node, value, &format!("{path}.{key}"), found);
+                    find_atomic_fields(&field.node, value, &format!("{path}.{key}"), found);
                 }
             }
         }
@@ -88,7 +92,7 @@ fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<Stri
             }
             for (index, item) in items.iter().enumerate() {
                 if let Some(schema) = schema.items.as_deref() {
-                    find_atomics(schema, item, &format!("{path}[{index}]"), found);
+                    find_atomic_fields(schema, item, &format!("{path}[{index}]"), found);
                 }
             }
         }
@@ -97,10 +101,10 @@ fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<Stri
 }
 
 /// Applies a JSON patch; returns the original object if one of its tests fails.
-fn patched(object: &Value, operations: &Value) -> Result<Value, String> {
+fn apply_json_patch(object: &Value, operations: &Value) -> Result<Value, String> {
     let (mut current, mut copied) = (object.clone(), CopiedBytes::default());
     for operation in operations.as_array().into_iter().flatten() {
-        match patching::step(&mut current, operation, &mut copied) {
+        match patching::apply_operation(&mut current, operation, &mut copied) {
             Ok(()) => {}
             Err(_) if operation["op"] == "test" => return Ok(object.clone()),
             Err(why) => return Err(format!("JSON Patch: {why}")),
@@ -119,9 +123,10 @@ mod tests {
     use super::*;
     use crowsnest_cel::with_base_scope;
     use crowsnest_registry::admission::expression::Inputs;
-    use crowsnest_schema::set::SchemaSet;
+    use crowsnest_schema::schema_set::SchemaSet;
 
-    fn after(mutation: Value) -> Result<Value, String> {
+    /// Applies a mutation to a Deployment.
+    fn mutate(mutation: Value) -> Result<Value, String> {
         let object = json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "d", "labels": {"a": "1"}},
@@ -164,7 +169,7 @@ mod tests {
         "/metadata/labels",
         json!({"a": "1", "b/c": "2"})
     )]
-    #[case::elements_by_their_keys(
+    #[case::added_list_element(
         apply(
             "Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
                containers: [Object.spec.template.spec.containers{name: 'side', image: 's'}]}}}}"
@@ -172,7 +177,7 @@ mod tests {
         "/spec/template/spec/containers",
         json!([{"name": "c", "image": "i"}, {"name": "side", "image": "s"}])
     )]
-    #[case::elements_that_are_there(
+    #[case::existing_list_element(
         apply(
             "Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
                containers: object.spec.template.spec.containers.map(c,
@@ -199,12 +204,12 @@ mod tests {
         "/spec/template/spec",
         json!({"containers": null, "nodeName": "n"})
     )]
-    #[case::what_the_kind_does_not_have(
+    #[case::unknown_field_is_dropped(
         patch("[JSONPatch{op: 'add', path: '/spec/nothing', value: 1}]"),
         "/spec/replicas",
         json!(2)
     )]
-    #[case::a_test_that_fails(
+    #[case::failed_test_keeps_the_object(
         patch(
             "[JSONPatch{op: 'add', path: '/spec/replicas', value: 9},
               JSONPatch{op: 'test', path: '/spec/replicas', value: 1}]"
@@ -212,9 +217,9 @@ mod tests {
         "/spec/replicas",
         json!(2)
     )]
-    fn mutations_are_applied(#[case] mutation: Value, #[case] pointer: &str, #[case] wanted: Value) {
-        let object = after(mutation).unwrap();
-        assert_eq!(object.pointer(pointer), Some(&wanted));
+    fn mutations_are_applied(#[case] mutation: Value, #[case] pointer: &str, #[case] expected: Value) {
+        let object = mutate(mutation).unwrap();
+        assert_eq!(object.pointer(pointer), Some(&expected));
     }
 
     #[rstest]
@@ -224,19 +229,19 @@ mod tests {
         ),
         "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.template.spec.tolerations"
     )]
-    #[case::wrong_place(
+    #[case::wrong_object_type(
         apply("Object{spec: Object.status{replicas: 1}}"),
         "compilation error: compilation failed: type mismatch: unexpected type name \"Object.status\", expected \"Object.spec\""
     )]
-    #[case::missing(
+    #[case::missing_path(
         patch("[JSONPatch{op: 'remove', path: '/spec/none'}]"),
         "JSON Patch: error in remove for path: '/spec/none': Unable to remove nonexistent key: none: missing value"
     )]
-    #[case::evaluation(
+    #[case::failed_evaluation(
         apply("Object{spec: Object.spec{replicas: object.spec.none}}"),
         "expression 'Object{spec: Object.spec{replicas: object.spec.none}}' resulted in error: no such key: none"
     )]
-    fn failures(#[case] mutation: Value, #[case] why: &str) {
-        assert_eq!(after(mutation).unwrap_err(), why);
+    fn errors_match_kube_apiserver(#[case] mutation: Value, #[case] expected: &str) {
+        assert_eq!(mutate(mutation).unwrap_err(), expected);
     }
 }

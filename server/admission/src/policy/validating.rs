@@ -16,10 +16,10 @@ use super::evaluation::{Findings, evaluate};
 use super::{Policies, PolicyMatch, Write};
 use crate::environment::Environment;
 
-/// Longest audit annotation value in bytes.
-const MAX_ANNOTATION: usize = 10 * 1024;
-/// Most failures written to the audit log.
-const MAX_FAILURES: usize = 50;
+/// Maximum size of an audit annotation's value; longer ones are truncated.
+const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
+/// Maximum number of validation failures per write in the audit log.
+const MAX_AUDITED_FAILURES: usize = 50;
 
 /// The admission plugin.
 pub struct ValidatingPolicies(Policies);
@@ -32,7 +32,7 @@ struct Decision {
     warnings: Vec<String>,
     /// Failures for the audit log.
     failures: Vec<Value>,
-    /// Audit annotations of the current policy by key.
+    /// Values of the current policy's audit annotations by key.
     annotations: BTreeMap<String, Vec<String>>,
 }
 
@@ -82,7 +82,7 @@ impl ValidatingPolicies {
             };
             for params in &params {
                 let (object, old, params) = (object.as_ref(), old.as_ref(), params.as_ref());
-                let (namespace, authorizer) = (write.namespace.as_ref(), Some((&user_authorizer, &own)));
+                let (namespace, authorizer) = (write.namespace, Some((&user_authorizer, &own)));
                 let inputs = Inputs { object, old, request, namespace, params, authorizer };
                 decision.add_findings(policy, binding, evaluate(policy, &inputs));
             }
@@ -93,32 +93,32 @@ impl ValidatingPolicies {
 #[async_trait]
 impl Admission for ValidatingPolicies {
     async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
-        let Some(configured) = self.0.configured(a) else { return Ok(()) };
+        let Some(configured) = self.0.policies_for(a) else { return Ok(()) };
         let write = Write::new(&*self.0.environment, a).await?;
         let mut decision = Decision::default();
         for (policy, bindings) in &configured.policies {
             self.evaluate_policy(&write, (policy, bindings), object, &mut decision).await;
-            decision.publish_annotations(&policy.name, a);
+            decision.record_annotations(&policy.name, a);
         }
-        decision.publish_failures(a);
+        decision.record_failures(a);
         warnings.append(&mut decision.warnings);
         match decision.denial {
             None => Ok(()),
-            Some((message, reason)) => Err(denied_error(a, message, reason)),
+            Some((message, reason)) => Err(denial_error(a, message, reason)),
         }
     }
 }
 
 impl Decision {
     fn deny(&mut self, policy: &Policy, binding: Option<&Binding>, message: &str, reason: Option<String>) {
-        let by = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
-        let message = format!("ValidatingAdmissionPolicy '{}'{by} denied request: {message}", policy.name);
+        let with_binding = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
+        let message = format!("ValidatingAdmissionPolicy '{}'{with_binding} denied request: {message}", policy.name);
         self.denial.get_or_insert((message, reason));
     }
 
-    /// Handles a misconfigured policy or binding.
+    /// Denies the write because of a misconfigured policy or binding, unless the failure policy is `Ignore`.
     fn add_misconfiguration(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
-        if policy.ignore_failure {
+        if policy.ignores_failure {
             tracing::debug!(policy = policy.name, why, "ignoring a misconfigured policy");
             return;
         }
@@ -143,12 +143,12 @@ impl Decision {
                 }
             }
         }
-        for message in findings.failed_annotations {
+        for message in findings.failed_audit_annotations {
             self.deny(policy, Some(binding), &message, None);
         }
-        for (key, mut value) in findings.annotations {
-            if value.len() > MAX_ANNOTATION {
-                let end = (0..=MAX_ANNOTATION).rev().find(|end| value.is_char_boundary(*end)).unwrap_or(0);
+        for (key, mut value) in findings.audit_annotations {
+            if value.len() > MAX_ANNOTATION_BYTES {
+                let end = (0..=MAX_ANNOTATION_BYTES).rev().find(|end| value.is_char_boundary(*end)).unwrap_or(0);
                 value.truncate(end);
             }
             let values = self.annotations.entry(key).or_default();
@@ -159,7 +159,7 @@ impl Decision {
     }
 
     /// Writes the audit annotations of a policy to the audit log.
-    fn publish_annotations(&mut self, policy: &str, a: &Attributes<'_>) {
+    fn record_annotations(&mut self, policy: &str, a: &Attributes<'_>) {
         for (key, values) in std::mem::take(&mut self.annotations) {
             if let Some(record) = &a.ctx.record {
                 record.annotate(&format!("{policy}/{key}"), &values.join(", "));
@@ -168,8 +168,8 @@ impl Decision {
     }
 
     /// Writes failures of bindings with the action `Audit` to the audit log.
-    fn publish_failures(&mut self, a: &Attributes<'_>) {
-        self.failures.truncate(MAX_FAILURES);
+    fn record_failures(&mut self, a: &Attributes<'_>) {
+        self.failures.truncate(MAX_AUDITED_FAILURES);
         if let Some(record) = a.ctx.record.as_ref().filter(|_| !self.failures.is_empty()) {
             let failures = Value::Array(std::mem::take(&mut self.failures));
             record.annotate("validation.policy.admission.k8s.io/validation_failure", &failures.to_string());
@@ -178,7 +178,7 @@ impl Decision {
 }
 
 /// The error for a denied write.
-fn denied_error(a: &Attributes<'_>, message: String, reason: Option<String>) -> ApiError {
+fn denial_error(a: &Attributes<'_>, message: String, reason: Option<String>) -> ApiError {
     let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, &message);
     let reason = reason.filter(|reason| !reason.is_empty()).unwrap_or_else(|| "Invalid".to_owned());
     error.code = match reason.as_str() {

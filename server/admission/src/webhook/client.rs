@@ -1,4 +1,4 @@
-//! Sends reviews to webhooks.
+//! HTTP client for admission and conversion webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,47 +37,48 @@ impl WebhookClient {
         Self { outbound }
     }
 
-    /// Posts a review and returns the parsed response; fails after `timeout`.
+    /// Posts an AdmissionReview or ConversionReview and returns the parsed response; fails after `timeout`.
     pub async fn post(&self, target: &Target, review: &Value, timeout: Duration) -> Result<Value, CallError> {
-        let query = format!("/?timeout={}", duration(timeout));
-        let request = http::Request::post(query)
+        let path = format!("/?timeout={}", format_timeout(timeout));
+        let request = http::Request::post(path)
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, */*")
             .header(http::header::USER_AGENT, "kube-apiserver-admission")
             .body(Body::from(review.to_string()))
             .map_err(OutboundError::from)?;
-        match tokio::time::timeout(timeout, self.exchange(target, request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(CallError::Deadline { url: format!("{}?timeout={}", target.url(), duration(timeout)) }),
+        match tokio::time::timeout(timeout, self.send(target, request)).await {
+            Ok(response) => response,
+            Err(_) => Err(CallError::Deadline { url: format!("{}?timeout={}", target.url(), format_timeout(timeout)) }),
         }
     }
 
-    async fn exchange(&self, target: &Target, request: http::Request<Body>) -> Result<Value, CallError> {
+    async fn send(&self, target: &Target, request: http::Request<Body>) -> Result<Value, CallError> {
         let response = self.outbound.send_review(target, request).await?;
         let status = response.status();
-        let media = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
+        let media_type = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
         // Responses have the size limit of requests.
         let body = body::collect(response.into_body(), MAX_REQUEST_BODY_BYTES).await;
         let body = body.map_err(|error| CallError::Body(error.to_string()))?;
         if !status.is_success() {
             return Err(CallError::Status(crowsnest_apimachinery::response_error::error_message(
                 status.as_u16(),
-                media.starts_with("text/"),
+                media_type.starts_with("text/"),
                 &body,
             )));
         }
         if body.is_empty() {
             return Err(CallError::Body(format!(
-                "0-length response with status code: {} and content type: {media}",
+                "0-length response with status code: {} and content type: {media_type}",
                 status.as_u16()
             )));
         }
-        read(&body).map_err(|why| CallError::Body(format!("couldn't get version/kind; json parse error: {why}")))
+        let parsed = parse_response(&body);
+        parsed.map_err(|why| CallError::Body(format!("couldn't get version/kind; json parse error: {why}")))
     }
 }
 
 /// Parses a response as JSON or YAML.
-fn read(body: &[u8]) -> Result<Value, String> {
+fn parse_response(body: &[u8]) -> Result<Value, String> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     let value = match first {
         Some(b'{') => decode::parse_json(body)?,
@@ -96,7 +97,7 @@ fn read(body: &[u8]) -> Result<Value, String> {
 }
 
 /// Formats whole seconds as Go does: `10s`, `1m30s`.
-fn duration(timeout: Duration) -> String {
+fn format_timeout(timeout: Duration) -> String {
     match timeout.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),
         seconds => format!("{}m{}s", seconds / 60, seconds % 60),

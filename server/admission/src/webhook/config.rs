@@ -1,4 +1,4 @@
-//! Parsed webhook configurations in the order of calls, cached until they change.
+//! Parsed webhooks of webhook configurations.
 
 use std::time::Duration;
 
@@ -24,61 +24,68 @@ pub struct RuleWithOperations {
 /// A webhook of a configuration.
 #[derive(Debug)]
 pub struct Webhook {
+    /// Name of the configuration.
     pub configuration: String,
     pub name: String,
+    /// `clientConfig`, or the reason why it is invalid.
     pub target: Result<Target, String>,
     pub rules: Vec<RuleWithOperations>,
-    pub ignore_failure: bool,
-    pub equivalent: bool,
+    /// True for `failurePolicy: Ignore`.
+    pub ignores_failure: bool,
+    /// True for `matchPolicy: Equivalent`.
+    pub matches_equivalents: bool,
     pub selectors: Selectors,
-    pub dry_run_safe: bool,
+    /// True if `sideEffects` allows calls for dry-run requests.
+    pub supports_dry_run: bool,
     pub timeout: Duration,
+    /// First supported version in `admissionReviewVersions`: `v1` or `v1beta1`.
     pub review_version: Option<&'static str>,
-    pub reinvoke: bool,
+    /// True for `reinvocationPolicy: IfNeeded`.
+    pub can_reinvoke: bool,
     /// `matchConditions`.
     pub conditions: Vec<Expression>,
 }
 
-fn texts(value: &Value, key: &str) -> Vec<String> {
+fn string_list(value: &Value, key: &str) -> Vec<String> {
     value[key].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
 }
 
-/// Parses the webhooks of configurations that are sorted by name.
-pub fn parse_all<'a>(configurations: impl IntoIterator<Item = &'a Value>) -> Vec<Webhook> {
+/// Parses the webhooks of configurations, in order. Webhooks are called in the order of their configurations' names.
+pub fn parse_webhooks<'a>(configurations: impl IntoIterator<Item = &'a Value>) -> Vec<Webhook> {
     let mut webhooks = Vec::new();
     for configuration in configurations {
-        let owner = configuration.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
-        webhooks.extend(configuration["webhooks"].as_array().into_iter().flatten().map(|w| parse(owner, w)));
+        let name = configuration.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+        webhooks.extend(configuration["webhooks"].as_array().into_iter().flatten().map(|w| parse_webhook(name, w)));
     }
     webhooks
 }
 
-fn parse(configuration: &str, webhook: &Value) -> Webhook {
+fn parse_webhook(configuration: &str, webhook: &Value) -> Webhook {
     let text = |key: &str| webhook[key].as_str().unwrap_or("").to_owned();
-    let known = texts(webhook, "admissionReviewVersions");
+    let review_versions = string_list(webhook, "admissionReviewVersions");
     Webhook {
         configuration: configuration.to_owned(),
         name: text("name"),
         target: Target::parse(&webhook["clientConfig"]).map_err(|e| e.to_string()),
         rules: webhook["rules"].as_array().into_iter().flatten().map(parse_rule).collect(),
-        ignore_failure: text("failurePolicy") == "Ignore",
-        equivalent: text("matchPolicy") != "Exact",
+        ignores_failure: text("failurePolicy") == "Ignore",
+        matches_equivalents: text("matchPolicy") != "Exact",
         selectors: parse_selectors(webhook),
-        dry_run_safe: matches!(text("sideEffects").as_str(), "None" | "NoneOnDryRun"),
+        supports_dry_run: matches!(text("sideEffects").as_str(), "None" | "NoneOnDryRun"),
         timeout: Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
-        review_version: known.iter().find_map(|v| match v.as_str() {
+        review_version: review_versions.iter().find_map(|v| match v.as_str() {
             "v1" => Some("v1"),
             "v1beta1" => Some("v1beta1"),
             _ => None,
         }),
-        reinvoke: text("reinvocationPolicy") == "IfNeeded",
+        can_reinvoke: text("reinvocationPolicy") == "IfNeeded",
         conditions: parse_conditions(webhook),
     }
 }
 
 /// Parses `namespaceSelector` and `objectSelector`; an absent selector matches everything.
-pub(crate) fn parse_selectors(of: &Value) -> Selectors {
-    let selector = |key: &str| match of.get(key).filter(|s| s.is_object()) {
+pub(crate) fn parse_selectors(owner: &Value) -> Selectors {
+    let selector = |key: &str| match owner.get(key).filter(|s| s.is_object()) {
         Some(selector) => Selector::from_json(Some(selector)).unwrap_or_default(),
         None => Selector::default(),
     };
@@ -87,17 +94,17 @@ pub(crate) fn parse_selectors(of: &Value) -> Selectors {
 
 pub(crate) fn parse_rule(rule: &Value) -> RuleWithOperations {
     RuleWithOperations {
-        operations: texts(rule, "operations"),
-        groups: texts(rule, "apiGroups"),
-        versions: texts(rule, "apiVersions"),
-        resources: texts(rule, "resources"),
+        operations: string_list(rule, "operations"),
+        groups: string_list(rule, "apiGroups"),
+        versions: string_list(rule, "apiVersions"),
+        resources: string_list(rule, "resources"),
         scope: rule["scope"].as_str().unwrap_or("*").to_owned(),
-        names: texts(rule, "resourceNames"),
+        names: string_list(rule, "resourceNames"),
     }
 }
 
 /// Parses the `matchConditions` of a webhook or policy.
-pub(crate) fn parse_conditions(of: &Value) -> Vec<Expression> {
-    let conditions = of["matchConditions"].as_array().into_iter().flatten();
+pub(crate) fn parse_conditions(owner: &Value) -> Vec<Expression> {
+    let conditions = owner["matchConditions"].as_array().into_iter().flatten();
     conditions.map(|condition| Expression::compile(condition["expression"].as_str().unwrap_or(""))).collect()
 }

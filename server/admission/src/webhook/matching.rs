@@ -7,15 +7,9 @@ use serde_json::Value;
 
 use super::config::RuleWithOperations;
 
-/// The version of the resource that a webhook's rules name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Matched {
-    pub gvr: Gvr,
-}
-
 /// True for webhook configurations and admission policies, which are never sent to webhooks or evaluated by
 /// policies: otherwise a broken one could not be repaired.
-pub fn exempt(gvr: &Gvr) -> bool {
+pub fn is_exempt(gvr: &Gvr) -> bool {
     &*gvr.group == GROUP
         && matches!(
             &*gvr.resource,
@@ -28,47 +22,45 @@ pub fn exempt(gvr: &Gvr) -> bool {
         )
 }
 
-/// Finds a rule for the request or, with match policy `Equivalent`, for another version of the resource.
-pub fn rules(
+/// The version of the resource for which a rule matches the request: that of the request or, with match policy
+/// `Equivalent`, another one. `None` if no rule matches.
+pub fn find_matching_version(
     rules: &[RuleWithOperations],
-    equivalent: bool,
+    matches_equivalents: bool,
     a: &Attributes<'_>,
     equivalents: &[Gvr],
-) -> Option<Matched> {
-    let covered = |gvr: &Gvr| rules.iter().any(|rule| covers(rule, a, gvr));
-    if covered(&a.resource.gvr) {
-        return Some(Matched { gvr: a.resource.gvr.clone() });
+) -> Option<Gvr> {
+    let is_covered = |gvr: &Gvr| rules.iter().any(|rule| rule_covers(rule, a, gvr));
+    if is_covered(&a.resource.gvr) {
+        return Some(a.resource.gvr.clone());
     }
-    if !equivalent {
+    if !matches_equivalents {
         return None;
     }
-    equivalents.iter().find(|gvr| covered(gvr)).map(|gvr| Matched { gvr: gvr.clone() })
+    equivalents.iter().find(|gvr| is_covered(gvr)).cloned()
 }
 
-fn covers(rule: &RuleWithOperations, a: &Attributes<'_>, gvr: &Gvr) -> bool {
-    let any = |all: &[String], wanted: &str| all.iter().any(|v| v == "*" || v == wanted);
-    let scope = match rule.scope.as_str() {
-        "Cluster" => !namespaced(a),
-        "Namespaced" => namespaced(a),
+fn rule_covers(rule: &RuleWithOperations, a: &Attributes<'_>, gvr: &Gvr) -> bool {
+    let contains = |patterns: &[String], value: &str| patterns.iter().any(|pattern| pattern == "*" || pattern == value);
+    // Namespaces are cluster-scoped, although requests for them carry their name as namespace.
+    let has_scope = match rule.scope.as_str() {
+        "Cluster" => !a.resource.namespaced,
+        "Namespaced" => a.resource.namespaced,
         _ => true,
     };
-    scope
+    has_scope
         && (rule.names.is_empty() || rule.names.iter().any(|name| name == a.name))
-        && any(&rule.operations, a.operation.as_str())
-        && any(&rule.groups, &gvr.group)
-        && any(&rule.versions, &gvr.version)
-        && rule.resources.iter().any(|r| resource_covers(r, &gvr.resource, &a.ctx.subresource))
-}
-
-/// Namespaces are cluster-scoped, although requests for them carry their name as namespace.
-fn namespaced(a: &Attributes<'_>) -> bool {
-    a.resource.namespaced
+        && contains(&rule.operations, a.operation.as_str())
+        && contains(&rule.groups, &gvr.group)
+        && contains(&rule.versions, &gvr.version)
+        && rule.resources.iter().any(|pattern| pattern_covers(pattern, &gvr.resource, &a.ctx.subresource))
 }
 
 /// Matches patterns such as `pods`, `pods/status`, `pods/*`, `*/scale`, `*` and `*/*`.
-fn resource_covers(pattern: &str, resource: &str, subresource: &str) -> bool {
-    let (wanted, wanted_sub) = pattern.split_once('/').unwrap_or((pattern, ""));
-    (wanted == "*" || wanted == resource) && (wanted_sub == "*" || wanted_sub == subresource)
+fn pattern_covers(pattern: &str, resource: &str, subresource: &str) -> bool {
+    let (resource_pattern, subresource_pattern) = pattern.split_once('/').unwrap_or((pattern, ""));
+    (resource_pattern == "*" || resource_pattern == resource)
+        && (subresource_pattern == "*" || subresource_pattern == subresource)
 }
 
 /// Label selectors for an object and its namespace.
@@ -78,11 +70,16 @@ pub struct Selectors {
     pub objects: Selector,
 }
 
-/// Evaluates the selectors. `namespace` is the namespace object of a namespaced request.
-pub fn selectors(selectors: &Selectors, a: &Attributes<'_>, object: Option<&Value>, namespace: Option<&Value>) -> bool {
+/// True if both selectors match. `namespace` is the namespace object of a namespaced request.
+pub fn selectors_match(
+    selectors: &Selectors,
+    a: &Attributes<'_>,
+    object: Option<&Value>,
+    namespace: Option<&Value>,
+) -> bool {
     let labels = |object: Option<&Value>| object.and_then(|o| o.pointer("/metadata/labels")).cloned();
     let is_namespace = a.resource.gvr.group.is_empty() && &*a.resource.gvr.resource == "namespaces";
-    let by_namespace = if selectors.namespaces.is_empty() {
+    let namespace_matches = if selectors.namespaces.is_empty() {
         true
     } else if is_namespace {
         // A Namespace is matched by its own labels.
@@ -93,20 +90,20 @@ pub fn selectors(selectors: &Selectors, a: &Attributes<'_>, object: Option<&Valu
     } else {
         true
     };
-    if !by_namespace || selectors.objects.is_empty() {
-        return by_namespace;
+    if !namespace_matches || selectors.objects.is_empty() {
+        return namespace_matches;
     }
-    let labelled = |object: &&Value| object.get("metadata").is_some();
+    let has_metadata = |object: &&Value| object.get("metadata").is_some();
     [object, a.old]
         .into_iter()
         .flatten()
-        .filter(labelled)
-        .any(|o| selectors.objects.matches_json(labels(Some(o)).as_ref()))
+        .filter(has_metadata)
+        .any(|object| selectors.objects.matches_json(labels(Some(object)).as_ref()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::resource_covers;
+    use super::pattern_covers;
     use rstest::rstest;
 
     #[rstest]
@@ -118,7 +115,12 @@ mod tests {
     #[case("*", "pods", "status", false)]
     #[case("*/*", "pods", "status", true)]
     #[case("*/scale", "deployments", "scale", true)]
-    fn resources(#[case] pattern: &str, #[case] resource: &str, #[case] subresource: &str, #[case] covered: bool) {
-        assert_eq!(resource_covers(pattern, resource, subresource), covered);
+    fn patterns_cover_resources(
+        #[case] pattern: &str,
+        #[case] resource: &str,
+        #[case] subresource: &str,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(pattern_covers(pattern, resource, subresource), expected);
     }
 }

@@ -24,20 +24,21 @@ use serde_json::Value;
 
 use self::client::WebhookClient;
 use self::config::Webhook;
-use self::review::Answer;
+use self::review::AdmissionResponse;
 use crate::environment::{Environment, convert_to_request_version, convert_to_version, namespace_of};
 
 /// The parsed configurations of one kind, at a revision of their resource.
 #[derive(Debug, Default)]
-struct Configured {
+struct ParsedConfigurations {
+    /// `None` before the first load.
     revision: Option<Revision>,
     webhooks: Vec<Webhook>,
 }
 
-/// Source of configurations, parsed again when one of them changes.
+/// Cache of the configurations of one kind; parses them again when one of them changes.
 struct Source {
     resource: &'static str,
-    current: ArcSwap<Configured>,
+    current: ArcSwap<ParsedConfigurations>,
 }
 
 impl Source {
@@ -45,20 +46,21 @@ impl Source {
         Self { resource, current: ArcSwap::default() }
     }
 
-    fn load(&self, environment: &dyn Environment) -> Arc<Configured> {
+    fn load(&self, environment: &dyn Environment) -> Arc<ParsedConfigurations> {
         let revision = environment.revision(self.resource);
         let current = self.current.load_full();
         if current.revision == Some(revision) {
             return current;
         }
         let objects = environment.configurations(self.resource);
-        let next = Arc::new(Configured { revision: Some(revision), webhooks: config::parse_all(&objects) });
+        let webhooks = config::parse_webhooks(&objects);
+        let next = Arc::new(ParsedConfigurations { revision: Some(revision), webhooks });
         self.current.store(next.clone());
         next
     }
 }
 
-/// Name of this step for reinvocation.
+/// Name of this admission step in the record of reinvocations.
 const STEP: &str = "MutatingAdmissionWebhook";
 
 /// The admission plugin.
@@ -70,9 +72,10 @@ pub struct Webhooks {
     validating: Source,
 }
 
-/// A webhook to call, with the version to send.
-struct Call<'a> {
+/// A webhook that matches the request.
+struct Invocation<'a> {
     webhook: &'a Webhook,
+    /// Version in which the webhook receives the objects.
     gvr: Gvr,
 }
 
@@ -102,44 +105,43 @@ impl Webhooks {
     }
 
     fn has_rules_for(&self, source: &Source, a: &Attributes<'_>) -> bool {
-        if matching::exempt(&a.resource.gvr) {
+        if matching::is_exempt(&a.resource.gvr) {
             return false;
         }
         let (configured, equivalents) = (source.load(&*self.environment), self.environment.equivalents(a));
-        let covers = |webhook: &Webhook| matching::rules(&webhook.rules, webhook.equivalent, a, &equivalents).is_some();
-        configured.webhooks.iter().any(covers)
+        configured.webhooks.iter().any(|webhook| {
+            matching::find_matching_version(&webhook.rules, webhook.matches_equivalents, a, &equivalents).is_some()
+        })
     }
 
-    /// True if a webhook is called. `Err` denies the write: a condition could not be evaluated under failure policy
-    /// `Fail`.
-    async fn wanted<'a>(
+    /// Matches the rules, selectors and conditions of a webhook with a request; `None` if the webhook is not called.
+    /// `Err` rejects the request: a condition could not be evaluated under failure policy `Fail`.
+    async fn match_webhook<'a>(
         &self,
         webhook: &'a Webhook,
         a: &Attributes<'_>,
         object: Option<&Value>,
         namespace: Option<&Value>,
         equivalents: &[Gvr],
-    ) -> ApiResult<Option<Call<'a>>> {
-        let Some(matched) = matching::rules(&webhook.rules, webhook.equivalent, a, equivalents) else {
+    ) -> ApiResult<Option<Invocation<'a>>> {
+        let gvr = matching::find_matching_version(&webhook.rules, webhook.matches_equivalents, a, equivalents);
+        let Some(gvr) = gvr.filter(|_| matching::selectors_match(&webhook.selectors, a, object, namespace)) else {
             return Ok(None);
         };
-        if !matching::selectors(&webhook.selectors, a, object, namespace) {
-            return Ok(None);
-        }
-        let held = match webhook.conditions.is_empty() {
+        let conditions_met = match webhook.conditions.is_empty() {
             true => Ok(true),
             // Conditions see the objects in the version that the webhook receives.
-            false if matched.gvr != a.resource.gvr => {
-                let object = convert_to_version(&matched.gvr, a, object).await.map_err(ApiError::internal)?;
-                let old = convert_to_version(&matched.gvr, a, a.old).await.map_err(ApiError::internal)?;
-                self.hold(webhook, a, &matched.gvr, [object.as_ref(), old.as_ref()])
+            false if gvr != a.resource.gvr => {
+                let object = convert_to_version(&gvr, a, object).await.map_err(ApiError::internal)?;
+                let old = convert_to_version(&gvr, a, a.old).await.map_err(ApiError::internal)?;
+                self.evaluate_conditions(webhook, a, &gvr, [object.as_ref(), old.as_ref()])
             }
-            false => self.hold(webhook, a, &matched.gvr, [object, a.old]),
+            false => self.evaluate_conditions(webhook, a, &gvr, [object, a.old]),
         };
-        match held {
-            Ok(true) => Ok(Some(Call { webhook, gvr: matched.gvr })),
+        match conditions_met {
+            Ok(true) => Ok(Some(Invocation { webhook, gvr })),
             Ok(false) => Ok(None),
-            Err(why) if webhook.ignore_failure => {
+            Err(why) if webhook.ignores_failure => {
                 tracing::warn!(webhook = webhook.name, %why, "ignoring a webhook whose match condition failed");
                 Ok(None)
             }
@@ -148,15 +150,15 @@ impl Webhooks {
     }
 
     /// Evaluates the match conditions of a webhook on the new and the old object.
-    fn hold(
+    fn evaluate_conditions(
         &self,
         webhook: &Webhook,
         a: &Attributes<'_>,
         gvr: &Gvr,
         [object, old]: [Option<&Value>; 2],
     ) -> Result<bool, String> {
-        let mut request = review::request(a, gvr, "", None, None);
-        // The kind is that of the webhook's version, the resource that of the request.
+        let mut request = review::build_request(a, gvr, "", None, None);
+        // Conditions see the kind in the webhook's version, but the resource in that of the request.
         request["resource"] = request["requestResource"].clone();
         let (user_authorizer, own) = expression::user_authorizer(&self.access_checker, a);
         let authorizer = Some((&user_authorizer, &own));
@@ -167,56 +169,57 @@ impl Webhooks {
     /// Calls a webhook and parses its response. `Ok(None)` means that it failed under failure policy `Ignore`.
     async fn call(
         &self,
-        call: &Call<'_>,
+        invocation: &Invocation<'_>,
         a: &Attributes<'_>,
         object: Option<&Value>,
-        mutating: bool,
-    ) -> ApiResult<Option<Answer>> {
-        let webhook = call.webhook;
-        if a.ctx.dry_run && !webhook.dry_run_safe {
+        is_mutating: bool,
+    ) -> ApiResult<Option<AdmissionResponse>> {
+        let webhook = invocation.webhook;
+        if a.ctx.dry_run && !webhook.supports_dry_run {
             return Err(ApiError::bad_request(format!(
                 "admission webhook {:?} does not support dry run",
                 webhook.name
             )));
         }
-        match self.exchange(call, a, object, mutating).await {
-            Ok(answer) => {
+        match self.send_review(invocation, a, object, is_mutating).await {
+            Ok(response) => {
                 if let Some(record) = &a.ctx.record {
-                    for (key, value) in &answer.annotations {
+                    for (key, value) in &response.audit_annotations {
                         record.annotate(&format!("{}/{key}", webhook.name), value);
                     }
                 }
-                Ok(Some(answer))
+                Ok(Some(response))
             }
-            Err(why) if webhook.ignore_failure => {
-                tracing::warn!(webhook = webhook.name, configuration = webhook.configuration, %why, "webhook failed open");
+            Err(why) if webhook.ignores_failure => {
+                let configuration = &webhook.configuration;
+                tracing::warn!(webhook = webhook.name, configuration, %why, "ignoring a failed webhook call");
                 Ok(None)
             }
             Err(why) => Err(ApiError::internal(format!("failed calling webhook {:?}: {why}", webhook.name))),
         }
     }
 
-    async fn exchange(
+    async fn send_review(
         &self,
-        call: &Call<'_>,
+        invocation: &Invocation<'_>,
         a: &Attributes<'_>,
         object: Option<&Value>,
-        mutating: bool,
-    ) -> Result<Answer, String> {
-        let webhook = call.webhook;
+        is_mutating: bool,
+    ) -> Result<AdmissionResponse, String> {
+        let Invocation { webhook, gvr } = invocation;
         let version =
             webhook.review_version.ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?;
         let target = webhook.target.as_ref().map_err(|e| format!("failed to call webhook: {e}"))?;
-        let sent = convert_to_version(&call.gvr, a, object).await?;
-        let old = convert_to_version(&call.gvr, a, a.old).await?;
+        let object = convert_to_version(gvr, a, object).await?;
+        let old = convert_to_version(gvr, a, a.old).await?;
         let uid = uuid::Uuid::new_v4().to_string();
-        let review = review::review(version, review::request(a, &call.gvr, &uid, sent.as_ref(), old.as_ref()));
-        let answer = self
+        let request = review::build_request(a, gvr, &uid, object.as_ref(), old.as_ref());
+        let response = self
             .client
-            .post(target, &review, webhook.timeout)
+            .post(target, &review::build_review(version, request), webhook.timeout)
             .await
             .map_err(|e| format!("failed to call webhook: {e}"))?;
-        review::read(&answer, version, &uid, mutating).map_err(|why| why.to_string())
+        review::parse_response(&response, version, &uid, is_mutating).map_err(|error| error.to_string())
     }
 
     async fn mutate_all(
@@ -233,51 +236,54 @@ impl Webhooks {
         let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
         a.reinvocation.enter(STEP, object.as_deref());
         for webhook in &configured.webhooks {
-            let wanted = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents);
-            let Some(call) = wanted.await? else { continue };
-            let who = format!("{}/{}", webhook.configuration, webhook.name);
-            if !a.reinvocation.should_invoke(STEP, &who) {
+            let invocation = self.match_webhook(webhook, a, object.as_deref(), namespace, &equivalents).await?;
+            let Some(invocation) = invocation else { continue };
+            let key = format!("{}/{}", webhook.configuration, webhook.name);
+            if !a.reinvocation.should_invoke(STEP, &key) {
                 continue;
             }
             let before = object.as_deref().cloned();
-            self.mutate_one(&call, a, object, warnings).await?;
-            a.reinvocation.record_invocation(STEP, &who, object.as_deref() != before.as_ref(), webhook.reinvoke);
+            self.mutate_one(&invocation, a, object, warnings).await?;
+            let has_changed = object.as_deref() != before.as_ref();
+            a.reinvocation.record_invocation(STEP, &key, has_changed, webhook.can_reinvoke);
         }
         a.reinvocation.leave(STEP, object.as_deref());
         Ok(())
     }
 
+    /// Calls a mutating webhook and applies its patch to the object.
     async fn mutate_one(
         &self,
-        call: &Call<'_>,
+        invocation: &Invocation<'_>,
         a: &Attributes<'_>,
         object: &mut Option<&mut Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let Some(mut answer) = self.call(call, a, object.as_deref(), true).await? else { return Ok(()) };
-        warnings.append(&mut answer.warnings);
-        if let Some(refusal) = answer.refusal {
-            return Err(denied(&call.webhook.name, &refusal));
+        let Invocation { webhook, gvr } = invocation;
+        let Some(mut response) = self.call(invocation, a, object.as_deref(), true).await? else { return Ok(()) };
+        warnings.append(&mut response.warnings);
+        if let Some(denial) = response.denial {
+            return Err(denial_error(&webhook.name, &denial));
         }
-        if answer.patch.is_empty() {
+        if response.patch.is_empty() {
             return Ok(());
         }
         let Some(object) = object.as_deref_mut() else {
             return Err(ApiError::internal(format!(
                 "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
-                call.webhook.name
+                webhook.name
             )));
         };
-        let before = if call.gvr == a.resource.gvr {
+        let before = if *gvr == a.resource.gvr {
             object.clone()
         } else {
-            convert_to_version(&call.gvr, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
+            convert_to_version(gvr, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
         };
-        let mut patched = patching::apply(&before, &answer.patch).map_err(ApiError::internal)?;
+        let mut patched = patching::apply_patch(&before, &response.patch).map_err(ApiError::internal)?;
         if !a.resource.is_custom() || a.subresource_of_other_kind().is_some() {
-            patched = patching::read_again(&before, patched).map_err(ApiError::internal)?;
+            patched = patching::decode_patched(&before, patched).map_err(ApiError::internal)?;
         }
-        *object = convert_to_request_version(&call.gvr, a, patched).await?;
+        *object = convert_to_request_version(gvr, a, patched).await?;
         Ok(())
     }
 
@@ -293,34 +299,35 @@ impl Webhooks {
             return Ok(());
         }
         let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
-        let mut calls = Vec::new();
+        let mut invocations = Vec::new();
         for webhook in &configured.webhooks {
-            calls.extend(self.wanted(webhook, a, object, namespace.as_ref(), &equivalents).await?);
+            invocations.extend(self.match_webhook(webhook, a, object, namespace, &equivalents).await?);
         }
-        let answers = futures::future::join_all(calls.iter().map(|call| self.call(call, a, object, false))).await;
-        let mut refused = None;
-        for (call, answer) in calls.iter().zip(answers) {
-            match answer {
-                Ok(Some(mut answer)) => {
-                    warnings.append(&mut answer.warnings);
-                    if let Some(refusal) = answer.refusal {
-                        refused.get_or_insert(denied(&call.webhook.name, &refusal));
+        let calls = invocations.iter().map(|invocation| self.call(invocation, a, object, false));
+        let responses = futures::future::join_all(calls).await;
+        let mut first_error = None;
+        for (invocation, response) in invocations.iter().zip(responses) {
+            match response {
+                Ok(Some(mut response)) => {
+                    warnings.append(&mut response.warnings);
+                    if let Some(denial) = response.denial {
+                        first_error.get_or_insert(denial_error(&invocation.webhook.name, &denial));
                     }
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    refused.get_or_insert(error);
+                    first_error.get_or_insert(error);
                 }
             }
         }
-        refused.map_or(Ok(()), Err)
+        first_error.map_or(Ok(()), Err)
     }
 }
 
 #[async_trait]
 impl Admission for Webhooks {
     async fn mutate(&self, Mutation { attributes: a, mut object, warnings }: Mutation<'_>) -> ApiResult<()> {
-        if matching::exempt(&a.resource.gvr)
+        if matching::is_exempt(&a.resource.gvr)
             || (object.is_none() && !matches!(a.operation, Operation::Delete | Operation::Connect))
         {
             return Ok(());
@@ -329,7 +336,7 @@ impl Admission for Webhooks {
     }
 
     async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
-        if matching::exempt(&a.resource.gvr) {
+        if matching::is_exempt(&a.resource.gvr) {
             return Ok(());
         }
         self.validate_all(a, object, warnings).await
@@ -338,15 +345,15 @@ impl Admission for Webhooks {
 
 /// The error for a denied write: code, reason and details from the webhook, and its message prefixed with the
 /// webhook's name.
-fn denied(webhook: &str, status: &Value) -> ApiError {
+fn denial_error(webhook: &str, status: &Value) -> ApiError {
     let text = |key: &str| status.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
-    let by = format!("admission webhook {webhook:?} denied the request");
+    let prefix = format!("admission webhook {webhook:?} denied the request");
     let (message, reason) = (text("message"), text("reason"));
     let code = status.get("code").and_then(Value::as_u64).and_then(|c| u16::try_from(c).ok()).filter(|c| *c >= 400);
     let message = match (message.as_str(), reason.as_str()) {
-        ("", "") => format!("{by} without explanation"),
-        ("", reason) => format!("{by}: {reason}"),
-        (message, _) => format!("{by}: {message}"),
+        ("", "") => format!("{prefix} without explanation"),
+        ("", reason) => format!("{prefix}: {reason}"),
+        (message, _) => format!("{prefix}: {message}"),
     };
     let mut error = ApiError::new(Reason::BadRequest, message);
     error.code = code.unwrap_or(400);

@@ -1,16 +1,16 @@
-//! JSON patches of mutating webhooks: parsing, application, and decoding of the result. Pure.
+//! JSON patches of mutating webhooks and policies: parsing, application, and decoding of the patched object. Pure.
 //!
 //! Errors have the wording of kube-apiserver's patch library.
 
 use base64::Engine;
 use crowsnest_apimachinery::json_patch::{self, CopiedBytes};
-use crowsnest_schema::decode::{self, Expected};
+use crowsnest_schema::decode::{self, ExpectedKind};
 use crowsnest_schema::patch::go_kind;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use serde_json::Value;
 
 /// Parses the operations of a patch.
-pub fn read(patch: &[u8]) -> Result<Vec<Value>, String> {
+pub fn parse_patch(patch: &[u8]) -> Result<Vec<Value>, String> {
     let value = decode::parse_json(patch)?;
     let operations = match value {
         Value::Null => return Ok(Vec::new()),
@@ -30,31 +30,32 @@ pub fn read(patch: &[u8]) -> Result<Vec<Value>, String> {
 }
 
 /// Decodes base64; errors name the position as Go does.
-pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
+pub fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
     base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+        let offset = match error {
+            base64::DecodeError::InvalidByte(offset, _) | base64::DecodeError::InvalidLastSymbol(offset, _) => offset,
             _ => text.len(),
         };
-        format!("illegal base64 data at input byte {at}")
+        format!("illegal base64 data at input byte {offset}")
     })
 }
 
 /// Applies operations in order; an error names the failed one.
-pub fn apply(object: &Value, operations: &[Value]) -> Result<Value, String> {
+pub fn apply_patch(object: &Value, operations: &[Value]) -> Result<Value, String> {
     let (mut current, mut copied) = (object.clone(), CopiedBytes::default());
-    operations.iter().try_for_each(|operation| step(&mut current, operation, &mut copied))?;
+    operations.iter().try_for_each(|operation| apply_operation(&mut current, operation, &mut copied))?;
     Ok(current)
 }
 
-/// Applies one operation; `copied` counts copied bytes of the whole patch.
-pub fn step(object: &mut Value, operation: &Value, copied: &mut CopiedBytes) -> Result<(), String> {
-    // A failed move has already removed its value.
+/// Applies one operation; `copied` counts the bytes that all operations of the patch have copied.
+pub fn apply_operation(object: &mut Value, operation: &Value, copied: &mut CopiedBytes) -> Result<(), String> {
+    // A failed move has already removed its value, but the error describes the object before it.
     let before = (operation["op"] == "move").then(|| object.clone());
-    json_patch::apply(object, operation, copied).ok_or_else(|| failure(before.as_ref().unwrap_or(object), operation))
+    json_patch::apply(object, operation, copied)
+        .ok_or_else(|| operation_error(before.as_ref().unwrap_or(object), operation))
 }
 
-/// A location in a document, as named by an operation.
+/// A location in a document, as an operation names it.
 struct DocumentLocation<'a> {
     path: &'a str,
     key: &'a str,
@@ -68,8 +69,8 @@ impl<'a> DocumentLocation<'a> {
         Self { path, key, parent }
     }
 
-    /// Error for a location whose parent exists but cannot have or lacks the key.
-    fn unfit(&self) -> String {
+    /// Error for a key that the parent lacks or cannot have.
+    fn key_error(&self) -> String {
         match self.parent {
             Some(Value::Array(_)) => match self.key.parse::<i64>() {
                 Ok(index) => format!("Unable to access invalid index: {index}: invalid index referenced"),
@@ -80,7 +81,8 @@ impl<'a> DocumentLocation<'a> {
     }
 }
 
-fn failure(object: &Value, operation: &Value) -> String {
+/// Error of an operation that cannot be applied to `object`.
+fn operation_error(object: &Value, operation: &Value) -> String {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
     let op = text("op").unwrap_or("unknown");
     let Some(path) = text("path") else {
@@ -98,10 +100,10 @@ fn failure(object: &Value, operation: &Value) -> String {
             format!("{op} operation does not apply: doc is missing path: \"{path}\": missing value")
         }
         "add" if matches!(to.parent, Some(Value::Array(_))) && to.key.parse::<i64>().is_err() => {
-            let why = to.unfit();
+            let why = to.key_error();
             format!("error in add for path: '{path}': value was not a proper array index: '{}': {why}", to.key)
         }
-        "add" | "remove" => format!("error in {op} for path: '{path}': {}", to.unfit()),
+        "add" | "remove" => format!("error in {op} for path: '{path}': {}", to.key_error()),
         "replace" if to.parent.is_none() => {
             format!("replace operation does not apply: doc is missing path: {path}: missing value")
         }
@@ -110,13 +112,13 @@ fn failure(object: &Value, operation: &Value) -> String {
             format!("test operation does not apply: is missing path: {path}: missing value")
         }
         "test" => format!("testing value {path} failed: test failed"),
-        "move" | "copy" => carried(object, op, text("from"), &to),
+        "move" | "copy" => transfer_error(object, op, text("from"), &to),
         other => format!("Unexpected kind: {other}"),
     }
 }
 
-/// Error for a failed move or copy.
-fn carried(object: &Value, op: &str, from: Option<&str>, to: &DocumentLocation<'_>) -> String {
+/// Error of a failed move or copy.
+fn transfer_error(object: &Value, op: &str, from: Option<&str>, to: &DocumentLocation<'_>) -> String {
     let Some(from) = from else {
         return format!("{op} operation failed to decode from: operation, missing from field: missing value");
     };
@@ -126,40 +128,40 @@ fn carried(object: &Value, op: &str, from: Option<&str>, to: &DocumentLocation<'
     }
     if object.pointer(from.path).is_none() {
         return match op {
-            "move" => format!("error in move for path: '{}': {}", from.key, from.unfit()),
-            _ => format!("error in copy for from: '{}': {}", from.path, from.unfit()),
+            "move" => format!("error in move for path: '{}': {}", from.key, from.key_error()),
+            _ => format!("error in copy for from: '{}': {}", from.path, from.key_error()),
         };
     }
     if to.parent.is_none() {
         return format!("{op} operation does not apply: doc is missing destination path: {}: missing value", to.path);
     }
     match op {
-        "move" => format!("error in move for path: '{}': {}", to.path, to.unfit()),
-        _ => format!("error while adding value during copy: {}", to.unfit()),
+        "move" => format!("error in move for path: '{}': {}", to.path, to.key_error()),
+        _ => format!("error while adding value during copy: {}", to.key_error()),
     }
 }
 
-/// Decodes a changed built-in object: drops unknown fields, rejects wrong types and a different kind.
-pub fn read_again(before: &Value, mut changed: Value) -> Result<Value, String> {
+/// Decodes a patched object of a built-in kind: drops unknown fields, rejects wrong types and a different kind.
+pub fn decode_patched(before: &Value, mut patched: Value) -> Result<Value, String> {
     let text = |object: &Value, key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text(before, "apiVersion"), text(before, "kind"));
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let builtin = SchemaSet::builtin();
     let schema = builtin.kind(group, version, &kind);
-    for (key, known) in [("apiVersion", &api_version), ("kind", &kind)] {
-        if text(&changed, key).is_empty() && changed.is_object() {
-            changed[key] = known.as_str().into();
+    for (key, default) in [("apiVersion", &api_version), ("kind", &kind)] {
+        if text(&patched, key).is_empty() && patched.is_object() {
+            patched[key] = default.as_str().into();
         }
     }
-    let (claimed_version, claimed) = (text(&changed, "apiVersion"), text(&changed, "kind"));
-    let expected = Expected { group, version, kind: &kind, schema: schema.as_deref() };
-    let other = decode::kind_mismatch(&claimed_version, &claimed, &expected);
-    let (claimed_group, claimed_version) = claimed_version.split_once('/').unwrap_or(("", &claimed_version));
-    let Some(schema) = builtin.kind(claimed_group, claimed_version, &claimed) else {
-        return other.map_or(Ok(changed), Err);
+    let (patched_api_version, patched_kind) = (text(&patched, "apiVersion"), text(&patched, "kind"));
+    let expected = ExpectedKind { group, version, kind: &kind, schema: schema.as_deref() };
+    let mismatch = decode::kind_mismatch(&patched_api_version, &patched_kind, &expected);
+    let (patched_group, patched_version) = patched_api_version.split_once('/').unwrap_or(("", &patched_api_version));
+    let Some(schema) = builtin.kind(patched_group, patched_version, &patched_kind) else {
+        return mismatch.map_or(Ok(patched), Err);
     };
-    let decoded = decode::decode_value(changed, &schema);
-    match decoded.type_error.or(other) {
+    let decoded = decode::decode_value(patched, &schema);
+    match decoded.type_error.or(mismatch) {
         Some(why) => Err(why),
         None => Ok(decoded.object),
     }
@@ -178,8 +180,9 @@ mod tests {
     #[case("nope", Err("invalid character 'o' in literal null (expecting 'u')"))]
     #[case("{}", Err("json: cannot unmarshal object into Go value of type jsonpatch.Patch"))]
     #[case(r#"["x"]"#, Err("json: cannot unmarshal string into Patch.0 of type jsonpatch.Operation"))]
-    fn patches_are_parsed(#[case] patch: &str, #[case] read_as: Result<usize, &str>) {
-        assert_eq!(read(patch.as_bytes()).map(|all| all.len()), read_as.map_err(str::to_owned));
+    fn patches_are_parsed(#[case] patch: &str, #[case] operation_count: Result<usize, &str>) {
+        let operations = parse_patch(patch.as_bytes());
+        assert_eq!(operations.map(|operations| operations.len()), operation_count.map_err(str::to_owned));
     }
 
     #[rstest]
@@ -193,9 +196,9 @@ mod tests {
     #[case(json!({"op": "test", "path": "/data/a", "value": 2}), "testing value /data/a failed: test failed")]
     #[case(json!({"op": "move", "from": "/data/z", "path": "/data/b"}), "error in move for path: 'z': Unable to remove nonexistent key: z: missing value")]
     #[case(json!({"op": "copy", "from": "/spec/z", "path": "/data/b"}), "copy operation does not apply: doc is missing from path: /spec/z: missing value")]
-    fn failures(#[case] operation: Value, #[case] why: &str) {
+    fn errors_describe_the_failed_operation(#[case] operation: Value, #[case] expected: &str) {
         let object = json!({"data": {"a": "1"}, "list": ["a"]});
-        assert_eq!(apply(&object, &[operation]), Err(why.to_owned()));
+        assert_eq!(apply_patch(&object, &[operation]), Err(expected.to_owned()));
     }
 
     #[rstest]
@@ -203,12 +206,12 @@ mod tests {
     #[case(json!({"data": "text"}), Err("json: cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string"))]
     #[case(json!({"kind": "Secret"}), Err("converting (v1.Secret) to (core.ConfigMap): unknown conversion"))]
     #[case(json!({"apiVersion": "v2"}), Err("no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\""))]
-    fn changed_objects_are_decoded(#[case] changed: Value, #[case] read: Result<Value, &str>) {
+    fn patched_objects_are_decoded(#[case] patched: Value, #[case] expected: Result<Value, &str>) {
         let before = json!({"apiVersion": "v1", "kind": "ConfigMap"});
-        let mut found = read_again(&before, changed);
-        if let Ok(object) = &mut found {
+        let mut decoded = decode_patched(&before, patched);
+        if let Ok(object) = &mut decoded {
             object.as_object_mut().unwrap().remove("metadata");
         }
-        assert_eq!(found, read.map_err(str::to_owned));
+        assert_eq!(decoded, expected.map_err(str::to_owned));
     }
 }

@@ -4,25 +4,25 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::admission::{Attributes, Operation};
 use crowsnest_schema::decode::decode_value;
 use crowsnest_schema::patch::go_kind;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use serde_json::{Map, Value, json};
 
 use super::patching;
 
 /// Parsed response of a webhook.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Answer {
-    /// The Status of a denial.
-    pub refusal: Option<Value>,
+pub struct AdmissionResponse {
+    /// The Status of a denial; `None` if the webhook allows the request.
+    pub denial: Option<Value>,
     pub warnings: Vec<String>,
     /// JSON patch operations.
     pub patch: Vec<Value>,
-    /// Annotations for the audit log.
-    pub annotations: Vec<(String, String)>,
+    /// Keys and values of annotations for the audit log.
+    pub audit_annotations: Vec<(String, String)>,
 }
 
-/// `request` of an AdmissionReview; `gvr` is the version that the webhook's rules name.
-pub fn request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>, old: Option<&Value>) -> Value {
+/// Builds `request` of an AdmissionReview; `gvr` is the version that the webhook's rules name.
+pub fn build_request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>, old: Option<&Value>) -> Value {
     let own = &a.resource.gvr;
     let (kind, own_kind) = kinds(a, gvr);
     let resource = |gvr: &Gvr| json!({"group": gvr.group, "version": gvr.version, "resource": gvr.resource});
@@ -33,38 +33,38 @@ pub fn request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>,
         "requestKind": own_kind,
         "requestResource": resource(own),
         "operation": a.operation.as_str(),
-        "userInfo": user(a),
+        "userInfo": user_info(a),
         "object": object,
         "oldObject": old,
         "dryRun": a.ctx.dry_run,
         "options": options(a),
     });
-    let mut put = |key: &str, text: &str| {
+    let mut set_unless_empty = |key: &str, text: &str| {
         if !text.is_empty() {
             request[key] = text.into();
         }
     };
-    put("name", a.name);
-    put("namespace", if a.resource.namespaced { &a.ctx.namespace } else { "" });
-    put("subResource", &a.ctx.subresource);
-    put("requestSubResource", &a.ctx.subresource);
-    let namespaces = own.group.is_empty() && &*own.resource == "namespaces";
-    if namespaces {
-        put("namespace", a.name);
+    set_unless_empty("name", a.name);
+    set_unless_empty("namespace", if a.resource.namespaced { &a.ctx.namespace } else { "" });
+    set_unless_empty("subResource", &a.ctx.subresource);
+    set_unless_empty("requestSubResource", &a.ctx.subresource);
+    let is_namespace = own.group.is_empty() && &*own.resource == "namespaces";
+    if is_namespace {
+        set_unless_empty("namespace", a.name);
     }
     request
 }
 
-/// Kind and request kind; those of the subresource if it has its own kind.
+/// `kind` and `requestKind`; both are the subresource's kind if it has its own.
 fn kinds(a: &Attributes<'_>, gvr: &Gvr) -> (Value, Value) {
-    let of = |gvr: &Gvr| match a.subresource_of_other_kind() {
+    let kind_in = |gvr: &Gvr| match a.subresource_of_other_kind() {
         Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
         None => json!({"group": gvr.group, "version": gvr.version, "kind": a.resource.kind}),
     };
-    (of(gvr), of(&a.resource.gvr))
+    (kind_in(gvr), kind_in(&a.resource.gvr))
 }
 
-fn user(a: &Attributes<'_>) -> Value {
+fn user_info(a: &Attributes<'_>) -> Value {
     let user = &a.ctx.user;
     let mut info = Map::new();
     info.insert("username".into(), json!(user.name));
@@ -95,83 +95,94 @@ fn options(a: &Attributes<'_>) -> Value {
     Value::Object(options)
 }
 
-pub fn review(version: &str, request: Value) -> Value {
+/// Builds an AdmissionReview of a version of `admission.k8s.io`.
+pub fn build_review(version: &str, request: Value) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request})
 }
 
 /// Reason why a response cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum ResponseError {
     /// The response cannot be parsed.
     #[error("failed to call webhook: {0}")]
-    Unread(String),
+    Malformed(String),
     /// The response does not match the request.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
     #[error("received undecodable patch in webhook response: {0}")]
-    Patch(String),
+    MalformedPatch(String),
     #[error("unsupported patch type {0:?}")]
-    PatchType(String),
+    UnsupportedPatchType(String),
 }
 
-/// Name of the runtime scheme in error messages.
+/// Name of kube-apiserver's runtime scheme in error messages.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 
-/// Validates and parses a response. `version` and `uid` are those of the review that was sent.
-pub fn read(answer: &Value, version: &str, uid: &str, mutating: bool) -> Result<Answer, Unusable> {
-    check_kind(answer, version).map_err(Unusable::Unread)?;
+/// Validates and parses a review with a response. `version` and `uid` are those of the review that was sent,
+/// `is_mutating` is the type of the webhook.
+pub fn parse_response(
+    review: &Value,
+    version: &str,
+    uid: &str,
+    is_mutating: bool,
+) -> Result<AdmissionResponse, ResponseError> {
+    check_kind(review, version).map_err(ResponseError::Malformed)?;
     let absent = Map::new();
-    let response = match answer.get("response") {
-        None | Some(Value::Null) => return Err(Unusable::Invalid("webhook response was absent".to_owned())),
+    let response = match review.get("response") {
+        None | Some(Value::Null) => return Err(ResponseError::Invalid("webhook response was absent".to_owned())),
         Some(Value::Object(response)) => response,
         Some(other) => {
             let kind = go_kind(other);
             let why = format!(
                 "json: cannot unmarshal {kind} into Go struct field AdmissionReview.response of type v1.AdmissionResponse"
             );
-            return Err(Unusable::Unread(why));
+            return Err(ResponseError::Malformed(why));
         }
     };
-    check_types(response).map_err(Unusable::Unread)?;
+    check_types(response).map_err(ResponseError::Malformed)?;
     let text = |key: &str| response.get(key).and_then(Value::as_str).unwrap_or("");
-    let patch = patching::bytes(text("patch")).map_err(Unusable::Unread)?;
+    let patch = patching::decode_base64(text("patch")).map_err(ResponseError::Malformed)?;
     let patch_type = response.get("patchType").and_then(Value::as_str);
     if version == "v1" {
         if text("uid") != uid {
-            return Err(Unusable::Invalid(format!("expected response.uid={uid:?}, got {:?}", text("uid"))));
+            return Err(ResponseError::Invalid(format!("expected response.uid={uid:?}, got {:?}", text("uid"))));
         }
-        check_patch(!patch.is_empty(), patch_type, mutating).map_err(Unusable::Invalid)?;
+        check_patch(!patch.is_empty(), patch_type, is_mutating).map_err(ResponseError::Invalid)?;
     }
     let list = |key: &str| response.get(key).and_then(Value::as_array).into_iter().flatten();
     let warnings = list("warnings").filter_map(|w| w.as_str().map(str::to_owned));
     let annotations = response.get("auditAnnotations").and_then(Value::as_object).unwrap_or(&absent).iter();
     let annotations = annotations.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()));
-    let mut read = Answer { warnings: warnings.collect(), annotations: annotations.collect(), ..Answer::default() };
+    let mut parsed = AdmissionResponse {
+        warnings: warnings.collect(),
+        audit_annotations: annotations.collect(),
+        ..AdmissionResponse::default()
+    };
     if response.get("allowed") != Some(&Value::Bool(true)) {
-        read.refusal = Some(response.get("status").filter(|s| s.is_object()).cloned().unwrap_or_else(|| json!({})));
-    } else if mutating && !patch.is_empty() {
-        read.patch = patching::read(&patch).map_err(Unusable::Patch)?;
-        if let Some(other) = patch_type.filter(|kind| version == "v1" && *kind != "JSONPatch" && !read.patch.is_empty())
-        {
-            return Err(Unusable::PatchType(other.to_owned()));
+        parsed.denial = Some(response.get("status").filter(|s| s.is_object()).cloned().unwrap_or_else(|| json!({})));
+    } else if is_mutating && !patch.is_empty() {
+        parsed.patch = patching::parse_patch(&patch).map_err(ResponseError::MalformedPatch)?;
+        let is_unsupported = |kind: &&str| version == "v1" && *kind != "JSONPatch" && !parsed.patch.is_empty();
+        if let Some(other) = patch_type.filter(is_unsupported) {
+            return Err(ResponseError::UnsupportedPatchType(other.to_owned()));
         }
     }
-    Ok(read)
+    Ok(parsed)
 }
 
-/// Checks the kind of a response; a missing one defaults to that of the request.
-fn check_kind(answer: &Value, version: &str) -> Result<(), String> {
-    let text = |key: &str| answer.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let wanted = format!("admission.k8s.io/{version}");
-    let (api_version, kind) = (text("apiVersion").unwrap_or(&wanted), text("kind").unwrap_or("AdmissionReview"));
-    if (api_version, kind) == (&wanted, "AdmissionReview") {
+/// Checks apiVersion and kind of a received review; missing ones default to those of the sent review.
+fn check_kind(review: &Value, version: &str) -> Result<(), String> {
+    let text = |key: &str| review.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let expected = format!("admission.k8s.io/{version}");
+    let (api_version, kind) = (text("apiVersion").unwrap_or(&expected), text("kind").unwrap_or("AdmissionReview"));
+    if (api_version, kind) == (&expected, "AdmissionReview") {
         return Ok(());
     }
-    let known =
+    let registered =
         [("admission.k8s.io/v1", "AdmissionReview"), ("admission.k8s.io/v1beta1", "AdmissionReview"), ("v1", "Status")];
-    if known.contains(&(api_version, kind)) {
-        let of = api_version.rsplit('/').next().unwrap_or_default();
-        return Err(format!("converting ({of}.{kind}) to ({version}.AdmissionReview): unknown conversion"));
+    if registered.contains(&(api_version, kind)) {
+        let received = api_version.rsplit('/').next().unwrap_or_default();
+        return Err(format!("converting ({received}.{kind}) to ({version}.AdmissionReview): unknown conversion"));
     }
     Err(format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}"))
 }
@@ -179,7 +190,7 @@ fn check_kind(answer: &Value, version: &str) -> Result<(), String> {
 /// Rejects fields of a wrong type, with Go's wording.
 fn check_types(response: &Map<String, Value>) -> Result<(), String> {
     for (key, value) in response.iter().filter(|(_, value)| !value.is_null()) {
-        let (fits, wanted) = match key.as_str() {
+        let (has_type, go_type) = match key.as_str() {
             "allowed" => (value.is_boolean(), "bool"),
             "uid" => (value.is_string(), "types.UID"),
             "patch" => (value.is_string(), "[]uint8"),
@@ -189,13 +200,13 @@ fn check_types(response: &Map<String, Value>) -> Result<(), String> {
             "status" => (value.is_object(), "v1.Status"),
             _ => continue,
         };
-        let into = |kind: &str, wanted: &str| {
+        let type_error = |kind: &str, go_type: &str| {
             format!(
-                "json: cannot unmarshal {kind} into Go struct field AdmissionResponse.response.{key} of type {wanted}"
+                "json: cannot unmarshal {kind} into Go struct field AdmissionResponse.response.{key} of type {go_type}"
             )
         };
-        if !fits {
-            return Err(into(go_kind(value), wanted));
+        if !has_type {
+            return Err(type_error(go_kind(value), go_type));
         }
         let members = match value {
             Value::Array(items) => items.iter().collect(),
@@ -203,7 +214,7 @@ fn check_types(response: &Map<String, Value>) -> Result<(), String> {
             _ => Vec::new(),
         };
         if let Some(wrong) = members.into_iter().find(|member| !member.is_string() && !member.is_null()) {
-            return Err(into(go_kind(wrong), "string"));
+            return Err(type_error(go_kind(wrong), "string"));
         }
         let schema = SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.Status");
         if let (Some(schema), "status") = (schema, key.as_str())
@@ -216,10 +227,10 @@ fn check_types(response: &Map<String, Value>) -> Result<(), String> {
 }
 
 /// Checks that patch and patch type are consistent and allowed for the type of webhook.
-fn check_patch(patched: bool, patch_type: Option<&str>, mutating: bool) -> Result<(), String> {
-    let why = match (patched, patch_type) {
-        (true, _) if !mutating => "validating webhook may not return response.patch",
-        (_, Some(_)) if !mutating => "validating webhook may not return response.patchType",
+fn check_patch(has_patch: bool, patch_type: Option<&str>, is_mutating: bool) -> Result<(), String> {
+    let why = match (has_patch, patch_type) {
+        (true, _) if !is_mutating => "validating webhook may not return response.patch",
+        (_, Some(_)) if !is_mutating => "validating webhook may not return response.patchType",
         (true, None) => "webhook returned response.patch but not response.patchType",
         (false, Some(_)) => "webhook returned response.patchType but not response.patch",
         (true, Some("")) => "webhook returned invalid response.patchType of \"\"",
@@ -247,14 +258,15 @@ mod tests {
     #[case(json!({"response": {"uid": "u", "allowed": true, "patch": "***", "patchType": "JSONPatch"}}), "failed to call webhook: illegal base64 data at input byte 0")]
     #[case(json!({"response": {"uid": "u", "allowed": true, "patch": "e30=", "patchType": "JSONPatch"}}), "received undecodable patch in webhook response: json: cannot unmarshal object into Go value of type jsonpatch.Patch")]
     #[case(json!({"response": {"uid": "u", "allowed": true, "patch": "W3t9XQ==", "patchType": "MergePatch"}}), "unsupported patch type \"MergePatch\"")]
-    fn answers(#[case] answer: Value, #[case] why: &str) {
-        assert_eq!(read(&answer, "v1", "u", true).err().map(|e| e.to_string()).unwrap_or_default(), why);
+    fn unusable_responses_are_rejected(#[case] review: Value, #[case] expected: &str) {
+        let error = parse_response(&review, "v1", "u", true).err();
+        assert_eq!(error.map(|error| error.to_string()).unwrap_or_default(), expected);
     }
 
     #[test]
     fn validating_webhooks_cannot_patch() {
-        let answer = json!({"response": {"uid": "u", "allowed": true, "patch": "W10=", "patchType": "JSONPatch"}});
-        let why = read(&answer, "v1", "u", false).unwrap_err().to_string();
-        assert_eq!(why, "received invalid webhook response: validating webhook may not return response.patch");
+        let review = json!({"response": {"uid": "u", "allowed": true, "patch": "W10=", "patchType": "JSONPatch"}});
+        let error = parse_response(&review, "v1", "u", false).unwrap_err().to_string();
+        assert_eq!(error, "received invalid webhook response: validating webhook may not return response.patch");
     }
 }

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::certificate::{AGENT_ORGANIZATION, agent_name};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_component_base::client_errors::reason;
+use crowsnest_component_base::client_errors::describe_cause;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -23,25 +23,26 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub struct CertificateRequest<'a> {
     pub cluster: &'a ClusterName,
     /// Requested lifetime in seconds.
-    pub seconds: i32,
+    pub expiration_seconds: i32,
     /// Time to wait for the certificate.
     pub timeout: Duration,
 }
 
 /// A certificate and its private key, as PEM.
-pub struct Issued {
+pub struct IssuedCertificate {
     pub certificate: String,
     pub key: String,
 }
 
 impl CertificateRequest<'_> {
     /// Generates a key and requests its certificate.
-    pub async fn submit(&self, control_plane: Client) -> anyhow::Result<Issued> {
+    pub async fn submit(&self, control_plane: Client) -> anyhow::Result<IssuedCertificate> {
         let key = KeyPair::generate().context("cannot generate the agent's key")?;
         let name = format!("{}-{:05x}", self.cluster, rand::rng().random_range(0..0x10_0000));
         let requests: Api<CertificateSigningRequest> = Api::all(control_plane);
         let created = requests.create(&PostParams::default(), &self.signing_request(&name, &key)?).await;
-        created.map_err(|error| anyhow!("cannot create the certificate signing request: {}", reason(&error)))?;
+        created
+            .map_err(|error| anyhow!("cannot create the certificate signing request: {}", describe_cause(&error)))?;
         let decided = tokio::time::timeout(self.timeout, wait_for_decision(&requests, &name)).await;
         let certificate = decided.map_err(|_| {
             anyhow!(
@@ -50,7 +51,7 @@ impl CertificateRequest<'_> {
                 self.cluster
             )
         })??;
-        Ok(Issued { certificate, key: key.serialize_pem() })
+        Ok(IssuedCertificate { certificate, key: key.serialize_pem() })
     }
 
     fn signing_request(&self, name: &str, key: &KeyPair) -> anyhow::Result<CertificateSigningRequest> {
@@ -65,7 +66,7 @@ impl CertificateRequest<'_> {
         Ok(serde_json::from_value(json!({
             "metadata": {"name": name},
             "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(pem),
-                "expirationSeconds": self.seconds,
+                "expirationSeconds": self.expiration_seconds,
                 "usages": ["digital signature", "key encipherment", "client auth"]},
         }))?)
     }
@@ -74,8 +75,8 @@ impl CertificateRequest<'_> {
 async fn wait_for_decision(requests: &Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<String> {
     loop {
         let request = requests.get_opt(name).await;
-        let request =
-            request.map_err(|error| anyhow!("cannot read certificate signing request {name}: {}", reason(&error)))?;
+        let request = request
+            .map_err(|error| anyhow!("cannot read certificate signing request {name}: {}", describe_cause(&error)))?;
         let request = request.with_context(|| format!("certificate signing request {name} was deleted"))?;
         if let Some(status) = request.status {
             match (denial(&status), status.certificate) {

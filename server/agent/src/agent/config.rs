@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_members::Reported;
+use crowsnest_members::ReportedTokens;
 use http::Uri;
 
 /// Configuration of an agent.
@@ -27,7 +27,7 @@ pub struct Config {
     pub cluster_region: Option<String>,
     pub cluster_zones: Vec<String>,
     /// Tokens of the cluster that are reported to the control plane.
-    pub report: Reported,
+    pub report: ReportedTokens,
     pub health_probe_bind_address: Option<SocketAddr>,
     pub metrics_bind_address: Option<SocketAddr>,
     /// Renewal of the agent's client certificate; `None` disables it.

@@ -31,7 +31,7 @@ async fn ready(State(tunnel): State<watch::Receiver<Tunnel>>) -> (StatusCode, St
     match &*tunnel.borrow() {
         Tunnel::Open => (StatusCode::OK, "ok".to_owned()),
         Tunnel::Registering => (StatusCode::SERVICE_UNAVAILABLE, "the cluster is not registered yet".to_owned()),
-        Tunnel::Closed(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("no tunnel is open: {why}")),
+        Tunnel::Closed(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("no tunnel is open: {error}")),
     }
 }
 
@@ -58,9 +58,9 @@ mod tests {
         #[case] expected: &str,
     ) {
         let (_sender, state) = watch::channel(tunnel);
-        let answer = routes(state).oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
-        assert_eq!(answer.status().as_u16(), status);
-        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        let response = routes(state).oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status().as_u16(), status);
+        let text = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(String::from_utf8_lossy(&text), expected);
     }
 }

@@ -20,9 +20,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::certificate::{CertificateRequest, Issued};
+use super::certificate::{CertificateRequest, IssuedCertificate};
 use super::config::{Config, Rotation, SecretName};
-use super::figures::AgentMetrics;
+use super::metrics::AgentMetrics;
 use crowsnest_process::data_dir::write_private;
 
 /// Time to wait for the signed certificate.
@@ -31,8 +31,8 @@ const SIGNING_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300)
 /// Validity period of a certificate in Unix seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Validity {
-    from: i64,
-    until: i64,
+    not_before: i64,
+    not_after: i64,
 }
 
 /// Outcome of a check.
@@ -62,20 +62,20 @@ pub(super) async fn run(
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) {
-    let mut is_logged = false;
+    let mut has_logged = false;
     loop {
         let now = jiff::Timestamp::now().as_second();
         let outcome = stop.run_until_cancelled(renew_if_due((config, rotation), member, agent_metrics, now)).await;
         match outcome {
             None => return,
             Some(Ok(Outcome::Renewed(validity))) => {
-                let until = jiff::Timestamp::from_second(validity.until).unwrap_or(jiff::Timestamp::MAX);
+                let until = jiff::Timestamp::from_second(validity.not_after).unwrap_or(jiff::Timestamp::MAX);
                 tracing::info!(%until, "renewed the agent's certificate");
             }
             Some(Ok(Outcome::Conflict)) => tracing::info!("another agent renewed the certificate"),
             // Logged once; the kubeconfig is unlikely to change.
-            Some(Ok(Outcome::NoInlineCertificate)) if !is_logged => {
-                is_logged = true;
+            Some(Ok(Outcome::NoInlineCertificate)) if !has_logged => {
+                has_logged = true;
                 tracing::info!(
                     "--enable-cert-rotation has no effect: the agent's kubeconfig has no client-certificate-data"
                 );
@@ -103,41 +103,41 @@ async fn renew_if_due(
     let (location, text) = KubeconfigLocation::read(config, rotation, member).await?;
     let kubeconfig: Value = serde_saphyr::from_str(&text).context("cannot parse the agent's kubeconfig")?;
     let context = config.control_plane_context.as_deref();
-    let Some(certificate) = certificate(&kubeconfig, context)? else { return Ok(Outcome::NoInlineCertificate) };
-    let validity = Validity::of(&certificate)?;
+    let Some(certificate) = inline_certificate(&kubeconfig, context)? else { return Ok(Outcome::NoInlineCertificate) };
+    let validity = Validity::from_pem(&certificate)?;
     if !validity.is_due(rotation.remaining_time_threshold, now) {
         return Ok(Outcome::NotDue);
     }
-    if validity.until <= now {
+    if validity.not_after <= now {
         bail!("the certificate has expired; delete the agent and register the cluster again with `crowsnest register`");
     }
     let request = CertificateRequest {
         cluster: &config.cluster_name,
-        seconds: rotation.expiration_seconds,
+        expiration_seconds: rotation.expiration_seconds,
         timeout: SIGNING_TIMEOUT,
     };
-    let issued = request.submit(super::control_plane(config, agent_metrics).await?).await?;
+    let issued = request.submit(super::connect_control_plane(config, agent_metrics).await?).await?;
     let renewed = with_certificate(kubeconfig, context, &issued)?;
-    let next = Validity::of(issued.certificate.as_bytes())?;
+    let next = Validity::from_pem(issued.certificate.as_bytes())?;
     Ok(if location.write(yaml::to_yaml(&renewed)).await? { Outcome::Renewed(next) } else { Outcome::Conflict })
 }
 
 impl Validity {
-    fn of(pem: &[u8]) -> anyhow::Result<Self> {
+    fn from_pem(pem: &[u8]) -> anyhow::Result<Self> {
         let der = CertificateDer::from_pem_slice(pem).context("cannot parse the agent's certificate")?;
         let (_, certificate) = X509Certificate::from_der(&der).context("cannot parse the agent's certificate")?;
         let validity = certificate.validity();
-        Ok(Self { from: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
+        Ok(Self { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() })
     }
 
     /// True if at most this fraction of the lifetime is left.
     fn is_due(self, threshold: f64, now: i64) -> bool {
-        (self.until - now) as f64 <= (self.until - self.from) as f64 * threshold
+        (self.not_after - now) as f64 <= (self.not_after - self.not_before) as f64 * threshold
     }
 }
 
 /// Index of the context's user in the kubeconfig.
-fn user(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<usize> {
+fn user_index(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<usize> {
     let position_of = |list: &str, name: &str| {
         let mut all = kubeconfig[list].as_array().into_iter().flatten();
         all.position(|one| one["name"] == name)
@@ -149,15 +149,15 @@ fn user(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<usize> {
 }
 
 /// The inline certificate of the kubeconfig's user as PEM; `None` if it has none.
-fn certificate(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<Option<Vec<u8>>> {
-    let user = &kubeconfig["users"][user(kubeconfig, context)?]["user"];
+fn inline_certificate(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<Option<Vec<u8>>> {
+    let user = &kubeconfig["users"][user_index(kubeconfig, context)?]["user"];
     let encoded = user["client-certificate-data"].as_str();
     encoded.map(|encoded| STANDARD.decode(encoded).context("the agent's certificate is not valid base64")).transpose()
 }
 
 /// The kubeconfig with a new certificate.
-fn with_certificate(mut kubeconfig: Value, context: Option<&str>, issued: &Issued) -> anyhow::Result<Value> {
-    let at = user(&kubeconfig, context)?;
+fn with_certificate(mut kubeconfig: Value, context: Option<&str>, issued: &IssuedCertificate) -> anyhow::Result<Value> {
+    let at = user_index(&kubeconfig, context)?;
     let user = &mut kubeconfig["users"][at]["user"];
     user["client-certificate-data"] = STANDARD.encode(&issued.certificate).into();
     user["client-key-data"] = STANDARD.encode(&issued.key).into();
@@ -190,7 +190,7 @@ impl KubeconfigLocation {
     async fn write(self, text: String) -> anyhow::Result<bool> {
         match self {
             Self::File(file) => {
-                let written = tokio::task::spawn_blocking(move || replace(&file, &text)).await;
+                let written = tokio::task::spawn_blocking(move || replace_file(&file, &text)).await;
                 written.context("cannot write the agent's kubeconfig")??;
                 Ok(true)
             }
@@ -208,7 +208,7 @@ impl KubeconfigLocation {
 }
 
 /// Replaces the file atomically.
-fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
+fn replace_file(file: &Path, text: &str) -> anyhow::Result<()> {
     write_private(file, text.as_bytes()).with_context(|| {
         format!(
             "cannot write {}; if it is mounted from a Secret, use --control-plane-kubeconfig-secret",
@@ -248,7 +248,7 @@ mod tests {
         #[case] threshold: f64,
         #[case] expected: bool,
     ) {
-        let validity = Validity::of(pem().as_bytes()).unwrap();
+        let validity = Validity::from_pem(pem().as_bytes()).unwrap();
         assert_eq!(validity.is_due(threshold, now.as_second()), expected);
     }
 
@@ -256,9 +256,9 @@ mod tests {
     fn only_the_certificate_is_replaced() {
         let old =
             kubeconfig(json!({"client-certificate-data": "b2xk", "client-key-data": "b2xk", "tls-server-name": "x"}));
-        assert_eq!(certificate(&old, None).unwrap().unwrap(), b"old");
-        assert_eq!(certificate(&kubeconfig(json!({"token": "x"})), None).unwrap(), None);
-        let issued = Issued { certificate: "new".to_owned(), key: "key".to_owned() };
+        assert_eq!(inline_certificate(&old, None).unwrap().unwrap(), b"old");
+        assert_eq!(inline_certificate(&kubeconfig(json!({"token": "x"})), None).unwrap(), None);
+        let issued = IssuedCertificate { certificate: "new".to_owned(), key: "key".to_owned() };
         let new = with_certificate(old, Some("agent"), &issued).unwrap();
         let expected = json!({"client-certificate-data": "bmV3", "client-key-data": "a2V5", "tls-server-name": "x"});
         assert_eq!(new, kubeconfig(expected));
@@ -269,7 +269,7 @@ mod tests {
     #[case(Some("broken"), json!({}), "has no \"nobody\" in users")]
     #[case(None, json!({"client-certificate-data": "%"}), "is not valid base64")]
     fn invalid_kubeconfigs_are_reported(#[case] context: Option<&str>, #[case] user: Value, #[case] expected: &str) {
-        let error = certificate(&kubeconfig(user), context).unwrap_err().to_string();
+        let error = inline_certificate(&kubeconfig(user), context).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 
@@ -279,11 +279,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("kubeconfig");
         std::fs::write(&file, "old").unwrap();
-        replace(&file, "new").unwrap();
+        replace_file(&file, "new").unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-        let error = replace(&dir.path().join("no/file"), "new").unwrap_err().to_string();
+        let error = replace_file(&dir.path().join("no/file"), "new").unwrap_err().to_string();
         assert!(error.contains("--control-plane-kubeconfig-secret"), "{error}");
     }
 }

@@ -3,30 +3,30 @@
 //! that. Replicas that know each other report their number, so that the agent searches for missing ones at once.
 //!
 //! An agent sends the replicas it has tunnels to, and a replica answers with its name; a replica that is listed already
-//! opens no tunnel. Written by the agent's loop; the headers are also used by the server side.
+//! opens no tunnel. The server side uses the headers, too.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crowsnest_members::tunnel::backoff;
+use crowsnest_members::tunnel::reconnect_delay;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
 /// Request header: replicas to which the agent has a tunnel. Replicas of earlier versions ignore it and open another
 /// tunnel.
-const TUNNEL_REPLICAS: HeaderName = HeaderName::from_static("crowsnest-tunnel-replicas");
+const TUNNEL_REPLICAS_HEADER: HeaderName = HeaderName::from_static("crowsnest-tunnel-replicas");
 /// Response header: name of the replica.
-const REPLICA: HeaderName = HeaderName::from_static("crowsnest-tunnel-replica");
-/// Longest interval between attempts to find further replicas.
+const REPLICA_HEADER: HeaderName = HeaderName::from_static("crowsnest-tunnel-replica");
+/// Maximum interval between attempts to find further replicas.
 const MAX_DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
-/// Number of quick attempts to find a reported replica, which may not be ready yet while the address leads to any of
-/// them.
-const QUICK_ATTEMPTS: u32 = 4;
+/// Number of quick attempts to find a reported replica. Several are needed, because the replica may not be ready yet
+/// and the address leads to any replica.
+const MAX_QUICK_ATTEMPTS: u32 = 4;
 /// Maximum number of replicas in the header.
 const MAX_REPLICAS: usize = 64;
-const MAX_NAME: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// One process of the control plane, from start to exit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,21 +41,22 @@ impl Replica {
 
     /// The replica in a response; `None` without a valid name.
     pub(super) fn from_response(headers: &HeaderMap) -> Option<Self> {
-        let name = headers.get(REPLICA)?.to_str().ok()?;
-        let plain = !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric());
-        plain.then(|| Self(name.to_owned()))
+        let name = headers.get(REPLICA_HEADER)?.to_str().ok()?;
+        let is_valid =
+            !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.bytes().all(|b| b.is_ascii_alphanumeric());
+        is_valid.then(|| Self(name.to_owned()))
     }
 
     /// True if the agent has a tunnel to this replica.
     pub fn has_tunnel(&self, headers: &HeaderMap) -> bool {
-        let values = headers.get_all(TUNNEL_REPLICAS).into_iter().filter_map(|value| value.to_str().ok());
+        let values = headers.get_all(TUNNEL_REPLICAS_HEADER).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|name| name.trim() == self.0)
     }
 
     /// Adds the name of this replica to a response.
     pub fn write_header(&self, headers: &mut HeaderMap) {
         if let Ok(name) = HeaderValue::from_str(&self.0) {
-            headers.insert(REPLICA, name);
+            headers.insert(REPLICA_HEADER, name);
         }
     }
 }
@@ -67,18 +68,19 @@ impl fmt::Display for Replica {
 }
 
 /// Sequence number of a tunnel.
-pub(super) type Number = u64;
+pub(super) type TunnelNumber = u64;
 
 /// State of an agent's tunnels, and the time of the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct Replicas {
     /// Open tunnels by replica; `None` is a replica that sends no name.
-    tunnels: BTreeMap<Option<Replica>, (Number, CancellationToken)>,
-    next: Number,
+    tunnels: BTreeMap<Option<Replica>, (TunnelNumber, CancellationToken)>,
+    /// Number of the last opened tunnel.
+    last_number: TunnelNumber,
     /// Consecutive failures; reset by a long-lived tunnel or a known replica.
     failures: u32,
     /// True if the last attempt failed.
-    failed: bool,
+    has_failed: bool,
     /// Consecutive responses of known replicas.
     known_responses: u32,
     /// Number of replicas, if one has reported it.
@@ -92,8 +94,8 @@ impl Replicas {
         self.tunnels.is_empty()
     }
 
-    /// True if there may be further replicas. A replica without a name ends the search: earlier versions send none, and an
-    /// agent opens one tunnel to them.
+    /// True if there may be further replicas. A replica without a name ends the search: earlier versions send none, and
+    /// an agent opens one tunnel to them.
     pub(super) fn may_find_more(&self) -> bool {
         !self.tunnels.contains_key(&None) && self.tunnels.len() < MAX_REPLICAS
     }
@@ -102,37 +104,38 @@ impl Replicas {
     pub(super) fn write_header(&self, headers: &mut HeaderMap) {
         let names: Vec<&str> = self.tunnels.keys().flatten().map(|replica| replica.0.as_str()).collect();
         if let Ok(names) = HeaderValue::from_str(&names.join(",")) {
-            headers.insert(TUNNEL_REPLICAS, names);
+            headers.insert(TUNNEL_REPLICAS_HEADER, names);
         }
     }
 
     /// Records an open tunnel. An earlier tunnel to the same replica is dead, because the replica dropped it.
-    pub(super) fn record_opened(&mut self, replica: Option<Replica>, stop: CancellationToken) -> Number {
-        self.next += 1;
-        (self.known_responses, self.failed) = (0, false);
-        if let Some((_, earlier)) = self.tunnels.insert(replica, (self.next, stop)) {
+    pub(super) fn record_opened(&mut self, replica: Option<Replica>, stop: CancellationToken) -> TunnelNumber {
+        self.last_number += 1;
+        (self.known_responses, self.has_failed) = (0, false);
+        if let Some((_, earlier)) = self.tunnels.insert(replica, (self.last_number, stop)) {
             earlier.cancel();
         }
-        self.next
+        self.last_number
     }
 
     /// Records the number of replicas, which a replica reports for a while after another has started.
     pub(super) fn record_replica_count(&mut self, replica_count: usize) {
-        (self.replica_count, self.quick_attempts) = (replica_count.min(MAX_REPLICAS), QUICK_ATTEMPTS);
+        (self.replica_count, self.quick_attempts) = (replica_count.min(MAX_REPLICAS), MAX_QUICK_ATTEMPTS);
     }
 
     /// Records a response of a known replica.
     pub(super) fn record_known_replica(&mut self) {
-        (self.failures, self.failed) = (0, false);
+        (self.failures, self.has_failed) = (0, false);
         self.quick_attempts = self.quick_attempts.saturating_sub(1);
         self.known_responses = self.known_responses.saturating_add(1);
     }
 
-    /// Records the end of a tunnel; `stable` if it was open for long. Another replica may take its place soon.
-    pub(super) fn record_ended(&mut self, number: Number, stable: bool) {
+    /// Records the end of a tunnel, which is no failure if the tunnel `is_stable`: it was open for long. Another
+    /// replica may replace the one that ended soon.
+    pub(super) fn record_ended(&mut self, number: TunnelNumber, is_stable: bool) {
         self.tunnels.retain(|_, (known, _)| *known != number);
         self.known_responses = 0;
-        self.failures = if stable { 0 } else { self.failures };
+        self.failures = if is_stable { 0 } else { self.failures };
         self.record_failure();
     }
 
@@ -147,17 +150,17 @@ impl Replicas {
 
     pub(super) fn record_failure(&mut self) {
         self.failures = self.failures.saturating_add(1);
-        self.failed = true;
+        self.has_failed = true;
     }
 
     /// Delay before the next attempt; `random` is between 0 and 1.
     pub(super) fn retry_delay(&self, random: f64) -> Duration {
-        if self.failed {
-            backoff(self.failures.saturating_sub(1), random)
+        if self.has_failed {
+            reconnect_delay(self.failures.saturating_sub(1), random)
         } else if self.quick_attempts > 0 && self.tunnels.len() < self.replica_count {
-            backoff(1, random)
+            reconnect_delay(1, random)
         } else {
-            backoff(self.known_responses, random).min(MAX_DISCOVERY_INTERVAL)
+            reconnect_delay(self.known_responses, random).min(MAX_DISCOVERY_INTERVAL)
         }
     }
 }
@@ -179,9 +182,9 @@ mod tests {
         replicas.record_opened(replica("other"), CancellationToken::new());
         replicas.write_header(&mut headers);
         assert!(!Replica::own().has_tunnel(&headers));
-        let mut answer = HeaderMap::new();
-        Replica::own().write_header(&mut answer);
-        let replica_name = Replica::from_response(&answer);
+        let mut response = HeaderMap::new();
+        Replica::own().write_header(&mut response);
+        let replica_name = Replica::from_response(&response);
         assert_eq!(replica_name.as_ref(), Some(Replica::own()));
         replicas.record_opened(replica_name, CancellationToken::new());
         replicas.write_header(&mut headers);
@@ -190,8 +193,8 @@ mod tests {
 
     #[test]
     fn invalid_names_are_ignored() {
-        for name in ["", "a,b", &"a".repeat(MAX_NAME + 1)] {
-            let headers = HeaderMap::from_iter([(REPLICA, HeaderValue::from_str(name).unwrap())]);
+        for name in ["", "a,b", &"a".repeat(MAX_NAME_BYTES + 1)] {
+            let headers = HeaderMap::from_iter([(REPLICA_HEADER, HeaderValue::from_str(name).unwrap())]);
             assert_eq!(Replica::from_response(&headers), None, "{name}");
         }
     }
@@ -237,25 +240,25 @@ mod tests {
         let mut replicas = Replicas::default();
         replicas.record_opened(replica("a"), CancellationToken::new());
         replicas.record_opened(replica("b"), CancellationToken::new());
-        let rests = |replicas: &mut Replicas| {
+        let assert_longest_interval = |replicas: &mut Replicas| {
             (0..20).for_each(|_| replicas.record_known_replica());
             assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
         };
-        rests(&mut replicas);
+        assert_longest_interval(&mut replicas);
         replicas.record_replica_count(2);
         assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
         replicas.record_replica_count(3);
-        for _ in 0..QUICK_ATTEMPTS {
+        for _ in 0..MAX_QUICK_ATTEMPTS {
             assert_eq!(replicas.retry_delay(0.0), Duration::from_secs(1));
             replicas.record_known_replica();
         }
         assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
         replicas.record_replica_count(3);
         replicas.record_opened(replica("c"), CancellationToken::new());
-        rests(&mut replicas);
+        assert_longest_interval(&mut replicas);
         // Reports cannot make it retry forever.
         replicas.record_replica_count(usize::MAX);
-        rests(&mut replicas);
+        assert_longest_interval(&mut replicas);
     }
 
     #[test]

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::health::Tunnel;
-use super::replicas::{Number, Replica, Replicas};
+use super::replicas::{Replica, Replicas, TunnelNumber};
 
 #[cfg(test)]
 mod tests;
 
-/// A tunnel that was open for this long is not counted as a failure.
-const STABLE: Duration = Duration::from_secs(30);
+/// Minimum time for which a tunnel must be open so that its end does not count as a failure.
+const MIN_STABLE_DURATION: Duration = Duration::from_secs(30);
 
 /// Response to a tunnel request.
 pub(super) enum TunnelResponse<IO> {
@@ -28,7 +28,7 @@ pub(super) enum TunnelResponse<IO> {
 }
 
 /// Requests tunnels with `request_tunnel`, which is given the request headers, and serves them until the agent stops.
-pub(super) async fn keep<IO, F>(
+pub(super) async fn maintain<IO, F>(
     request_tunnel: impl Fn(HeaderMap) -> F,
     agent: &Agent,
     state: &watch::Sender<Tunnel>,
@@ -46,9 +46,9 @@ pub(super) async fn keep<IO, F>(
             () = stop.cancelled() => break,
             Some(ended) = tunnels.join_next() => {
                 match ended {
-                    Ok((number, lasted, why)) => {
-                        replicas.record_ended(number, lasted >= STABLE);
-                        report_closed(&replicas, why, state);
+                    Ok((number, open_time, reason)) => {
+                        replicas.record_ended(number, open_time >= MIN_STABLE_DURATION);
+                        report_closed(&replicas, reason, state);
                     }
                     // It is unknown which tunnel the task served.
                     Err(error) => {
@@ -62,9 +62,9 @@ pub(super) async fn keep<IO, F>(
             Ok(()) = replica_count.changed() => {
                 replicas.record_replica_count(*replica_count.borrow_and_update());
                 // Repeated reports must not postpone the next attempt.
-                let soon = Instant::now() + replicas.retry_delay(rand::random());
-                if soon < next.deadline() {
-                    next.as_mut().reset(soon);
+                let earliest = Instant::now() + replicas.retry_delay(rand::random());
+                if earliest < next.deadline() {
+                    next.as_mut().reset(earliest);
                 }
             }
             () = &mut next, if pending_request.is_none() && replicas.may_find_more() => {
@@ -72,9 +72,9 @@ pub(super) async fn keep<IO, F>(
                 replicas.write_header(&mut headers);
                 pending_request = Some(Box::pin(request_tunnel(headers)));
             }
-            Some(answer) = OptionFuture::from(pending_request.as_mut()) => {
+            Some(response) = OptionFuture::from(pending_request.as_mut()) => {
                 pending_request = None;
-                match answer {
+                match response {
                     Ok(TunnelResponse::Opened(io, replica)) => {
                         let name = replica.as_ref().map(tracing::field::display);
                         tracing::info!(replica = name, "opened a tunnel");
@@ -97,23 +97,28 @@ pub(super) async fn keep<IO, F>(
     while tunnels.join_next().await.is_some() {}
 }
 
-/// Serves a tunnel; returns its number, how long it was open, and why it ended.
-async fn serve<IO>(agent: Agent, io: IO, number: Number, stop: CancellationToken) -> (Number, Duration, String)
+/// Serves a tunnel; returns its number, the time for which it was open, and why it ended.
+async fn serve<IO>(
+    agent: Agent,
+    io: IO,
+    number: TunnelNumber,
+    stop: CancellationToken,
+) -> (TunnelNumber, Duration, String)
 where
     IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
-    let began = Instant::now();
+    let started_at = Instant::now();
     let ended = agent.serve(io, &stop).await;
-    let why = ended.map_or_else(|error| error.to_string(), |()| "closed by the control plane".to_owned());
-    (number, began.elapsed(), why)
+    let reason = ended.map_or_else(|error| error.to_string(), |()| "closed by the control plane".to_owned());
+    (number, started_at.elapsed(), reason)
 }
 
 /// Logs that a tunnel is missing, and publishes the state if none is left.
-fn report_closed(replicas: &Replicas, why: String, state: &watch::Sender<Tunnel>) {
+fn report_closed(replicas: &Replicas, reason: String, state: &watch::Sender<Tunnel>) {
     if replicas.is_empty() {
-        tracing::warn!(error = %why, "no tunnel is open; will retry");
-        state.send_replace(Tunnel::Closed(why));
+        tracing::warn!(error = %reason, "no tunnel is open; will retry");
+        state.send_replace(Tunnel::Closed(reason));
     } else {
-        tracing::info!(%why, "a tunnel to a replica was closed; will retry");
+        tracing::info!(%reason, "a tunnel to a replica was closed; will retry");
     }
 }

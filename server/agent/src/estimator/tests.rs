@@ -118,7 +118,7 @@ impl TestEstimator {
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut config = crowsnest_kube_apiserver::Config::new("m1", Data::Memory);
         // No kubelet would mark the nodes as ready.
-        config.disabled_admission = vec![Plugin::TaintNodesByCondition];
+        config.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
         let member = ApiServer::start(config).await.unwrap();
         fill(&Objects::new(member.admin())).await;
         let files = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ impl TestEstimator {
             Security::Mutual => Some(pair(Some(file("ours-ca.crt")))),
         };
         let stop = CancellationToken::new();
-        let tls = tls(security.as_ref(), &mut Reloader::new(RELOAD)).await.unwrap();
+        let tls = tls(security.as_ref(), &mut Reloader::new(RELOAD_INTERVAL)).await.unwrap();
         let member_cache = MemberCache::new(member.admin(), Gates::default());
         let (cache, stop_token) = (Arc::clone(&member_cache), stop.clone());
         member.spawn("the estimator's member", async move { cache.run(stop_token).await });

@@ -17,11 +17,11 @@ use super::{API_VERSION, NAME};
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct Coverage {
-    /// Clusters to review; empty: all that the caller may see.
+    /// Clusters to review. Empty means all that the caller may see.
     pub clusters: Vec<String>,
     /// Namespaces to review; `*` means all.
     pub namespaces: Vec<String>,
-    /// RBAC objects that are left out.
+    /// RBAC objects that the evaluation ignores.
     #[serde(deserialize_with = "objects")]
     pub without: Vec<ObjectReference>,
     pub indirect: bool,
@@ -30,9 +30,9 @@ pub(super) struct Coverage {
     pub continue_token: String,
 }
 
-const SHARED: [&str; 6] = ["clusters", "namespaces", "without", "indirect", "limit", "continue"];
+const SHARED_FIELDS: [&str; 6] = ["clusters", "namespaces", "without", "indirect", "limit", "continue"];
 
-/// An RBAC object; without a cluster, that of each reviewed one.
+/// Reference to an RBAC object: in one cluster, or in each reviewed cluster if `cluster` is empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct ObjectReference {
@@ -84,7 +84,7 @@ pub(super) struct SubjectSpec {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sent {
+struct ReviewBody {
     #[serde(default)]
     api_version: Option<String>,
     #[serde(default)]
@@ -93,7 +93,8 @@ struct Sent {
     spec: Map<String, Value>,
 }
 
-/// A value that is read from an object only. Derived implementations also read arrays, by the position of the fields.
+/// A value that is decoded from a JSON object only. Derived implementations also accept arrays, by the position of
+/// fields.
 struct FromObject<T>(T);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for FromObject<T> {
@@ -112,11 +113,15 @@ fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> R
     Ok(values.into_iter().map(|FromObject(value)| value).collect())
 }
 
-/// Reads the body of a review, in JSON or YAML: the spec, as sent, and its parts.
-pub(super) async fn read<S: DeserializeOwned>(kind: &str, request: Request) -> Result<(Value, S, Coverage), ApiError> {
+/// Reads the body of a review, in JSON or YAML. Returns the spec as it was sent, the fields of this kind, and the
+/// fields that both kinds have.
+pub(super) async fn read_review<S: DeserializeOwned>(
+    kind: &str,
+    request: Request,
+) -> Result<(Value, S, Coverage), ApiError> {
     let content_type = request.headers().get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("invalid"));
     let encoding = encoding(content_type)?;
-    parse(kind, encoding, &collect(request.into_body()).await?)
+    parse_review(kind, encoding, &collect(request.into_body()).await?)
 }
 
 /// The encoding of a body; 415 for media types other than JSON and YAML.
@@ -127,31 +132,35 @@ fn encoding(content_type: Option<&str>) -> Result<Encoding, ApiError> {
     }
 }
 
-fn parse<S: DeserializeOwned>(kind: &str, encoding: Encoding, body: &[u8]) -> Result<(Value, S, Coverage), ApiError> {
+fn parse_review<S: DeserializeOwned>(
+    kind: &str,
+    encoding: Encoding,
+    body: &[u8],
+) -> Result<(Value, S, Coverage), ApiError> {
     let format = if encoding == Encoding::Yaml { "YAML" } else { "JSON" };
-    let unread =
+    let decode_error =
         |error: &dyn std::fmt::Display| ApiError::bad_request(format!("error decoding the {kind}'s {format}: {error}"));
-    let undecoded = |error: serde_json::Error| unread(&error);
+    let json_error = |error: serde_json::Error| decode_error(&error);
     let value: Value = match encoding {
         Encoding::Yaml => {
-            let text = std::str::from_utf8(body).map_err(|error| unread(&error))?;
-            yaml::parse(text).map_err(|error| unread(&error))?
+            let text = std::str::from_utf8(body).map_err(|error| decode_error(&error))?;
+            yaml::parse(text).map_err(|error| decode_error(&error))?
         }
-        _ => serde_json::from_slice(body).map_err(undecoded)?,
+        _ => serde_json::from_slice(body).map_err(json_error)?,
     };
-    let FromObject(sent) = serde_json::from_value::<FromObject<Sent>>(value).map_err(undecoded)?;
-    let is_ours = |field: &Option<String>, ours: &str| field.as_deref().is_none_or(|field| field == ours);
-    if !is_ours(&sent.api_version, API_VERSION) || !is_ours(&sent.kind, kind) {
+    let FromObject(review) = serde_json::from_value::<FromObject<ReviewBody>>(value).map_err(json_error)?;
+    let is_expected = |field: &Option<String>, expected: &str| field.as_deref().is_none_or(|field| field == expected);
+    if !is_expected(&review.api_version, API_VERSION) || !is_expected(&review.kind, kind) {
         return Err(ApiError::bad_request(format!("the body is no {kind} of {API_VERSION}")));
     }
     let (shared, own): (Map<_, _>, Map<_, _>) =
-        sent.spec.clone().into_iter().partition(|(field, _)| SHARED.contains(&field.as_str()));
-    let own = serde_json::from_value(own.into()).map_err(undecoded)?;
-    let coverage = serde_json::from_value(shared.into()).map_err(undecoded)?;
-    Ok((sent.spec.into(), own, coverage))
+        review.spec.clone().into_iter().partition(|(field, _)| SHARED_FIELDS.contains(&field.as_str()));
+    let own = serde_json::from_value(own.into()).map_err(json_error)?;
+    let coverage = serde_json::from_value(shared.into()).map_err(json_error)?;
+    Ok((review.spec.into(), own, coverage))
 }
 
-/// An error of a review with the fields that are wrong.
+/// The error of a review with invalid fields.
 pub(super) fn invalid(kind: &str, errors: Vec<FieldError>) -> ApiError {
     ApiError::invalid(NAME, kind, "", errors)
 }
@@ -165,7 +174,7 @@ mod tests {
     fn fields_are_read() {
         let body = json!({"spec": {"user": "ann", "clusters": ["m1"], "continue": "m1///0", "limit": 5}}).to_string();
         let (spec, subject, coverage) =
-            parse::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap();
+            parse_review::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap();
         assert_eq!((subject.user.as_str(), coverage.limit), ("ann", Some(5)));
         assert_eq!((coverage.clusters, coverage.continue_token), (vec!["m1".to_owned()], "m1///0".to_owned()));
         assert_eq!(spec["user"], "ann");
@@ -175,7 +184,7 @@ mod tests {
     fn yaml_is_read() {
         let body = "spec: {user: ann, without: [{kind: Role, namespace: shop, name: web}]}";
         let (_, subject, coverage) =
-            parse::<SubjectSpec>("SubjectRulesReview", Encoding::Yaml, body.as_bytes()).unwrap();
+            parse_review::<SubjectSpec>("SubjectRulesReview", Encoding::Yaml, body.as_bytes()).unwrap();
         assert_eq!((subject.user.as_str(), coverage.without[0].name.as_str()), ("ann", "web"));
     }
 
@@ -195,7 +204,7 @@ mod tests {
     #[case::an_object_that_is_left_out(json!({"spec": {"without": [["m1", "Role", "shop", "web"]]}}))]
     fn arrays_are_no_objects(#[case] body: Value) {
         let body = body.to_string();
-        let error = parse::<ActionSpec>("ResourceAccessReview", Encoding::Json, body.as_bytes()).unwrap_err();
+        let error = parse_review::<ActionSpec>("ResourceAccessReview", Encoding::Json, body.as_bytes()).unwrap_err();
         assert!(error.code == 400 && error.message.contains("expected a map"), "{}", error.message);
     }
 
@@ -208,7 +217,7 @@ mod tests {
     #[case::no_object(json!("x"), "error decoding the SubjectRulesReview's JSON")]
     fn wrong_bodies_are_refused(#[case] body: Value, #[case] expected: &str) {
         let body = body.to_string();
-        let error = parse::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap_err();
+        let error = parse_review::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap_err();
         assert!(error.code == 400 && error.message.contains(expected), "{}", error.message);
     }
 }

@@ -16,28 +16,28 @@ use super::validation::{self, Removal, ValidatedCoverage};
 /// A cluster that the caller may see, before its evaluation.
 pub(super) struct CoveredCluster<'c> {
     pub rules: &'c ClusterRules,
-    /// Objects that it has and that are left out.
+    /// Ignored objects that the cluster has.
     removed: Vec<ObjectName>,
 }
 
 /// A cluster in evaluation.
 pub(super) struct ReviewedCluster<'c> {
     pub rules: &'c ClusterRules,
-    /// The rules without the objects that are left out, if it has any of them.
-    rest: Option<Rbac>,
+    /// The rules without the ignored objects; `None` if the cluster has none of these objects.
+    reduced: Option<Rbac>,
 }
 
-/// Outcome of a row with respect to the objects that are left out.
+/// Outcome of a row if some objects are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Granted,
-    /// Lost without the objects.
+    /// Granted only with the ignored objects.
     Lost,
-    /// Granted without the objects, too.
+    /// Granted without the ignored objects, too.
     Remaining,
 }
 
-/// Validates a review; `own` is the result for the fields that only its kind has.
+/// Validates a review and combines the errors. `own` is the result for the fields that only its kind has.
 pub(super) fn validate<T>(
     kind: &str,
     coverage: &Coverage,
@@ -55,12 +55,13 @@ pub(super) fn validate<T>(
 }
 
 impl ValidatedCoverage {
+    /// True if the cluster is to be reviewed.
     pub fn includes(&self, rules: &ClusterRules) -> bool {
         self.clusters.as_ref().is_none_or(|clusters| clusters.contains(rules.cluster.as_str()))
     }
 
-    /// The clusters without the objects that are left out, and a warning for each object that none of the reviewed clusters
-    /// has, as far as the caller may list it.
+    /// The clusters with the ignored objects that they have, and a warning for each object that none of the reviewed
+    /// clusters has, as far as the caller may list it.
     pub fn apply<'c>(&self, clusters: &'c [ClusterRules]) -> (Vec<CoveredCluster<'c>>, Vec<String>) {
         let mut found = vec![false; self.without.len()];
         let reviewed = clusters.iter().map(|rules| {
@@ -84,21 +85,27 @@ impl ValidatedCoverage {
         self.indirect && self.after.is_none()
     }
 
-    /// Adds the rows of a page to the status: as `granted`, or what is lost and what remains. Returns the next page.
-    pub fn finish(&self, page: Page<(Outcome, Value)>, granted: &str, status: &mut Value) -> Option<(String, usize)> {
+    /// Adds the rows of a page to the status: as the list `granted`, or as `lost` and `remaining`. Returns the token of
+    /// the next page and the number of rows after this one.
+    pub fn write_rows(
+        &self,
+        page: Page<(Outcome, Value)>,
+        granted: &str,
+        status: &mut Value,
+    ) -> Option<(String, usize)> {
         let (rows, next) = page.finish();
         let lists = match self.outcome() {
             Outcome::Granted => vec![(Outcome::Granted, granted)],
             _ => vec![(Outcome::Lost, "lost"), (Outcome::Remaining, "remaining")],
         };
-        for (of, list) in lists {
-            let rows = rows.iter().filter(|(outcome, _)| *outcome == of);
+        for (listed, list) in lists {
+            let rows = rows.iter().filter(|(outcome, _)| *outcome == listed);
             status[list] = rows.map(|(_, row)| row.clone()).collect();
         }
         next
     }
 
-    /// Outcome of a right that holds without the objects that are left out.
+    /// Outcome of a right that is granted without the ignored objects.
     pub fn outcome(&self) -> Outcome {
         if self.without.is_empty() { Outcome::Granted } else { Outcome::Remaining }
     }
@@ -113,7 +120,7 @@ impl Removal {
     }
 }
 
-/// `RoleBinding shop/web`
+/// Formats the object, such as `RoleBinding shop/web`.
 impl std::fmt::Display for Removal {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(&self.object, formatter)
@@ -121,10 +128,11 @@ impl std::fmt::Display for Removal {
 }
 
 impl<'c> CoveredCluster<'c> {
-    /// Computes the rules without the objects that are left out. They are a copy: keep them for one cluster at a time.
+    /// Computes the rules without the ignored objects. They are a copy of all rules: keep them for one cluster at a
+    /// time.
     pub fn evaluate(&self) -> ReviewedCluster<'c> {
-        let rest = (!self.removed.is_empty()).then(|| self.rules.rbac.without(&self.removed));
-        ReviewedCluster { rules: self.rules, rest }
+        let reduced = (!self.removed.is_empty()).then(|| self.rules.rbac.without(&self.removed));
+        ReviewedCluster { rules: self.rules, reduced }
     }
 }
 
@@ -139,17 +147,18 @@ impl<'c> ReviewedCluster<'c> {
     }
 
     /// The rules as stored.
-    pub fn before(&self) -> &Rbac {
+    pub fn stored_rules(&self) -> &Rbac {
         &self.rules.rbac
     }
 
-    /// The rules without the objects that are left out; `None` if the cluster has none of them.
-    pub fn without(&self) -> Option<&Rbac> {
-        self.rest.as_ref()
+    /// The rules without the ignored objects; `None` if the cluster has none of them.
+    pub fn reduced_rules(&self) -> Option<&Rbac> {
+        self.reduced.as_ref()
     }
 
-    pub fn after(&self) -> &Rbac {
-        self.rest.as_ref().unwrap_or(&self.rules.rbac)
+    /// The rules without the ignored objects, or as stored if the cluster has none of them.
+    pub fn effective_rules(&self) -> &Rbac {
+        self.reduced.as_ref().unwrap_or(&self.rules.rbac)
     }
 }
 

@@ -14,15 +14,15 @@ const MAX_PATHS: usize = 1000;
 /// Time after which no further cluster is searched.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of concurrent searches of all callers; further reviews wait.
-static SEARCHES: Semaphore = Semaphore::const_new(2);
+static SEARCH_PERMITS: Semaphore = Semaphore::const_new(2);
 
-/// Evaluates a review on a blocking thread, because the rules of a fleet take too long to evaluate on a thread that serves
-/// connections.
+/// Evaluates a review on a blocking thread, because the rules of a fleet take too long to evaluate on a thread that
+/// serves connections.
 pub(super) async fn evaluate(
     indirect: bool,
     review: impl FnOnce() -> Value + Send + 'static,
 ) -> Result<Value, ApiError> {
-    let permit = if indirect { Some(SEARCHES.acquire().await.map_err(ApiError::internal)?) } else { None };
+    let permit = if indirect { Some(SEARCH_PERMITS.acquire().await.map_err(ApiError::internal)?) } else { None };
     let evaluation = move || {
         // The thread holds the permit, because it continues if the request is cancelled.
         let _permit = permit;
@@ -45,21 +45,21 @@ impl IndirectPaths {
 
     /// False, with a warning, if a limit is reached, so that the cluster is not searched.
     pub fn may_search(&mut self, cluster: &str) -> bool {
-        let has_room = self.paths.len() < MAX_PATHS && Instant::now() < self.deadline;
-        if !has_room {
+        let is_within_limits = self.paths.len() < MAX_PATHS && Instant::now() < self.deadline;
+        if !is_within_limits {
             self.warnings.push(format!("indirect paths in cluster {cluster} were not searched: a limit was reached"));
         }
-        has_room
+        is_within_limits
     }
 
     /// Adds the paths of a cluster.
     pub fn add(&mut self, found: &Paths<'_>, renderer: &PathRenderer<'_>) {
-        let room = MAX_PATHS.saturating_sub(self.paths.len());
-        if found.truncated || found.paths.len() > room {
+        let remaining = MAX_PATHS.saturating_sub(self.paths.len());
+        if found.truncated || found.paths.len() > remaining {
             let cluster = renderer.cluster;
             self.warnings.push(format!("some indirect paths in cluster {cluster} are omitted: there are too many"));
         }
-        self.paths.extend(found.paths.iter().take(room).map(|path| renderer.path(path)));
+        self.paths.extend(found.paths.iter().take(remaining).map(|path| renderer.path(path)));
     }
 
     /// Adds the paths to the status, and the warnings to those of the review.

@@ -21,28 +21,28 @@ fn name_of(schema: &str) -> String {
     schema_name(NAME, VERSION, schema)
 }
 
-fn of(schema: &str) -> Value {
+fn ref_to(schema: &str) -> Value {
     reference(&name_of(schema))
 }
 
-fn described(mut schema: Value, description: &str) -> Value {
+fn with_description(mut schema: Value, description: &str) -> Value {
     schema["description"] = description.into();
     schema
 }
 
-fn one_of(words: &[&str]) -> Value {
+fn string_enum(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
-/// Adds the path of a kind of reviews.
+/// Adds the path of a review kind to the document.
 pub(super) fn describe(document: &mut Document, definition: &Definition, summary: &str) {
-    let content = json!({JSON: {"schema": of(definition.kind)}});
+    let content = json!({JSON: {"schema": ref_to(definition.kind)}});
     let post = json!({"operationId": format!("{}-create", definition.resource), "tags": ["access"], "summary": summary,
         "responses": responses("201", content.clone(), &FAILURES), "requestBody": {"required": true, "content": content}});
     document.path(format!("/apis/{NAME}/{VERSION}/{}", definition.resource), json!({"post": post}));
 }
 
-/// Schemas of both kinds.
+/// Schemas of both review kinds and of their parts.
 pub(super) fn schemas() -> Map<String, Value> {
     let named = parts().into_iter().chain([resource_access(), subject_rules()]);
     named.map(|(name, schema)| (name_of(name), schema)).chain(status_schema()).collect()
@@ -53,29 +53,29 @@ fn parts() -> Vec<(&'static str, Value)> {
     let rule = json!({"verbs": texts(), "apiGroups": texts(), "resources": texts(), "resourceNames": texts(),
         "nonResourceURLs": texts()});
     let reference = json!({"kind": string(), "namespace": string(), "name": string()});
-    let removal = json!({"cluster": string(), "kind": one_of(&["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"]),
+    let removal = json!({"cluster": string(), "kind": string_enum(&["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"]),
         "namespace": string(), "name": string()});
     let grant = |more: (&str, Value)| {
-        let mut fields = json!({"cluster": string(), "subject": of("Reference"), "scope": one_of(&["Cluster", "Namespace"]),
-            "namespace": string(), "binding": of("Reference"), "role": of("Reference"),
-            "aggregatedFrom": described(texts(), "ClusterRoles from which an aggregated role has the rule."),
-            "implicit": described(boolean(), "True for the right of system:masters, which no binding grants.")});
+        let mut fields = json!({"cluster": string(), "subject": ref_to("Reference"), "scope": string_enum(&["Cluster", "Namespace"]),
+            "namespace": string(), "binding": ref_to("Reference"), "role": ref_to("Reference"),
+            "aggregatedFrom": with_description(texts(), "ClusterRoles from which an aggregated role has the rule."),
+            "implicit": with_description(boolean(), "True for the right of system:masters, which no binding grants.")});
         fields[more.0] = more.1;
         object(fields, &["namespace", "binding", "role", "aggregatedFrom", "implicit"])
     };
     let right = json!({"verb": string(), "group": string(), "resource": string(), "subresource": string(), "namespace": string(),
-        "name": string(), "path": string(), "grant": of("Grant")});
-    let step = json!({"type": string(), "reaches": of("Reference"), "rights": list(of("Right"))});
-    let path = json!({"cluster": string(), "subject": of("Reference"), "subjectCluster": string(), "steps": list(of("Step")),
-        "grant": of("Grant")});
-    let cluster = json!({"name": string(), "state": one_of(&["Complete", "Stale", "Unknown"]), "evaluationError": string(),
+        "name": string(), "path": string(), "grant": ref_to("Grant")});
+    let step = json!({"type": string(), "reaches": ref_to("Reference"), "rights": list(ref_to("Right"))});
+    let path = json!({"cluster": string(), "subject": ref_to("Reference"), "subjectCluster": string(), "steps": list(ref_to("Step")),
+        "grant": ref_to("Grant")});
+    let cluster = json!({"name": string(), "state": string_enum(&["Complete", "Stale", "Unknown"]), "evaluationError": string(),
         "ageSeconds": integer()});
     vec![
         ("Rule", object(rule, &["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"])),
         ("Reference", object(reference, &["namespace"])),
         ("Removal", object(removal, &["cluster", "namespace"])),
-        ("Grant", grant(("rule", of("Rule")))),
-        ("HeldRole", grant(("rules", list(of("Rule"))))),
+        ("Grant", grant(("rule", ref_to("Rule")))),
+        ("HeldRole", grant(("rules", list(ref_to("Rule"))))),
         ("Right", object(right, &["verb", "group", "resource", "subresource", "namespace", "name", "path"])),
         ("Step", object(step, &["reaches"])),
         ("Path", object(path, &["subjectCluster", "grant"])),
@@ -87,12 +87,12 @@ fn parts() -> Vec<(&'static str, Value)> {
 /// Fields of the spec that both kinds have.
 fn coverage() -> Value {
     json!({
-        "clusters": described(list(string()), "Clusters to review (default: all that the caller may see)."),
-        "namespaces": described(list(string()), "Namespaces to review; * means all."),
-        "without": described(list(of("Removal")), "RBAC objects that are left out; nothing is written."),
-        "indirect": described(boolean(), "Search for indirect paths of at most four steps."),
-        "limit": described(integer(), "Maximum number of rows (default and maximum 1000)."),
-        "continue": described(string(), "Token of the previous page."),
+        "clusters": with_description(list(string()), "Clusters to review (default: all that the caller may see)."),
+        "namespaces": with_description(list(string()), "Namespaces to review; * means all."),
+        "without": with_description(list(ref_to("Removal")), "RBAC objects that are left out; nothing is written."),
+        "indirect": with_description(boolean(), "Search for indirect paths of at most four steps."),
+        "limit": with_description(integer(), "Maximum number of rows (default and maximum 1000)."),
+        "continue": with_description(string(), "Token of the previous page."),
     })
 }
 
@@ -101,14 +101,14 @@ fn review(kind: &str, spec: Value, granted: &str, item: &str, more: Value) -> Va
     extend(&mut fields, spec);
     let optional: Vec<String> = fields.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
     let spec = object(fields, &optional.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut status = json!({granted: list(of(item)), "lost": list(of(item)), "remaining": list(of(item)),
-        "indirect": list(of("Path")), "clusters": list(of("Cluster")), "warnings": list(string()), "continue": string(),
+    let mut status = json!({granted: list(ref_to(item)), "lost": list(ref_to(item)), "remaining": list(ref_to(item)),
+        "indirect": list(ref_to("Path")), "clusters": list(ref_to("Cluster")), "warnings": list(string()), "continue": string(),
         "remainingItemCount": integer()});
     extend(&mut status, more);
     let status = object(status, &[granted, "lost", "remaining", "indirect", "continue", "remainingItemCount"]);
     body(
         kind,
-        json!({"metadata": of("Metadata"), "spec": spec, "status": status}),
+        json!({"metadata": ref_to("Metadata"), "spec": spec, "status": status}),
         &["kind", "apiVersion", "metadata", "spec", "status"],
     )
 }
@@ -130,7 +130,7 @@ fn resource_access() -> (&'static str, Value) {
 
 fn subject_rules() -> (&'static str, Value) {
     let spec = json!({"user": string(), "uid": string(), "groups": list(string())});
-    let groups = described(list(string()), "Groups of the subject, with those that API servers add.");
+    let groups = with_description(list(string()), "Groups of the subject, with those that API servers add.");
     let more = json!({"groups": groups});
     ("SubjectRulesReview", review("SubjectRulesReview", spec, "roles", "HeldRole", more))
 }

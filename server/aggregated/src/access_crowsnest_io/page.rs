@@ -5,8 +5,8 @@ use std::fmt;
 /// Default and maximum number of rows per page.
 pub(super) const MAX_PAGE_SIZE: usize = 1000;
 
-/// Position of a row: cluster, namespace and name of the binding, and the number of the row of this binding. Rows that need no
-/// binding have an empty name.
+/// Position of a row: cluster, namespace and name of the binding, and the number of the row of this binding. Rows that
+/// need no binding have an empty name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RowKey {
     pub cluster: String,
@@ -16,23 +16,28 @@ pub(super) struct RowKey {
 }
 
 impl RowKey {
-    /// Reads a token; `None` if it is none.
+    /// Parses a token; `None` if it is invalid.
     pub fn parse(token: &str) -> Option<Self> {
         let parts: Vec<&str> = token.split('/').collect();
         let [cluster, namespace, binding, nth] = parts.as_slice() else { return None };
-        let of = |part: &&str| (*part).to_owned();
-        Some(Self { cluster: of(cluster), namespace: of(namespace), binding: of(binding), nth: nth.parse().ok()? })
+        let owned = |part: &&str| (*part).to_owned();
+        Some(Self {
+            cluster: owned(cluster),
+            namespace: owned(namespace),
+            binding: owned(binding),
+            nth: nth.parse().ok()?,
+        })
     }
 }
 
-/// The token. No name of an RBAC object contains a slash.
+/// Formats the token. Names of RBAC objects contain no slash, so the separator is unambiguous.
 impl fmt::Display for RowKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}/{}/{}", self.cluster, self.namespace, self.binding, self.nth)
     }
 }
 
-/// Rows of a page, of all that are offered in the order of their keys.
+/// Collects the rows of one page from all rows, which are offered in the order of their keys.
 pub(super) struct Page<T> {
     after: Option<RowKey>,
     limit: usize,
@@ -47,7 +52,7 @@ impl<T> Page<T> {
         Self { after, limit, rows: Vec::new(), last: None, remaining: 0 }
     }
 
-    /// Adds a row if it is on the page; only then it is made.
+    /// Adds a row if it belongs to the page. `row` is called only then.
     pub fn offer(&mut self, key: RowKey, row: impl FnOnce() -> T) {
         if self.after.as_ref().is_some_and(|after| key <= *after) {
             return;
@@ -60,7 +65,7 @@ impl<T> Page<T> {
         }
     }
 
-    /// The rows; with the token of the next page and the number of rows after this one, unless it is the last.
+    /// The rows of the page. If there are more, also the token of the next page and the number of rows after this one.
     pub fn finish(self) -> (Vec<T>, Option<(String, usize)>) {
         let next = self.last.filter(|_| self.remaining > 0).map(|last| (last.to_string(), self.remaining));
         (self.rows, next)
@@ -77,7 +82,7 @@ pub(super) struct Numbering {
 impl Numbering {
     /// The key of the next row, in the order of the bindings.
     pub fn key(&mut self, cluster: &str, namespace: &str, binding: &str) -> RowKey {
-        let is_same = self.binding.as_ref().is_some_and(|(of, name)| of == namespace && name == binding);
+        let is_same = self.binding.as_ref().is_some_and(|last| last.0 == namespace && last.1 == binding);
         if is_same {
             self.nth += 1;
         } else {

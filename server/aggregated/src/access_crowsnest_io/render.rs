@@ -11,28 +11,28 @@ use crowsnest_search::authorization::{ClusterRules, RulesState};
 use serde_json::{Value, json};
 
 /// Maximum number of missing roles that are named per cluster.
-const MAX_MISSING: usize = 5;
+const MAX_NAMED_MISSING_ROLES: usize = 5;
 
 /// The rules of `system:masters`, which no binding grants: all resources, and all non-resource URLs.
 fn rules_of_masters() -> [Value; 2] {
     [json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}), json!({"verbs": ["*"], "nonResourceURLs": ["*"]})]
 }
 
-fn masters(cluster: &str) -> Value {
+fn masters_entry(cluster: &str) -> Value {
     json!({"cluster": cluster, "subject": Subject::group(MASTERS), "scope": "Cluster", "implicit": true})
 }
 
 /// The grant of an action to `system:masters`.
 pub(super) fn grant_of_masters(cluster: &str, action: &Action) -> Value {
     let [resources, urls] = rules_of_masters();
-    let mut grant = masters(cluster);
+    let mut grant = masters_entry(cluster);
     grant["rule"] = if matches!(action, Action::Path { .. }) { urls } else { resources };
     grant
 }
 
 /// The role of `system:masters`.
 pub(super) fn role_of_masters(cluster: &str) -> Value {
-    let mut role = masters(cluster);
+    let mut role = masters_entry(cluster);
     role["rules"] = json!(rules_of_masters());
     role
 }
@@ -40,7 +40,7 @@ pub(super) fn role_of_masters(cluster: &str) -> Value {
 /// A grant, with the ClusterRoles from which an aggregated role has the rule.
 pub(super) fn grant(cluster: &str, view: VisibleRbac<'_>, proof: &Proof<'_>) -> Value {
     let mut grant = json!({"cluster": cluster, "subject": proof.subject});
-    bound(&mut grant, proof.namespace, proof.binding, proof.role);
+    add_binding(&mut grant, proof.namespace, proof.binding, proof.role);
     grant["rule"] = json!(proof.rule);
     let sources = view.sources(proof.role, proof.rule);
     if !sources.is_empty() {
@@ -50,15 +50,15 @@ pub(super) fn grant(cluster: &str, view: VisibleRbac<'_>, proof: &Proof<'_>) -> 
 }
 
 /// A role that a subject has, with all rules.
-pub(super) fn held(cluster: &str, held: &HeldRole<'_>) -> Value {
-    let mut shown = json!({"cluster": cluster, "subject": held.subject});
-    bound(&mut shown, held.namespace, held.binding, held.role);
-    shown["rules"] = json!(held.rules);
-    shown
+pub(super) fn held_role(cluster: &str, held: &HeldRole<'_>) -> Value {
+    let mut rendered = json!({"cluster": cluster, "subject": held.subject});
+    add_binding(&mut rendered, held.namespace, held.binding, held.role);
+    rendered["rules"] = json!(held.rules);
+    rendered
 }
 
 /// Adds scope, binding and role.
-fn bound(grant: &mut Value, namespace: &str, binding: &str, role: &RoleRef) {
+fn add_binding(grant: &mut Value, namespace: &str, binding: &str, role: &RoleRef) {
     let reference = |kind: &str, namespace: &str, name: &str| {
         if namespace.is_empty() {
             json!({"kind": kind, "name": name})
@@ -66,8 +66,8 @@ fn bound(grant: &mut Value, namespace: &str, binding: &str, role: &RoleRef) {
             json!({"kind": kind, "namespace": namespace, "name": name})
         }
     };
-    let of_role = if role.kind == "ClusterRole" { "" } else { namespace };
-    grant["role"] = reference(&role.kind, of_role, &role.name);
+    let role_namespace = if role.kind == "ClusterRole" { "" } else { namespace };
+    grant["role"] = reference(&role.kind, role_namespace, &role.name);
     if namespace.is_empty() {
         grant["scope"] = "Cluster".into();
         grant["binding"] = reference("ClusterRoleBinding", "", binding);
@@ -81,48 +81,48 @@ fn bound(grant: &mut Value, namespace: &str, binding: &str, role: &RoleRef) {
 /// Renders paths, whose steps may be in the control plane.
 pub(super) struct PathRenderer<'r> {
     pub cluster: &'r str,
-    pub here: VisibleRbac<'r>,
+    pub cluster_view: VisibleRbac<'r>,
     pub control_plane: Option<VisibleRbac<'r>>,
 }
 
 impl<'r> PathRenderer<'r> {
-    fn at(&self, source: RuleSource) -> (&'r str, VisibleRbac<'r>) {
+    fn location(&self, source: RuleSource) -> (&'r str, VisibleRbac<'r>) {
         match (source, self.control_plane) {
             (RuleSource::ControlPlane, Some(view)) => (CONTROL_PLANE, view),
-            _ => (self.cluster, self.here),
+            _ => (self.cluster, self.cluster_view),
         }
     }
 
     pub fn path(&self, path: &Path<'_>) -> Value {
         let steps: Vec<Value> = path.steps.iter().map(|step| self.step(step)).collect();
-        let (from, _) = self.at(path.source);
-        let mut shown = json!({"cluster": self.cluster, "subject": path.subject, "steps": steps});
+        let (from, _) = self.location(path.source);
+        let mut rendered = json!({"cluster": self.cluster, "subject": path.subject, "steps": steps});
         if from != self.cluster {
-            shown["subjectCluster"] = from.into();
+            rendered["subjectCluster"] = from.into();
         }
         if let Some(proof) = &path.proof {
-            shown["grant"] = grant(self.cluster, self.here, proof);
+            rendered["grant"] = grant(self.cluster, self.cluster_view, proof);
         }
-        shown
+        rendered
     }
 
     fn step(&self, step: &Step<'_>) -> Value {
         let right = |(right, proof): &(Right, Proof<'_>)| {
-            let (cluster, view) = self.at(right.source);
-            let mut shown = action(&right.action);
-            shown["grant"] = grant(cluster, view, proof);
-            shown
+            let (cluster, view) = self.location(right.source);
+            let mut rendered = action_fields(&right.action);
+            rendered["grant"] = grant(cluster, view, proof);
+            rendered
         };
-        let mut shown = json!({"type": step.kind, "rights": step.rights.iter().map(right).collect::<Vec<_>>()});
+        let mut rendered = json!({"type": step.kind, "rights": step.rights.iter().map(right).collect::<Vec<_>>()});
         if let Some(reached) = &step.reaches {
-            shown["reaches"] = json!(reached);
+            rendered["reaches"] = json!(reached);
         }
-        shown
+        rendered
     }
 }
 
 /// An action in the fields of a SubjectAccessReview.
-fn action(action: &Action) -> Value {
+fn action_fields(action: &Action) -> Value {
     let fields = match action {
         Action::Resource { verb, group, resource, subresource, namespace, name } => vec![
             ("verb", verb),
@@ -140,9 +140,9 @@ fn action(action: &Action) -> Value {
 
 /// The state of a reviewed cluster. Its completeness depends on the caller's rights and the cache alone; missing
 /// roles are named only if the caller may list them.
-pub(super) fn cluster(rules: &ClusterRules, scope: &Scope, missing: &[MissingRole<'_>]) -> Value {
+pub(super) fn cluster_state(rules: &ClusterRules, scope: &Scope, missing: &[MissingRole<'_>]) -> Value {
     let mut errors = Vec::new();
-    let mut shown = json!({"name": rules.cluster.as_str()});
+    let mut rendered = json!({"name": rules.cluster.as_str()});
     let hidden = rules.not_listable(scope);
     let state = match &rules.state {
         RulesState::Unknown { reason } => {
@@ -152,7 +152,7 @@ pub(super) fn cluster(rules: &ClusterRules, scope: &Scope, missing: &[MissingRol
         RulesState::Stale { reason, age_seconds } => {
             errors.push(reason.clone());
             if let Some(age) = age_seconds {
-                shown["ageSeconds"] = (*age).into();
+                rendered["ageSeconds"] = (*age).into();
             }
             if hidden.is_empty() { "Stale" } else { "Unknown" }
         }
@@ -162,19 +162,19 @@ pub(super) fn cluster(rules: &ClusterRules, scope: &Scope, missing: &[MissingRol
     if !hidden.is_empty() && !matches!(rules.state, RulesState::Unknown { .. }) {
         errors.push(format!("you cannot list all {}", hidden.join(", ")));
     }
-    let named = missing.iter().take(MAX_MISSING).map(missing_role);
+    let named = missing.iter().take(MAX_NAMED_MISSING_ROLES).map(missing_role_text);
     errors.extend(named);
-    if let Some(more) = missing.len().checked_sub(MAX_MISSING).filter(|more| *more > 0) {
+    if let Some(more) = missing.len().checked_sub(MAX_NAMED_MISSING_ROLES).filter(|more| *more > 0) {
         errors.push(format!("{more} more bindings reference missing roles"));
     }
-    shown["state"] = state.into();
+    rendered["state"] = state.into();
     if !errors.is_empty() {
-        shown["evaluationError"] = errors.join("; ").into();
+        rendered["evaluationError"] = errors.join("; ").into();
     }
-    shown
+    rendered
 }
 
-fn missing_role(missing: &MissingRole<'_>) -> String {
+fn missing_role_text(missing: &MissingRole<'_>) -> String {
     let binding = match missing.namespace {
         "" => format!("ClusterRoleBinding {}", missing.binding),
         namespace => format!("RoleBinding {namespace}/{}", missing.binding),

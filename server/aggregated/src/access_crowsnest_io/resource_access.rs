@@ -6,11 +6,11 @@ use std::sync::Arc;
 use axum::response::Response;
 use crowsnest_api::names::execution_namespace;
 use crowsnest_apimachinery::rbac::access::{Proof, Scope};
-use crowsnest_apimachinery::rbac::indirect::{ControlPlane, Places};
+use crowsnest_apimachinery::rbac::indirect::{ControlPlane, SearchedRules};
 use crowsnest_apimachinery::rbac::{Action, Subject, VIRTUAL_RESOURCES};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_proxy::ClusterObserver;
-use crowsnest_runtime::roles::Running;
+use crowsnest_runtime::roles::RunningRoles;
 use crowsnest_search::authorization::ClusterRules;
 use futures::future::BoxFuture;
 use http::StatusCode;
@@ -60,7 +60,7 @@ impl Resource for ResourceAccessReviews {
 struct ValidatedReview {
     action: Action,
     scope: Scope,
-    covered: ValidatedCoverage,
+    coverage: ValidatedCoverage,
     /// Namespaces and names of the Secrets with the credentials of each cluster.
     credentials: BTreeMap<String, Vec<(String, String)>>,
     warnings: Vec<String>,
@@ -68,15 +68,15 @@ struct ValidatedReview {
 
 async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let running = server.running()?;
-    let (sent, spec, coverage) = body::read::<ActionSpec>(KIND, request).await?;
+    let (spec_body, spec, coverage) = body::read_review::<ActionSpec>(KIND, request).await?;
     let clusters = running.index.searcher().cluster_rules(&context.user).await;
     let requested = validation::validate_action(&spec, &coverage);
-    let (covered, (action, scope)) = validate(KIND, &coverage, &clusters, requested)?;
-    audit(context, &covered, &clusters);
-    let warnings = unserved_warning(running, &covered, &clusters, &action).into_iter().collect();
-    let review = ValidatedReview { action, scope, covered, credentials: credentials(running), warnings };
-    let status = evaluate(review.covered.indirect, move || review.status(&clusters)).await?;
-    Ok(review_response(KIND, sent, status))
+    let (coverage, (action, scope)) = validate(KIND, &coverage, &clusters, requested)?;
+    record_reviewed_clusters(context, &coverage, &clusters);
+    let warnings = unserved_warning(running, &coverage, &clusters, &action).into_iter().collect();
+    let review = ValidatedReview { action, scope, coverage, credentials: credential_secrets(running), warnings };
+    let status = evaluate(review.coverage.indirect, move || review.status(&clusters)).await?;
+    Ok(review_response(KIND, spec_body, status))
 }
 
 /// The response to a review: the review with its status.
@@ -86,16 +86,20 @@ pub(super) fn review_response(kind: &str, spec: Value, status: Value) -> Respons
 }
 
 /// Adds the reviewed clusters to the audit event, because an attacker can use reviews to find targets.
-pub(super) fn audit(context: &RequestContext, covered: &ValidatedCoverage, clusters: &[ClusterRules]) {
+pub(super) fn record_reviewed_clusters(
+    context: &RequestContext,
+    coverage: &ValidatedCoverage,
+    clusters: &[ClusterRules],
+) {
     if let Some(record) = &context.audit {
-        let reviewed = clusters.iter().filter(|rules| covered.includes(rules));
+        let reviewed = clusters.iter().filter(|rules| coverage.includes(rules));
         let names: Vec<_> = reviewed.map(|rules| rules.cluster.clone()).collect();
         AuditObserver(Arc::clone(record)).record_clusters(&names);
     }
 }
 
 /// Namespaces and names of the Secrets with the credentials of each member.
-fn credentials(running: &Running) -> BTreeMap<String, Vec<(String, String)>> {
+fn credential_secrets(running: &RunningRoles) -> BTreeMap<String, Vec<(String, String)>> {
     let members = running.fleet.members().into_iter();
     let secrets_of = |member: &Arc<crowsnest_members::Member>| {
         let spec = member.spec();
@@ -110,8 +114,8 @@ fn credentials(running: &Running) -> BTreeMap<String, Vec<(String, String)>> {
 /// A warning if none of the reviewed clusters serves the resource. None if the resources of one of them are not known.
 /// The review is evaluated in either case.
 fn unserved_warning(
-    running: &Running,
-    covered: &ValidatedCoverage,
+    running: &RunningRoles,
+    coverage: &ValidatedCoverage,
     clusters: &[ClusterRules],
     action: &Action,
 ) -> Option<String> {
@@ -119,7 +123,7 @@ fn unserved_warning(
     if [group, resource].into_iter().any(|word| word == "*") || VIRTUAL_RESOURCES.contains(&resource.as_str()) {
         return None;
     }
-    for rules in clusters.iter().filter(|rules| covered.includes(rules)) {
+    for rules in clusters.iter().filter(|rules| coverage.includes(rules)) {
         let served = running.index.served_resources(&rules.cluster)?;
         let is_requested =
             |gvr: &crowsnest_apimachinery::names::Gvr| &*gvr.group == group && &*gvr.resource == resource;
@@ -134,24 +138,24 @@ fn unserved_warning(
 
 impl ValidatedReview {
     fn status(self, clusters: &[ClusterRules]) -> Value {
-        let mut page = Page::new(self.covered.after.clone(), self.covered.limit);
-        let (all, unmatched) = self.covered.apply(clusters);
+        let mut page = Page::new(self.coverage.after.clone(), self.coverage.limit);
+        let (all, unmatched) = self.coverage.apply(clusters);
         let mut states = Vec::new();
-        let mut paths = self.covered.includes_indirect().then(IndirectPaths::new);
+        let mut paths = self.coverage.includes_indirect().then(IndirectPaths::new);
         let control_plane = all.iter().find(|one| paths.is_some() && one.rules.cluster.is_control_plane());
         let control_plane = control_plane.map(CoveredCluster::evaluate).filter(ReviewedCluster::is_known);
-        for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
+        for cluster in all.iter().filter(|cluster| self.coverage.includes(cluster.rules)) {
             let cluster = cluster.evaluate();
-            states.push(self.direct(&cluster, &mut page));
+            states.push(self.add_direct_grants(&cluster, &mut page));
             if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
                 && paths.may_search(cluster.name())
             {
-                self.indirect(&cluster, control_plane.as_ref(), paths);
+                self.add_indirect_paths(&cluster, control_plane.as_ref(), paths);
             }
         }
         let mut warnings: Vec<String> = self.warnings.iter().cloned().chain(unmatched).collect();
         let mut status = json!({});
-        let next = self.covered.finish(page, "grants", &mut status);
+        let next = self.coverage.write_rows(page, "grants", &mut status);
         if let Some(paths) = paths {
             paths.finish(&mut status, &mut warnings);
         }
@@ -160,20 +164,20 @@ impl ValidatedReview {
     }
 
     /// Adds the direct grants of a cluster to the page, and returns the state of the cluster.
-    fn direct(&self, cluster: &ReviewedCluster<'_>, page: &mut Page<(Outcome, Value)>) -> Value {
+    fn add_direct_grants(&self, cluster: &ReviewedCluster<'_>, page: &mut Page<(Outcome, Value)>) -> Value {
         let rules = cluster.rules;
         let name = cluster.name();
         let is_visible = rules.visibility();
         let mut numbering = Numbering::default();
-        let outcome = self.covered.outcome();
+        let outcome = self.coverage.outcome();
         page.offer(numbering.key(name, "", ""), || (outcome, render::grant_of_masters(name, &self.action)));
         if !cluster.is_known() {
-            return render::cluster(rules, &self.scope, &[]);
+            return render::cluster_state(rules, &self.scope, &[]);
         }
-        let before = view(cluster.before(), &is_visible);
+        let before = view(cluster.stored_rules(), &is_visible);
         let stored = before.who_can(&self.action, &self.scope);
-        let rest = cluster.without().map(|rbac| view(rbac, &is_visible));
-        let remaining = rest.map(|view| view.who_can(&self.action, &self.scope).proofs);
+        let reduced = cluster.reduced_rules().map(|rbac| view(rbac, &is_visible));
+        let remaining = reduced.map(|view| view.who_can(&self.action, &self.scope).proofs);
         let mut rows: Vec<(Outcome, &Proof<'_>)> = Vec::new();
         match &remaining {
             None => rows.extend(stored.proofs.iter().map(|proof| (outcome, proof))),
@@ -186,14 +190,14 @@ impl ValidatedReview {
         }
         for (outcome, proof) in rows {
             let key = numbering.key(name, proof.namespace, proof.binding);
-            let view = rest.filter(|_| outcome == Outcome::Remaining).unwrap_or(before);
+            let view = reduced.filter(|_| outcome == Outcome::Remaining).unwrap_or(before);
             page.offer(key, || (outcome, render::grant(name, view, proof)));
         }
-        render::cluster(rules, &self.scope, &stored.missing)
+        render::cluster_state(rules, &self.scope, &stored.missing)
     }
 
     /// Adds the indirect paths of a cluster.
-    fn indirect(
+    fn add_indirect_paths(
         &self,
         cluster: &ReviewedCluster<'_>,
         control_plane: Option<&ReviewedCluster<'_>>,
@@ -203,9 +207,10 @@ impl ValidatedReview {
         let control_plane = control_plane.filter(|_| is_member);
         let visibility = cluster.rules.visibility();
         let outer_visibility = control_plane.map(|one| one.rules.visibility());
-        let own_view = view(cluster.after(), &visibility);
-        let outer_view =
-            control_plane.zip(outer_visibility.as_ref()).map(|(one, visibility)| view(one.after(), visibility));
+        let own_view = view(cluster.effective_rules(), &visibility);
+        let outer_view = control_plane
+            .zip(outer_visibility.as_ref())
+            .map(|(one, visibility)| view(one.effective_rules(), visibility));
         let namespace = execution_namespace(cluster.name());
         let credentials = self.credentials.get(cluster.name()).map_or(&[][..], Vec::as_slice);
         let control_plane = outer_view.map(|view| ControlPlane {
@@ -215,19 +220,21 @@ impl ValidatedReview {
             credentials,
         });
         let direct = own_view.who_can(&self.action, &self.scope).proofs;
-        let found = Places { cluster: own_view, control_plane }.paths_to(&self.action, &self.scope, &direct);
-        paths.add(&found, &PathRenderer { cluster: cluster.name(), here: own_view, control_plane: outer_view });
+        let found = SearchedRules { cluster: own_view, control_plane }.paths_to(&self.action, &self.scope, &direct);
+        paths.add(&found, &PathRenderer { cluster: cluster.name(), cluster_view: own_view, control_plane: outer_view });
     }
 }
 
-/// The stored grants whose subject has no remaining grant in the same namespace or in all namespaces. In a scope with one
-/// namespace, any remaining grant of the subject allows the action.
+/// The stored grants whose subject has no remaining grant in the same namespace or in all namespaces. In a scope with
+/// one namespace, any remaining grant of the subject allows the action.
 fn lost_grants<'p, 'r>(stored: &'p [Proof<'r>], remaining: &[Proof<'r>], is_single: bool) -> Vec<&'p Proof<'r>> {
-    let kept: HashSet<(&Subject, &str)> =
+    let remaining_grants: HashSet<(&Subject, &str)> =
         remaining.iter().map(|proof| (&proof.subject, if is_single { "" } else { proof.namespace })).collect();
-    let keeps =
-        |proof: &Proof<'_>| kept.contains(&(&proof.subject, "")) || kept.contains(&(&proof.subject, proof.namespace));
-    stored.iter().filter(|proof| !keeps(proof)).collect()
+    let is_remaining = |proof: &Proof<'_>| {
+        remaining_grants.contains(&(&proof.subject, ""))
+            || remaining_grants.contains(&(&proof.subject, proof.namespace))
+    };
+    stored.iter().filter(|proof| !is_remaining(proof)).collect()
 }
 
 /// Adds the status fields that both kinds of reviews have.

@@ -17,7 +17,7 @@ use super::indirect::{IndirectPaths, evaluate};
 use super::openapi::describe;
 use super::page::{Numbering, Page};
 use super::render::{self, PathRenderer};
-use super::resource_access::{audit, finish_status, review_response};
+use super::resource_access::{finish_status, record_reviewed_clusters, review_response};
 use super::validation::{self, ValidatedCoverage};
 use crate::resource::openapi::Document;
 use crate::resource::{CREATE, Call, Definition, Paths, Resource};
@@ -52,22 +52,22 @@ impl Resource for SubjectRulesReviews {
 struct ValidatedReview {
     user: UserInfo,
     scope: Scope,
-    covered: ValidatedCoverage,
+    coverage: ValidatedCoverage,
 }
 
 async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let running = server.running()?;
-    let (sent, spec, coverage) = body::read::<SubjectSpec>(KIND, request).await?;
+    let (spec_body, spec, coverage) = body::read_review::<SubjectSpec>(KIND, request).await?;
     let clusters = running.index.searcher().cluster_rules(&context.user).await;
-    let (covered, scope) = validate(KIND, &coverage, &clusters, validation::validate_subject(&spec, &coverage))?;
-    audit(context, &covered, &clusters);
-    let review = ValidatedReview { user: identity(spec), scope, covered };
-    let status = evaluate(review.covered.indirect, move || review.status(&clusters)).await?;
-    Ok(review_response(KIND, sent, status))
+    let (coverage, scope) = validate(KIND, &coverage, &clusters, validation::validate_subject(&spec, &coverage))?;
+    record_reviewed_clusters(context, &coverage, &clusters);
+    let review = ValidatedReview { user: subject_user(spec), scope, coverage };
+    let status = evaluate(review.coverage.indirect, move || review.status(&clusters)).await?;
+    Ok(review_response(KIND, spec_body, status))
 }
 
 /// The subject with the groups that API servers add. Other groups are not guessed.
-fn identity(spec: SubjectSpec) -> UserInfo {
+fn subject_user(spec: SubjectSpec) -> UserInfo {
     let mut groups = spec.groups;
     if let Some((namespace, _)) = service_account(&spec.user) {
         groups.extend(service_account_groups(namespace));
@@ -84,21 +84,21 @@ fn identity(spec: SubjectSpec) -> UserInfo {
 
 impl ValidatedReview {
     fn status(self, clusters: &[ClusterRules]) -> Value {
-        let mut page = Page::new(self.covered.after.clone(), self.covered.limit);
-        let (all, mut warnings) = self.covered.apply(clusters);
+        let mut page = Page::new(self.coverage.after.clone(), self.coverage.limit);
+        let (all, mut warnings) = self.coverage.apply(clusters);
         let mut states = Vec::new();
-        let mut paths = self.covered.includes_indirect().then(IndirectPaths::new);
-        for cluster in all.iter().filter(|cluster| self.covered.includes(cluster.rules)) {
+        let mut paths = self.coverage.includes_indirect().then(IndirectPaths::new);
+        for cluster in all.iter().filter(|cluster| self.coverage.includes(cluster.rules)) {
             let cluster = cluster.evaluate();
-            states.push(self.roles(&cluster, &mut page));
+            states.push(self.add_roles(&cluster, &mut page));
             if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
                 && paths.may_search(cluster.name())
             {
-                self.indirect(&cluster, paths);
+                self.add_indirect_paths(&cluster, paths);
             }
         }
         let mut status = json!({"groups": self.user.groups});
-        let next = self.covered.finish(page, "roles", &mut status);
+        let next = self.coverage.write_rows(page, "roles", &mut status);
         if let Some(paths) = paths {
             paths.finish(&mut status, &mut warnings);
         }
@@ -107,43 +107,43 @@ impl ValidatedReview {
     }
 
     /// Adds the roles of the subject in a cluster to the page, and returns the state of the cluster.
-    fn roles(&self, cluster: &ReviewedCluster<'_>, page: &mut Page<(Outcome, Value)>) -> Value {
-        let (rules, name, outcome) = (cluster.rules, cluster.name(), self.covered.outcome());
+    fn add_roles(&self, cluster: &ReviewedCluster<'_>, page: &mut Page<(Outcome, Value)>) -> Value {
+        let (rules, name, outcome) = (cluster.rules, cluster.name(), self.coverage.outcome());
         let is_visible = rules.visibility();
         let mut numbering = Numbering::default();
         if self.user.is_master() {
             page.offer(numbering.key(name, "", ""), || (outcome, render::role_of_masters(name)));
         }
         if !cluster.is_known() {
-            return render::cluster(rules, &self.scope, &[]);
+            return render::cluster_state(rules, &self.scope, &[]);
         }
-        let (stored, missing) = view(cluster.before(), &is_visible).roles_of(&self.user, &self.scope);
-        let remaining = cluster.without().map(|rbac| view(rbac, &is_visible).roles_of(&self.user, &self.scope).0);
-        for (outcome, held) in rows(outcome, &stored, remaining.as_deref()) {
-            page.offer(numbering.key(name, held.namespace, held.binding), || (outcome, render::held(name, held)));
+        let (stored, missing) = view(cluster.stored_rules(), &is_visible).roles_of(&self.user, &self.scope);
+        let remaining = cluster.reduced_rules().map(|rbac| view(rbac, &is_visible).roles_of(&self.user, &self.scope).0);
+        for (outcome, held) in classify_roles(outcome, &stored, remaining.as_deref()) {
+            page.offer(numbering.key(name, held.namespace, held.binding), || (outcome, render::held_role(name, held)));
         }
-        render::cluster(rules, &self.scope, &missing)
+        render::cluster_state(rules, &self.scope, &missing)
     }
 
     /// Adds the subjects that the subject can become in a cluster.
-    fn indirect(&self, cluster: &ReviewedCluster<'_>, paths: &mut IndirectPaths) {
+    fn add_indirect_paths(&self, cluster: &ReviewedCluster<'_>, paths: &mut IndirectPaths) {
         let is_visible = cluster.rules.visibility();
-        let view = view(cluster.after(), &is_visible);
+        let view = view(cluster.effective_rules(), &is_visible);
         let found = view.paths_from(&self.user);
-        paths.add(&found, &PathRenderer { cluster: cluster.name(), here: view, control_plane: None });
+        paths.add(&found, &PathRenderer { cluster: cluster.name(), cluster_view: view, control_plane: None });
     }
 }
 
-/// The roles as stored; or those that are lost and those that remain without some objects, in the order of their bindings. A
-/// role that remains without any rule grants nothing.
-fn rows<'h, 'r>(
+/// The roles as stored; or those that are lost and those that remain without some objects, in the order of their
+/// bindings. A role that remains without any rule grants nothing.
+fn classify_roles<'h, 'r>(
     outcome: Outcome,
     stored: &'h [HeldRole<'r>],
     remaining: Option<&'h [HeldRole<'r>]>,
 ) -> Vec<(Outcome, &'h HeldRole<'r>)> {
     let Some(remaining) = remaining else { return stored.iter().map(|held| (outcome, held)).collect() };
-    let kept: HashSet<_> = remaining.iter().map(identity_of).collect();
-    let lost = stored.iter().filter(|held| !kept.contains(&identity_of(held)));
+    let remaining_roles: HashSet<_> = remaining.iter().map(role_key).collect();
+    let lost = stored.iter().filter(|held| !remaining_roles.contains(&role_key(held)));
     let granting = remaining.iter().filter(|held| !held.rules.is_empty());
     let mut rows: Vec<_> = lost.map(|held| (Outcome::Lost, held)).collect();
     rows.extend(granting.map(|held| (Outcome::Remaining, held)));
@@ -152,7 +152,7 @@ fn rows<'h, 'r>(
 }
 
 /// A role with its binding and rules: the same role with fewer rules is lost, and another one remains.
-fn identity_of<'h>(held: &HeldRole<'h>) -> (&'h str, &'h str, &'h [PolicyRule]) {
+fn role_key<'h>(held: &HeldRole<'h>) -> (&'h str, &'h str, &'h [PolicyRule]) {
     (held.namespace, held.binding, held.rules)
 }
 
@@ -205,7 +205,7 @@ mod tests {
         let is_visible = |_: ObjectKind, _: &str, _: &str| true;
         let before = view(&stored, &is_visible).roles_of(&ann, &Scope::cluster()).0;
         let after = rest.as_ref().map(|rest| view(rest, &is_visible).roles_of(&ann, &Scope::cluster()).0);
-        let rows = rows(Outcome::Granted, &before, after.as_deref());
+        let rows = classify_roles(Outcome::Granted, &before, after.as_deref());
         let shown =
             |(outcome, held): &(Outcome, &HeldRole<'_>)| format!("{outcome:?} {} {}", held.binding, held.rules.len());
         assert_eq!(rows.iter().map(shown).collect::<Vec<_>>(), expected);
@@ -213,13 +213,13 @@ mod tests {
 
     #[rstest::rstest]
     #[case::a_user("ann", &["staff"], "staff system:authenticated")]
-    #[case::an_account("system:serviceaccount:shop:robot", &[], "system:authenticated system:serviceaccounts system:serviceaccounts:shop")]
+    #[case::a_service_account("system:serviceaccount:shop:robot", &[], "system:authenticated system:serviceaccounts system:serviceaccounts:shop")]
     #[case::a_group("", &["sre"], "sre system:authenticated")]
-    #[case::nobody("system:anonymous", &[], "system:unauthenticated")]
-    #[case::the_group_of_nobody("", &["system:unauthenticated"], "system:unauthenticated")]
-    fn groups_that_servers_add_count(#[case] user: &str, #[case] groups: &[&str], #[case] expected: &str) {
+    #[case::anonymous("system:anonymous", &[], "system:unauthenticated")]
+    #[case::the_group_of_anonymous("", &["system:unauthenticated"], "system:unauthenticated")]
+    fn groups_that_api_servers_add_are_included(#[case] user: &str, #[case] groups: &[&str], #[case] expected: &str) {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-        let user = identity(SubjectSpec { user: user.to_owned(), groups, ..SubjectSpec::default() });
+        let user = subject_user(SubjectSpec { user: user.to_owned(), groups, ..SubjectSpec::default() });
         assert_eq!(user.groups.join(" "), expected);
     }
 }

@@ -16,14 +16,14 @@ const MAX_CLUSTERS: usize = 1000;
 const MAX_NAMESPACES: usize = 100;
 const MAX_OBJECTS: usize = 100;
 const MAX_GROUPS: usize = 1000;
-const ALL: &str = "*";
+const ALL_NAMESPACES: &str = "*";
 
 /// Validated fields that both kinds of reviews have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ValidatedCoverage {
-    /// Clusters to review; `None`: all that the caller may see.
+    /// Clusters to review; `None` for all that the caller may see.
     pub clusters: Option<BTreeSet<String>>,
-    /// Objects that are left out of the evaluation.
+    /// Objects that the evaluation ignores.
     pub without: Vec<Removal>,
     /// True if indirect paths are requested.
     pub indirect: bool,
@@ -33,15 +33,15 @@ pub(super) struct ValidatedCoverage {
     pub after: Option<RowKey>,
 }
 
-/// An object that is left out of the evaluation of `cluster`; `None`: of each reviewed cluster.
+/// An object that the evaluation of `cluster` ignores, or of each reviewed cluster if it is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Removal {
     pub cluster: Option<String>,
     pub object: ObjectName,
 }
 
-/// Validates the fields that both kinds of reviews have. `known` are the clusters that the caller may see. Any other cluster is
-/// reported as not found, even if it exists.
+/// Validates the fields that both kinds of reviews have. `known` are the clusters that the caller may see. Any other
+/// cluster is reported as not found, even if it exists.
 pub(super) fn validate_coverage(
     coverage: &Coverage,
     known: &BTreeSet<&str>,
@@ -55,10 +55,10 @@ pub(super) fn validate_coverage(
     }
     let named = coverage.clusters.iter().enumerate();
     errors.extend(named.filter_map(|(nth, name)| not_found(format!("spec.clusters[{nth}]"), name, known)));
-    namespaces(&coverage.namespaces, &mut errors);
+    check_namespaces(&coverage.namespaces, &mut errors);
     let mut without = Vec::new();
     for (nth, reference) in coverage.without.iter().enumerate() {
-        without.extend(removal(&format!("spec.without[{nth}]"), reference, known, &mut errors));
+        without.extend(validate_removal(&format!("spec.without[{nth}]"), reference, known, &mut errors));
     }
     let limit = coverage.limit.map_or(Ok(MAX_PAGE_SIZE), |limit| usize::try_from(limit).map_err(|_| limit));
     let limit = match limit {
@@ -95,10 +95,10 @@ fn not_found(field: String, name: &str, known: &BTreeSet<&str>) -> Option<FieldE
     (!known.contains(name)).then(|| FieldError::not_found(field, name))
 }
 
-fn namespaces(names: &[String], errors: &mut Vec<FieldError>) {
+fn check_namespaces(names: &[String], errors: &mut Vec<FieldError>) {
     for (nth, name) in names.iter().enumerate() {
         let field = format!("spec.namespaces[{nth}]");
-        if name == ALL {
+        if name == ALL_NAMESPACES {
             if names.len() > 1 {
                 errors.push(FieldError::invalid(field, name, "must be the only item"));
             }
@@ -108,7 +108,7 @@ fn namespaces(names: &[String], errors: &mut Vec<FieldError>) {
     }
 }
 
-fn removal(
+fn validate_removal(
     field: &str,
     reference: &ObjectReference,
     known: &BTreeSet<&str>,
@@ -175,7 +175,7 @@ fn resource_action(
         let detail = "cannot be specified in combination with resourceAttributes.namespace";
         errors.push(FieldError::forbidden("spec.namespaces", detail));
     }
-    let scope = scope(coverage, Scope::of(&namespace));
+    let scope = scope_or(coverage, Scope::from_namespace(&namespace));
     (Action::Resource { verb, group, resource, subresource, namespace: String::new(), name }, scope)
 }
 
@@ -204,13 +204,13 @@ pub(super) fn validate_subject(spec: &SubjectSpec, coverage: &Coverage) -> Resul
     if spec.user.is_empty() && spec.groups.is_empty() {
         errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
-    if errors.is_empty() { Ok(scope(coverage, Scope::All)) } else { Err(errors) }
+    if errors.is_empty() { Ok(scope_or(coverage, Scope::All)) } else { Err(errors) }
 }
 
-fn scope(coverage: &Coverage, default: Scope) -> Scope {
+fn scope_or(coverage: &Coverage, default: Scope) -> Scope {
     match coverage.namespaces.as_slice() {
         [] => default,
-        [all] if all == ALL => Scope::All,
+        [all] if all == ALL_NAMESPACES => Scope::All,
         some => Scope::Namespaces(some.iter().cloned().collect()),
     }
 }
@@ -247,7 +247,7 @@ mod tests {
         "spec.without[0].cluster: Not found: \"m9\"; spec.without[0].namespace: Required value; spec.without[0].name: Required value; spec.without[1].namespace: Forbidden: ClusterRole has no namespace"
     )]
     #[case::many(json!({"namespaces": vec!["a"; 101]}), "spec.namespaces: Too many: 101: must have at most 100 items")]
-    fn coverages_are_checked(#[case] coverage: Value, #[case] expected: &str) {
+    fn invalid_coverages_are_refused(#[case] coverage: Value, #[case] expected: &str) {
         let errors = validate_coverage(&read(coverage), &BTreeSet::from(["m1", "m2"])).err().unwrap_or_default();
         assert_eq!(text(&errors), expected, "{}", aggregate(&errors));
     }
@@ -267,17 +267,17 @@ mod tests {
         json!({"nonResourceAttributes": {"verb": "get", "path": "metrics"}}), json!({}),
         "spec.nonResourceAttributes.path: Invalid value: \"metrics\": must begin with '/'"
     )]
-    fn actions_are_checked(#[case] spec: Value, #[case] coverage: Value, #[case] expected: &str) {
+    fn invalid_actions_are_refused(#[case] spec: Value, #[case] coverage: Value, #[case] expected: &str) {
         assert_eq!(text(&validate_action(&read(spec), &read(coverage)).unwrap_err()), expected);
     }
 
     #[rstest]
     #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}), json!({}), Scope::cluster())]
-    #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}}), json!({}), Scope::of("a"))]
+    #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}}), json!({}), Scope::from_namespace("a"))]
     #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}), json!({"namespaces": ["*"]}), Scope::All)]
-    #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}), json!({"namespaces": ["a"]}), Scope::of("a"))]
+    #[case(json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}), json!({"namespaces": ["a"]}), Scope::from_namespace("a"))]
     #[case(json!({"nonResourceAttributes": {"verb": "GET", "path": "/metrics"}}), json!({}), Scope::cluster())]
-    fn scopes_are_read(#[case] spec: Value, #[case] coverage: Value, #[case] expected: Scope) {
+    fn actions_have_scopes(#[case] spec: Value, #[case] coverage: Value, #[case] expected: Scope) {
         assert_eq!(validate_action(&read(spec), &read(coverage)).unwrap().1, expected);
     }
 

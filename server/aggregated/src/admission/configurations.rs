@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Followed resources with their kinds.
+/// Watched resources with their kinds.
 const RESOURCES: [(&str, &str); 6] = [
     ("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
     ("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
@@ -30,27 +30,27 @@ const RESOURCES: [(&str, &str); 6] = [
 /// Versions of the group, the preferred one first. Some resources are not served in `v1` by all control planes.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
-const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-/// Time after which a resource that is not served is looked for again.
-const ABSENT: Duration = Duration::from_secs(60);
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+/// Interval of checks whether a resource is served that was not.
+const NOT_SERVED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Objects by resource.
 #[derive(Default)]
 pub(super) struct Configurations {
-    listed: RwLock<HashMap<&'static str, Listed>>,
+    listed: RwLock<HashMap<&'static str, ResourceObjects>>,
     /// Number of resources that have been listed.
-    count: watch::Sender<usize>,
+    listed_count: watch::Sender<usize>,
 }
 
 #[derive(Default)]
-struct Listed {
+struct ResourceObjects {
     revision: Revision,
     objects: BTreeMap<String, Value>,
 }
 
-/// Reason why the objects of a resource are not followed any longer.
+/// Reason why the watch of a resource ended.
 #[derive(Debug, thiserror::Error)]
-enum Unfollowed {
+enum WatchEndError {
     #[error("cannot read the discovery document: {0}")]
     Discovery(#[source] kube::Error),
     #[error("the watch ended: {0}")]
@@ -58,6 +58,7 @@ enum Unfollowed {
 }
 
 impl Configurations {
+    /// Number of changes of a resource's objects; 0 before its first list.
     pub(super) fn revision(&self, resource: &str) -> Revision {
         self.listed.read().get(resource).map_or(0, |listed| listed.revision)
     }
@@ -67,10 +68,10 @@ impl Configurations {
         self.listed.read().get(resource).map_or_else(Vec::new, |listed| listed.objects.values().cloned().collect())
     }
 
-    /// True if all resources have been listed, within this time.
-    pub(super) async fn synced(&self, within: Duration) -> bool {
-        let mut count = self.count.subscribe();
-        let all = count.wait_for(|count| *count == RESOURCES.len());
+    /// Waits until all resources have been listed. False if that takes longer than `within`.
+    pub(super) async fn wait_for_sync(&self, within: Duration) -> bool {
+        let mut listed_count = self.listed_count.subscribe();
+        let all = listed_count.wait_for(|listed_count| *listed_count == RESOURCES.len());
         tokio::time::timeout(within, all).await.is_ok_and(|counted| counted.is_ok())
     }
 
@@ -80,10 +81,10 @@ impl Configurations {
     }
 
     async fn follow_resource(&self, control_plane: &kube::Client, (resource, kind): (&'static str, &'static str)) {
-        let mut delays = RETRY.delays();
+        let mut delays = RETRY_BACKOFF.delays();
         loop {
             let delay = match self.watch(control_plane, resource, kind, &mut delays).await {
-                Ok(()) => ABSENT,
+                Ok(()) => NOT_SERVED_INTERVAL,
                 Err(error) => {
                     let error = error.to_string();
                     tracing::warn!(resource, error, "cannot read the objects of admission; run \"crowsnest doctor\"");
@@ -101,8 +102,8 @@ impl Configurations {
         resource: &'static str,
         kind: &str,
         delays: &mut Delays,
-    ) -> Result<(), Unfollowed> {
-        let Some(version) = served_version(control_plane, resource).await.map_err(Unfollowed::Discovery)? else {
+    ) -> Result<(), WatchEndError> {
+        let Some(version) = served_version(control_plane, resource).await.map_err(WatchEndError::Discovery)? else {
             self.replace(resource, BTreeMap::new());
             return Ok(());
         };
@@ -114,18 +115,18 @@ impl Configurations {
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => relisted = BTreeMap::new(),
-                Ok(Event::InitApply(object)) => relisted.extend(entry(&object)),
+                Ok(Event::InitApply(object)) => relisted.extend(named_object(&object)),
                 Ok(Event::InitDone) => {
                     delays.reset();
                     self.replace(resource, std::mem::take(&mut relisted));
                 }
-                Ok(Event::Apply(object)) => self.change(resource, |objects| objects.extend(entry(&object))),
+                Ok(Event::Apply(object)) => self.change(resource, |objects| objects.extend(named_object(&object))),
                 Ok(Event::Delete(object)) => {
                     let name = object.metadata.name.unwrap_or_default();
                     self.change(resource, |objects| drop(objects.remove(&name)));
                 }
                 // Another version is served now, or the permission was removed.
-                Err(error @ watcher::Error::InitialListFailed(_)) => return Err(Unfollowed::Watch(error)),
+                Err(error @ watcher::Error::InitialListFailed(_)) => return Err(WatchEndError::Watch(error)),
                 Err(error) => tracing::warn!(resource, %error, "a watch for admission failed and is repeated"),
             }
         }
@@ -134,8 +135,8 @@ impl Configurations {
 
     fn replace(&self, resource: &'static str, objects: BTreeMap<String, Value>) {
         self.change(resource, |current| *current = objects);
-        let count = self.listed.read().len();
-        self.count.send_replace(count);
+        let listed_count = self.listed.read().len();
+        self.listed_count.send_replace(listed_count);
     }
 
     fn change(&self, resource: &'static str, change: impl FnOnce(&mut BTreeMap<String, Value>)) {
@@ -162,17 +163,17 @@ async fn served_version(control_plane: &kube::Client, resource: &str) -> Result<
 }
 
 /// An object by its name.
-fn entry(object: &DynamicObject) -> Option<(String, Value)> {
+fn named_object(object: &DynamicObject) -> Option<(String, Value)> {
     let name = object.metadata.name.clone()?;
     let mut object = serde_json::to_value(object).ok()?;
-    remove_own(&mut object);
+    remove_deletion_protection(&mut object);
     Some((name, object))
 }
 
 /// Removes the webhook of deletion protection from a configuration. It has rules for all kinds, but this server does
 /// not call it: the control plane calls it, with the credentials that it requires, when the stored object of a public
 /// kind is deleted.
-fn remove_own(object: &mut Value) {
+fn remove_deletion_protection(object: &mut Value) {
     let own = webhook_name(DELETION_PROTECTION);
     if let Some(webhooks) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
         webhooks.retain(|webhook| webhook["name"].as_str() != own);
@@ -192,9 +193,9 @@ mod tests {
         for (resource, _) in others {
             configurations.replace(resource, BTreeMap::new());
         }
-        assert!(!configurations.synced(Duration::ZERO).await);
+        assert!(!configurations.wait_for_sync(Duration::ZERO).await);
         configurations.replace(last.0, [("b".to_owned(), json!(2)), ("a".to_owned(), json!(1))].into());
-        assert!(configurations.synced(Duration::ZERO).await);
+        assert!(configurations.wait_for_sync(Duration::ZERO).await);
         assert_eq!(configurations.objects(last.0), [json!(1), json!(2)]);
         let before = configurations.revision(last.0);
         configurations.change(last.0, |objects| drop(objects.remove("a")));
@@ -205,7 +206,7 @@ mod tests {
     fn the_webhook_of_deletion_protection_is_left_to_the_control_plane() {
         let hooks = json!([{"name": "resourcedeletionprotection.karmada.io"}, {"name": "mine.example.io"}]);
         let mut configuration = json!({"webhooks": hooks});
-        remove_own(&mut configuration);
+        remove_deletion_protection(&mut configuration);
         assert_eq!(configuration, json!({"webhooks": [{"name": "mine.example.io"}]}));
     }
 }

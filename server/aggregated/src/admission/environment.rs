@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use super::configurations::Configurations;
 
-/// Time for which the resource of a kind is cached.
-const RESOURCE_CACHED_FOR: Duration = Duration::from_secs(60);
-/// Largest number of cached resources.
+/// Time for which the resource of a parameter kind is cached.
+const RESOURCE_CACHE_TTL: Duration = Duration::from_secs(60);
+/// Maximum number of cached resources.
 const MAX_RESOURCES: u64 = 100;
 
 /// The control plane as the environment of a request.
@@ -30,11 +30,11 @@ pub(super) struct ControlPlane {
 
 impl ControlPlane {
     pub(super) fn new(client: kube::Client, configurations: Arc<Configurations>) -> Self {
-        let resources = Cache::builder().max_capacity(MAX_RESOURCES).time_to_live(RESOURCE_CACHED_FOR).build();
+        let resources = Cache::builder().max_capacity(MAX_RESOURCES).time_to_live(RESOURCE_CACHE_TTL).build();
         Self { client, configurations, resources }
     }
 
-    /// Reads a path; `None` if there is nothing at it.
+    /// Reads a path; `None` if the control plane responds with 404.
     async fn get(&self, path: &str) -> Result<Option<Value>, String> {
         let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
         match self.client.request::<Value>(request).await {
@@ -82,7 +82,7 @@ impl Environment for ControlPlane {
         self.configurations.objects(resource)
     }
 
-    /// Each resource is served in one version.
+    /// None: each resource is served in one version.
     fn equivalents(&self, _a: &Attributes<'_>) -> Vec<Gvr> {
         Vec::new()
     }

@@ -23,7 +23,7 @@ use crowsnest_apiserver::outbound::{Endpoint, Outbound, ResolveError, ServiceRes
 use crowsnest_apiserver::warnings;
 use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_process::reply::{Body, StatusResponse};
-use crowsnest_registry::admission::{self, Admission, Attributes, GROUP, Operation};
+use crowsnest_registry::admission::{self, Admission, Attributes, GROUP, NamespaceCache, Operation};
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::strategy;
 use http::Response;
@@ -59,13 +59,13 @@ impl ServiceResolver for ClusterDns {
 }
 
 impl AdmissionChain {
-    /// Webhooks that name a Service are called at its address in `services`. Requests are refused until [`Self::run`] has
-    /// listed all policies and webhooks.
+    /// Webhooks that name a Service are called at its address in `services`. Requests are refused until [`Self::run`]
+    /// has listed all policies and webhooks.
     pub fn new(control_plane: kube::Client, delegated: DelegatedAuth, services: Arc<dyn ServiceResolver>) -> Self {
         let configurations = Arc::new(Configurations::default());
         let objects = environment::ControlPlane::new(control_plane.clone(), Arc::clone(&configurations));
         let environment: Arc<dyn Environment> = Arc::new(objects);
-        let access_checker: Arc<dyn AccessChecker> = Arc::new(authorizer::Reviews(delegated));
+        let access_checker: Arc<dyn AccessChecker> = Arc::new(authorizer::AccessReviewChecker(delegated));
         let client = Arc::new(WebhookClient::new(Arc::new(Outbound::new(services, None))));
         let mutating = Arc::new(MutatingPolicies::new(Arc::clone(&environment), Arc::clone(&access_checker)));
         let validating = Arc::new(ValidatingPolicies::new(Arc::clone(&environment), Arc::clone(&access_checker)));
@@ -80,7 +80,7 @@ impl AdmissionChain {
         stop.run_until_cancelled(self.configurations.follow(&self.control_plane)).await;
     }
 
-    /// A request for `found` under admission. `write` names the object and the subresource that are written.
+    /// Creates the admission of a request for the route `found`. `write` names the object and the subresource.
     pub(crate) fn request<'r>(
         &'r self,
         context: &'r RequestContext,
@@ -97,7 +97,8 @@ impl AdmissionChain {
             record: context.audit.clone(),
         };
         let resource = resource::describe(found.group.api.name, found.resource.definition(), connect_kind(found));
-        AdmissionRequest { chain: self, ctx, resource, operation, name: name.to_owned(), options }
+        let namespace = NamespaceCache::default();
+        AdmissionRequest { chain: self, ctx, resource, operation, name: name.to_owned(), options, namespace }
     }
 
     /// Admits a request that connects to an object, for all methods. Returns the warnings.
@@ -117,7 +118,7 @@ impl AdmissionChain {
     }
 }
 
-/// A kind of its own of a subresource that is connected to.
+/// Kind of the options of a subresource for connections, if it has options.
 fn connect_kind(found: &ResourceRoute) -> Option<&'static str> {
     match found.resource.connect()? {
         Connect::Options(kind) => Some(kind),
@@ -125,13 +126,13 @@ fn connect_kind(found: &ResourceRoute) -> Option<&'static str> {
     }
 }
 
-/// The parts of a write that its path and method do not determine alone.
+/// Details of a write in addition to its path and method.
 pub(crate) struct Write<'r> {
     pub(crate) operation: Operation,
     /// Empty for collections, and for new objects whose name is generated.
     pub(crate) name: &'r str,
     pub(crate) subresource: &'r str,
-    /// The options as an object.
+    /// Options of the request, such as CreateOptions, as JSON.
     pub(crate) options: Value,
     pub(crate) dry_run: bool,
 }
@@ -144,16 +145,18 @@ pub(crate) struct AdmissionRequest<'r> {
     operation: Operation,
     name: String,
     options: Value,
+    /// Shared by both phases.
+    namespace: NamespaceCache,
 }
 
 /// Phases of admission in which a policy or webhook has rules for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Concern {
+pub(crate) struct ApplicablePhases {
     pub(crate) mutating: bool,
     pub(crate) validating: bool,
 }
 
-impl Concern {
+impl ApplicablePhases {
     pub(crate) fn any(self) -> bool {
         self.mutating || self.validating
     }
@@ -162,19 +165,19 @@ impl Concern {
 impl AdmissionRequest<'_> {
     fn attributes<'a>(&'a self, old: Option<&'a Value>) -> Attributes<'a> {
         let attributes = Attributes::new(&self.ctx, &self.resource, self.operation, &self.name, &self.options);
-        Attributes { old, ..attributes }
+        Attributes { old, namespace: self.namespace.clone(), ..attributes }
     }
 
-    /// The phases that concern this request. Fails if the policies and webhooks are not known yet.
-    pub(crate) async fn concern(&self) -> Result<Concern, ApiError> {
-        if !self.chain.configurations.synced(SYNC_TIMEOUT).await {
+    /// The phases with rules for this request. Fails if the policies and webhooks have not been listed yet.
+    pub(crate) async fn applicable_phases(&self) -> Result<ApplicablePhases, ApiError> {
+        if !self.chain.configurations.wait_for_sync(SYNC_TIMEOUT).await {
             let gvr = &self.resource.gvr;
             tracing::warn!(resource = &*gvr.resource, "policies and webhooks in {GROUP} have not been listed yet");
             let why = "not yet ready to handle request";
             return Err(ApiError::forbidden(&gvr.group, &gvr.resource, &self.name, why));
         }
         let (chain, attributes) = (self.chain, self.attributes(None));
-        Ok(Concern {
+        Ok(ApplicablePhases {
             mutating: chain.mutating.has_rules_for(&attributes) || chain.webhooks.has_mutating_rules_for(&attributes),
             validating: chain.validating.has_rules_for(&attributes)
                 || chain.webhooks.has_validating_rules_for(&attributes),
@@ -201,7 +204,7 @@ impl AdmissionRequest<'_> {
 
     /// Both phases, for objects that are not stored.
     async fn admit(&self, mut object: Option<&mut Value>, warnings: &mut Vec<String>) -> Result<(), ApiError> {
-        if !self.concern().await?.any() {
+        if !self.applicable_phases().await?.any() {
             return Ok(());
         }
         self.mutate(object.as_deref_mut(), None, warnings).await?;
@@ -222,15 +225,15 @@ impl Connect {
     }
 }
 
-/// Adds warnings of admission to a response, also to an error.
+/// Adds warnings of admission to a response; an error becomes a response.
 pub(crate) fn with_warnings(
-    answer: Result<Response<Body>, ApiError>,
+    response: Result<Response<Body>, ApiError>,
     texts: &[String],
 ) -> Result<Response<Body>, ApiError> {
     if texts.is_empty() {
-        return answer;
+        return response;
     }
-    let mut response = answer.unwrap_or_else(StatusResponse::into_response);
+    let mut response = response.unwrap_or_else(StatusResponse::into_response);
     warnings::append(response.headers_mut(), texts);
     Ok(response)
 }

@@ -33,15 +33,15 @@ pub(crate) struct OwnerAdmission {
 }
 
 impl OwnerAdmission {
-    /// `None` for a request that names its member, or that reaches none: it has been admitted.
-    pub(crate) fn of(server: &Aggregated, context: &RequestContext, method: &Method) -> Option<Arc<Self>> {
-        let found = context.attributes.route.found()?;
-        let for_all = match found.resource.members() {
+    /// `None` for a request that names its member or reaches no member: it has been admitted already.
+    pub(crate) fn for_request(server: &Aggregated, context: &RequestContext, method: &Method) -> Option<Arc<Self>> {
+        let found = context.attributes.route.resource_route()?;
+        let is_for_all_members = match found.resource.members() {
             Members::None => false,
             Members::Named => context.name() == "*",
             Members::All => true,
         };
-        for_all.then(|| {
+        is_for_all_members.then(|| {
             Arc::new(Self {
                 chain: Arc::clone(&server.admission),
                 registry: server.registry,
@@ -55,7 +55,7 @@ impl OwnerAdmission {
         })
     }
 
-    /// The warnings of the admission so far.
+    /// Removes and returns the warnings of the admission so far.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock())
     }
@@ -66,7 +66,7 @@ impl OwnerAdmission {
         let attributes = RequestAttributes::parse(self.registry, &self.method, &uri, &HeaderMap::new());
         let (user, peer, audit) = (self.user.clone(), self.peer.clone(), self.audit.clone());
         let context = RequestContext { user, peer, attributes, audit };
-        let found = context.attributes.route.found().ok_or_else(ApiError::unknown_resource)?;
+        let found = context.attributes.route.resource_route().ok_or_else(ApiError::unknown_resource)?;
         let connect = found.resource.connect().ok_or_else(ApiError::unknown_resource)?;
         let (admitted, warnings) = self.chain.connect(&context, found, connect).await;
         self.warnings.lock().extend(warnings);

@@ -1,4 +1,4 @@
-//! Public kinds as admission sees them.
+//! Descriptions of the public kinds for admission.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::resource::Definition;
 use crate::resource::registry::VERSION;
 
-/// Schemas of the stored kinds by the public kind.
+/// Schemas of the stored kinds, by the name of the public kind.
 static SCHEMAS: LazyLock<HashMap<&'static str, SchemaRef>> = LazyLock::new(|| {
     let definitions = crd::crds(None);
     let schema_of = |kind: &str| {
@@ -32,9 +32,10 @@ static SCHEMAS: LazyLock<HashMap<&'static str, SchemaRef>> = LazyLock::new(|| {
     STORED_KINDS.iter().filter_map(|kind| Some((kind.kind, schema_of(kind.stored_kind)?))).collect()
 });
 
-/// A resource of a public group. `own_kind` is the kind of its subresource if it has its own.
+/// Describes a resource of a public group. `own_kind` is the kind of the subresource, if that differs from the
+/// resource's.
 pub(super) fn describe(group: &str, definition: &Definition, own_kind: Option<&str>) -> ResourceRef {
-    let own = own_kind.filter(|_| !definition.subresource.is_empty()).map(|kind| Subresource {
+    let subresource = own_kind.filter(|_| !definition.subresource.is_empty()).map(|kind| Subresource {
         name: definition.subresource,
         kind: kind.to_owned(),
         group: group.to_owned(),
@@ -50,7 +51,7 @@ pub(super) fn describe(group: &str, definition: &Definition, own_kind: Option<&s
         short_names: Vec::new(),
         categories: Vec::new(),
         verbs: definition.verbs.to_vec(),
-        subresources: own.into_iter().collect(),
+        subresources: subresource.into_iter().collect(),
         scale: None,
         storage_version: VERSION.to_owned(),
         storage_group: group.to_owned(),

@@ -40,7 +40,7 @@ const SEARCHES: &str = "/apis/search.crowsnest.io/v1alpha1/savedsearches";
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A control plane, and the aggregated server in front of it.
-struct World {
+struct TestServers {
     server: ApiServer,
     aggregated: Aggregated,
     router: Router,
@@ -49,16 +49,16 @@ struct World {
 }
 
 /// A response: code, body and `Warning` headers.
-type Answer = (u16, Value, Vec<String>);
+type TestResponse = (u16, Value, Vec<String>);
 
-impl World {
+impl TestServers {
     async fn start() -> Self {
         let server = crate::stored::tests::control_plane().await;
         let (client, hook) = (server.admin(), Arc::new(Hook::default()));
         let delegated = DelegatedAuth::new(client.clone());
         let services = Arc::new(Services(Arc::clone(&hook)));
         let chain = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), services));
-        server.spawn("policies and webhooks", Arc::clone(&chain).run(server.stopped()));
+        server.spawn("policies and webhooks", Arc::clone(&chain).run(server.stop_token()));
         let middleware = ApiMiddleware {
             auditor: Auditor::default(),
             limits: Limits::new(0, 0),
@@ -100,7 +100,7 @@ impl World {
         tokio::time::timeout(FOLLOW_TIMEOUT, follow).await.expect("the aggregated server sees the objects");
     }
 
-    async fn send(&self, method: &str, uri: &str, media_type: &str, body: &Value) -> Answer {
+    async fn send(&self, method: &str, uri: &str, media_type: &str, body: &Value) -> TestResponse {
         let admin = Certificate::User(UserInfo::new("admin", [MASTERS, AUTHENTICATED]));
         let peer = Peer { certificate: admin, ..Peer::default() };
         let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
@@ -145,7 +145,8 @@ impl InProcessServer for Hook {
             && request["operation"] == "CREATE"
             && object.pointer("/metadata/labels/hook").is_none()
         {
-            // Only the mutating webhook sees an unlabelled Cluster: [{"op":"add","path":"/metadata/labels","value":{"hook":"yes"}}]
+            // Only the mutating webhook sees an unlabelled Cluster:
+            // [{"op":"add","path":"/metadata/labels","value":{"hook":"yes"}}]
             let patch = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscyIsInZhbHVlIjp7Imhvb2siOiJ5ZXMifX1d";
             response["patchType"] = "JSONPatch".into();
             response["patch"] = patch.into();
@@ -213,9 +214,9 @@ fn cluster(name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_decide_about_all_writes() {
-    let world = World::start().await;
-    world.create(CLUSTERS, &cluster("m1")).await;
-    world.create(CLUSTERS, &cluster("m2")).await;
+    let servers = TestServers::start().await;
+    servers.create(CLUSTERS, &cluster("m1")).await;
+    servers.create(CLUSTERS, &cluster("m2")).await;
     let policies = [
         validating("creates", "clusters", "CREATE", "object.metadata.name != 'bad'"),
         validating("updates", "clusters", "UPDATE", "object.spec.region != 'bad' && oldObject.spec.region == 'east'"),
@@ -223,7 +224,7 @@ async fn policies_decide_about_all_writes() {
         validating("states", "clusters/status", "UPDATE", "object.status.kubernetesVersion != 'bad'"),
         validating("proxies", "clusters/proxy", "CONNECT", "request.name != 'm1' || !object.path.contains('secrets')"),
     ];
-    world.configure(&policies.concat()).await;
+    servers.configure(&policies.concat()).await;
     let region = |region: &str| json!({"spec": {"region": region}});
     let with_region = |region: &str| {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
@@ -260,8 +261,8 @@ async fn policies_decide_about_all_writes() {
         ("PATCH", m1.clone(), MERGE, region("north"), 422, "updates"),
     ];
     for (method, uri, media_type, body, code, policy) in cases {
-        let (answered, answer, _) = world.send(method, &uri, media_type, &body).await;
-        assert_eq!(answered, code, "{method} {uri} {body}: {answer}");
+        let (actual_code, answer, _) = servers.send(method, &uri, media_type, &body).await;
+        assert_eq!(actual_code, code, "{method} {uri} {body}: {answer}");
         if code == 422 {
             let by = format!(
                 "ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: denied by {policy}"
@@ -271,12 +272,12 @@ async fn policies_decide_about_all_writes() {
             assert_eq!(answer["reason"], "Invalid");
         }
     }
-    let left = world.read(CLUSTERS).await;
+    let left = servers.read(CLUSTERS).await;
     let names: Vec<&Value> = left["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
     assert_eq!(names, [&json!("m1")]);
     let (spec, status) = (&left["items"][0]["spec"], &left["items"][0]["status"]);
     assert_eq!((&spec["region"], &status["kubernetesVersion"]), (&json!("west"), &json!("v1.36.0")));
-    world.server.stop().await.unwrap();
+    servers.server.stop().await.unwrap();
 }
 
 #[rstest]
@@ -294,63 +295,64 @@ async fn mutating_policies_change_what_is_stored(
     #[case] media_type: &str,
     #[case] body: Value,
 ) {
-    let world = World::start().await;
-    world.configure(&[mutating("creates", "CREATE"), mutating("updates", "UPDATE")].concat()).await;
-    let created = world.create(CLUSTERS, &cluster("m1")).await;
+    let servers = TestServers::start().await;
+    servers.configure(&[mutating("creates", "CREATE"), mutating("updates", "UPDATE")].concat()).await;
+    let created = servers.create(CLUSTERS, &cluster("m1")).await;
     assert_eq!(created["metadata"]["labels"], json!({"creates": "yes"}));
     let dry_run = if query.is_empty() { "?dryRun=All".to_owned() } else { format!("{query}&dryRun=All") };
     for query in [dry_run.as_str(), query] {
-        let (code, answer, _) = world.send(method, &format!("{CLUSTERS}/m1{query}"), media_type, &body).await;
+        let (code, answer, _) = servers.send(method, &format!("{CLUSTERS}/m1{query}"), media_type, &body).await;
         assert_eq!((code, &answer["spec"]["region"]), (200, &json!("west")), "{answer}");
         assert_eq!(answer["metadata"]["labels"], json!({"creates": "yes", "updates": "yes"}));
-        let stored = world.read(&format!("{CLUSTERS}/m1")).await;
+        let stored = servers.read(&format!("{CLUSTERS}/m1")).await;
         assert_eq!(stored["metadata"]["labels"].get("updates").is_some(), !query.contains("dryRun"));
     }
-    world.server.stop().await.unwrap();
+    servers.server.stop().await.unwrap();
 }
 
-/// As in kube-apiserver, mutation determines the name of an object that is posted, and cannot change the name in a path.
+/// As in kube-apiserver, mutation determines the name of an object that is posted, and cannot change the name in a
+/// path.
 #[tokio::test(flavor = "multi_thread")]
 async fn mutation_cannot_change_the_name_in_the_path() {
-    let world = World::start().await;
-    world.create(CLUSTERS, &cluster("m1")).await;
+    let servers = TestServers::start().await;
+    servers.create(CLUSTERS, &cluster("m1")).await;
     let [(policies, mut policy), binding] = mutating("renames", "*");
     let expression = "[JSONPatch{op: 'replace', path: '/metadata/name', value: 'other'}]";
     policy["spec"]["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
     policy["spec"]["matchConstraints"]["resourceRules"][0]["operations"] = json!(["CREATE", "UPDATE"]);
-    world.configure(&[(policies, policy), binding]).await;
+    servers.configure(&[(policies, policy), binding]).await;
     let region = json!({"spec": {"region": "west"}});
     for (method, name, media_type, body) in
         [("PATCH", "m1", MERGE, &region), ("PUT", "m1", JSON, &cluster("m1")), ("PATCH", "m2", APPLY, &cluster("m2"))]
     {
         let uri = format!("{CLUSTERS}/{name}?fieldManager=me");
-        let (code, refused, _) = world.send(method, &uri, media_type, body).await;
+        let (code, refused, _) = servers.send(method, &uri, media_type, body).await;
         assert!(code == 400 || code == 422, "{method} {name}: {code} {refused}");
     }
-    let left = world.read(CLUSTERS).await;
+    let left = servers.read(CLUSTERS).await;
     let names: Vec<&Value> = left["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
     assert_eq!(names, [&json!("m1")]);
     assert_eq!(left["items"][0]["spec"]["region"], "east");
-    assert_eq!(world.create(CLUSTERS, &cluster("m3")).await["metadata"]["name"], "other");
-    world.server.stop().await.unwrap();
+    assert_eq!(servers.create(CLUSTERS, &cluster("m3")).await["metadata"]["name"], "other");
+    servers.server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_review_the_public_kind_for_the_caller() {
-    let world = World::start().await;
+    let servers = TestServers::start().await;
     let all =
         json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["clusters", "clusters/*"], "operations": ["*"]});
     let unsafe_rule = rule("resourceregistries", "CREATE");
-    world
+    servers
         .configure(&[
             webhook("mutatingwebhookconfigurations", "label.example.io", rule("clusters", "CREATE"), "None"),
             webhook("validatingwebhookconfigurations", "deny.example.io", all, "None"),
             webhook("validatingwebhookconfigurations", "effects.example.io", unsafe_rule, "NoneOnDryRun"),
         ])
         .await;
-    let created = world.create(CLUSTERS, &cluster("m1")).await;
+    let created = servers.create(CLUSTERS, &cluster("m1")).await;
     assert_eq!(created["metadata"]["labels"], json!({"hook": "yes"}));
-    let requests = std::mem::take(&mut *world.hook.0.lock());
+    let requests = std::mem::take(&mut *servers.hook.0.lock());
     let [mutating, validating] = requests.as_slice() else { panic!("{requests:?}") };
     for request in [mutating, validating] {
         assert_eq!(request["kind"], json!({"group": "cluster.karmada.io", "version": "v1alpha1", "kind": "Cluster"}));
@@ -361,12 +363,12 @@ async fn webhooks_review_the_public_kind_for_the_caller() {
     }
     assert_eq!(validating["object"]["metadata"]["labels"], json!({"hook": "yes"}));
     let labels = json!({"metadata": {"labels": {"deny": "yes"}}});
-    let (code, refused, warnings) = world.send("PATCH", &format!("{CLUSTERS}/m1"), MERGE, &labels).await;
+    let (code, refused, warnings) = servers.send("PATCH", &format!("{CLUSTERS}/m1"), MERGE, &labels).await;
     let message = "admission webhook \"deny.example.io\" denied the request: denied by label";
     assert_eq!((code, &refused["message"]), (403, &json!(message)));
     assert_eq!(warnings, ["299 - \"seen\""]);
-    let (_, _, _) = world.send("GET", &format!("{CLUSTERS}/m1/proxy/api/v1/pods/?watch=1"), JSON, &Value::Null).await;
-    let connect = world.hook.0.lock().pop().unwrap();
+    let (_, _, _) = servers.send("GET", &format!("{CLUSTERS}/m1/proxy/api/v1/pods/?watch=1"), JSON, &Value::Null).await;
+    let connect = servers.hook.0.lock().pop().unwrap();
     assert_eq!(
         connect["object"],
         json!({"kind": "ClusterProxyOptions", "apiVersion": "cluster.karmada.io/v1alpha1", "path": "/api/v1/pods/"})
@@ -375,9 +377,9 @@ async fn webhooks_review_the_public_kind_for_the_caller() {
     assert_eq!((subject, &connect["kind"]["kind"]), (["CONNECT", "m1", "proxy"], &json!("ClusterProxyOptions")));
     let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
         "metadata": {"name": "r"}, "spec": {"targetCluster": {}, "resourceSelectors": []}});
-    let (code, created, warnings) = world.send("POST", &format!("{REGISTRIES}?dryRun=All"), JSON, &registry).await;
+    let (code, created, warnings) = servers.send("POST", &format!("{REGISTRIES}?dryRun=All"), JSON, &registry).await;
     assert_eq!((code, warnings.len()), (201, 1), "NoneOnDryRun allows dry runs: {created}");
-    world.server.stop().await.unwrap();
+    servers.server.stop().await.unwrap();
 }
 
 #[rstest]
@@ -386,46 +388,46 @@ async fn webhooks_review_the_public_kind_for_the_caller() {
 #[case::fleet("/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1/pods/p?cluster=m1", true)]
 #[case::object("/apis/cluster.karmada.io/v1alpha1/clusters/m1", false)]
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_are_admitted_as_members_that_the_path_names(#[case] uri: &str, #[case] expected: bool) {
-    let world = World::start().await;
+async fn requests_to_owners_are_admitted_as_those_to_named_members(#[case] uri: &str, #[case] expected: bool) {
+    let servers = TestServers::start().await;
     let expression = "request.name != 'm1' || object.path != '/api/v1/pods/p'";
-    world.configure(&validating("proxies", "clusters/proxy", "CONNECT", expression)).await;
+    servers.configure(&validating("proxies", "clusters/proxy", "CONNECT", expression)).await;
     let attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &uri.parse().unwrap(), &HeaderMap::new());
     let user = UserInfo::new("ann", [AUTHENTICATED]);
     let context = RequestContext { user, peer: Peer::default(), attributes, audit: None };
-    let owner = OwnerAdmission::of(&world.aggregated, &context, &Method::GET);
+    let owner = OwnerAdmission::for_request(&servers.aggregated, &context, &Method::GET);
     assert_eq!(owner.is_some(), expected);
     if let Some(owner) = owner {
         let refused = owner.admit(&"m1".parse().unwrap()).await.unwrap_err();
         assert!(refused.message.ends_with("denied by proxies"), "{}", refused.message);
         owner.admit(&"m2".parse().unwrap()).await.unwrap();
     }
-    world.server.stop().await.unwrap();
+    servers.server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_cannot_be_called_refuses_the_request() {
-    let world = World::start().await;
-    world.create(CLUSTERS, &cluster("m1")).await;
+    let servers = TestServers::start().await;
+    servers.create(CLUSTERS, &cluster("m1")).await;
     let (resource, mut configuration) =
         webhook("validatingwebhookconfigurations", "gone.example.io", rule("clusters/*", "CONNECT"), "None");
     configuration["webhooks"][0]["clientConfig"] = json!({"url": "https://127.0.0.1:9/"});
-    world.configure(&[(resource, configuration)]).await;
-    let (code, refused, _) = world.send("GET", &format!("{CLUSTERS}/m1/proxy/api/v1/pods"), JSON, &Value::Null).await;
+    servers.configure(&[(resource, configuration)]).await;
+    let (code, refused, _) = servers.send("GET", &format!("{CLUSTERS}/m1/proxy/api/v1/pods"), JSON, &Value::Null).await;
     let message = refused["message"].as_str().unwrap();
     assert!(code == 500 && message.contains("failed calling webhook \"gone.example.io\""), "{code} {message}");
-    world.server.stop().await.unwrap();
+    servers.server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_stored_kinds_are_admitted() {
-    let world = World::start().await;
+    let servers = TestServers::start().await;
     let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
         "metadata": {"name": "r"}, "spec": {"targetCluster": {}, "resourceSelectors": []}});
     let search = json!({"apiVersion": "search.crowsnest.io/v1alpha1", "kind": "SavedSearch", "metadata": {"name": "s"},
         "spec": {"title": "pods", "query": "kind:pod"}});
-    world.create(REGISTRIES, &registry).await;
-    world.create(SEARCHES, &search).await;
+    servers.create(REGISTRIES, &registry).await;
+    servers.create(SEARCHES, &search).await;
     let policies = ["resourceregistries", "savedsearches"].map(|resource| {
         let names = ["UPDATE", "DELETE"].map(|operation| {
             let name = format!("{resource}-{}", operation.to_lowercase());
@@ -433,37 +435,37 @@ async fn other_stored_kinds_are_admitted() {
         });
         names.concat()
     });
-    world.configure(&policies.concat()).await;
+    servers.configure(&policies.concat()).await;
     for (collection, name) in [(REGISTRIES, "r"), (SEARCHES, "s")] {
         let uri = format!("{collection}/{name}");
         let labels = json!({"metadata": {"labels": {"a": "1"}}});
         for (method, body) in [("PATCH", labels), ("DELETE", Value::Null)] {
             let (code, refused, _) =
-                world.send(method, &uri, if method == "PATCH" { MERGE } else { JSON }, &body).await;
+                servers.send(method, &uri, if method == "PATCH" { MERGE } else { JSON }, &body).await;
             assert_eq!((code, &refused["reason"]), (422, &json!("Invalid")), "{method} {uri}: {refused}");
         }
-        assert!(world.read(&uri).await["metadata"]["labels"].is_null());
+        assert!(servers.read(&uri).await["metadata"]["labels"].is_null());
     }
-    world.server.stop().await.unwrap();
+    servers.server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_read_parameters_and_rights() {
-    let world = World::start().await;
+    let servers = TestServers::start().await;
     let limits = json!({"metadata": {"name": "limits"}, "data": {"region": "east"}});
     let request = Request::post("/api/v1/namespaces/default/configmaps").header(header::CONTENT_TYPE, JSON);
     let request = request.body(limits.to_string().into_bytes()).unwrap();
-    world.server.admin().request::<Value>(request).await.unwrap();
+    servers.server.admin().request::<Value>(request).await.unwrap();
     let may_read = "authorizer.group('').resource('secrets').namespace('default').check('get').allowed()";
     let expression = format!("object.spec.region == params.data.region && {may_read}");
     let [(policies, mut policy), (bindings, mut binding)] = validating("regions", "clusters", "CREATE", &expression);
     policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     binding["spec"]["paramRef"] = json!({"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"});
-    world.configure(&[(policies, policy), (bindings, binding)]).await;
-    world.create(CLUSTERS, &cluster("m1")).await;
+    servers.configure(&[(policies, policy), (bindings, binding)]).await;
+    servers.create(CLUSTERS, &cluster("m1")).await;
     let mut elsewhere = cluster("m2");
     elsewhere["spec"]["region"] = "west".into();
-    let (code, refused, _) = world.send("POST", CLUSTERS, JSON, &elsewhere).await;
+    let (code, refused, _) = servers.send("POST", CLUSTERS, JSON, &elsewhere).await;
     assert_eq!(code, 422, "{refused}");
-    world.server.stop().await.unwrap();
+    servers.server.stop().await.unwrap();
 }

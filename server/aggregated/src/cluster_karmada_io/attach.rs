@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kube::Api;
 
 use super::NAME;
-use crate::resource::{CREATE, Call, Connect, Definition, Paths, Requested, Resource};
+use crate::resource::{CREATE, Call, Connect, Definition, Paths, RequestFeatures, Resource};
 use crowsnest_agent::agent::replicas::Replica;
 use crowsnest_process::reply::Body;
 
@@ -27,7 +27,7 @@ impl Resource for Attach {
         &DEFINITION
     }
 
-    fn is_long_running(&self, requested: Requested) -> bool {
+    fn is_long_running(&self, requested: RequestFeatures) -> bool {
         requested.upgrade
     }
 
@@ -43,15 +43,16 @@ impl Resource for Attach {
             let fleet = &server.running()?.fleet;
             let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
             own.write_header(response.headers_mut());
-            // Agents poll every few seconds, and name the replicas to which they have tunnels. A tunnel that the agent names can have ended
-            // here, because the connection broke or the Cluster was deleted, so it has to be open, too.
-            let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
-            if own.has_tunnel(request.headers()) && open {
+            // Agents poll every few seconds and name the replicas to which they have tunnels. Such a tunnel may have
+            // ended in this replica, because the connection broke or the Cluster was deleted, so it must also be open
+            // here.
+            let is_open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
+            if own.has_tunnel(request.headers()) && is_open {
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
             }
-            let name = existing(&fleet.control_plane(), cluster).await?;
-            if !requests_tunnel(request.headers()) {
+            let name = find_pull_mode_cluster(&fleet.control_plane(), cluster).await?;
+            if !is_tunnel_request(request.headers()) {
                 let text = format!(
                     "cannot open a tunnel: the request needs the headers Connection: Upgrade and Upgrade: {PROTOCOL}"
                 );
@@ -59,7 +60,7 @@ impl Resource for Attach {
             }
             let address = context.peer.address.map(tracing::field::display);
             tracing::info!(cluster = %name, user = context.user.name, address, "accepted the tunnel of an agent");
-            fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
+            fleet.tunnels().add(name, hyper::upgrade::on(&mut request));
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
             response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
@@ -68,8 +69,9 @@ impl Resource for Attach {
     }
 }
 
-/// Read from the control plane: an agent that has just registered its cluster may be ahead of the fleet's watch.
-async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<ClusterName, ApiError> {
+/// The registered cluster; fails unless its mode is Pull. Reads the control plane, because the fleet's watch may not
+/// have received a cluster that an agent has just registered.
+async fn find_pull_mode_cluster(control_plane: &kube::Client, cluster: &str) -> Result<ClusterName, ApiError> {
     let missing = || {
         let text = format!("clusters.cluster.karmada.io {cluster:?} not found");
         ApiError::new(Reason::NotFound, text).with_object(NAME, "clusters", cluster)
@@ -78,14 +80,14 @@ async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<Cluster
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let found = clusters.get_opt(name.as_str()).await.map_err(api_error)?.ok_or_else(missing)?;
     if found.spec.sync_mode != ClusterSyncMode::Pull {
-        let text = format!("cluster {name} is registered in {} mode: it is dialled", found.spec.sync_mode);
+        let text = format!("cluster {name} is registered in {} mode, so it has no tunnel", found.spec.sync_mode);
         let failure = ApiError::new(Reason::Conflict, text);
         return Err(failure.with_object(NAME, "clusters", name.as_str()));
     }
     Ok(name)
 }
 
-fn requests_tunnel(headers: &HeaderMap) -> bool {
+fn is_tunnel_request(headers: &HeaderMap) -> bool {
     let words = |name| {
         let values = headers.get_all(name).iter().filter_map(|value: &HeaderValue| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim)
@@ -100,17 +102,17 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::as_the_agent_asks("Upgrade", PROTOCOL, true)]
-    #[case::as_a_proxy_may_write_it("keep-alive, upgrade", "CROWSNEST-TUNNEL/1", true)]
+    #[case::sent_by_the_agent("Upgrade", PROTOCOL, true)]
+    #[case::rewritten_by_a_proxy("keep-alive, upgrade", "CROWSNEST-TUNNEL/1", true)]
     #[case::one_of_several("Upgrade", "crowsnest-tunnel/2, crowsnest-tunnel/1", true)]
-    #[case::a_later_one_alone("Upgrade", "crowsnest-tunnel/2", false)]
+    #[case::a_later_version_alone("Upgrade", "crowsnest-tunnel/2", false)]
     #[case::not_for_this_hop("keep-alive", PROTOCOL, false)]
-    #[case::something_else("Upgrade", "websocket", false)]
-    fn who_requests_a_tunnel(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
+    #[case::another_protocol("Upgrade", "websocket", false)]
+    fn tunnel_requests_are_recognized(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONNECTION, connection.parse().unwrap());
         headers.insert(header::UPGRADE, upgrade.parse().unwrap());
-        assert_eq!(requests_tunnel(&headers), expected);
-        assert!(!requests_tunnel(&HeaderMap::new()));
+        assert_eq!(is_tunnel_request(&headers), expected);
+        assert!(!is_tunnel_request(&HeaderMap::new()));
     }
 }

@@ -1,4 +1,4 @@
-//! Columns of a Cluster, those that Karmada prints.
+//! Printed columns of a Cluster, the same as Karmada's.
 
 use crowsnest_apimachinery::printers::Cell;
 use crowsnest_apimachinery::printers::columns::{AGE, Column, Doc, KindPrinter, NAME, read};

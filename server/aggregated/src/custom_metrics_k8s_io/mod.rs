@@ -1,5 +1,5 @@
-//! `custom.metrics.k8s.io`: values of metrics in all members, as Karmada's metrics adapter serves them. The resources are those that
-//! members list; members are read with the account of this server.
+//! `custom.metrics.k8s.io`: values of metrics in all members, as Karmada's metrics adapter serves them. The resources
+//! are those that members list; members are read with the account of this server.
 
 mod openapi;
 
@@ -40,7 +40,7 @@ impl Resource for MetricValues {
         let parts = tail.strip_prefix('/')?.split('/').map(|part| percent_decode_str(part).decode_utf8().ok());
         let parts = parts.map(|part| part.filter(|name| is_name(name))).collect::<Option<Vec<_>>>()?;
         let found = match parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().as_slice() {
-            // The attributes that are authorized would name another resource.
+            // For these paths, the authorized attributes would name another resource.
             ["namespaces" | "watch" | "proxy", _, _] | ["namespaces", _, "status" | "finalize", ..] => false,
             [_, _, _] | ["namespaces", _, "metrics", _] | ["namespaces", _, _, _, _] => true,
             _ => false,
@@ -48,7 +48,7 @@ impl Resource for MetricValues {
         found.then_some(tail.len())
     }
 
-    /// The metrics that members list; none before members are known.
+    /// The metrics that members list. Empty until the members are known.
     fn discover<'a>(&'a self, server: &'a Aggregated) -> BoxFuture<'a, Vec<Value>> {
         Box::pin(async move {
             let metrics = match server.running() {

@@ -29,12 +29,12 @@ fn paths(version: &str) -> Map<String, Value> {
     let metric = in_path("metric", "Name of the metric.");
     let labels = in_query("labelSelector", "Label selector for the objects.");
     let metrics = in_query("metricLabelSelector", "Label selector for the metric.");
-    let answer = value_name(version, "MetricValueList");
+    let schema = value_name(version, "MetricValueList");
     let summary = "Values of a metric; values of objects with the same name in several members are summed.";
     let of_objects = [resource, object, metric.clone(), labels, metrics.clone()];
     let in_namespace = [std::slice::from_ref(&namespace), of_objects.as_slice()].concat();
     let path = |tail: &str, id: &str, parameters: &[Value]| {
-        let get = Get { id, summary, parameters, kind: (NAME, version, "MetricValueList"), schema: &answer };
+        let get = Get { id, summary, parameters, kind: (NAME, version, "MetricValueList"), schema: &schema };
         (format!("{root}/{tail}"), get.item())
     };
     Map::from_iter([

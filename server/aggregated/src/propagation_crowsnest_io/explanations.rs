@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::openapi::{FAILURES, ROOT, of};
-use super::rights::{Reader, get};
+use super::openapi::{FAILURES, ROOT, ref_to};
+use super::rights::{Reader, get_attributes};
 use super::{API_VERSION, reports};
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, in_path, responses};
@@ -53,25 +53,25 @@ async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, Api
         return Err(ApiError::bad_request(text));
     };
     let reports = reports(server)?;
-    let known = reports.template_resource(word).filter(|resource| resource.namespaced != namespace.is_empty());
-    let Some(resource) = known else {
+    let propagated = reports.template_resource(word).filter(|resource| resource.namespaced != namespace.is_empty());
+    let Some(resource) = propagated else {
         let scope = if namespace.is_empty() { "cluster-scoped" } else { "namespaced" };
         return Err(ApiError::new(Reason::NotFound, format!("no propagated {scope} resource is named {word:?}")));
     };
     let reader = Reader { delegated: &server.delegated, user: &context.user };
-    reader.must(&get(&resource, namespace, name)).await?;
+    reader.require(&get_attributes(&resource, namespace, name)).await?;
     let api_version = resource.gvr.api_version();
     let template = ObjectIdentity::new(&api_version, &resource.kind, namespace, name);
     let binding = reports.binding_key(&template).await?;
-    reader.must(&get(reports.binding_resource(binding.scope()), namespace, &binding.name)).await?;
-    let explained = reports.explain(&resource, namespace, name).await?;
+    reader.require(&get_attributes(reports.binding_resource(binding.scope()), namespace, &binding.name)).await?;
+    let explanation = reports.explain(&resource, namespace, name).await?;
     let gvr = &resource.gvr;
-    let explained = explained.ok_or_else(|| ApiError::not_found(&gvr.group, &gvr.resource, name))?;
-    Ok(reply(StatusCode::OK, &shown(&explained, namespace, template_name)?))
+    let explanation = explanation.ok_or_else(|| ApiError::not_found(&gvr.group, &gvr.resource, name))?;
+    Ok(reply(StatusCode::OK, &to_body(&explanation, namespace, template_name)?))
 }
 
-fn shown(explained: &Explanation, namespace: &str, name: &str) -> Result<Value, ApiError> {
-    let mut body = serde_json::to_value(explained).map_err(ApiError::internal)?;
+fn to_body(explanation: &Explanation, namespace: &str, name: &str) -> Result<Value, ApiError> {
+    let mut body = serde_json::to_value(explanation).map_err(ApiError::internal)?;
     body["apiVersion"] = API_VERSION.into();
     body["kind"] = if namespace.is_empty() { "ClusterExplanation" } else { "Explanation" }.into();
     body["metadata"] = json!({"name": name});
@@ -89,7 +89,7 @@ fn describe(document: &mut Document, definition: &Definition) {
     let namespace = definition.namespaced.then(|| in_path("namespace", "The template's."));
     let parameters: Vec<Value> = namespace.into_iter().chain([name]).collect();
     let scope = if definition.namespaced { "namespaces/{namespace}/" } else { "" };
-    let content = json!({JSON: {"schema": of(definition.kind)}});
+    let content = json!({JSON: {"schema": ref_to(definition.kind)}});
     let get = json!({"operationId": format!("{}-get", definition.resource), "tags": ["propagation"],
         "parameters": parameters, "responses": responses("200", content, &FAILURES),
         "summary": "Explains the placement of an object, and what it waits for."});

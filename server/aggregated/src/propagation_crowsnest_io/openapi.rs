@@ -13,11 +13,11 @@ fn name_of(schema: &str) -> String {
     schema_name(NAME, VERSION, schema)
 }
 
-pub(super) fn of(schema: &str) -> Value {
+pub(super) fn ref_to(schema: &str) -> Value {
     reference(&name_of(schema))
 }
 
-fn one_of(words: &[&str]) -> Value {
+fn string_enum(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
@@ -31,14 +31,14 @@ pub(super) const FAILURES: [(&str, &str); 5] = [
 
 type Schemas = Vec<(&'static str, Value)>;
 
-/// Schemas of what its paths take and answer.
+/// Schemas of requests and responses.
 pub(super) fn schemas() -> Map<String, Value> {
     let named = parts().into_iter().chain(explanations()).chain(plans());
     let own = named.map(|(name, schema)| (name_of(name), schema));
     own.chain(status_schema()).collect()
 }
 
-/// Parts of responses.
+/// Schemas of parts of responses.
 fn parts() -> Schemas {
     let reference = || json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string()});
     let policy = || json!({"kind": string(), "namespace": string(), "name": string()});
@@ -51,17 +51,17 @@ fn parts() -> Schemas {
     let outcomes = ["Chosen", "Claimed", "LowerPriority", "LessPrecise", "LaterName", "ClusterScope", "NotPreempting"];
     let considered = with(
         policy(),
-        json!({"priority": integer(), "selectsBy": one_of(&["All", "LabelSelector", "Name"]), "outcome": one_of(&outcomes),
+        json!({"priority": integer(), "selectsBy": string_enum(&["All", "LabelSelector", "Name"]), "outcome": string_enum(&outcomes),
             "message": string()}),
     );
-    let rule = with(policy(), json!({"overriders": of("Object"), "differences": list(of("Difference"))}));
-    let estimate = json!({"replicas": integer(), "boundBy": one_of(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
+    let rule = with(policy(), json!({"overriders": ref_to("Object"), "differences": list(ref_to("Difference"))}));
+    let estimate = json!({"replicas": integer(), "boundBy": string_enum(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
     let cluster = json!({"name": string(), "rejected": object(json!({"filter": string(), "reason": string()}), &[]), "evictedBy": string(),
         "score": integer(), "estimate": object(estimate, &["boundBy"]), "selected": boolean(), "replicas": integer()});
     let cluster = object(cluster, &["rejected", "evictedBy", "estimate", "replicas"]);
     let term = json!({"affinity": string(), "message": string(), "clusters": list(cluster)});
     let triggers = ["PlacementChanged", "ReplicasChanged", "RescheduleRequested", "Reconcile", "TargetTerminating"];
-    let scheduling = json!({"decision": one_of(&["Keep", "Schedule", "Clear", "Fail"]), "trigger": one_of(&triggers),
+    let scheduling = json!({"decision": string_enum(&["Keep", "Schedule", "Clear", "Fail"]), "trigger": string_enum(&triggers),
         "reason": string(), "message": string(), "terms": list(object(term, &["affinity", "message"]))});
     vec![
         ("Object", json!({"type": "object", "description": "A whole object.", "additionalProperties": true})),
@@ -77,15 +77,15 @@ fn parts() -> Schemas {
 
 fn explanations() -> Schemas {
     let binding = json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "replicas": integer(),
-        "scheduledAt": date_time(), "message": string(), "requiredBy": list(of("Reference"))});
+        "scheduledAt": date_time(), "message": string(), "requiredBy": list(ref_to("Reference"))});
     let binding = object(binding, &["namespace", "scheduledAt", "message", "requiredBy"]);
-    let target = json!({"cluster": string(), "placed": one_of(&["Scheduled", "Required", "Evicting"]), "replicas": integer(),
-        "overrides": list(of("Override")), "work": of("Reference"), "applied": boolean(),
-        "health": one_of(&["Healthy", "Unhealthy", "Unknown"])});
+    let target = json!({"cluster": string(), "placed": string_enum(&["Scheduled", "Required", "Evicting"]), "replicas": integer(),
+        "overrides": list(ref_to("Override")), "work": ref_to("Reference"), "applied": boolean(),
+        "health": string_enum(&["Healthy", "Unhealthy", "Unknown"])});
     let target = object(target, &["replicas", "work", "health"]);
     let explanation = || {
-        json!({"metadata": of("Object"), "template": of("Reference"), "policy": of("PolicyName"), "policies": list(of("Policy")),
-            "binding": binding, "scheduling": of("Scheduling"), "targets": list(target.clone()), "waiting": list(of("Waiting"))})
+        json!({"metadata": ref_to("Object"), "template": ref_to("Reference"), "policy": ref_to("PolicyName"), "policies": list(ref_to("Policy")),
+            "binding": binding, "scheduling": ref_to("Scheduling"), "targets": list(target.clone()), "waiting": list(ref_to("Waiting"))})
     };
     let optional = &["policy", "binding", "scheduling"];
     vec![
@@ -94,22 +94,22 @@ fn explanations() -> Schemas {
     ]
 }
 
-fn described(mut schema: Value, description: &str) -> Value {
+fn with_description(mut schema: Value, description: &str) -> Value {
     schema["description"] = description.into();
     schema
 }
 
 fn plans() -> Schemas {
-    let change = || one_of(&["Added", "Changed", "Removed", "Unchanged"]);
+    let change = || string_enum(&["Added", "Changed", "Removed", "Unchanged"]);
     let planned = json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "change": change(),
-        "differences": list(of("Difference"))});
+        "differences": list(ref_to("Difference"))});
     let cluster = json!({"name": string(), "change": change(), "replicasBefore": integer(), "replicas": integer(),
-        "overrides": list(of("Override")), "manifestBefore": of("Object"), "manifest": of("Object"),
-        "differences": list(of("Difference")), "message": string()});
+        "overrides": list(ref_to("Override")), "manifestBefore": ref_to("Object"), "manifest": ref_to("Object"),
+        "differences": list(ref_to("Difference")), "message": string()});
     let cluster = object(cluster, &["replicasBefore", "replicas", "manifestBefore", "manifest", "message"]);
-    let template = json!({"template": of("Reference"), "change": change(), "policyBefore": of("PolicyName"),
-        "policy": of("PolicyName"), "policies": list(of("Policy")), "scheduling": of("Scheduling"), "clusters": list(cluster),
-        "dependencies": list(of("Reference")), "requiredBy": list(of("Reference")), "waiting": list(of("Waiting")),
+    let template = json!({"template": ref_to("Reference"), "change": change(), "policyBefore": ref_to("PolicyName"),
+        "policy": ref_to("PolicyName"), "policies": list(ref_to("Policy")), "scheduling": ref_to("Scheduling"), "clusters": list(cluster),
+        "dependencies": list(ref_to("Reference")), "requiredBy": list(ref_to("Reference")), "waiting": list(ref_to("Waiting")),
         "message": string()});
     let template = object(template, &["policyBefore", "policy", "scheduling", "requiredBy", "message"]);
     let counted = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
@@ -120,12 +120,12 @@ fn plans() -> Schemas {
         &[],
     );
     let spec = object(
-        json!({"objects": described(list(of("Object")), "Objects as they would be applied."),
-            "deletions": described(list(of("Object")), "Objects that would be deleted; only what names them is read."),
+        json!({"objects": with_description(list(ref_to("Object")), "Objects as they would be applied."),
+            "deletions": with_description(list(ref_to("Object")), "Objects that would be deleted; only what names them is read."),
             "manifests": {"type": "boolean", "description": "Include manifests (default true)."},
             "limit": {"type": "integer", "format": "int32", "description": "Maximum number of templates (default 50, at most 500)."}}),
         &["objects", "deletions", "manifests", "limit"],
     );
-    let fields = json!({"metadata": of("Object"), "spec": spec, "status": status});
+    let fields = json!({"metadata": ref_to("Object"), "spec": spec, "status": status});
     vec![("Plan", body("Plan", fields, &["kind", "apiVersion", "metadata", "spec", "status"]))]
 }

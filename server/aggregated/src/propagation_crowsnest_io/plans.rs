@@ -14,7 +14,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::openapi::{FAILURES, ROOT, of};
+use super::openapi::{FAILURES, ROOT, ref_to};
 use super::rights::Reader;
 use super::{API_VERSION, NAME, reports};
 use crate::resource::openapi::Document;
@@ -24,10 +24,10 @@ use crowsnest_process::reply::collect;
 use crowsnest_process::reply::json as reply;
 
 /// Maximum number of objects in one plan.
-const MOST_OBJECTS: usize = 100;
+const MAX_OBJECTS: usize = 100;
 /// Default and maximum number of templates in a plan.
-const TEMPLATES: usize = 50;
-const MOST_TEMPLATES: usize = 500;
+const DEFAULT_TEMPLATES: usize = 50;
+const MAX_TEMPLATES: usize = 500;
 
 pub(super) struct Plans;
 
@@ -39,7 +39,7 @@ impl Resource for Plans {
     }
 
     fn describe(&self, _version: &str, document: &mut Document) {
-        let content = json!({JSON: {"schema": of("Plan")}});
+        let content = json!({JSON: {"schema": ref_to("Plan")}});
         let post = json!({"operationId": "plans-create", "tags": ["propagation"],
             "responses": responses("201", content.clone(), &FAILURES),
             "summary": "Previews the effect on the fleet of applying or deleting objects, without changing anything.",
@@ -55,7 +55,7 @@ impl Resource for Plans {
 /// Request body of a plan.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sent {
+struct PlanBody {
     #[serde(default)]
     api_version: Option<String>,
     #[serde(default)]
@@ -71,24 +71,24 @@ struct Spec {
     /// Objects to delete; only the fields that identify them are read.
     #[serde(default)]
     deletions: Vec<Value>,
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     manifests: bool,
     #[serde(default)]
     limit: Option<usize>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
 impl Spec {
     /// All objects, with their field in the request and the requested change.
     fn proposed_operations<'s>(&'s self) -> impl Iterator<Item = (String, &'s Value, ProposedOperation)> {
-        let of = |field: &'static str, operation: ProposedOperation| {
+        let numbered = |field: &'static str, operation: ProposedOperation| {
             move |(nth, object): (usize, &'s Value)| (format!("spec.{field}[{nth}]"), object, operation)
         };
-        let applied = self.objects.iter().enumerate().map(of("objects", ProposedOperation::Apply));
-        applied.chain(self.deletions.iter().enumerate().map(of("deletions", ProposedOperation::Delete)))
+        let applied = self.objects.iter().enumerate().map(numbered("objects", ProposedOperation::Apply));
+        applied.chain(self.deletions.iter().enumerate().map(numbered("deletions", ProposedOperation::Delete)))
     }
 }
 
@@ -101,23 +101,23 @@ fn invalid(errors: Vec<FieldError>) -> ApiError {
 }
 
 /// Validates the request.
-fn check(sent: &Sent) -> Result<(), ApiError> {
-    let is_ours = |field: &Option<String>, ours: &str| field.as_deref().is_none_or(|field| field == ours);
-    if !is_ours(&sent.api_version, API_VERSION) || !is_ours(&sent.kind, "Plan") {
+fn validate(plan: &PlanBody) -> Result<(), ApiError> {
+    let is_expected = |field: &Option<String>, expected: &str| field.as_deref().is_none_or(|field| field == expected);
+    if !is_expected(&plan.api_version, API_VERSION) || !is_expected(&plan.kind, "Plan") {
         return Err(ApiError::bad_request(format!("the body is no Plan of {API_VERSION}")));
     }
-    let spec = &sent.spec;
+    let spec = &plan.spec;
     let mut errors = Vec::new();
     let count = spec.proposed_operations().count();
     if count == 0 {
-        errors.push(FieldError::required("spec.objects", "a plan is about one object at least"));
+        errors.push(FieldError::required("spec.objects", "a plan must have at least one object"));
     }
-    if count > MOST_OBJECTS {
-        let detail = format!("a plan is about {MOST_OBJECTS} objects at most");
+    if count > MAX_OBJECTS {
+        let detail = format!("a plan must have at most {MAX_OBJECTS} objects");
         errors.push(FieldError::invalid("spec.objects", &count, detail));
     }
-    if let Some(limit) = spec.limit.filter(|limit| !(1..=MOST_TEMPLATES).contains(limit)) {
-        errors.push(FieldError::invalid("spec.limit", &limit, format!("must be from 1 to {MOST_TEMPLATES}")));
+    if let Some(limit) = spec.limit.filter(|limit| !(1..=MAX_TEMPLATES).contains(limit)) {
+        errors.push(FieldError::invalid("spec.limit", &limit, format!("must be from 1 to {MAX_TEMPLATES}")));
     }
     let mut seen = BTreeSet::new();
     for (path, object, _) in spec.proposed_operations() {
@@ -145,39 +145,44 @@ fn check(sent: &Sent) -> Result<(), ApiError> {
 async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let reports = reports(server)?;
     let body = collect(request.into_body()).await?;
-    let sent: Sent = serde_json::from_slice(&body)
+    let plan: PlanBody = serde_json::from_slice(&body)
         .map_err(|error| ApiError::bad_request(format!("error decoding the Plan's JSON: {error}")))?;
-    check(&sent)?;
+    validate(&plan)?;
     let planner = Planner(Reader { delegated: &server.delegated, user: &context.user });
-    let proposal = planner.proposal(&reports, &sent.spec).await?;
-    let mut chosen = Chosen { left: sent.spec.limit.unwrap_or(TEMPLATES), ..Chosen::default() };
-    let mut planning = reports.planner(&proposal, sent.spec.manifests).await?;
-    planning.plan(&planner.choose(&proposal, reports.affected(&proposal).await?, &mut chosen).await?).await?;
-    // Dependencies are known only now, and need rights of their own.
+    let proposal = planner.proposal(&reports, &plan.spec).await?;
+    let mut selection =
+        TemplateSelection { remaining: plan.spec.limit.unwrap_or(DEFAULT_TEMPLATES), ..TemplateSelection::default() };
+    let mut planning = reports.planner(&proposal, plan.spec.manifests).await?;
+    planning
+        .plan(&planner.select_templates(&proposal, reports.affected(&proposal).await?, &mut selection).await?)
+        .await?;
+    // Dependencies result from the first planning step, and the caller needs rights to them as well.
     let dependencies = planning.dependencies().await?;
-    planning.plan(&planner.choose(&proposal, dependencies, &mut chosen).await?).await?;
+    planning.plan(&planner.select_templates(&proposal, dependencies, &mut selection).await?).await?;
     let (plans, mut all_notices) = planning.finish().await?;
-    all_notices.extend(notices(&proposal, &plans, sent.spec.manifests));
+    all_notices.extend(notices(&proposal, &plans, plan.spec.manifests));
     let objects = proposal.objects.iter();
     let report = PlanReport {
         objects: objects.map(|one| whatif::plan_object(one.before.as_deref(), one.after.as_ref())).collect(),
         notices: all_notices,
         templates: plans,
-        more: chosen.more,
-        withheld: chosen.withheld,
+        more: selection.more,
+        withheld: selection.withheld,
     };
     let status = serde_json::to_value(&report).map_err(ApiError::internal)?;
-    let answer = json!({"apiVersion": API_VERSION, "kind": "Plan", "metadata": {}, "status": status});
-    Ok(reply(StatusCode::CREATED, &answer))
+    let response_body = json!({"apiVersion": API_VERSION, "kind": "Plan", "metadata": {}, "status": status});
+    Ok(reply(StatusCode::CREATED, &response_body))
 }
 
-/// Templates that are planned.
+/// Templates that are selected for a plan, and numbers of those that are not.
 #[derive(Default)]
-struct Chosen {
-    known: BTreeSet<AffectedTemplate>,
+struct TemplateSelection {
+    selected: BTreeSet<AffectedTemplate>,
     /// Remaining number of templates.
-    left: usize,
+    remaining: usize,
+    /// Number of templates beyond the limit.
     more: usize,
+    /// Number of templates that the caller has no right to get.
     withheld: usize,
 }
 
@@ -209,9 +214,9 @@ impl Planner<'_> {
                 _ => {}
             }
             if role == Role::Customization && operation == ProposedOperation::Apply {
-                self.0.must_create(&resource).await?;
+                self.0.require_create(&resource).await?;
             }
-            let readable = self.0.may_see_proposed(&resource, namespace, name).await?;
+            let readable = self.0.check_proposed(&resource, namespace, name).await?;
             let proposed = reports.propose(resource, role, (object, operation), readable).await?;
             if role == Role::Cluster && proposed.before.is_none() {
                 let detail = "the APIs and capacity of a cluster are unknown before it has joined";
@@ -222,13 +227,13 @@ impl Planner<'_> {
         Ok(proposal)
     }
 
-    /// Selects proposed templates first, then others that the caller may get; with each, a flag that shows its secret
-    /// values. A template that is selected twice counts once.
-    async fn choose(
+    /// Selects proposed templates first, then others that the caller may get. The flag is true if the values of a
+    /// Secret may be shown. A template that was selected before does not count again.
+    async fn select_templates(
         &self,
         proposal: &Proposal,
         affected: BTreeSet<AffectedTemplate>,
-        chosen: &mut Chosen,
+        selection: &mut TemplateSelection,
     ) -> Result<Vec<(AffectedTemplate, bool)>, ApiError> {
         let proposed = |one: &AffectedTemplate| {
             proposal.objects.iter().find(|object| {
@@ -242,17 +247,20 @@ impl Planner<'_> {
             affected.iter().partition(|one| proposed(one).is_some());
         let mut templates = Vec::new();
         for one in own.into_iter().chain(others) {
-            let is_known = chosen.known.contains(one);
-            if chosen.left == 0 && !is_known {
-                chosen.more += 1;
+            let is_selected = selection.selected.contains(one);
+            if selection.remaining == 0 && !is_selected {
+                selection.more += 1;
                 continue;
             }
-            let given = proposed(one);
-            if given.is_some() || is_known || self.0.may_get(&one.resource, &one.namespace, &one.name).await? {
-                chosen.left -= usize::from(chosen.known.insert(one.clone()));
-                templates.push((one.clone(), given.is_none_or(|given| given.readable)));
+            let proposed_object = proposed(one);
+            if proposed_object.is_some()
+                || is_selected
+                || self.0.may_get(&one.resource, &one.namespace, &one.name).await?
+            {
+                selection.remaining -= usize::from(selection.selected.insert(one.clone()));
+                templates.push((one.clone(), proposed_object.is_none_or(|proposed_object| proposed_object.readable)));
             } else {
-                chosen.withheld += 1;
+                selection.withheld += 1;
             }
         }
         Ok(templates)
@@ -260,7 +268,7 @@ impl Planner<'_> {
 }
 
 /// Effects of a deletion that are not planned.
-const LEFT_OUT: [(&str, &str); 2] = [
+const UNPLANNED_EFFECTS: [(&str, &str); 2] = [
     ("Namespace", "the objects in the namespace are deleted too; this is not planned"),
     ("CustomResourceDefinition", "the objects of the kind are deleted too; this is not planned"),
 ];
@@ -274,9 +282,9 @@ fn notices(proposal: &Proposal, plans: &[TemplatePlan], manifests: bool) -> Vec<
         let text = "which of equally good clusters gets a remaining replica depends on the uid of a new object, which is not known yet";
         notices.push(text.to_owned());
     }
-    let goes = |kind: &str| proposal.objects.iter().any(|one| one.after.is_none() && one.resource.kind == kind);
-    for (kind, text) in LEFT_OUT {
-        if goes(kind) {
+    let is_deleted = |kind: &str| proposal.objects.iter().any(|one| one.after.is_none() && one.resource.kind == kind);
+    for (kind, text) in UNPLANNED_EFFECTS {
+        if is_deleted(kind) {
             notices.push(text.to_owned());
         }
     }
@@ -292,7 +300,7 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case(json!({"spec": {"objects": []}}), "spec.objects: Required value: a plan is about one object at least")]
+    #[case(json!({"spec": {"objects": []}}), "spec.objects: Required value: a plan must have at least one object")]
     #[case(
         json!({"spec": {"objects": [{"kind": "ConfigMap"}], "limit": 0}}),
         "[spec.limit: Invalid value: 0: must be from 1 to 500, spec.objects[0].apiVersion: Required value, spec.objects[0].metadata.name: Required value]"
@@ -316,9 +324,9 @@ mod tests {
             "deletions": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}}),
         "spec.deletions[0]: Duplicate value: \"x\""
     )]
-    fn questions_that_make_no_sense(#[case] body: Value, #[case] expected: &str) {
-        let sent: Sent = serde_json::from_value(body).unwrap();
-        let failure = check(&sent).unwrap_err();
+    fn invalid_plans_are_refused(#[case] body: Value, #[case] expected: &str) {
+        let plan: PlanBody = serde_json::from_value(body).unwrap();
+        let failure = validate(&plan).unwrap_err();
         let message = failure.message;
         assert!(message.ends_with(expected), "{message}");
     }

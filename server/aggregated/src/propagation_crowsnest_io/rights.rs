@@ -14,8 +14,8 @@ pub(super) struct Reader<'r> {
     pub(super) user: &'r UserInfo,
 }
 
-/// Attributes of the request for an object.
-pub(super) fn get(resource: &Resource, namespace: &str, name: &str) -> Attributes {
+/// Attributes of a `get` request for an object.
+pub(super) fn get_attributes(resource: &Resource, namespace: &str, name: &str) -> Attributes {
     Attributes {
         verb: "get".to_owned(),
         group: resource.gvr.group.to_string(),
@@ -28,49 +28,51 @@ pub(super) fn get(resource: &Resource, namespace: &str, name: &str) -> Attribute
 }
 
 impl Reader<'_> {
-    async fn may(&self, attributes: &Attributes) -> Result<bool, ApiError> {
+    async fn is_allowed(&self, attributes: &Attributes) -> Result<bool, ApiError> {
         Ok(self.delegated.review(self.user, attributes).await?.allowed)
     }
 
-    pub(super) async fn must(&self, attributes: &Attributes) -> Result<(), ApiError> {
+    /// Fails with 403 if the request is not allowed.
+    pub(super) async fn require(&self, attributes: &Attributes) -> Result<(), ApiError> {
         self.delegated.review(self.user, attributes).await?.check(self.user, attributes)
     }
 
-    /// Rights are usually granted for whole namespaces, so these are reviewed first and cached.
+    /// True if the caller may get the object. Reviews the rights to all objects and to the namespace first: most rights
+    /// are granted for these, and reviews are cached.
     pub(super) async fn may_get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, ApiError> {
         for (namespace, name) in [("", ""), (namespace, ""), (namespace, name)] {
-            if self.may(&get(resource, namespace, name)).await? {
+            if self.is_allowed(&get_attributes(resource, namespace, name)).await? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Checks that the caller may get an object it proposes to change. A Secret may also be
-    /// proposed with the right to write it. Returns false if its values must be hidden.
-    pub(super) async fn may_see_proposed(
+    /// Fails unless the caller may get an object that it proposes to change. For a Secret, the right to write it is
+    /// sufficient. Returns false if the values of the Secret must be hidden.
+    pub(super) async fn check_proposed(
         &self,
         resource: &Resource,
         namespace: &str,
         name: &str,
     ) -> Result<bool, ApiError> {
-        let attributes = get(resource, namespace, name);
-        if self.may(&attributes).await? {
+        let attributes = get_attributes(resource, namespace, name);
+        if self.is_allowed(&attributes).await? {
             return Ok(true);
         }
         if is_secret(resource) {
             for verb in ["update", "patch", "create"] {
-                if self.may(&Attributes { verb: verb.to_owned(), ..attributes.clone() }).await? {
+                if self.is_allowed(&Attributes { verb: verb.to_owned(), ..attributes.clone() }).await? {
                     return Ok(false);
                 }
             }
         }
-        self.must(&attributes).await.map(|()| true)
+        self.require(&attributes).await.map(|()| true)
     }
 
     /// Requires the right to create the resource: this process runs the scripts of a proposed customization.
-    pub(super) async fn must_create(&self, resource: &Resource) -> Result<(), ApiError> {
-        self.must(&Attributes { verb: "create".to_owned(), ..get(resource, "", "") }).await
+    pub(super) async fn require_create(&self, resource: &Resource) -> Result<(), ApiError> {
+        self.require(&Attributes { verb: "create".to_owned(), ..get_attributes(resource, "", "") }).await
     }
 }
 

@@ -1,8 +1,8 @@
 //! Audit annotations about members: the members that a request reaches, and the request it sends there.
 //!
-//! If the path contains this information, [`MemberRequests`] adds it before the request is handled. The control plane does
-//! the same for requests that it forwards to this server, because only it writes their events. Otherwise the proxies add
-//! the information through [`AuditObserver`].
+//! If the path contains this information, [`MemberRequests`] adds it before the request is handled. The control plane
+//! does the same for requests that it forwards to this server, because only it writes their events. Otherwise the
+//! proxies add the information through [`AuditObserver`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,8 +141,8 @@ mod tests {
     #[case(3, &[(CLUSTERS, "m1,m2,m3"), (CLUSTER_COUNT, "3")])]
     #[case(0, &[(CLUSTERS, ""), (CLUSTER_COUNT, "0")])]
     #[case(17, &[(CLUSTERS, "m1,m2,m3,m4,m5,m6,m7,m8,m9,m10,m11,m12,m13,m14,m15,m16"), (CLUSTER_COUNT, "17")])]
-    fn a_limited_number_of_clusters_is_named(#[case] many: usize, #[case] expected: &[(&'static str, &str)]) {
-        let clusters: Vec<_> = (1..=many).map(|nth| ClusterName::parse(&format!("m{nth}")).unwrap()).collect();
+    fn a_limited_number_of_clusters_is_named(#[case] count: usize, #[case] expected: &[(&'static str, &str)]) {
+        let clusters: Vec<_> = (1..=count).map(|nth| ClusterName::parse(&format!("m{nth}")).unwrap()).collect();
         let expected: Vec<_> = expected.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
         assert_eq!(cluster_annotations(&clusters), expected);
     }

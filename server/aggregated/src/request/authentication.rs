@@ -38,13 +38,13 @@ impl AccessDecision {
 /// Keyed hash of a token, so that the memory of this process contains no usable token.
 type Fingerprint = [u8; 32];
 
-/// Cache time of a token review. Refused tokens are cached separately and for less time: they may become valid soon,
-/// and invented tokens must not evict valid ones.
-const GOOD_FOR: Duration = Duration::from_secs(10);
-const REFUSED_FOR: Duration = Duration::from_secs(5);
+/// Time for which results of token reviews are cached. Refused tokens have a separate cache and a shorter time: they
+/// may become valid soon, and invented tokens must not evict valid ones.
+const TOKEN_CACHE_TTL: Duration = Duration::from_secs(10);
+const REFUSED_TOKEN_CACHE_TTL: Duration = Duration::from_secs(5);
 
-/// Size in bytes of a name and its groups up to which verdicts are cached.
-const LONGEST_CACHED_IDENTITY: usize = 64 * 1024;
+/// Maximum size of a user name with its groups for which decisions are cached.
+const MAX_CACHED_IDENTITY_BYTES: usize = 64 * 1024;
 
 /// Sends reviews of tokens and rights to the control plane.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ pub struct DelegatedAuth {
     fingerprints: Arc<ring::hmac::Key>,
     tokens: Cache<Fingerprint, UserInfo>,
     refused: Cache<Fingerprint, ()>,
-    verdicts: Cache<(UserInfo, Attributes), AccessDecision>,
+    decisions: Cache<(UserInfo, Attributes), AccessDecision>,
 }
 
 impl DelegatedAuth {
@@ -62,9 +62,9 @@ impl DelegatedAuth {
         Self {
             control_plane,
             fingerprints: Arc::new(key),
-            tokens: Cache::builder().max_capacity(1_000).time_to_live(GOOD_FOR).build(),
-            refused: Cache::builder().max_capacity(1_000).time_to_live(REFUSED_FOR).build(),
-            verdicts: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(5)).build(),
+            tokens: Cache::builder().max_capacity(1_000).time_to_live(TOKEN_CACHE_TTL).build(),
+            refused: Cache::builder().max_capacity(1_000).time_to_live(REFUSED_TOKEN_CACHE_TTL).build(),
+            decisions: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(5)).build(),
         }
     }
 
@@ -73,43 +73,43 @@ impl DelegatedAuth {
         self.control_plane.clone()
     }
 
-    /// The caller, or 401. As in kube-apiserver, the first valid credential counts, and a request with an invalid
-    /// credential is not anonymous.
+    /// The caller; fails with 401. As in kube-apiserver, the first valid credential counts, and a request with an
+    /// invalid credential is not anonymous.
     pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, ApiError> {
         if peer.front_proxy
             && let Some(caller) = request_header::remote_user(headers).map_err(ApiError::from)?
         {
-            return Ok(known(caller));
+            return Ok(with_authenticated_group(caller));
         }
         if let Certificate::User(user) = &peer.certificate {
-            return Ok(known(user.clone()));
+            return Ok(with_authenticated_group(user.clone()));
         }
         if let Some(token) = bearer_token(headers).map_err(ApiError::from)? {
-            return self.owner(&token).await;
+            return self.token_user(&token).await;
         }
         match &peer.certificate {
             Certificate::Rejected(why) => {
                 tracing::debug!(why, "client certificate refused");
                 Err(ApiError::unauthorized())
             }
-            _ => Ok(known(UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() })),
+            _ => Ok(with_authenticated_group(UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() })),
         }
     }
 
-    async fn owner(&self, token: &str) -> Result<UserInfo, ApiError> {
+    async fn token_user(&self, token: &str) -> Result<UserInfo, ApiError> {
         let mut fingerprint = Fingerprint::default();
         fingerprint.copy_from_slice(ring::hmac::sign(&self.fingerprints, token.as_bytes()).as_ref());
-        if let Some(owner) = self.tokens.get(&fingerprint).await {
-            return Ok(owner);
+        if let Some(user) = self.tokens.get(&fingerprint).await {
+            return Ok(user);
         }
         if self.refused.contains_key(&fingerprint) {
             return Err(ApiError::unauthorized());
         }
         match self.review_token(token).await? {
-            Some(owner) => {
-                let owner = known(owner);
-                self.tokens.insert(fingerprint, owner.clone()).await;
-                Ok(owner)
+            Some(user) => {
+                let user = with_authenticated_group(user);
+                self.tokens.insert(fingerprint, user.clone()).await;
+                Ok(user)
             }
             None => {
                 self.refused.insert(fingerprint, ()).await;
@@ -124,8 +124,8 @@ impl DelegatedAuth {
             ..TokenReview::default()
         };
         let reviews: Api<TokenReview> = Api::all(self.control_plane.clone());
-        let answer = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
-        let status = answer.status.unwrap_or_default();
+        let review_response = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
+        let status = review_response.status.unwrap_or_default();
         let user = status.user.unwrap_or_default();
         if status.authenticated != Some(true) || user.username.as_ref().is_none_or(String::is_empty) {
             return Ok(None);
@@ -144,16 +144,17 @@ impl DelegatedAuth {
             return Ok(AccessDecision { allowed: true, reason: String::new() });
         }
         let key = (caller.clone(), attributes.clone());
-        if let Some(verdict) = self.verdicts.get(&key).await {
-            return Ok(verdict);
+        if let Some(decision) = self.decisions.get(&key).await {
+            return Ok(decision);
         }
-        let verdict = self.review_access(caller, attributes).await?;
-        // Without authentication of webhook clients, any client can send reviews: the names in them must not fill the memory.
+        let decision = self.review_access(caller, attributes).await?;
+        // Without authentication of webhook clients, any client can send reviews: the names in them must not fill the
+        // memory.
         let groups: usize = caller.groups.iter().map(String::len).sum();
-        if caller.name.len() + groups <= LONGEST_CACHED_IDENTITY {
-            self.verdicts.insert(key, verdict.clone()).await;
+        if caller.name.len() + groups <= MAX_CACHED_IDENTITY_BYTES {
+            self.decisions.insert(key, decision.clone()).await;
         }
-        Ok(verdict)
+        Ok(decision)
     }
 
     async fn review_access(&self, caller: &UserInfo, attributes: &Attributes) -> Result<AccessDecision, ApiError> {
@@ -185,14 +186,14 @@ impl DelegatedAuth {
         }
         let reviews: Api<SubjectAccessReview> = Api::all(self.control_plane.clone());
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let answer = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
-        let status = answer.status.unwrap_or_default();
+        let review_response = reviews.create(&PostParams::default(), &review).await.map_err(api_error)?;
+        let status = review_response.status.unwrap_or_default();
         Ok(AccessDecision { allowed: status.allowed, reason: status.reason.unwrap_or_default() })
     }
 }
 
-/// Adds the group system:authenticated, as every API server does.
-fn known(user: UserInfo) -> UserInfo {
+/// Adds the group `system:authenticated`, as every API server does, unless the user is anonymous.
+fn with_authenticated_group(user: UserInfo) -> UserInfo {
     match user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         true => user,
         false => user.with_implied_groups(),
@@ -231,9 +232,9 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    type Given<'a> = &'a [(&'static str, &'a [u8])];
+    type HeaderPairs<'a> = &'a [(&'static str, &'a [u8])];
 
-    fn headers(given: Given<'_>) -> HeaderMap {
+    fn headers(given: HeaderPairs<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in given {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
@@ -242,9 +243,9 @@ mod tests {
     }
 
     /// Name of the authenticated user, or status code. The control plane is unreachable.
-    async fn authenticated(peer: &Peer, given: Given<'_>) -> Result<String, u16> {
-        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
-        let delegated = DelegatedAuth::new(kube::Client::try_from(nowhere).unwrap());
+    async fn authenticated(peer: &Peer, given: HeaderPairs<'_>) -> Result<String, u16> {
+        let unreachable = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
+        let delegated = DelegatedAuth::new(kube::Client::try_from(unreachable).unwrap());
         let caller = delegated.authenticate(peer, &headers(given)).await;
         caller.map(|caller| caller.name).map_err(|failure| failure.code)
     }
@@ -258,16 +259,16 @@ mod tests {
         };
         let proxy =
             |front_proxy| Peer { front_proxy, certificate: Certificate::Rejected("x".into()), ..Peer::default() };
-        let nobody = Peer::default();
-        let alice: Given<'_> = &[("x-remote-user", b"alice")];
-        let latin: Given<'_> = &[("x-remote-user", b"zo\xeb")];
-        let group: Given<'_> = &[("x-remote-user", b"alice"), ("x-remote-group", b"\xff")];
-        let two: Given<'_> = &[("x-remote-user", b"alice"), ("x-remote-user", b"root")];
-        let cases: [(&Peer, Given<'_>, Result<&str, u16>); 14] = [
+        let anonymous = Peer::default();
+        let alice: HeaderPairs<'_> = &[("x-remote-user", b"alice")];
+        let latin: HeaderPairs<'_> = &[("x-remote-user", b"zo\xeb")];
+        let group: HeaderPairs<'_> = &[("x-remote-user", b"alice"), ("x-remote-group", b"\xff")];
+        let two: HeaderPairs<'_> = &[("x-remote-user", b"alice"), ("x-remote-user", b"root")];
+        let cases: [(&Peer, HeaderPairs<'_>, Result<&str, u16>); 14] = [
             (&proxy(true), two, Err(400)),
             (&user(false), two, Ok("carla")),
-            (&nobody, &[("authorization", b"Bearer t"), ("authorization", b"Bearer u")], Err(400)),
-            (&nobody, &[("authorization", b"Bearer \xff")], Err(401)),
+            (&anonymous, &[("authorization", b"Bearer t"), ("authorization", b"Bearer u")], Err(400)),
+            (&anonymous, &[("authorization", b"Bearer \xff")], Err(401)),
             (&proxy(true), alice, Ok("alice")),
             (&proxy(true), latin, Err(400)),
             (&proxy(true), group, Err(400)),
@@ -276,8 +277,8 @@ mod tests {
             (&user(true), alice, Ok("alice")),
             (&user(true), &[], Ok("carla")),
             (&user(false), alice, Ok("carla")),
-            (&nobody, alice, Ok("system:anonymous")),
-            (&nobody, &[("authorization", b"Basic abc")], Ok("system:anonymous")),
+            (&anonymous, alice, Ok("system:anonymous")),
+            (&anonymous, &[("authorization", b"Basic abc")], Ok("system:anonymous")),
         ];
         for (nth, (peer, given, expected)) in cases.into_iter().enumerate() {
             assert_eq!(authenticated(peer, given).await, expected.map(str::to_owned), "case {nth}");

@@ -1,6 +1,7 @@
 //! Attributes of a request, and the authenticated request that has them.
 //!
-//! Attributes are computed once, from the raw path and query, for authorization, routing, limits, audit and traces alike. Pure.
+//! Attributes are computed once, from the raw path and query, for authorization, routing, limits, audit and traces
+//! alike. Pure.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use crowsnest_process::client_certificate::Peer;
 use http::{HeaderMap, Method, Uri, header};
 
 use crate::resource::registry::{Registry, Route};
-use crate::resource::{Members, Requested};
+use crate::resource::{Members, RequestFeatures};
 use crate::{cluster_karmada_io, search_karmada_io};
 
 /// Verbs that change nothing.
-const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];
+const READ_VERBS: [&str; 5] = ["get", "list", "watch", "head", "options"];
 
 /// An authenticated request.
 pub struct RequestContext {
@@ -35,7 +36,7 @@ pub struct RequestAttributes {
     pub path: String,
     pub query: Query,
     /// Attributes that the control plane authorizes.
-    pub here: Attributes,
+    pub authorized: Attributes,
     /// Attributes of the proxied request, as the member's API server derives them.
     pub member: Option<Attributes>,
     /// Member that the path names; `*` means all members.
@@ -51,12 +52,12 @@ pub struct RequestAttributes {
 impl RequestContext {
     /// Decoded name of the object; empty for collections.
     pub fn name(&self) -> &str {
-        &self.attributes.here.name
+        &self.attributes.authorized.name
     }
 
     /// Decoded namespace; empty for cluster-scoped requests.
     pub fn namespace(&self) -> &str {
-        &self.attributes.here.namespace
+        &self.attributes.authorized.namespace
     }
 
     pub fn query(&self) -> &Query {
@@ -73,9 +74,9 @@ impl RequestAttributes {
             Route::Resource(found) if !found.agrees_with(&info) => Route::Unknown,
             route => route,
         };
-        let found = route.found();
+        let found = route.resource_route();
         let unserved = info.unserved;
-        let here = Attributes::from(match found {
+        let authorized = Attributes::from(match found {
             Some(found) if found.resource.applies_field_selector() => info,
             // The others do not apply the selector, so a right to the name that it requires is not sufficient.
             _ if !info.is_named => RequestInfo { name: String::new(), ..info },
@@ -87,9 +88,9 @@ impl RequestAttributes {
             let path = if path.is_empty() { "/" } else { path };
             Attributes::from(RequestInfo::parse(method, path, &query))
         });
-        let cluster = (members == Members::Named).then(|| here.name.clone());
-        let requested = Requested {
-            watch: here.verb == "watch",
+        let cluster = (members == Members::Named).then(|| authorized.name.clone());
+        let requested = RequestFeatures {
+            watch: authorized.verb == "watch",
             upgrade: requested_upgrade(headers).is_some(),
             events: accepts_events(headers),
         };
@@ -101,22 +102,22 @@ impl RequestAttributes {
         let inner = RequestPath::check_forwarded(method, inner.unwrap_or_default());
         let refused = RequestPath::parse(outer).err().or(unserved.map(PathError::from)).or(inner.err());
         let (path, accepts_events) = (path.to_owned(), requested.events);
-        Self { route, path, query, here, member, cluster, accepts_events, long_running, refused }
+        Self { route, path, query, authorized, member, cluster, accepts_events, long_running, refused }
     }
 
     /// The raw path after the version of the group (`/clusters/m1/status`); empty if the path leads to no resource.
     pub fn tail(&self) -> &str {
-        self.route.found().map_or("", |found| found.tail(&self.path))
+        self.route.resource_route().map_or("", |found| found.tail(&self.path))
     }
 
     /// The raw path below the object, empty or with its slash.
     pub fn below(&self) -> &str {
-        self.route.found().map_or("", |found| found.below(&self.path))
+        self.route.resource_route().map_or("", |found| found.below(&self.path))
     }
 
     /// True if the request can change an object, here or in a member.
-    pub fn writes(&self) -> bool {
-        !READS.contains(&self.member.as_ref().unwrap_or(&self.here).verb.as_str())
+    pub fn is_mutating(&self) -> bool {
+        !READ_VERBS.contains(&self.member.as_ref().unwrap_or(&self.authorized).verb.as_str())
     }
 }
 
@@ -125,8 +126,8 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
 }
 
-/// True if an upgraded connection to a member may be long-running. Lists and objects have none, nor has a path that leads through
-/// this server's proxies again.
+/// True if an upgraded connection to a member may be long-running. Lists and objects have none, nor has a path that
+/// leads through this server's proxies again.
 fn may_be_upgraded(member: &Attributes) -> bool {
     let own = [cluster_karmada_io::NAME, search_karmada_io::NAME];
     !member.subresource.is_empty() && !own.contains(&member.group.as_str())
@@ -168,20 +169,25 @@ mod tests {
     #[case("GET", "/m1/proxy", false, false)]
     #[case("GET", "?watch=true", true, false)]
     #[case("PATCH", "/m1", false, true)]
-    fn what_lasts_and_what_writes(#[case] method: &str, #[case] tail: &str, #[case] lasts: bool, #[case] writes: bool) {
+    fn long_running_and_mutating_requests_are_recognized(
+        #[case] method: &str,
+        #[case] tail: &str,
+        #[case] long_running: bool,
+        #[case] writes: bool,
+    ) {
         let attributes = attributes(method, &format!("{CLUSTER}{tail}"), &[]);
-        assert_eq!((attributes.long_running, attributes.writes()), (lasts, writes));
+        assert_eq!((attributes.long_running, attributes.is_mutating()), (long_running, writes));
     }
 
     #[test]
-    fn streams_and_upgrades_last() {
+    fn streams_and_upgrades_are_long_running() {
         let query = "/apis/search.crowsnest.io/v1alpha1/query";
         assert!(attributes("GET", query, &[("accept", "text/event-stream")]).long_running);
         assert!(!attributes("GET", query, &[("accept", "application/json")]).long_running);
         assert!(attributes("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).long_running);
         let count = "/apis/search.crowsnest.io/v1alpha1/count";
         assert!(!attributes("GET", count, &[("accept", "text/event-stream")]).long_running, "it has no stream");
-        for (operation, lasts) in [
+        for (operation, long_running) in [
             ("query", true),
             ("status", true),
             ("count", false),
@@ -190,7 +196,7 @@ mod tests {
             ("journal", false),
         ] {
             let path = format!("/apis/search.crowsnest.io/v1alpha1/{operation}?watch=1");
-            assert_eq!(attributes("GET", &path, &[]).long_running, lasts, "{operation}");
+            assert_eq!(attributes("GET", &path, &[]).long_running, long_running, "{operation}");
         }
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
         let vnc = format!("{FLEET}/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/vnc");
@@ -201,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn the_members_object_is_told() {
+    fn attributes_of_the_member_request_are_parsed() {
         let exec = attributes("GET", &format!("{CLUSTER}/m%31/proxy/api/v1/namespaces/a/pods/p/exec?command=ls"), &[]);
-        assert_eq!((exec.here.verb.as_str(), exec.here.name.as_str()), ("get", "m1"));
+        assert_eq!((exec.authorized.verb.as_str(), exec.authorized.name.as_str()), ("get", "m1"));
         assert_eq!(exec.cluster.as_deref(), Some("m1"));
         let member = exec.member.unwrap();
         assert_eq!((member.resource.as_str(), member.subresource.as_str()), ("pods", "exec"));
@@ -257,7 +263,7 @@ mod tests {
     #[case("/apis/metrics.k8s.io/v1beta1/nodes", "x")]
     fn a_right_to_one_name_needs_a_selector_that_is_applied(#[case] path: &str, #[case] expected: &str) {
         let attributes = attributes("GET", &format!("{path}?fieldSelector=metadata.name%3Dx"), &[]);
-        assert_eq!(attributes.here.name, expected);
+        assert_eq!(attributes.authorized.name, expected);
     }
 
     #[test]

@@ -13,54 +13,55 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::request::context::RequestAttributes;
 
-/// The two limits.
+/// Limits of concurrent reads and writes, and of the rate of MCP messages.
 #[derive(Clone)]
 pub struct Limits {
-    reads: Option<Arc<Bound>>,
-    writes: Option<Arc<Bound>>,
+    reads: Option<Arc<RequestLimit>>,
+    writes: Option<Arc<RequestLimit>>,
     messages: Arc<Mutex<HashMap<String, TokenBucket>>>,
 }
 
 /// Messages per second of a user of the Model Context Protocol, and the number that may be sent at once.
 const MESSAGES_PER_SECOND: f64 = 10.0;
 const MESSAGE_BURST: f64 = 20.0;
-/// Number of users above which buckets that are full again are dropped.
-const MANY_USERS: usize = 1_000;
+/// Number of users above which token buckets that are full again are removed.
+const MAX_TRACKED_USERS: usize = 1_000;
 
-/// Permits of one sort of requests.
-struct Bound {
+/// Limit of concurrent requests, for reads or for writes.
+struct RequestLimit {
     permits: Arc<Semaphore>,
     /// Permits of responses that are being sent, with the time until which they are held; oldest first.
-    sending: Mutex<VecDeque<(Instant, Weak<Held>)>>,
+    sending: Mutex<VecDeque<(Instant, Weak<HeldPermit>)>>,
 }
 
 /// A permit, until it is released.
-type Held = Mutex<Option<OwnedSemaphorePermit>>;
+type HeldPermit = Mutex<Option<OwnedSemaphorePermit>>;
 
-/// Permit of a request, held until the end of its response. Other requests may take it [`SENDING`] after the response began: a
-/// client that does not read must not keep others out.
-pub struct InFlight(Option<(Arc<Bound>, Arc<Held>)>);
+/// Permit of a request, held until the end of its response. Other requests may take it [`SEND_TIMEOUT`] after the
+/// response began, so that clients that do not read their responses cannot block others.
+pub struct InFlight(Option<(Arc<RequestLimit>, Arc<HeldPermit>)>);
 
-/// Time in which a client may read a response in flight.
-const SENDING: Duration = Duration::from_secs(60);
-/// Responses of so many bytes wait for their client without a permit: nothing is computed for them any longer.
-const SMALL: u64 = 64 * 1024;
+/// Time after which a response that is being sent loses its permit.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Responses of at most this size are sent without a permit, because they are computed completely.
+const MAX_SMALL_RESPONSE_BYTES: u64 = 64 * 1024;
 
 impl InFlight {
-    /// Called when the response begins. `size` is the length of its body, if known.
-    pub fn sending(self, size: Option<u64>, now: Instant) -> Option<Self> {
-        let (bound, held) = self.0.filter(|_| size.is_none_or(|size| size > SMALL))?;
-        let mut sending = bound.sending.lock();
+    /// Limits the time of the permit when the response begins. `size` is the length of the body in bytes, if known.
+    /// `None` if the permit is released immediately.
+    pub fn start_response(self, size: Option<u64>, now: Instant) -> Option<Self> {
+        let (limit, held) = self.0.filter(|_| size.is_none_or(|size| size > MAX_SMALL_RESPONSE_BYTES))?;
+        let mut sending = limit.sending.lock();
         while sending.front().is_some_and(|(_, held)| held.strong_count() == 0) {
             sending.pop_front();
         }
-        sending.push_back((now + SENDING, Arc::downgrade(&held)));
+        sending.push_back((now + SEND_TIMEOUT, Arc::downgrade(&held)));
         drop(sending);
-        Some(Self(Some((bound, held))))
+        Some(Self(Some((limit, held))))
     }
 }
 
-impl Bound {
+impl RequestLimit {
     fn permit(self: &Arc<Self>, now: Instant) -> Option<InFlight> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().or_else(|_| {
             self.reclaim(now);
@@ -80,31 +81,31 @@ impl Bound {
 }
 
 impl Limits {
-    /// Zero disables the limit.
+    /// Limits the numbers of concurrent reads and writes. Zero disables a limit.
     pub fn new(reads: usize, writes: usize) -> Self {
-        let bound = |most: usize| {
-            let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-            (most > 0).then(|| Arc::new(Bound { permits, sending: Mutex::default() }))
+        let limit = |max: usize| {
+            let permits = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
+            (max > 0).then(|| Arc::new(RequestLimit { permits, sending: Mutex::default() }))
         };
-        Self { reads: bound(reads), writes: bound(writes), messages: Arc::default() }
+        Self { reads: limit(reads), writes: limit(writes), messages: Arc::default() }
     }
 
-    /// 429 if the user sends messages of the Model Context Protocol too fast.
+    /// Fails with 429 if the user exceeds the rate of messages of the Model Context Protocol.
     pub fn admit_message(&self, caller: &UserInfo, now: Instant) -> Result<(), ApiError> {
         let mut messages = self.messages.lock();
-        if messages.len() >= MANY_USERS && !messages.contains_key(&caller.name) {
+        if messages.len() >= MAX_TRACKED_USERS && !messages.contains_key(&caller.name) {
             messages.retain(|_, bucket| !bucket.is_full(now));
         }
         let new = || TokenBucket::new(MESSAGES_PER_SECOND, MESSAGE_BURST, now);
-        let is_permitted = messages.entry(caller.name.clone()).or_insert_with(new).take(now);
+        let is_permitted = messages.entry(caller.name.clone()).or_insert_with(new).try_take(now);
         if is_permitted { Ok(()) } else { Err(ApiError::too_many_requests()) }
     }
 
-    /// 429 when there are too many.
+    /// Fails with 429 if the limit of concurrent requests is reached.
     pub fn admit(&self, caller: &UserInfo, attributes: &RequestAttributes, now: Instant) -> Result<InFlight, ApiError> {
-        let bound = if attributes.writes() { &self.writes } else { &self.reads };
-        let (Some(bound), false) = (bound, attributes.long_running) else { return Ok(InFlight(None)) };
-        match bound.permit(now) {
+        let limit = if attributes.is_mutating() { &self.writes } else { &self.reads };
+        let (Some(limit), false) = (limit, attributes.long_running) else { return Ok(InFlight(None)) };
+        match limit.permit(now) {
             Some(in_flight) => Ok(in_flight),
             None if caller.is_master() => Ok(InFlight(None)),
             None => Err(ApiError::too_many_requests()),
@@ -123,12 +124,12 @@ mod tests {
     fn attributes(verb: &str, long_running: bool) -> RequestAttributes {
         let uri = Uri::from_static("/apis");
         let mut attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &uri, &HeaderMap::new());
-        (attributes.here.verb, attributes.long_running) = (verb.to_owned(), long_running);
+        (attributes.authorized.verb, attributes.long_running) = (verb.to_owned(), long_running);
         attributes
     }
 
     #[test]
-    fn only_what_is_in_flight_counts() {
+    fn only_requests_in_flight_count() {
         let limits = Limits::new(1, 1);
         let alice = UserInfo::new("alice", ["dev"]);
         let now = Instant::now();
@@ -159,22 +160,22 @@ mod tests {
         let later = now + Duration::from_millis(500);
         assert_eq!((0..100).filter(|_| admitted("alice", later)).count(), 5);
         (0..3_000).for_each(|nth| assert!(admitted(&format!("user-{nth}"), later + Duration::from_secs(nth))));
-        assert!(limits.messages.lock().len() <= MANY_USERS + 1, "idle users are forgotten");
+        assert!(limits.messages.lock().len() <= MAX_TRACKED_USERS + 1, "buckets of idle users are removed");
     }
 
     #[test]
-    fn responses_that_nobody_reads_lose_their_permits() {
+    fn responses_that_clients_do_not_read_lose_their_permits() {
         let (limits, alice, now) = (Limits::new(1, 1), UserInfo::new("alice", ["dev"]), Instant::now());
         let admitted = |now| limits.admit(&alice, &attributes("get", false), now);
         // A small response needs none.
-        assert!(admitted(now).unwrap().sending(Some(SMALL), now).is_none());
-        let large = admitted(now).unwrap().sending(None, now);
-        assert!(large.is_some() && admitted(now + SENDING - Duration::from_millis(1)).is_err());
-        let next = admitted(now + SENDING);
+        assert!(admitted(now).unwrap().start_response(Some(MAX_SMALL_RESPONSE_BYTES), now).is_none());
+        let large = admitted(now).unwrap().start_response(None, now);
+        assert!(large.is_some() && admitted(now + SEND_TIMEOUT - Duration::from_millis(1)).is_err());
+        let next = admitted(now + SEND_TIMEOUT);
         assert!(next.is_ok());
         drop(large);
-        assert!(admitted(now + SENDING).is_err(), "the permit belongs to the next request");
+        assert!(admitted(now + SEND_TIMEOUT).is_err(), "the permit belongs to the next request");
         drop(next);
-        assert!(admitted(now + SENDING).is_ok());
+        assert!(admitted(now + SEND_TIMEOUT).is_ok());
     }
 }

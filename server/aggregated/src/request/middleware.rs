@@ -56,7 +56,7 @@ impl ApiMiddleware {
     pub fn series(&self) -> impl Iterator<Item = Series> {
         let counted = self.auditor.log().map(|log| log.event_counts());
         let audited = counted.into_iter().flat_map(|counted| {
-            let count = |name, help, value| Series { name, help, counts: true, labels: Vec::new(), value };
+            let count = |name, help, value| Series { name, help, is_counter: true, labels: Vec::new(), value };
             [
                 count("crowsnest_audit_events_total", "Audit events written.", counted.written),
                 count("crowsnest_audit_events_dropped_total", "Audit events lost to a full queue.", counted.dropped),
@@ -79,17 +79,17 @@ pub async fn serve(State(state): State<Aggregated>, Extension(peer): Extension<P
     }
     let id = audit::audit_id(request.headers(), || uuid::Uuid::new_v4().to_string());
     let span = trace::request_span((&attributes, &id), request.method(), request.headers(), &peer);
-    let lasts = attributes.long_running;
-    let response = answer(state, peer, request, attributes, (received, id)).instrument(span.clone()).await;
-    trace::answered(&span, response.status());
+    let is_long_running = attributes.long_running;
+    let response = respond(state, peer, request, attributes, (received, id)).instrument(span.clone()).await;
+    trace::record_status(&span, response.status());
     // For watches and tunnels, the span covers the beginning only.
-    match lasts || span.is_disabled() {
+    match is_long_running || span.is_disabled() {
         true => response,
         false => response.map(|body| Body::new(TrackedBody::new(body, SpanGuard(span)))),
     }
 }
 
-async fn answer(
+async fn respond(
     state: Aggregated,
     peer: Peer,
     mut request: Request,
@@ -100,7 +100,7 @@ async fn answer(
     // The caller's credentials must not reach any later handler.
     strip_bearer(request.headers_mut());
     request_header::strip_remote(request.headers_mut());
-    let record = match handed(&state.middleware.auditor, &peer, &mut request) {
+    let record = match take_forwarded_record(&state.middleware.auditor, &peer, &mut request) {
         Some(record) => record,
         None => {
             let forwarded = attributes.forwarded_request();
@@ -110,14 +110,14 @@ async fn answer(
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: peer.address,
-                attributes: &attributes.here,
+                attributes: &attributes.authorized,
                 forwarded: Some(&forwarded),
             };
             state.middleware.auditor.begin(&facts, caller.as_ref().ok(), attributes.long_running).await
         }
     };
     // Bodies of requests to members are not audited here.
-    let is_stored = attributes.route.found().is_some_and(|found| found.resource.stored().is_some());
+    let is_stored = attributes.route.resource_route().is_some_and(|found| found.resource.stored().is_some());
     let own = record.clone().filter(|_| is_stored);
     if let Some(record) = &record {
         let observer: Arc<dyn crowsnest_proxy::ClusterObserver> = Arc::new(AuditObserver(Arc::clone(record)));
@@ -162,14 +162,14 @@ async fn answer(
     let capture = own.as_ref().and_then(|own| BodyCapture::response(own, response.status(), response.headers()));
     response.map(|body| {
         let in_flight = in_flight
-            .and_then(|in_flight| in_flight.sending(http_body::Body::size_hint(&body).exact(), Instant::now()));
+            .and_then(|in_flight| in_flight.start_response(http_body::Body::size_hint(&body).exact(), Instant::now()));
         Body::new(TrackedBody::new(body, (record, in_flight)).with_capture(capture))
     })
 }
 
 /// The audit record that the control plane passed on with a request, if it did. An inner `None` means that the request
 /// is not audited.
-fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Option<Arc<Record>>> {
+fn take_forwarded_record(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Option<Arc<Record>>> {
     let name = request.headers_mut().remove(FORWARDED_RECORD).filter(|_| peer.front_proxy)?;
     auditor.take_forwarded(name.to_str().ok()?)
 }
@@ -186,8 +186,8 @@ async fn handle(
     if let Some(error) = &context.attributes.refused {
         return Err(ApiError::bad_request(error.to_string()));
     }
-    if let Some(wanted) = impersonation::requested_user(request.headers())? {
-        context.user = impersonate(&state.delegated, &context.user, wanted).await?;
+    if let Some(requested) = impersonation::requested_user(request.headers())? {
+        context.user = impersonate(&state.delegated, &context.user, requested).await?;
         if let Some(record) = &context.audit {
             record.record_impersonation(&context.user, None);
         }
@@ -214,25 +214,25 @@ pub async fn handle_for(server: &Aggregated, outer: &RequestContext, request: Re
     dispatch(server, &context, request).await
 }
 
-/// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed to
-/// all authenticated users.
+/// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed
+/// to all authenticated users.
 async fn authorize(delegated: &DelegatedAuth, context: &RequestContext) -> Result<(), ApiError> {
     let RequestContext { user, attributes, audit, .. } = context;
     if attributes.route.is_discovery() && user.groups.iter().any(|group| group == AUTHENTICATED) {
         return Ok(());
     }
-    let verdict = delegated.review(user, &attributes.here).await?;
+    let decision = delegated.review(user, &attributes.authorized).await?;
     if let Some(record) = audit {
-        record.record_authorization(verdict.allowed, &verdict.reason);
+        record.record_authorization(decision.allowed, &decision.reason);
     }
-    verdict.check(user, &attributes.here)
+    decision.check(user, &attributes.authorized)
 }
 
 /// The impersonated user, if the caller may impersonate it.
-async fn impersonate(delegated: &DelegatedAuth, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, ApiError> {
-    for right in impersonation::required_actions(&wanted) {
+async fn impersonate(delegated: &DelegatedAuth, caller: &UserInfo, requested: UserInfo) -> Result<UserInfo, ApiError> {
+    for right in impersonation::required_actions(&requested) {
         let right = Attributes::from(right);
         delegated.review(caller, &right).await?.check(caller, &right)?;
     }
-    Ok(impersonation::add_default_groups(wanted))
+    Ok(impersonation::add_default_groups(requested))
 }

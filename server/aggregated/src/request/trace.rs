@@ -1,7 +1,8 @@
-//! Spans of requests: route, attributes, member and status. They name no user; the audit log does, by the ID that both have.
+//! Spans of requests: route, attributes, member and status. They contain no user name; the audit event with the same ID
+//! does.
 
 use crowsnest_apiserver::audit::Attributes;
-use crowsnest_component_base::spans::{SPANS, record_error};
+use crowsnest_component_base::spans::{SPAN_TARGET, record_error};
 use crowsnest_process::client_certificate::{Certificate, Peer};
 use http::{HeaderMap, Method, StatusCode};
 use opentelemetry::propagation::TextMapPropagator;
@@ -14,11 +15,11 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::request::context::RequestAttributes;
 
-/// A span with the attributes that all requests have, and these.
+/// Creates a span with the attributes of all requests and the given ones.
 macro_rules! server_span {
     ($name:literal, ($method:expr, $route:expr), $($attributes:tt)*) => {
         tracing::info_span!(
-            target: SPANS,
+            target: SPAN_TARGET,
             $name,
             otel.name = %format_args!("{} {}", $method, $route),
             otel.kind = "server",
@@ -40,7 +41,7 @@ pub fn request_span(
     peer: &Peer,
 ) -> Span {
     let route = attributes.route.name();
-    let authorized = attributes.member.as_ref().unwrap_or(&attributes.here);
+    let authorized = attributes.member.as_ref().unwrap_or(&attributes.authorized);
     let span = server_span!(
         "request",
         (method, route),
@@ -50,40 +51,41 @@ pub fn request_span(
         crowsnest.resource = resource_name(authorized),
         crowsnest.audit_id = id,
     );
-    // Other clients must not choose what is traced.
-    let known = peer.front_proxy || matches!(peer.certificate, Certificate::User(_));
-    follow(&span, headers, known);
+    // Unauthenticated clients must not decide which requests are sampled.
+    let is_trusted = peer.front_proxy || matches!(peer.certificate, Certificate::User(_));
+    follow(&span, headers, is_trusted);
     span
 }
 
 /// The span of a request for a webhook. Its client is not authenticated.
-pub fn of_webhook(method: &Method, route: &str, headers: &HeaderMap) -> Span {
+pub fn webhook_span(method: &Method, route: &str, headers: &HeaderMap) -> Span {
     let span = server_span!("webhook", (method, route), crowsnest.webhook = Empty);
     follow(&span, headers, true);
     span
 }
 
 /// Records the status of the response. Client errors are no failures of the span.
-pub fn answered(span: &Span, status: StatusCode) {
+pub fn record_status(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
     if status.is_server_error() {
         record_error(span, status.as_str());
     }
 }
 
-/// Makes a span part of the caller's trace if the caller is trusted, else links to it from a trace of its own.
-fn follow(span: &Span, headers: &HeaderMap, believed: bool) {
+/// Makes a span part of the caller's trace if the caller is trusted. Otherwise the span starts a new trace with a link
+/// to the caller's.
+fn follow(span: &Span, headers: &HeaderMap, is_trusted: bool) {
     if span.is_disabled() {
         return;
     }
-    let callers = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
-    let theirs = callers.span().span_context().clone();
-    if !theirs.is_valid() {
+    let caller_trace = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
+    let caller_context = caller_trace.span().span_context().clone();
+    if !caller_context.is_valid() {
         return;
     }
-    if !believed {
-        span.add_link(theirs);
-    } else if let Err(error) = span.set_parent(callers) {
+    if !is_trusted {
+        span.add_link(caller_context);
+    } else if let Err(error) = span.set_parent(caller_trace) {
         tracing::debug!(%error, "a request is not part of its caller's trace");
     }
 }

@@ -1,7 +1,7 @@
 //! Resources of the aggregated groups.
 //!
-//! A resource is a type that implements [`Resource`], in a file of its own, and one entry in the list of its group. Routes, the
-//! attributes that are authorized, discovery and OpenAPI documents derive from these lists ([`registry`]).
+//! A resource is a type that implements [`Resource`], in a file of its own, and one entry in the list of its group.
+//! Routes, the attributes that are authorized, discovery and OpenAPI documents derive from these lists ([`registry`]).
 
 pub mod discovery;
 pub mod openapi;
@@ -26,13 +26,13 @@ use crate::stored::StoredGroup;
 
 /// A resource or subresource that this server serves.
 ///
-/// Methods return boxed futures of one lifetime. With `async_trait`, whose bounds on lifetimes keep the compiler from caching proofs, it
-/// would prove again for each implementation that the whole server is `Send`, which took 90 seconds.
+/// Methods return boxed futures with one lifetime. The lifetime bounds of `async_trait` would prevent the compiler from
+/// caching the proof that the server is `Send`. Proving it for each implementation took 90 seconds.
 pub trait Resource: Send + Sync {
     fn definition(&self) -> &Definition;
 
-    /// Length of the part of `tail` that names the resource and its object; `None` if the path does not lead to the resource.
-    /// `tail` is the raw path after the version (`/clusters/m1`).
+    /// Length of the part of `tail` that names the resource and its object; `None` if the path does not lead to the
+    /// resource. `tail` is the raw path after the version (`/clusters/m1`).
     fn locate(&self, tail: &str) -> Option<usize> {
         self.definition().locate(tail)
     }
@@ -58,7 +58,7 @@ pub trait Resource: Send + Sync {
     }
 
     /// True for requests without a time limit that do not count as in flight: watches of resources that can be watched.
-    fn is_long_running(&self, requested: Requested) -> bool {
+    fn is_long_running(&self, requested: RequestFeatures) -> bool {
         requested.watch && self.definition().verbs.contains(&"watch")
     }
 
@@ -67,8 +67,8 @@ pub trait Resource: Send + Sync {
         Box::pin(async move { vec![self.definition().discovery()] })
     }
 
-    /// Adds paths and schemas to the OpenAPI document of the group in this version. The control plane describes the objects that
-    /// it keeps.
+    /// Adds paths and schemas to the OpenAPI document of the group in this version. The control plane describes the
+    /// objects that it keeps.
     fn describe(&self, _version: &str, _document: &mut Document) {}
 
     /// Handles a request whose caller has been authorized for it.
@@ -91,7 +91,7 @@ pub enum Members {
     All,
 }
 
-/// The object under admission of a request that connects, which is an operation of its own.
+/// Object for the admission of a request with the operation CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connect {
     /// Options of this kind, with the path below the object.
@@ -99,9 +99,9 @@ pub enum Connect {
     Nothing,
 }
 
-/// Features that a request names in its query and headers.
+/// Features of a request that its query and headers request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Requested {
+pub struct RequestFeatures {
     /// The verb is `watch`.
     pub watch: bool,
     /// Upgrade of the connection.
@@ -113,7 +113,7 @@ pub struct Requested {
 /// Names, scope, verbs and paths of a resource.
 #[derive(Debug)]
 pub struct Definition {
-    /// Plural; empty if the names of resources are known at run time only.
+    /// Plural; empty if the resources are only known at run time.
     pub resource: &'static str,
     /// Empty for the resource itself.
     pub subresource: &'static str,
@@ -124,15 +124,15 @@ pub struct Definition {
     pub short_names: &'static [&'static str],
     pub categories: &'static [&'static str],
     pub paths: Paths,
-    /// Name in spans, the same for all requests.
+    /// Name of the route in spans, the same for all objects.
     pub route: &'static str,
 }
 
 /// Paths of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paths {
-    /// No path: the resource is in discovery only.
-    Listed,
+    /// No path. The resource is only listed in discovery documents.
+    DiscoveryOnly,
     Collection,
     Object,
     CollectionAndObject,
@@ -188,7 +188,7 @@ impl Definition {
         value
     }
 
-    /// See [`Resource::locate`]. Compares raw segments: a path that spells the resource with escapes leads nowhere.
+    /// See [`Resource::locate`]. Compares raw segments, so a path with a percent-encoded resource is not found.
     fn locate(&self, tail: &str) -> Option<usize> {
         let (mut resource, mut rest) = next_segment(tail);
         let scoped = self.namespaced && resource == "namespaces";
@@ -220,7 +220,7 @@ impl Definition {
             below = after;
         }
         let found = match self.paths {
-            Paths::Listed | Paths::Collection => false,
+            Paths::DiscoveryOnly | Paths::Collection => false,
             Paths::Object => below.is_empty(),
             Paths::CollectionAndObject => matches!(below, "" | "/"),
             Paths::ObjectAndSubpaths => true,
@@ -232,14 +232,14 @@ impl Definition {
     /// True if a verb of the resource has this method.
     pub fn has_method(&self, method: &Method) -> bool {
         self.verbs.iter().any(|verb| {
-            let of_verb = match *verb {
+            let verb_method = match *verb {
                 "create" => Method::POST,
                 "update" => Method::PUT,
                 "patch" => Method::PATCH,
                 "delete" | "deletecollection" => Method::DELETE,
                 _ => Method::GET,
             };
-            *method == of_verb
+            *method == verb_method
         })
     }
 }

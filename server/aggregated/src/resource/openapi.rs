@@ -1,9 +1,9 @@
-//! OpenAPI documents of the groups. The control plane's document of the internal group describes the objects that it keeps, under the
-//! name of their own group; the resources add the rest.
+//! OpenAPI documents of the groups. Stored kinds are described by the control plane's document of the internal group,
+//! which is translated to the public group. Resources add the other paths and schemas.
 
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_component_base::client_errors::api_error;
-use crowsnest_schema::openapi::Published;
+use crowsnest_schema::openapi::PublishedDocument;
 use http::Request;
 use serde_json::{Map, Value, json};
 
@@ -17,11 +17,12 @@ use crowsnest_api::storage::STORED_KINDS;
 pub struct Document(Value);
 
 impl Document {
+    /// Adds a path.
     pub fn path(&mut self, path: String, item: Value) {
         self.insert("/paths", path, item);
     }
 
-    /// Adds a schema. The control plane's description of a kind of Kubernetes has precedence.
+    /// Adds a schema. For kinds of Kubernetes, an existing description of the control plane has precedence.
     pub fn schema(&mut self, name: String, schema: Value) {
         if !name.starts_with("io.k8s.") || self.schema_mut(&name).is_none() {
             self.insert("/components/schemas", name, schema);
@@ -53,12 +54,12 @@ impl Document {
 pub async fn document(server: &Aggregated, path: &str) -> Result<Option<Value>, ApiError> {
     match path.trim_end_matches('/') {
         "/openapi/v3" => Ok(Some(index(server.registry, server.metrics_adapter))),
-        "/openapi/v2" => v2(server).await.map(Some),
+        "/openapi/v2" => build_v2(server).await.map(Some),
         other => {
             let named = other.strip_prefix("/openapi/v3/apis/").and_then(|rest| rest.split_once('/'));
             let mut served = versions(server.registry, server.metrics_adapter);
             match served.find(|(group, version)| named == Some((group.api.name, version))) {
-                Some((group, version)) => v3(&server.control_plane, group, version).await.map(Some),
+                Some((group, version)) => build_v3(&server.control_plane, group, version).await.map(Some),
                 None => Ok(None),
             }
         }
@@ -79,7 +80,7 @@ fn index(registry: &Registry, metrics: bool) -> Value {
     json!({"paths": paths.collect::<Map<_, _>>()})
 }
 
-async fn v3(control_plane: &kube::Client, group: &Group, version: &str) -> Result<Value, ApiError> {
+async fn build_v3(control_plane: &kube::Client, group: &Group, version: &str) -> Result<Value, ApiError> {
     let path = format!("/openapi/v3/apis/{STORAGE_GROUP}/{VERSION}");
     let request = Request::get(path).body(Vec::new()).map_err(ApiError::internal)?;
     let text = control_plane.request_text(request).await.map_err(api_error)?;
@@ -88,11 +89,11 @@ async fn v3(control_plane: &kube::Client, group: &Group, version: &str) -> Resul
     Ok(document.0)
 }
 
-async fn v2(server: &Aggregated) -> Result<Value, ApiError> {
+async fn build_v2(server: &Aggregated) -> Result<Value, ApiError> {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for (group, version) in versions(server.registry, server.metrics_adapter) {
-        let document = v3(&server.control_plane, group, version).await?;
-        if let Some(published) = Published::read(group.api.name, version, document.to_string().as_bytes()) {
+        let document = build_v3(&server.control_plane, group, version).await?;
+        if let Some(published) = PublishedDocument::parse(group.api.name, version, document.to_string().as_bytes()) {
             published.merge_into(&mut paths, &mut definitions);
         }
     }
@@ -102,18 +103,18 @@ async fn v2(server: &Aggregated) -> Result<Value, ApiError> {
 
 /// Name of a schema of `group` (`io.karmada.cluster.v1alpha1.Cluster` for a Cluster of cluster.karmada.io).
 pub fn schema_name(group: &str, version: &str, kind: &str) -> String {
-    format!("{}.{version}.{kind}", reversed(group))
+    format!("{}.{version}.{kind}", reverse_domain(group))
 }
 
-/// `com.example.a` for `a.example.com`
-fn reversed(group: &str) -> String {
+/// Reverses the labels of a domain: `com.example.a` for `a.example.com`.
+fn reverse_domain(group: &str) -> String {
     group.split('.').rev().collect::<Vec<_>>().join(".")
 }
 
-/// The document of the internal group as that of `group`: only its kinds, under its name.
+/// Translates the document of the internal group to that of `group`, with the group's kinds only.
 fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
-    let stored = format!("{}.", reversed(STORAGE_GROUP));
-    let own = format!("{}.", reversed(group.api.name));
+    let stored = format!("{}.", reverse_domain(STORAGE_GROUP));
+    let own = format!("{}.", reverse_domain(group.api.name));
     let text = text.replace(&stored, &own);
     let kinds = STORED_KINDS.into_iter().filter(|kind| kind.group == group.api.name);
     let text = kinds.fold(text, |text, kind| kind.public_text(&text)).replace(STORAGE_GROUP, group.api.name);
@@ -146,7 +147,7 @@ mod tests {
 
     /// Every schema that a description refers to is part of the document.
     #[test]
-    fn references_are_complete() {
+    fn referenced_schemas_are_part_of_the_document() {
         for (group, version) in versions(&REGISTRY, true) {
             let mut document = Document(json!({"paths": {}, "components": {"schemas": {}}}));
             document.describe(group, version);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn each_group_tells_of_its_own_kinds() {
+    fn documents_have_only_the_kinds_of_their_group() {
         let schema = |kind: &str| json!({"x-kubernetes-group-version-kind": [{"group": STORAGE_GROUP, "kind": kind}]});
         let stored = json!({
             "openapi": "3.0.0",
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_is_described_with_what_it_needs() {
+    fn registries_have_their_required_fields() {
         let spec = json!({"type": "object", "properties": {"targetCluster": {"type": "object"}}});
         let name = "io.crowsnest.storage.v1alpha1.StoredResourceRegistry";
         let stored = json!({"components": {"schemas": {name: {"properties": {"spec": spec}}}}});

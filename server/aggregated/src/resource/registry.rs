@@ -41,7 +41,7 @@ pub struct Group {
 /// API version of Crowsnest's groups and of Karmada's.
 pub const VERSION: &str = "v1alpha1";
 
-/// Destination of a path.
+/// Route of a path.
 #[derive(Debug, Clone, Copy)]
 pub enum Route {
     /// `/apis`
@@ -82,13 +82,13 @@ impl Registry {
             _ if path.starts_with("/openapi/") => return Route::OpenApi,
             _ => {}
         }
-        self.below_apis(path).unwrap_or(Route::Unknown)
+        self.route_below_apis(path).unwrap_or(Route::Unknown)
     }
 
-    fn below_apis(&self, path: &str) -> Option<Route> {
-        let (name, rest) = cut(path.strip_prefix("/apis/")?);
+    fn route_below_apis(&self, path: &str) -> Option<Route> {
+        let (name, rest) = split_segment(path.strip_prefix("/apis/")?);
         let group = self.groups.iter().find(|group| group.api.name == name)?;
-        let (version, tail) = cut(rest.strip_prefix('/').unwrap_or_default());
+        let (version, tail) = split_segment(rest.strip_prefix('/').unwrap_or_default());
         if version.is_empty() {
             return Some(Route::Group(group));
         }
@@ -118,7 +118,8 @@ impl Group {
 }
 
 impl Route {
-    pub fn found(&self) -> Option<&ResourceRoute> {
+    /// The route to a resource; `None` for other routes.
+    pub fn resource_route(&self) -> Option<&ResourceRoute> {
         match self {
             Self::Resource(found) => Some(found),
             _ => None,
@@ -178,7 +179,7 @@ impl fmt::Debug for Group {
     }
 }
 
-/// The first segment, and the rest with its slash.
-fn cut(path: &str) -> (&str, &str) {
+/// Splits a path at its first slash, which begins the second part.
+fn split_segment(path: &str) -> (&str, &str) {
     path.find('/').map_or((path, ""), |at| path.split_at(at))
 }

@@ -12,42 +12,43 @@ use serde_json::Value;
 pub struct TableRequest {
     printer: Printer,
     include: IncludeObject,
-    /// In `meta.k8s.io/v1beta1`.
-    beta: bool,
+    /// True for the version `meta.k8s.io/v1beta1`.
+    is_v1beta1: bool,
 }
 
 impl TableRequest {
-    /// Reads `includeObject`. Without columns, a table has those of every object. `beta`: in `meta.k8s.io/v1beta1`.
-    pub fn parse(columns: Option<&'static KindPrinter>, beta: bool, query: &Query) -> Result<Self, ApiError> {
+    /// Parses the parameter `includeObject`. Without `columns`, the table has the columns of all kinds. `is_v1beta1`
+    /// selects the version `meta.k8s.io/v1beta1`.
+    pub fn parse(columns: Option<&'static KindPrinter>, is_v1beta1: bool, query: &Query) -> Result<Self, ApiError> {
         let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default())?;
         let printer = columns.map_or(Printer::Generic, Printer::BuiltIn);
-        Ok(Self { printer, include, beta })
+        Ok(Self { printer, include, is_v1beta1 })
     }
 
-    /// One object or a list as a table.
-    pub fn whole(&self, value: &Value, now: Now) -> Value {
-        let meta = ListMeta::of(value);
+    /// Converts an object or a list to a table.
+    pub fn convert(&self, value: &Value, now: Now) -> Value {
+        let meta = ListMeta::from_object(value);
         let one = std::slice::from_ref(value);
         let objects = value.get("items").and_then(Value::as_array).map_or(one, Vec::as_slice);
-        self.table(Some(self.columns()), objects, &meta, now)
+        self.build(Some(self.columns()), objects, &meta, now)
     }
 
-    /// A watched object; only the first event repeats the columns.
-    pub fn event(&self, object: &Value, first: bool, now: Now) -> Value {
+    /// Converts the object of a watch event. Only the first event of a watch contains the columns.
+    pub fn convert_event(&self, object: &Value, first: bool, now: Now) -> Value {
         let columns = first.then(|| self.columns());
-        self.table(columns, std::slice::from_ref(object), &ListMeta::of(object), now)
+        self.build(columns, std::slice::from_ref(object), &ListMeta::from_object(object), now)
     }
 
-    fn table(&self, columns: Option<Vec<Value>>, objects: &[Value], meta: &ListMeta, now: Now) -> Value {
+    fn build(&self, columns: Option<Vec<Value>>, objects: &[Value], meta: &ListMeta, now: Now) -> Value {
         let rows = Rows {
             printer: &self.printer,
-            include: self.include,
+            include_object: self.include,
             now,
             // Objects of these groups have one version.
-            internal: |object| Cow::Borrowed(object),
+            to_internal: |object| Cow::Borrowed(object),
         };
         let mut table = rows.table(columns, objects, meta);
-        if self.beta {
+        if self.is_v1beta1 {
             to_v1beta1(&mut table);
         }
         table
@@ -66,11 +67,11 @@ mod tests {
     #[rstest::rstest]
     #[case::current(false, "meta.k8s.io/v1")]
     #[case::earlier(true, "meta.k8s.io/v1beta1")]
-    fn tables_have_the_accepted_version(#[case] beta: bool, #[case] expected: &str) {
-        let request = TableRequest::parse(None, beta, &Query::parse(None)).unwrap();
+    fn tables_have_the_accepted_version(#[case] is_v1beta1: bool, #[case] expected: &str) {
+        let request = TableRequest::parse(None, is_v1beta1, &Query::parse(None)).unwrap();
         let list = json!({"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "m1"}}]});
         let now = jiff::Timestamp::UNIX_EPOCH;
-        for table in [request.whole(&list, now), request.event(&list["items"][0], true, now)] {
+        for table in [request.convert(&list, now), request.convert_event(&list["items"][0], true, now)] {
             let object = &table["rows"][0]["object"];
             assert_eq!((&table["kind"], &object["kind"]), (&json!("Table"), &json!("PartialObjectMetadata")));
             assert_eq!((&table["apiVersion"], &object["apiVersion"]), (&json!(expected), &json!(expected)));
@@ -80,9 +81,9 @@ mod tests {
     #[rstest::rstest]
     #[case::page(json!({"resourceVersion": "7", "continue": "t", "remainingItemCount": 3}))]
     #[case::last_page(json!({"resourceVersion": "7"}))]
-    fn tables_of_lists_continue(#[case] metadata: Value) {
+    fn tables_keep_the_metadata_of_lists(#[case] metadata: Value) {
         let request = TableRequest::parse(None, false, &Query::parse(None)).unwrap();
         let list = json!({"metadata": metadata, "items": []});
-        assert_eq!(request.whole(&list, jiff::Timestamp::UNIX_EPOCH)["metadata"], metadata);
+        assert_eq!(request.convert(&list, jiff::Timestamp::UNIX_EPOCH)["metadata"], metadata);
     }
 }

@@ -52,7 +52,7 @@ fn route(path: &str) -> String {
 }
 
 #[test]
-fn paths() {
+fn paths_have_routes() {
     let c = "/apis/cluster.karmada.io/v1alpha1";
     let s = "/apis/search.karmada.io/v1alpha1";
     let q = "/apis/search.crowsnest.io/v1alpha1";
@@ -153,7 +153,7 @@ fn paths() {
 #[case("custom.metrics.k8s.io/v1beta1/namespaces/a/qps", "", "")]
 #[case("custom.metrics.k8s.io/v1beta1/namespaces/a/status/x/qps", "", "")]
 #[case("custom.metrics.k8s.io/v1beta1/nodes/n/load/more", "", "")]
-fn metrics_and_their_attributes(#[case] path: &str, #[case] expected: &str, #[case] authorized: &str) {
+fn paths_of_metrics_have_routes_and_attributes(#[case] path: &str, #[case] expected: &str, #[case] authorized: &str) {
     let path = format!("/apis/{path}");
     assert_eq!(route(&path), expected);
     if !authorized.is_empty() {
@@ -244,7 +244,7 @@ fn control_plane(reviews: &Reviews) -> kube::Client {
         async move {
             let path = request.uri().path().to_owned();
             let body = request.into_body().collect().await?.to_bytes();
-            let answer = match path.as_str() {
+            let response_body = match path.as_str() {
                 "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
                     let mut review: Value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
                     reviews.lock().unwrap().push(review["spec"]["resourceAttributes"].clone());
@@ -253,7 +253,7 @@ fn control_plane(reviews: &Reviews) -> kube::Client {
                 }
                 _ => json!({"paths": {}, "components": {"schemas": {}}}),
             };
-            Ok::<_, kube::Error>(http::Response::new(KubeBody::from(answer.to_string().into_bytes())))
+            Ok::<_, kube::Error>(http::Response::new(KubeBody::from(response_body.to_string().into_bytes())))
         }
     });
     kube::Client::new(service, "default")

@@ -5,11 +5,11 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_search::paths::{CLOSURE_STEPS, Side};
 use serde_json::json;
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::skipped;
-use super::object::unknown;
-use super::openapi::{Parameter, ResponseSchemas, named, of, relation};
+use super::object::not_found_error;
+use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to, relation};
 use super::operation::SearchOperation;
 use super::paths::nodes;
 
@@ -27,25 +27,25 @@ impl SearchOperation for BlastRadius {
         ("dependencies", "boolean", "Return the objects on which it depends instead.", false),
     ];
     const NAMES_OBJECT: bool = true;
-    const ANSWERS: ResponseSchemas = &[(JSON, &["BlastRadius"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["BlastRadius"])];
 
     fn schemas(document: &mut Document) {
         let reached = object(json!({"node": integer(), "distance": integer(), "edge": integer()}), &[]);
         let count =
             object(json!({"cluster": string(), "kind": string(), "direct": integer(), "transitive": integer()}), &[]);
-        let fields = json!({"nodes": list(of("Hit")), "edges": list(of("PathEdge")), "reached": list(reached),
-            "counts": list(count), "totalRelation": relation(), "notices": list(string()), "skipped": list(of("Skipped"))});
-        document.schema(named("BlastRadius"), body("BlastRadius", fields, &[]));
+        let fields = json!({"nodes": list(ref_to("Hit")), "edges": list(ref_to("PathEdge")), "reached": list(reached),
+            "counts": list(count), "totalRelation": relation(), "notices": list(string()), "skipped": list(ref_to("Skipped"))});
+        document.schema(name_of("BlastRadius"), body("BlastRadius", fields, &[]));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
         let steps = usize::from(CLOSURE_STEPS);
         let depth = parameters.number("depth")?.unwrap_or(steps).clamp(1, steps) as u8;
         let side = if parameters.flag("dependencies") { Side::Dependencies } else { Side::Dependents };
         let found = running.index.searcher().closure(user, &key, side, depth).await.map_err(ApiError::internal)?;
-        let found = found.ok_or_else(|| unknown(&key))?;
+        let found = found.ok_or_else(|| not_found_error(&key))?;
         let body = json!({
             "nodes": nodes(&found.nodes)?,
             "edges": found.edges,
@@ -55,6 +55,6 @@ impl SearchOperation for BlastRadius {
             "notices": found.notices,
             "skipped": skipped(&found.skipped),
         });
-        typed("BlastRadius", &body)
+        typed_response("BlastRadius", &body)
     }
 }

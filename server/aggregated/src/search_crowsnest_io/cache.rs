@@ -1,5 +1,5 @@
-//! `cache`: state of the cache, and the metrics of a process as OpenMetrics text, for operators. Neither contains data of
-//! members' objects.
+//! `cache`: state of the cache, and the metrics of a process as OpenMetrics text, for operators. Neither contains data
+//! of members' objects.
 
 use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
@@ -13,12 +13,12 @@ use http::{HeaderValue, header};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
-use super::call::typed;
+use super::call::typed_response;
 use super::definition;
 use crate::resource::{Call, Definition, Resource};
 use crowsnest_process::reply::Body;
 use crowsnest_runtime::metrics::ProcessMetrics;
-use crowsnest_runtime::roles::Running;
+use crowsnest_runtime::roles::RunningRoles;
 
 pub(super) struct Cache;
 
@@ -30,7 +30,7 @@ impl Resource for Cache {
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
-            typed("CacheStatus", &call.server.running()?.index.status().await.map_err(ApiError::internal)?)
+            typed_response("CacheStatus", &call.server.running()?.index.status().await.map_err(ApiError::internal)?)
         })
     }
 }
@@ -38,7 +38,7 @@ impl Resource for Cache {
 /// Metrics of a process with a cache. A scrape counts the records of each collection, which costs as much as a request
 /// for `cache`.
 pub async fn metrics(
-    running: &Running,
+    running: &RunningRoles,
     more_series: impl Iterator<Item = Series>,
     process_metrics: &ProcessMetrics,
 ) -> Result<Response, ApiError> {
@@ -76,7 +76,7 @@ fn metrics_response(
 fn tunnel_series(fleet: &Fleet) -> Vec<Series> {
     let gauge = |name, help, cluster: &ClusterName, value: usize| {
         let labels = vec![("cluster", cluster.to_string())];
-        Series { name, help, counts: false, labels, value: value as u64 }
+        Series { name, help, is_counter: false, labels, value: value as u64 }
     };
     let counts = fleet.tunnels().counts();
     let open = counts
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn metrics_are_valid_openmetrics() {
-        let series = |name, counts, labels, value| Series { name, help: "Help.", counts, labels, value };
+        let series = |name, is_counter, labels, value| Series { name, help: "Help.", is_counter, labels, value };
         let all = vec![
             series("a", false, vec![("cluster", "m\"1".to_owned()), ("resource", "pods".to_owned())], 1),
             series("a", false, vec![("cluster", "m2".to_owned()), ("resource", "pods".to_owned())], 2),

@@ -10,11 +10,11 @@ use super::parameters::Parameters;
 use super::saved_searches::scopes;
 use crate::resource::Call;
 use crowsnest_process::reply::json;
-use crowsnest_runtime::roles::Running;
+use crowsnest_runtime::roles::RunningRoles;
 
 /// A caller's request with its parameters.
 pub(super) struct SearchCall<'r> {
-    pub(super) running: &'r Running,
+    pub(super) running: &'r RunningRoles,
     pub(super) user: &'r UserInfo,
     pub(super) parameters: Parameters<'r>,
     pub(super) uri: Uri,
@@ -35,7 +35,7 @@ impl<'r> SearchCall<'r> {
 }
 
 /// A response with its kind.
-pub(super) fn typed(kind: &str, body: &impl serde::Serialize) -> Result<Response, ApiError> {
+pub(super) fn typed_response(kind: &str, body: &impl serde::Serialize) -> Result<Response, ApiError> {
     let mut value = serde_json::to_value(body).map_err(ApiError::internal)?;
     value["kind"] = kind.into();
     value["apiVersion"] = API_VERSION.into();

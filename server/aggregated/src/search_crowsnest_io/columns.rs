@@ -1,5 +1,5 @@
-//! Requested columns in addition to the fields of a hit: values of labels, printed columns of kubectl, and values at a path of the
-//! manifest. Pure.
+//! Requested columns in addition to the fields of a hit: values of labels, printed columns of kubectl, and values at a
+//! path of the manifest. Pure.
 
 use crowsnest_apimachinery::printers::columns::columns;
 use crowsnest_apimachinery::status::ApiError;
@@ -9,25 +9,28 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// Maximum number of columns in one response.
-const MOST: usize = 32;
-/// Maximum number of characters of a value in a response; an export is not truncated.
-const LONGEST: usize = 256;
-/// Name of all columns that kubectl prints of the hit's kind.
-const ALL: &str = "*";
+const MAX_COLUMNS: usize = 32;
+/// Maximum number of characters of a value in a response; longer values are truncated. Exports are not truncated.
+const MAX_VALUE_CHARACTERS: usize = 256;
+/// Name for all printed columns of the hit's kind.
+const ALL_PRINTED: &str = "*";
+
+// Tools of the Model Context Protocol rely on complete values up to this size.
+const _: () = assert!(MAX_VALUE_CHARACTERS >= crowsnest_mcp::MAX_COMPLETE_COLUMN_BYTES);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Column {
     /// `label:KEY`.
     Label(String),
-    /// `print:NAME`, as kubectl calls it, wide ones included.
+    /// `print:NAME`: a column of kubectl, including columns of wide output.
     Printed(String),
-    /// `.spec.replicas`, as the query language has it.
+    /// `.spec.replicas`: a path, as in the query language.
     Path(String, ManifestPath),
 }
 
 impl Column {
-    /// The column with this name; `None` for fields of a hit and for unknown names.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    /// Parses the name of a column; `None` for fields of a hit and for unknown names.
+    pub(super) fn parse(name: &str) -> Option<Self> {
         if name.starts_with('.') {
             return ManifestPath::new(name).map(|path| Self::Path(name.to_owned(), path));
         }
@@ -52,10 +55,13 @@ impl Column {
                 let value = record.labels.get(key);
                 Ok(value.map(|value| (format!("label:{key}"), value.clone())).into_iter().collect())
             }
-            Self::Printed(wanted) => {
+            Self::Printed(printed_name) => {
                 let columns = columns(&record.key.resource().group, &record.kind);
                 let cells = &record.printed()?.cells;
-                let named = columns.iter().zip(cells).filter(|(column, _)| wanted == ALL || column.name == wanted);
+                let named = columns
+                    .iter()
+                    .zip(cells)
+                    .filter(|(column, _)| printed_name == ALL_PRINTED || column.name == printed_name);
                 let shown = named.filter_map(|(column, cell)| {
                     let text = match cell.render(now.as_second()) {
                         Value::Null => return None,
@@ -85,31 +91,31 @@ impl Column {
 pub(super) struct Columns(Vec<Column>);
 
 impl Columns {
-    /// Parses a parameter: names, separated by commas.
-    pub(super) fn read(names: Option<&str>) -> Result<Self, ApiError> {
+    /// Parses the parameter `columns`: names, separated by commas.
+    pub(super) fn parse(names: Option<&str>) -> Result<Self, ApiError> {
         let names = names.unwrap_or_default().split(',').filter(|name| !name.is_empty());
         let column = |name: &str| {
-            let wrong = || {
+            let invalid = || {
                 let why = "valid are label:KEY, print:NAME and .PATH";
                 ApiError::bad_request(format!("columns={name:?}: {why}"))
             };
-            Column::named(name).ok_or_else(wrong)
+            Column::parse(name).ok_or_else(invalid)
         };
         let columns = names.map(column).collect::<Result<Vec<_>, _>>()?;
-        if columns.len() > MOST {
-            let what = format!("{} columns are requested, and at most {MOST} are allowed", columns.len());
+        if columns.len() > MAX_COLUMNS {
+            let what = format!("{} columns are requested, and at most {MAX_COLUMNS} are allowed", columns.len());
             return Err(ApiError::bad_request(what));
         }
         Ok(Self(columns))
     }
 
-    /// True if hits are needed with their manifests.
+    /// True if a column is read from manifests.
     pub(super) fn read_manifests(&self) -> bool {
         self.0.iter().any(Column::reads_manifests)
     }
 
     /// Values of an object by the names of columns; `None` if no columns are requested.
-    pub(super) fn of(&self, object: &Object, now: Timestamp) -> Result<Option<Value>, Error> {
+    pub(super) fn values(&self, object: &Object, now: Timestamp) -> Result<Option<Value>, Error> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -117,7 +123,9 @@ impl Columns {
         let mut values = Map::new();
         for column in &self.0 {
             let texts = column.values(object, &manifest, now)?.into_iter();
-            values.extend(texts.map(|(name, text)| (name, text.chars().take(LONGEST).collect::<String>().into())));
+            values.extend(
+                texts.map(|(name, text)| (name, text.chars().take(MAX_VALUE_CHARACTERS).collect::<String>().into())),
+            );
         }
         Ok(Some(Value::Object(values)))
     }
@@ -137,8 +145,8 @@ mod tests {
     #[case::a_field(Some("name"), Err("columns=\"name\": valid are label:KEY, print:NAME and .PATH"))]
     #[case::no_path(Some(".spec["), Err("columns=\".spec[\": valid are label:KEY"))]
     #[case::no_key(Some("label:"), Err("columns=\"label:\": valid are label:KEY"))]
-    fn names_of_columns(#[case] names: Option<&str>, #[case] expected: Result<Vec<Column>, &str>) {
-        match (Columns::read(names), expected) {
+    fn names_of_columns_are_parsed(#[case] names: Option<&str>, #[case] expected: Result<Vec<Column>, &str>) {
+        match (Columns::parse(names), expected) {
             (Ok(Columns(read)), Ok(expected)) => assert_eq!(read, expected),
             (Err(failure), Err(begin)) => {
                 let message = failure.message;
@@ -151,13 +159,13 @@ mod tests {
     #[test]
     fn only_paths_need_manifests() {
         for (names, read) in [("label:app,print:Age", false), ("label:app,.spec.replicas", true)] {
-            assert_eq!(Columns::read(Some(names)).is_ok_and(|columns| columns.read_manifests()), read, "{names}");
+            assert_eq!(Columns::parse(Some(names)).is_ok_and(|columns| columns.read_manifests()), read, "{names}");
         }
     }
 
     #[test]
     fn number_of_columns_is_limited() {
-        let names = vec!["label:a"; MOST + 1].join(",");
-        assert!(Columns::read(Some(&names)).is_err());
+        let names = vec!["label:a"; MAX_COLUMNS + 1].join(",");
+        assert!(Columns::parse(Some(&names)).is_err());
     }
 }

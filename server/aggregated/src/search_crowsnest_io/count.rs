@@ -4,10 +4,10 @@ use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use serde_json::json;
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Parameter, Q, ResponseSchemas, named, of, relation};
+use super::openapi::{Parameter, Q, ResponseSchemas, name_of, ref_to, relation};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -20,20 +20,20 @@ impl SearchOperation for Count {
     const DEFINITION: Definition = definition("count", "SearchCount");
     const SUMMARY: &str = "Number of matching objects.";
     const PARAMETERS: &[Parameter] = &[Q];
-    const ANSWERS: ResponseSchemas = &[(JSON, &["SearchCount"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["SearchCount"])];
 
     fn schemas(document: &mut Document) {
-        let fields = json!({"total": integer(), "totalRelation": relation(), "skipped": list(of("Skipped")),
-            "notices": list(of("Notice"))});
-        document.schema(named("SearchCount"), body("SearchCount", fields, &[]));
+        let fields = json!({"total": integer(), "totalRelation": relation(), "skipped": list(ref_to("Skipped")),
+            "notices": list(ref_to("Notice"))});
+        document.schema(name_of("SearchCount"), body("SearchCount", fields, &[]));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let search = call.parameters.search(call.user)?;
         let count = call.running.index.searcher().count(&search).await.map_err(ApiError::internal)?;
         let relation = if count.incomplete { "gte" } else { "eq" };
         let body = json!({"total": count.total, "totalRelation": relation, "skipped": skipped(&count.skipped),
             "notices": count.remarks});
-        typed("SearchCount", &body)
+        typed_response("SearchCount", &body)
     }
 }

@@ -1,16 +1,16 @@
-//! `diff`: differences between two revisions of an object (`from`, `to`: a seq or `now`; by default the last change), or between it and
-//! the object of that name in another cluster (`with`).
+//! `diff`: differences between two revisions of an object (`from`, `to`: a seq or `now`; by default the last change),
+//! or between it and the object of that name in another cluster (`with`).
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Object;
 use serde_json::{Value, json};
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::identity;
-use super::object::{past, version};
-use super::openapi::{self, Parameter, ResponseSchemas, named, of};
+use super::object::{find_revision, get_revisions};
+use super::openapi::{self, Parameter, ResponseSchemas, name_of, ref_to};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -28,34 +28,35 @@ impl SearchOperation for Diff {
         ("with", "string", "Another cluster.", false),
     ];
     const NAMES_OBJECT: bool = true;
-    const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectDiff"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectDiff"])];
 
     fn schemas(document: &mut Document) {
         let mut side = openapi::identity();
         side["seq"] = integer();
         side["resourceVersion"] = string();
-        document.schema(named("Side"), object(side, &["namespace"]));
+        document.schema(name_of("Side"), object(side, &["namespace"]));
         let difference = object(json!({"path": string(), "before": {}, "after": {}}), &["before", "after"]);
-        let fields = json!({"from": of("Side"), "to": of("Side"), "more": boolean(), "differences": list(difference)});
-        document.schema(named("ObjectDiff"), body("ObjectDiff", fields, &[]));
+        let fields =
+            json!({"from": ref_to("Side"), "to": ref_to("Side"), "more": boolean(), "differences": list(difference)});
+        document.schema(name_of("ObjectDiff"), body("ObjectDiff", fields, &[]));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
-        let here = past(&running.index, user, &key).await?;
+        let here = get_revisions(&running.index, user, &key).await?;
         let (from, to) = match parameters.get("with") {
             Some(_) => {
                 let mut other = key.clone();
                 other.collection.cluster = parameters.cluster("with")?;
-                let there = past(&running.index, user, &other).await?;
-                (version(&here, "now", &key)?.clone(), version(&there, "now", &other)?.clone())
+                let there = get_revisions(&running.index, user, &other).await?;
+                (find_revision(&here, "now", &key)?.clone(), find_revision(&there, "now", &other)?.clone())
             }
             None => {
                 let last = here.versions.first().map(|version| version.object.record.seq.to_string());
                 let from = parameters.get("from").map(str::to_owned).or(last).unwrap_or_else(|| "now".to_owned());
                 let to = parameters.get("to").unwrap_or("now");
-                (version(&here, &from, &key)?.clone(), version(&here, to, &key)?.clone())
+                (find_revision(&here, &from, &key)?.clone(), find_revision(&here, to, &key)?.clone())
             }
         };
         let diff = crowsnest_search::Diff::between(&from, &to).map_err(ApiError::internal)?;
@@ -65,7 +66,7 @@ impl SearchOperation for Diff {
             side.insert("resourceVersion".into(), json!(object.record.resource_version));
             Value::Object(side)
         };
-        typed(
+        typed_response(
             "ObjectDiff",
             &json!({"from": side(&from), "to": side(&to), "differences": diff.differences, "more": diff.more}),
         )

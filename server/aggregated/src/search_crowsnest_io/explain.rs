@@ -4,9 +4,9 @@ use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use serde_json::json;
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
-use super::openapi::{Parameter, Q, ResponseSchemas, named, of};
+use super::openapi::{Parameter, Q, ResponseSchemas, name_of, ref_to};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -19,19 +19,22 @@ impl SearchOperation for Explain {
     const DEFINITION: Definition = definition("explain", "SearchExplanation");
     const SUMMARY: &str = "How a query was parsed, and the hits and cost of each part.";
     const PARAMETERS: &[Parameter] = &[Q];
-    const ANSWERS: ResponseSchemas = &[(JSON, &["SearchExplanation"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["SearchExplanation"])];
 
     fn schemas(document: &mut Document) {
         let step =
-            json!({"what": string(), "hits": integer(), "tookMs": {"type": "number"}, "parts": list(of("Step"))});
-        document.schema(named("Step"), object(step, &["hits", "parts"]));
-        let fields = json!({"query": string(), "ast": of("Object"), "asked": string(), "plan": of("Step"),
-            "notices": list(of("Notice")), "tookMs": {"type": "number"}});
-        document.schema(named("SearchExplanation"), body("SearchExplanation", fields, &[]));
+            json!({"what": string(), "hits": integer(), "tookMs": {"type": "number"}, "parts": list(ref_to("Step"))});
+        document.schema(name_of("Step"), object(step, &["hits", "parts"]));
+        let fields = json!({"query": string(), "ast": ref_to("Object"), "asked": string(), "plan": ref_to("Step"),
+            "notices": list(ref_to("Notice")), "tookMs": {"type": "number"}});
+        document.schema(name_of("SearchExplanation"), body("SearchExplanation", fields, &[]));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let search = call.parameters.search(call.user)?;
-        typed("SearchExplanation", &call.running.index.searcher().explain(&search).await.map_err(ApiError::internal)?)
+        typed_response(
+            "SearchExplanation",
+            &call.running.index.searcher().explain(&search).await.map_err(ApiError::internal)?,
+        )
     }
 }

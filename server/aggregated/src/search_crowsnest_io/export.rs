@@ -22,8 +22,8 @@ use crate::resource::Definition;
 use crowsnest_process::reply::Body;
 
 /// Karmada's annotation for the cluster of an object.
-const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
-const COLUMNS: &str = "cluster,namespace,kind,name,status,ready,restarts,node,created";
+const CACHED_FROM_ANNOTATION: &str = "resource.karmada.io/cached-from-cluster";
+const DEFAULT_COLUMNS: &str = "cluster,namespace,kind,name,status,ready,restarts,node,created";
 
 /// Format of the export.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,17 +49,17 @@ impl SearchOperation for Export {
             false,
         ),
     ];
-    const ANSWERS: ResponseSchemas = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
+    const RESPONSES: ResponseSchemas = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         export(call).await
     }
 }
 
-/// Parameters: `format=jsonl|csv`, `columns=` of CSV, and `limit` (default: all hits). Hits are found before the response begins, so
-/// that an error is a `Status`.
+/// Parameters: `format=jsonl|csv`, `columns=` of CSV, and `limit` (default: all hits). The search runs before the
+/// response begins, so that its errors are returned as a `Status`.
 async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) -> Result<Response, ApiError> {
-    let columns = || parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
+    let columns = || parameters.get("columns").unwrap_or(DEFAULT_COLUMNS).split(',').map(str::to_owned).collect();
     let (format, kind) = match parameters.get("format").unwrap_or("jsonl") {
         "jsonl" => (Format::JsonLines, "application/jsonl"),
         "csv" => (Format::Csv(columns()), "text/csv; charset=utf-8"),
@@ -76,10 +76,10 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
         Error::Incomplete => ApiError::bad_request(error.to_string()),
         other => ApiError::internal(other),
     })?;
-    let head = once(ready(Ok(Bytes::from(format.head()))));
-    let pieces = head.chain(hits.map(move |hits| format.written(&hits?, Timestamp::now())));
-    let some = |piece: &Result<Bytes, Error>| ready(!piece.as_ref().is_ok_and(Bytes::is_empty));
-    let mut response = Response::new(Body::from_stream(pieces.filter(some)));
+    let head = once(ready(Ok(Bytes::from(format.header()))));
+    let chunks = head.chain(hits.map(move |hits| format.encode(&hits?, Timestamp::now())));
+    let some = |chunk: &Result<Bytes, Error>| ready(!chunk.as_ref().is_ok_and(Bytes::is_empty));
+    let mut response = Response::new(Body::from_stream(chunks.filter(some)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     Ok(response)
 }
@@ -89,36 +89,36 @@ impl Format {
         match self {
             Self::JsonLines => true,
             Self::Csv(columns) => {
-                columns.iter().filter_map(|name| Column::named(name)).any(|column| column.reads_manifests())
+                columns.iter().filter_map(|name| Column::parse(name)).any(|column| column.reads_manifests())
             }
         }
     }
 
-    fn head(&self) -> Vec<u8> {
+    fn header(&self) -> Vec<u8> {
         let mut text = Vec::new();
         if let Self::Csv(columns) = self {
-            row(&mut text, columns.iter().map(String::as_str));
+            write_csv_row(&mut text, columns.iter().map(String::as_str));
         }
         text
     }
 
-    fn written(&self, hits: &[Hit], now: Timestamp) -> Result<Bytes, Error> {
+    fn encode(&self, hits: &[Hit], now: Timestamp) -> Result<Bytes, Error> {
         let mut text = Vec::new();
         for hit in hits {
             match self {
-                Self::JsonLines => line(&mut text, hit)?,
-                Self::Csv(columns) => cells(&mut text, hit, columns, now)?,
+                Self::JsonLines => write_json_line(&mut text, hit)?,
+                Self::Csv(columns) => write_csv_hit(&mut text, hit, columns, now)?,
             }
         }
         Ok(text.into())
     }
 }
 
-fn cells(text: &mut Vec<u8>, found: &Hit, columns: &[String], now: Timestamp) -> Result<(), Error> {
-    let shown = hit(found, &Columns::default(), now)?;
-    let cell = |column: &String| match Column::named(column) {
+fn write_csv_hit(text: &mut Vec<u8>, found: &Hit, columns: &[String], now: Timestamp) -> Result<(), Error> {
+    let fields = hit(found, &Columns::default(), now)?;
+    let cell = |column: &String| match Column::parse(column) {
         Some(column) => column.cell(&found.object, now),
-        None => Ok(match &shown[column.as_str()] {
+        None => Ok(match &fields[column.as_str()] {
             Value::Null => String::new(),
             Value::String(text) => text.clone(),
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
@@ -126,21 +126,22 @@ fn cells(text: &mut Vec<u8>, found: &Hit, columns: &[String], now: Timestamp) ->
         }),
     };
     let cells = columns.iter().map(cell).collect::<Result<Vec<_>, Error>>()?;
-    row(text, cells.iter().map(String::as_str));
+    write_csv_row(text, cells.iter().map(String::as_str));
     Ok(())
 }
 
-/// The object with its cluster and, if it is deleted, the time of the deletion.
-fn line(text: &mut Vec<u8>, hit: &Hit) -> Result<(), Error> {
+/// Writes the object as a line of JSON, with annotations for its cluster and the time of its deletion, if it is
+/// deleted.
+fn write_json_line(text: &mut Vec<u8>, hit: &Hit) -> Result<(), Error> {
     let mut object: Value = hit.object.parse()?;
     if let Some(metadata) = object["metadata"].as_object_mut() {
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
         if annotations.is_null() {
             *annotations = json!({});
         }
-        annotations[CACHED_FROM] = json!(hit.object.record.key.cluster());
-        if let Some(was) = hit.version_end.filter(|was| was.deleted) {
-            annotations["search.crowsnest.io/deleted-at"] = time(Some(was.until / 1000));
+        annotations[CACHED_FROM_ANNOTATION] = json!(hit.object.record.key.cluster());
+        if let Some(end) = hit.version_end.filter(|end| end.deleted) {
+            annotations["search.crowsnest.io/deleted-at"] = time(Some(end.until / 1000));
         }
     }
     text.extend_from_slice(object.to_string().as_bytes());
@@ -148,16 +149,16 @@ fn line(text: &mut Vec<u8>, hit: &Hit) -> Result<(), Error> {
     Ok(())
 }
 
-/// A row of CSV (RFC 4180). Cells that a spreadsheet would interpret as a formula are marked as text.
-fn row<'c>(text: &mut Vec<u8>, cells: impl Iterator<Item = &'c str>) {
+/// Writes a row of CSV (RFC 4180). Cells that a spreadsheet would interpret as a formula are marked as text.
+fn write_csv_row<'c>(text: &mut Vec<u8>, cells: impl Iterator<Item = &'c str>) {
     for (nth, cell) in cells.enumerate() {
         if nth > 0 {
             text.push(b',');
         }
-        let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
-        if formula || cell.contains(['"', ',', '\n', '\r']) {
+        let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        if is_formula || cell.contains(['"', ',', '\n', '\r']) {
             text.push(b'"');
-            text.extend(formula.then_some(b'\''));
+            text.extend(is_formula.then_some(b'\''));
             text.extend_from_slice(cell.replace('"', "\"\"").as_bytes());
             text.push(b'"');
         } else {
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn rows_are_csv() {
         let mut text = Vec::new();
-        row(&mut text, ["web-0", "a \"b\", c", "", "=1+1", "line\nline"].into_iter());
+        write_csv_row(&mut text, ["web-0", "a \"b\", c", "", "=1+1", "line\nline"].into_iter());
         assert_eq!(String::from_utf8(text).unwrap(), "web-0,\"a \"\"b\"\", c\",,\"'=1+1\",\"line\nline\"\r\n");
     }
 }

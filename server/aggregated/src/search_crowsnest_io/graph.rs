@@ -4,11 +4,11 @@ use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use serde_json::json;
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::summary;
-use super::object::unknown;
-use super::openapi::{Parameter, ResponseSchemas, named, of};
+use super::object::not_found_error;
+use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -16,8 +16,8 @@ use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, boolean, integer, list, object, string};
 
 /// Default and maximum number of steps.
-const DEPTH: usize = 2;
-const MOST_DEPTH: usize = 5;
+const DEFAULT_DEPTH: usize = 2;
+const MAX_DEPTH: usize = 5;
 
 pub(super) struct Graph;
 
@@ -26,21 +26,21 @@ impl SearchOperation for Graph {
     const SUMMARY: &str = "Objects that an object is related to: owners, dependencies, events.";
     const PARAMETERS: &[Parameter] = &[("depth", "integer", "Maximum number of steps, at most 5.", false)];
     const NAMES_OBJECT: bool = true;
-    const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectGraph"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectGraph"])];
 
     fn schemas(document: &mut Document) {
         let edge = object(json!({"from": integer(), "to": integer(), "relation": string()}), &[]);
-        let fields = json!({"nodes": list(of("Hit")), "more": boolean(), "edges": list(edge)});
-        document.schema(named("ObjectGraph"), body("ObjectGraph", fields, &[]));
+        let fields = json!({"nodes": list(ref_to("Hit")), "more": boolean(), "edges": list(edge)});
+        document.schema(name_of("ObjectGraph"), body("ObjectGraph", fields, &[]));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
-        let depth = parameters.number("depth")?.unwrap_or(DEPTH).clamp(1, MOST_DEPTH);
+        let depth = parameters.number("depth")?.unwrap_or(DEFAULT_DEPTH).clamp(1, MAX_DEPTH);
         let graph = running.index.searcher().graph(user, &key, depth as u8).await.map_err(ApiError::internal)?;
-        let crowsnest_search::Graph { nodes, edges, more } = graph.ok_or_else(|| unknown(&key))?;
+        let crowsnest_search::Graph { nodes, edges, more } = graph.ok_or_else(|| not_found_error(&key))?;
         let nodes = nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(ApiError::internal)?;
-        typed("ObjectGraph", &json!({"nodes": nodes, "edges": edges, "more": more}))
+        typed_response("ObjectGraph", &json!({"nodes": nodes, "edges": edges, "more": more}))
     }
 }

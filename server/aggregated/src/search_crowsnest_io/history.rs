@@ -6,11 +6,11 @@ use crowsnest_index::Object;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::time;
-use super::object::{past, version};
-use super::openapi::{Parameter, ResponseSchemas, named};
+use super::object::{find_revision, get_revisions};
+use super::openapi::{Parameter, ResponseSchemas, name_of};
 use super::operation::SearchOperation;
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
@@ -25,22 +25,22 @@ impl SearchOperation for History {
         "The revisions of an object that are kept, newest first; with seq, the manifest of one revision.";
     const PARAMETERS: &[Parameter] = &[("seq", "integer", "The seq of a revision.", false)];
     const NAMES_OBJECT: bool = true;
-    const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectHistory", "Object"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectHistory", "Object"])];
 
     fn schemas(document: &mut Document) {
         let version = json!({"seq": integer(), "resourceVersion": string(), "generation": integer(), "from": schema::date_time(),
             "until": schema::date_time(), "deleted": boolean()});
         let version = object(version, &["until", "deleted"]);
         let history = json!({"keptForSeconds": integer(), "versions": list(version)});
-        document.schema(named("ObjectHistory"), body("ObjectHistory", history, &[]));
+        document.schema(name_of("ObjectHistory"), body("ObjectHistory", history, &[]));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
-        let past = past(&running.index, user, &key).await?;
+        let revisions = get_revisions(&running.index, user, &key).await?;
         if let Some(seq) = parameters.number("seq")? {
-            let object = version(&past, &seq.to_string(), &key)?;
+            let object = find_revision(&revisions, &seq.to_string(), &key)?;
             return Ok(json_response(StatusCode::OK, &object.parse().map_err(ApiError::internal)?));
         }
         let line = |object: &Object, until: Option<i64>, deleted: bool| {
@@ -58,10 +58,11 @@ impl SearchOperation for History {
             }
             Value::Object(line)
         };
-        let now = past.now.iter().map(|object| line(object, None, false));
-        let before = past.versions.iter().map(|version| line(&version.object, Some(version.ended_at), version.deleted));
+        let now = revisions.now.iter().map(|object| line(object, None, false));
+        let before =
+            revisions.versions.iter().map(|version| line(&version.object, Some(version.ended_at), version.deleted));
         let kept = running.index.options().history.max_age.as_secs();
         let versions: Vec<Value> = now.chain(before).collect();
-        typed("ObjectHistory", &json!({"versions": versions, "keptForSeconds": kept}))
+        typed_response("ObjectHistory", &json!({"versions": versions, "keptForSeconds": kept}))
     }
 }

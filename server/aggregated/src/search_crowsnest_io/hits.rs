@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::columns::Columns;
 
-pub(super) fn done(summary: &Summary) -> Value {
+/// Fields of a result's summary.
+pub(super) fn summary_fields(summary: &Summary) -> Value {
     let mut value = json!({
         "total": summary.total,
         "totalRelation": if summary.incomplete { "gte" } else { "eq" },
@@ -35,15 +36,16 @@ pub(super) fn groups(counts: &FacetCounts) -> Value {
     json!({"field": counts.field, "values": values(counts), "more": counts.more})
 }
 
+/// Clusters whose data is missing or outdated.
 pub(super) fn skipped(clusters: &[Skipped]) -> Value {
-    let of = |skipped: &Skipped| {
+    let cluster = |skipped: &Skipped| {
         let mut value = json!({"cluster": skipped.cluster, "reason": skipped.reason, "resources": skipped.resources, "missing": skipped.missing});
         if let Some(age) = skipped.age_seconds {
             value["ageSeconds"] = age.into();
         }
         value
     };
-    Value::Array(clusters.iter().map(of).collect())
+    Value::Array(clusters.iter().map(cluster).collect())
 }
 
 pub(super) fn hits(hits: &[Hit], columns: &Columns, now: Timestamp) -> Result<Vec<Value>, Error> {
@@ -61,11 +63,11 @@ pub(super) fn hit(hit: &Hit, columns: &Columns, now: Timestamp) -> Result<Value,
         matched
     });
     value.insert("matched".into(), matched.collect());
-    if let Some(was) = &hit.version_end {
-        let name = if was.deleted { "deleted" } else { "until" };
-        value.insert(name.into(), time(Some(was.until / 1000)));
+    if let Some(end) = &hit.version_end {
+        let name = if end.deleted { "deleted" } else { "until" };
+        value.insert(name.into(), time(Some(end.until / 1000)));
     }
-    if let Some(values) = columns.of(&hit.object, now)? {
+    if let Some(values) = columns.values(&hit.object, now)? {
         value.insert("columns".into(), values);
     }
     Ok(Value::Object(value))
@@ -116,7 +118,7 @@ pub(super) fn summary(object: &Object) -> Result<Map<String, Value>, Error> {
     Ok(value)
 }
 
-/// RFC 3339, or null.
+/// A Unix time in seconds as RFC 3339 text; null if it is missing.
 pub(super) fn time(seconds: Option<i64>) -> Value {
     seconds.and_then(|s| jiff::Timestamp::from_second(s).ok()).map_or(Value::Null, |t| json!(t.to_string()))
 }

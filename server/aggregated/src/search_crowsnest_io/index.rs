@@ -1,5 +1,5 @@
-//! `index`: the index of text search, for operators. GET returns its state, compared with the store if `verify` is set; POST starts to
-//! fill a new one. Responses contain no data of objects.
+//! `index`: the index of text search, for operators. GET returns its state, compared with the store if `verify` is set;
+//! POST starts to fill a new one. Responses contain no data of objects.
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
@@ -39,7 +39,7 @@ impl Resource for TextIndex {
 }
 
 async fn show(index: &Index, verify: Option<&str>) -> Result<Response, ApiError> {
-    let samples = verify.map(samples).transpose()?;
+    let samples = verify.map(parse_samples).transpose()?;
     let mut body = state(index).await?;
     if let Some(samples) = samples {
         let found =
@@ -49,7 +49,7 @@ async fn show(index: &Index, verify: Option<&str>) -> Result<Response, ApiError>
     Ok(reply(StatusCode::OK, &body))
 }
 
-fn samples(text: &str) -> Result<usize, ApiError> {
+fn parse_samples(text: &str) -> Result<usize, ApiError> {
     let samples = text.parse().ok().filter(|samples| *samples <= MAX_SAMPLES);
     samples.ok_or_else(|| {
         ApiError::bad_request(format!("verify={text:?} is not a number of objects from 0 to {MAX_SAMPLES}"))

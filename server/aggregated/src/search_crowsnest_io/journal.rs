@@ -1,6 +1,6 @@
-//! `journal`: changes of an object, with their causes. Entries are Events of the control plane, found by search and, after the API
-//! server has deleted them, in the cache's history; each is followed from cause to cause to its root. The caller sees entries of readable
-//! Events; the text of an entry names a cause that is not readable or no longer kept.
+//! `journal`: changes of an object, with their causes. Entries are Events of the control plane, found by search and,
+//! after the API server has deleted them, in the cache's history; each is followed from cause to cause to its root. The
+//! caller sees entries of readable Events; the text of an entry names a cause that is not readable or no longer kept.
 
 use crowsnest_apimachinery::status::ApiError;
 use std::collections::{BTreeMap, HashMap};
@@ -15,10 +15,10 @@ use crowsnest_search::SearchRequest;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Parameter, ResponseSchemas, named, of};
+use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to};
 use super::operation::SearchOperation;
 use super::parameters::Parameters;
 
@@ -27,24 +27,24 @@ use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, boolean, date_time, integer, list, object, string};
 
 /// Default and maximum number of entries about the object.
-const ENTRIES: usize = 100;
-const MOST_ENTRIES: usize = 1000;
-/// Default number of seconds around a time.
-const WITHIN: f64 = 300.0;
-/// Maximum number of causes that are followed from one entry.
-const MOST_STEPS: usize = 16;
+const DEFAULT_ENTRIES: usize = 100;
+const MAX_ENTRIES: usize = 1000;
+/// Default period before and after a time.
+const DEFAULT_WINDOW_SECONDS: f64 = 300.0;
+/// Maximum length of a chain of causes.
+const MAX_CAUSES: usize = 16;
 
 /// An entry of the response.
 struct Entry {
     at: String,
-    /// Id of the entry that is its cause.
-    because: Option<String>,
+    /// ID of the entry that caused this one.
+    cause_id: Option<String>,
     body: Value,
 }
 
 impl Entry {
-    /// `None` for Events that are no entries of the journal.
-    fn of(object: &Object) -> Result<Option<(String, Self)>, ApiError> {
+    /// The ID and entry of an Event; `None` if the Event is no entry of the journal.
+    fn from_event(object: &Object) -> Result<Option<(String, Self)>, ApiError> {
         let event: Value = object.parse().map_err(ApiError::internal)?;
         let annotation_value = |key: &str| {
             let text = event["metadata"]["annotations"][key].as_str()?;
@@ -62,7 +62,7 @@ impl Entry {
         }
         let id = format!("{}/{}", key.namespace, key.name);
         let at = event["eventTime"].as_str().unwrap_or_default().to_owned();
-        let because = cause["event"].as_str().map(str::to_owned);
+        let cause_id = cause["event"].as_str().map(str::to_owned);
         let mut body = json!({
             "id": id, "at": at, "action": event["action"], "reason": event["reason"], "type": event["type"],
             "subject": event["involvedObject"], "message": event["message"], "cause": cause,
@@ -72,7 +72,7 @@ impl Entry {
                 body[field] = value.clone();
             }
         }
-        Ok(Some((id, Self { at, because, body })))
+        Ok(Some((id, Self { at, cause_id, body })))
     }
 }
 
@@ -110,24 +110,24 @@ impl SearchOperation for Journal {
             false,
         ),
     ];
-    const ANSWERS: ResponseSchemas = &[(JSON, &["Journal"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["Journal"])];
 
     fn schemas(document: &mut Document) {
         let reference =
             json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "uid": string()});
-        document.schema(named("JournalReference"), object(reference, &["namespace", "uid"]));
-        let cause = json!({"ref": of("JournalReference"), "text": string(), "event": string()});
+        document.schema(name_of("JournalReference"), object(reference, &["namespace", "uid"]));
+        let cause = json!({"ref": ref_to("JournalReference"), "text": string(), "event": string()});
         let cause = object(cause, &["ref", "event"]);
         let entry = json!({"id": string(), "at": date_time(), "action": string(), "reason": string(), "type": string(),
-            "cluster": string(), "subject": of("JournalReference"), "message": string(), "cause": cause,
-            "effect": of("Object"), "generation": integer(), "causes": list(string()), "isCause": boolean()});
-        document.schema(named("JournalEntry"), object(entry, &["cluster", "effect", "generation", "isCause"]));
-        let fields = json!({"about": string(), "entries": list(of("JournalEntry")), "total": integer(),
-            "keptForSeconds": integer(), "skipped": list(of("Skipped")), "notices": list(of("Notice"))});
-        document.schema(named("Journal"), body("Journal", fields, &[]));
+            "cluster": string(), "subject": ref_to("JournalReference"), "message": string(), "cause": cause,
+            "effect": ref_to("Object"), "generation": integer(), "causes": list(string()), "isCause": boolean()});
+        document.schema(name_of("JournalEntry"), object(entry, &["cluster", "effect", "generation", "isCause"]));
+        let fields = json!({"about": string(), "entries": list(ref_to("JournalEntry")), "total": integer(),
+            "keptForSeconds": integer(), "skipped": list(ref_to("Skipped")), "notices": list(ref_to("Notice"))});
+        document.schema(name_of("Journal"), body("Journal", fields, &[]));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         journal(&call).await
     }
 }
@@ -135,36 +135,36 @@ impl SearchOperation for Journal {
 async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let index = &call.running.index;
     let about = call.parameters.required("about")?;
-    let limit = call.parameters.number("limit")?.unwrap_or(ENTRIES).clamp(1, MOST_ENTRIES);
-    let mut request = SearchRequest::new(question(about, &call.parameters, Timestamp::now())?, call.user.clone());
+    let limit = call.parameters.number("limit")?.unwrap_or(DEFAULT_ENTRIES).clamp(1, MAX_ENTRIES);
+    let mut request = SearchRequest::new(build_query(about, &call.parameters, Timestamp::now())?, call.user.clone());
     (request.limit, request.bodies) = (Some(limit), true);
     request.facets.clear();
-    let mut answer = index.searcher().search_all(request).await.map_err(ApiError::internal)?;
-    // Events of members are no entries, so members that are left out do not matter.
-    answer.skipped.retain(|skipped| skipped.cluster.is_control_plane());
+    let mut response = index.searcher().search_all(request).await.map_err(ApiError::internal)?;
+    // Events of members are no entries, so skipped members do not matter.
+    response.skipped.retain(|skipped| skipped.cluster.is_control_plane());
     let mut entries = Entries::new();
-    for hit in &answer.hits {
-        entries.extend(Entry::of(&hit.object)?);
+    for hit in &response.hits {
+        entries.extend(Entry::from_event(&hit.object)?);
     }
-    let collection = answer.hits.first().map(|hit| hit.object.record.key.collection.clone());
+    let collection = response.hits.first().map(|hit| hit.object.record.key.collection.clone());
     let causes = match collection {
-        Some(collection) => causes(index, call.user, &collection, &entries).await?,
+        Some(collection) => read_causes(index, call.user, &collection, &entries).await?,
         None => Entries::new(),
     };
-    let total = answer.summary.as_ref().map_or(0, |summary| summary.total);
-    typed(
+    let total = response.summary.as_ref().map_or(0, |summary| summary.total);
+    typed_response(
         "Journal",
         &json!({"about": about, "entries": sorted_entries(entries, causes),
             "total": total, "keptForSeconds": index.options().history.max_age.as_secs(),
-            "skipped": skipped(&answer.skipped), "notices": answer.remarks}),
+            "skipped": skipped(&response.skipped), "notices": response.remarks}),
     )
 }
 
-/// The query that finds entries about an object.
-fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<String, ApiError> {
+/// Builds the query that finds entries about an object.
+fn build_query(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<String, ApiError> {
     if about.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) || about.split('/').count() > 3 {
-        let wanted = "KIND/NAMESPACE/NAME, KIND/NAME or NAME";
-        return Err(ApiError::bad_request(format!("invalid about={about:?}: expected {wanted}")));
+        let forms = "KIND/NAMESPACE/NAME, KIND/NAME or NAME";
+        return Err(ApiError::bad_request(format!("invalid about={about:?}: expected {forms}")));
     }
     let time = |name: &str| -> Result<Option<f64>, ApiError> {
         let Some(text) = parameters.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
@@ -174,7 +174,7 @@ fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<
         Ok(Some(moment.seconds(now)))
     };
     // A duration is parsed as the moment that long ago.
-    let within = time("within")?.map_or(WITHIN, |ago| (now.as_second() as f64 - ago).max(1.0));
+    let within = time("within")?.map_or(DEFAULT_WINDOW_SECONDS, |ago| (now.as_second() as f64 - ago).max(1.0));
     let when = match time("at")? {
         Some(at) => {
             let bound = |seconds: f64| Timestamp::from_second(seconds as i64).unwrap_or(now);
@@ -188,16 +188,16 @@ fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<
     Ok(format!("kind:event cluster:\"{cluster}\" ann:{entry} about:\"{about}\" {when} sort:-last"))
 }
 
-/// Causes of the entries, read step by step, each once.
-async fn causes(
+/// Reads the causes of the entries, the causes of these, and so on. Each cause is read once.
+async fn read_causes(
     index: &Index,
     caller: &UserInfo,
     collection: &CollectionKey,
     entries: &Entries,
 ) -> Result<Entries, ApiError> {
     let mut causes = Entries::new();
-    let mut next: Vec<String> = entries.values().filter_map(|entry| entry.because.clone()).collect();
-    for _ in 0..MOST_STEPS {
+    let mut next: Vec<String> = entries.values().filter_map(|entry| entry.cause_id.clone()).collect();
+    for _ in 0..MAX_CAUSES {
         next.sort();
         next.dedup();
         next.retain(|id| !entries.contains_key(id) && !causes.contains_key(id));
@@ -209,8 +209,8 @@ async fn causes(
                 continue;
             };
             let last = past.now.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
-            if let Some((id, entry)) = last.map(Entry::of).transpose()?.flatten() {
-                before.extend(entry.because.clone());
+            if let Some((id, entry)) = last.map(Entry::from_event).transpose()?.flatten() {
+                before.extend(entry.cause_id.clone());
                 causes.insert(id, entry);
             }
         }
@@ -219,23 +219,24 @@ async fn causes(
     Ok(causes)
 }
 
-/// Entries as JSON, oldest first and causes before effects; each has the ids of its causes up to the root, as far as they are known.
+/// Entries as JSON, oldest first and causes before effects. Each has the IDs of its causes up to the root, as far as
+/// they are known.
 fn sorted_entries(entries: Entries, causes: Entries) -> Vec<Value> {
-    let because: HashMap<String, String> =
-        entries.iter().chain(&causes).filter_map(|(id, entry)| Some((id.clone(), entry.because.clone()?))).collect();
+    let cause_id: HashMap<String, String> =
+        entries.iter().chain(&causes).filter_map(|(id, entry)| Some((id.clone(), entry.cause_id.clone()?))).collect();
     let known = |id: &String| entries.contains_key(id) || causes.contains_key(id);
-    let way = |id: &str| -> Vec<String> {
-        let steps = std::iter::successors(because.get(id), |id| because.get(*id));
-        steps.take_while(|id| known(id)).take(MOST_STEPS).cloned().collect()
+    let cause_chain = |id: &str| -> Vec<String> {
+        let steps = std::iter::successors(cause_id.get(id), |id| cause_id.get(*id));
+        steps.take_while(|id| known(id)).take(MAX_CAUSES).cloned().collect()
     };
-    let ways: HashMap<String, Vec<String>> =
-        entries.keys().chain(causes.keys()).map(|id| (id.clone(), way(id))).collect();
-    // Times of conditions and taints are whole seconds, and a cause may be written after its effects: it is sorted into the second of the
-    // first of them, and within a second causes precede effects.
+    let cause_chains: HashMap<String, Vec<String>> =
+        entries.keys().chain(causes.keys()).map(|id| (id.clone(), cause_chain(id))).collect();
+    // Times of conditions and taints are whole seconds, and a cause may be written after its effects. Therefore a cause
+    // is sorted into the second of its first effect, and within a second causes precede effects.
     let mut seconds: HashMap<String, String> = HashMap::new();
     for (id, entry) in entries.iter().chain(&causes) {
         let second = entry.at.get(..19).unwrap_or_default();
-        for cause in std::iter::once(id).chain(ways.get(id).into_iter().flatten()) {
+        for cause in std::iter::once(id).chain(cause_chains.get(id).into_iter().flatten()) {
             let first = seconds.entry(cause.clone()).or_insert_with(|| second.to_owned());
             if second < first.as_str() {
                 second.clone_into(first);
@@ -245,10 +246,10 @@ fn sorted_entries(entries: Entries, causes: Entries) -> Vec<Value> {
     let all = entries.into_iter().map(|one| (one, false)).chain(causes.into_iter().map(|one| (one, true)));
     let mut sorted = BTreeMap::new();
     for ((id, mut entry), is_cause) in all {
-        let way = ways.get(&id).cloned().unwrap_or_default();
+        let cause_chain = cause_chains.get(&id).cloned().unwrap_or_default();
         let second = seconds.get(&id).cloned().unwrap_or_default();
-        let sort_key = (second, way.len(), entry.at, id);
-        entry.body["causes"] = json!(way);
+        let sort_key = (second, cause_chain.len(), entry.at, id);
+        entry.body["causes"] = json!(cause_chain);
         if is_cause {
             entry.body["isCause"] = json!(true);
         }
@@ -263,8 +264,8 @@ mod tests {
     use crowsnest_apimachinery::request::Query;
     use rstest::rstest;
 
-    fn entry(at: &str, because: Option<&str>) -> Entry {
-        Entry { at: at.to_owned(), because: because.map(str::to_owned), body: json!({"at": at}) }
+    fn entry(at: &str, cause_id: Option<&str>) -> Entry {
+        Entry { at: at.to_owned(), cause_id: cause_id.map(str::to_owned), body: json!({"at": at}) }
     }
 
     #[test]
@@ -343,16 +344,13 @@ mod tests {
         let query = Query::parse(Some(query));
         let parameters = Parameters::new(&query);
         let now = "2026-01-01T12:00:00Z".parse().expect("a time");
-        let question_text = question(parameters.get("about").expect("it is there"), &parameters, now);
-        match (question_text, expected) {
-            (Ok(question_text), Ok(end)) => {
-                assert!(
-                    question_text.starts_with("kind:event cluster:") && question_text.ends_with(end),
-                    "{question_text}"
-                )
+        let query_text = build_query(parameters.get("about").expect("it is there"), &parameters, now);
+        match (query_text, expected) {
+            (Ok(query_text), Ok(end)) => {
+                assert!(query_text.starts_with("kind:event cluster:") && query_text.ends_with(end), "{query_text}")
             }
             (Err(failure), Err(message)) => assert_eq!(failure.message, message),
-            (question_text, expected) => panic!("{} instead of {expected:?}", question_text.is_ok()),
+            (query_text, expected) => panic!("{} instead of {expected:?}", query_text.is_ok()),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `logs`: logs of all pods that match a query, as lines of text or as server-sent events. docs/LOGS.md describes input and output.
+//! `logs`: logs of all pods that match a query, as lines of text or as server-sent events. docs/LOGS.md describes input
+//! and output.
 
 use crowsnest_apimachinery::status::ApiError;
 use std::fmt::Write;
@@ -14,19 +15,19 @@ use super::call::SearchCall;
 use super::definition;
 use super::events::{event, stream};
 use super::hits::skipped;
-use super::openapi::{EVENTS, Parameter, Q, ResponseSchemas, TEXT, named};
+use super::openapi::{EVENTS, Parameter, Q, ResponseSchemas, TEXT, name_of};
 use super::operation::SearchOperation;
 use super::parameters::Parameters;
 use crate::resource::openapi::Document;
-use crate::resource::{Definition, Requested};
+use crate::resource::{Definition, RequestFeatures};
 use crowsnest_process::reply::Body;
 
 /// Maximum number of available lines that are sent together.
-const TOGETHER: usize = 256;
+const MAX_LINES_PER_CHUNK: usize = 256;
 
 /// Format of lines of text.
 #[derive(Debug, Clone, Copy)]
-struct Form {
+struct TextFormat {
     prefix: bool,
     timestamps: bool,
 }
@@ -61,40 +62,40 @@ impl SearchOperation for Logs {
         ("prefix", "boolean", "Write the container of each line (default true).", false),
         ("maxStreams", "integer", "Maximum number of logs that are read at once (default 100, at most 500).", false),
     ];
-    const ANSWERS: ResponseSchemas = &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])];
+    const RESPONSES: ResponseSchemas = &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])];
 
-    fn is_long_running(_requested: Requested) -> bool {
+    fn is_long_running(_requested: RequestFeatures) -> bool {
         true
     }
 
     fn schemas(document: &mut Document) {
         let events = json!({"type": "string", "description": "Server-sent events with JSON data."});
-        document.schema(named("LogEvents"), events);
+        document.schema(name_of("LogEvents"), events);
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, uri, accepts_events } = call;
         let request = LogRequest::parse(uri.query(), jiff::Timestamp::now())?;
         let lines = running.proxy.logs(user, request, parameters.scopes.clone()).await?;
         if accepts_events {
             let events = lines.map(|next| {
-                let (name, data) = shown(next);
+                let (name, data) = to_event(next);
                 event(name, &data)
             });
             return Ok(stream(events).into_response());
         }
-        Ok(as_text(lines, &parameters))
+        Ok(text_response(lines, &parameters))
     }
 }
 
-fn as_text(lines: impl Stream<Item = LogEvent> + Send + 'static, parameters: &Parameters<'_>) -> Response {
-    let form = Form {
+fn text_response(lines: impl Stream<Item = LogEvent> + Send + 'static, parameters: &Parameters<'_>) -> Response {
+    let format = TextFormat {
         prefix: parameters.get("prefix").is_none_or(|value| !matches!(value, "false" | "0")),
         timestamps: parameters.flag("timestamps"),
     };
-    let text = lines.ready_chunks(TOGETHER).map(move |events| {
+    let text = lines.ready_chunks(MAX_LINES_PER_CHUNK).map(move |events| {
         let mut text = String::new();
-        events.iter().for_each(|event| form.write(&mut text, event));
+        events.iter().for_each(|event| format.write(&mut text, event));
         Ok::<_, std::convert::Infallible>(Bytes::from(text))
     });
     let mut response = Response::new(Body::from_stream(text));
@@ -103,24 +104,24 @@ fn as_text(lines: impl Stream<Item = LogEvent> + Send + 'static, parameters: &Pa
     response
 }
 
-fn source(source: &LogSource) -> Value {
+fn source_fields(source: &LogSource) -> Value {
     json!({"cluster": source.cluster, "namespace": source.namespace, "pod": source.pod, "container": source.container})
 }
 
 /// Name and data of an event.
-fn shown(event: LogEvent) -> (&'static str, Value) {
-    let (of, source_event) = match event {
+fn to_event(event: LogEvent) -> (&'static str, Value) {
+    let (source, source_event) = match event {
         LogEvent::Notices(notices) => return ("notices", json!(notices)),
         LogEvent::Skipped(clusters) => return ("skipped", skipped(&clusters)),
-        LogEvent::Failed(why) => return ("error", json!({"message": why})),
+        LogEvent::Failed(reason) => return ("error", json!({"message": reason})),
         LogEvent::Done(summary) => return ("done", json!(summary)),
-        LogEvent::Source(of, source_event) => (of, source_event),
+        LogEvent::Source(source, source_event) => (source, source_event),
     };
-    let mut data = source(&of);
+    let mut data = source_fields(&source);
     let name = match source_event {
         SourceEvent::Started => "joined",
-        SourceEvent::Ended(why) => {
-            data["why"] = why.into();
+        SourceEvent::Ended(reason) => {
+            data["why"] = reason.into();
             "left"
         }
         SourceEvent::Refused(refusal) => {
@@ -135,7 +136,7 @@ fn shown(event: LogEvent) -> (&'static str, Value) {
                 data["time"] = format!("{time:.9}").into();
             }
             data["text"] = line.text.into();
-            if line.cut {
+            if line.is_truncated {
                 data["cut"] = true.into();
             }
             "line"
@@ -144,23 +145,23 @@ fn shown(event: LogEvent) -> (&'static str, Value) {
     (name, data)
 }
 
-impl Form {
+impl TextFormat {
     /// Writes an event as text; all but lines of logs begin with `crowsnest: `.
     fn write(self, text: &mut String, event: &LogEvent) {
         let written = match event {
-            LogEvent::Source(of, SourceEvent::Line(line)) => {
-                let mut prefix = if self.prefix { format!("{} | ", source_text(of)) } else { String::new() };
+            LogEvent::Source(source, SourceEvent::Line(line)) => {
+                let mut prefix = if self.prefix { format!("{} | ", source_text(source)) } else { String::new() };
                 if let Some(time) = line.time.filter(|_| self.timestamps) {
                     prefix.push_str(&format!("{time:.9} "));
                 }
-                let cut = if line.cut { " [cut]" } else { "" };
+                let cut = if line.is_truncated { " [cut]" } else { "" };
                 writeln!(text, "{prefix}{}{cut}", line.text)
             }
-            LogEvent::Source(of, SourceEvent::Refused(refusal)) => {
-                writeln!(text, "crowsnest: cannot read {}: {}", source_text(of), refusal.message)
+            LogEvent::Source(source, SourceEvent::Refused(refusal)) => {
+                writeln!(text, "crowsnest: cannot read {}: {}", source_text(source), refusal.message)
             }
-            LogEvent::Source(of, SourceEvent::Ended(why)) => {
-                writeln!(text, "crowsnest: {} ended: {why}", source_text(of))
+            LogEvent::Source(source, SourceEvent::Ended(reason)) => {
+                writeln!(text, "crowsnest: {} ended: {reason}", source_text(source))
             }
             LogEvent::Source(_, SourceEvent::Started) => Ok(()),
             LogEvent::Notices(notices) => notices.iter().try_for_each(|n| writeln!(text, "crowsnest: {}", n.message)),
@@ -168,9 +169,9 @@ impl Form {
                 let age = skipped.age_seconds.map(|age| format!(", using its pods of {age} s ago")).unwrap_or_default();
                 writeln!(text, "crowsnest: cluster {}: {}{age}", skipped.cluster, skipped.reason)
             }),
-            LogEvent::Failed(why) => writeln!(text, "crowsnest: {why}"),
-            LogEvent::Done(summary) => match summary.why {
-                Some(why) => writeln!(text, "crowsnest: logs end here: {why}"),
+            LogEvent::Failed(reason) => writeln!(text, "crowsnest: {reason}"),
+            LogEvent::Done(summary) => match summary.end_reason {
+                Some(reason) => writeln!(text, "crowsnest: logs end here: {reason}"),
                 None => Ok(()),
             },
         };
@@ -180,8 +181,8 @@ impl Form {
     }
 }
 
-fn source_text(of: &LogSource) -> String {
-    format!("{} {}/{} {}", of.cluster, of.namespace, of.pod, of.container)
+fn source_text(source: &LogSource) -> String {
+    format!("{} {}/{} {}", source.cluster, source.namespace, source.pod, source.container)
 }
 
 #[cfg(test)]
@@ -198,7 +199,7 @@ mod tests {
             pod: "web-0".into(),
             container: "web".into(),
         });
-        let line = Line { time: "2026-01-01T00:00:00.5Z".parse().ok(), text: "hello".into(), cut: true };
+        let line = Line { time: "2026-01-01T00:00:00.5Z".parse().ok(), text: "hello".into(), is_truncated: true };
         let refusal = Refusal { code: 403, reason: "Forbidden".into(), message: "no".into() };
         [SourceEvent::Started, SourceEvent::Line(line), SourceEvent::Refused(refusal), SourceEvent::Ended("it is gone")]
             .map(|event| LogEvent::Source(Arc::clone(&source), event))
@@ -207,16 +208,16 @@ mod tests {
 
     #[rstest::rstest]
     #[case::as_it_is(
-        Form { prefix: true, timestamps: false },
+        TextFormat { prefix: true, timestamps: false },
         "m1 shop/web-0 web | hello [cut]\ncrowsnest: cannot read m1 shop/web-0 web: no\ncrowsnest: m1 shop/web-0 web ended: it is gone\n"
     )]
     #[case::bare(
-        Form { prefix: false, timestamps: true },
+        TextFormat { prefix: false, timestamps: true },
         "2026-01-01T00:00:00.500000000Z hello [cut]\ncrowsnest: cannot read m1 shop/web-0 web: no\ncrowsnest: m1 shop/web-0 web ended: it is gone\n"
     )]
-    fn logs_are_text(#[case] form: Form, #[case] expected: &str) {
+    fn logs_are_text(#[case] format: TextFormat, #[case] expected: &str) {
         let mut text = String::new();
-        sample_events().iter().for_each(|event| form.write(&mut text, event));
+        sample_events().iter().for_each(|event| format.write(&mut text, event));
         assert_eq!(text, expected);
     }
 
@@ -225,7 +226,7 @@ mod tests {
         let events: Vec<String> = sample_events()
             .into_iter()
             .map(|event| {
-                let (name, mut data) = shown(event);
+                let (name, mut data) = to_event(event);
                 for field in ["cluster", "namespace", "pod", "container"] {
                     assert!(data[field].is_string());
                     data.as_object_mut().unwrap().remove(field);

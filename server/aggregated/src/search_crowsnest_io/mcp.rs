@@ -1,12 +1,12 @@
-//! `mcp`: messages of the Model Context Protocol (`crowsnest_mcp`). The requests of its tools are authorized and handled as if
-//! the caller had sent them to this server. docs/MCP.md describes the tools.
+//! `mcp`: messages of the Model Context Protocol (`crowsnest_mcp`). The requests of its tools are authorized and
+//! handled as if the caller had sent them to this server. docs/MCP.md describes the tools.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_mcp::http::{HttpResponse, respond};
+use crowsnest_mcp::http::{HttpResponse, handle_post};
 use crowsnest_mcp::{Api, ApiRequest, ApiResponse};
 use crowsnest_process::origin::check_origin;
 use crowsnest_process::reply::{Body, collect, json};
@@ -19,7 +19,7 @@ use crate::resource::{CREATE, Call, Definition, Paths, Resource};
 use crate::server::Aggregated;
 
 /// Audit annotation with the tool of a call.
-const TOOL: &str = "crowsnest.io/mcp-tool";
+const TOOL_ANNOTATION: &str = "crowsnest.io/mcp-tool";
 
 pub(super) struct Mcp;
 
@@ -34,20 +34,20 @@ impl Resource for Mcp {
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move { answer(call).await })
+        Box::pin(async move { handle(call).await })
     }
 }
 
-async fn answer(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
+async fn handle(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     check_origin(&parts.uri, &parts.headers)?;
     server.middleware.limits.admit_message(&context.user, Instant::now())?;
     let body = collect(body).await?;
     let observer = parts.extensions.get::<Arc<dyn crowsnest_proxy::ClusterObserver>>().cloned();
-    let caller = Caller { server, context, observer };
-    let HttpResponse { status, body, tool } = respond(&caller, &parts.headers, &body).await;
+    let caller = CallerApi { server, context, observer };
+    let HttpResponse { status, body, tool } = handle_post(&caller, &parts.headers, &body).await;
     if let (Some(record), Some(tool)) = (&context.audit, tool) {
-        record.annotate(TOOL, tool);
+        record.annotate(TOOL_ANNOTATION, tool);
     }
     Ok(match body {
         Some(body) => json(status, &body),
@@ -60,14 +60,14 @@ async fn answer(Call { server, context, request }: Call<'_>) -> Result<Response,
 }
 
 /// The caller of a message, who sends the requests of its tools.
-struct Caller<'c> {
+struct CallerApi<'c> {
     server: &'c Aggregated,
     context: &'c RequestContext,
     /// Records the clusters that requests reach, for the audit log.
     observer: Option<Arc<dyn crowsnest_proxy::ClusterObserver>>,
 }
 
-impl Api for Caller<'_> {
+impl Api for CallerApi<'_> {
     fn send(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiResponse, ApiError>> {
         Box::pin(async move {
             let mut inner = request.to_http::<Body>()?;

@@ -6,7 +6,7 @@ use crowsnest_index::{Index, Object, RecordKey, Seq};
 use crowsnest_search::ObjectRevisions;
 
 /// 404, the same for an object that does not exist and for one that the caller has no right to read.
-pub(super) fn unknown(key: &RecordKey) -> ApiError {
+pub(super) fn not_found_error(key: &RecordKey) -> ApiError {
     let (resource, cluster) = (&key.resource().resource, key.cluster());
     ApiError::new(
         Reason::NotFound,
@@ -15,23 +15,34 @@ pub(super) fn unknown(key: &RecordKey) -> ApiError {
     .with_object(&key.resource().group, resource, &key.name)
 }
 
-pub(super) async fn past(index: &Index, user: &UserInfo, key: &RecordKey) -> Result<ObjectRevisions, ApiError> {
-    index.searcher().object_history(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| unknown(key))
+/// The revisions of an object. Fails with 404 if it does not exist or the caller must not read it.
+pub(super) async fn get_revisions(
+    index: &Index,
+    user: &UserInfo,
+    key: &RecordKey,
+) -> Result<ObjectRevisions, ApiError> {
+    index.searcher().object_history(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| not_found_error(key))
 }
 
-/// The revision that starts at the sequence number `wanted`, or the current object for `now`.
-pub(super) fn version<'p>(past: &'p ObjectRevisions, wanted: &str, key: &RecordKey) -> Result<&'p Object, ApiError> {
-    let now = past.now.iter();
-    let found = match wanted {
-        "now" => past.now.as_ref(),
+/// Finds the revision with a sequence number, or the current object for `now`. Fails if it is not retained.
+pub(super) fn find_revision<'p>(
+    revisions: &'p ObjectRevisions,
+    seq_or_now: &str,
+    key: &RecordKey,
+) -> Result<&'p Object, ApiError> {
+    let now = revisions.now.iter();
+    let found = match seq_or_now {
+        "now" => revisions.now.as_ref(),
         seq => {
             let seq = seq
                 .parse()
                 .map(Seq)
                 .map_err(|_| ApiError::bad_request(format!("invalid seq {seq:?} of a revision")))?;
-            let all = now.chain(past.versions.iter().map(|version| &version.object));
+            let all = now.chain(revisions.versions.iter().map(|version| &version.object));
             all.into_iter().find(|object| object.record.seq == seq)
         }
     };
-    found.ok_or_else(|| ApiError::new(Reason::NotFound, format!("revision {wanted} of {:?} is not kept", &*key.name)))
+    found.ok_or_else(|| {
+        ApiError::new(Reason::NotFound, format!("revision {seq_or_now} of {:?} is not kept", &*key.name))
+    })
 }

@@ -9,7 +9,7 @@ use crate::resource::schema::{boolean, date_time, integer, list, object, referen
 
 pub(super) const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
 
-/// Name, type, description, and whether the parameter is required.
+/// Name, type and description of a parameter; true if it is required.
 pub(super) type Parameter = (&'static str, &'static str, &'static str, bool);
 
 /// Media types with their possible schemas.
@@ -51,8 +51,8 @@ pub(super) struct Operation {
     pub(super) summary: &'static str,
     pub(super) parameters: &'static [Parameter],
     /// True if parameters name an object of a member.
-    pub(super) object: bool,
-    pub(super) answers: ResponseSchemas,
+    pub(super) names_object: bool,
+    pub(super) responses: ResponseSchemas,
 }
 
 /// Responses with a Status.
@@ -67,13 +67,14 @@ pub(super) const FAILURES: [(&str, &str); 5] = [
 impl Operation {
     /// Adds the operation of a resource.
     pub(super) fn describe(&self, resource: &str, document: &mut Document) {
-        let object = if self.object { OBJECT.as_slice() } else { &[] };
+        let object = if self.names_object { OBJECT.as_slice() } else { &[] };
         let parameters: Vec<Value> = object.iter().chain(self.parameters).map(parameter).collect();
         let schema = |schemas: &[&str]| match schemas {
-            [one] => of(one),
-            several => json!({"anyOf": several.iter().map(|one| of(one)).collect::<Vec<_>>()}),
+            [one] => ref_to(one),
+            several => json!({"anyOf": several.iter().map(|one| ref_to(one)).collect::<Vec<_>>()}),
         };
-        let content = self.answers.iter().map(|(kind, of)| ((*kind).to_owned(), json!({"schema": schema(of)})));
+        let content =
+            self.responses.iter().map(|(kind, schemas)| ((*kind).to_owned(), json!({"schema": schema(schemas)})));
         let get = json!({"operationId": format!("search-{resource}"), "summary": self.summary, "tags": ["search"],
             "parameters": parameters, "responses": responses("200", Value::Object(content.collect()), &FAILURES)});
         document.path(format!("{ROOT}/{resource}"), json!({"get": get}));
@@ -85,13 +86,13 @@ fn parameter((name, kind, description, required): &Parameter) -> Value {
 }
 
 /// Name of the schema of a kind.
-pub(super) fn named(kind: &str) -> String {
+pub(super) fn name_of(kind: &str) -> String {
     schema_name(NAME, VERSION, kind)
 }
 
 /// A reference to the schema of a kind.
-pub(super) fn of(kind: &str) -> Value {
-    reference(&named(kind))
+pub(super) fn ref_to(kind: &str) -> Value {
+    reference(&name_of(kind))
 }
 
 pub(super) fn relation() -> Value {
@@ -109,7 +110,7 @@ pub(super) fn schemas() -> Map<String, Value> {
     let mut hit = identity();
     let more = json!({"status": string(), "ready": string(), "restarts": integer(), "node": string(), "images": list(string()),
         "created": date_time(), "deleting": date_time(), "deleted": date_time(), "until": date_time(), "score": {"type": "number"},
-        "matched": list(of("Matched")), "columns": {"type": "object", "additionalProperties": string()}});
+        "matched": list(ref_to("Matched")), "columns": {"type": "object", "additionalProperties": string()}});
     let mut optional = vec!["namespace"];
     if let (Some(hit), Value::Object(more)) = (hit.as_object_mut(), &more) {
         hit.extend(more.clone());
@@ -128,7 +129,7 @@ pub(super) fn schemas() -> Map<String, Value> {
         (
             "Groups",
             object(
-                json!({"field": string(), "values": list(of("FacetValue")),
+                json!({"field": string(), "values": list(ref_to("FacetValue")),
                     "more": {"type": "integer", "format": "int64", "description": "Number of groups that are left out."}}),
                 &[],
             ),
@@ -143,7 +144,7 @@ pub(super) fn schemas() -> Map<String, Value> {
         ),
         ("Notice", object(json!({"message": string(), "start": integer(), "end": integer()}), &[])),
     ];
-    let mut named: Map<String, Value> = schemas.map(|(kind, schema)| (named(kind), schema)).into_iter().collect();
+    let mut named: Map<String, Value> = schemas.map(|(kind, schema)| (name_of(kind), schema)).into_iter().collect();
     named.extend(status_schema());
     named
 }

@@ -7,26 +7,27 @@ use futures::future::BoxFuture;
 use super::call::SearchCall;
 use super::openapi::{Operation, Parameter, ResponseSchemas};
 use crate::resource::openapi::Document;
-use crate::resource::{Call, Definition, Requested, Resource};
+use crate::resource::{Call, Definition, RequestFeatures, Resource};
 
-/// A resource without objects that answers what its parameters request. Each is in a file of its own, and in the list of the group.
+/// A resource without objects: a GET whose parameters determine the response. Each operation has a file of its own and
+/// an entry in the list of the group.
 pub(super) trait SearchOperation: Send + Sync {
     const DEFINITION: Definition;
     const SUMMARY: &'static str;
     const PARAMETERS: &'static [Parameter];
     /// True if parameters name an object of a member.
     const NAMES_OBJECT: bool = false;
-    const ANSWERS: ResponseSchemas;
+    const RESPONSES: ResponseSchemas;
 
     /// See [`Resource::is_long_running`].
-    fn is_long_running(_requested: Requested) -> bool {
+    fn is_long_running(_requested: RequestFeatures) -> bool {
         false
     }
 
-    /// Adds the schemas of the answers.
+    /// Adds the schemas of the responses.
     fn schemas(_document: &mut Document) {}
 
-    fn answer(call: SearchCall<'_>) -> impl Future<Output = Result<Response, ApiError>> + Send;
+    fn respond(call: SearchCall<'_>) -> impl Future<Output = Result<Response, ApiError>> + Send;
 }
 
 impl<O: SearchOperation> Resource for O {
@@ -34,17 +35,17 @@ impl<O: SearchOperation> Resource for O {
         const { &O::DEFINITION }
     }
 
-    fn is_long_running(&self, requested: Requested) -> bool {
+    fn is_long_running(&self, requested: RequestFeatures) -> bool {
         O::is_long_running(requested)
     }
 
     fn describe(&self, _version: &str, document: &mut Document) {
-        let (summary, parameters, object, answers) = (O::SUMMARY, O::PARAMETERS, O::NAMES_OBJECT, O::ANSWERS);
-        Operation { summary, parameters, object, answers }.describe(O::DEFINITION.resource, document);
+        let (summary, parameters, names_object, responses) = (O::SUMMARY, O::PARAMETERS, O::NAMES_OBJECT, O::RESPONSES);
+        Operation { summary, parameters, names_object, responses }.describe(O::DEFINITION.resource, document);
         O::schemas(document);
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move { O::answer(SearchCall::new(call).await?).await })
+        Box::pin(async move { O::respond(SearchCall::new(call).await?).await })
     }
 }

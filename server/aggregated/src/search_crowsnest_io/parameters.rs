@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::columns::Columns;
 
 /// Default and maximum number of hits of one page.
-const PAGE: usize = 50;
+const DEFAULT_PAGE_SIZE: usize = 50;
 const MAX_PAGE_SIZE: usize = 5_000;
 
 /// Query parameters, and the queries that `scope:` may name.
@@ -61,7 +61,7 @@ impl<'q> Parameters<'q> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
         request.scopes = self.scopes.clone();
         request.bodies = columns.read_manifests();
-        request.limit = Some(self.number("limit")?.unwrap_or(PAGE).min(MAX_PAGE_SIZE));
+        request.limit = Some(self.number("limit")?.unwrap_or(DEFAULT_PAGE_SIZE).min(MAX_PAGE_SIZE));
         let cursor = self.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
         request.after = cursor.map_err(|error| ApiError::bad_request(error.to_string()))?.map(|cursor| cursor.0);
         if let Some(facets) = self.get("facets") {
@@ -72,7 +72,7 @@ impl<'q> Parameters<'q> {
 
     /// Requested columns of hits, in addition to their fields.
     pub(super) fn columns(&self) -> Result<Columns, ApiError> {
-        Columns::read(self.get("columns"))
+        Columns::parse(self.get("columns"))
     }
 
     pub(super) fn cluster(&self, name: &str) -> Result<ClusterName, ApiError> {

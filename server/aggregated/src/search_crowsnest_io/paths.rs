@@ -5,10 +5,10 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_query::path::{PathPattern, Property};
 use serde_json::{Map, Value, json};
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::{skipped, summary};
-use super::openapi::{Parameter, ResponseSchemas, named, of, relation};
+use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to, relation};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -16,7 +16,7 @@ use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, integer, list, object, string};
 
 /// Default number of paths.
-const PATHS: usize = 100;
+const DEFAULT_LIMIT: usize = 100;
 
 pub(super) struct Paths;
 
@@ -35,26 +35,26 @@ impl SearchOperation for Paths {
         ("limit", "integer", "Maximum number of paths, at most 10000 (default 100).", false),
         ("explain", "boolean", "Return only the pattern, in the form that graph databases read.", false),
     ];
-    const ANSWERS: ResponseSchemas = &[(JSON, &["ObjectPaths"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectPaths"])];
 
     fn schemas(document: &mut Document) {
         let edge = json!({"from": integer(), "to": integer(), "type": string(), "via": list(string())});
-        document.schema(named("PathEdge"), object(edge, &[]));
+        document.schema(name_of("PathEdge"), object(edge, &[]));
         let path = object(json!({"nodes": list(integer()), "edges": list(integer())}), &[]);
-        let fields = json!({"pattern": string(), "nodes": list(of("Hit")), "edges": list(of("PathEdge")), "paths": list(path),
-            "total": integer(), "totalRelation": relation(), "notices": list(string()), "skipped": list(of("Skipped"))});
+        let fields = json!({"pattern": string(), "nodes": list(ref_to("Hit")), "edges": list(ref_to("PathEdge")), "paths": list(path),
+            "total": integer(), "totalRelation": relation(), "notices": list(string()), "skipped": list(ref_to("Skipped"))});
         let optional = ["nodes", "edges", "paths", "total", "totalRelation", "notices", "skipped"];
-        document.schema(named("ObjectPaths"), body("ObjectPaths", fields, &optional));
+        document.schema(name_of("ObjectPaths"), body("ObjectPaths", fields, &optional));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let searcher = running.index.searcher();
         let pattern = pattern(parameters.required("p")?, parameters.get("q").unwrap_or_default())?;
         if parameters.flag("explain") {
-            return typed("ObjectPaths", &json!({"pattern": searcher.canonical_pattern(pattern).to_string()}));
+            return typed_response("ObjectPaths", &json!({"pattern": searcher.canonical_pattern(pattern).to_string()}));
         }
-        let limit = parameters.number("limit")?.unwrap_or(PATHS);
+        let limit = parameters.number("limit")?.unwrap_or(DEFAULT_LIMIT);
         let shortest = parameters.flag("shortest");
         let found = searcher.paths(user, pattern, shortest, limit).await.map_err(ApiError::internal)?;
         let body = json!({
@@ -67,7 +67,7 @@ impl SearchOperation for Paths {
             "notices": found.notices,
             "skipped": skipped(&found.skipped),
         });
-        typed("ObjectPaths", &body)
+        typed_response("ObjectPaths", &body)
     }
 }
 

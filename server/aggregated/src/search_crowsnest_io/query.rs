@@ -12,13 +12,15 @@ use serde_json::{Value, json};
 use super::call::SearchCall;
 use super::columns::Columns;
 use super::events::{Event, Events, error, event, stream};
-use super::hits::{done, facets, groups, hit, hits, identity, skipped};
-use super::openapi::{COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, ResponseSchemas, named, of, relation};
+use super::hits::{facets, groups, hit, hits, identity, skipped, summary_fields};
+use super::openapi::{
+    COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, ResponseSchemas, name_of, ref_to, relation,
+};
 use super::operation::SearchOperation;
 use super::{API_VERSION, definition};
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, integer, list, object, string};
-use crate::resource::{Definition, Requested};
+use crate::resource::{Definition, RequestFeatures};
 use crowsnest_process::reply::json as json_response;
 
 pub(super) struct Query;
@@ -29,9 +31,9 @@ impl SearchOperation for Query {
     const SUMMARY: &str = "Matching objects, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
     const PARAMETERS: &[Parameter] =
         &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)];
-    const ANSWERS: ResponseSchemas = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
 
-    fn is_long_running(requested: Requested) -> bool {
+    fn is_long_running(requested: RequestFeatures) -> bool {
         requested.watch || requested.events
     }
 
@@ -39,7 +41,7 @@ impl SearchOperation for Query {
         schemas(document);
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         if call.parameters.flag("watch") {
             return Ok(live(&call)?.into_response());
         }
@@ -55,7 +57,7 @@ async fn complete(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
     let answer = call.running.index.searcher().search_all(request).await.map_err(ApiError::internal)?;
-    let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
+    let summary = answer.summary.map(|s| summary_fields(&s)).unwrap_or_default();
     let mut body = json!({
         "kind": "SearchResult", "apiVersion": API_VERSION,
         "hits": hits(&answer.hits, &columns, Timestamp::now()).map_err(ApiError::internal)?,
@@ -87,7 +89,7 @@ fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
             Ok(hits) => event("matches", &Value::Array(hits)),
             Err(error) => error_event(&error),
         },
-        Ok(SearchEvent::Done(summary)) => event("done", &done(&summary)),
+        Ok(SearchEvent::Done(summary)) => event("done", &summary_fields(&summary)),
         Err(error) => error_event(&error),
     }
 }
@@ -98,7 +100,8 @@ fn events(call: &SearchCall<'_>) -> Result<Events, ApiError> {
     Ok(stream(call.running.index.searcher().search(request).map(move |next| part(next, &columns))))
 }
 
-/// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes were lost.
+/// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes
+/// were lost.
 fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
@@ -123,23 +126,23 @@ fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
 }
 
 fn schemas(document: &mut Document) {
-    let facets = || json!({"type": "object", "additionalProperties": list(of("FacetValue"))});
+    let facets = || json!({"type": "object", "additionalProperties": list(ref_to("FacetValue"))});
     let summary = json!({"total": integer(), "totalRelation": relation(), "tookMs": {"type": "number"}, "seq": integer(),
         "behind": integer(), "cursor": string(), "didYouMean": list(string()),
         "wider": list(object(json!({"query": string(), "total": integer()}), &[]))});
     let mut result = summary.clone();
-    let parts = json!({"hits": list(of("Hit")), "facets": facets(), "groups": of("Groups"), "skipped": list(of("Skipped")),
-        "notices": list(of("Notice"))});
+    let parts = json!({"hits": list(ref_to("Hit")), "facets": facets(), "groups": ref_to("Groups"), "skipped": list(ref_to("Skipped")),
+        "notices": list(ref_to("Notice"))});
     if let (Some(result), Value::Object(parts)) = (result.as_object_mut(), parts) {
         result.extend(parts);
     }
-    let counts = object(json!({"total": integer(), "facets": facets(), "groups": of("Groups")}), &["groups"]);
-    let events = json!({"notices": list(of("Notice")), "skipped": list(of("Skipped")), "facets": facets(),
-        "groups": of("Groups"), "matches": list(of("Hit")), "done": of("Summary"), "changed": of("Hit"), "left": of("Hit"),
+    let counts = object(json!({"total": integer(), "facets": facets(), "groups": ref_to("Groups")}), &["groups"]);
+    let events = json!({"notices": list(ref_to("Notice")), "skipped": list(ref_to("Skipped")), "facets": facets(),
+        "groups": ref_to("Groups"), "matches": list(ref_to("Hit")), "done": ref_to("Summary"), "changed": ref_to("Hit"), "left": ref_to("Hit"),
         "counts": counts, "behind": {"type": "object"}, "error": object(json!({"message": string()}), &[])});
     let events = json!({"type": "string", "description": "Server-sent events with JSON data; x-events has its schemas.",
         "x-events": events});
-    document.schema(named("SearchResult"), body("SearchResult", result, &["cursor", "groups"]));
-    document.schema(named("Summary"), object(summary, &["cursor"]));
-    document.schema(named("SearchEvents"), events);
+    document.schema(name_of("SearchResult"), body("SearchResult", result, &["cursor", "groups"]));
+    document.schema(name_of("Summary"), object(summary, &["cursor"]));
+    document.schema(name_of("SearchEvents"), events);
 }

@@ -1,4 +1,5 @@
-//! `status`: clusters and numbers of objects, as in the overview of the UI. Counts are searches, so they cover what the caller may read.
+//! `status`: clusters and numbers of objects, as in the overview of the UI. Counts are searches, so they cover what the
+//! caller may read.
 //!
 //! Watchers with the same rights share one computation, which counts again after the cache has changed.
 
@@ -22,18 +23,18 @@ use tokio::sync::watch;
 use super::call::SearchCall;
 use super::definition;
 use super::events::{error, event, stream};
-use super::openapi::{EVENTS, Parameter, ResponseSchemas, named, of};
+use super::openapi::{EVENTS, Parameter, ResponseSchemas, name_of, ref_to};
 use super::operation::SearchOperation;
 use crate::resource::openapi::Document;
 use crate::resource::schema::JSON;
-use crate::resource::{Definition, Requested};
+use crate::resource::{Definition, RequestFeatures};
 use crowsnest_process::reply::json as json_response;
-use crowsnest_runtime::roles::Running;
+use crowsnest_runtime::roles::RunningRoles;
 
 /// Minimum interval between two statuses that a watcher receives.
-const PERIOD: Duration = Duration::from_secs(2);
+const MIN_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum interval: ages change even if nothing else does.
-const LONGEST_PERIOD: Duration = Duration::from_secs(6);
+const MAX_INTERVAL: Duration = Duration::from_secs(6);
 
 /// Labels and queries of the counts. The UI links each count to the search for its objects.
 const COUNTS: &[(&str, &str)] = &[
@@ -54,19 +55,19 @@ impl SearchOperation for Status {
     const DEFINITION: Definition = definition("status", "FleetStatus");
     const SUMMARY: &str = "Status of the fleet; with watch=true also its changes.";
     const PARAMETERS: &[Parameter] = &[("watch", "boolean", "Send changes as server-sent events.", false)];
-    const ANSWERS: ResponseSchemas = &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])];
 
-    fn is_long_running(requested: Requested) -> bool {
+    fn is_long_running(requested: RequestFeatures) -> bool {
         requested.watch || requested.events
     }
 
     fn schemas(document: &mut Document) {
         let events = json!({"type": "string", "description": "Server-sent events with a FleetStatus each."});
-        document.schema(named("FleetStatus"), of("Object"));
-        document.schema(named("FleetStatusEvents"), events);
+        document.schema(name_of("FleetStatus"), ref_to("Object"));
+        document.schema(name_of("FleetStatusEvents"), events);
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, accepts_events, .. } = call;
         if accepts_events || parameters.flag("watch") {
             let events = follow(running, user).map(|next| match next {
@@ -75,15 +76,15 @@ impl SearchOperation for Status {
             });
             return Ok(stream(events).into_response());
         }
-        let counts = Counts::of(&running.index, user).await.map_err(ApiError::internal)?;
+        let counts = Counts::load(&running.index, user).await.map_err(ApiError::internal)?;
         Ok(json_response(StatusCode::OK, &fleet_status(&running.index, &counts)))
     }
 }
 
 /// The current status, and the next one after each change.
-fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
+fn follow(running: &RunningRoles, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
     let (index, reader) = (running.index.clone(), authorization_key(reader));
-    running.statuses.follow(reader.clone(), move |sender| keep_counting(index, reader, sender))
+    running.statuses.subscribe(reader.clone(), move |sender| publish_statuses(index, reader, sender))
 }
 
 /// The user reduced to what authorization depends on, without the UID, extras and the order of groups. Users with an
@@ -98,22 +99,22 @@ fn authorization_key(reader: &UserInfo) -> UserInfo {
     UserInfo::new(reader.name.clone(), groups)
 }
 
-async fn keep_counting(index: Index, reader: UserInfo, sender: watch::Sender<Option<Result<Arc<Value>, String>>>) {
+async fn publish_statuses(index: Index, reader: UserInfo, sender: watch::Sender<Option<Result<Arc<Value>, String>>>) {
     let mut searchable = index.searcher().searchable();
-    let mut counted: Option<Counts> = None;
+    let mut current_counts: Option<Counts> = None;
     loop {
-        let counts = match counted.take() {
+        let counts = match current_counts.take() {
             Some(counts) => Ok(counts),
-            None => Counts::of(&index, &reader).await,
+            None => Counts::load(&index, &reader).await,
         };
         let status = match counts {
-            Ok(counts) => Ok(Arc::new(fleet_status(&index, counted.insert(counts)))),
+            Ok(counts) => Ok(Arc::new(fleet_status(&index, current_counts.insert(counts)))),
             Err(error) => Err(error.to_string()),
         };
         sender.send_replace(Some(status));
-        tokio::time::sleep(PERIOD).await;
-        match tokio::time::timeout(LONGEST_PERIOD - PERIOD, searchable.changed()).await {
-            Ok(Ok(())) => counted = None,
+        tokio::time::sleep(MIN_INTERVAL).await;
+        match tokio::time::timeout(MAX_INTERVAL - MIN_INTERVAL, searchable.changed()).await {
+            Ok(Ok(())) => current_counts = None,
             // The cache has stopped.
             Ok(Err(_)) => return,
             Err(_) => {}
@@ -130,12 +131,12 @@ struct Counts {
 }
 
 impl Counts {
-    async fn of(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
-        let (_, objects) = per_cluster(index, reader, "").await?;
+    async fn load(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
+        let (_, objects) = count_by_cluster(index, reader, "").await?;
         let members = index.searcher().visible_members(reader).await;
         let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
         for (label, query) in COUNTS {
-            let (total, clusters) = per_cluster(index, reader, query).await?;
+            let (total, clusters) = count_by_cluster(index, reader, query).await?;
             if *query == "kind:pod" {
                 counts.pods = clusters;
             }
@@ -187,13 +188,17 @@ fn fleet_status(index: &Index, counts: &Counts) -> Value {
 }
 
 /// Number of objects in total and by cluster.
-async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u64, BTreeMap<String, u64>), Error> {
+async fn count_by_cluster(
+    index: &Index,
+    reader: &UserInfo,
+    query: &str,
+) -> Result<(u64, BTreeMap<String, u64>), Error> {
     let mut request = SearchRequest::new(query, reader.clone());
     request.limit = Some(0);
     request.facets = vec![FacetField::Column(Facet::Cluster)];
-    let answer = index.searcher().search_all(request).await?;
-    let total = answer.summary.map_or(0, |s| s.total);
-    Ok((total, answer.facets.into_iter().flat_map(|f| f.values).collect()))
+    let result = index.searcher().search_all(request).await?;
+    let total = result.summary.map_or(0, |s| s.total);
+    Ok((total, result.facets.into_iter().flat_map(|f| f.values).collect()))
 }
 
 /// Time of the last contact with each cluster, in Unix milliseconds.

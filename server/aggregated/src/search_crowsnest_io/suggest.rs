@@ -5,9 +5,9 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_search::SuggestRequest;
 use serde_json::json;
 
-use super::call::{SearchCall, typed};
+use super::call::{SearchCall, typed_response};
 use super::definition;
-use super::openapi::{LIMIT, Parameter, Q, ResponseSchemas, named};
+use super::openapi::{LIMIT, Parameter, Q, ResponseSchemas, name_of};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
@@ -15,7 +15,7 @@ use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, integer, list, object, string};
 
 /// Default number of suggestions.
-const SUGGESTIONS: usize = 20;
+const DEFAULT_LIMIT: usize = 20;
 
 pub(super) struct Suggest;
 
@@ -24,23 +24,26 @@ impl SearchOperation for Suggest {
     const SUMMARY: &str = "Completions at a position of a query: fields, or values with their number of objects.";
     const PARAMETERS: &[Parameter] =
         &[Q, ("cursor", "integer", "Byte offset of the position (default: the end of the query).", false), LIMIT];
-    const ANSWERS: ResponseSchemas = &[(JSON, &["SearchSuggestions"])];
+    const RESPONSES: ResponseSchemas = &[(JSON, &["SearchSuggestions"])];
 
     fn schemas(document: &mut Document) {
         let suggestion = object(json!({"text": string(), "about": string(), "count": integer()}), &["about", "count"]);
         let fields = json!({"start": integer(), "end": integer(), "field": string(), "items": list(suggestion),
             "range": list(integer())});
-        document.schema(named("SearchSuggestions"), body("SearchSuggestions", fields, &["field", "range"]));
+        document.schema(name_of("SearchSuggestions"), body("SearchSuggestions", fields, &["field", "range"]));
     }
 
-    async fn answer(call: SearchCall<'_>) -> Result<Response, ApiError> {
+    async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let request = SuggestRequest {
             query: parameters.get("q").unwrap_or_default().to_owned(),
             cursor: parameters.number("cursor")?.unwrap_or(usize::MAX),
             caller: user.clone(),
-            limit: parameters.number("limit")?.unwrap_or(SUGGESTIONS),
+            limit: parameters.number("limit")?.unwrap_or(DEFAULT_LIMIT),
         };
-        typed("SearchSuggestions", &running.index.searcher().suggest(&request).await.map_err(ApiError::internal)?)
+        typed_response(
+            "SearchSuggestions",
+            &running.index.searcher().suggest(&request).await.map_err(ApiError::internal)?,
+        )
     }
 }

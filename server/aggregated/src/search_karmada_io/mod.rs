@@ -9,7 +9,7 @@ use crate::resource::registry::Group;
 use crate::server::Aggregated;
 use crowsnest_api::aggregated_groups;
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_runtime::roles::Running;
+use crowsnest_runtime::roles::RunningRoles;
 
 pub const NAME: &str = aggregated_groups::SEARCH.name;
 
@@ -24,10 +24,11 @@ const RESOURCES: &[&dyn Resource] = &[
 
 pub const GROUP: Group = Group::new(&aggregated_groups::SEARCH, RESOURCES);
 
-/// Fails until registries have been read: before that, the control plane would serve a registered resource.
-fn registered(server: &Aggregated) -> Result<&Running, ApiError> {
+/// The running roles. Fails until registries have been read, because a registered resource would be requested from the
+/// control plane.
+fn running_with_registries(server: &Aggregated) -> Result<&RunningRoles, ApiError> {
     let running = server.running()?;
-    match running.knows_registries() {
+    match running.has_listed_registries() {
         true => Ok(running),
         false => Err(ApiError::unavailable("ResourceRegistries have not been read yet")),
     }

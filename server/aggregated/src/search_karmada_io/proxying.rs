@@ -4,7 +4,7 @@ use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 
-use super::registered;
+use super::running_with_registries;
 use crate::forwarding::{to_proxy_request, to_response};
 
 use crate::resource::{CONNECT, Call, Connect, Definition, Members, Paths, Resource};
@@ -15,8 +15,10 @@ pub(super) struct FleetProxy;
 
 impl Resource for Proxying {
     fn definition(&self) -> &Definition {
-        const DEFINITION: Definition =
-            Definition { singular: "proxying", ..Definition::new("proxying", "Proxying", CONNECT, Paths::Listed) };
+        const DEFINITION: Definition = Definition {
+            singular: "proxying",
+            ..Definition::new("proxying", "Proxying", CONNECT, Paths::DiscoveryOnly)
+        };
         &DEFINITION
     }
 
@@ -47,8 +49,8 @@ impl Resource for FleetProxy {
         Box::pin(async move {
             let Call { server, context, request } = call;
             let path = context.attributes.below();
-            let running = match crowsnest_proxy::is_in_a_resource(path) {
-                true => registered(server)?,
+            let running = match crowsnest_proxy::is_resource_or_subresource_path(path) {
+                true => running_with_registries(server)?,
                 false => server.running()?,
             };
             Ok(to_response(running.proxy.fleet_wide(&context.user, path, to_proxy_request(request)).await))

@@ -5,7 +5,7 @@ use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 use http::Method;
 
-use super::registered;
+use super::running_with_registries;
 use crate::forwarding::{to_proxy_request, to_response};
 use crate::resource::{Call, Connect, Definition, GET, Members, Paths, Resource};
 use crowsnest_process::reply::Body;
@@ -35,7 +35,7 @@ impl Resource for Cache {
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
             let Call { server, context, request } = call;
-            let (proxy, path) = (&registered(server)?.proxy, context.attributes.below());
+            let (proxy, path) = (&running_with_registries(server)?.proxy, context.attributes.below());
             Ok(to_response(proxy.search_cache(&context.user, path, to_proxy_request(request)).await))
         })
     }
@@ -57,7 +57,7 @@ impl Resource for OpenSearch {
             if call.request.method() != Method::GET {
                 return Err(ApiError::method_not_allowed());
             }
-            match crowsnest_proxy::names_a_resource(call.context.attributes.below()) {
+            match crowsnest_proxy::is_resource_path(call.context.attributes.below()) {
                 true => Ok(Response::new(Body::empty())),
                 false => Err(ApiError::unknown_resource()),
             }

@@ -10,15 +10,15 @@ use crowsnest_schema::patch::merge_patch;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use serde_json::{Map, Value, json};
 
-use super::precondition::{VERSION, copy_version, names_version, pin};
-use super::writer::{READ_BY_US, is_apply};
+use super::precondition::{RESOURCE_VERSION_POINTER, copy_version, names_version, set_expected_version};
+use super::writer::{ACCEPT_JSON, is_apply};
 use super::{BodyFormat, body_format};
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Metadata that an object gets when it is stored.
-const IDENTITY: [&str; 4] = ["uid", "creationTimestamp", "resourceVersion", "generation"];
+const JSON_MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/json");
+/// Metadata that the API server sets when it stores an object.
+const SERVER_SET_METADATA: [&str; 4] = ["uid", "creationTimestamp", "resourceVersion", "generation"];
 
-/// A request with its whole body.
+/// A request with its complete body.
 #[derive(Debug, Clone)]
 pub(super) struct BufferedRequest {
     pub(super) method: Method,
@@ -27,6 +27,7 @@ pub(super) struct BufferedRequest {
 }
 
 impl BufferedRequest {
+    /// A GET without headers.
     pub(super) fn get() -> Self {
         Self { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() }
     }
@@ -39,9 +40,9 @@ impl BufferedRequest {
     }
 
     /// The request, with a response in JSON.
-    pub(super) fn read_by_us(&self) -> Self {
+    pub(super) fn accepting_json(&self) -> Self {
         let mut buffered = self.clone();
-        buffered.headers.insert(header::ACCEPT, READ_BY_US);
+        buffered.headers.insert(header::ACCEPT, ACCEPT_JSON);
         buffered
     }
 
@@ -50,7 +51,7 @@ impl BufferedRequest {
     }
 
     /// The body as a value; `None` if it has another format or is invalid, which the control plane reports.
-    fn value(&self) -> Option<Value> {
+    fn parse_body(&self) -> Option<Value> {
         match body_format(&self.headers) {
             BodyFormat::Yaml => yaml::parse(std::str::from_utf8(&self.body).ok()?).ok(),
             BodyFormat::Json | BodyFormat::JsonPatch => serde_json::from_slice(&self.body).ok(),
@@ -60,36 +61,36 @@ impl BufferedRequest {
 
     /// The object in the body of a create, a replacement, or a patch with the form of an object.
     pub(super) fn object(&self) -> Option<Value> {
-        self.value().filter(Value::is_object)
+        self.parse_body().filter(Value::is_object)
     }
 
     /// The request with another body, which is JSON. Patches keep their media type.
     fn with_value(mut self, value: &Value) -> Self {
         self.body = Bytes::from(value.to_string());
         if self.method != Method::PATCH {
-            self.headers.insert(header::CONTENT_TYPE, JSON);
+            self.headers.insert(header::CONTENT_TYPE, JSON_MEDIA_TYPE);
         }
         self
     }
 
     /// True if the request names the resourceVersion that it expects.
     pub(super) fn names_version(&self) -> bool {
-        self.value().is_some_and(|body| names_version(&body))
+        self.parse_body().is_some_and(|body| names_version(&body))
     }
 
-    /// The request for this version of an object, unless it names one itself.
-    pub(super) fn pinned(&self, live: &Value) -> Result<Self, ApiError> {
-        let version = live.pointer(VERSION).and_then(Value::as_str);
-        let body = self.value().filter(|body| (body.is_object() || body.is_array()) && !names_version(body));
-        // The control plane refuses other bodies in its own words.
+    /// The request with the resourceVersion of `live` as a precondition, unless it has one.
+    pub(super) fn with_expected_version(&self, live: &Value) -> Result<Self, ApiError> {
+        let version = live.pointer(RESOURCE_VERSION_POINTER).and_then(Value::as_str);
+        let body = self.parse_body().filter(|body| (body.is_object() || body.is_array()) && !names_version(body));
+        // The control plane refuses other bodies with its own message.
         let (Some(version), Some(mut body)) = (version, body) else { return Ok(self.clone()) };
-        pin(&mut body, version)?;
+        set_expected_version(&mut body, version)?;
         Ok(self.clone().with_value(&body))
     }
 
-    /// The request whose result is `changed` instead of `base`. An apply patch also applies the changes; other patches
-    /// become a replacement. The control plane records the managers of fields.
-    pub(super) fn replaced(mut self, base: &Value, mut changed: Value) -> Result<Self, ApiError> {
+    /// Changes the request so that its result is `changed` instead of `base`. An apply patch also applies the changes;
+    /// other patches become a replacement. The control plane records the managers of fields.
+    pub(super) fn with_result(mut self, base: &Value, mut changed: Value) -> Result<Self, ApiError> {
         if self.is_apply() {
             let configuration = self.object().unwrap_or_default();
             let difference = difference(base, &changed);
@@ -104,18 +105,18 @@ impl BufferedRequest {
         Ok(self.with_value(&changed))
     }
 
-    /// A new object as mutating admission sees it: without the identity that it gets later.
+    /// A new object for mutating admission, without the metadata that the API server sets later.
     pub(super) fn without_identity(&self, object: &Value) -> Value {
         let mut object = object.clone();
         let is_named = self.object().is_none_or(|buffered| has_name(&buffered)) || self.method == Method::PATCH;
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.retain(|key, _| !IDENTITY.contains(&key.as_str()) && (is_named || key != "name"));
+            metadata.retain(|key, _| !SERVER_SET_METADATA.contains(&key.as_str()) && (is_named || key != "name"));
         }
         object
     }
 
-    /// The create of an object with the name that was generated for the admitted one.
-    pub(super) fn named(self, admitted: &Value) -> Self {
+    /// The request with the name that was generated for the admitted object, if it creates an object without a name.
+    pub(super) fn with_generated_name(self, admitted: &Value) -> Self {
         match self.object() {
             Some(mut object) if self.method == Method::POST && !has_name(&object) => {
                 set_metadata(&mut object, "name", admitted["metadata"]["name"].clone());
@@ -143,8 +144,8 @@ impl BufferedRequest {
         self.with_value(&object)
     }
 
-    /// Updates the resourceVersion, if the request names one, to that of the written object.
-    pub(super) fn follow(&mut self, written: &Value) {
+    /// Sets the resourceVersion, if the request has one, to that of the written object.
+    pub(super) fn update_version(&mut self, written: &Value) {
         if let Some(mut object) = self.object().filter(names_version) {
             copy_version(&mut object, written);
             *self = self.clone().with_value(&object);
@@ -160,8 +161,8 @@ impl BufferedRequest {
         }
     }
 
-    /// The deletion of exactly this version of an object, unless the options name one.
-    pub(super) fn deletion_of(&self, options: &DeleteOptions, live: &Value) -> Self {
+    /// The deletion with the resourceVersion of `live` as a precondition, unless the options have one.
+    pub(super) fn deletion(&self, options: &DeleteOptions, live: &Value) -> Self {
         let is_readable = self.body.is_empty() || self.object().is_some();
         if !is_readable || options.resource_version.is_some() {
             return self.clone();
@@ -172,7 +173,7 @@ impl BufferedRequest {
         if !raw["preconditions"].is_object() {
             raw["preconditions"] = json!({});
         }
-        raw["preconditions"]["resourceVersion"] = live.pointer(VERSION).cloned().unwrap_or_default();
+        raw["preconditions"]["resourceVersion"] = live.pointer(RESOURCE_VERSION_POINTER).cloned().unwrap_or_default();
         self.clone().with_value(&raw)
     }
 }
@@ -265,7 +266,7 @@ mod tests {
         #[case] expected: Value,
     ) {
         let live = json!({"metadata": {"resourceVersion": "7"}});
-        assert_eq!(body(&buffered(method, media_type, text).pinned(&live).unwrap()), expected);
+        assert_eq!(body(&buffered(method, media_type, text).with_expected_version(&live).unwrap()), expected);
     }
 
     #[rstest]
@@ -281,7 +282,7 @@ mod tests {
         let base = json!({"metadata": {"managedFields": [1]}, "spec": {"region": "east", "zone": "z"}});
         let changed = json!({"metadata": {"managedFields": [1], "labels": {"a": "1"}}, "spec": {"region": "east"}});
         let write = buffered(method, media_type, r#"{"spec": {"provider": "p", "zone": "z"}}"#);
-        let replaced = write.replaced(&base, changed).unwrap();
+        let replaced = write.with_result(&base, changed).unwrap();
         assert_eq!((replaced.method.as_str(), body(&replaced)), (expected_method, expected));
     }
 
@@ -291,7 +292,10 @@ mod tests {
         let result = json!({"metadata": {"generateName": "a-", "name": "a-x", "uid": "u", "labels": {}}});
         let metadata = json!({"metadata": {"generateName": "a-", "labels": {}}});
         assert_eq!(write.without_identity(&result), metadata);
-        assert_eq!(body(&write.named(&result)), json!({"metadata": {"generateName": "a-", "name": "a-x"}}));
+        assert_eq!(
+            body(&write.with_generated_name(&result)),
+            json!({"metadata": {"generateName": "a-", "name": "a-x"}})
+        );
     }
 
     #[rstest]
@@ -303,14 +307,14 @@ mod tests {
         let deletion = buffered("DELETE", "application/json", text);
         let options = deletion.delete_options(&Query::default()).unwrap();
         let live = json!({"metadata": {"resourceVersion": "7"}});
-        assert_eq!(body(&deletion.deletion_of(&options, &live)), expected);
+        assert_eq!(body(&deletion.deletion(&options, &live)), expected);
     }
 
     #[test]
     fn options_that_cannot_be_read_are_left_to_the_control_plane() {
         let deletion = buffered("DELETE", "application/vnd.kubernetes.protobuf", "k8s");
         let options = deletion.delete_options(&Query::default()).unwrap();
-        assert_eq!(deletion.deletion_of(&options, &json!({})).body, deletion.body);
+        assert_eq!(deletion.deletion(&options, &json!({})).body, deletion.body);
     }
 
     #[rstest]
@@ -334,7 +338,7 @@ mod tests {
         let mut write =
             buffered("PUT", "application/json", r#"{"metadata":{"resourceVersion":"3"},"spec":{},"status":{}}"#);
         assert!(write.has_more_than_status());
-        write.follow(&json!({"metadata": {"resourceVersion": "4"}}));
+        write.update_version(&json!({"metadata": {"resourceVersion": "4"}}));
         assert_eq!(body(&write), json!({"metadata": {"resourceVersion": "4"}, "spec": {}, "status": {}}));
     }
 

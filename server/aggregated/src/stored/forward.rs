@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 use crowsnest_api::storage::StoredKind;
 
 use crate::stored::STORAGE_GROUP;
-use crate::stored::precondition::{VERSION, names_version};
-use crate::stored::writer::{READ_BY_US, Writer, dry_run};
+use crate::stored::precondition::{RESOURCE_VERSION_POINTER, names_version};
+use crate::stored::writer::{ACCEPT_JSON, Writer, dry_run};
 
-pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON_MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 /// Maximum number of attempts, the same as in an API server.
-pub(crate) const ATTEMPTS: usize = 5;
+pub(crate) const MAX_ATTEMPTS: usize = 5;
 
 /// Lists in these kinds have no merge keys; those in `metadata` have.
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -44,13 +44,13 @@ pub(super) struct Forward<'r> {
     /// `Accept` header for the control plane: JSON, which can be translated, as the object, table or metadata that the
     /// client requests.
     pub(super) accept: HeaderValue,
-    pub(super) strategic: bool,
+    pub(super) is_strategic_patch: bool,
     /// Caller whose rights are reviewed before a Cluster is written; `None` skips the review.
     pub(super) writer: Option<Writer<'r>>,
 }
 
-/// The object of a PUT without a resourceVersion, which replaces any version.
-fn unconditional(method: &Method, body: &[u8]) -> Option<Value> {
+/// The object in the body of a PUT without a resourceVersion, which replaces any version.
+fn unconditional_replacement(method: &Method, body: &[u8]) -> Option<Value> {
     let object: Value = (method == Method::PUT).then(|| serde_json::from_slice(body).ok())??;
     (object["metadata"].is_object() && !names_version(&object)).then_some(object)
 }
@@ -58,58 +58,60 @@ fn unconditional(method: &Method, body: &[u8]) -> Option<Value> {
 impl Forward<'_> {
     /// Sends `body` to `tail`, a path of the public kind (`/clusters/m1/status`).
     pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
-        if self.strategic {
+        if self.is_strategic_patch {
             let patch = parse_merge_patch(body)?;
             // A request with a resourceVersion expects the conflict.
-            let attempts = if names_version(&patch) { 1 } else { ATTEMPTS };
+            let attempts = if names_version(&patch) { 1 } else { MAX_ATTEMPTS };
             let merged = |live: &Value| strategic_merge(&SCHEMA, live, &mut patch.clone());
-            return self.over(tail, attempts, merged).await;
+            return self.update_with_retry(tail, attempts, merged).await;
         }
-        if let Some(object) = unconditional(&self.method, body) {
+        if let Some(object) = unconditional_replacement(&self.method, body) {
             let next = |live: &Value| {
                 let mut next = object.clone();
-                next["metadata"]["resourceVersion"] = live.pointer(VERSION).cloned().unwrap_or_default();
+                next["metadata"]["resourceVersion"] =
+                    live.pointer(RESOURCE_VERSION_POINTER).cloned().unwrap_or_default();
                 Ok(next)
             };
-            return self.over(tail, ATTEMPTS, next).await;
+            return self.update_with_retry(tail, MAX_ATTEMPTS, next).await;
         }
         match self.writer {
             Some(writer) if matches!(self.method, Method::POST | Method::PUT | Method::PATCH) => {
                 writer.send(self, tail, body).await
             }
-            _ => self.pass(tail, body).await,
+            _ => self.send_unchanged(tail, body).await,
         }
     }
 
     /// Sends `body` unchanged.
-    pub(super) async fn pass(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+    pub(super) async fn send_unchanged(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }
 
     /// A copy whose requests are dry runs with JSON responses, and are not reviewed. It checks that the second of two
     /// writes would succeed before the first one is made; both are reviewed when they are made.
-    pub(super) fn as_dry_run(&self) -> Self {
+    pub(super) fn to_dry_run(&self) -> Self {
         let (method, content_type) = (self.method.clone(), self.content_type.clone());
-        Self { method, content_type, query: dry_run(&self.query), accept: READ_BY_US, writer: None, ..*self }
+        Self { method, content_type, query: dry_run(&self.query), accept: ACCEPT_JSON, writer: None, ..*self }
     }
 
     /// The response to `body` as a dry run, as JSON.
-    pub(super) async fn rehearse(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+    pub(super) async fn send_dry_run(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         let (query, body) = (dry_run(&self.query), body.to_vec());
-        let request = self.built(&self.method, tail, &query, self.content_type.as_ref(), READ_BY_US)?;
-        self.forwarded(request, body).await
+        let request = self.build_request(&self.method, tail, &query, self.content_type.as_ref(), ACCEPT_JSON)?;
+        self.send_to_control_plane(request, body).await
     }
 
     /// The stored object; an error response is not an object.
-    pub(super) async fn read(&self, tail: &str) -> Result<Value, ApiError> {
-        let found = self.live(tail).await?;
+    pub(super) async fn get_stored(&self, tail: &str) -> Result<Value, ApiError> {
+        let found = self.get(tail).await?;
         let found = found.into_body().collect().await.map_err(api_error)?.to_bytes();
         serde_json::from_slice(&found).map_err(ApiError::internal)
     }
 
-    async fn live(&self, tail: &str) -> Result<Response<KubeBody>, ApiError> {
-        let request = self.built(&Method::GET, tail, "", None, READ_BY_US)?;
-        self.forwarded(request, Vec::new()).await
+    /// The response to a read of the stored object.
+    async fn get(&self, tail: &str) -> Result<Response<KubeBody>, ApiError> {
+        let request = self.build_request(&Method::GET, tail, "", None, ACCEPT_JSON)?;
+        self.send_to_control_plane(request, Vec::new()).await
     }
 
     async fn request(
@@ -120,16 +122,16 @@ impl Forward<'_> {
         content_type: Option<&HeaderValue>,
         body: Vec<u8>,
     ) -> Result<Response<KubeBody>, ApiError> {
-        let request = self.built(method, tail, query, content_type, self.accept.clone())?;
-        self.forwarded(request, body).await
+        let request = self.build_request(method, tail, query, content_type, self.accept.clone())?;
+        self.send_to_control_plane(request, body).await
     }
 
-    async fn forwarded(&self, request: Builder, body: Vec<u8>) -> Result<Response<KubeBody>, ApiError> {
+    async fn send_to_control_plane(&self, request: Builder, body: Vec<u8>) -> Result<Response<KubeBody>, ApiError> {
         let request = request.body(KubeBody::from(body)).map_err(ApiError::internal)?;
         self.control_plane.send(request).await.map_err(api_error)
     }
 
-    fn built(
+    fn build_request(
         &self,
         method: &Method,
         tail: &str,
@@ -152,7 +154,7 @@ impl Forward<'_> {
     }
 
     /// Writes an object derived from the stored one, and retries after conflicts.
-    async fn over(
+    async fn update_with_retry(
         &self,
         tail: &str,
         attempts: usize,
@@ -160,7 +162,7 @@ impl Forward<'_> {
     ) -> Result<Response<KubeBody>, ApiError> {
         let mut attempt = 1;
         loop {
-            let live = self.live(tail).await?;
+            let live = self.get(tail).await?;
             if !live.status().is_success() {
                 return Ok(live);
             }
@@ -171,9 +173,9 @@ impl Forward<'_> {
                 writer.check_values(&live, &next).await?;
             }
             let next = serde_json::to_vec(&next).map_err(ApiError::internal)?;
-            let answer = self.request(&Method::PUT, tail, &self.query, Some(&JSON), next).await?;
-            if answer.status() != StatusCode::CONFLICT || attempt == attempts {
-                return Ok(answer);
+            let response = self.request(&Method::PUT, tail, &self.query, Some(&JSON_MEDIA_TYPE), next).await?;
+            if response.status() != StatusCode::CONFLICT || attempt == attempts {
+                return Ok(response);
             }
             attempt += 1;
         }
@@ -192,7 +194,11 @@ mod tests {
     #[case::named(Method::PUT, r#"{"metadata":{"resourceVersion":"7"}}"#, false)]
     #[case::no_metadata(Method::PUT, "{}", false)]
     #[case::patch(Method::PATCH, r#"{"metadata":{}}"#, false)]
-    fn replacements_of_any_version(#[case] method: Method, #[case] body: &str, #[case] expected: bool) {
-        assert_eq!(unconditional(&method, body.as_bytes()).is_some(), expected);
+    fn replacements_without_a_version_are_unconditional(
+        #[case] method: Method,
+        #[case] body: &str,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(unconditional_replacement(&method, body.as_bytes()).is_some(), expected);
     }
 }

@@ -1,11 +1,11 @@
-//! Serves `cluster.karmada.io` clusters and `search.karmada.io` resource registries from the objects of the internal group
-//! `storage.crowsnest.io` in the control plane, whose storage is the only one.
+//! Serves `cluster.karmada.io` clusters and `search.karmada.io` resource registries from the objects of the internal
+//! group `storage.crowsnest.io` in the control plane, whose storage is the only one.
 //!
-//! A request is forwarded under the internal group and the response is translated back: objects, lists, tables, watch events and
-//! Status texts. Validation and defaulting run as admission on the internal group (`webhook/`), on the whole object, for every
-//! verb; a denial is returned with the name of the public group.
+//! A request is forwarded under the internal group and the response is translated back: objects, lists, tables, watch
+//! events and Status texts. Validation and defaulting run as admission on the internal group (`webhook/`), on the whole
+//! object, for every verb; a denial is returned with the name of the public group.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use crowsnest_api::constants::annotation::MIGRATED_UID;
 use crowsnest_api::storage::StoredKind;
 use crowsnest_apimachinery::printers::columns::KindPrinter;
@@ -13,6 +13,7 @@ use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::yaml;
 use crowsnest_component_base::client_errors::api_error;
+use crowsnest_component_base::lines::LineBuffer;
 use crowsnest_process::reply::collect;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::response::Parts;
@@ -20,10 +21,9 @@ use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
 use serde_json::Value;
-use tokio_util::codec::{AnyDelimiterCodec, Decoder};
 
 use self::buffered_request::has_other_fields;
-use self::forward::{Forward, JSON};
+use self::forward::{Forward, JSON_MEDIA_TYPE};
 use self::precondition::copy_version;
 use self::representation::Representation;
 use self::translation::{MIGRATED_FIELDS, annotation, rename_operands};
@@ -46,10 +46,10 @@ pub use crowsnest_api::storage::GROUP as STORAGE_GROUP;
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// Number of query parameters that is far below the limit of Go's `url.ParseQuery`, 10,000, beyond which it finds none.
+/// Maximum number of query parameters. Go's `url.ParseQuery` ignores all parameters if there are more than 10,000.
 const MAX_PARAMETERS: usize = 1_000;
 
-/// Reads stored objects by the path of the public ones after the version; for a list, all of it.
+/// Reads a stored object, or a complete list, by the path of the public kind after the version.
 pub async fn read_stored(control_plane: &kube::Client, kind: &StoredKind, tail: &str) -> Result<Value, kube::Error> {
     let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{}", kind.stored_path(tail));
     let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
@@ -74,8 +74,8 @@ pub struct Target<'r> {
 }
 
 impl StoredGroup {
-    /// Forwards `request` for `target` and translates the response.
-    /// Without a `writer` no rights are reviewed: for writes of our own controllers and of callers with all rights.
+    /// Forwards `request` for `target` and translates the response. Without a `writer`, no rights are reviewed: for
+    /// writes of this program's controllers and of callers with all rights.
     pub async fn serve(
         self,
         control_plane: &kube::Client,
@@ -96,37 +96,38 @@ impl StoredGroup {
         if query.len() > MAX_PARAMETERS {
             return Err(ApiError::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
         }
-        let query = encoded(query);
+        let query = encode_query(query);
         let (mut bytes, content_type) = self.translate_body(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
             kind: self.kind,
             // Only a PATCH is authorized as a patch. A strategic patch becomes a replacement, so the media type alone
             // must not turn the body of another method into one.
-            strategic: parts.method == Method::PATCH && content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
+            is_strategic_patch: parts.method == Method::PATCH
+                && content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
             method: parts.method,
             content_type,
             headers: &parts.headers,
             query,
-            accept: if table.is_some() { JSON } else { representation.accept_json() },
+            accept: if table.is_some() { JSON_MEDIA_TYPE } else { representation.accept_json() },
             writer,
         };
-        let with_spec = match status_only {
+        let spec_write = match status_only {
             true => None,
             false => self.spec_in_status_write(&forward, tail, &bytes).await?,
         };
-        if let Some((main, mut status)) = with_spec {
-            // The status is written last. A dry run shows whether it is refused: then the object is not written either.
-            let tried = forward.as_dry_run().send(tail, &bytes).await?;
-            if !tried.status().is_success() {
-                return self.translate_whole(tried, None, representation).await;
+        if let Some((main, mut status)) = spec_write {
+            // The status is written last. If a dry run refuses it, the object is not written either.
+            let dry_run_response = forward.to_dry_run().send(tail, &bytes).await?;
+            if !dry_run_response.status().is_success() {
+                return self.translate_object_response(dry_run_response, None, representation).await;
             }
             let first = self.check_create(caller, &forward, main, bytes).await?;
-            let answer = forward.send(main, &first).await?;
-            if !answer.status().is_success() {
-                return self.translate_whole(answer, None, representation).await;
+            let response = forward.send(main, &first).await?;
+            if !response.status().is_success() {
+                return self.translate_object_response(response, None, representation).await;
             }
-            let written = answer.into_body().collect().await.map_err(api_error)?.to_bytes();
+            let written = response.into_body().collect().await.map_err(api_error)?.to_bytes();
             copy_version(&mut status, &serde_json::from_slice(&written).map_err(ApiError::internal)?);
             bytes = serde_json::to_vec(&status).map_err(ApiError::internal)?;
         } else if parent_path(tail).is_none() {
@@ -139,15 +140,15 @@ impl StoredGroup {
         if forward.method == Method::DELETE {
             translate_uid_precondition(&forward, tail, &mut bytes).await?;
         }
-        let answer = forward.send(tail, &bytes).await?;
-        if watch && answer.status().is_success() {
-            return Ok(self.translate_watch(answer, table));
+        let response = forward.send(tail, &bytes).await?;
+        if watch && response.status().is_success() {
+            return Ok(self.translate_watch(response, table));
         }
-        self.translate_whole(answer, table, representation).await
+        self.translate_object_response(response, table, representation).await
     }
 
-    /// The writer whose rights are reviewed for the resulting object; `None` for reads and for other groups. Refuses agents
-    /// that write another cluster.
+    /// The writer whose rights are reviewed for the resulting object; `None` for reads and for other groups. Refuses
+    /// agents that write another cluster.
     fn writer_to_review<'w>(
         self,
         writer: Option<Writer<'w>>,
@@ -164,8 +165,8 @@ impl StoredGroup {
         Ok(Some(writer))
     }
 
-    /// Reviews the right `create` for an apply patch, which creates the object if there is none. Returns the body to send: for
-    /// callers without that right, it names the version of the existing object, so that it cannot create one.
+    /// Reviews the right `create` for an apply patch, which creates the object if there is none. Returns the body to
+    /// send: for callers without that right, it names the version of the existing object, so that it cannot create one.
     async fn check_create(
         self,
         caller: Option<Writer<'_>>,
@@ -179,11 +180,11 @@ impl StoredGroup {
         let Err(forbidden) = caller.check_create(self.kind.group, resource, name_of(tail)).await? else {
             return Ok(body);
         };
-        let live = forward.read(tail).await?;
+        let live = forward.get_stored(tail).await?;
         let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         version
             .filter(|_| live["kind"] != "Status")
-            .map_or(Err(forbidden), |version| writer::pinned_apply(&body, version))
+            .map_or(Err(forbidden), |version| writer::apply_with_expected_version(&body, version))
     }
 
     /// As in Karmada, a write to the status of a Cluster also applies the spec in its body, but only if the caller may
@@ -201,10 +202,10 @@ impl StoredGroup {
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
         let Some(main) = main.filter(|_| written) else { return Ok(None) };
         let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
-        let more = has_other_fields(&body);
+        let has_more = has_other_fields(&body);
         let accepted = match forward.writer {
-            Some(writer) if more => writer.may_write(&forward.method, name_of(main)).await?,
-            _ => more,
+            Some(writer) if has_more => writer.may_write(&forward.method, name_of(main)).await?,
+            _ => has_more,
         };
         Ok(accepted.then_some((main, body)))
     }
@@ -223,7 +224,7 @@ impl StoredGroup {
         }
         let format = body_format(headers);
         if format == BodyFormat::JsonPatch {
-            // The control plane refuses an invalid patch in its own words.
+            // The control plane refuses an invalid patch with its own message.
             let Ok(mut patch) = serde_json::from_slice(&bytes) else { return Ok((bytes.to_vec(), content_type)) };
             rename_operands(&mut patch, &self.to_stored());
             return Ok((serde_json::to_vec(&patch).map_err(ApiError::internal)?, content_type));
@@ -235,7 +236,7 @@ impl StoredGroup {
         } else if format == BodyFormat::Json {
             serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("error decoding JSON: {e}")))?
         } else {
-            // Protobuf and unknown types: the control plane answers 415 in its own words.
+            // The control plane refuses Protobuf and unknown types with 415.
             return Ok((bytes.to_vec(), content_type));
         };
         self.to_stored().object(&mut value);
@@ -252,20 +253,20 @@ impl StoredGroup {
         Ok((text, Some(http::HeaderValue::from_str(media_type).map_err(ApiError::internal)?)))
     }
 
-    async fn translate_whole(
+    async fn translate_object_response(
         self,
-        answer: Response<KubeBody>,
+        response: Response<KubeBody>,
         table: Option<TableRequest>,
         representation: Representation,
     ) -> Result<Response<Body>, ApiError> {
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let bytes = body.collect().await.map_err(api_error)?.to_bytes();
         let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
             return Ok(with_body(Body::from(bytes), parts));
         };
         self.translate_response(&mut value);
         if let (Some(table), true) = (table, parts.status.is_success()) {
-            value = table.whole(&value, jiff::Timestamp::now());
+            value = table.convert(&value, jiff::Timestamp::now());
         }
         let mut response = representation.encode(parts.status, &value)?;
         copy_headers(&parts.headers, response.headers_mut());
@@ -275,8 +276,8 @@ impl StoredGroup {
         Ok(response)
     }
 
-    fn translate_watch(self, answer: Response<KubeBody>, table: Option<TableRequest>) -> Response<Body> {
-        let (parts, body) = answer.into_parts();
+    fn translate_watch(self, response: Response<KubeBody>, table: Option<TableRequest>) -> Response<Body> {
+        let (parts, body) = response.into_parts();
         let mut first = true;
         let events = split_lines(body.into_data_stream().map_err(std::io::Error::other)).map(move |line| {
             let line = line?;
@@ -285,7 +286,7 @@ impl StoredGroup {
                     if let Some(object) = event.get_mut("object") {
                         self.translate_response(object);
                         if let (Some(table), true) = (&table, object["kind"] != "Status") {
-                            *object = table.event(object, std::mem::take(&mut first), jiff::Timestamp::now());
+                            *object = table.convert_event(object, std::mem::take(&mut first), jiff::Timestamp::now());
                         }
                     }
                     serde_json::to_vec(&event).map_err(std::io::Error::other)?
@@ -319,7 +320,7 @@ fn body_format(headers: &HeaderMap) -> BodyFormat {
 }
 
 /// The query of a request with its question mark, or empty.
-fn encoded(query: &Query) -> String {
+fn encode_query(query: &Query) -> String {
     if query.is_empty() { String::new() } else { format!("?{}", query.encode()) }
 }
 
@@ -331,10 +332,10 @@ fn writes_spec_with_status(group: StoredGroup) -> bool {
 /// Replaces the UID in the precondition of a deletion: clients send the UID from before a migration.
 async fn translate_uid_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), ApiError> {
     let Ok(mut options) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
-    let Some(wanted) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
-    let found = forward.read(tail).await?;
-    if annotation(&found, MIGRATED_UID).is_some_and(|uid| *wanted == uid) {
-        *wanted = found["metadata"]["uid"].clone();
+    let Some(expected) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
+    let found = forward.get_stored(tail).await?;
+    if annotation(&found, MIGRATED_UID).is_some_and(|uid| *expected == uid) {
+        *expected = found["metadata"]["uid"].clone();
         *bytes = serde_json::to_vec(&options).map_err(ApiError::internal)?;
     }
     Ok(())
@@ -351,23 +352,21 @@ fn name_of(tail: &str) -> &str {
     tail.split('/').nth(2).unwrap_or_default()
 }
 
-/// Splits a byte stream into its lines, without their ends; drops a last line without an end, which is truncated.
+/// Splits a byte stream of the control plane into lines of any length. An incomplete last line is dropped.
 fn split_lines(
     stream: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
 ) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
-    // The codec continues its search where the previous chunk ended.
-    let codec = AnyDelimiterCodec::new(b"\n".to_vec(), b"\n".to_vec());
-    let state = (Box::pin(stream), codec, BytesMut::new());
-    futures::stream::unfold(state, |(mut stream, mut codec, mut buffer)| async move {
+    let state = (Box::pin(stream), LineBuffer::new(usize::MAX));
+    futures::stream::unfold(state, |(mut stream, mut lines)| async move {
         loop {
-            match codec.decode(&mut buffer) {
-                Ok(Some(line)) => return Some((Ok(line), (stream, codec, buffer))),
+            match lines.next_line() {
+                Ok(Some(line)) => return Some((Ok(line), (stream, lines))),
                 Ok(None) => {}
-                Err(error) => return Some((Err(std::io::Error::other(error)), (stream, codec, buffer))),
+                Err(error) => return Some((Err(std::io::Error::other(error)), (stream, lines))),
             }
             match stream.next().await {
-                Some(Ok(chunk)) => buffer.extend_from_slice(&chunk),
-                Some(Err(error)) => return Some((Err(error), (stream, codec, buffer))),
+                Some(Ok(chunk)) => lines.push(&chunk),
+                Some(Err(error)) => return Some((Err(error), (stream, lines))),
                 None => return None,
             }
         }

@@ -1,25 +1,29 @@
-//! The resourceVersion that a write expects: it conflicts if the object has another one. Pure.
+//! The resourceVersion that a write expects: the write fails with a conflict if the object has another one. Pure.
 
 use crowsnest_apimachinery::status::ApiError;
 use serde_json::{Value, json};
 
 /// JSON pointer of an object's resourceVersion.
-pub(super) const VERSION: &str = "/metadata/resourceVersion";
+pub(super) const RESOURCE_VERSION_POINTER: &str = "/metadata/resourceVersion";
 
 /// True if a body names the resourceVersion that it expects. The last operation of a JSON patch on the field or one of
 /// its parents decides.
 pub(super) fn names_version(body: &Value) -> bool {
     match body {
         Value::Array(operations) => {
-            let concerns = |path: &Value| path.as_str().is_some_and(|path| matches!(path, "" | "/metadata" | VERSION));
+            let concerns = |path: &Value| {
+                path.as_str().is_some_and(|path| matches!(path, "" | "/metadata" | RESOURCE_VERSION_POINTER))
+            };
             let last = operations.iter().rfind(|operation| {
                 concerns(&operation["path"]) || (operation["op"] == "move" && concerns(&operation["from"]))
             });
             last.is_some_and(|operation| {
-                operation["path"] == VERSION && operation["op"] != "remove" && is_version(&operation["value"])
+                operation["path"] == RESOURCE_VERSION_POINTER
+                    && operation["op"] != "remove"
+                    && is_version(&operation["value"])
             })
         }
-        object => object.pointer(VERSION).is_some_and(is_version),
+        object => object.pointer(RESOURCE_VERSION_POINTER).is_some_and(is_version),
     }
 }
 
@@ -29,9 +33,11 @@ fn is_version(value: &Value) -> bool {
 }
 
 /// Sets the resourceVersion that a body expects: an object, a patch with the form of an object, or a JSON patch.
-pub(super) fn pin(body: &mut Value, version: &str) -> Result<(), ApiError> {
+pub(super) fn set_expected_version(body: &mut Value, version: &str) -> Result<(), ApiError> {
     match body {
-        Value::Array(operations) => operations.push(json!({"op": "add", "path": VERSION, "value": version})),
+        Value::Array(operations) => {
+            operations.push(json!({"op": "add", "path": RESOURCE_VERSION_POINTER, "value": version}))
+        }
         Value::Object(fields) => {
             let metadata = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut();
             let metadata = metadata.ok_or_else(|| ApiError::bad_request("metadata must be an object"))?;
@@ -47,7 +53,9 @@ pub(super) fn copy_version(object: &mut Value, written: &Value) {
     if !names_version(object) {
         return;
     }
-    if let (Some(version), Some(current)) = (object.pointer_mut(VERSION), written.pointer(VERSION)) {
+    if let (Some(version), Some(current)) =
+        (object.pointer_mut(RESOURCE_VERSION_POINTER), written.pointer(RESOURCE_VERSION_POINTER))
+    {
         version.clone_from(current);
     }
 }
@@ -65,28 +73,28 @@ mod tests {
     #[case::any(json!({"metadata": {"resourceVersion": "0"}}), false)]
     #[case::null(json!({"metadata": {"resourceVersion": null}}), false)]
     #[case::scalar(json!("7"), false)]
-    #[case::added(json!([{"op": "add", "path": VERSION, "value": "7"}]), true)]
-    #[case::tested(json!([{"op": "test", "path": VERSION, "value": "7"}]), true)]
-    #[case::any_added(json!([{"op": "replace", "path": VERSION, "value": "0"}]), false)]
-    #[case::removed(json!([{"op": "remove", "path": VERSION}]), false)]
+    #[case::added(json!([{"op": "add", "path": RESOURCE_VERSION_POINTER, "value": "7"}]), true)]
+    #[case::tested(json!([{"op": "test", "path": RESOURCE_VERSION_POINTER, "value": "7"}]), true)]
+    #[case::any_added(json!([{"op": "replace", "path": RESOURCE_VERSION_POINTER, "value": "0"}]), false)]
+    #[case::removed(json!([{"op": "remove", "path": RESOURCE_VERSION_POINTER}]), false)]
     #[case::added_and_removed(
-        json!([{"op": "add", "path": VERSION, "value": "7"}, {"op": "remove", "path": VERSION}]), false
+        json!([{"op": "add", "path": RESOURCE_VERSION_POINTER, "value": "7"}, {"op": "remove", "path": RESOURCE_VERSION_POINTER}]), false
     )]
     #[case::removed_and_added(
-        json!([{"op": "remove", "path": VERSION}, {"op": "add", "path": VERSION, "value": "7"}]), true
+        json!([{"op": "remove", "path": RESOURCE_VERSION_POINTER}, {"op": "add", "path": RESOURCE_VERSION_POINTER, "value": "7"}]), true
     )]
     #[case::replaced_with_its_parent(
-        json!([{"op": "add", "path": VERSION, "value": "7"}, {"op": "replace", "path": "/metadata", "value": {}}]), false
+        json!([{"op": "add", "path": RESOURCE_VERSION_POINTER, "value": "7"}, {"op": "replace", "path": "/metadata", "value": {}}]), false
     )]
     #[case::moved_away(
         json!([
-            {"op": "add", "path": VERSION, "value": "7"},
-            {"op": "move", "from": VERSION, "path": "/metadata/annotations/version"}
+            {"op": "add", "path": RESOURCE_VERSION_POINTER, "value": "7"},
+            {"op": "move", "from": RESOURCE_VERSION_POINTER, "path": "/metadata/annotations/version"}
         ]),
         false
     )]
     #[case::another_field(json!([{"op": "add", "path": "/metadata/labels", "value": {}}]), false)]
-    fn expected_versions(#[case] body: Value, #[case] expected: bool) {
+    fn expected_versions_are_recognized(#[case] body: Value, #[case] expected: bool) {
         assert_eq!(names_version(&body), expected);
     }
 
@@ -96,8 +104,8 @@ mod tests {
     #[case::json_patch(json!([]), Some(json!([{"op": "add", "path": "/metadata/resourceVersion", "value": "7"}])))]
     #[case::metadata_of_another_type(json!({"metadata": null}), None)]
     #[case::scalar(json!("7"), None)]
-    fn bodies_are_pinned(#[case] mut body: Value, #[case] expected: Option<Value>) {
-        assert_eq!(pin(&mut body, "7").ok().map(|()| body), expected);
+    fn expected_versions_are_set(#[case] mut body: Value, #[case] expected: Option<Value>) {
+        assert_eq!(set_expected_version(&mut body, "7").ok().map(|()| body), expected);
     }
 
     #[rstest]

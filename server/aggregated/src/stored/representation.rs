@@ -1,5 +1,5 @@
-//! Representation of responses about stored kinds. The control plane returns JSON, in which responses are translated; this
-//! server encodes them as the client accepts them.
+//! Representation of responses about stored kinds. The control plane returns JSON, in which responses are translated;
+//! this server encodes them as the client accepts them.
 
 use crowsnest_apimachinery::negotiate::{self, Encoding, Offer, Shape};
 use crowsnest_apimachinery::status::ApiError;
@@ -7,7 +7,7 @@ use crowsnest_process::reply::{Body, StatusResponse, json};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::forward::JSON;
+use super::forward::JSON_MEDIA_TYPE;
 
 const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 
@@ -42,11 +42,11 @@ impl Representation {
             Shape::Table => "Table",
             Shape::PartialMetadata => "PartialObjectMetadata",
             Shape::PartialMetadataList => "PartialObjectMetadataList",
-            Shape::Object | Shape::Aggregated { .. } => return JSON,
+            Shape::Object | Shape::Aggregated { .. } => return JSON_MEDIA_TYPE,
         };
         let version = if self.0.beta { "v1beta1" } else { "v1" };
         let accept = format!("application/json;as={target};g=meta.k8s.io;v={version}");
-        HeaderValue::try_from(accept).unwrap_or(JSON)
+        HeaderValue::try_from(accept).unwrap_or(JSON_MEDIA_TYPE)
     }
 
     /// A response with a translated value.

@@ -37,8 +37,8 @@ impl Resource for StoredResource {
             let Call { server, context, request } = call;
             let user = &context.user;
             let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
-            let found = context.attributes.route.found().ok_or_else(ApiError::unknown_resource)?;
-            StoredRequest { group: self.group, server, context, found, writer }.serve(request).await
+            let route = context.attributes.route.resource_route().ok_or_else(ApiError::unknown_resource)?;
+            StoredRequest { group: self.group, server, context, route, writer }.serve(request).await
         })
     }
 }

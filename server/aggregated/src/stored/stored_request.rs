@@ -1,9 +1,9 @@
 //! Requests for stored kinds with the admission of the control plane's policies and webhooks.
 //!
-//! Admission sees the object that a write results in. The control plane knows it, so a write that concerns a policy or a
-//! webhook is first sent as a dry run, whose result is admitted. The write itself names the resourceVersion of the object
-//! that was admitted: it conflicts with any concurrent change, and is then admitted again. Other requests are forwarded
-//! without a dry run.
+//! Admission sees the object that a write results in. The control plane knows it, so a write that concerns a policy or
+//! a webhook is first sent as a dry run, whose result is admitted. The write itself names the resourceVersion of the
+//! object that was admitted: it conflicts with any concurrent change, and is then admitted again. Other requests are
+//! forwarded without a dry run.
 
 use axum::response::Response;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
@@ -16,11 +16,11 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 
 use super::buffered_request::{BufferedRequest, differs_in_status_only};
-use super::forward::ATTEMPTS;
+use super::forward::MAX_ATTEMPTS;
 use super::representation::Representation;
 use super::writer::Writer;
 use super::{StoredGroup, Target, name_of, parent_path};
-use crate::admission::{AdmissionRequest, Concern, Write, with_warnings};
+use crate::admission::{AdmissionRequest, ApplicablePhases, Write, with_warnings};
 use crate::request::context::RequestContext;
 use crate::resource::registry::ResourceRoute;
 use crate::server::Aggregated;
@@ -31,7 +31,7 @@ pub(super) struct StoredRequest<'r> {
     pub(super) group: StoredGroup,
     pub(super) server: &'r Aggregated,
     pub(super) context: &'r RequestContext,
-    pub(super) found: &'r ResourceRoute,
+    pub(super) route: &'r ResourceRoute,
     pub(super) writer: Option<Writer<'r>>,
 }
 
@@ -41,7 +41,7 @@ type Outcome<T = Value> = Result<T, Response>;
 /// A write under admission.
 struct Admission<'r> {
     request: AdmissionRequest<'r>,
-    concern: Concern,
+    phases: ApplicablePhases,
     /// Path of the object, or of its subresource.
     tail: &'r str,
     /// The stored object; `None` for a new one.
@@ -53,18 +53,18 @@ impl<'r> StoredRequest<'r> {
         // A write whose response the client does not accept is refused before admission.
         let representation = Representation::choose(request.headers(), false)?;
         let mut warnings = Vec::new();
-        let answer = self.answer(request, representation, &mut warnings).await;
-        with_warnings(answer.or_else(|error| representation.refuse(error)), &warnings)
+        let response = self.handle(request, representation, &mut warnings).await;
+        with_warnings(response.or_else(|error| representation.refuse(error)), &warnings)
     }
 
-    async fn answer(
+    async fn handle(
         self,
         request: Request<Body>,
         representation: Representation,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
         let tail = self.context.attributes.tail();
-        let named = !name_of(tail).is_empty();
+        let has_name = !name_of(tail).is_empty();
         if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
             let target = Target { tail, query: self.context.query(), status_only: false };
             return self.group.serve(&self.server.control_plane, target, request, self.writer).await;
@@ -72,12 +72,12 @@ impl<'r> StoredRequest<'r> {
         let (parts, body) = request.into_parts();
         let buffered = BufferedRequest { method: parts.method, headers: parts.headers, body: collect(body).await? };
         let method = buffered.method.clone();
-        match (&method, named) {
+        match (&method, has_name) {
             (&Method::POST, false) => self.create(tail, &buffered, warnings).await,
             (&Method::PUT | &Method::PATCH, true) => self.update(tail, buffered, warnings).await,
             (&Method::DELETE, true) => self.delete(tail, &buffered, warnings).await,
             (&Method::DELETE, false) => self.delete_collection(tail, &buffered, representation, warnings).await,
-            // The control plane refuses other combinations in its own words.
+            // The control plane refuses other combinations with its own message.
             _ => self.store(tail, self.context.query(), &buffered).await,
         }
     }
@@ -94,9 +94,9 @@ impl<'r> StoredRequest<'r> {
         self.group.serve(&self.server.control_plane, target, buffered.request(), self.writer).await
     }
 
-    /// Sends a request of which this server reads the response.
-    async fn read_answer(self, tail: &str, query: &Query, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
-        let response = self.store(tail, query, &buffered.read_by_us()).await?;
+    /// Sends a request and parses the object in the response.
+    async fn request_object(self, tail: &str, query: &Query, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
+        let response = self.store(tail, query, &buffered.accepting_json()).await?;
         if !response.status().is_success() {
             return Ok(Err(response));
         }
@@ -106,24 +106,24 @@ impl<'r> StoredRequest<'r> {
 
     /// Reads an object, or a list with the selectors of `query`.
     async fn read(self, tail: &str, query: &Query) -> Result<Outcome, ApiError> {
-        self.read_answer(tail, query, &BufferedRequest::get()).await
+        self.request_object(tail, query, &BufferedRequest::get()).await
     }
 
-    /// The object that a write results in.
-    async fn rehearse(self, tail: &str, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
+    /// Determines the result of a write by a dry run.
+    async fn dry_run(self, tail: &str, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
         let query = self.context.query();
         let dry_run = match query.has("dryRun") {
             true => query.clone(),
-            false => Query::parse(super::writer::dry_run(&super::encoded(query)).strip_prefix('?')),
+            false => Query::parse(super::writer::dry_run(&super::encode_query(query)).strip_prefix('?')),
         };
-        self.read_answer(tail, &dry_run, buffered).await
+        self.request_object(tail, &dry_run, buffered).await
     }
 
     fn request(self, tail: &str, operation: Operation, name: &str, options: (Value, bool)) -> AdmissionRequest<'r> {
         let subresource = if parent_path(tail).is_some() { "status" } else { "" };
         let (options, dry_run) = options;
         let write = Write { operation, name, subresource, options, dry_run };
-        self.server.admission.request(self.context, self.found, write)
+        self.server.admission.request(self.context, self.route, write)
     }
 
     /// A write under admission, without the stored object.
@@ -135,8 +135,8 @@ impl<'r> StoredRequest<'r> {
         options: (Value, bool),
     ) -> Result<Admission<'r>, ApiError> {
         let request = self.request(tail, operation, name, options);
-        let concern = request.concern().await?;
-        Ok(Admission { request, concern, tail, old: None })
+        let phases = request.applicable_phases().await?;
+        Ok(Admission { request, phases, tail, old: None })
     }
 
     async fn create(
@@ -145,7 +145,7 @@ impl<'r> StoredRequest<'r> {
         buffered: &BufferedRequest,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
-        // The control plane refuses a body that is not an object in its own words.
+        // The control plane refuses a body that is not an object with its own message.
         let object = buffered.object().unwrap_or_default();
         let options = WriteOptions::parse("CreateOptions", self.context.query(), "", false)?;
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -175,7 +175,7 @@ impl<'r> StoredRequest<'r> {
             true => Some(self.admission(tail, Operation::Create, name, flags()).await?),
             false => None,
         };
-        if ![Some(&own), outer.as_ref(), creation.as_ref()].into_iter().flatten().any(|one| one.concern.any()) {
+        if ![Some(&own), outer.as_ref(), creation.as_ref()].into_iter().flatten().any(|one| one.phases.any()) {
             return self.store(tail, query, &buffered).await;
         }
         let mut attempt = 1;
@@ -187,17 +187,17 @@ impl<'r> StoredRequest<'r> {
                 }
                 (Err(refused), _) => return Ok(refused),
             };
-            let pinned = buffered.pinned(&live)?;
+            let pinned = buffered.with_expected_version(&live)?;
             if let Some(outer) = &mut outer {
                 outer.old = Some(live.clone());
             }
             own.old = Some(live);
-            let answer = match parent {
+            let response = match parent {
                 Some(_) => self.admit_status(&own, outer.as_ref(), pinned, warnings).await?,
                 None => self.admit(&own, pinned, warnings).await?,
             };
-            if answer.status() != StatusCode::CONFLICT || buffered.names_version() || attempt == ATTEMPTS {
-                return Ok(answer);
+            if response.status() != StatusCode::CONFLICT || buffered.names_version() || attempt == MAX_ATTEMPTS {
+                return Ok(response);
             }
             warnings.clear();
             attempt += 1;
@@ -215,9 +215,9 @@ impl<'r> StoredRequest<'r> {
         }
     }
 
-    /// Admits a write to the status, `own`, and the write of the other fields that it includes, `outer`. Both are admitted,
-    /// and accepted in dry runs, before one of them is made. Policies and webhooks for the object itself see only a write
-    /// that changes it.
+    /// Admits a write to the status, `own`, and the write of the other fields that it includes, `outer`. Both are
+    /// admitted, and accepted in dry runs, before one of them is made. Policies and webhooks for the object itself see
+    /// only a write that changes it.
     async fn admit_status(
         self,
         own: &Admission<'_>,
@@ -228,7 +228,7 @@ impl<'r> StoredRequest<'r> {
         let live = own.old.clone().unwrap_or_default();
         let mut main = None;
         if let Some(outer) = outer {
-            let result = self.rehearse(outer.tail, &buffered).await?;
+            let result = self.dry_run(outer.tail, &buffered).await?;
             if !result.as_ref().is_ok_and(|object| differs_in_status_only(&live, object)) {
                 match self.prepare(outer, buffered.clone(), result, warnings).await? {
                     Ok(prepared) => main = Some((outer.tail, prepared)),
@@ -237,15 +237,15 @@ impl<'r> StoredRequest<'r> {
             }
         }
         let status = buffered.status_only(&live);
-        let result = self.rehearse(own.tail, &status).await?;
+        let result = self.dry_run(own.tail, &status).await?;
         let mut status = match self.prepare(own, status, result, warnings).await? {
             // Mutating admission of the status cannot change the other fields.
             Ok(prepared) => prepared.status_only(&live),
             Err(refused) => return Ok(refused),
         };
         if let Some((tail, main)) = main {
-            match self.read_answer(tail, self.context.query(), &main).await? {
-                Ok(written) => status.follow(&written),
+            match self.request_object(tail, self.context.query(), &main).await? {
+                Ok(written) => status.update_version(&written),
                 Err(refused) => return Ok(refused),
             }
         }
@@ -260,10 +260,10 @@ impl<'r> StoredRequest<'r> {
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
         let query = self.context.query();
-        if !admission.concern.any() {
+        if !admission.phases.any() {
             return self.store(admission.tail, query, &buffered).await;
         }
-        let result = self.rehearse(admission.tail, &buffered).await?;
+        let result = self.dry_run(admission.tail, &buffered).await?;
         match self.prepare(admission, buffered, result, warnings).await? {
             Ok(buffered) => self.store(admission.tail, query, &buffered).await,
             Err(refused) => Ok(refused),
@@ -278,8 +278,8 @@ impl<'r> StoredRequest<'r> {
         mut result: Outcome,
         warnings: &mut Vec<String>,
     ) -> Result<Outcome<BufferedRequest>, ApiError> {
-        let Admission { request, concern, tail, old } = admission;
-        if concern.mutating {
+        let Admission { request, phases, tail, old } = admission;
+        if phases.mutating {
             let base = match &result {
                 Ok(object) if old.is_none() => buffered.without_identity(object),
                 Ok(object) => object.clone(),
@@ -295,8 +295,8 @@ impl<'r> StoredRequest<'r> {
                 let mut changed = base.clone();
                 request.mutate(Some(&mut changed), old.as_ref(), warnings).await?;
                 if changed != base {
-                    buffered = buffered.replaced(&base, changed)?;
-                    result = self.rehearse(tail, &buffered).await?;
+                    buffered = buffered.with_result(&base, changed)?;
+                    result = self.dry_run(tail, &buffered).await?;
                 }
             }
         }
@@ -304,11 +304,11 @@ impl<'r> StoredRequest<'r> {
             Ok(object) => object,
             Err(refused) => return Ok(Err(refused)),
         };
-        if concern.any() {
+        if phases.any() {
             request.validate(Some(&object), old.as_ref(), warnings).await?;
         }
         if old.is_none() {
-            buffered = buffered.named(&object);
+            buffered = buffered.with_generated_name(&object);
         }
         Ok(Ok(buffered))
     }
@@ -323,13 +323,13 @@ impl<'r> StoredRequest<'r> {
         let options = buffered.delete_options(query)?;
         let flags = (options.raw.clone(), options.dry_run);
         let request = self.request(tail, Operation::Delete, self.context.name(), flags);
-        if !request.concern().await?.any() {
+        if !request.applicable_phases().await?.any() {
             return self.store(tail, query, buffered).await;
         }
         self.delete_admitted(tail, &request, (buffered, &options), warnings).await
     }
 
-    /// Admits and deletes one object, again if it has changed meanwhile.
+    /// Admits and deletes one object. Repeats both if the object has changed meanwhile.
     async fn delete_admitted(
         self,
         tail: &str,
@@ -346,17 +346,17 @@ impl<'r> StoredRequest<'r> {
             };
             request.mutate(None, Some(&live), warnings).await?;
             request.validate(None, Some(&live), warnings).await?;
-            let answer = self.store(tail, self.context.query(), &buffered.deletion_of(options, &live)).await?;
-            if answer.status() != StatusCode::CONFLICT || has_preconditions || attempt == ATTEMPTS {
-                return Ok(answer);
+            let response = self.store(tail, self.context.query(), &buffered.deletion(options, &live)).await?;
+            if response.status() != StatusCode::CONFLICT || has_preconditions || attempt == MAX_ATTEMPTS {
+                return Ok(response);
             }
             warnings.clear();
             attempt += 1;
         }
     }
 
-    /// Admits the deletion of all selected objects before the first one is deleted. Their name is not part of the
-    /// request.
+    /// Admits the deletion of all selected objects before the first one is deleted. The admission requests contain no
+    /// name.
     async fn delete_collection(
         self,
         tail: &'r str,
@@ -367,10 +367,10 @@ impl<'r> StoredRequest<'r> {
         let query = self.context.query();
         let options = buffered.delete_options(query)?;
         let request = self.request(tail, Operation::Delete, "", (options.raw.clone(), options.dry_run));
-        if !request.concern().await?.any() {
+        if !request.applicable_phases().await?.any() {
             return self.store(tail, query, buffered).await;
         }
-        let list = match self.read(tail, &selection(query)).await? {
+        let list = match self.read(tail, &list_query(query)).await? {
             Ok(list) => list,
             Err(refused) => return Ok(refused),
         };
@@ -382,21 +382,21 @@ impl<'r> StoredRequest<'r> {
         for item in items {
             let name = item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
             let one = format!("{}/{}", tail.trim_end_matches('/'), path_segment(name));
-            let deletion = buffered.deletion_of(&options, item);
-            let mut answer = self.store(&one, &Query::default(), &deletion).await?;
-            if answer.status() == StatusCode::CONFLICT {
-                answer = self.delete_admitted(&one, &request, (buffered, &options), warnings).await?;
+            let deletion = buffered.deletion(&options, item);
+            let mut response = self.store(&one, &Query::default(), &deletion).await?;
+            if response.status() == StatusCode::CONFLICT {
+                response = self.delete_admitted(&one, &request, (buffered, &options), warnings).await?;
             }
-            if !answer.status().is_success() && answer.status() != StatusCode::NOT_FOUND {
-                return Ok(answer);
+            if !response.status().is_success() && response.status() != StatusCode::NOT_FOUND {
+                return Ok(response);
             }
         }
         representation.encode(StatusCode::OK, &list)
     }
 }
 
-/// Parameters of a deletion that select objects, as those of a list.
-fn selection(query: &Query) -> Query {
+/// The list query that selects the objects of a deletion.
+fn list_query(query: &Query) -> Query {
     const NAMES: [&str; 6] =
         ["labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch"];
     let values = NAMES.into_iter().filter_map(|name| Some((name, query.first(name)?)));

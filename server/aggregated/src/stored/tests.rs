@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use crowsnest_apiserver::outbound::Outbound;
 use crowsnest_kube_apiserver::admission::WebhookClient;
-use crowsnest_kube_apiserver::crd::controller::Controller;
+use crowsnest_kube_apiserver::crd::controller::CrdController;
 use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_process::reply::StatusResponse;
@@ -74,8 +74,8 @@ fn status_paths_are_recognized(#[case] tail: &str, #[case] main: Option<&str>, #
 #[tokio::test]
 async fn lines_may_span_chunks() {
     let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"cut"].map(|c| Ok(Bytes::from_static(c.as_bytes())));
-    let got: Vec<Bytes> = split_lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
-    assert_eq!(got, ["{\"a\":1}", "{\"b\":2}"]);
+    let lines: Vec<Bytes> = split_lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
+    assert_eq!(lines, ["{\"a\":1}", "{\"b\":2}"]);
 }
 
 /// Starts a control plane with the internal group.
@@ -83,8 +83,8 @@ pub(crate) async fn control_plane() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
-    let controller = Controller::start(registry, Arc::new(WebhookClient::new(outbound))).await.unwrap();
-    server.spawn("CustomResourceDefinitions", controller.run(server.stopped()));
+    let controller = CrdController::start(registry, Arc::new(WebhookClient::new(outbound))).await.unwrap();
+    server.spawn("CustomResourceDefinitions", controller.run(server.stop_token()));
     let mut definitions = crowsnest_api::crd::crds(None);
     definitions.retain(|definition| definition["spec"]["group"] == STORAGE_GROUP);
     assert_eq!(definitions.len(), 3);
@@ -98,10 +98,10 @@ async fn call(server: &ApiServer, method: &str, tail: &str, kind: &str, body: &V
         .uri(format!("/apis/cluster.karmada.io/v1alpha1{tail}"))
         .header("content-type", kind)
         .body(Body::from(body.to_string()));
-    answered(CLUSTERS, server, tail, request.unwrap(), None).await
+    serve(CLUSTERS, server, tail, request.unwrap(), None).await
 }
 
-async fn answered(
+async fn serve(
     group: StoredGroup,
     server: &ApiServer,
     tail: &str,
@@ -110,12 +110,12 @@ async fn answered(
 ) -> (u16, Value) {
     let query = Query::parse(request.uri().query());
     let target = Target { tail: tail.split('?').next().unwrap(), query: &query, status_only: false };
-    let answer = match group.serve(&server.admin(), target, request, writer).await {
-        Ok(answer) => answer,
+    let response = match group.serve(&server.admin(), target, request, writer).await {
+        Ok(response) => response,
         Err(failure) => failure.into_response(),
     };
-    let code = answer.status().as_u16();
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
     (code, serde_json::from_slice(&body).unwrap())
 }
 
@@ -176,8 +176,8 @@ async fn concurrent_strategic_patches_are_all_applied() {
     let patches: Vec<Value> = (0..4).map(|n| json!({"metadata": {"finalizers": [format!("x.io/n{n}")]}})).collect();
     let answers =
         futures::future::join_all(patches.iter().map(|patch| call(&server, "PATCH", "/clusters/m1", STRATEGIC, patch)));
-    for (code, answer) in answers.await {
-        assert_eq!(code, 200, "{answer}");
+    for (code, response) in answers.await {
+        assert_eq!(code, 200, "{response}");
     }
     let (_, cluster) = call(&server, "GET", "/clusters/m1", "application/json", &Value::Null).await;
     assert_eq!(cluster["metadata"]["finalizers"].as_array().unwrap().len(), 5);
@@ -189,19 +189,19 @@ async fn replacements_without_resource_version_are_unconditional() {
     let server = with_cluster().await;
     let kind = "application/json";
     let (_, first) = call(&server, "GET", "/clusters/m1", kind, &Value::Null).await;
-    let mut wanted = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+    let mut replacement = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "metadata": {"name": "m1"}, "spec": {"syncMode": "Push", "region": "west"}});
-    let (code, written) = call(&server, "PUT", "/clusters/m1", kind, &wanted).await;
+    let (code, written) = call(&server, "PUT", "/clusters/m1", kind, &replacement).await;
     assert_eq!((code, &written["spec"]["region"]), (200, &json!("west")), "{written}");
     assert!(written["metadata"]["labels"].is_null() && written["metadata"]["uid"] == first["metadata"]["uid"]);
-    wanted["status"] = json!({"kubernetesVersion": "v1.36.0"});
-    let (code, written) = call(&server, "PUT", "/clusters/m1/status", kind, &wanted).await;
+    replacement["status"] = json!({"kubernetesVersion": "v1.36.0"});
+    let (code, written) = call(&server, "PUT", "/clusters/m1/status", kind, &replacement).await;
     assert_eq!((code, &written["status"]["kubernetesVersion"]), (200, &json!("v1.36.0")), "{written}");
     // A replacement with the previous resourceVersion conflicts.
-    wanted["metadata"]["resourceVersion"] = first["metadata"]["resourceVersion"].clone();
-    let (code, refused) = call(&server, "PUT", "/clusters/m1", kind, &wanted).await;
+    replacement["metadata"]["resourceVersion"] = first["metadata"]["resourceVersion"].clone();
+    let (code, refused) = call(&server, "PUT", "/clusters/m1", kind, &replacement).await;
     assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")));
-    let mut other = wanted.clone();
+    let mut other = replacement.clone();
     other["metadata"] = json!({"name": "none"});
     let (code, refused) = call(&server, "PUT", "/clusters/none", kind, &other).await;
     assert_eq!((code, &refused["message"]), (404, &json!("clusters.cluster.karmada.io \"none\" not found")));
@@ -263,13 +263,13 @@ async fn objects_migrated_from_karmada_keep_their_uid() {
         "spec": {"syncMode": "Push"},
     });
     let json = "application/json";
-    let (code, mut made) = call(&server, "POST", "/clusters", json, &cluster).await;
-    assert_eq!((code, &made["metadata"]["uid"]), (201, &json!("theirs")), "{made}");
-    assert_eq!(made["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
+    let (code, mut created) = call(&server, "POST", "/clusters", json, &cluster).await;
+    assert_eq!((code, &created["metadata"]["uid"]), (201, &json!("theirs")), "{created}");
+    assert_eq!(created["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
     let (_, listed) = call(&server, "GET", "/clusters", json, &Value::Null).await;
     assert_eq!(listed["items"][0]["metadata"]["uid"], "theirs");
-    made["spec"]["region"] = "east".into();
-    let (code, written) = call(&server, "PUT", "/clusters/m1", json, &made).await;
+    created["spec"]["region"] = "east".into();
+    let (code, written) = call(&server, "PUT", "/clusters/m1", json, &created).await;
     assert_eq!((code, &written["metadata"]["uid"]), (200, &json!("theirs")), "{written}");
     assert_eq!(written["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
     let delete = |uid: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});

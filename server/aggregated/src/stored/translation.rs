@@ -1,4 +1,4 @@
-//! Names of the public groups in the place of the internal one, in objects, lists, tables and Statuses. Pure.
+//! Translates names between the public groups and the internal group, in objects, lists, tables and Statuses. Pure.
 
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use serde_json::Value;
@@ -13,10 +13,10 @@ pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 impl StoredGroup {
-    /// Renames group and kind in an answer: an object, a list, a table or a Status.
+    /// Renames group and kind in a response: an object, a list, a table or a Status.
     pub fn translate_response(self, value: &mut Value) {
         if value.get("kind").and_then(Value::as_str) == Some("Status") {
-            self.status(value);
+            self.translate_status(value);
             return;
         }
         self.translate_object(value);
@@ -40,7 +40,7 @@ impl StoredGroup {
         }
     }
 
-    fn status(self, status: &mut Value) {
+    fn translate_status(self, status: &mut Value) {
         if let Some(message) = status.get("message").and_then(Value::as_str) {
             let text = self.kind.public_text(message);
             // The webhook is part of this server, so its name is not part of the response.
@@ -61,22 +61,22 @@ impl StoredGroup {
         }
     }
 
-    pub(super) fn to_stored(self) -> Renaming {
-        Renaming { group: (self.kind.group, STORAGE_GROUP), kind: (self.kind.kind, self.kind.stored_kind) }
+    pub(super) fn to_stored(self) -> NameTranslation {
+        NameTranslation { group: (self.kind.group, STORAGE_GROUP), kind: (self.kind.kind, self.kind.stored_kind) }
     }
 
-    fn to_public(self) -> Renaming {
-        Renaming { group: (STORAGE_GROUP, self.kind.group), kind: (self.kind.stored_kind, self.kind.kind) }
+    fn to_public(self) -> NameTranslation {
+        NameTranslation { group: (STORAGE_GROUP, self.kind.group), kind: (self.kind.stored_kind, self.kind.kind) }
     }
 }
 
 /// Group and kind before and after a translation between the stored and the public form, as `(from, to)`.
-pub(super) struct Renaming {
+pub(super) struct NameTranslation {
     group: (&'static str, &'static str),
     kind: (&'static str, &'static str),
 }
 
-impl Renaming {
+impl NameTranslation {
     /// Renames group and kind in an object and the group in its managed fields.
     pub(super) fn object(&self, object: &mut Value) {
         if let Some(version) = object.get_mut("apiVersion") {
@@ -112,13 +112,13 @@ impl Renaming {
 }
 
 /// Renames group and kind in the values of a JSON patch.
-pub(super) fn rename_operands(patch: &mut Value, renaming: &Renaming) {
+pub(super) fn rename_operands(patch: &mut Value, translation: &NameTranslation) {
     for operation in patch.as_array_mut().into_iter().flatten() {
         let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
         match (path.as_str(), operation.get_mut("value")) {
-            ("", Some(object)) => renaming.object(object),
-            ("/apiVersion", Some(version)) => renaming.version(version),
-            ("/kind", Some(kind)) => renaming.kind(kind),
+            ("", Some(object)) => translation.object(object),
+            ("/apiVersion", Some(version)) => translation.version(version),
+            ("/kind", Some(kind)) => translation.kind(kind),
             _ => {}
         }
     }

@@ -23,8 +23,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::request::authentication::DelegatedAuth;
-use crate::stored::forward::{ATTEMPTS, Forward};
-use crate::stored::precondition::{names_version, pin};
+use crate::stored::forward::{Forward, MAX_ATTEMPTS};
+use crate::stored::precondition::{names_version, set_expected_version};
 use crate::stored::read_stored;
 use crate::{cluster_karmada_io, search_karmada_io};
 
@@ -34,12 +34,12 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// A written object of one of the kinds that are reviewed.
-enum Written {
+enum ReviewedObject {
     Cluster(Box<Cluster>),
     Registry(Box<ResourceRegistry>),
 }
 
-impl Written {
+impl ReviewedObject {
     fn metadata(&self) -> &ObjectMeta {
         match self {
             Self::Cluster(cluster) => &cluster.metadata,
@@ -62,7 +62,7 @@ impl Written {
     }
 }
 
-/// Caller who writes a Cluster or a ResourceRegistry.
+/// A caller that writes a Cluster or a ResourceRegistry.
 #[derive(Clone, Copy)]
 pub struct Writer<'w> {
     pub delegated: &'w DelegatedAuth,
@@ -70,7 +70,7 @@ pub struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Refuses agents of other clusters by the cluster's name.
+    /// Refuses an agent that writes a cluster with another name than its own.
     pub fn check_name(self, cluster: &str) -> Result<(), ApiError> {
         agents::check_cluster(self.user, cluster).map_err(|why| forbidden(cluster, &why))
     }
@@ -87,8 +87,8 @@ impl Writer<'_> {
         self.check_uses(&report, |why| forbidden(name, why)).await
     }
 
-    /// Refuses a write that changes where objects and credentials of a registry are sent if the caller has no right to read
-    /// those credentials.
+    /// Refuses a write that changes where objects and credentials of a registry are sent if the caller has no right to
+    /// read those credentials.
     pub async fn check_registry(
         self,
         before: Before<'_, ResourceRegistry>,
@@ -112,18 +112,20 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn check_written(self, before: Before<'_, Written>, after: &Written) -> Result<(), ApiError> {
+    async fn check_object(self, before: Before<'_, ReviewedObject>, after: &ReviewedObject) -> Result<(), ApiError> {
         match after {
-            Written::Cluster(after) => self.check(before.and_then(Written::cluster), after).await,
-            Written::Registry(after) => self.check_registry(before.and_then(Written::registry), after).await,
+            ReviewedObject::Cluster(after) => self.check(before.and_then(ReviewedObject::cluster), after).await,
+            ReviewedObject::Registry(after) => {
+                self.check_registry(before.and_then(ReviewedObject::registry), after).await
+            }
         }
     }
 
     /// Checks a write that replaces `before`, the stored object.
     pub(super) async fn check_values(self, before: &Value, after: &Value) -> Result<(), ApiError> {
         let no_object = || ApiError::bad_request("the body of the request is an object of another kind");
-        let (before, after) = (typed(before).ok_or_else(no_object)?, typed(after).ok_or_else(no_object)?);
-        self.check_written(Before::Known(&before), &after).await
+        let (before, after) = (decode(before).ok_or_else(no_object)?, decode(after).ok_or_else(no_object)?);
+        self.check_object(Before::Known(&before), &after).await
     }
 
     /// Refuses an agent's Cluster whose ID is registered by another name. Agents cannot list Clusters themselves.
@@ -202,14 +204,14 @@ impl Writer<'_> {
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match (&forward.method, kind.as_str()) {
             (&Method::POST, JSON) => {
-                let Some(after) = read(body) else { return unreadable(forward, tail, body).await };
-                self.check_written(Before::Absent, &after).await?;
-                forward.pass(tail, body).await
+                let Some(after) = parse_object(body) else { return refuse_unreadable(forward, tail, body).await };
+                self.check_object(Before::Absent, &after).await?;
+                forward.send_unchanged(tail, body).await
             }
             (&Method::PUT, JSON) => {
-                let Some(after) = read(body) else { return unreadable(forward, tail, body).await };
-                let live = live(forward, tail).await?;
-                if let (Some(live), Some(after)) = (live.as_ref().and_then(Written::cluster), after.cluster()) {
+                let Some(after) = parse_object(body) else { return refuse_unreadable(forward, tail, body).await };
+                let live = get_stored_object(forward, tail).await?;
+                if let (Some(live), Some(after)) = (live.as_ref().and_then(ReviewedObject::cluster), after.cluster()) {
                     let name = live.metadata.name.as_deref().unwrap_or_default();
                     // A write without a resourceVersion replaces the stored object unconditionally.
                     let checked = agents::check_registration(self.user, Before::Known(live), after);
@@ -217,11 +219,11 @@ impl Writer<'_> {
                 }
                 let version = &after.metadata().resource_version;
                 let same = live.as_ref().filter(|live| live.metadata().resource_version == *version);
-                self.check_written(same.map_or(Before::Absent, Before::Known), &after).await?;
-                forward.pass(tail, body).await
+                self.check_object(same.map_or(Before::Absent, Before::Known), &after).await?;
+                forward.send_unchanged(tail, body).await
             }
             (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body).await,
-            _ => unreadable(forward, tail, body).await,
+            _ => refuse_unreadable(forward, tail, body).await,
         }
     }
 
@@ -229,23 +231,23 @@ impl Writer<'_> {
     async fn patch(self, forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         let mut attempt = 1;
         loop {
-            let live = live(forward, tail).await?;
-            let tried = forward.rehearse(tail, body).await?;
-            if !tried.status().is_success() {
-                return Ok(tried);
+            let live = get_stored_object(forward, tail).await?;
+            let dry_run_response = forward.send_dry_run(tail, body).await?;
+            if !dry_run_response.status().is_success() {
+                return Ok(dry_run_response);
             }
-            let tried = tried.into_body().collect().await.map_err(api_error)?.to_bytes();
-            let after = read(&tried)
+            let result = dry_run_response.into_body().collect().await.map_err(api_error)?.to_bytes();
+            let after = parse_object(&result)
                 .ok_or_else(|| ApiError::internal("the control plane returned an object of another kind"))?;
-            self.check_written(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
+            self.check_object(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
             let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
-            let pinned = match version {
-                Some(version) => pinned(body, version)?,
+            let versioned = match version {
+                Some(version) => patch_with_expected_version(body, version)?,
                 None => body.to_vec(),
             };
-            let answer = forward.pass(tail, &pinned).await?;
-            if answer.status() != StatusCode::CONFLICT || version.is_none() || attempt == ATTEMPTS {
-                return Ok(answer);
+            let response = forward.send_unchanged(tail, &versioned).await?;
+            if response.status() != StatusCode::CONFLICT || version.is_none() || attempt == MAX_ATTEMPTS {
+                return Ok(response);
             }
             attempt += 1;
         }
@@ -258,18 +260,18 @@ pub(super) fn is_apply(content_type: Option<&HeaderValue>) -> bool {
     kind.to_ascii_lowercase().starts_with("application/apply-patch")
 }
 
-/// An apply patch for this version of an object, unless the patch names one itself.
-pub(super) fn pinned_apply(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
+/// Adds the resourceVersion to an apply patch, unless it contains one.
+pub(super) fn apply_with_expected_version(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
     match names_version(&parse_patch(body)?) {
         true => Ok(body.to_vec()),
-        false => pinned(body, version),
+        false => patch_with_expected_version(body, version),
     }
 }
 
 /// Adds the resourceVersion to a patch, so that it conflicts if the object has changed.
-pub(super) fn pinned(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
+pub(super) fn patch_with_expected_version(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
     let mut patch = parse_patch(body)?;
-    pin(&mut patch, version)?;
+    set_expected_version(&mut patch, version)?;
     serde_json::to_vec(&patch).map_err(ApiError::internal)
 }
 
@@ -278,40 +280,40 @@ fn parse_patch(body: &[u8]) -> Result<Value, ApiError> {
 }
 
 /// The stored object that a write applies to.
-async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Written>, ApiError> {
-    let found = forward.read(tail).await?;
+async fn get_stored_object(forward: &Forward<'_>, tail: &str) -> Result<Option<ReviewedObject>, ApiError> {
+    let found = forward.get_stored(tail).await?;
     // An object that cannot be read is reviewed like a new one; the write gets the same error from the control plane.
     if found["kind"] == "Status" {
         return Ok(None);
     }
-    match typed(&found) {
+    match decode(&found) {
         Some(written) => Ok(Some(written)),
         None => Err(ApiError::internal("the control plane returned an object of another kind")),
     }
 }
 
-fn read(text: &[u8]) -> Option<Written> {
-    typed(&serde_json::from_slice(text).ok()?)
+fn parse_object(text: &[u8]) -> Option<ReviewedObject> {
+    decode(&serde_json::from_slice(text).ok()?)
 }
 
-fn typed(object: &Value) -> Option<Written> {
+fn decode(object: &Value) -> Option<ReviewedObject> {
     // Other kinds, such as a Table, also decode as a Cluster, but name no Secrets.
     match object["kind"].as_str()? {
         kind if [CLUSTERS.kind, CLUSTERS.stored_kind].contains(&kind) => {
-            Cluster::deserialize(object).ok().map(|cluster| Written::Cluster(Box::new(cluster)))
+            Cluster::deserialize(object).ok().map(|cluster| ReviewedObject::Cluster(Box::new(cluster)))
         }
         kind if [RESOURCE_REGISTRIES.kind, RESOURCE_REGISTRIES.stored_kind].contains(&kind) => {
-            ResourceRegistry::deserialize(object).ok().map(|registry| Written::Registry(Box::new(registry)))
+            ResourceRegistry::deserialize(object).ok().map(|registry| ReviewedObject::Registry(Box::new(registry)))
         }
         _ => None,
     }
 }
 
 /// Refuses a write whose body cannot be reviewed. Uses the control plane's error message if there is one.
-async fn unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
-    let tried = forward.rehearse(tail, body).await?;
-    if !tried.status().is_success() {
-        return Ok(tried);
+async fn refuse_unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+    let dry_run_response = forward.send_dry_run(tail, body).await?;
+    if !dry_run_response.status().is_success() {
+        return Ok(dry_run_response);
     }
     Err(unsupported_media_type(&["application/json", "application/yaml"]))
 }
@@ -334,5 +336,5 @@ pub(super) fn dry_run(query: &str) -> String {
     }
 }
 
-/// Media type of responses that this server parses, independent of what the client accepts.
-pub(super) const READ_BY_US: HeaderValue = HeaderValue::from_static(JSON);
+/// `Accept` header of requests whose responses this server parses, independent of the client's.
+pub(super) const ACCEPT_JSON: HeaderValue = HeaderValue::from_static(JSON);

@@ -230,12 +230,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn valid_addresses_parse_as_in_std(address in any::<IpAddr>()) {
+        fn valid_addresses_are_parsed_as_by_std(address in any::<IpAddr>()) {
             prop_assert_eq!(parse(&address.to_string()), Ok(address));
         }
 
         #[test]
-        fn parsing_agrees_with_std(text in "[0-9a-f:.]{0,24}") {
+        fn any_text_is_parsed_as_by_std(text in "[0-9a-f:.]{0,24}") {
             let other: Option<IpAddr> = text.parse().ok();
             prop_assert_eq!(parse(&text).ok(), other);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crowsnest_apimachinery::names::format::{
     dns1035_label, dns1123_label, dns1123_subdomain, label_value, qualified_name,
 };
-use crowsnest_schema::formats::fits;
+use crowsnest_schema::formats::matches_format;
 use kube::core::cel::cel::extractors::This;
 use kube::core::cel::cel::objects::{Opaque, OptionalValue};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
@@ -60,7 +60,7 @@ fn optional(value: Option<Cel>) -> Cel {
 
 /// Validates a text by a format.
 fn validate(format: &str, text: &str) -> Vec<String> {
-    let error_unless = |fits: bool, why: &str| if fits { Vec::new() } else { vec![why.to_owned()] };
+    let error_unless = |is_valid: bool, why: &str| if is_valid { Vec::new() } else { vec![why.to_owned()] };
     match format {
         "dns1123Label" => dns1123_label(text),
         "dns1123LabelPrefix" => dns1123_label(&complete_prefix(text)),
@@ -71,10 +71,10 @@ fn validate(format: &str, text: &str) -> Vec<String> {
         "labelValue" => label_value(text),
         "qualifiedName" => qualified_name(text),
         "uri" => url::parse_request_uri(text).err().into_iter().collect(),
-        "uuid" => error_unless(fits("uuid", text), "does not match the UUID format"),
-        "byte" => error_unless(fits("byte", text), "invalid base64"),
-        "date" => error_unless(fits("date", text), "invalid date"),
-        _ => error_unless(fits("datetime", text), "invalid datetime"),
+        "uuid" => error_unless(matches_format("uuid", text), "does not match the UUID format"),
+        "byte" => error_unless(matches_format("byte", text), "invalid base64"),
+        "date" => error_unless(matches_format("date", text), "invalid date"),
+        _ => error_unless(matches_format("datetime", text), "invalid datetime"),
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     #[case("date", "2021-02-30", &["invalid date"])]
     #[case("datetime", "2021-01-01t00:00:00z", &[])]
     #[case("datetime", "2021-01-01T00:00:60Z", &["invalid datetime"])]
-    fn formats_validate_texts(#[case] format: &str, #[case] text: &str, #[case] expected: &[&str]) {
+    fn named_formats_validate_strings(#[case] format: &str, #[case] text: &str, #[case] expected: &[&str]) {
         assert_eq!(validate(format, text), expected);
     }
 }

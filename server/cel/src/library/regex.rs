@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_apiserver::regexp;
-use crowsnest_schema::patterns;
+use crowsnest_schema::go_regexp_errors;
 use kube::core::cel::cel::extractors::{Arguments, This};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 use regex::Regex;
@@ -36,7 +36,7 @@ fn find_all(This(text): This<Arc<String>>, Arguments(args): Arguments) -> Outcom
 
 fn compile_pattern(function: &str, pattern: &str) -> Result<Regex, ExecutionError> {
     regexp::compile(pattern).map_err(|error| {
-        let why = patterns::problem(pattern).unwrap_or_else(|| error.to_string());
+        let why = go_regexp_errors::pattern_error(pattern).unwrap_or_else(|| error.to_string());
         ExecutionError::function_error(function, why)
     })
 }

@@ -425,7 +425,7 @@ mod tests {
     #[case("HTTPS://h", "https://h", true)]
     #[case("https://h:443", "https://h", false)]
     #[case("mailto:a", "mailto:a?", false)]
-    fn equality_compares_the_text_form(#[case] one: &str, #[case] other: &str, #[case] expected: bool) {
+    fn urls_are_equal_if_their_text_is_equal(#[case] one: &str, #[case] other: &str, #[case] expected: bool) {
         let (one, other) = (parse_url(one).unwrap(), parse_url(other).unwrap());
         assert_eq!(one == other, expected, "{} {}", one.to_text(), other.to_text());
     }
@@ -440,7 +440,7 @@ mod tests {
     #[case("file:///x")]
     #[case("s:/x")]
     #[case("*")]
-    fn plain_urls_are_unchanged(#[case] text: &str) {
+    fn valid_urls_are_printed_unchanged(#[case] text: &str) {
         assert_eq!(parse_url(text).unwrap().to_text(), text);
     }
 }

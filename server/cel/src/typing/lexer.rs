@@ -195,7 +195,7 @@ mod tests {
     #[case("-", "-")]
     #[case("--", "  ")]
     #[case("'open --", "'open --")]
-    fn repeated_signs_are_rewritten(#[case] source: &str, #[case] expected: &str) {
+    fn pairs_of_repeated_signs_are_removed(#[case] source: &str, #[case] expected: &str) {
         assert_eq!(reduce_signs(source), expected);
     }
 }

@@ -75,7 +75,7 @@ fn cell(path: &JsonPath, item: &Value) -> String {
     let found = path.find(item);
     let format_value = |value: &&Value| match value {
         Value::Null => NONE.to_owned(),
-        value => jsonpath::print(value).replace('\n', "\\n"),
+        value => jsonpath::to_text(value).replace('\n', "\\n"),
     };
     if found.is_empty() { NONE.to_owned() } else { found.iter().map(format_value).collect::<Vec<_>>().join(",") }
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::get::kind::Kind;
 use super::get::{OperationScope, Scope, find_kind, is_broken_pipe, requests};
 use super::search::EXIT_PARTIAL;
-use crate::clients::{self, explain_failure, reason};
+use crate::clients::{self, describe_cause, explain_failure};
 use crate::connection::ConnectionArgs;
 use crate::object::{ObjectArgs, ResolvedObject, is_cluster_error, text};
 use crate::output::terminal;
@@ -241,7 +241,7 @@ async fn describe_list(
             Err(error) if sources.len() == 1 => return Err(anyhow!("{}", explain_failure(cluster.as_deref(), &error))),
             Err(error) => {
                 let server_name = cluster.clone().unwrap_or_else(|| "the control plane".to_owned());
-                result.failed_clusters.push((server_name, reason(&error)));
+                result.failed_clusters.push((server_name, describe_cause(&error)));
             }
         }
     }
@@ -272,7 +272,7 @@ async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
     let related = kinds::related_requests(object).into_iter();
     let requests = related.map(|(what, path)| async move {
         let listed = list(client, &path, 0).await;
-        (what, listed.map_err(|error| reason(&error)))
+        (what, listed.map_err(|error| describe_cause(&error)))
     });
     futures::future::join_all(requests).await.into_iter().collect()
 }
@@ -317,7 +317,7 @@ async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, Str
     }
     let path =
         format!("/api/v1/namespaces/{}/events?fieldSelector={}", path_segment(namespace), percent_encode(&selector));
-    let mut events = list(client, &path, 0).await.map_err(|error| reason(&error))?;
+    let mut events = list(client, &path, 0).await.map_err(|error| describe_cause(&error))?;
     events.sort_by_cached_key(render::last_seen);
     Ok(events)
 }

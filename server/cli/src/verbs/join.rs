@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_members::join::{JoinOptions, join, would_join};
+use crowsnest_members::join::{JoinOptions, join, preview_join};
 
 use crate::connection::ConnectionArgs;
 use crate::rights::RightsArgs;
@@ -51,7 +51,7 @@ pub struct JoinArgs {
 
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
     let rights = args.rights.read()?;
-    let member = kubeconfig::config(Some(&args.cluster_kubeconfig), args.cluster_context.as_deref()).await?;
+    let member = kubeconfig::load_config(Some(&args.cluster_kubeconfig), args.cluster_context.as_deref()).await?;
     let options = JoinOptions {
         namespace: args.cluster_namespace,
         provider: args.cluster_provider,
@@ -63,13 +63,13 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
     };
     let control_plane = args.connection.client().await?;
     if args.dry_run {
-        let would = would_join(&control_plane, &member, &options).await?;
-        let what = if would.created { "joined" } else { "rejoined" };
+        let would = preview_join(&control_plane, &member, &options).await?;
+        let what = if would.is_new { "joined" } else { "rejoined" };
         writeln!(std::io::stdout(), "cluster({}) would be {what} (dry run)", args.name)?;
         return Ok(ExitCode::SUCCESS);
     }
     let joined = join(&control_plane, &member, &options).await?;
-    let what = if joined.created { "joined" } else { "rejoined" };
+    let what = if joined.is_new { "joined" } else { "rejoined" };
     writeln!(std::io::stdout(), "cluster({}) is {what} successfully", args.name)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,7 @@ use crowsnest_plan::work::prune::prune;
 use serde_json::{Value, json};
 
 use super::apply::{DryRun, ManifestWriter, Validation, build_policy, collection_path, display_name};
-use crate::clients::{self, reason};
+use crate::clients::{self, describe_cause};
 use crate::connection::ConnectionArgs;
 use crate::object::{ObjectArgs, text};
 use crate::output::Format;
@@ -63,12 +63,12 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
     let (member, read) = match &args.cluster_kubeconfig {
         Some(file) => {
             let context = args.cluster_context.as_ref().unwrap_or(&args.cluster);
-            let member = kube::Client::try_from(kubeconfig::config(Some(file), Some(context)).await?)?;
+            let member = kube::Client::try_from(kubeconfig::load_config(Some(file), Some(context)).await?)?;
             let read = match clients::get(&member, &target.path()).await {
                 Ok(object) => Some(object),
                 Err(kube::Error::Api(status)) if status.code == 404 => None,
                 // The connection is direct, so an error does not concern the control plane.
-                Err(error) => bail!("cluster {}: {}", args.cluster, reason(&error)),
+                Err(error) => bail!("cluster {}: {}", args.cluster, describe_cause(&error)),
             };
             (member, read)
         }
@@ -213,7 +213,7 @@ async fn promote(
                 }
                 _ => String::new(),
             };
-            bail!("cannot create {name} in the control plane: {}{hint}{cleanup}", reason(&error));
+            bail!("cannot create {name} in the control plane: {}{hint}{cleanup}", describe_cause(&error));
         }
         created.push(object_path);
         let action = if index < objects.len() { "promoted" } else { "created" };
@@ -238,7 +238,7 @@ async fn delete_created(client: &kube::Client, created: &[String]) -> String {
             Err(error) => Err(error),
         };
         if let Err(error) = deleted {
-            remaining.push(format!("{path} ({})", reason(&error)));
+            remaining.push(format!("{path} ({})", describe_cause(&error)));
         }
     }
     match (created.is_empty(), remaining.is_empty()) {

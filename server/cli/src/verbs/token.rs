@@ -16,7 +16,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::json;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::clients::reason;
+use crate::clients::describe_cause;
 use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
@@ -117,7 +117,7 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(kube::Client::try_from(config)?, TOKEN_NAMESPACE);
     let object = args.secret(&id, &secret, Timestamp::now())?;
     let created = secrets.create(&PostParams::default(), &object).await;
-    created.map_err(|error| anyhow!("cannot create the token: {}", reason(&error)))?;
+    created.map_err(|error| anyhow!("cannot create the token: {}", describe_cause(&error)))?;
     let mut out = terminal::stdout();
     match hash {
         None => writeln!(out, "{id}.{secret}")?,
@@ -179,7 +179,7 @@ fn ca_certificate_hash(config: &kube::Config) -> anyhow::Result<String> {
 async fn list(args: ListArgs) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, TOKEN_NAMESPACE);
     let found = secrets.list(&ListParams::default().fields(&format!("type={SECRET_TYPE}"))).await;
-    let mut found = found.map_err(|error| anyhow!("cannot list tokens: {}", reason(&error)))?.items;
+    let mut found = found.map_err(|error| anyhow!("cannot list tokens: {}", describe_cause(&error)))?.items;
     found.retain(|secret| secret.type_.as_deref() == Some(SECRET_TYPE));
     found.sort_by_key(ResourceExt::name_any);
     if found.is_empty() {
@@ -225,7 +225,7 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<()> {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 bail!("bootstrap token {id:?} not found; `crowsnest token list` lists the tokens")
             }
-            Err(error) => bail!("cannot delete bootstrap token {id:?}: {}", reason(&error)),
+            Err(error) => bail!("cannot delete bootstrap token {id:?}: {}", describe_cause(&error)),
         }
     }
     Ok(())

@@ -74,7 +74,7 @@ impl RemovalArgs {
     async fn clients(&self) -> anyhow::Result<(kube::Client, Option<kube::Client>)> {
         let member = match &self.cluster_kubeconfig {
             Some(file) => {
-                let config = kubeconfig::config(Some(file), self.cluster_context.as_deref()).await?;
+                let config = kubeconfig::load_config(Some(file), self.cluster_context.as_deref()).await?;
                 Some(kube::Client::try_from(config)?)
             }
             None => None,

@@ -157,7 +157,7 @@ fn verify(
     let untrusted = |why: &dyn std::fmt::Display| CertificateProblem::Untrusted(why.to_string());
     let name_mismatch = || CertificateProblem::NameMismatch(name.to_owned());
     let server_name = ServerName::try_from(name).map_err(|_| name_mismatch())?;
-    let verifier = tls::verifier(authorities.to_vec(), Arc::new(rustls::crypto::ring::default_provider()));
+    let verifier = tls::bundle_verifier(authorities.to_vec(), Arc::new(rustls::crypto::ring::default_provider()));
     let verifier = verifier.map_err(|_| untrusted(&"it has no CA"))?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or_default()));
     match verifier.verify_server_cert(leaf, rest, &server_name, &[], now) {

@@ -1,20 +1,20 @@
-//! Checks GraphSinks by their conditions.
+//! Checks the GraphSinks of the control plane by their conditions.
 
 use http::Request;
 use serde_json::Value;
 
 use super::Finding;
 
-/// One finding for each GraphSink. Empty if there are none, or if they are not served.
+/// Returns one finding for each GraphSink; none if GraphSinks are not served or must not be listed.
 pub(super) async fn check_graph_sinks(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     let request = Request::get("/apis/sink.crowsnest.io/v1alpha1/graphsinks").body(Vec::new())?;
     match client.request::<Value>(request).await {
         Ok(list) => Ok(list["items"].as_array().into_iter().flatten().map(check_sink).collect()),
-        // A missing definition and missing rights are reported by other checks.
+        // A missing CustomResourceDefinition and missing rights are reported by other checks.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
         Err(error) => {
             let fix = "see the log of the control plane";
-            Ok(vec![Finding::warning("graph sinks", format!("cannot list them: {error}"), fix)])
+            Ok(vec![Finding::warning("graph sinks", format!("cannot list GraphSinks: {error}"), fix)])
         }
     }
 }
@@ -29,7 +29,7 @@ fn check_sink(sink: &Value) -> Finding {
     let fix = "follow the message; see docs/GRAPH.md, Problems";
     if condition("Connected").is_none() {
         let fix = "check that a `crowsnest serve` with the role controllers runs";
-        return Finding::warning(subject, "no process writes to it", fix);
+        return Finding::warning(subject, "no process runs this sink", fix);
     }
     let lag = sink.pointer("/status/lag").and_then(Value::as_u64).unwrap_or_default();
     match (is_true("Connected"), is_true("Synced")) {
@@ -53,7 +53,7 @@ mod tests {
         Severity::Warning, "loading")]
     #[case::unreachable(json!([{"type": "Connected", "status": "False", "message": "refused"},
         {"type": "Synced", "status": "False", "message": "refused"}]), Severity::Broken, "refused")]
-    #[case::not_started(json!(null), Severity::Warning, "no process writes to it")]
+    #[case::not_started(json!(null), Severity::Warning, "no process runs this sink")]
     fn sinks_are_checked_by_their_conditions(
         #[case] conditions: Value,
         #[case] severity: Severity,

@@ -3,14 +3,14 @@
 
 use serde_json::{Value, json};
 
-use super::object::{at, each, fields, inside, is_set, is_unset, items, put, same, text};
+use super::object::{at, at_mut, fields, for_each_item, is_set, is_unset, items, same, set_field, text};
 
-const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
-const DEPRECATED: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+const DEPRECATION_MESSAGE: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 
 /// The field value equivalent to an annotation; `None` if there is no equivalent.
-fn profile(annotation: &str) -> Option<Value> {
+fn parse_profile(annotation: &str) -> Option<Value> {
     match annotation {
         "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
         "unconfined" => Some(json!({"type": "Unconfined"})),
@@ -21,27 +21,27 @@ fn profile(annotation: &str) -> Option<Value> {
     }
 }
 
-fn annotated<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
-    fields(pod, "metadata.annotations").get(&format!("{ANNOTATION}{container}")).and_then(Value::as_str)
+fn container_annotation<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
+    fields(pod, "metadata.annotations").get(&format!("{ANNOTATION_PREFIX}{container}")).and_then(Value::as_str)
 }
 
-/// Sets the profiles that annotations specify, unless they equal the pod's profile.
-pub(super) fn settle(pod: &mut Value) {
+/// Sets the profiles of containers that annotations specify, unless they equal the pod's profile.
+pub(super) fn convert_annotations(pod: &mut Value) {
     if text(pod, "spec.os.name") == "windows" || fields(pod, "metadata.annotations").is_empty() {
         return;
     }
-    let whole = pod.clone();
-    let of_pod = at(&whole, "spec.securityContext.appArmorProfile");
-    let Some(spec) = inside(pod, "spec") else { return };
+    let original = pod.clone();
+    let pod_profile = at(&original, "spec.securityContext.appArmorProfile");
+    let Some(spec) = at_mut(pod, "spec") else { return };
     for list in CONTAINERS {
-        each(spec, list, |container| {
-            let annotation = annotated(&whole, text(container, "name"));
-            let Some(profile) = annotation.and_then(profile) else { return };
-            if is_unset(container, "securityContext.appArmorProfile") && !same(&profile, of_pod) {
+        for_each_item(spec, list, |container| {
+            let annotation = container_annotation(&original, text(container, "name"));
+            let Some(profile) = annotation.and_then(parse_profile) else { return };
+            if is_unset(container, "securityContext.appArmorProfile") && !same(&profile, pod_profile) {
                 if !is_set(container, "securityContext") {
-                    put(container, "securityContext", json!({}));
+                    set_field(container, "securityContext", json!({}));
                 }
-                put(&mut container["securityContext"], "appArmorProfile", profile);
+                set_field(&mut container["securityContext"], "appArmorProfile", profile);
             }
         });
     }
@@ -56,24 +56,24 @@ pub(super) fn warnings(pod: &Value) -> Vec<String> {
     let warnings = containers.filter_map(|container| {
         let name = text(container, "name");
         let field = at(container, "securityContext.appArmorProfile");
-        let applies = match profile(annotated(pod, name)?) {
+        let applies = match parse_profile(container_annotation(pod, name)?) {
             Some(profile) => same(&profile, field),
             None => field.is_null(),
         };
-        applies.then(|| format!("metadata.annotations[{ANNOTATION}{name}]: {DEPRECATED}"))
+        applies.then(|| format!("metadata.annotations[{ANNOTATION_PREFIX}{name}]: {DEPRECATION_MESSAGE}"))
     });
     warnings.collect()
 }
 
-/// Warning for an annotation in a pod template, which is not converted; `of_pod` is the profile of the pod.
+/// Warning for an annotation in a pod template, which is not converted; `pod_profile` is the profile of the pod.
 pub(super) fn template_warning(
     annotations: &serde_json::Map<String, Value>,
     container: &Value,
-    of_pod: &Value,
+    pod_profile: &Value,
 ) -> Option<(String, &'static str)> {
-    let key = format!("{ANNOTATION}{}", text(container, "name"));
+    let key = format!("{ANNOTATION_PREFIX}{}", text(container, "name"));
     let annotation = annotations.get(&key).and_then(Value::as_str)?;
-    let warns = is_unset(container, "securityContext.appArmorProfile")
-        && profile(annotation).is_none_or(|profile| !same(&profile, of_pod));
-    warns.then_some((key, DEPRECATED))
+    let is_warning_needed = is_unset(container, "securityContext.appArmorProfile")
+        && parse_profile(annotation).is_none_or(|profile| !same(&profile, pod_profile));
+    is_warning_needed.then_some((key, DEPRECATION_MESSAGE))
 }

@@ -2,11 +2,11 @@
 //! format of the alpha version that introduced metrics. Used by `convert`; pure. From
 //! `autoscaling/v1/conversion.go`.
 
-use crowsnest_schema::internal::internal_text;
-use crowsnest_schema::print::text_of;
+use crowsnest_schema::internal_structs::format_internal;
+use crowsnest_schema::print::format_definition;
 use serde_json::{Map, Value, json};
 
-use super::object::{at, inside, is_set, items, number, put, take, text};
+use super::object::{at, at_mut, is_set, items, number, remove_field, set_field, text};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
@@ -15,7 +15,7 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CONDITION: &str = "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerCondition";
 const SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
 const DEFAULT_CPU_UTILIZATION: i64 = 80;
-const RULES_OF_BEHAVIOR: &str = "autoscaling.HorizontalPodAutoscalerBehavior";
+const BEHAVIOR_STRUCT: &str = "autoscaling.HorizontalPodAutoscalerBehavior";
 
 /// Name of a field in the alpha format, its path in `autoscaling/v2`, and when it is written.
 type Field = (&'static str, &'static str, When);
@@ -24,13 +24,13 @@ type Field = (&'static str, &'static str, When);
 enum When {
     Always,
     /// A quantity, written as zero if it is absent.
-    AlwaysAmount,
-    Given,
+    QuantityAlways,
+    IfPresent,
 }
-use When::{Always, AlwaysAmount, Given};
+use When::{Always, IfPresent, QuantityAlways};
 
-/// Fields of a metrics list: targets in the spec, or current values in the status.
-struct Layout {
+/// Fields of each metric source in the alpha format: of targets in the spec, or of current values in the status.
+struct MetricsFormat {
     object: &'static [Field],
     pods: &'static [Field],
     resource: &'static [Field],
@@ -38,71 +38,71 @@ struct Layout {
     external: &'static [Field],
 }
 
-const WANTED: Layout = Layout {
+const SPEC_METRICS: MetricsFormat = MetricsFormat {
     object: &[
         ("target", "describedObject", Always),
         ("metricName", "metric.name", Always),
-        ("targetValue", "target.value", AlwaysAmount),
-        ("selector", "metric.selector", Given),
-        ("averageValue", "target.averageValue", Given),
+        ("targetValue", "target.value", QuantityAlways),
+        ("selector", "metric.selector", IfPresent),
+        ("averageValue", "target.averageValue", IfPresent),
     ],
     pods: &[
         ("metricName", "metric.name", Always),
-        ("targetAverageValue", "target.averageValue", AlwaysAmount),
-        ("selector", "metric.selector", Given),
+        ("targetAverageValue", "target.averageValue", QuantityAlways),
+        ("selector", "metric.selector", IfPresent),
     ],
     resource: &[
         ("name", "name", Always),
-        ("targetAverageUtilization", "target.averageUtilization", Given),
-        ("targetAverageValue", "target.averageValue", Given),
+        ("targetAverageUtilization", "target.averageUtilization", IfPresent),
+        ("targetAverageValue", "target.averageValue", IfPresent),
     ],
     container: &[
         ("name", "name", Always),
-        ("targetAverageUtilization", "target.averageUtilization", Given),
-        ("targetAverageValue", "target.averageValue", Given),
+        ("targetAverageUtilization", "target.averageUtilization", IfPresent),
+        ("targetAverageValue", "target.averageValue", IfPresent),
         ("container", "container", Always),
     ],
     external: &[
         ("metricName", "metric.name", Always),
-        ("metricSelector", "metric.selector", Given),
-        ("targetValue", "target.value", Given),
-        ("targetAverageValue", "target.averageValue", Given),
+        ("metricSelector", "metric.selector", IfPresent),
+        ("targetValue", "target.value", IfPresent),
+        ("targetAverageValue", "target.averageValue", IfPresent),
     ],
 };
 
-const FOUND: Layout = Layout {
+const STATUS_METRICS: MetricsFormat = MetricsFormat {
     object: &[
         ("target", "describedObject", Always),
         ("metricName", "metric.name", Always),
-        ("currentValue", "current.value", AlwaysAmount),
-        ("selector", "metric.selector", Given),
-        ("averageValue", "current.averageValue", Given),
+        ("currentValue", "current.value", QuantityAlways),
+        ("selector", "metric.selector", IfPresent),
+        ("averageValue", "current.averageValue", IfPresent),
     ],
     pods: &[
         ("metricName", "metric.name", Always),
-        ("currentAverageValue", "current.averageValue", AlwaysAmount),
-        ("selector", "metric.selector", Given),
+        ("currentAverageValue", "current.averageValue", QuantityAlways),
+        ("selector", "metric.selector", IfPresent),
     ],
     resource: &[
         ("name", "name", Always),
-        ("currentAverageUtilization", "current.averageUtilization", Given),
-        ("currentAverageValue", "current.averageValue", AlwaysAmount),
+        ("currentAverageUtilization", "current.averageUtilization", IfPresent),
+        ("currentAverageValue", "current.averageValue", QuantityAlways),
     ],
     container: &[
         ("name", "name", Always),
-        ("currentAverageUtilization", "current.averageUtilization", Given),
-        ("currentAverageValue", "current.averageValue", AlwaysAmount),
+        ("currentAverageUtilization", "current.averageUtilization", IfPresent),
+        ("currentAverageValue", "current.averageValue", QuantityAlways),
         ("container", "container", Always),
     ],
     external: &[
         ("metricName", "metric.name", Always),
-        ("metricSelector", "metric.selector", Given),
-        ("currentValue", "current.value", AlwaysAmount),
-        ("currentAverageValue", "current.averageValue", Given),
+        ("metricSelector", "metric.selector", IfPresent),
+        ("currentValue", "current.value", QuantityAlways),
+        ("currentAverageValue", "current.averageValue", IfPresent),
     ],
 };
 
-impl Layout {
+impl MetricsFormat {
     /// The metric sources in the order in which Go writes them.
     fn sources(&self) -> [(&'static str, &'static [Field]); 5] {
         [
@@ -115,64 +115,64 @@ impl Layout {
     }
 
     /// Encodes a list of metrics in the alpha format.
-    fn write(&self, metrics: &[Value]) -> String {
-        let metrics: Vec<String> = metrics.iter().map(|metric| self.write_one(metric)).collect();
+    fn encode(&self, metrics: &[Value]) -> String {
+        let metrics: Vec<String> = metrics.iter().map(|metric| self.encode_metric(metric)).collect();
         format!("[{}]", metrics.join(","))
     }
 
-    fn write_one(&self, metric: &Value) -> String {
+    fn encode_metric(&self, metric: &Value) -> String {
         let mut members = vec![format!("\"type\":{}", json!(text(metric, "type")))];
         for (name, fields) in self.sources() {
             let source = at(metric, name);
             if source.is_object() {
-                members.push(format!("{name:?}:{{{}}}", written(fields, source).join(",")));
+                members.push(format!("{name:?}:{{{}}}", encode_fields(fields, source).join(",")));
             }
         }
         format!("{{{}}}", members.join(","))
     }
 
     /// Decodes the metrics in an annotation.
-    fn read(&self, annotation: &str, kind: fn(&str, &Value) -> Option<&'static str>) -> Option<Vec<Value>> {
+    fn decode(&self, annotation: &str, kind: fn(&str, &Value) -> Option<&'static str>) -> Option<Vec<Value>> {
         let list: Vec<Value> = serde_json::from_str(annotation).ok()?;
-        let read = list.iter().map(|alpha| {
+        let metrics = list.iter().map(|alpha| {
             let mut metric = json!({"type": at(alpha, "type")});
             for (name, fields) in self.sources() {
                 if !at(alpha, name).is_object() {
                     continue;
                 }
-                let mut source = read_source(fields, at(alpha, name));
+                let mut source = decode_source(fields, at(alpha, name));
                 if let Some(kind) = kind(name, &source) {
-                    put(&mut source["target"], "type", kind);
+                    set_field(&mut source["target"], "type", kind);
                 }
-                put(&mut metric, name, source);
+                set_field(&mut metric, name, source);
             }
             metric
         });
-        Some(read.collect())
+        Some(metrics.collect())
     }
 }
 
-fn written(fields: &[Field], source: &Value) -> Vec<String> {
-    let shown = |(alpha, path, when): &Field| {
+fn encode_fields(fields: &[Field], source: &Value) -> Vec<String> {
+    let encode_field = |(alpha, path, when): &Field| {
         let value = at(source, path);
         let text = match (value.is_null(), when) {
-            (true, Given) => return None,
-            (true, AlwaysAmount) => "\"0\"".to_owned(),
+            (true, IfPresent) => return None,
+            (true, QuantityAlways) => "\"0\"".to_owned(),
             (true, Always) => "\"\"".to_owned(),
             (false, _) if *alpha == "target" => {
                 let fields: [Field; 3] =
-                    [("kind", "kind", Always), ("name", "name", Always), ("apiVersion", "apiVersion", Given)];
-                format!("{{{}}}", written(&fields, value).join(","))
+                    [("kind", "kind", Always), ("name", "name", Always), ("apiVersion", "apiVersion", IfPresent)];
+                format!("{{{}}}", encode_fields(&fields, value).join(","))
             }
-            (false, _) if path.ends_with("selector") => text_of(value, SELECTOR),
+            (false, _) if path.ends_with("selector") => format_definition(value, SELECTOR),
             (false, _) => value.to_string(),
         };
         Some(format!("{alpha:?}:{text}"))
     };
-    fields.iter().filter_map(shown).collect()
+    fields.iter().filter_map(encode_field).collect()
 }
 
-fn read_source(fields: &[Field], alpha: &Value) -> Value {
+fn decode_source(fields: &[Field], alpha: &Value) -> Value {
     let mut source = json!({});
     for (name, path, _) in fields {
         let value = at(alpha, name);
@@ -182,18 +182,18 @@ fn read_source(fields: &[Field], alpha: &Value) -> Value {
         match path.split_once('.') {
             Some((parent, field)) => {
                 if !is_set(&source, parent) {
-                    put(&mut source, parent, json!({}));
+                    set_field(&mut source, parent, json!({}));
                 }
-                put(&mut source[parent], field, value.clone());
+                set_field(&mut source[parent], field, value.clone());
             }
-            None => put(&mut source, path, value.clone()),
+            None => set_field(&mut source, path, value.clone()),
         }
     }
     source
 }
 
-/// The target type, which the alpha format lacks. A zero that the format could not omit is not a target.
-fn kind_of_target(source: &str, metric: &Value) -> Option<&'static str> {
+/// The type of a target, which the alpha format lacks. A zero in it may mean that the field is absent.
+fn target_type(source: &str, metric: &Value) -> Option<&'static str> {
     let has = |field: &str| is_set(metric, &format!("target.{field}"));
     Some(match source {
         "pods" => "AverageValue",
@@ -212,45 +212,46 @@ fn is_cpu_utilization(metric: &Value) -> bool {
         && is_set(metric, "resource.target.averageUtilization")
 }
 
-/// The struct at a field, created if it is absent, as Go has it.
-fn made<'a>(value: &'a mut Value, field: &str) -> &'a mut Value {
+/// The object at a field, which is created if it is absent.
+fn get_or_insert_object<'a>(value: &'a mut Value, field: &str) -> &'a mut Value {
     if !is_set(value, field) {
-        put(value, field, Map::new());
+        set_field(value, field, Map::new());
     }
     &mut value[field]
 }
 
-fn annotate(object: &mut Value, key: &str, value: Option<String>) {
+fn set_annotation(object: &mut Value, key: &str, value: Option<String>) {
     match value {
         Some(value) => {
             // A partial object may have no metadata.
-            let metadata = made(object, "metadata");
-            put(made(metadata, "annotations"), key, value);
+            let metadata = get_or_insert_object(object, "metadata");
+            set_field(get_or_insert_object(metadata, "annotations"), key, value);
         }
-        // Only our annotation is removed.
-        None => drop(inside(object, "metadata.annotations").and_then(|all| take(all, key))),
+        // Other annotations stay.
+        None => drop(at_mut(object, "metadata.annotations").and_then(|all| remove_field(all, key))),
     }
 }
 
-fn annotated(object: &mut Value, key: &str) -> Option<String> {
-    take(inside(object, "metadata.annotations")?, key)?.as_str().map(str::to_owned)
+fn take_annotation(object: &mut Value, key: &str) -> Option<String> {
+    remove_field(at_mut(object, "metadata.annotations")?, key)?.as_str().map(str::to_owned)
 }
 
+/// Converts an autoscaler to `autoscaling/v1`.
 pub(super) fn to_v1(object: &mut Value) {
     let metrics = items(object, "spec.metrics").to_vec();
     let (cpu, others): (Vec<Value>, Vec<Value>) = metrics.into_iter().partition(is_cpu_utilization);
-    let behavior = inside(object, "spec").and_then(|spec| {
-        take(spec, "metrics");
+    let behavior = at_mut(object, "spec").and_then(|spec| {
+        remove_field(spec, "metrics");
         if let Some(metric) = cpu.first() {
-            put(spec, "targetCPUUtilizationPercentage", at(metric, "resource.target.averageUtilization").clone());
+            set_field(spec, "targetCPUUtilizationPercentage", at(metric, "resource.target.averageUtilization").clone());
         }
-        take(spec, "behavior")
+        remove_field(spec, "behavior")
     });
-    annotate(object, METRICS, (!others.is_empty()).then(|| WANTED.write(&others)));
+    set_annotation(object, METRICS, (!others.is_empty()).then(|| SPEC_METRICS.encode(&others)));
     let behavior = behavior.filter(Value::is_object);
-    annotate(object, BEHAVIOR, behavior.map(|behavior| internal_text(RULES_OF_BEHAVIOR, &behavior)));
-    let (conditions, current) = match inside(object, "status") {
-        Some(status) => (take(status, "conditions"), take(status, "currentMetrics")),
+    set_annotation(object, BEHAVIOR, behavior.map(|behavior| format_internal(BEHAVIOR_STRUCT, &behavior)));
+    let (conditions, current) = match at_mut(object, "status") {
+        Some(status) => (remove_field(status, "conditions"), remove_field(status, "currentMetrics")),
         None => (None, None),
     };
     let list = |list: Option<Value>| match list {
@@ -261,63 +262,65 @@ pub(super) fn to_v1(object: &mut Value) {
     let is_cpu = |metric: &&Value| text(metric, "type") == "Resource" && text(metric, "resource.name") == "cpu";
     let utilization = current.iter().flatten().filter(is_cpu);
     let utilization = utilization.filter_map(|metric| number(metric, "resource.current.averageUtilization")).next();
-    if let (Some(percent), Some(status)) = (utilization, inside(object, "status")) {
-        put(status, "currentCPUUtilizationPercentage", percent);
+    if let (Some(percent), Some(status)) = (utilization, at_mut(object, "status")) {
+        set_field(status, "currentCPUUtilizationPercentage", percent);
     }
-    annotate(object, CURRENT_METRICS, current.map(|current| FOUND.write(&current)));
-    let written = |conditions: Vec<Value>| {
-        let all: Vec<String> = conditions.iter().map(|condition| text_of(condition, CONDITION)).collect();
+    set_annotation(object, CURRENT_METRICS, current.map(|current| STATUS_METRICS.encode(&current)));
+    let encode_conditions = |conditions: Vec<Value>| {
+        let all: Vec<String> = conditions.iter().map(|condition| format_definition(condition, CONDITION)).collect();
         format!("[{}]", all.join(","))
     };
-    annotate(object, CONDITIONS, conditions.map(written));
+    set_annotation(object, CONDITIONS, conditions.map(encode_conditions));
 }
 
+/// Converts an autoscaler to `autoscaling/v2`.
 pub(super) fn to_v2(object: &mut Value) {
-    let others = annotated(object, METRICS).and_then(|text| WANTED.read(&text, kind_of_target));
-    let behavior = annotated(object, BEHAVIOR).and_then(|text| serde_json::from_str::<Value>(&text).ok());
-    let conditions = annotated(object, CONDITIONS).and_then(|text| serde_json::from_str::<Value>(&text).ok());
-    let current = annotated(object, CURRENT_METRICS).and_then(|text| FOUND.read(&text, |_, _| None));
-    let spec = made(object, "spec");
+    let others = take_annotation(object, METRICS).and_then(|text| SPEC_METRICS.decode(&text, target_type));
+    let behavior = take_annotation(object, BEHAVIOR).and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let conditions = take_annotation(object, CONDITIONS).and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let current = take_annotation(object, CURRENT_METRICS).and_then(|text| STATUS_METRICS.decode(&text, |_, _| None));
+    let spec = get_or_insert_object(object, "spec");
     let mut metrics = others.unwrap_or_default();
-    metrics.iter_mut().for_each(without_zero);
-    let cpu = take(spec, "targetCPUUtilizationPercentage").filter(|percent| !percent.is_null());
+    metrics.iter_mut().for_each(remove_zero_value);
+    let cpu = remove_field(spec, "targetCPUUtilizationPercentage").filter(|percent| !percent.is_null());
     // An autoscaler without metrics scales by CPU. The defaults of v1 do not consider the annotation.
     if let Some(percent) = cpu.or_else(|| metrics.is_empty().then(|| DEFAULT_CPU_UTILIZATION.into())) {
-        metrics.push(of_cpu(json!({"target": {"type": "Utilization", "averageUtilization": percent}})));
+        metrics.push(to_cpu_metric(json!({"target": {"type": "Utilization", "averageUtilization": percent}})));
     }
-    put(spec, "metrics", metrics);
-    let behavior =
-        behavior.map(lowered).filter(|behavior| is_set(behavior, "scaleUp") || is_set(behavior, "scaleDown"));
+    set_field(spec, "metrics", metrics);
+    let behavior = behavior
+        .map(to_lower_camel_case)
+        .filter(|behavior| is_set(behavior, "scaleUp") || is_set(behavior, "scaleDown"));
     if let Some(behavior) = behavior {
-        put(spec, "behavior", behavior);
+        set_field(spec, "behavior", behavior);
     }
-    let Some(status) = inside(object, "status") else { return };
-    let percent = take(status, "currentCPUUtilizationPercentage");
-    let current =
-        current.or_else(|| percent.map(|percent| vec![of_cpu(json!({"current": {"averageUtilization": percent}}))]));
+    let Some(status) = at_mut(object, "status") else { return };
+    let percent = remove_field(status, "currentCPUUtilizationPercentage");
+    let current = current
+        .or_else(|| percent.map(|percent| vec![to_cpu_metric(json!({"current": {"averageUtilization": percent}}))]));
     if let Some(current) = current {
-        put(status, "currentMetrics", current);
+        set_field(status, "currentMetrics", current);
     }
     if let Some(conditions) = conditions.filter(Value::is_array) {
-        put(status, "conditions", conditions);
+        set_field(status, "conditions", conditions);
     }
 }
 
-fn of_cpu(mut source: Value) -> Value {
-    put(&mut source, "name", "cpu");
+fn to_cpu_metric(mut source: Value) -> Value {
+    set_field(&mut source, "name", "cpu");
     json!({"type": "Resource", "resource": source})
 }
 
 /// Removes the zero `value` next to an average, which the alpha format could not omit.
-fn without_zero(metric: &mut Value) {
-    let Some(target) = inside(metric, "object.target") else { return };
+fn remove_zero_value(metric: &mut Value) {
+    let Some(target) = at_mut(metric, "object.target") else { return };
     if is_set(target, "averageValue") && matches!(text(target, "value"), "0" | "") {
-        take(target, "value");
+        remove_field(target, "value");
     }
 }
 
 /// Converts field names to lower camel case: Go decodes them case-insensitively.
-fn lowered(value: Value) -> Value {
+fn to_lower_camel_case(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let lower = |name: String| match name.chars().next() {
@@ -325,19 +328,19 @@ fn lowered(value: Value) -> Value {
                 None => name,
             };
             let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(fields.map(|(name, value)| (lower(name), lowered(value))).collect())
+            Value::Object(fields.map(|(name, value)| (lower(name), to_lower_camel_case(value))).collect())
         }
-        Value::Array(list) => Value::Array(list.into_iter().map(lowered).collect()),
+        Value::Array(list) => Value::Array(list.into_iter().map(to_lower_camel_case).collect()),
         other => other,
     }
 }
 
-/// Restores the annotations that contain the status; writes of the spec cannot change them.
-pub(super) fn without_status(old: &Value, new: &mut Value) {
+/// Restores the annotations that contain the status, which writes of the spec cannot change.
+pub(super) fn restore_status_annotations(old: &Value, new: &mut Value) {
     for key in [CONDITIONS, CURRENT_METRICS] {
         let before = at(old, "metadata.annotations").get(key).and_then(Value::as_str).map(str::to_owned);
         if at(new, "metadata.annotations").get(key).is_some() || before.is_some() {
-            annotate(new, key, before);
+            set_annotation(new, key, before);
         }
     }
 }
@@ -356,7 +359,7 @@ mod tests {
     use super::*;
 
     /// Metrics in v2, and the annotation in v1.
-    const METRICS_OF_BOTH: [(&str, &str); 5] = [
+    const METRICS_IN_BOTH_VERSIONS: [(&str, &str); 5] = [
         (
             r#"{"type":"Pods","pods":{"metric":{"name":"m","selector":{"matchLabels":{"a":"b"}}},"target":{"type":"AverageValue","averageValue":"1"}}}"#,
             r#"[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"1","selector":{"matchLabels":{"a":"b"}}}}]"#,
@@ -381,7 +384,7 @@ mod tests {
 
     #[test]
     fn metrics_round_trip_through_annotations() {
-        for (v2, annotation) in METRICS_OF_BOTH {
+        for (v2, annotation) in METRICS_IN_BOTH_VERSIONS {
             let metric: Value = serde_json::from_str(v2).unwrap();
             let old = json!({"metadata": {"name": "h"}, "spec": {"metrics": [metric], "behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 2}]}}}});
             let mut object = old.clone();

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use crowsnest_schema::normalize;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use serde_json::Value;
 
 use super::autoscaler;
-use super::object::{put, take, text};
+use super::object::{remove_field, set_field, text};
 
 /// Field names in core/v1 and events.k8s.io/v1.
 const EVENT_FIELDS: [(&str, &str); 7] = [
@@ -20,8 +20,8 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// The object in the version with all fields, from which tables and partial metadata are derived.
-pub fn internal(object: &Value) -> Cow<'_, Value> {
+/// Converts an object to the version with all fields, from which tables and partial metadata are derived.
+pub fn to_internal(object: &Value) -> Cow<'_, Value> {
     let (kind, version) = (text(object, "kind"), text(object, "apiVersion"));
     if kind == "HorizontalPodAutoscaler" && version == "autoscaling/v1" {
         return Cow::Owned(convert(object.clone(), "autoscaling/v2"));
@@ -29,6 +29,7 @@ pub fn internal(object: &Value) -> Cow<'_, Value> {
     Cow::Borrowed(object)
 }
 
+/// Converts an object to the API version `to`.
 pub(super) fn convert(mut object: Value, to: &str) -> Value {
     if text(&object, "apiVersion") == to {
         return object;
@@ -42,7 +43,7 @@ pub(super) fn convert(mut object: Value, to: &str) -> Value {
         ("Event", "v1") => EVENT_FIELDS.iter().for_each(|(core, events)| rename(&mut object, events, core)),
         _ => {}
     }
-    put(&mut object, "apiVersion", to);
+    set_field(&mut object, "apiVersion", to);
     let (group, version) = to.split_once('/').unwrap_or(("", to));
     if let Some(schema) = SchemaSet::builtin().kind(group, version, text(&object, "kind")) {
         normalize(&schema, &mut object);
@@ -51,7 +52,7 @@ pub(super) fn convert(mut object: Value, to: &str) -> Value {
 }
 
 fn rename(object: &mut Value, from: &str, to: &str) {
-    if let Some(value) = take(object, from) {
-        put(object, to, value);
+    if let Some(value) = remove_field(object, from) {
+        set_field(object, to, value);
     }
 }

@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::field::FieldError;
 use serde_json::{Value, json};
 
-use super::object::{at, inside, is_unset, items, put, text};
+use super::object::{at, at_mut, is_unset, items, set_field, text};
 use super::validate::cluster_ips;
 
 const POLICY: &str = "spec.ipFamilyPolicy";
@@ -19,8 +19,8 @@ pub(super) fn set_ip_families(old: Option<&Value>, new: &mut Value) -> Vec<Field
         let before = old.map(|old| text(old, POLICY)).filter(|policy| !policy.is_empty());
         let policy =
             before.unwrap_or(if headless && !has_selector { "RequireDualStack" } else { "SingleStack" }).to_owned();
-        if let Some(spec) = inside(new, "spec") {
-            put(spec, "ipFamilyPolicy", policy);
+        if let Some(spec) = at_mut(new, "spec") {
+            set_field(spec, "ipFamilyPolicy", policy);
         }
     }
     let mut errors = cluster_ips(at(new, "spec"));
@@ -74,9 +74,9 @@ pub(super) fn set_ip_families(old: Option<&Value>, new: &mut Value) -> Vec<Field
         }
     }
     if errors.is_empty()
-        && let Some(spec) = inside(new, "spec")
+        && let Some(spec) = at_mut(new, "spec")
     {
-        put(spec, "ipFamilies", families);
+        set_field(spec, "ipFamilies", families);
     }
     errors
 }
@@ -97,8 +97,8 @@ fn check_released_families(old: &Value, new: &mut Value, policy: &str) -> Vec<Fi
         if policy == "SingleStack" {
             if before == after && after.len() > 1 {
                 let first = after[..1].to_vec();
-                if let Some(spec) = inside(new, "spec") {
-                    put(spec, field, first);
+                if let Some(spec) = at_mut(new, "spec") {
+                    set_field(spec, field, first);
                 }
             }
         } else if !after.is_empty() && after.len() < before.len() {

@@ -12,27 +12,27 @@ use crowsnest_schema::table::Printer;
 mod allocate;
 mod apparmor;
 #[cfg(test)]
-mod apply_laws;
+mod apply_properties;
 mod autoscaler;
 mod convert;
 mod defaults;
 mod families;
-mod gated;
+mod feature_gates;
 mod kinds;
 mod object;
 mod pod;
 mod prepare;
-mod select;
+mod selectable_fields;
 mod service;
 mod strategy;
 pub mod validate;
 mod warnings;
 
 pub use allocate::ServiceAllocators;
-pub use allocate::{RANGE, addresses};
-pub use convert::internal;
+pub use allocate::{SERVICE_CIDR, cluster_ips};
+pub use convert::to_internal;
 pub use strategy::BuiltinStrategy;
-pub(crate) use validate::selector::wrong_selector;
+pub(crate) use validate::selector::selector_errors;
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
@@ -47,26 +47,26 @@ pub fn resources() -> Vec<ResourceInfo> {
                         add_subresource(parent, line);
                     }
                 }
-                None => all.extend(resource(group, version, line)),
+                None => all.extend(parse_resource(group, version, line)),
             }
         }
     }
     all
 }
 
-fn list(text: &str) -> Vec<String> {
+fn parse_list(text: &str) -> Vec<String> {
     if text == "-" { Vec::new() } else { text.split(',').map(str::to_owned).collect() }
 }
 
-fn verbs(text: &'static str) -> Vec<&'static str> {
+fn parse_verbs(text: &'static str) -> Vec<&'static str> {
     match text {
         "all" => ALL_VERBS.to_vec(),
         "nodc" => ALL_VERBS.iter().copied().filter(|verb| *verb != "deletecollection").collect(),
-        some => some.split(',').collect(),
+        listed => listed.split(',').collect(),
     }
 }
 
-fn resource(group: &'static str, version: &'static str, line: &'static str) -> Option<ResourceInfo> {
+fn parse_resource(group: &'static str, version: &'static str, line: &'static str) -> Option<ResourceInfo> {
     let mut words = line.split_whitespace();
     let (plural, kind, scope) = (words.next()?, words.next()?, words.next()?);
     let (short, categories, verb_list) = (words.next()?, words.next()?, words.next()?);
@@ -76,9 +76,9 @@ fn resource(group: &'static str, version: &'static str, line: &'static str) -> O
         list_kind: format!("{kind}List"),
         singular: kind.to_lowercase(),
         namespaced: scope == "ns",
-        short_names: list(short),
-        categories: list(categories),
-        verbs: verbs(verb_list),
+        short_names: parse_list(short),
+        categories: parse_list(categories),
+        verbs: parse_verbs(verb_list),
         subresources: Vec::new(),
         scale: None,
         storage_version: if group == "autoscaling" { "v2".into() } else { version.to_owned() },
@@ -105,5 +105,11 @@ fn add_subresource(parent: &mut ResourceInfo, line: &'static str) {
             selector: Some(".spec.selector".into()),
         });
     }
-    parent.subresources.push(Subresource { name, kind: kind.to_owned(), group, version, verbs: verbs(verb_list) });
+    parent.subresources.push(Subresource {
+        name,
+        kind: kind.to_owned(),
+        group,
+        version,
+        verbs: parse_verbs(verb_list),
+    });
 }

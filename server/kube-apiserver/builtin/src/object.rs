@@ -18,19 +18,19 @@ pub(super) fn is_set(value: &Value, path: &str) -> bool {
 }
 
 /// A mutable reference to the non-null value at a path.
-pub(super) fn inside<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+pub(super) fn at_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split('.').try_fold(value, |node, name| node.get_mut(name)).filter(|found| !found.is_null())
 }
 
 /// Calls `f` for each element of a list, if there is one.
-pub(super) fn each(value: &mut Value, path: &str, f: impl FnMut(&mut Value)) {
-    if let Some(Value::Array(list)) = inside(value, path) {
+pub(super) fn for_each_item(value: &mut Value, path: &str, f: impl FnMut(&mut Value)) {
+    if let Some(Value::Array(list)) = at_mut(value, path) {
         list.iter_mut().for_each(f);
     }
 }
 
 /// Sets a field that is absent, null or an empty string.
-pub(super) fn default(value: &mut Value, field: &str, new_value: impl Into<Value>) {
+pub(super) fn set_default(value: &mut Value, field: &str, new_value: impl Into<Value>) {
     if is_unset(value, field)
         && let Some(fields) = value.as_object_mut()
     {
@@ -39,29 +39,29 @@ pub(super) fn default(value: &mut Value, field: &str, new_value: impl Into<Value
 }
 
 /// Sets a field that is absent or null: for pointer fields of Go, an empty string is a value.
-pub(super) fn default_pointer(value: &mut Value, field: &str, new_value: impl Into<Value>) {
+pub(super) fn set_pointer_default(value: &mut Value, field: &str, new_value: impl Into<Value>) {
     if at(value, field).is_null() {
-        put(value, field, new_value);
+        set_field(value, field, new_value);
     }
 }
 
 /// Sets or overwrites a field of an object.
-pub(super) fn put(value: &mut Value, field: &str, new_value: impl Into<Value>) {
+pub(super) fn set_field(value: &mut Value, field: &str, new_value: impl Into<Value>) {
     if let Some(fields) = value.as_object_mut() {
         fields.insert(field.to_owned(), new_value.into());
     }
 }
 
 /// Removes a field of an object and returns its value.
-pub(super) fn take(value: &mut Value, field: &str) -> Option<Value> {
+pub(super) fn remove_field(value: &mut Value, field: &str) -> Option<Value> {
     value.as_object_mut().and_then(|fields| fields.remove(field))
 }
 
 /// Copies a field, or removes it if it is absent.
-pub(super) fn copy(from: &Value, to: &mut Value, field: &str) {
+pub(super) fn copy_field(from: &Value, to: &mut Value, field: &str) {
     match from.get(field) {
-        Some(value) => put(to, field, value.clone()),
-        None => drop(take(to, field)),
+        Some(value) => set_field(to, field, value.clone()),
+        None => drop(remove_field(to, field)),
     }
 }
 

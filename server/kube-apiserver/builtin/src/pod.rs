@@ -1,14 +1,14 @@
-//! Preparation of pods and their subresources before storage.
+//! Preparation of pods before storage, for creates and for writes of subresources.
 
 use crowsnest_registry::strategy::RequestContext;
 use serde_json::{Value, json};
 
 use super::defaults::pod::qos_class;
-use super::object::{at, copy, each, inside, is_set, is_unset, items, number, put, text};
-use super::prepare::{copy_below, keep};
+use super::object::{at, at_mut, copy_field, for_each_item, is_set, is_unset, items, number, set_field, text};
+use super::prepare::{copy_nested_field, with_fields_of};
 
 /// Metadata that subresources other than `status` do not change.
-const METADATA: [&str; 5] = ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
+const UNCHANGED_METADATA: [&str; 5] = ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
 
 /// Sets the status of a new pod and adds `matchLabelKeys` to its selectors.
 pub(super) fn create(ctx: &RequestContext, pod: &mut Value) {
@@ -20,23 +20,23 @@ pub(super) fn create(ctx: &RequestContext, pod: &mut Value) {
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]);
     }
-    put(pod, "status", status);
+    set_field(pod, "status", status);
     let labels = at(pod, "metadata.labels").clone();
-    let Some(spec) = inside(pod, "spec") else { return };
+    let Some(spec) = at_mut(pod, "spec") else { return };
     for kind in ["podAffinity", "podAntiAffinity"] {
         let list = |list: &str| format!("affinity.{kind}.{list}DuringSchedulingIgnoredDuringExecution");
-        each(spec, &list("required"), |term| select_alike(term, &labels));
-        each(spec, &list("preferred"), |term| {
-            if let Some(term) = inside(term, "podAffinityTerm") {
-                select_alike(term, &labels);
+        for_each_item(spec, &list("required"), |term| add_key_requirements(term, &labels));
+        for_each_item(spec, &list("preferred"), |term| {
+            if let Some(term) = at_mut(term, "podAffinityTerm") {
+                add_key_requirements(term, &labels);
             }
         });
     }
-    each(spec, "topologySpreadConstraints", |constraint| select_alike(constraint, &labels));
+    for_each_item(spec, "topologySpreadConstraints", |constraint| add_key_requirements(constraint, &labels));
 }
 
 /// Adds selector requirements for the labels named by `matchLabelKeys` and `mismatchLabelKeys`.
-fn select_alike(term: &mut Value, labels: &Value) {
+fn add_key_requirements(term: &mut Value, labels: &Value) {
     let mut added = Vec::new();
     for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
         for key in items(term, list) {
@@ -50,76 +50,77 @@ fn select_alike(term: &mut Value, labels: &Value) {
     }
     let mut expressions = items(term, "labelSelector.matchExpressions").to_vec();
     expressions.append(&mut added);
-    if let Some(selector) = inside(term, "labelSelector") {
-        put(selector, "matchExpressions", expressions);
+    if let Some(selector) = at_mut(term, "labelSelector") {
+        set_field(selector, "matchExpressions", expressions);
     }
 }
 
+/// Restores the fields that a subresource does not change.
 pub(super) fn update(subresource: &str, old: &Value, new: &mut Value) {
     match subresource {
-        "status" => status(old, new),
+        "status" => update_status(old, new),
         "ephemeralcontainers" => {
             let added = at(new, "spec.ephemeralContainers").clone();
-            *new = keep(old, new, &["metadata"]);
-            keep_metadata(old, new);
-            put(&mut new["spec"], "ephemeralContainers", added);
+            *new = with_fields_of(old, new, &["metadata"]);
+            restore_metadata(old, new);
+            set_field(&mut new["spec"], "ephemeralContainers", added);
         }
-        "resize" => resize(old, new),
+        "resize" => update_resources(old, new),
         _ => {}
     }
 }
 
-fn keep_metadata(old: &Value, new: &mut Value) {
-    METADATA.iter().for_each(|field| copy_below(old, new, "metadata", field));
+fn restore_metadata(old: &Value, new: &mut Value) {
+    UNCHANGED_METADATA.iter().for_each(|field| copy_nested_field(old, new, "metadata", field));
 }
 
-fn status(old: &Value, new: &mut Value) {
+fn update_status(old: &Value, new: &mut Value) {
     for field in ["deletionTimestamp", "ownerReferences"] {
-        copy_below(old, new, "metadata", field);
+        copy_nested_field(old, new, "metadata", field);
     }
     if !is_set(new, "status") {
-        put(new, "status", json!({}));
+        set_field(new, "status", json!({}));
     }
     // The QoS class is set once at creation; writers of the status may omit it.
     if is_unset(new, "status.qosClass") {
-        copy_below(old, new, "status", "qosClass");
+        copy_nested_field(old, new, "status", "qosClass");
     }
     // Clients that do not know `observedGeneration` do not remove it.
     if number(new, "status.observedGeneration").unwrap_or(0) == 0 {
-        copy_below(old, new, "status", "observedGeneration");
+        copy_nested_field(old, new, "status", "observedGeneration");
     }
     let mut before: Vec<&Value> = items(old, "status.conditions").iter().collect();
-    each(new, "status.conditions", |condition| {
+    for_each_item(new, "status.conditions", |condition| {
         let Some(found) = before.iter().position(|old| text(old, "type") == text(condition, "type")) else { return };
         let old = before.remove(found);
         if number(condition, "observedGeneration").unwrap_or(0) == 0 {
-            copy(old, condition, "observedGeneration");
+            copy_field(old, condition, "observedGeneration");
         }
     });
 }
 
 /// Restores all container fields except resources. If containers were added, removed or reordered, validation
 /// reports it.
-fn resize(old: &Value, new: &mut Value) {
+fn update_resources(old: &Value, new: &mut Value) {
     const LISTS: [&str; 2] = ["containers", "initContainers"];
     let list = |pod: &Value, list: &str| items(pod, &format!("spec.{list}")).to_vec();
     if LISTS.iter().any(|name| list(old, name).len() != list(new, name).len()) {
         return;
     }
-    let mut out = keep(old, new, &["metadata"]);
-    keep_metadata(old, &mut out);
-    copy(at(new, "spec"), &mut out["spec"], "resources");
+    let mut out = with_fields_of(old, new, &["metadata"]);
+    restore_metadata(old, &mut out);
+    copy_field(at(new, "spec"), &mut out["spec"], "resources");
     for name in LISTS {
-        let (mut before, wanted) = (list(old, name), list(new, name));
-        if before.iter().zip(&wanted).any(|(old, new)| old["name"] != new["name"]) {
-            put(&mut out["spec"], name, wanted);
+        let (mut containers, requested) = (list(old, name), list(new, name));
+        if containers.iter().zip(&requested).any(|(old, new)| old["name"] != new["name"]) {
+            set_field(&mut out["spec"], name, requested);
             continue;
         }
-        for (container, other) in before.iter_mut().zip(&wanted) {
-            ["resources", "resizePolicy"].iter().for_each(|field| copy(other, container, field));
+        for (container, other) in containers.iter_mut().zip(&requested) {
+            ["resources", "resizePolicy"].iter().for_each(|field| copy_field(other, container, field));
         }
-        if !before.is_empty() {
-            put(&mut out["spec"], name, before);
+        if !containers.is_empty() {
+            set_field(&mut out["spec"], name, containers);
         }
     }
     *new = out;
@@ -157,13 +158,14 @@ mod tests {
             "spec": {"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]},
             "status": {"observedGeneration": 3, "qosClass": "Burstable", "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 2}]},
         });
-        let mut wanted = old.clone();
-        wanted["metadata"]["labels"]["q"] = json!("r");
-        wanted["spec"]["containers"][0] = json!({"name": "c", "image": "other", "resources": {"limits": {"cpu": "1"}}});
-        wanted["spec"]["ephemeralContainers"] = json!([{"name": "e"}]);
-        wanted["status"] = json!({"conditions": [{"type": "Ready", "status": "False"}]});
+        let mut request = old.clone();
+        request["metadata"]["labels"]["q"] = json!("r");
+        request["spec"]["containers"][0] =
+            json!({"name": "c", "image": "other", "resources": {"limits": {"cpu": "1"}}});
+        request["spec"]["ephemeralContainers"] = json!([{"name": "e"}]);
+        request["status"] = json!({"conditions": [{"type": "Ready", "status": "False"}]});
         let after = |subresource: &str| {
-            let mut new = wanted.clone();
+            let mut new = request.clone();
             update(subresource, &old, &mut new);
             new
         };

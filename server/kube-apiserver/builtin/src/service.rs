@@ -3,18 +3,18 @@
 
 use serde_json::{Value, json};
 
-use super::object::{at, copy, each, inside, is_set, is_unset, items, put, take, text};
+use super::object::{at, at_mut, copy_field, for_each_item, is_set, is_unset, items, remove_field, set_field, text};
 
 /// Sets fields that are derived from others.
 pub(super) fn set_derived_fields(object: &mut Value) {
-    let Some(spec) = inside(object, "spec") else { return };
+    let Some(spec) = at_mut(object, "spec") else { return };
     let single = text(spec, "clusterIP").to_owned();
     if !single.is_empty() && items(spec, "clusterIPs").is_empty() {
-        put(spec, "clusterIPs", json!([single]));
+        set_field(spec, "clusterIPs", json!([single]));
     }
     if text(spec, "type") == "ExternalName" {
         for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-            take(spec, field);
+            remove_field(spec, field);
         }
     }
 }
@@ -23,13 +23,13 @@ pub(super) fn set_derived_fields(object: &mut Value) {
 /// changed as well.
 pub(super) fn update(old: &Value, new: &mut Value) {
     let before = at(old, "spec").clone();
-    if let Some(spec) = inside(new, "spec") {
+    if let Some(spec) = at_mut(new, "spec") {
         keep_allocated(&before, spec);
         clear_unused(&before, spec);
     }
     // The controller that removes the load balancer clears the status later; clients need not see the old value.
     if text(new, "spec.type") != "LoadBalancer" && is_set(new, "status") {
-        put(&mut new["status"], "loadBalancer", json!({}));
+        set_field(&mut new["status"], "loadBalancer", json!({}));
     }
 }
 
@@ -64,11 +64,11 @@ fn keep_allocated(before: &Value, spec: &mut Value) {
     if needs_node_ports(before) && needs_node_ports(spec) {
         let (old_ports, new_numbers) = (items(before, "ports").to_vec(), node_ports(spec));
         let used: Vec<i64> = node_ports(before).into_iter().filter(|number| new_numbers.contains(number)).collect();
-        each(spec, "ports", |port| {
+        for_each_item(spec, "ports", |port| {
             let other = old_ports.iter().rfind(|other| text(other, "name") == text(port, "name"));
             let number = other.map_or(0, node_port);
             if node_port(port) == 0 && number != 0 && !used.contains(&number) {
-                put(port, "nodePort", number);
+                set_field(port, "nodePort", number);
             }
         });
     }
@@ -76,7 +76,7 @@ fn keep_allocated(before: &Value, spec: &mut Value) {
         && needs_health_check_node_port(spec)
         && !is_set(spec, "healthCheckNodePort")
     {
-        copy(before, spec, "healthCheckNodePort");
+        copy_field(before, spec, "healthCheckNodePort");
     }
 }
 
@@ -86,7 +86,7 @@ fn keep_addresses(before: &Value, spec: &mut Value) {
     let (single, list) = (changed("clusterIP"), changed("clusterIPs"));
     if is_unset(spec, "clusterIP") && items(spec, "clusterIPs").is_empty() {
         for field in ["clusterIP", "clusterIPs"] {
-            copy(before, spec, field);
+            copy_field(before, spec, field);
         }
     } else if single && !list && !is_unset(spec, "clusterIP") {
         let mut addresses = items(spec, "clusterIPs").to_vec();
@@ -95,13 +95,13 @@ fn keep_addresses(before: &Value, spec: &mut Value) {
             Some(slot) => *slot = first,
             None => addresses.push(first),
         }
-        put(spec, "clusterIPs", addresses);
+        set_field(spec, "clusterIPs", addresses);
     } else if is_unset(spec, "clusterIP") {
-        copy(before, spec, "clusterIP");
+        copy_field(before, spec, "clusterIP");
     }
     for field in ["ipFamilies", "ipFamilyPolicy"] {
         if !is_set(spec, field) {
-            copy(before, spec, field);
+            copy_field(before, spec, field);
         }
     }
 }
@@ -110,11 +110,11 @@ fn clear_unused(before: &Value, spec: &mut Value) {
     let same = |spec: &Value, field: &str| before.get(field) == spec.get(field);
     if !needs_cluster_ip(spec) {
         if same(spec, "clusterIP") {
-            take(spec, "clusterIP");
-            take(spec, "clusterIPs");
+            remove_field(spec, "clusterIP");
+            remove_field(spec, "clusterIPs");
         }
         for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-            take(spec, field);
+            remove_field(spec, field);
         }
     }
     let old_numbers = node_ports(before);
@@ -122,7 +122,7 @@ fn clear_unused(before: &Value, spec: &mut Value) {
         && !needs_node_ports(spec)
         && node_ports(spec).iter().all(|number| old_numbers.contains(number))
     {
-        each(spec, "ports", |port| drop(take(port, "nodePort")));
+        for_each_item(spec, "ports", |port| drop(remove_field(port, "nodePort")));
     }
     let is_load_balancer = |spec: &Value| text(spec, "type") == "LoadBalancer";
     let unused_fields = [
@@ -133,7 +133,7 @@ fn clear_unused(before: &Value, spec: &mut Value) {
     ];
     for (field, is_unused) in unused_fields {
         if is_unused && same(spec, field) {
-            take(spec, field);
+            remove_field(spec, field);
         }
     }
 }

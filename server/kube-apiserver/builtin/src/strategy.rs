@@ -10,13 +10,13 @@ use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_registry::validation::{validate_kubernetes_finalizers, validate_object_meta};
 use crowsnest_schema::apply::{VersionSchemas, VersionState};
 use crowsnest_schema::decode::decode_value;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use crowsnest_schema::{SchemaRef, normalize};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::object::{at, copy, inside, put, same, take};
-use super::{convert, defaults, prepare, select, validate, warnings};
+use super::object::{at, at_mut, copy_field, remove_field, same, set_field};
+use super::{convert, defaults, prepare, selectable_fields, validate, warnings};
 
 /// Strategy of one built-in group, version and kind.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub struct BuiltinStrategy {
     schema: OnceLock<Option<SchemaRef>>,
 }
 
-/// Kinds whose metadata is validated on update as on create.
-const WHOLE: [&str; 20] = [
+/// Kinds whose update validates the metadata as a create does.
+const KINDS_WITH_METADATA_VALIDATION: [&str; 20] = [
     "ClusterRole",
     "ClusterRoleBinding",
     "ConfigMap",
@@ -51,9 +51,9 @@ const WHOLE: [&str; 20] = [
     "StorageClass",
 ];
 
-/// Changes that increment `metadata.generation`.
+/// Kinds of changes that increment `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Generation {
+enum GenerationTrigger {
     /// The kind has no generation.
     None,
     Spec,
@@ -73,37 +73,37 @@ impl BuiltinStrategy {
         !review && self.schema().is_some_and(|schema| schema.field("status").is_some())
     }
 
-    fn generation(&self) -> Generation {
+    fn generation_trigger(&self) -> GenerationTrigger {
         match (self.group, self.kind) {
-            ("apps", "Deployment") => Generation::SpecAndAnnotations,
+            ("apps", "Deployment") => GenerationTrigger::SpecAndAnnotations,
             ("apps", "DaemonSet" | "ReplicaSet" | "StatefulSet")
             | ("batch", _)
             | ("", "ReplicationController" | "Pod")
             | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
             | ("policy", "PodDisruptionBudget")
             | ("storage.k8s.io", "CSIDriver")
-            | ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io", _) => Generation::Spec,
+            | ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io", _) => GenerationTrigger::Spec,
             ("admissionregistration.k8s.io", _)
             | ("discovery.k8s.io", _)
             | ("scheduling.k8s.io", _)
-            | ("", "PodTemplate") => Generation::Content,
-            _ => Generation::None,
+            | ("", "PodTemplate") => GenerationTrigger::Content,
+            _ => GenerationTrigger::None,
         }
     }
 
-    fn changed(&self, old: &Value, new: &Value) -> bool {
-        match self.generation() {
-            Generation::None => false,
-            Generation::Spec => !same(at(old, "spec"), at(new, "spec")),
-            Generation::SpecAndAnnotations => {
+    fn has_generation_changed(&self, old: &Value, new: &Value) -> bool {
+        match self.generation_trigger() {
+            GenerationTrigger::None => false,
+            GenerationTrigger::Spec => !same(at(old, "spec"), at(new, "spec")),
+            GenerationTrigger::SpecAndAnnotations => {
                 !same(at(old, "spec"), at(new, "spec"))
                     || at(old, "metadata.annotations") != at(new, "metadata.annotations")
             }
-            Generation::Content => {
+            GenerationTrigger::Content => {
                 let content = |object: &Value| {
                     let mut copy = object.clone();
-                    take(&mut copy, "metadata");
-                    take(&mut copy, "status");
+                    remove_field(&mut copy, "metadata");
+                    remove_field(&mut copy, "status");
                     copy
                 };
                 !same(&content(old), &content(new))
@@ -120,15 +120,15 @@ impl BuiltinStrategy {
 }
 
 /// Validates the finalizers in a namespace's spec: qualified names, or one of Kubernetes' own.
-fn finalizers(namespace: &Value) -> Vec<FieldError> {
-    const OWN: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+fn validate_namespace_finalizers(namespace: &Value) -> Vec<FieldError> {
+    const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     let listed = at(namespace, "spec.finalizers").as_array().cloned().unwrap_or_default();
     let mut errors = Vec::new();
     for (index, name) in listed.iter().enumerate() {
         let (field, name) = (format!("spec.finalizers[{index}]"), name.as_str().unwrap_or_default());
-        let wrong = qualified_name(name).into_iter();
-        errors.extend(wrong.map(|why| FieldError::invalid(field.as_str(), name, why)));
-        if !name.contains('/') && !OWN.contains(&name) {
+        let problems = qualified_name(name).into_iter();
+        errors.extend(problems.map(|why| FieldError::invalid(field.as_str(), name, why)));
+        if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(field, name, why));
         }
@@ -156,14 +156,14 @@ impl Strategy for BuiltinStrategy {
 
     fn prepare_create(&self, ctx: &RequestContext, object: &mut Value) {
         if self.has_status() && self.kind != "Node" {
-            take(object, "status");
+            remove_field(object, "status");
         }
         // The generation of a CSIDriver starts with its first update.
-        if self.generation() != Generation::None
+        if self.generation_trigger() != GenerationTrigger::None
             && self.kind != "CSIDriver"
-            && let Some(metadata) = inside(object, "metadata")
+            && let Some(metadata) = at_mut(object, "metadata")
         {
-            put(metadata, "generation", 1);
+            set_field(metadata, "generation", 1);
         }
         prepare::create(ctx, self.kind, object);
         self.normalize(object);
@@ -173,12 +173,12 @@ impl Strategy for BuiltinStrategy {
         match ctx.subresource.as_str() {
             "status" => {
                 // Only the status and most of the metadata are taken from the request.
-                let (status, metadata) = (take(new, "status"), take(new, "metadata"));
+                let (status, metadata) = (remove_field(new, "status"), remove_field(new, "metadata"));
                 *new = old.clone();
                 for (field, value) in [("status", status), ("metadata", metadata)] {
                     match value {
-                        Some(value) => put(new, field, value),
-                        None => drop(take(new, field)),
+                        Some(value) => set_field(new, field, value),
+                        None => drop(remove_field(new, field)),
                     }
                 }
             }
@@ -186,20 +186,20 @@ impl Strategy for BuiltinStrategy {
             "approval" => {}
             // The server itself writes the scheduling or eviction of the pod.
             "binding" | "eviction" => {}
-            _ if self.has_status() => copy(old, new, "status"),
+            _ if self.has_status() => copy_field(old, new, "status"),
             _ => {}
         }
         prepare::update(ctx, self.kind, old, new);
         let main = matches!(ctx.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize");
         let before = at(old, "metadata.generation").as_i64();
-        if let Some(metadata) = inside(new, "metadata") {
+        if let Some(metadata) = at_mut(new, "metadata") {
             match before {
-                Some(generation) => put(metadata, "generation", generation),
-                None => drop(take(metadata, "generation")),
+                Some(generation) => set_field(metadata, "generation", generation),
+                None => drop(remove_field(metadata, "generation")),
             }
         }
         self.normalize(new);
-        if main && self.changed(old, new) {
+        if main && self.has_generation_changed(old, new) {
             new["metadata"]["generation"] = json!(before.unwrap_or(0) + 1);
         }
     }
@@ -212,7 +212,7 @@ impl Strategy for BuiltinStrategy {
 
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
         let mut errors = validate_kubernetes_finalizers(new);
-        if WHOLE.contains(&self.kind)
+        if KINDS_WITH_METADATA_VALIDATION.contains(&self.kind)
             && ctx.subresource.is_empty()
             && let Some(metadata) = new.metadata()
         {
@@ -222,7 +222,7 @@ impl Strategy for BuiltinStrategy {
         }
         errors.extend(validate::update(ctx, self.group, self.kind, old, new));
         if (self.group, self.kind, ctx.subresource.as_str()) == ("", "Namespace", "finalize") {
-            errors.extend(finalizers(new));
+            errors.extend(validate_namespace_finalizers(new));
         }
         errors
     }
@@ -301,7 +301,7 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(String, String)> {
-        select::fields(self.group, self.kind, object)
+        selectable_fields::selectable_fields(self.group, self.kind, object)
     }
 
     fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {

@@ -158,7 +158,7 @@ impl Registry {
         // The positions are in ascending order.
         for (i, object) in objects.iter_mut().enumerate() {
             if other_versions.binary_search(&i).is_err() {
-                resource.strategy.default(object);
+                resource.strategy.default_stored(object);
             }
         }
         Ok(objects)
@@ -262,7 +262,7 @@ pub fn get_scale(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
 /// Applies the defaults that a read applies to an object in its storage version.
 fn apply_read_defaults(resource: &ResourceRef, mut object: Value) -> Value {
     if !resource.strategy.serves_stored() {
-        resource.strategy.default(&mut object);
+        resource.strategy.default_stored(&mut object);
     }
     object
 }

@@ -5,8 +5,8 @@ use crowsnest_apimachinery::negotiate::unsupported_media_type;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::Schema;
 use crowsnest_schema::apply::{self, Apply, ApplyError, Versions};
-use crowsnest_schema::decode::Expected;
-use crowsnest_schema::patch::{Body, Reading, json_patch, merge_patch, strategic_merge};
+use crowsnest_schema::decode::ExpectedKind;
+use crowsnest_schema::patch::{PatchBody, PatchDecoding, json_patch, merge_patch, strategic_merge};
 use serde_json::Value;
 
 use crate::create::field_manager;
@@ -18,10 +18,10 @@ use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 /// A parsed PATCH body.
 #[derive(Debug, Clone)]
 pub enum Patch {
-    Json(Body),
-    Merge(Body),
-    Strategic(Body),
-    Apply(Body),
+    Json(PatchBody),
+    Merge(PatchBody),
+    Strategic(PatchBody),
+    Apply(PatchBody),
 }
 
 impl Patch {
@@ -55,10 +55,10 @@ impl Patch {
         let schema = strategy.schema();
         let absent = Value::Null;
         let base = live.unwrap_or(&absent);
-        let strict = options.field_validation == FieldValidation::Strict;
+        let is_strict = options.field_validation == FieldValidation::Strict;
         let (patched, decode_findings) = match self {
-            Patch::Json(patch) => (json_patch(base, &patch.value)?, &patch.strict),
-            Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict),
+            Patch::Json(patch) => (json_patch(base, &patch.value)?, &patch.strict_findings),
+            Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict_findings),
             Patch::Strategic(patch) => match &schema {
                 Some(schema) => {
                     let mut left = patch.value.clone();
@@ -66,10 +66,14 @@ impl Patch {
                     if schema.name.is_some() {
                         crowsnest_schema::patch::convert_strategic(schema, &mut patched, &left)?;
                         let shown = crowsnest_schema::patch::go_value(&left);
-                        let reading = Reading { shown: Some(&shown), strict, found: &patch.strict };
-                        return check_patched(resource, Some(schema), patched, reading, options, warnings);
+                        let decoding = PatchDecoding {
+                            displayed_object: Some(&shown),
+                            is_strict,
+                            patch_findings: &patch.strict_findings,
+                        };
+                        return check_patched(resource, Some(schema), patched, decoding, options, warnings);
                     }
-                    (patched, &patch.strict)
+                    (patched, &patch.strict_findings)
                 }
                 None => {
                     return Err(unsupported_media_type(&[
@@ -102,19 +106,19 @@ impl Patch {
                 };
             }
         };
-        let reading = Reading { shown: None, strict, found: decode_findings };
+        let decoding = PatchDecoding { displayed_object: None, is_strict, patch_findings: decode_findings };
         if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_some()) {
-            let expected = Expected {
+            let expected = ExpectedKind {
                 group: &resource.gvr.group,
                 version: &resource.gvr.version,
                 kind: &resource.kind,
                 schema: Some(schema),
             };
-            crowsnest_schema::patch::refuse_kind(&patched, &expected)?;
+            crowsnest_schema::patch::check_patched_kind(&patched, &expected)?;
         } else {
             check_type(resource, &patched, base.name())?;
         }
-        check_patched(resource, schema.as_deref(), patched, reading, options, warnings)
+        check_patched(resource, schema.as_deref(), patched, decoding, options, warnings)
     }
 }
 
@@ -126,11 +130,11 @@ impl Patch {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
-        let expected = crowsnest_schema::set::SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
+        let expected = crowsnest_schema::schema_set::SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
         let Some(schema) = expected.as_deref() else {
             return Err(ApiError::internal("Scale is not a known kind"));
         };
-        let expected = Expected { group: "autoscaling", version: "v1", kind: "Scale", schema: Some(schema) };
+        let expected = ExpectedKind { group: "autoscaling", version: "v1", kind: "Scale", schema: Some(schema) };
         let (patched, body) = match self {
             Patch::Json(patch) => (json_patch(scale, &patch.value)?, patch),
             Patch::Merge(patch) => (merge_patch(scale, &patch.value)?, patch),
@@ -142,14 +146,14 @@ impl Patch {
             }
             Patch::Apply(config) => {
                 check_config_type("autoscaling/v1", "Scale", &config.value)?;
-                apply::check_config(Some(schema), &config.value)?;
+                apply::validate_config(Some(schema), &config.value)?;
                 (merge_patch(scale, &config.value)?, config)
             }
         };
-        crowsnest_schema::patch::refuse_kind(&patched, &expected)?;
-        let strict = options.field_validation == FieldValidation::Strict;
-        let reading = Reading { shown: None, strict, found: &body.strict };
-        let (scale, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, reading)?;
+        crowsnest_schema::patch::check_patched_kind(&patched, &expected)?;
+        let is_strict = options.field_validation == FieldValidation::Strict;
+        let decoding = PatchDecoding { displayed_object: None, is_strict, patch_findings: &body.strict_findings };
+        let (scale, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, decoding)?;
         if options.field_validation == FieldValidation::Warn {
             warnings.append(&mut findings);
         }
@@ -173,7 +177,7 @@ pub(crate) async fn run_with_conversions<T>(
         let one = converted.and_then(|converted| {
             converted.into_iter().next().ok_or_else(|| ApiError::internal("conversion returned no object"))
         });
-        versions.add(conversion, one);
+        versions.add_conversion(conversion, one);
     }
 }
 
@@ -214,9 +218,9 @@ fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<
 }
 
 /// Rejects duplicate keys in an applied configuration when field validation is strict.
-fn check_duplicate_keys(config: &Body, options: &WriteOptions) -> ApiResult<()> {
-    if options.field_validation == FieldValidation::Strict && !config.strict.is_empty() {
-        let why = format!("yaml: unmarshal errors:\n  {}", config.strict.join("\n  "));
+fn check_duplicate_keys(config: &PatchBody, options: &WriteOptions) -> ApiResult<()> {
+    if options.field_validation == FieldValidation::Strict && !config.strict_findings.is_empty() {
+        let why = format!("yaml: unmarshal errors:\n  {}", config.strict_findings.join("\n  "));
         return Err(ApiError::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")));
     }
     Ok(())
@@ -242,12 +246,12 @@ fn check_patched(
     resource: &ResourceRef,
     schema: Option<&Schema>,
     mut patched: Value,
-    reading: Reading<'_>,
+    decoding: PatchDecoding<'_>,
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
     if let Some(schema) = schema {
-        let (object, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, reading)?;
+        let (object, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, decoding)?;
         patched = object;
         if options.field_validation == FieldValidation::Warn {
             warnings.append(&mut findings);

@@ -15,17 +15,16 @@ use crowsnest_registry::object::Object;
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
 use serde_json::{Value, json};
 
-/// Default service account of pods.
-const DEFAULT: &str = "default";
-/// Prefix of the names of token volumes.
-const VOLUME: &str = "kube-api-access-";
-const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Lifetime of mounted tokens in seconds (`serviceaccount.WarnOnlyBoundTokenExpirationSeconds`).
-const EXPIRATION: i64 = 60 * 60 + 7;
-const MIRROR: &str = "kubernetes.io/config.mirror";
-const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
-/// A new namespace receives its default account within this time; pods that are created before wait for it.
-const DEFAULT_ACCOUNT_DELAY: Duration = Duration::from_millis(1500);
+/// Service account of pods that do not name one.
+const DEFAULT_ACCOUNT: &str = "default";
+const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
+const TOKEN_MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Lifetime of mounted tokens (`serviceaccount.WarnOnlyBoundTokenExpirationSeconds`).
+const TOKEN_EXPIRATION_SECONDS: i64 = 60 * 60 + 7;
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+const ENFORCE_SECRETS_ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
+/// Maximum time that a new pod waits for the default account of a new namespace.
+const DEFAULT_ACCOUNT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The admission plugin.
 pub struct ServiceAccounts(Weak<Registry>);
@@ -35,30 +34,31 @@ impl ServiceAccounts {
         Self(Arc::downgrade(registry))
     }
 
-    /// The service account of a pod.
-    async fn account(&self, a: &Attributes<'_>, pod: &Value) -> ApiResult<Value> {
+    /// The service account of a pod; an error if it does not exist.
+    async fn account_of(&self, a: &Attributes<'_>, pod: &Value) -> ApiResult<Value> {
         let name = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default();
         let namespace = a.ctx.namespace.as_str();
-        let found = match self.0.upgrade() {
-            Some(registry) => account(&registry, namespace, name).await,
+        let account = match self.0.upgrade() {
+            Some(registry) => find_account(&registry, namespace, name).await,
             None => None,
         };
-        found.ok_or_else(|| {
-            let missing = format!("serviceaccount \"{name}\" not found");
-            forbid(a, format!("error looking up service account {namespace}/{name}: {missing}"))
+        account.ok_or_else(|| {
+            let why = format!("serviceaccount \"{name}\" not found");
+            forbidden_error(a, format!("error looking up service account {namespace}/{name}: {why}"))
         })
     }
 }
 
-async fn account(registry: &Registry, namespace: &str, name: &str) -> Option<Value> {
+/// Finds an account; waits for the default account of a new namespace.
+async fn find_account(registry: &Registry, namespace: &str, name: &str) -> Option<Value> {
     let (table, key) = (ResourceKey::new("", "serviceaccounts"), ObjectKey::new(namespace, name));
     let since = registry.store.revision();
-    let found = registry.store.object(&table, &key);
-    if found.is_some() || name != DEFAULT {
-        return found;
+    let account = registry.store.object(&table, &key);
+    if account.is_some() || name != DEFAULT_ACCOUNT {
+        return account;
     }
     let mut changes = registry.store.watch(&table, since).ok()?;
-    let created = async {
+    let created_account = async {
         while let Ok(changes) = changes.next().await {
             if changes.iter().any(|change| change.key == key) {
                 return registry.store.object(&table, &key);
@@ -66,38 +66,38 @@ async fn account(registry: &Registry, namespace: &str, name: &str) -> Option<Val
         }
         None
     };
-    tokio::time::timeout(DEFAULT_ACCOUNT_DELAY, created).await.ok().flatten()
+    tokio::time::timeout(DEFAULT_ACCOUNT_TIMEOUT, created_account).await.ok().flatten()
 }
 
-fn forbid(a: &Attributes<'_>, why: String) -> ApiError {
+fn forbidden_error(a: &Attributes<'_>, why: String) -> ApiError {
     ApiError::forbidden("", "pods", a.name, why)
 }
 
 fn is_mirror(pod: &Value) -> bool {
-    pod["metadata"]["annotations"].get(MIRROR).is_some()
+    pod["metadata"]["annotations"].get(MIRROR_ANNOTATION).is_some()
 }
 
 #[async_trait]
 impl Admission for ServiceAccounts {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
-        let created = a.operation == Operation::Create && a.is_for("", "pods");
-        let Some(pod) = object.filter(|pod| created && pod["spec"].is_object() && !is_mirror(pod)) else {
+        let is_create = a.operation == Operation::Create && a.is_for("", "pods");
+        let Some(pod) = object.filter(|pod| is_create && pod["spec"].is_object() && !is_mirror(pod)) else {
             return Ok(());
         };
         if pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
-            pod["spec"]["serviceAccountName"] = DEFAULT.into();
+            pod["spec"]["serviceAccountName"] = DEFAULT_ACCOUNT.into();
         }
-        let account = self.account(a, pod).await?;
-        apply_account(pod, &account, || generate_name(VOLUME));
+        let account = self.account_of(a, pod).await?;
+        apply_account(pod, &account, || generate_name(TOKEN_VOLUME_PREFIX));
         Ok(())
     }
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        let of_pods = a.resource.gvr.group.is_empty() && &*a.resource.gvr.resource == "pods";
-        let Some(pod) = object.filter(|_| of_pods) else { return Ok(()) };
-        let lists: &[&str] = match (a.operation, a.ctx.subresource.as_str()) {
+        let is_for_pods = a.resource.gvr.group.is_empty() && &*a.resource.gvr.resource == "pods";
+        let Some(pod) = object.filter(|_| is_for_pods) else { return Ok(()) };
+        let container_lists: &[&str] = match (a.operation, a.ctx.subresource.as_str()) {
             (Operation::Create, "") if is_mirror(pod) => {
-                return check_mirror(pod).map_err(|why| forbid(a, why.into()));
+                return check_mirror_pod(pod).map_err(|why| forbidden_error(a, why.into()));
             }
             (Operation::Create, "") => &["initContainers", "containers"],
             (Operation::Update, "ephemeralcontainers") => &["ephemeralContainers"],
@@ -105,23 +105,23 @@ impl Admission for ServiceAccounts {
         };
         if pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
             let why = format!("no service account specified for pod {}/{}", a.ctx.namespace, pod.name());
-            return Err(forbid(a, why));
+            return Err(forbidden_error(a, why));
         }
-        let account = self.account(a, pod).await?;
-        match account["metadata"]["annotations"][ENFORCE].as_str() {
+        let account = self.account_of(a, pod).await?;
+        match account["metadata"]["annotations"][ENFORCE_SECRETS_ANNOTATION].as_str() {
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => {
-                check_secrets(pod, &account, lists).map_err(|why| forbid(a, why))
+                check_secrets(pod, &account, container_lists).map_err(|why| forbidden_error(a, why))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Adds the token volume and image pull secrets of an account to a pod. `volume_name` is called at most once.
-fn apply_account(pod: &mut Value, account: &Value, volume_name: impl FnOnce() -> String) {
-    let declines = |object: &Value| object["automountServiceAccountToken"].as_bool().map(|mounts| !mounts);
-    if !declines(&pod["spec"]).or_else(|| declines(account)).unwrap_or(false) {
-        mount_token(pod, volume_name);
+/// Adds the token volume and image pull secrets of an account to a pod. `generate_volume_name` is called at most once.
+fn apply_account(pod: &mut Value, account: &Value, generate_volume_name: impl FnOnce() -> String) {
+    let mounts_token = |object: &Value| object["automountServiceAccountToken"].as_bool();
+    if mounts_token(&pod["spec"]).or_else(|| mounts_token(account)).unwrap_or(true) {
+        mount_token(pod, generate_volume_name);
     }
     if items(&pod["spec"], "imagePullSecrets").next().is_none() {
         let secrets: Vec<Value> =
@@ -132,27 +132,29 @@ fn apply_account(pod: &mut Value, account: &Value, volume_name: impl FnOnce() ->
     }
 }
 
+/// Items of a list field; none if it is absent.
 fn items<'a>(object: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     object[list].as_array().into_iter().flatten()
 }
 
-fn mount_token(pod: &mut Value, volume_name: impl FnOnce() -> String) {
+/// Mounts the token in all containers, from an existing token volume or a new one.
+fn mount_token(pod: &mut Value, generate_volume_name: impl FnOnce() -> String) {
     let names = items(&pod["spec"], "volumes").filter_map(|volume| volume["name"].as_str());
-    let existing = names.into_iter().find(|name| name.starts_with(VOLUME)).map(str::to_owned);
-    let exists = existing.is_some();
-    let name = existing.unwrap_or_else(volume_name);
-    let mut mounted = false;
+    let existing_name = names.into_iter().find(|name| name.starts_with(TOKEN_VOLUME_PREFIX)).map(str::to_owned);
+    let has_volume = existing_name.is_some();
+    let name = existing_name.unwrap_or_else(generate_volume_name);
+    let mut is_mounted = false;
     for list in ["initContainers", "containers"] {
         for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             // The pod's own mount at this path takes precedence.
-            if items(container, "volumeMounts").any(|mount| mount["mountPath"] == MOUNT_PATH) {
+            if items(container, "volumeMounts").any(|mount| mount["mountPath"] == TOKEN_MOUNT_PATH) {
                 continue;
             }
-            push(container, "volumeMounts", json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH}));
-            mounted = true;
+            push(container, "volumeMounts", json!({"name": name, "readOnly": true, "mountPath": TOKEN_MOUNT_PATH}));
+            is_mounted = true;
         }
     }
-    if mounted && !exists {
+    if is_mounted && !has_volume {
         push(&mut pod["spec"], "volumes", json!({"name": name, "projected": token_volume()}));
     }
 }
@@ -168,7 +170,7 @@ fn token_volume() -> Value {
     json!({
         "defaultMode": 0o644,
         "sources": [
-            {"serviceAccountToken": {"path": "token", "expirationSeconds": EXPIRATION}},
+            {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_EXPIRATION_SECONDS}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
             {"downwardAPI": {"items": [
                 {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
@@ -177,12 +179,12 @@ fn token_volume() -> Value {
     })
 }
 
-/// Mirror pods, which represent static pods of a kubelet, cannot reference API objects.
-fn check_mirror(pod: &Value) -> Result<(), &'static str> {
+/// Rejects references of a mirror pod to API objects. Mirror pods represent static pods of a kubelet.
+fn check_mirror_pod(pod: &Value) -> Result<(), &'static str> {
     if !pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
         return Err("a mirror pod may not reference service accounts");
     }
-    if names_secrets(&pod["spec"]) {
+    if references_secrets(&pod["spec"]) {
         return Err("a mirror pod may not reference secrets");
     }
     let sources = items(&pod["spec"], "volumes").flat_map(|volume| items(&volume["projected"], "sources"));
@@ -193,26 +195,27 @@ fn check_mirror(pod: &Value) -> Result<(), &'static str> {
 }
 
 /// True if a part of a pod references a Secret (`podutil.VisitPodSecretNames`).
-fn names_secrets(part: &Value) -> bool {
+fn references_secrets(part: &Value) -> bool {
     match part {
-        Value::Array(parts) => parts.iter().any(names_secrets),
+        Value::Array(parts) => parts.iter().any(references_secrets),
         Value::Object(fields) => fields.iter().any(|(field, value)| match field.as_str() {
             "imagePullSecrets" => value.as_array().is_some_and(|secrets| !secrets.is_empty()),
             "secretRef" | "secretKeyRef" | "secret" | "nodePublishSecretRef" => value.is_object(),
             "azureFile" => value["secretName"].is_string(),
-            _ => names_secrets(value),
+            _ => references_secrets(value),
         }),
         _ => false,
     }
 }
 
-/// Rejects Secrets that the account does not list, if its annotation requires that.
-fn check_secrets(pod: &Value, account: &Value, lists: &[&str]) -> Result<(), String> {
+/// Rejects Secrets that the account does not list. Checks the containers in `container_lists`, and the other parts of
+/// the pod if `containers` is among them.
+fn check_secrets(pod: &Value, account: &Value, container_lists: &[&str]) -> Result<(), String> {
     let name = account.name();
     let lists_secret = |list: &str, secret: &Value| items(account, list).any(|listed| listed["name"] == *secret);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let is_whole = lists.contains(&"containers");
-    for volume in items(&pod["spec"], "volumes").filter(|_| is_whole) {
+    let checks_other_parts = container_lists.contains(&"containers");
+    for volume in items(&pod["spec"], "volumes").filter(|_| checks_other_parts) {
         let secret = &volume["secret"]["secretName"];
         if volume["secret"].is_object() && !lists_secret("secrets", secret) {
             return Err(format!(
@@ -221,8 +224,8 @@ fn check_secrets(pod: &Value, account: &Value, lists: &[&str]) -> Result<(), Str
             ));
         }
     }
-    for list in lists {
-        let what = match *list {
+    for list in container_lists {
+        let container_type = match *list {
             "initContainers" => "init container",
             "ephemeralContainers" => "ephemeral container",
             _ => "container",
@@ -238,7 +241,7 @@ fn check_secrets(pod: &Value, account: &Value, lists: &[&str]) -> Result<(), Str
             for (source, secret) in env.chain(from) {
                 if !lists_secret("secrets", secret) {
                     return Err(format!(
-                        "{what} {} with {source} referencing secret.secretName=\"{}\" is not allowed because service account {name} does not reference that secret",
+                        "{container_type} {} with {source} referencing secret.secretName=\"{}\" is not allowed because service account {name} does not reference that secret",
                         text(&container["name"]),
                         text(secret)
                     ));
@@ -246,7 +249,7 @@ fn check_secrets(pod: &Value, account: &Value, lists: &[&str]) -> Result<(), Str
             }
         }
     }
-    for (index, secret) in items(&pod["spec"], "imagePullSecrets").enumerate().filter(|_| is_whole) {
+    for (index, secret) in items(&pod["spec"], "imagePullSecrets").enumerate().filter(|_| checks_other_parts) {
         if !lists_secret("imagePullSecrets", &secret["name"]) {
             return Err(format!(
                 "imagePullSecrets[{index}].name=\"{}\" is not allowed because service account {name} does not reference that imagePullSecret",
@@ -265,7 +268,9 @@ mod tests {
         let mounts: Vec<Value> = mounts
             .iter()
             .map(|(name, path)| match *path {
-                MOUNT_PATH if name.starts_with(VOLUME) => json!({"name": name, "readOnly": true, "mountPath": path}),
+                TOKEN_MOUNT_PATH if name.starts_with(TOKEN_VOLUME_PREFIX) => {
+                    json!({"name": name, "readOnly": true, "mountPath": path})
+                }
                 path => json!({"name": name, "mountPath": path}),
             })
             .collect();
@@ -275,7 +280,7 @@ mod tests {
     #[test]
     fn pods_get_tokens_and_pull_secrets_of_their_account() {
         let volume = || json!({"name": "kube-api-access-x", "projected": token_volume()});
-        let token = container(&[("kube-api-access-x", MOUNT_PATH)]);
+        let token = container(&[("kube-api-access-x", TOKEN_MOUNT_PATH)]);
         let none = json!({});
         // Name, spec, account, resulting spec.
         let cases = [
@@ -283,20 +288,20 @@ mod tests {
                 "every container mounts the token",
                 json!({"containers": [container(&[("data", "/data")]), {}], "initContainers": [{}], "volumes": [{"name": "data"}]}),
                 none.clone(),
-                json!({"containers": [container(&[("data", "/data"), ("kube-api-access-x", MOUNT_PATH)]), token],
+                json!({"containers": [container(&[("data", "/data"), ("kube-api-access-x", TOKEN_MOUNT_PATH)]), token],
                     "initContainers": [token], "volumes": [{"name": "data"}, volume()]}),
             ),
             (
-                "a mount of its own",
-                json!({"containers": [container(&[("mine", MOUNT_PATH)])]}),
+                "the container has a mount at this path",
+                json!({"containers": [container(&[("mine", TOKEN_MOUNT_PATH)])]}),
                 none.clone(),
-                json!({"containers": [container(&[("mine", MOUNT_PATH)])]}),
+                json!({"containers": [container(&[("mine", TOKEN_MOUNT_PATH)])]}),
             ),
             (
-                "a token volume of its own",
+                "the pod has a token volume",
                 json!({"containers": [{}], "volumes": [{"name": "kube-api-access-own"}]}),
                 none.clone(),
-                json!({"containers": [container(&[("kube-api-access-own", MOUNT_PATH)])], "volumes": [{"name": "kube-api-access-own"}]}),
+                json!({"containers": [container(&[("kube-api-access-own", TOKEN_MOUNT_PATH)])], "volumes": [{"name": "kube-api-access-own"}]}),
             ),
             (
                 "the account declines",
@@ -323,16 +328,16 @@ mod tests {
                 json!({"containers": [], "imagePullSecrets": [{"name": "a"}, {"name": "b"}]}),
             ),
             (
-                "pull secrets of its own",
+                "the pod has pull secrets",
                 json!({"containers": [], "imagePullSecrets": [{"name": "mine"}]}),
                 json!({"imagePullSecrets": [{"name": "a"}]}),
                 json!({"containers": [], "imagePullSecrets": [{"name": "mine"}]}),
             ),
         ];
-        for (what, spec, account, expected) in cases {
+        for (case, spec, account, expected) in cases {
             let mut pod = json!({"spec": spec});
             apply_account(&mut pod, &account, || "kube-api-access-x".into());
-            assert_eq!(pod["spec"], expected, "{what}");
+            assert_eq!(pod["spec"], expected, "{case}");
         }
     }
 
@@ -351,8 +356,8 @@ mod tests {
                 Some("a mirror pod may not use ServiceAccountToken volume projections"),
             ),
         ];
-        for (spec, refused) in cases {
-            assert_eq!(check_mirror(&json!({"spec": spec})).err(), refused, "{spec}");
+        for (spec, expected) in cases {
+            assert_eq!(check_mirror_pod(&json!({"spec": spec})).err(), expected, "{spec}");
         }
     }
 
@@ -390,15 +395,15 @@ mod tests {
                 Some("ephemeral container c with envVar E referencing secret.secretName=\"x\" is"),
             ),
         ];
-        for (lists, spec, refused) in cases {
-            let found = check_secrets(&json!({"spec": spec}), &account, lists).err();
-            match (&found, refused) {
+        for (container_lists, spec, expected) in cases {
+            let error = check_secrets(&json!({"spec": spec}), &account, container_lists).err();
+            match (&error, expected) {
                 (None, None) => {}
-                (Some(found), Some(refused)) => {
-                    let whole = format!("{refused} not allowed because service account robot does not reference that ");
-                    assert!(found.starts_with(&whole), "{found}");
+                (Some(error), Some(start)) => {
+                    let start = format!("{start} not allowed because service account robot does not reference that ");
+                    assert!(error.starts_with(&start), "{error}");
                 }
-                _ => panic!("{spec}: {found:?}"),
+                _ => panic!("{spec}: {error:?}"),
             }
         }
     }

@@ -14,8 +14,8 @@ use crowsnest_registry::authz::Authorizer;
 use serde_json::Value;
 
 const GROUP: &str = "certificates.k8s.io";
-const REQUESTS: &str = "certificatesigningrequests";
-const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
+const PLURAL: &str = "certificatesigningrequests";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const MASTERS: &str = crowsnest_apimachinery::user::MASTERS;
 
 /// Requires the verb `approve` on the signer for approvals.
@@ -27,20 +27,21 @@ pub struct CertificateSigning(pub Arc<Authorizer>);
 /// Rejects client certificates with the group `system:masters` or the name of a front proxy.
 pub struct CertificateSubjectRestriction;
 
-fn concerns(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
-    let of = &a.resource.gvr;
-    let names_request = &*of.group == GROUP && &*of.resource == REQUESTS;
-    names_request && a.operation == operation && a.ctx.subresource == subresource
+/// True for this operation on this subresource of CertificateSigningRequests.
+fn is_for_requests(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
+    let gvr = &a.resource.gvr;
+    let is_request = &*gvr.group == GROUP && &*gvr.resource == PLURAL;
+    is_request && a.operation == operation && a.ctx.subresource == subresource
 }
 
-fn forbidden(a: &Attributes<'_>, why: String) -> ApiError {
-    ApiError::forbidden(GROUP, REQUESTS, a.name, why)
+fn forbidden_error(a: &Attributes<'_>, why: String) -> ApiError {
+    ApiError::forbidden(GROUP, PLURAL, a.name, why)
 }
 
-/// Checks the right on the signer of the stored object, because `signerName` is immutable.
-fn check_signer(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiResult<()> {
+/// Checks that the user has a right on the signer of the stored object, because `signerName` is immutable.
+fn check_signer_right(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiResult<()> {
     let signer = a.old.and_then(|old| old["spec"]["signerName"].as_str()).unwrap_or_default();
-    let may = |name: &str| {
+    let is_allowed_on = |name: &str| {
         let action = Action::Resource {
             verb: verb.to_owned(),
             group: GROUP.to_owned(),
@@ -52,17 +53,17 @@ fn check_signer(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiR
         authorizer.allows(&a.ctx.user, &action)
     };
     let domain = signer.split('/').next().unwrap_or_default();
-    if may(signer) || may(&format!("{domain}/*")) {
+    if is_allowed_on(signer) || is_allowed_on(&format!("{domain}/*")) {
         return Ok(());
     }
-    Err(forbidden(a, format!("user not permitted to {verb} requests with signerName {signer:?}")))
+    Err(forbidden_error(a, format!("user not permitted to {verb} requests with signerName {signer:?}")))
 }
 
 #[async_trait]
 impl Admission for CertificateApproval {
     async fn validate(&self, Validation { attributes: a, .. }: Validation<'_>) -> ApiResult<()> {
-        if concerns(a, Operation::Update, "approval") {
-            return check_signer(&self.0, a, "approve");
+        if is_for_requests(a, Operation::Update, "approval") {
+            return check_signer_right(&self.0, a, "approve");
         }
         Ok(())
     }
@@ -71,7 +72,7 @@ impl Admission for CertificateApproval {
 #[async_trait]
 impl Admission for CertificateSigning {
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        let (Some(old), Some(new), true) = (a.old, object, concerns(a, Operation::Update, "status")) else {
+        let (Some(old), Some(new), true) = (a.old, object, is_for_requests(a, Operation::Update, "status")) else {
             return Ok(());
         };
         let certificate = |object: &Value| object["status"]["certificate"].as_str().unwrap_or_default().to_owned();
@@ -79,7 +80,7 @@ impl Admission for CertificateSigning {
         if certificate(old) == certificate(new) && conditions(old) == conditions(new) {
             return Ok(());
         }
-        check_signer(&self.0, a, "sign")
+        check_signer_right(&self.0, a, "sign")
     }
 }
 
@@ -87,20 +88,26 @@ impl Admission for CertificateSigning {
 impl Admission for CertificateSubjectRestriction {
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let spec = match object {
-            Some(object) if concerns(a, Operation::Create, "") => &object["spec"],
+            Some(object) if is_for_requests(a, Operation::Create, "") => &object["spec"],
             _ => return Ok(()),
         };
-        if spec["signerName"] != CLIENTS {
+        if spec["signerName"] != CLIENT_SIGNER {
             return Ok(());
         }
         let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).unwrap_or_default();
         let signing_request =
-            SigningRequest::parse(&pem).map_err(|why| forbidden(a, format!("failed to parse CSR: {why}")))?;
+            SigningRequest::parse(&pem).map_err(|why| forbidden_error(a, format!("failed to parse CSR: {why}")))?;
         if signing_request.subject.organizations().contains(&MASTERS) {
-            return Err(forbidden(a, format!("use of {CLIENTS} signer with {MASTERS} group is not allowed")));
+            return Err(forbidden_error(
+                a,
+                format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"),
+            ));
         }
         if signing_request.subject.common_name() == Some(FRONT_PROXY) {
-            return Err(forbidden(a, format!("use of {CLIENTS} signer with common name {FRONT_PROXY} is not allowed")));
+            return Err(forbidden_error(
+                a,
+                format!("use of {CLIENT_SIGNER} signer with common name {FRONT_PROXY} is not allowed"),
+            ));
         }
         Ok(())
     }

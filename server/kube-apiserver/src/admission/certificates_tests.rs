@@ -14,7 +14,7 @@ use crate::{ApiServer, Config, Data};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 async fn send(server: &ApiServer, user: &str, line: &str, body: &Value) -> (u16, String) {
     let groups = if user == "admin" { vec![MASTERS.to_owned()] } else { Vec::new() };
@@ -25,8 +25,8 @@ async fn send(server: &ApiServer, user: &str, line: &str, body: &Value) -> (u16,
     let response = service.oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
     let code = response.status().as_u16();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-    (code, answer["message"].as_str().unwrap_or_default().to_owned())
+    let response: Value = serde_json::from_slice(&body).unwrap_or_default();
+    (code, response["message"].as_str().unwrap_or_default().to_owned())
 }
 
 fn request(name: &str, organization: &str, signer: &str) -> Value {
@@ -41,15 +41,15 @@ fn request(name: &str, organization: &str, signer: &str) -> Value {
 
 /// Starts a server. `plain` can write all parts of requests; the other users have rights on one signer or on all of
 /// a domain.
-async fn started(disabled: &[Plugin]) -> ApiServer {
+async fn start_server(disabled: &[Plugin]) -> ApiServer {
     let mut config = Config::new("test", Data::Memory);
-    config.disabled_admission = disabled.to_vec();
+    config.disabled_admission_plugins = disabled.to_vec();
     let server = ApiServer::start(config).await.unwrap();
     let all = ["", "/approval", "/status"].map(|sub| format!("certificatesigningrequests{sub}"));
     let rule = |resources: Value, names: &[&str], verbs: &[&str]| json!([{"apiGroups": ["certificates.k8s.io"], "resources": resources, "resourceNames": names, "verbs": verbs}]);
     for (name, rules, users) in [
         ("write", rule(json!(all), &[], &["create", "patch"]), vec!["plain", "approver", "signer", "other"]),
-        ("approve", rule(json!(["signers"]), &[CLIENTS], &["approve"]), vec!["approver"]),
+        ("approve", rule(json!(["signers"]), &[CLIENT_SIGNER], &["approve"]), vec!["approver"]),
         ("sign", rule(json!(["signers"]), &["kubernetes.io/*"], &["sign"]), vec!["signer"]),
         ("other", rule(json!(["signers"]), &["example.com/*"], &["approve", "sign"]), vec!["other"]),
     ] {
@@ -67,10 +67,10 @@ async fn started(disabled: &[Plugin]) -> ApiServer {
 
 #[tokio::test]
 async fn approving_and_signing_need_rights_on_the_signer() {
-    let server = started(&[]).await;
-    for (name, signer) in [("c", CLIENTS), ("x", "example.com/x")] {
-        let answer = send(&server, "plain", &format!("POST {REQUESTS}"), &request(name, "o", signer)).await;
-        assert_eq!(answer.0, 201, "{answer:?}");
+    let server = start_server(&[]).await;
+    for (name, signer) in [("c", CLIENT_SIGNER), ("x", "example.com/x")] {
+        let response = send(&server, "plain", &format!("POST {REQUESTS}"), &request(name, "o", signer)).await;
+        assert_eq!(response.0, 201, "{response:?}");
     }
     let condition = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
     let approve = "certificatesigningrequests.certificates.k8s.io \"c\" is forbidden: user not permitted to approve requests with signerName \"kubernetes.io/kube-apiserver-client\"";
@@ -102,25 +102,25 @@ async fn approving_and_signing_need_rights_on_the_signer() {
         ("signer", "c/status", json!({"metadata": {"labels": {"a": "b"}}}), 200, ""),
     ];
     for (user, path, body, code, expected) in cases {
-        let answer = send(&server, user, &format!("PATCH {REQUESTS}/{path}"), &body).await;
-        assert!(answer.0 == code && answer.1.ends_with(expected), "{user} {path}: {answer:?}");
+        let response = send(&server, user, &format!("PATCH {REQUESTS}/{path}"), &body).await;
+        assert!(response.0 == code && response.1.ends_with(expected), "{user} {path}: {response:?}");
     }
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn requests_for_system_masters_are_rejected() {
-    let server = started(&[]).await;
+    let server = start_server(&[]).await;
     let refused = "certificatesigningrequests.certificates.k8s.io \"m\" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     for (user, organization, signer, code, expected) in [
-        ("plain", MASTERS, CLIENTS, 403, refused),
-        ("admin", MASTERS, CLIENTS, 403, refused),
-        ("plain", "system:karmada:agents", CLIENTS, 201, ""),
+        ("plain", MASTERS, CLIENT_SIGNER, 403, refused),
+        ("admin", MASTERS, CLIENT_SIGNER, 403, refused),
+        ("plain", "system:karmada:agents", CLIENT_SIGNER, 201, ""),
         ("plain", MASTERS, "example.com/x", 201, ""),
     ] {
         let line = format!("POST {REQUESTS}?dryRun=All");
-        let answer = send(&server, user, &line, &request("m", organization, signer)).await;
-        assert_eq!(answer, (code, expected.to_owned()), "{user} {organization} {signer}");
+        let response = send(&server, user, &line, &request("m", organization, signer)).await;
+        assert_eq!(response, (code, expected.to_owned()), "{user} {organization} {signer}");
     }
     server.stop().await.unwrap();
 }
@@ -128,11 +128,11 @@ async fn requests_for_system_masters_are_rejected() {
 #[tokio::test]
 async fn plugins_can_be_disabled() {
     use Plugin::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
-    let server = started(&[CertificateApproval, CertificateSigning, CertificateSubjectRestriction]).await;
-    let answer = send(&server, "plain", &format!("POST {REQUESTS}"), &request("m", MASTERS, CLIENTS)).await;
-    assert_eq!(answer.0, 201, "{answer:?}");
+    let server = start_server(&[CertificateApproval, CertificateSigning, CertificateSubjectRestriction]).await;
+    let response = send(&server, "plain", &format!("POST {REQUESTS}"), &request("m", MASTERS, CLIENT_SIGNER)).await;
+    assert_eq!(response.0, 201, "{response:?}");
     let approved = json!({"status": {"conditions": [{"type": "Approved", "status": "True"}]}});
-    let answer = send(&server, "plain", &format!("PATCH {REQUESTS}/m/approval"), &approved).await;
-    assert_eq!(answer.0, 200, "{answer:?}");
+    let response = send(&server, "plain", &format!("PATCH {REQUESTS}/m/approval"), &approved).await;
+    assert_eq!(response.0, 200, "{response:?}");
     server.stop().await.unwrap();
 }

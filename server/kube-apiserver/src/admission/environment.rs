@@ -1,4 +1,4 @@
-//! Objects of the registry that policies and webhooks read.
+//! Access of policies and webhooks to the objects in the registry.
 
 use std::sync::{Arc, Weak};
 
@@ -14,24 +14,24 @@ use crowsnest_registry::storage::{ObjectKey, ResourceKey, Revision};
 use crowsnest_schema::SchemaRef;
 use serde_json::Value;
 
-/// The registry as the environment of a write. The plugins are part of the registry, so the reference is weak; after
-/// the server has stopped, there are no objects.
-pub(super) struct Stored(Weak<Registry>);
+/// The registry as [`Environment`] of the plugins. The registry owns the plugins, so the reference is weak. After the
+/// server has stopped, there are no objects.
+pub(super) struct RegistryEnvironment(Weak<Registry>);
 
-impl Stored {
+impl RegistryEnvironment {
     pub(super) fn new(registry: &Arc<Registry>) -> Self {
         Self(Arc::downgrade(registry))
     }
 
-    fn resource(&self, resource: &ParamResource) -> Option<(Arc<Registry>, ResourceRef)> {
+    fn served_resource(&self, resource: &ParamResource) -> Option<(Arc<Registry>, ResourceRef)> {
         let registry = self.0.upgrade()?;
-        let found = registry.catalog.get(&resource.gvr)?;
-        Some((registry, found))
+        let resource = registry.catalog.get(&resource.gvr)?;
+        Some((registry, resource))
     }
 }
 
 #[async_trait]
-impl Environment for Stored {
+impl Environment for RegistryEnvironment {
     fn revision(&self, resource: &'static str) -> Revision {
         self.0.upgrade().map_or(0, |registry| registry.store.last_change(&ResourceKey::new(GROUP, resource)))
     }
@@ -44,11 +44,11 @@ impl Environment for Stored {
     fn equivalents(&self, a: &Attributes<'_>) -> Vec<Gvr> {
         let Some(registry) = self.0.upgrade() else { return Vec::new() };
         let (own, served) = (&a.resource.gvr, registry.catalog.snapshot());
-        // Events are served in two groups.
-        let same = |r: &&ResourceRef| {
-            *r.gvr.resource == *own.resource && r.storage_group == a.resource.storage_group && r.gvr != *own
+        // The storage group is compared, because Events are served in two groups.
+        let is_equivalent = |other: &&ResourceRef| {
+            *other.gvr.resource == *own.resource && other.storage_group == a.resource.storage_group && other.gvr != *own
         };
-        served.iter().filter(same).map(|r| r.gvr.clone()).collect()
+        served.iter().filter(is_equivalent).map(|other| other.gvr.clone()).collect()
     }
 
     fn schema(&self, gvr: &Gvr) -> Option<SchemaRef> {
@@ -62,12 +62,14 @@ impl Environment for Stored {
 
     async fn param_resource(&self, api_version: &str, kind: &str) -> Result<Option<ParamResource>, String> {
         let served = self.0.upgrade().map(|registry| registry.catalog.snapshot());
-        let found = served.as_ref().and_then(|served| served.by_kind(api_version, kind));
-        Ok(found.map(|found| ParamResource { gvr: found.gvr.clone(), namespaced: found.namespaced }))
+        let resource = served.as_ref().and_then(|served| served.by_kind(api_version, kind));
+        let param_resource =
+            |resource: &ResourceRef| ParamResource { gvr: resource.gvr.clone(), namespaced: resource.namespaced };
+        Ok(resource.map(param_resource))
     }
 
     async fn param(&self, resource: &ParamResource, namespace: &str, name: &str) -> Result<Option<Value>, String> {
-        let Some((registry, resource)) = self.resource(resource) else { return Ok(None) };
+        let Some((registry, resource)) = self.served_resource(resource) else { return Ok(None) };
         match registry.get(&resource, namespace, name).await {
             Ok(param) => Ok(Some(param)),
             Err(error) if error.is(Reason::NotFound) => Ok(None),
@@ -76,9 +78,9 @@ impl Environment for Stored {
     }
 
     async fn params(&self, resource: &ParamResource, namespace: &str) -> Result<Vec<Value>, String> {
-        let Some((registry, resource)) = self.resource(resource) else { return Ok(Vec::new()) };
-        let mut all = registry.list_all(&resource).await.map_err(|error| error.message)?;
-        all.retain(|one| one.namespace() == namespace);
-        Ok(all)
+        let Some((registry, resource)) = self.served_resource(resource) else { return Ok(Vec::new()) };
+        let mut params = registry.list_all(&resource).await.map_err(|error| error.message)?;
+        params.retain(|param| param.namespace() == namespace);
+        Ok(params)
     }
 }

@@ -11,20 +11,21 @@ use crowsnest_registry::admission::{Admission, Attributes, Mutation, Operation, 
 use crowsnest_registry::storage::ResourceKey;
 use serde_json::{Map, Value, json};
 
-const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+/// Annotation of pods with the requests and limits that this plugin has set.
+const DEFAULTS_ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// The admission plugin.
 pub struct LimitRanger(pub Weak<Registry>);
 
 impl LimitRanger {
-    fn ranges(&self, namespace: &str) -> Vec<Value> {
+    fn limit_ranges(&self, namespace: &str) -> Vec<Value> {
         let Some(registry) = self.0.upgrade() else { return Vec::new() };
         registry.store.objects(&ResourceKey::new("", "limitranges"), namespace)
     }
 }
 
-/// True for writes that LimitRanges apply to: pods on create, claims also on update, when they are expanded.
-fn limited(a: &Attributes<'_>) -> bool {
+/// True for writes that LimitRanges apply to: creates of pods and claims, and updates of claims, which can expand them.
+fn is_limited(a: &Attributes<'_>) -> bool {
     if !a.resource.gvr.group.is_empty() || !a.ctx.subresource.is_empty() {
         return false;
     }
@@ -39,19 +40,19 @@ fn limited(a: &Attributes<'_>) -> bool {
 impl Admission for LimitRanger {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         if let Some(object) = object
-            && limited(a)
+            && is_limited(a)
             && &*a.resource.gvr.resource == "pods"
         {
-            for range in self.ranges(&a.ctx.namespace) {
-                fill(&range, object);
+            for range in self.limit_ranges(&a.ctx.namespace) {
+                set_container_defaults(&range, object);
             }
         }
         Ok(())
     }
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        let Some(object) = object.filter(|_| limited(a)) else { return Ok(()) };
-        for range in self.ranges(&a.ctx.namespace) {
+        let Some(object) = object.filter(|_| is_limited(a)) else { return Ok(()) };
+        for range in self.limit_ranges(&a.ctx.namespace) {
             let mut violations = match &*a.resource.gvr.resource {
                 "pods" => check_pod(&range, object),
                 _ => check_claim(&range, object),
@@ -61,8 +62,8 @@ impl Admission for LimitRanger {
             violations.retain(|violation| seen.insert(violation.clone()));
             let why = match violations.as_slice() {
                 [] => continue,
-                [one] => one.clone(),
-                many => format!("[{}]", many.join(", ")),
+                [violation] => violation.clone(),
+                violations => format!("[{}]", violations.join(", ")),
             };
             return Err(ApiError::forbidden("", &a.resource.gvr.resource, a.name, why));
         }
@@ -70,14 +71,16 @@ impl Admission for LimitRanger {
     }
 }
 
-type Amounts = BTreeMap<String, Quantity>;
+/// Quantities by resource name, such as `cpu`.
+pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
-pub(crate) fn amounts(list: Option<&Value>) -> Amounts {
+/// Parses a `ResourceList`; invalid quantities are omitted.
+pub(crate) fn parse_amounts(list: Option<&Value>) -> Amounts {
     let entries = list.and_then(Value::as_object).into_iter().flatten();
-    entries.filter_map(|(name, value)| Some((name.clone(), parse(value)?))).collect()
+    entries.filter_map(|(name, value)| Some((name.clone(), parse_quantity(value)?))).collect()
 }
 
-pub(super) fn parse(value: &Value) -> Option<Quantity> {
+fn parse_quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(text) => Quantity::parse(text).ok(),
         Value::Number(number) => Quantity::parse(&number.to_string()).ok(),
@@ -85,10 +88,10 @@ pub(super) fn parse(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// `default` and `defaultRequest` for containers, completed from `max` and `min`.
-fn defaults(range: &Value) -> (Map<String, Value>, Map<String, Value>) {
+/// Default limits and requests of containers: `default` and `defaultRequest`, completed from `max` and `min`.
+fn container_defaults(range: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let (mut limits, mut requests) = (Map::new(), Map::new());
-    // Quantities keep their notation.
+    // Quantities are not parsed, so that they keep their notation.
     let list = |item: &Value, name: &str| item[name].as_object().cloned().unwrap_or_default();
     for item in range.pointer("/spec/limits").and_then(Value::as_array).into_iter().flatten() {
         if item["type"] != "Container" {
@@ -106,22 +109,22 @@ fn defaults(range: &Value) -> (Map<String, Value>, Map<String, Value>) {
 }
 
 /// Sets missing requests and limits of all containers and lists them in an annotation.
-fn fill(range: &Value, pod: &mut Value) {
-    let (limits, requests) = defaults(range);
+fn set_container_defaults(range: &Value, pod: &mut Value) {
+    let (limits, requests) = container_defaults(range);
     if limits.is_empty() && requests.is_empty() {
         return;
     }
     let mut notes = Vec::new();
-    for (list, word) in [("containers", "container"), ("initContainers", "init container")] {
+    for (list, container_type) in [("containers", "container"), ("initContainers", "init container")] {
         let Some(containers) = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut) else {
             continue;
         };
         for container in containers {
             let name = container["name"].as_str().unwrap_or("").to_owned();
-            for (kind, wanted) in [("requests", &requests), ("limits", &limits)] {
-                let set = merge(container, kind, wanted);
-                if !set.is_empty() {
-                    notes.push(format!("{} {} for {word} {name}", set.join(", "), kind.trim_end_matches('s')));
+            for (kind, defaults) in [("requests", &requests), ("limits", &limits)] {
+                let added = add_missing(container, kind, defaults).join(", ");
+                if !added.is_empty() {
+                    notes.push(format!("{added} {} for {container_type} {name}", kind.trim_end_matches('s')));
                 }
             }
         }
@@ -131,55 +134,58 @@ fn fill(range: &Value, pod: &mut Value) {
         if !annotations.is_object() {
             *annotations = json!({});
         }
-        annotations[ANNOTATION] = json!(format!("LimitRanger plugin set: {}", notes.join("; ")));
+        annotations[DEFAULTS_ANNOTATION] = json!(format!("LimitRanger plugin set: {}", notes.join("; ")));
     }
 }
 
-fn merge(container: &mut Value, kind: &str, wanted: &Map<String, Value>) -> Vec<String> {
-    let mut set = Vec::new();
-    // The limit of a container is the default of its request (defaulting of the kind itself).
+/// Adds defaults for missing `requests` or `limits` of a container; returns the names of the added resources.
+fn add_missing(container: &mut Value, kind: &str, defaults: &Map<String, Value>) -> Vec<String> {
+    let mut added = Vec::new();
+    // The defaulting of pods uses a container's limit as its request, so such a request is not missing.
     let own_limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut current: Map<String, Value> =
         container.pointer(&format!("/resources/{kind}")).and_then(Value::as_object).cloned().unwrap_or_default();
-    for (name, amount) in wanted {
+    for (name, amount) in defaults {
         if current.contains_key(name) || (kind == "requests" && own_limits.contains_key(name)) {
             continue;
         }
         current.insert(name.clone(), amount.clone());
-        set.push(name.clone());
+        added.push(name.clone());
     }
-    if !set.is_empty() {
+    if !added.is_empty() {
         container["resources"][kind] = Value::Object(current);
     }
-    set
+    added
 }
 
+/// Messages of violated bounds.
 fn check_pod(range: &Value, pod: &Value) -> Vec<String> {
     let mut violations = Vec::new();
     let containers = |list: &str| pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array).into_iter().flatten();
-    let of = |container: &Value, kind: &str| amounts(container.pointer(&format!("/resources/{kind}")));
+    let resources = |container: &Value, kind: &str| parse_amounts(container.pointer(&format!("/resources/{kind}")));
     for item in range.pointer("/spec/limits").and_then(Value::as_array).into_iter().flatten() {
         match item["type"].as_str().unwrap_or("") {
             "Container" => {
                 for container in containers("containers").chain(containers("initContainers")) {
-                    bounds(item, "Container", &of(container, "requests"), &of(container, "limits"), &mut violations);
+                    let (requests, limits) = (resources(container, "requests"), resources(container, "limits"));
+                    check_bounds(item, "Container", &requests, &limits, &mut violations);
                 }
             }
             "Pod" => {
                 let total = |kind: &str| {
                     let mut sum = Amounts::new();
                     for container in containers("containers") {
-                        add(&mut sum, &of(container, kind));
+                        add_amounts(&mut sum, &resources(container, kind));
                     }
                     for container in containers("initContainers") {
-                        for (name, amount) in of(container, kind) {
-                            let slot = sum.entry(name).or_insert_with(|| amount);
-                            *slot = (*slot).max(amount);
+                        for (name, amount) in resources(container, kind) {
+                            let total = sum.entry(name).or_insert_with(|| amount);
+                            *total = (*total).max(amount);
                         }
                     }
                     sum
                 };
-                bounds(item, "Pod", &total("requests"), &total("limits"), &mut violations);
+                check_bounds(item, "Pod", &total("requests"), &total("limits"), &mut violations);
             }
             _ => {}
         }
@@ -189,17 +195,17 @@ fn check_pod(range: &Value, pod: &Value) -> Vec<String> {
 
 fn check_claim(range: &Value, claim: &Value) -> Vec<String> {
     let mut violations = Vec::new();
-    let requests = amounts(claim.pointer("/spec/resources/requests"));
+    let requests = parse_amounts(claim.pointer("/spec/resources/requests"));
     for item in range.pointer("/spec/limits").and_then(Value::as_array).into_iter().flatten() {
         if item["type"] == "PersistentVolumeClaim" {
-            bounds(item, "PersistentVolumeClaim", &requests, &requests, &mut violations);
+            check_bounds(item, "PersistentVolumeClaim", &requests, &requests, &mut violations);
         }
     }
     violations
 }
 
-pub(crate) fn add(sum: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
+pub(crate) fn add_amounts(sum: &mut Amounts, addends: &Amounts) {
+    for (name, amount) in addends {
         match sum.get_mut(name) {
             Some(total) => *total += *amount,
             None => {
@@ -209,8 +215,9 @@ pub(crate) fn add(sum: &mut Amounts, more: &Amounts) {
     }
 }
 
-fn bounds(item: &Value, kind: &str, requests: &Amounts, limits: &Amounts, violations: &mut Vec<String>) {
-    for (name, min) in amounts(item.get("min")) {
+/// Adds messages for amounts outside of the bounds of an item of a LimitRange.
+fn check_bounds(item: &Value, kind: &str, requests: &Amounts, limits: &Amounts, violations: &mut Vec<String>) {
+    for (name, min) in parse_amounts(item.get("min")) {
         let head = format!("minimum {name} usage per {kind} is {min}");
         match (requests.get(&name), limits.get(&name)) {
             (None, _) => violations.push(format!("{head}.  No request is specified")),
@@ -221,7 +228,7 @@ fn bounds(item: &Value, kind: &str, requests: &Amounts, limits: &Amounts, violat
     }
     // Claims have requests only.
     let bounded = if kind == "PersistentVolumeClaim" { "request" } else { "limit" };
-    for (name, max) in amounts(item.get("max")) {
+    for (name, max) in parse_amounts(item.get("max")) {
         let head = format!("maximum {name} usage per {kind} is {max}");
         match (limits.get(&name), requests.get(&name)) {
             (None, _) => violations.push(format!("{head}.  No {bounded} is specified")),
@@ -230,7 +237,7 @@ fn bounds(item: &Value, kind: &str, requests: &Amounts, limits: &Amounts, violat
             _ => {}
         }
     }
-    for (name, ratio) in amounts(item.get("maxLimitRequestRatio")) {
+    for (name, ratio) in parse_amounts(item.get("maxLimitRequestRatio")) {
         let head = format!("{name} max limit to request ratio per {kind} is {ratio}");
         let value = |amounts: &Amounts| amounts.get(&name).map_or(0.0, Quantity::as_f64);
         let (request, limit) = (value(requests), value(limits));
@@ -249,10 +256,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fills_and_checks() {
+    fn defaults_are_set_and_bounds_checked() {
         let range = json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "default": {"cpu": "1"}, "min": {"memory": "1Mi"}}]}});
         let mut pod = json!({"metadata": {}, "spec": {"containers": [{"name": "c"}, {"name": "d", "resources": {"limits": {"cpu": "3"}, "requests": {"cpu": "3", "memory": "1Ki"}}}]}});
-        fill(&range, &mut pod);
+        set_container_defaults(&range, &mut pod);
         insta::assert_json_snapshot!(pod);
         insta::assert_json_snapshot!(check_pod(&range, &pod));
     }

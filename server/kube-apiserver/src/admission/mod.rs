@@ -31,7 +31,7 @@ use crowsnest_registry::authz::Authorizer;
 pub use crowsnest_admission_plugins::webhook::client::WebhookClient;
 pub use crowsnest_apiserver::outbound::Target;
 
-/// An optional plugin, by its name in kube-apiserver.
+/// A plugin that can be disabled, by its name in kube-apiserver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
     LimitRanger,
@@ -88,14 +88,14 @@ impl std::str::FromStr for Plugin {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|plugin| plugin.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("admission plugin {text:?} is unknown or can't be left out; these can be: {names}")
+            format!("admission plugin {text:?} is unknown or cannot be disabled; optional plugins: {names}")
         })
     }
 }
 
-/// The plugins of every chain, in kube-apiserver's order: limits, taints, priority, tolerations, classes,
-/// certificates, policies, webhooks, quota. Quota is last, because its charge is final. Validating policies precede
-/// validating webhooks.
+/// The plugins of every chain except the `disabled` ones, in kube-apiserver's order: limits, taints, priority,
+/// tolerations, classes, certificates, policies, webhooks, quota. Quota is last, because its charge is not undone if a
+/// later plugin rejects the write. Validating policies precede validating webhooks.
 pub fn plugins(
     registry: &Arc<Registry>,
     authorizer: &Arc<Authorizer>,
@@ -104,7 +104,7 @@ pub fn plugins(
 ) -> Vec<Arc<dyn Admission>> {
     let access_checker: Arc<dyn AccessChecker> = authorizer.clone();
     let client = Arc::new(WebhookClient::new(outbound.clone()));
-    let environment: Arc<dyn Environment> = Arc::new(environment::Stored::new(registry));
+    let environment: Arc<dyn Environment> = Arc::new(environment::RegistryEnvironment::new(registry));
     let mutating = MutatingPolicies::new(environment.clone(), access_checker.clone());
     let validating = ValidatingPolicies::new(environment.clone(), access_checker.clone());
     let webhooks = Webhooks::new(environment, access_checker, client);
@@ -123,6 +123,6 @@ pub fn plugins(
         (None, Arc::new(webhooks)),
         (Some(Plugin::ResourceQuota), Arc::new(quota::ResourceQuota(Arc::downgrade(registry)))),
     ];
-    let kept = chain.into_iter().filter(|(plugin, _)| plugin.is_none_or(|plugin| !disabled.contains(&plugin)));
-    kept.map(|(_, step)| step).collect()
+    let enabled = chain.into_iter().filter(|(name, _)| name.is_none_or(|name| !disabled.contains(&name)));
+    enabled.map(|(_, plugin)| plugin).collect()
 }

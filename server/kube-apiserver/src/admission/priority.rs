@@ -17,13 +17,13 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 const GROUP: &str = "scheduling.k8s.io";
-const CLASSES: &str = "priorityclasses";
+const PLURAL: &str = "priorityclasses";
 /// Priority of pods without a class if there is no default class.
-const NO_CLASS: i64 = 0;
-const PREEMPTS: &str = "PreemptLowerPriority";
+const DEFAULT_PRIORITY: i64 = 0;
+const PREEMPT_LOWER_PRIORITY: &str = "PreemptLowerPriority";
 
-/// Name, value, description.
-const SYSTEM: [(&str, i64, &str); 2] = [
+/// Name, value and description of the system classes.
+const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
         2_000_001_000,
@@ -38,12 +38,12 @@ const SYSTEM: [(&str, i64, &str); 2] = [
 
 /// Creates the missing system classes.
 pub async fn write_system_classes(registry: &Arc<Registry>) -> ApiResult<()> {
-    let Some(resource) = registry.catalog.get(&Gvr::new(GROUP, "v1", CLASSES)) else { return Ok(()) };
+    let Some(resource) = registry.catalog.get(&Gvr::new(GROUP, "v1", PLURAL)) else { return Ok(()) };
     let mut warnings = Vec::new();
-    for (name, value, description) in SYSTEM {
+    for (name, value, description) in SYSTEM_CLASSES {
         let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
-            "value": value, "description": description, "preemptionPolicy": PREEMPTS,
+            "value": value, "description": description, "preemptionPolicy": PREEMPT_LOWER_PRIORITY,
         });
         match registry.create(&resource, &loopback(""), class, &loopback_options(), &mut warnings).await {
             Err(error) if !error.is(Reason::AlreadyExists) => return Err(error),
@@ -54,20 +54,20 @@ pub async fn write_system_classes(registry: &Arc<Registry>) -> ApiResult<()> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Class {
+struct PriorityClass {
     name: String,
     value: i64,
-    preemption: Option<String>,
-    default: bool,
+    preemption_policy: Option<String>,
+    is_default: bool,
 }
 
-impl Class {
-    fn read(object: &Value) -> Self {
+impl PriorityClass {
+    fn parse(object: &Value) -> Self {
         Self {
             name: object.name().to_owned(),
-            value: object["value"].as_i64().unwrap_or(NO_CLASS),
-            preemption: object["preemptionPolicy"].as_str().map(str::to_owned),
-            default: object["globalDefault"] == true,
+            value: object["value"].as_i64().unwrap_or(DEFAULT_PRIORITY),
+            preemption_policy: object["preemptionPolicy"].as_str().map(str::to_owned),
+            is_default: object["globalDefault"] == true,
         }
     }
 }
@@ -75,28 +75,28 @@ impl Class {
 /// The admission plugin.
 pub struct Priority {
     registry: Weak<Registry>,
-    /// Revision of the last change of the classes, and the classes.
-    known: RwLock<(Revision, Arc<Vec<Class>>)>,
+    /// The parsed classes, and the revision of their last change.
+    cache: RwLock<(Revision, Arc<Vec<PriorityClass>>)>,
 }
 
 impl Priority {
     pub fn new(registry: &Arc<Registry>) -> Self {
-        Self { registry: Arc::downgrade(registry), known: RwLock::new((Revision::MAX, Arc::default())) }
+        Self { registry: Arc::downgrade(registry), cache: RwLock::new((Revision::MAX, Arc::default())) }
     }
 
     /// The current classes; parsed again when one of them has changed.
-    fn classes(&self) -> Arc<Vec<Class>> {
+    fn classes(&self) -> Arc<Vec<PriorityClass>> {
         let Some(registry) = self.registry.upgrade() else { return Arc::default() };
-        let table = ResourceKey::new(GROUP, CLASSES);
-        let current = registry.store.last_change(&table);
+        let table = ResourceKey::new(GROUP, PLURAL);
+        let last_change = registry.store.last_change(&table);
         {
-            let known = self.known.read();
-            if known.0 == current {
-                return known.1.clone();
+            let cache = self.cache.read();
+            if cache.0 == last_change {
+                return cache.1.clone();
             }
         }
-        let classes = Arc::new(registry.store.objects(&table, "").iter().map(Class::read).collect::<Vec<_>>());
-        *self.known.write() = (current, classes.clone());
+        let classes = Arc::new(registry.store.objects(&table, "").iter().map(PriorityClass::parse).collect::<Vec<_>>());
+        *self.cache.write() = (last_change, classes.clone());
         classes
     }
 }
@@ -110,7 +110,7 @@ impl Admission for Priority {
                 apply_class(pod, &self.classes()).map_err(|why| ApiError::forbidden("", "pods", a.name, why))
             }
             (Operation::Update, Some(old)) => {
-                keep(pod, old);
+                restore_omitted_fields(pod, old);
                 Ok(())
             }
             _ => Ok(()),
@@ -118,16 +118,16 @@ impl Admission for Priority {
     }
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        let written = matches!(a.operation, Operation::Create | Operation::Update);
-        let Some(class) = object.filter(|_| written && a.is_for(GROUP, CLASSES)) else { return Ok(()) };
+        let is_write = matches!(a.operation, Operation::Create | Operation::Update);
+        let Some(class) = object.filter(|_| is_write && a.is_for(GROUP, PLURAL)) else { return Ok(()) };
         if class["globalDefault"] != true {
             return Ok(());
         }
         let classes = self.classes();
         match default_class(&classes).filter(|other| a.operation == Operation::Create || other.name != class.name()) {
-            Some(Class { name, .. }) => {
+            Some(PriorityClass { name, .. }) => {
                 let why = format!("PriorityClass {name} is already marked as default. Only one default can exist");
-                Err(ApiError::forbidden(GROUP, CLASSES, a.name, why))
+                Err(ApiError::forbidden(GROUP, PLURAL, a.name, why))
             }
             None => Ok(()),
         }
@@ -135,25 +135,24 @@ impl Admission for Priority {
 }
 
 /// The default class; if there are several, the one with the lowest value.
-fn default_class(classes: &[Class]) -> Option<&Class> {
-    classes.iter().filter(|class| class.default).min_by_key(|class| class.value)
+fn default_class(classes: &[PriorityClass]) -> Option<&PriorityClass> {
+    classes.iter().filter(|class| class.is_default).min_by_key(|class| class.value)
 }
 
 /// Sets the fields of a new pod from its class; fails if the class is missing or conflicts with the pod.
-fn apply_class(pod: &mut Value, classes: &[Class]) -> Result<(), String> {
+fn apply_class(pod: &mut Value, classes: &[PriorityClass]) -> Result<(), String> {
     let Some(spec) = pod.get_mut("spec").filter(|spec| spec.is_object()) else { return Ok(()) };
-    let (value, preemption) = match spec["priorityClassName"].as_str().filter(|name| !name.is_empty()) {
+    let (value, preemption_policy) = match spec["priorityClassName"].as_str().filter(|name| !name.is_empty()) {
         Some(name) => match classes.iter().find(|class| class.name == name) {
-            Some(class) => (class.value, class.preemption.clone()),
+            Some(class) => (class.value, class.preemption_policy.clone()),
             None => return Err(format!("no PriorityClass with name {name} was found")),
         },
         None => match default_class(classes) {
             Some(class) => {
-                let (value, preemption) = (class.value, class.preemption.clone());
                 spec["priorityClassName"] = class.name.clone().into();
-                (value, preemption)
+                (class.value, class.preemption_policy.clone())
             }
-            None => (NO_CLASS, Some(PREEMPTS.to_owned())),
+            None => (DEFAULT_PRIORITY, Some(PREEMPT_LOWER_PRIORITY.to_owned())),
         },
     };
     const COMPUTED: &str = "must not be provided in pod spec; priority admission controller computed";
@@ -162,17 +161,17 @@ fn apply_class(pod: &mut Value, classes: &[Class]) -> Result<(), String> {
         return Err(format!("the integer value of priority ({given}) {COMPUTED} {value} {FROM}"));
     }
     spec["priority"] = value.into();
-    if let Some(preemption) = preemption {
-        if let Some(given) = spec["preemptionPolicy"].as_str().filter(|given| *given != preemption) {
-            return Err(format!("the string value of PreemptionPolicy ({given}) {COMPUTED} {preemption} {FROM}"));
+    if let Some(policy) = preemption_policy {
+        if let Some(given) = spec["preemptionPolicy"].as_str().filter(|given| *given != policy) {
+            return Err(format!("the string value of PreemptionPolicy ({given}) {COMPUTED} {policy} {FROM}"));
         }
-        spec["preemptionPolicy"] = preemption.into();
+        spec["preemptionPolicy"] = policy.into();
     }
     Ok(())
 }
 
-/// Restores fields that a client which does not know them has omitted.
-fn keep(pod: &mut Value, old: &Value) {
+/// Restores priority fields that an update omits, since clients that do not know them drop them.
+fn restore_omitted_fields(pod: &mut Value, old: &Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for field in ["priority", "preemptionPolicy"] {
         if spec.get(field).is_none_or(Value::is_null)
@@ -187,17 +186,17 @@ fn keep(pod: &mut Value, old: &Value) {
 mod tests {
     use super::*;
 
-    fn class(name: &str, value: i64, preemption: &str, default: bool) -> Class {
-        Class { name: name.into(), value, preemption: Some(preemption.into()), default }
+    fn class(name: &str, value: i64, preemption_policy: &str, is_default: bool) -> PriorityClass {
+        PriorityClass { name: name.into(), value, preemption_policy: Some(preemption_policy.into()), is_default }
     }
 
     #[test]
     fn pods_get_priority_and_preemption_of_their_class() {
         let plain = vec![class("high", 1000, "Never", false)];
         let with_default =
-            [plain.clone(), vec![class("b", 20, PREEMPTS, true), class("a", 10, "Never", true)]].concat();
+            [plain.clone(), vec![class("b", 20, PREEMPT_LOWER_PRIORITY, true), class("a", 10, "Never", true)]].concat();
         let cases = [
-            (&plain, json!({}), Ok(json!({"priority": 0, "preemptionPolicy": PREEMPTS}))),
+            (&plain, json!({}), Ok(json!({"priority": 0, "preemptionPolicy": PREEMPT_LOWER_PRIORITY}))),
             (
                 &plain,
                 json!({"priorityClassName": "high"}),
@@ -208,7 +207,7 @@ mod tests {
                 json!({}),
                 Ok(json!({"priorityClassName": "a", "priority": 10, "preemptionPolicy": "Never"})),
             ),
-            (&plain, json!({"priority": 0}), Ok(json!({"priority": 0, "preemptionPolicy": PREEMPTS}))),
+            (&plain, json!({"priority": 0}), Ok(json!({"priority": 0, "preemptionPolicy": PREEMPT_LOWER_PRIORITY}))),
             (&plain, json!({"priorityClassName": "none"}), Err("no PriorityClass with name none was found")),
             (
                 &plain,
@@ -225,25 +224,25 @@ mod tests {
                 ),
             ),
         ];
-        for (classes, spec, wanted) in cases {
+        for (classes, spec, expected) in cases {
             let mut pod = json!({"spec": spec.clone()});
-            let settled = apply_class(&mut pod, classes).map(|()| pod["spec"].take());
-            assert_eq!(settled, wanted.map_err(str::to_owned), "{spec}");
+            let result = apply_class(&mut pod, classes).map(|()| pod["spec"].take());
+            assert_eq!(result, expected.map_err(str::to_owned), "{spec}");
         }
     }
 
     #[test]
-    fn priority_of_existing_pods_is_kept() {
+    fn updates_restore_omitted_priorities() {
         let old = json!({"spec": {"priority": 7, "preemptionPolicy": "Never"}});
-        for (written, wanted) in [
+        for (spec, expected) in [
             (json!({}), json!({"priority": 7, "preemptionPolicy": "Never"})),
             (json!({"priority": null}), json!({"priority": 7, "preemptionPolicy": "Never"})),
-            // Rejected by validation.
+            // Validation rejects this change.
             (json!({"priority": 8}), json!({"priority": 8, "preemptionPolicy": "Never"})),
         ] {
-            let mut pod = json!({"spec": written});
-            keep(&mut pod, &old);
-            assert_eq!(pod["spec"], wanted);
+            let mut pod = json!({"spec": spec});
+            restore_omitted_fields(&mut pod, &old);
+            assert_eq!(pod["spec"], expected);
         }
     }
 }

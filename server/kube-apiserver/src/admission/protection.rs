@@ -13,7 +13,7 @@ pub const VOLUMES: &str = "persistentvolumes";
 #[derive(Debug)]
 pub struct StorageObjectInUseProtection;
 
-/// The finalizer of a resource of the core group; `None` if its objects are not protected.
+/// The finalizer that protects the objects of a resource in the core group; `None` if they are not protected.
 pub fn finalizer(plural: &str) -> Option<&'static str> {
     match plural {
         CLAIMS => Some("kubernetes.io/pvc-protection"),
@@ -26,10 +26,12 @@ pub fn finalizer(plural: &str) -> Option<&'static str> {
 impl Admission for StorageObjectInUseProtection {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let gvr = &a.resource.gvr;
-        let created = a.operation == Operation::Create && a.ctx.subresource.is_empty() && gvr.group.is_empty();
-        let Some((object, finalizer)) = object.filter(|_| created).zip(finalizer(&gvr.resource)) else { return Ok(()) };
+        let is_create = a.operation == Operation::Create && a.ctx.subresource.is_empty() && gvr.group.is_empty();
+        let Some((object, finalizer)) = object.filter(|_| is_create).zip(finalizer(&gvr.resource)) else {
+            return Ok(());
+        };
         let mut finalizers = object.finalizers();
-        if !finalizers.iter().any(|known| known == finalizer) {
+        if !finalizers.iter().any(|existing| existing == finalizer) {
             finalizers.push(finalizer.to_owned());
             object.set_finalizers(finalizers);
         }

@@ -15,14 +15,14 @@ use serde_json::{Map, Value, json};
 pub struct RuntimeClass(pub Weak<Registry>);
 
 impl RuntimeClass {
-    /// The class of a pod.
-    fn of(&self, pod: &Value) -> Result<Option<Value>, String> {
+    /// The class of a pod; `None` if the pod names none.
+    fn class_of(&self, pod: &Value) -> Result<Option<Value>, String> {
         let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
-        let found = self.0.upgrade().and_then(|registry| {
+        let class = self.0.upgrade().and_then(|registry| {
             let key = ObjectKey::new("", name);
             registry.store.object(&ResourceKey::new("node.k8s.io", "runtimeclasses"), &key)
         });
-        found.map(Some).ok_or_else(|| format!("pod rejected: RuntimeClass \"{name}\" not found"))
+        class.map(Some).ok_or_else(|| format!("pod rejected: RuntimeClass \"{name}\" not found"))
     }
 }
 
@@ -32,34 +32,35 @@ impl Admission for RuntimeClass {
         let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is_for("", "pods")) else {
             return Ok(());
         };
-        let settled = self.of(pod).and_then(|class| class.map_or(Ok(()), |class| settle(pod, &class)));
-        settled.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
+        let result = self.class_of(pod).and_then(|class| class.map_or(Ok(()), |class| apply_class(pod, &class)));
+        result.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
     }
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is_for("", "pods")) else {
             return Ok(());
         };
-        let result = self.of(pod).and_then(|class| overhead(&pod["spec"], class.as_ref()));
+        let result = self.class_of(pod).and_then(|class| check_overhead(&pod["spec"], class.as_ref()));
         result.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
     }
 }
 
-fn settle(pod: &mut Value, class: &Value) -> Result<(), String> {
+/// Sets overhead, node selector and tolerations from the class; fails if the pod conflicts with it.
+fn apply_class(pod: &mut Value, class: &Value) -> Result<(), String> {
     let Some(spec) = pod["spec"].as_object_mut() else { return Ok(()) };
     if class["overhead"].is_object() {
         let fixed = &class["overhead"]["podFixed"];
-        let own = spec.get("overhead").and_then(Value::as_object).is_some_and(|own| !own.is_empty());
-        if own && !same_amounts(&spec["overhead"], fixed) {
+        let has_overhead = spec.get("overhead").and_then(Value::as_object).is_some_and(|overhead| !overhead.is_empty());
+        if has_overhead && !are_equal_amounts(&spec["overhead"], fixed) {
             return Err("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".into());
         }
         spec.insert("overhead".into(), fixed.clone());
     }
     if class["scheduling"].is_object() {
-        select(spec, class["scheduling"]["nodeSelector"].as_object())?;
+        merge_node_selector(spec, class["scheduling"]["nodeSelector"].as_object())?;
         let own = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-        let theirs = class["scheduling"]["tolerations"].as_array().cloned().unwrap_or_default();
-        let merged = merge(&[own, theirs].concat());
+        let of_class = class["scheduling"]["tolerations"].as_array().cloned().unwrap_or_default();
+        let merged = merge_tolerations(&[own, of_class].concat());
         if !merged.is_empty() {
             spec.insert("tolerations".into(), merged.into());
         }
@@ -67,14 +68,17 @@ fn settle(pod: &mut Value, class: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn select(spec: &mut Map<String, Value>, wanted: Option<&Map<String, Value>>) -> Result<(), String> {
-    let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else { return Ok(()) };
+fn merge_node_selector(
+    spec: &mut Map<String, Value>,
+    class_selector: Option<&Map<String, Value>>,
+) -> Result<(), String> {
+    let Some(class_selector) = class_selector.filter(|selector| !selector.is_empty()) else { return Ok(()) };
     let own = spec.entry("nodeSelector").or_insert_with(|| json!({}));
     if own.is_null() {
         *own = json!({});
     }
     let Some(own) = own.as_object_mut() else { return Ok(()) };
-    for (key, value) in wanted {
+    for (key, value) in class_selector {
         if let Some(other) = own.get(key).filter(|other| *other != value) {
             let [value, other] = [value, other].map(|value| value.as_str().unwrap_or_default());
             return Err(format!(
@@ -86,11 +90,13 @@ fn select(spec: &mut Map<String, Value>, wanted: Option<&Map<String, Value>>) ->
     Ok(())
 }
 
-fn overhead(spec: &Value, class: Option<&Value>) -> Result<(), String> {
+/// Rejects an overhead that differs from that of the class.
+fn check_overhead(spec: &Value, class: Option<&Value>) -> Result<(), String> {
     match class.filter(|class| class["overhead"].is_object()) {
-        Some(class) if !same_amounts(&class["overhead"]["podFixed"], &spec["overhead"]) => {
+        Some(class) if !are_equal_amounts(&class["overhead"]["podFixed"], &spec["overhead"]) => {
             Err("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".into())
         }
+        // Either there is no class, or it has no overhead.
         None if !spec["overhead"].is_null() => {
             Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".into())
         }
@@ -99,48 +105,49 @@ fn overhead(spec: &Value, class: Option<&Value>) -> Result<(), String> {
 }
 
 /// Compares quantities by value.
-fn same_amounts(one: &Value, other: &Value) -> bool {
-    let read = |amounts: &Value| -> Vec<(String, Option<Quantity>)> {
+fn are_equal_amounts(one: &Value, other: &Value) -> bool {
+    let parse = |amounts: &Value| -> Vec<(String, Option<Quantity>)> {
         let amounts = amounts.as_object().into_iter().flatten();
         amounts
             .map(|(name, amount)| (name.clone(), amount.as_str().and_then(|text| Quantity::parse(text).ok())))
             .collect()
     };
-    read(one) == read(other)
+    parse(one) == parse(other)
 }
 
 /// Merges tolerations, dropping those that another one includes.
-fn merge(all: &[Value]) -> Vec<Value> {
+fn merge_tolerations(tolerations: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
-    for (index, one) in all.iter().enumerate() {
-        let redundant = merged.iter().any(|kept| includes(kept, one))
-            || all[index + 1..].iter().any(|later| later != one && includes(later, one));
-        if !redundant {
-            merged.push(one.clone());
+    for (index, toleration) in tolerations.iter().enumerate() {
+        let is_redundant = merged.iter().any(|earlier| includes(earlier, toleration))
+            || tolerations[index + 1..].iter().any(|later| later != toleration && includes(later, toleration));
+        if !is_redundant {
+            merged.push(toleration.clone());
         }
     }
     merged
 }
 
-/// True if `wide` tolerates all taints that `one` tolerates.
-fn includes(wide: &Value, one: &Value) -> bool {
+/// True if `wide` tolerates all taints that `narrow` tolerates.
+fn includes(wide: &Value, narrow: &Value) -> bool {
     let text = |toleration: &Value, field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
     let (operator, effect) = (text(wide, "operator"), text(wide, "effect"));
-    if wide == one {
+    if wide == narrow {
         return true;
     }
-    let any_key = text(wide, "key").is_empty() && operator == "Exists";
-    if (text(wide, "key") != text(one, "key") && !any_key) || (!effect.is_empty() && effect != text(one, "effect")) {
+    let tolerates_any_key = text(wide, "key").is_empty() && operator == "Exists";
+    let tolerates_key = tolerates_any_key || text(wide, "key") == text(narrow, "key");
+    if !tolerates_key || (!effect.is_empty() && effect != text(narrow, "effect")) {
         return false;
     }
     if effect == "NoExecute"
-        && let Some(most) = wide["tolerationSeconds"].as_i64()
-        && one["tolerationSeconds"].as_i64().is_none_or(|seconds| seconds > most)
+        && let Some(max_seconds) = wide["tolerationSeconds"].as_i64()
+        && narrow["tolerationSeconds"].as_i64().is_none_or(|seconds| seconds > max_seconds)
     {
         return false;
     }
     match operator.as_str() {
-        "Equal" | "" => text(one, "operator") == "Equal" && text(one, "value") == text(wide, "value"),
+        "Equal" | "" => text(narrow, "operator") == "Equal" && text(narrow, "value") == text(wide, "value"),
         operator => operator == "Exists",
     }
 }

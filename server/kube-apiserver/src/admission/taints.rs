@@ -5,7 +5,7 @@ use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::admission::{Admission, Mutation, Operation};
 use serde_json::{Value, json};
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 const EFFECT: &str = "NoSchedule";
 
 /// The admission plugin.
@@ -19,13 +19,13 @@ impl Admission for TaintNodesByCondition {
             && a.operation == Operation::Create
             && a.is_for("", "nodes")
         {
-            taint(node);
+            add_not_ready_taint(node);
         }
         Ok(())
     }
 }
 
-fn taint(node: &mut Value) {
+fn add_not_ready_taint(node: &mut Value) {
     if node["spec"].is_null() {
         node["spec"] = json!({});
     }
@@ -35,7 +35,7 @@ fn taint(node: &mut Value) {
         *taints = json!([]);
     }
     let Some(taints) = taints.as_array_mut() else { return };
-    if !taints.iter().any(|taint| taint["key"] == NOT_READY && taint["effect"] == EFFECT) {
-        taints.push(json!({"key": NOT_READY, "effect": EFFECT}));
+    if !taints.iter().any(|taint| taint["key"] == NOT_READY_TAINT && taint["effect"] == EFFECT) {
+        taints.push(json!({"key": NOT_READY_TAINT, "effect": EFFECT}));
     }
 }

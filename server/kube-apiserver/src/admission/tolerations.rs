@@ -5,7 +5,7 @@ use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::admission::{Admission, Mutation, Operation};
 use serde_json::{Value, json};
 
-const SECONDS: i64 = 300;
+const TOLERATION_SECONDS: i64 = 300;
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// The admission plugin.
@@ -19,13 +19,13 @@ impl Admission for DefaultTolerationSeconds {
             && a.is_for("", "pods")
             && matches!(a.operation, Operation::Create | Operation::Update)
         {
-            tolerate(pod);
+            add_default_tolerations(pod);
         }
         Ok(())
     }
 }
 
-fn tolerate(pod: &mut Value) {
+fn add_default_tolerations(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
     if tolerations.is_null() {
@@ -33,14 +33,14 @@ fn tolerate(pod: &mut Value) {
     }
     let Some(tolerations) = tolerations.as_array_mut() else { return };
     for taint in TAINTS {
-        let covered = tolerations.iter().any(|t| {
-            let key = t["key"].as_str().unwrap_or("");
-            let effect = t["effect"].as_str().unwrap_or("");
+        let is_tolerated = tolerations.iter().any(|toleration| {
+            let key = toleration["key"].as_str().unwrap_or("");
+            let effect = toleration["effect"].as_str().unwrap_or("");
             (key == taint || key.is_empty()) && (effect == "NoExecute" || effect.is_empty())
         });
-        if !covered {
+        if !is_tolerated {
             tolerations
-                .push(json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}));
+                .push(json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS}));
         }
     }
 }

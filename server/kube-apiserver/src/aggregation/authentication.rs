@@ -8,14 +8,14 @@ use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 
-use crate::crd::controller::context;
+use crate::crd::controller::loopback_context;
 
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "extension-apiserver-authentication";
 
-/// Authorities for extension servers; certificates in PEM.
+/// Authorities that extension API servers must trust, as in kube-apiserver's type of this name; certificates in PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Trust {
+pub struct ClusterAuthenticationInfo {
     /// Authority of users' client certificates.
     pub client_ca: String,
     /// Authority of the certificate with which this server calls extension servers.
@@ -25,11 +25,11 @@ pub struct Trust {
 }
 
 /// `data` of the ConfigMap.
-pub fn data(trust: &Trust) -> Value {
+pub fn config_map_data(info: &ClusterAuthenticationInfo) -> Value {
     json!({
-        "client-ca-file": trust.client_ca,
-        "requestheader-allowed-names": json!(trust.allowed_names).to_string(),
-        "requestheader-client-ca-file": trust.request_header_ca,
+        "client-ca-file": info.client_ca,
+        "requestheader-allowed-names": json!(info.allowed_names).to_string(),
+        "requestheader-client-ca-file": info.request_header_ca,
         "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
         "requestheader-group-headers": "[\"X-Remote-Group\"]",
         "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
@@ -38,21 +38,21 @@ pub fn data(trust: &Trust) -> Value {
 }
 
 /// Creates or updates the ConfigMap.
-pub async fn publish(registry: &Arc<Registry>, trust: &Trust) -> ApiResult<()> {
+pub async fn publish(registry: &Arc<Registry>, info: &ClusterAuthenticationInfo) -> ApiResult<()> {
     let resource = registry.resource(&Gvr::new("", "v1", "configmaps"))?;
-    let mut ctx = context("");
+    let mut ctx = loopback_context("");
     ctx.namespace = NAMESPACE.into();
     let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
-    let wanted = data(trust);
+    let data = config_map_data(info);
     let object = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": wanted,
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data,
     });
     match registry.create(&resource, &ctx, object, &options, &mut Vec::new()).await {
         Err(error) if error.is(Reason::AlreadyExists) => {}
         other => return other.map(drop),
     }
     let edit = Edit(Arc::new(move |live: &mut Value| {
-        live["data"] = wanted.clone();
+        live["data"] = data.clone();
         Ok(())
     }));
     registry.update(&resource, &ctx, NAME, &Change::Edit(edit), &options, &mut Vec::new()).await.map(drop)

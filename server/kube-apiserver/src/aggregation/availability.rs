@@ -7,89 +7,94 @@ use axum::body::Body;
 use bytes::Bytes;
 use crowsnest_apiserver::outbound::{Outbound, OutboundError, ResolveError, ServerAddress};
 use crowsnest_component_base::body::{self, BodyError};
-use crowsnest_schema::openapi::Published;
+use crowsnest_schema::openapi::PublishedDocument;
 use http::StatusCode;
 use http::header::ACCEPT;
 use serde_json::Value;
 
 use super::discovery;
-use super::service::Remote;
-use crate::crd::names::Condition;
+use super::service::RemoteService;
+use crate::crd::status::Condition;
 
-const TIMEOUT: Duration = Duration::from_secs(5);
-const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
+/// Time limit of a request to a service.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Result of a check.
+/// Result of an availability check.
 #[derive(Debug, Clone)]
-pub(super) struct Finding {
+pub(super) struct CheckResult {
+    /// The `Available` condition of the APIService.
     pub condition: Condition,
-    /// The version's entry of an `APIGroupDiscovery`.
-    pub discovered: Option<Value>,
-    pub published: Option<Published>,
+    /// The version's entry in an `APIGroupDiscovery`.
+    pub discovery: Option<Value>,
+    pub openapi: Option<PublishedDocument>,
 }
 
-fn unavailable(reason: &'static str, message: String) -> Finding {
-    Finding { condition: Condition::new("Available", "False", reason, message), discovered: None, published: None }
+fn unavailable(reason: &'static str, message: String) -> CheckResult {
+    CheckResult { condition: Condition::new("Available", "False", reason, message), discovery: None, openapi: None }
 }
 
-/// Fetches `/apis/<group>/<version>` from the service.
-pub(super) async fn check(outbound: &Outbound, remote: &Remote) -> Finding {
+/// Checks a service by fetching `/apis/<group>/<version>`.
+pub(super) async fn check(outbound: &Outbound, remote: &RemoteService) -> CheckResult {
     let path = format!("/apis/{}/{}", remote.group, remote.version);
     let url = format!("{}{path}", remote.target.url());
-    let failing =
+    let discovery_failure =
         |why: String| unavailable("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"));
-    match tokio::time::timeout(TIMEOUT, get(outbound, remote, &path)).await {
-        Err(_) => failing(format!("Get {url:?}: context deadline exceeded")),
-        Ok(Err(OutboundError::Resolve { why, .. })) => unresolved(remote, &why),
-        Ok(Err(error)) => failing(error.to_string()),
-        Ok(Ok((status, _))) if !status.is_success() => failing(format!("bad status from {url}: {}", status.as_u16())),
+    match tokio::time::timeout(REQUEST_TIMEOUT, get(outbound, remote, &path)).await {
+        Err(_) => discovery_failure(format!("Get {url:?}: context deadline exceeded")),
+        Ok(Err(OutboundError::Resolve { why, .. })) => resolve_failure(remote, &why),
+        Ok(Err(error)) => discovery_failure(error.to_string()),
+        Ok(Ok((status, _))) if !status.is_success() => {
+            discovery_failure(format!("bad status from {url}: {}", status.as_u16()))
+        }
         Ok(Ok((_, body))) => {
             let document = serde_json::from_slice::<Value>(&body).ok();
-            Finding {
+            CheckResult {
                 condition: Condition::new("Available", "True", "Passed", "all checks passed"),
-                discovered: document.map(|d| discovery::version_entry(&remote.version, &d)),
-                published: tokio::time::timeout(TIMEOUT, openapi(outbound, remote)).await.ok().flatten(),
+                discovery: document.map(|document| discovery::version_entry(&remote.version, &document)),
+                openapi: tokio::time::timeout(REQUEST_TIMEOUT, fetch_openapi(outbound, remote)).await.ok().flatten(),
             }
         }
     }
 }
 
-async fn get(outbound: &Outbound, remote: &Remote, path: &str) -> Result<(StatusCode, Bytes), OutboundError> {
+async fn get(outbound: &Outbound, remote: &RemoteService, path: &str) -> Result<(StatusCode, Bytes), OutboundError> {
     let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty())?;
-    let response = outbound.send(&remote.target, super::proxy::as_aggregator(request), true).await?;
+    let response = outbound.send(&remote.target, super::proxy::with_aggregator_identity(request), true).await?;
     let status = response.status();
-    let body = body::collect(response.into_body(), MAX_DOCUMENT).await;
-    let lost = |error: BodyError| OutboundError::Call {
+    let body = body::collect(response.into_body(), MAX_DOCUMENT_BYTES).await;
+    let read_error = |error: BodyError| OutboundError::Call {
         verb: "Get".into(),
         url: format!("{}{path}", remote.target.url()),
         why: error.to_string(),
     };
-    Ok((status, body.map_err(lost)?))
+    Ok((status, body.map_err(read_error)?))
 }
 
-/// The OpenAPI document of the group; from v2, which covers all groups of the server, if v3 is not supported.
-async fn openapi(outbound: &Outbound, remote: &Remote) -> Option<Published> {
+/// Fetches the OpenAPI document of the group version: v3, or v2, which covers all groups of the server, if v3 is not
+/// supported.
+async fn fetch_openapi(outbound: &Outbound, remote: &RemoteService) -> Option<PublishedDocument> {
     let (group, version) = (&remote.group, &remote.version);
     let fetch = async |path: &str| match get(outbound, remote, path).await {
-        Ok(answer) => Some(answer),
+        Ok(response) => Some(response),
         Err(error) => {
             tracing::debug!(group, %error, "cannot fetch the OpenAPI document");
             None
         }
     };
-    let of_group = fetch(&format!("/openapi/v3/apis/{group}/{version}")).await?;
-    let (status, body) = match of_group.0 {
+    let v3 = fetch(&format!("/openapi/v3/apis/{group}/{version}")).await?;
+    let (status, body) = match v3.0 {
         StatusCode::NOT_FOUND if fetch("/openapi/v3").await?.0 == StatusCode::NOT_FOUND => fetch("/openapi/v2").await?,
-        _ => of_group,
+        _ => v3,
     };
     if status != StatusCode::OK {
         tracing::debug!(group, %status, "cannot fetch the OpenAPI document");
         return None;
     }
-    Published::read(group, version, &body)
+    PublishedDocument::parse(group, version, &body)
 }
 
-fn unresolved(remote: &Remote, why: &ResolveError) -> Finding {
+fn resolve_failure(remote: &RemoteService, why: &ResolveError) -> CheckResult {
     let ServerAddress::Service(service) = &remote.target.address else {
         return unavailable("ServiceNotFound", why.to_string());
     };

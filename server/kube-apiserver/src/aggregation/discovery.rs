@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::service::Remote;
+use super::service::RemoteService;
 use crate::http::delegate::RankedGroup;
 
 /// The entry of a version: resources with their subresources.
@@ -52,8 +52,8 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
 }
 
 /// One `APIGroupDiscovery` per group: groups by priority, then name; versions by priority, then by version order.
-pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) -> Vec<RankedGroup> {
-    type Versions<'a> = Vec<(&'a Remote, Value)>;
+pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a RemoteService, Value)>) -> Vec<RankedGroup> {
+    type Versions<'a> = Vec<(&'a RemoteService, Value)>;
     let mut by_group: BTreeMap<&str, Versions<'a>> = BTreeMap::new();
     for (remote, entry) in services {
         by_group.entry(&remote.group).or_default().push((remote, entry));

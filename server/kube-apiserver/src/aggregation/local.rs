@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 /// Label of APIServices that this server registers: `onstart` for built-in groups, `true` for groups of CRDs.
-pub(super) const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+pub(super) const AUTOMANAGED_LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// Priorities of built-in groups, which determine the order of discovery.
+/// `groupPriorityMinimum` of built-in groups, which determines the order of discovery.
 const PRIORITIES: &[(&str, i64)] = &[
     ("", 18000),
     ("apps", 17800),
@@ -44,18 +44,19 @@ fn version_priority(group: &str, version: &str) -> i64 {
     }
 }
 
-/// Desired APIServices by name for the served groups and versions. The server's own group is not registered.
+/// Desired APIServices by name for the served groups and versions; `crd_groups` are the groups of CRDs. The group of
+/// APIServices itself is not registered.
 pub(super) fn desired_services<'a>(
     served: impl Iterator<Item = (&'a str, &'a str)>,
-    custom: &BTreeSet<String>,
+    crd_groups: &BTreeSet<String>,
 ) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for (group, version) in served.filter(|(group, _)| *group != super::service::GROUP) {
         let builtin = PRIORITIES.iter().find(|(name, _)| *name == group);
-        let definition = builtin.is_none() && custom.contains(group);
+        let is_of_crd = builtin.is_none() && crd_groups.contains(group);
         let (group_priority, priority, managed) = match builtin {
             Some((_, priority)) => (*priority, version_priority(group, version), "onstart"),
-            None => (1000, 100, if definition { "true" } else { "onstart" }),
+            None => (1000, 100, if is_of_crd { "true" } else { "onstart" }),
         };
         let name = format!("{version}.{group}");
         let mut spec = json!({"version": version, "groupPriorityMinimum": group_priority, "versionPriority": priority});
@@ -64,7 +65,7 @@ pub(super) fn desired_services<'a>(
         }
         let object = json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": name, "labels": {MANAGED: managed}}, "spec": spec,
+            "metadata": {"name": name, "labels": {AUTOMANAGED_LABEL: managed}}, "spec": spec,
         });
         all.insert(name, object);
     }
@@ -75,21 +76,21 @@ pub(super) fn desired_services<'a>(
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Plan {
     pub create: Vec<Value>,
-    /// Changed by a client.
+    /// With the desired spec, which a client has changed.
     pub restore: Vec<Value>,
     pub delete: Vec<String>,
 }
 
-/// Compares with the existing APIServices. Only managed ones are changed or deleted; those of built-in groups are
-/// created at start and not modified later.
-pub(super) fn plan(desired: &BTreeMap<String, Value>, existing: &[Value], starting: bool) -> Plan {
+/// Compares the desired APIServices with the existing ones. Only managed ones are changed or deleted. Those of built-in
+/// groups are created at the start of the server and not modified later.
+pub(super) fn plan(desired: &BTreeMap<String, Value>, existing: &[Value], is_start: bool) -> Plan {
     let name = |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
     let names: BTreeSet<String> = existing.iter().map(name).collect();
-    let label = |object: &Value| object["metadata"]["labels"][MANAGED].as_str().map(str::to_owned);
-    let managed = |object: &&Value| label(object).is_some();
-    let kept = |object: &Value| label(object).as_deref() == Some("true");
-    let missing = |(name, object): &(&String, &Value)| !names.contains(*name) && (starting || kept(object));
-    let changed = existing.iter().filter(|object| kept(object)).filter_map(|object| {
+    let label = |object: &Value| object["metadata"]["labels"][AUTOMANAGED_LABEL].as_str().map(str::to_owned);
+    let is_managed = |object: &&Value| label(object).is_some();
+    let is_of_crd = |object: &Value| label(object).as_deref() == Some("true");
+    let is_missing = |(name, object): &(&String, &Value)| !names.contains(*name) && (is_start || is_of_crd(object));
+    let restored = existing.iter().filter(|object| is_of_crd(object)).filter_map(|object| {
         let spec = &desired.get(&name(object))?["spec"];
         (object["spec"] != *spec).then(|| {
             let mut restored = object.clone();
@@ -98,8 +99,8 @@ pub(super) fn plan(desired: &BTreeMap<String, Value>, existing: &[Value], starti
         })
     });
     Plan {
-        create: desired.iter().filter(missing).map(|(_, object)| object.clone()).collect(),
-        restore: changed.collect(),
-        delete: existing.iter().filter(managed).map(name).filter(|name| !desired.contains_key(name)).collect(),
+        create: desired.iter().filter(is_missing).map(|(_, object)| object.clone()).collect(),
+        restore: restored.collect(),
+        delete: existing.iter().filter(is_managed).map(name).filter(|name| !desired.contains_key(name)).collect(),
     }
 }

@@ -35,39 +35,42 @@ use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::{Change, Edit, Registry};
-use crowsnest_schema::openapi::Published;
+use crowsnest_schema::openapi::PublishedDocument;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::availability::Finding;
-use self::service::{GROUP, PLURAL, Remote};
-use crate::crd::controller::context;
+use self::availability::CheckResult;
+use self::service::{GROUP, PLURAL, RemoteService};
+use crate::crd::controller::loopback_context;
 use crate::crd::definition;
-use crate::crd::names::Condition;
+use crate::crd::status::Condition;
 use crate::http::delegate::{Delegate, RankedGroup};
 use crate::http::respond;
 
 /// Interval of checks of an available service.
-const CHECK_EVERY: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Initial and maximum interval of checks of an unavailable service.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(15));
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(15));
 
 /// A remote service and its last known state.
 #[derive(Debug, Clone)]
-struct Known {
-    remote: Remote,
-    available: bool,
-    /// `APIGroupDiscovery` version entry of the last successful check.
-    discovered: Option<Value>,
+struct ServiceState {
+    remote: RemoteService,
+    is_available: bool,
+    /// The version's entry in an `APIGroupDiscovery`, of the last successful check.
+    discovery: Option<Value>,
     /// OpenAPI document of the last successful check.
-    published: Option<Published>,
+    openapi: Option<PublishedDocument>,
 }
 
+/// Group and version of a service.
+type ServiceKey = (String, String);
+
 /// Remote services by group and version.
-type Services = BTreeMap<(String, String), Known>;
+type Services = BTreeMap<ServiceKey, ServiceState>;
 
 /// The aggregation layer.
 pub struct Aggregator {
@@ -80,9 +83,9 @@ pub struct Aggregator {
 }
 
 /// Time of a service's next check, and its backoff.
-struct Schedule {
-    at: Instant,
-    retries: Delays,
+struct NextCheck {
+    due: Instant,
+    retry_delays: Delays,
 }
 
 impl Aggregator {
@@ -98,11 +101,11 @@ impl Aggregator {
     /// Runs until cancelled, then waits for open tunnels to close.
     pub async fn run(self: Arc<Self>) {
         let table = ResourceKey::new(GROUP, PLURAL);
-        let mut schedule: BTreeMap<(String, String), Schedule> = BTreeMap::new();
-        let mut checks: JoinSet<((String, String), Finding)> = JoinSet::new();
-        let mut under_way: BTreeSet<(String, String)> = BTreeSet::new();
+        let mut schedule: BTreeMap<ServiceKey, NextCheck> = BTreeMap::new();
+        let mut checks: JoinSet<(ServiceKey, CheckResult)> = JoinSet::new();
+        let mut running_checks: BTreeSet<ServiceKey> = BTreeSet::new();
         let mut catalog = self.registry.catalog.subscribe();
-        let mut starting = true;
+        let mut is_start = true;
         'restart: loop {
             let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
                 Ok(watcher) => watcher,
@@ -111,25 +114,26 @@ impl Aggregator {
                     break;
                 }
             };
-            self.register_local(starting).await;
-            starting = false;
+            self.register_local(is_start).await;
+            is_start = false;
             self.plan_checks(&mut schedule);
             loop {
                 let now = Instant::now();
-                for (key, due) in &mut schedule {
-                    if due.at > now || under_way.contains(key) {
+                for (key, next) in &mut schedule {
+                    if next.due > now || running_checks.contains(key) {
                         continue;
                     }
-                    if let Some(known) = self.services.load().get(key).cloned() {
+                    if let Some(service) = self.services.load().get(key).cloned() {
                         let (outbound, key) = (self.outbound.clone(), key.clone());
-                        under_way.insert(key.clone());
-                        checks.spawn(async move { (key, availability::check(&outbound, &known.remote).await) });
+                        running_checks.insert(key.clone());
+                        checks.spawn(async move { (key, availability::check(&outbound, &service.remote).await) });
                     }
                 }
-                let next = schedule.iter().filter(|(key, _)| !under_way.contains(*key)).map(|(_, s)| s.at).min();
+                let next_due =
+                    schedule.iter().filter(|(key, _)| !running_checks.contains(*key)).map(|(_, next)| next.due).min();
                 let timer = async {
-                    match next {
-                        Some(at) => tokio::time::sleep_until(at).await,
+                    match next_due {
+                        Some(due) => tokio::time::sleep_until(due).await,
                         None => std::future::pending().await,
                     }
                 };
@@ -153,9 +157,9 @@ impl Aggregator {
                         }
                     },
                     Some(done) = checks.join_next(), if !checks.is_empty() => {
-                        if let Ok((key, finding)) = done {
-                            under_way.remove(&key);
-                            self.record(&key, finding, &mut schedule).await;
+                        if let Ok((key, result)) = done {
+                            running_checks.remove(&key);
+                            self.record(&key, result, &mut schedule).await;
                         }
                     }
                     () = timer => {}
@@ -167,65 +171,62 @@ impl Aggregator {
     }
 
     /// Reloads the table; schedules checks of new and changed services at once, and drops removed ones.
-    fn plan_checks(&self, schedule: &mut BTreeMap<(String, String), Schedule>) {
+    fn plan_checks(&self, schedule: &mut BTreeMap<ServiceKey, NextCheck>) {
         let before = self.services.load_full();
         self.reload();
         let services = self.services.load();
         schedule.retain(|key, _| services.contains_key(key));
-        for (key, known) in services.iter() {
-            if before.get(key).is_none_or(|old| old.remote != known.remote) || !schedule.contains_key(key) {
-                schedule.insert(key.clone(), Schedule { at: Instant::now(), retries: RETRY.delays() });
+        for (key, service) in services.iter() {
+            if before.get(key).is_none_or(|old| old.remote != service.remote) || !schedule.contains_key(key) {
+                schedule.insert(key.clone(), NextCheck { due: Instant::now(), retry_delays: RETRY_BACKOFF.delays() });
             }
         }
     }
 
+    /// Reloads the table from the stored APIServices; the state of unchanged ones is kept.
     fn reload(&self) {
         let before = self.services.load_full();
         let mut services = Services::new();
         for object in self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "") {
-            let Some(remote) = Remote::of(&object) else { continue };
+            let Some(remote) = RemoteService::from_api_service(&object) else { continue };
             let key = (remote.group.clone(), remote.version.clone());
             let old = before.get(&key).filter(|old| old.remote == remote);
-            let known = old.cloned().unwrap_or(Known { remote, available: false, discovered: None, published: None });
-            services.insert(key, known);
+            let new = || ServiceState { remote, is_available: false, discovery: None, openapi: None };
+            let state = old.cloned().unwrap_or_else(new);
+            services.insert(key, state);
         }
         self.services.store(Arc::new(services));
     }
 
     /// Writes the result of a check to the table and to the object's status.
-    async fn record(
-        &self,
-        key: &(String, String),
-        finding: Finding,
-        schedule: &mut BTreeMap<(String, String), Schedule>,
-    ) {
-        let available = finding.condition.status == "True";
+    async fn record(&self, key: &ServiceKey, result: CheckResult, schedule: &mut BTreeMap<ServiceKey, NextCheck>) {
+        let is_available = result.condition.status == "True";
         let mut name = None;
         self.services.rcu(|services| {
             let mut next = Services::clone(services);
-            if let Some(known) = next.get_mut(key) {
-                name = Some(known.remote.name.clone());
-                known.available = available;
-                if finding.discovered.is_some() {
-                    known.discovered.clone_from(&finding.discovered);
+            if let Some(service) = next.get_mut(key) {
+                name = Some(service.remote.name.clone());
+                service.is_available = is_available;
+                if result.discovery.is_some() {
+                    service.discovery.clone_from(&result.discovery);
                 }
-                if finding.published.is_some() {
-                    known.published.clone_from(&finding.published);
+                if result.openapi.is_some() {
+                    service.openapi.clone_from(&result.openapi);
                 }
             }
             next
         });
-        if let Some(due) = schedule.get_mut(key) {
-            let wait = if available {
-                due.retries.reset();
-                CHECK_EVERY
+        if let Some(next) = schedule.get_mut(key) {
+            let delay = if is_available {
+                next.retry_delays.reset();
+                CHECK_INTERVAL
             } else {
-                due.retries.next_delay()
+                next.retry_delays.next_delay()
             };
-            due.at = Instant::now() + wait;
+            next.due = Instant::now() + delay;
         }
         if let Some(name) = name
-            && let Err(error) = self.set_condition(&name, finding.condition).await
+            && let Err(error) = self.set_condition(&name, result.condition).await
             && !error.is(Reason::NotFound)
         {
             tracing::warn!(%error, service = name, "cannot write the availability of an APIService");
@@ -244,13 +245,14 @@ impl Aggregator {
             Ok(())
         }));
         let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
-        let ctx = context("status");
+        let ctx = loopback_context("status");
         self.registry.update(&resource, &ctx, name, &Change::Edit(edit), &options, &mut Vec::new()).await?;
         Ok(())
     }
 
-    /// Reconciles the local APIServices with the catalog.
-    async fn register_local(&self, starting: bool) {
+    /// Reconciles the local APIServices with the catalog. `is_start` is true for the first call after the start of the
+    /// server.
+    async fn register_local(&self, is_start: bool) {
         let resource = match self.registry.resource(&Gvr::new(GROUP, "v1", PLURAL)) {
             Ok(resource) => resource,
             Err(error) => {
@@ -259,13 +261,14 @@ impl Aggregator {
             }
         };
         let served = self.registry.catalog.snapshot();
-        let custom = self.custom_groups();
-        let desired = local::desired_services(served.iter().map(|r| (&*r.gvr.group, &*r.gvr.version)), &custom);
+        let crd_groups = self.crd_groups();
+        let desired = local::desired_services(served.iter().map(|r| (&*r.gvr.group, &*r.gvr.version)), &crd_groups);
         let existing = self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "");
-        let plan = local::plan(&desired, &existing, starting);
+        let plan = local::plan(&desired, &existing, is_start);
         let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
         for object in plan.create {
-            let created = self.registry.create(&resource, &context(""), object, &options, &mut Vec::new()).await;
+            let created =
+                self.registry.create(&resource, &loopback_context(""), object, &options, &mut Vec::new()).await;
             if let Err(error) = created.map(drop)
                 && !error.is(Reason::AlreadyExists)
             {
@@ -274,8 +277,9 @@ impl Aggregator {
         }
         for object in plan.restore {
             let (name, change) = (object.name().to_owned(), Change::Replace(object));
-            let put = self.registry.update(&resource, &context(""), &name, &change, &options, &mut Vec::new()).await;
-            if let Err(error) = put.map(drop)
+            let updated =
+                self.registry.update(&resource, &loopback_context(""), &name, &change, &options, &mut Vec::new()).await;
+            if let Err(error) = updated.map(drop)
                 && !error.is(Reason::NotFound)
                 && !error.is(Reason::Conflict)
             {
@@ -283,8 +287,11 @@ impl Aggregator {
             }
         }
         for name in plan.delete {
-            let gone = self.registry.delete(&resource, &context(""), &name, &Default::default(), &mut Vec::new()).await;
-            if let Err(error) = gone.map(drop)
+            let deleted = self
+                .registry
+                .delete(&resource, &loopback_context(""), &name, &Default::default(), &mut Vec::new())
+                .await;
+            if let Err(error) = deleted.map(drop)
                 && !error.is(Reason::NotFound)
             {
                 tracing::warn!(%error, service = name, "cannot remove a local APIService");
@@ -292,8 +299,8 @@ impl Aggregator {
         }
     }
 
-    /// Groups of CRDs, whose APIServices may be removed again.
-    fn custom_groups(&self) -> BTreeSet<String> {
+    /// Groups of CRDs, whose APIServices are removed with their last CRD.
+    fn crd_groups(&self) -> BTreeSet<String> {
         let table = ResourceKey::new(definition::GROUP, definition::PLURAL);
         let objects = self.registry.store.objects(&table, "");
         objects.iter().map(|o| definition::Definition(o).group().to_owned()).collect()
@@ -312,20 +319,20 @@ impl Delegate for Aggregator {
             // The extension server could interpret the path differently from the authorization check.
             Err(error) => return respond::error(&ApiError::bad_request(error.to_string())),
         };
-        let named = path.group_version().map(|(group, version)| (group.to_owned(), version.to_owned()));
-        let known = named.and_then(|named| self.services.load().get(&named).cloned());
-        match known {
-            Some(known) if known.available => {
-                proxy::serve(&self.outbound, &self.tunnels, &self.stop, &known.remote, user, request).await
+        let key = path.group_version().map(|(group, version)| (group.to_owned(), version.to_owned()));
+        let service = key.and_then(|key| self.services.load().get(&key).cloned());
+        match service {
+            Some(service) if service.is_available => {
+                proxy::serve(&self.outbound, &self.tunnels, &self.stop, &service.remote, user, request).await
             }
             _ => proxy::unavailable("service unavailable"),
         }
     }
 
     fn discovery(&self) -> Vec<RankedGroup> {
-        discovery::groups(self.services.load().values().map(|known| {
-            let stale = json!({"version": known.remote.version, "freshness": "Stale"});
-            let entry = match (&known.discovered, known.available) {
+        discovery::groups(self.services.load().values().map(|service| {
+            let stale = json!({"version": service.remote.version, "freshness": "Stale"});
+            let entry = match (&service.discovery, service.is_available) {
                 (Some(entry), true) => entry.clone(),
                 (Some(entry), false) => {
                     let mut entry = entry.clone();
@@ -334,11 +341,11 @@ impl Delegate for Aggregator {
                 }
                 (None, _) => stale,
             };
-            (&known.remote, entry)
+            (&service.remote, entry)
         }))
     }
 
-    fn openapi(&self) -> Vec<Published> {
-        self.services.load().values().filter_map(|known| known.published.clone()).collect()
+    fn openapi(&self) -> Vec<PublishedDocument> {
+        self.services.load().values().filter_map(|service| service.openapi.clone()).collect()
     }
 }

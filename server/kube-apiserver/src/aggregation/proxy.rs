@@ -14,21 +14,23 @@ use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::service::Remote;
-use crate::http::audited::Audited;
+use super::service::RemoteService;
+use crate::http::request_audit::RequestAudit;
 use crate::http::respond;
 
-/// User name of this server at extension servers.
-const SELF: &str = "system:kube-aggregator";
+/// Name of the user as which this server calls extension servers by itself.
+const AGGREGATOR_USER: &str = "system:kube-aggregator";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Buffer size of a tunnel in bytes, per direction: more than one TLS record.
-const COPIED: usize = 32 * 1024;
-/// A 503 response in plain text, as the aggregation layer returns it.
+const TUNNEL_BUFFER_BYTES: usize = 32 * 1024;
+
+/// A 503 response in plain text, as kube-apiserver's aggregation layer returns it.
 pub(super) fn unavailable(message: &str) -> http::Response<Body> {
-    failed(http::StatusCode::SERVICE_UNAVAILABLE, message)
+    plain_text_error(http::StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
-fn failed(status: http::StatusCode, message: &str) -> http::Response<Body> {
+/// An error response as Go's `http.Error` writes it.
+fn plain_text_error(status: http::StatusCode, message: &str) -> http::Response<Body> {
     let mut response = http::Response::new(Body::from(format!("{message}\n")));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -39,9 +41,9 @@ fn failed(status: http::StatusCode, message: &str) -> http::Response<Body> {
 }
 
 /// Sets the identity of this server on a request.
-pub(super) fn as_aggregator(mut request: http::Request<Body>) -> http::Request<Body> {
-    let own = UserInfo { name: SELF.into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
-    // This name and group are valid header values.
+pub(super) fn with_aggregator_identity(mut request: http::Request<Body>) -> http::Request<Body> {
+    let own = UserInfo { name: AGGREGATOR_USER.into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
+    // These constants are valid header values, so the default is never used.
     *request.headers_mut() = forwarded_headers(&own, request.headers()).unwrap_or_default();
     request
 }
@@ -71,7 +73,7 @@ pub(super) fn forwarded_headers(user: &UserInfo, received: &HeaderMap) -> Option
 }
 
 /// Appends the client's address to `X-Forwarded-For`.
-fn forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
+fn append_forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let all: Vec<String> = before.map(str::to_owned).chain([address.to_string()]).collect();
     if let Ok(value) = HeaderValue::from_str(&all.join(", ")) {
@@ -84,52 +86,52 @@ pub(super) async fn serve(
     outbound: &Outbound,
     tunnels: &TaskTracker,
     stop: &CancellationToken,
-    remote: &Remote,
+    remote: &RemoteService,
     user: &UserInfo,
     mut request: http::Request<Body>,
 ) -> http::Response<Body> {
     let client_side = requested_upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let mut onward = http::Request::new(body);
-    *onward.method_mut() = parts.method;
+    let mut upstream_request = http::Request::new(body);
+    *upstream_request.method_mut() = parts.method;
     match path.parse() {
-        Ok(uri) => *onward.uri_mut() = uri,
+        Ok(uri) => *upstream_request.uri_mut() = uri,
         Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
     }
     let Some(headers) = forwarded_headers(user, &parts.headers) else {
         let text = "the user's name or groups are empty, or have control characters or white space around them";
         return respond::error(&ApiError::bad_request(text));
     };
-    *onward.headers_mut() = headers;
+    *upstream_request.headers_mut() = headers;
     if let Some(PeerAddress(address)) = parts.extensions.get() {
-        forwarded_for(onward.headers_mut(), *address);
+        append_forwarded_for(upstream_request.headers_mut(), *address);
     }
-    let audited = parts.extensions.get::<Audited>().cloned();
-    onward.headers_mut().remove(FORWARDED_RECORD);
+    let audited = parts.extensions.get::<RequestAudit>().cloned();
+    upstream_request.headers_mut().remove(FORWARDED_RECORD);
     // A server that shares the audit log finds the record under this key until it has responded.
     let forwarded_record =
         audited.as_ref().and_then(|audited| audited.auditor.register_forwarded(audited.record.clone()));
     if let Some(forwarded_record) = &forwarded_record
         && let Ok(key) = HeaderValue::from_str(forwarded_record.key())
     {
-        onward.headers_mut().insert(FORWARDED_RECORD, key);
+        upstream_request.headers_mut().insert(FORWARDED_RECORD, key);
     }
     if let Some(service) = outbound.in_process(&remote.target) {
         // An in-process server takes over the client's connection, so no bytes are copied.
         if let Some(client_side) = client_side {
-            onward.extensions_mut().insert(client_side);
+            upstream_request.extensions_mut().insert(client_side);
         }
-        return without_hop_headers(service.serve(onward).await);
+        return without_hop_headers(service.serve(upstream_request).await);
     }
-    let mut response = match outbound.send(&remote.target, onward, true).await {
+    let mut response = match outbound.send(&remote.target, upstream_request, true).await {
         Ok(response) => response,
         Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
     };
     if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
         let Some(client_side) = client_side else {
             let why = "the extension server switches protocols without an upgrade request";
-            return failed(http::StatusCode::BAD_GATEWAY, why);
+            return plain_text_error(http::StatusCode::BAD_GATEWAY, why);
         };
         let server_side = hyper::upgrade::on(&mut response);
         let stop = stop.clone();
@@ -138,8 +140,8 @@ pub(super) async fn serve(
         tunnels.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                ended = tunnel(client_side, server_side) => if let Err(error) = ended {
-                    tracing::debug!(%error, "tunnel to extension server ended");
+                result = copy_tunnel(client_side, server_side) => if let Err(error) = result {
+                    tracing::debug!(%error, "the tunnel to an extension server ended with an error");
                 },
             }
             drop(record);
@@ -157,12 +159,14 @@ fn without_hop_headers(mut response: http::Response<Body>) -> http::Response<Bod
     response
 }
 
-async fn tunnel(
+/// Copies bytes in both directions until both sides are closed.
+async fn copy_tunnel(
     client: hyper::upgrade::OnUpgrade,
     server: hyper::upgrade::OnUpgrade,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (client, server) = tokio::try_join!(client, server)?;
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-    tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, COPIED, COPIED).await?;
+    tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, TUNNEL_BUFFER_BYTES, TUNNEL_BUFFER_BYTES)
+        .await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Registration, use and removal of an in-process extension server.
+//! An in-process extension API server: registration, requests, OpenAPI, removal.
 
 use std::sync::Arc;
 
@@ -44,24 +44,24 @@ async fn get(client: &kube::Client, path: &str) -> Result<Value, kube::Error> {
     client.request(http::Request::get(path).body(Vec::new()).unwrap()).await
 }
 
-/// Repeats a request until the result is as expected; the server's loops run meanwhile.
-async fn until(
+/// Repeats a request until the result is as expected, for at most 20 seconds.
+async fn get_until(
     client: &kube::Client,
     path: &str,
-    wanted: impl Fn(&Result<Value, kube::Error>) -> bool,
+    is_expected: impl Fn(&Result<Value, kube::Error>) -> bool,
 ) -> Result<Value, kube::Error> {
     let timeout = std::time::Duration::from_secs(20);
     tokio::time::timeout(timeout, async {
         loop {
-            let answer = get(client, path).await;
-            if wanted(&answer) {
-                return answer;
+            let result = get(client, path).await;
+            if is_expected(&result) {
+                return result;
             }
             tokio::task::yield_now().await;
         }
     })
     .await
-    .expect("the server never answered as wanted")
+    .expect("no response is as expected")
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn extension_servers_are_added_and_removed() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let groups = vec!["system:masters".to_owned()];
     let client = server.client(UserInfo { name: "jane".into(), groups, ..UserInfo::default() });
-    server.services().local.mount("default", "ext", Arc::new(Extension));
+    server.services().in_process.mount("default", "ext", Arc::new(Extension));
     let service = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.ext.example.com"},
         "spec": {"group": "ext.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15,
             "insecureSkipTLSVerify": true, "service": {"name": "ext", "namespace": "default"}}});
@@ -81,37 +81,37 @@ async fn extension_servers_are_added_and_removed() {
     client.request::<Value>(create).await.unwrap();
 
     let bricks = "/apis/ext.example.com/v1/namespaces/default/bricks";
-    let answer = until(&client, bricks, Result::is_ok).await.unwrap();
+    let response = get_until(&client, bricks, Result::is_ok).await.unwrap();
     assert_eq!(
-        answer,
+        response,
         json!({"path": bricks, "user": ["jane"], "groups": ["system:masters", "system:authenticated"], "authorization": []})
     );
     let object = get(&client, &format!("{services}/v1.ext.example.com")).await.unwrap();
     assert_eq!(object["status"]["conditions"][0]["reason"], "Passed");
     let group = get(&client, "/apis/ext.example.com").await.unwrap();
     assert_eq!(group["preferredVersion"]["groupVersion"], "ext.example.com/v1");
-    let described = get(&client, "/openapi/v3/apis/ext.example.com/v1").await.unwrap();
+    let openapi = get(&client, "/openapi/v3/apis/ext.example.com/v1").await.unwrap();
     let brick =
         json!({"type": "object", "properties": {"clay": {"type": "string", "description": "what it is made of"}}});
-    assert_eq!(described["components"]["schemas"]["com.example.Brick"], brick);
-    let answer = &described["paths"]["/apis/ext.example.com/v1/bricks"]["get"]["responses"]["200"];
+    assert_eq!(openapi["components"]["schemas"]["com.example.Brick"], brick);
+    let response = &openapi["paths"]["/apis/ext.example.com/v1/bricks"]["get"]["responses"]["200"];
     assert_eq!(
-        answer["content"]["application/json"]["schema"],
+        response["content"]["application/json"]["schema"],
         json!({"$ref": "#/components/schemas/com.example.Brick"})
     );
     let index = get(&client, "/openapi/v3").await.unwrap();
     assert!(index["paths"]["apis/ext.example.com/v1"]["serverRelativeURL"].is_string(), "{index}");
-    let older = get(&client, "/openapi/v2").await.unwrap();
-    assert_eq!(older["definitions"]["com.example.Brick"], brick);
-    let version = &older["paths"]["/version/"]["get"]["operationId"];
+    let openapi_v2 = get(&client, "/openapi/v2").await.unwrap();
+    assert_eq!(openapi_v2["definitions"]["com.example.Brick"], brick);
+    let version = &openapi_v2["paths"]["/version/"]["get"]["operationId"];
     assert_eq!(version, "getCodeVersion", "non-resource paths of extension servers are not published");
-    assert!(older["paths"]["/apis/ext.example.com/v1/bricks"].is_object());
+    assert!(openapi_v2["paths"]["/apis/ext.example.com/v1/bricks"].is_object());
 
     let local = get(&client, &format!("{services}/v1.apps")).await.unwrap();
     assert_eq!(local["status"]["conditions"][0]["reason"], "Local");
 
     let delete = http::Request::delete(format!("{services}/v1.ext.example.com")).body(Vec::new()).unwrap();
     client.request::<Value>(delete).await.unwrap();
-    until(&client, bricks, Result::is_err).await.unwrap_err();
+    get_until(&client, bricks, Result::is_err).await.unwrap_err();
     server.stop().await.unwrap();
 }

@@ -9,29 +9,31 @@ use crowsnest_registry::resource::ResourceInfo;
 use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::crd::names::Condition;
+use crate::crd::status::Condition;
 
 pub const GROUP: &str = "apiregistration.k8s.io";
 pub const PLURAL: &str = "apiservices";
 
-/// An APIService of another server.
+/// An API group version that another server serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteService {
+    /// Name of the APIService.
     pub name: String,
     pub group: String,
     pub version: String,
+    /// `groupPriorityMinimum`
     pub group_priority: i64,
     pub version_priority: i64,
     pub target: Target,
 }
 
-impl Remote {
+impl RemoteService {
     /// Parses an APIService; `None` for local ones.
-    pub fn of(object: &Value) -> Option<Self> {
+    pub fn from_api_service(object: &Value) -> Option<Self> {
         let spec = object.get("spec")?;
         let service = spec.get("service").filter(|s| s.is_object())?;
         let text = |key: &str| spec[key].as_str().unwrap_or("").to_owned();
@@ -82,11 +84,11 @@ impl Strategy for ApiServiceStrategy {
     }
 
     fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
-        let (keep, of) = if ctx.subresource == "status" { ("spec", old) } else { ("status", old) };
-        match of.get(keep) {
-            Some(kept) => new[keep] = kept.clone(),
+        let (kept_field, source) = if ctx.subresource == "status" { ("spec", old) } else { ("status", old) };
+        match source.get(kept_field) {
+            Some(kept) => new[kept_field] = kept.clone(),
             None => {
-                new.as_object_mut().map(|o| o.remove(keep));
+                new.as_object_mut().map(|o| o.remove(kept_field));
             }
         }
     }

@@ -4,7 +4,7 @@ use crowsnest_apimachinery::user::UserInfo;
 use http::HeaderMap;
 use serde_json::json;
 
-use super::service::Remote;
+use super::service::RemoteService;
 use super::{discovery, local, proxy};
 
 #[test]
@@ -33,12 +33,12 @@ fn client_identity_headers_are_replaced() {
 
 #[test]
 fn local_services_follow_the_catalog() {
-    let custom = BTreeSet::from(["example.com".to_owned()]);
+    let crd_groups = BTreeSet::from(["example.com".to_owned()]);
     let served = [("", "v1"), ("apps", "v1"), ("example.com", "v1"), ("apiregistration.k8s.io", "v1")];
-    let desired = local::desired_services(served.into_iter(), &custom);
+    let desired = local::desired_services(served.into_iter(), &crd_groups);
     let existing = [
         desired["v1."].clone(),
-        json!({"metadata": {"name": "v1.gone.example.com", "labels": {local::MANAGED: "true"}}}),
+        json!({"metadata": {"name": "v1.gone.example.com", "labels": {local::AUTOMANAGED_LABEL: "true"}}}),
         json!({"metadata": {"name": "v1.mine.example.com"}}),
     ];
     let plan = local::plan(&desired, &existing, true);
@@ -47,10 +47,10 @@ fn local_services_follow_the_catalog() {
 }
 
 #[test]
-fn local_services_of_definitions_are_restored() {
-    let custom = BTreeSet::from(["example.com".to_owned(), "b.example.com".to_owned()]);
+fn changed_services_of_crds_are_restored() {
+    let crd_groups = BTreeSet::from(["example.com".to_owned(), "b.example.com".to_owned()]);
     let served = [("apps", "v1"), ("example.com", "v1"), ("b.example.com", "v1")];
-    let desired = local::desired_services(served.into_iter(), &custom);
+    let desired = local::desired_services(served.into_iter(), &crd_groups);
     let mut changed = desired["v1.example.com"].clone();
     changed["spec"]["groupPriorityMinimum"] = json!(5);
     let plan = local::plan(&desired, &[changed], false);
@@ -67,13 +67,13 @@ fn discovered_groups_are_ordered_by_priority() {
     let remote = |group: &str, version: &str, priority: i64| {
         let service = json!({"metadata": {"name": format!("{version}.{group}")}, "spec": {"group": group, "version": version,
             "groupPriorityMinimum": priority, "versionPriority": 10, "service": {"name": "s", "namespace": "n"}}});
-        Remote::of(&service).unwrap()
+        RemoteService::from_api_service(&service).unwrap()
     };
     let (a, b, c) = (remote("a.io", "v1beta1", 10), remote("a.io", "v1", 10), remote("b.io", "v1", 20));
     let list = json!({"resources": [
         {"name": "bricks", "singularName": "brick", "namespaced": true, "kind": "Brick", "verbs": ["get"]},
         {"name": "bricks/status", "namespaced": true, "kind": "Brick", "verbs": ["patch"]}]});
-    let entry = |r: &Remote| discovery::version_entry(&r.version, &list);
+    let entry = |r: &RemoteService| discovery::version_entry(&r.version, &list);
     let groups = discovery::groups([(&a, entry(&a)), (&b, entry(&b)), (&c, entry(&c))].into_iter());
     assert_eq!(groups.iter().map(|ranked| ranked.priority).collect::<Vec<_>>(), [20, 10]);
     insta::assert_json_snapshot!(groups.into_iter().map(|ranked| ranked.group).collect::<Vec<_>>());

@@ -1,5 +1,5 @@
 //! Service account and root CA controllers: maintain the `default` service account and the config maps with the
-//! cluster's certificate in every namespace. Deleted objects are created again and changed config maps restored. For
+//! cluster's CA certificate in every namespace. Deleted objects are created again and changed config maps restored. For
 //! members.
 
 use std::collections::BTreeSet;
@@ -15,23 +15,23 @@ use crowsnest_registry::storage::{Change, ChangeKind, ObjectKey, ResourceKey};
 use crowsnest_registry::{Edit, Registry};
 use serde_json::{Map, Value, json};
 
-use super::{core, run_with_restart};
+use super::{core_resource, run_with_restart};
 use crate::ApiServer;
 
-const ACCOUNT: &str = "default";
-/// Delay before failed namespaces are retried.
-const RETRY: Duration = Duration::from_secs(1);
+const DEFAULT_ACCOUNT: &str = "default";
+/// Delay before failed namespaces are reconciled again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A config map with the certificate, published in every namespace.
+/// A config map with the CA certificate, which every namespace contains.
 #[derive(Debug, Clone, Copy)]
 pub struct CertificateConfigMap {
     name: &'static str,
     key: &'static str,
-    /// Annotation that describes the use of the certificate.
+    /// Name and value of an annotation that describes the use of the certificate.
     annotation: Option<(&'static str, &'static str)>,
 }
 
-/// The config map of all clusters.
+/// The config map that kube-controller-manager publishes.
 pub const ROOT_CA: CertificateConfigMap = CertificateConfigMap {
     name: "kube-root-ca.crt",
     key: "ca.crt",
@@ -67,41 +67,41 @@ impl CertificateConfigMap {
 }
 
 /// Reconciles namespaces until the server stops.
-pub async fn run(server: ApiServer, published: Vec<CertificateConfigMap>) {
-    run_with_restart(server, "default service accounts", |server| reconcile_changes(server, published.clone())).await;
+pub async fn run(server: ApiServer, config_maps: Vec<CertificateConfigMap>) {
+    run_with_restart(server, "default service accounts", |server| reconcile_changes(server, config_maps.clone())).await;
 }
 
 /// Reconciles all namespaces once, then those that change or in which an object is deleted.
-async fn reconcile_changes(server: ApiServer, published: Vec<CertificateConfigMap>) -> Result<Infallible, Error> {
+async fn reconcile_changes(server: ApiServer, config_maps: Vec<CertificateConfigMap>) -> Result<Infallible, Error> {
     let registry = server.registry();
     let watch = |plural: &str| registry.store.watch(&ResourceKey::new("", plural), registry.store.revision());
     let (mut namespaces, mut accounts, mut maps) =
         (watch("namespaces")?, watch("serviceaccounts")?, watch("configmaps")?);
-    let reconciler =
-        NamespaceReconciler { registry, certificate: server.authority().certificate(), published: &published };
+    let certificate = server.authority().certificate();
+    let reconciler = NamespaceReconciler { registry, certificate, config_maps: &config_maps };
     let all = registry.store.objects(&ResourceKey::new("", "namespaces"), "");
-    let mut touched: BTreeSet<String> = all.iter().map(|namespace| namespace.name().to_owned()).collect();
+    let mut pending: BTreeSet<String> = all.iter().map(|namespace| namespace.name().to_owned()).collect();
     loop {
         let mut failed = BTreeSet::new();
-        for namespace in touched {
+        for namespace in pending {
             if let Err(error) = reconciler.reconcile(&namespace).await {
                 tracing::warn!(namespace, %error, "cannot write the default service account or certificate");
                 failed.insert(namespace);
             }
         }
-        let deleted = |change: &Change| change.kind == ChangeKind::Deleted;
-        let retried = !failed.is_empty();
-        touched = failed;
+        let is_deletion = |change: &Change| change.kind == ChangeKind::Deleted;
+        let has_failures = !failed.is_empty();
+        pending = failed;
         tokio::select! {
-            changes = namespaces.next() => touched.extend(
-                changes?.iter().filter(|change| !deleted(change)).map(|change| change.key.name().to_owned())),
-            changes = accounts.next() => touched.extend(
-                changes?.iter().filter(|change| deleted(change) && change.key.name() == ACCOUNT)
+            changes = namespaces.next() => pending.extend(
+                changes?.iter().filter(|change| !is_deletion(change)).map(|change| change.key.name().to_owned())),
+            changes = accounts.next() => pending.extend(
+                changes?.iter().filter(|change| is_deletion(change) && change.key.name() == DEFAULT_ACCOUNT)
                     .map(|change| change.key.namespace().to_owned())),
-            changes = maps.next() => touched.extend(
-                changes?.iter().filter(|change| published.iter().any(|map| map.name == change.key.name()))
+            changes = maps.next() => pending.extend(
+                changes?.iter().filter(|change| config_maps.iter().any(|map| map.name == change.key.name()))
                     .map(|change| change.key.namespace().to_owned())),
-            () = tokio::time::sleep(RETRY), if retried => {}
+            () = tokio::time::sleep(RETRY_DELAY), if has_failures => {}
         }
     }
 }
@@ -109,31 +109,31 @@ async fn reconcile_changes(server: ApiServer, published: Vec<CertificateConfigMa
 struct NamespaceReconciler<'a> {
     registry: &'a Arc<Registry>,
     certificate: &'a str,
-    published: &'a [CertificateConfigMap],
+    config_maps: &'a [CertificateConfigMap],
 }
 
 impl NamespaceReconciler<'_> {
     /// Creates or restores the objects in a namespace.
     async fn reconcile(&self, namespace: &str) -> ApiResult<()> {
-        let found = self.registry.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", namespace));
-        if found.is_none_or(|namespace| namespace.is_deleting()) {
+        let object = self.registry.store.object(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", namespace));
+        if object.is_none_or(|namespace| namespace.is_deleting()) {
             return Ok(());
         }
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
-        if self.get("serviceaccounts", namespace, ACCOUNT).is_none() {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT}});
+        if self.get("serviceaccounts", namespace, DEFAULT_ACCOUNT).is_none() {
             self.create("serviceaccounts", namespace, account).await?;
         }
-        for published in self.published {
-            match self.get("configmaps", namespace, published.name) {
+        for config_map in self.config_maps {
+            match self.get("configmaps", namespace, config_map.name) {
                 None => {
-                    let metadata = json!({"name": published.name});
+                    let metadata = json!({"name": config_map.name});
                     let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-                    published.restore(&mut map, self.certificate);
+                    config_map.restore(&mut map, self.certificate);
                     self.create("configmaps", namespace, map).await?;
                 }
                 Some(mut map) => {
-                    if published.restore(&mut map, self.certificate) {
-                        self.restore(namespace, published).await?;
+                    if config_map.restore(&mut map, self.certificate) {
+                        self.restore(namespace, config_map).await?;
                     }
                 }
             }
@@ -146,22 +146,22 @@ impl NamespaceReconciler<'_> {
     }
 
     async fn create(&self, plural: &str, namespace: &str, object: Value) -> ApiResult<()> {
-        let resource = core(self.registry, plural)?;
+        let resource = core_resource(self.registry, plural)?;
         let (ctx, options) = (loopback(namespace), loopback_options());
         let created = self.registry.create(&resource, &ctx, object, &options, &mut Vec::new()).await;
         ignore_conflict(created.map(drop))
     }
 
-    async fn restore(&self, namespace: &str, published: &CertificateConfigMap) -> ApiResult<()> {
-        let (published, certificate) = (*published, self.certificate.to_owned());
+    async fn restore(&self, namespace: &str, config_map: &CertificateConfigMap) -> ApiResult<()> {
+        let (config_map, certificate) = (*config_map, self.certificate.to_owned());
         let edit = Edit(Arc::new(move |map: &mut Value| {
-            published.restore(map, &certificate);
+            config_map.restore(map, &certificate);
             Ok(())
         }));
         let change = crowsnest_registry::Change::Edit(edit);
-        let maps = core(self.registry, "configmaps")?;
+        let maps = core_resource(self.registry, "configmaps")?;
         let (ctx, options) = (loopback(namespace), loopback_options());
-        let updated = self.registry.update(&maps, &ctx, published.name, &change, &options, &mut Vec::new()).await;
+        let updated = self.registry.update(&maps, &ctx, config_map.name, &change, &options, &mut Vec::new()).await;
         ignore_conflict(updated.map(drop))
     }
 }
@@ -180,11 +180,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_restored() {
+    fn changed_config_maps_are_restored() {
         let annotated = |text: &str| json!({"annotations": {"kubernetes.io/description": text}});
         let cases = [
             ("new", ROOT_CA, json!({"metadata": {}}), true),
-            ("right", ROOT_CA, json!({"metadata": annotated("own words"), "data": {"ca.crt": "C"}}), false),
+            ("unchanged", ROOT_CA, json!({"metadata": annotated("own words"), "data": {"ca.crt": "C"}}), false),
             ("no description", ROOT_CA, json!({"metadata": annotated(""), "data": {"ca.crt": "C"}}), true),
             ("null annotations", ROOT_CA, json!({"metadata": {"annotations": null}, "data": {"ca.crt": "C"}}), true),
             ("another certificate", ROOT_CA, json!({"metadata": annotated("x"), "data": {"ca.crt": "D"}}), true),
@@ -196,10 +196,10 @@ mod tests {
                 false,
             ),
         ];
-        for (what, published, mut map, changed) in cases {
-            assert_eq!(published.restore(&mut map, "C"), changed, "{what}");
-            assert!(!published.restore(&mut map, "C"), "{what}: once is enough");
-            assert_eq!(map["data"], json!({ published.key: "C" }), "{what}");
+        for (case, config_map, mut map, has_changed) in cases {
+            assert_eq!(config_map.restore(&mut map, "C"), has_changed, "{case}");
+            assert!(!config_map.restore(&mut map, "C"), "{case}: a second call changes nothing");
+            assert_eq!(map["data"], json!({ config_map.key: "C" }), "{case}");
         }
     }
 }

@@ -29,7 +29,7 @@ const MIN_VALIDITY_SECONDS: i64 = 10 * 60;
 /// Reconciles requests until the server stops.
 pub async fn run(server: ApiServer) {
     let registry = server.registry().clone();
-    let stopped = server.stopped();
+    let stop_token = server.stop_token();
     let Ok(resource) = registry.resource(&Gvr::new(GROUP, "v1", PLURAL)) else { return };
     loop {
         let since = registry.store.revision();
@@ -39,7 +39,7 @@ pub async fn run(server: ApiServer) {
         let Ok(mut watcher) = registry.store.watch(&ResourceKey::new(GROUP, PLURAL), since) else { continue };
         tokio::select! {
             changes = watcher.next() => if matches!(changes, Err(Error::Closed)) { return },
-            () = stopped.cancelled() => return,
+            () = stop_token.cancelled() => return,
         }
     }
 }
@@ -51,19 +51,20 @@ struct Requester<'a> {
     groups: Vec<&'a str>,
 }
 
-/// Checks a request by the rules of its signer; `None` for unknown signers.
+/// Checks a request by the rules of its signer; `None` for unknown signers, whose requests are not signed here.
 fn verify(
     signer: &str,
     request: &SigningRequest,
     requester: &Requester<'_>,
     usages: &[&str],
 ) -> Option<Result<(), String>> {
-    let may_have = || check_requester(&request.subject, requester.name, &requester.groups).map_err(|e| e.to_string());
+    let verify_requester =
+        || check_requester(&request.subject, requester.name, &requester.groups).map_err(|e| e.to_string());
     match signer {
-        "kubernetes.io/kube-apiserver-client" => Some(verify_client(usages).and_then(|()| may_have())),
+        "kubernetes.io/kube-apiserver-client" => Some(verify_client(usages).and_then(|()| verify_requester())),
         "kubernetes.io/kube-apiserver-client-kubelet" => Some(verify_kubelet(request, usages, "client auth")),
         "kubernetes.io/kubelet-serving" => Some(verify_kubelet(request, usages, "server auth")),
-        "kubernetes.io/legacy-unknown" => Some(may_have()),
+        "kubernetes.io/legacy-unknown" => Some(verify_requester()),
         _ => None,
     }
 }
@@ -79,24 +80,25 @@ fn verify_client(usages: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Serving certificates need alternative names, and their usages are checked before their common name; client
-/// certificates must have none.
+/// Checks a request for a kubelet's certificate; `auth` is `client auth` or `server auth`. Serving certificates need
+/// alternative names, client certificates must have none. As in Kubernetes, the usages of serving certificates are
+/// checked before the common name.
 fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Result<(), String> {
-    let serves = auth == "server auth";
+    let is_serving = auth == "server auth";
     let fail = |why: &str| Err(why.to_owned());
     if request.subject.organizations() != ["system:nodes"] {
         return fail("subject organization is not system:nodes");
     }
-    if serves && !request.has_dns_names() && !request.has_addresses() {
+    if is_serving && !request.has_dns_names() && !request.has_addresses() {
         return fail("DNS or IP subjectAltName is required");
     }
-    if !serves && request.has_dns_names() {
+    if !is_serving && request.has_dns_names() {
         return fail("DNS subjectAltNames are not allowed");
     }
     if request.has_emails() {
         return fail("Email subjectAltNames are not allowed");
     }
-    if !serves && request.has_addresses() {
+    if !is_serving && request.has_addresses() {
         return fail("IP subjectAltNames are not allowed");
     }
     if request.has_uris() {
@@ -106,34 +108,39 @@ fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Resu
     let mut given: BTreeSet<&str> = usages.iter().copied().collect();
     // Keys other than RSA do not support key encipherment.
     given.insert("key encipherment");
-    let listed: Vec<&str> = required.iter().copied().collect();
-    let usages = if given == required { Ok(()) } else { Err(format!("usages did not match [{}]", listed.join(" "))) };
-    let named = match request.subject.common_name().is_some_and(|name| name.starts_with("system:node:")) {
+    let required_list: Vec<&str> = required.iter().copied().collect();
+    let usages_result = match given == required {
+        true => Ok(()),
+        false => Err(format!("usages did not match [{}]", required_list.join(" "))),
+    };
+    let name_result = match request.subject.common_name().is_some_and(|name| name.starts_with("system:node:")) {
         true => Ok(()),
         false => fail("subject common name does not begin with system:node:"),
     };
-    if serves { usages.and(named) } else { named.and(usages) }
+    if is_serving { usages_result.and(name_result) } else { name_result.and(usages_result) }
 }
 
+/// Processes the approved requests that are neither signed nor failed.
 async fn reconcile_all(server: &ApiServer, resource: &ResourceRef) -> ApiResult<()> {
     for request in server.registry().list_all(resource).await? {
-        let has = |kind: &str| {
+        let has_condition = |condition_type: &str| {
             let conditions = request["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.into_iter().any(|c| c["type"] == kind)
+            conditions.into_iter().any(|condition| condition["type"] == condition_type)
         };
-        let signed = request["status"]["certificate"].as_str().is_some_and(|certificate| !certificate.is_empty());
-        if signed || !has("Approved") || has("Denied") || has("Failed") {
+        let is_signed = request["status"]["certificate"].as_str().is_some_and(|certificate| !certificate.is_empty());
+        if is_signed || !has_condition("Approved") || has_condition("Denied") || has_condition("Failed") {
             continue;
         }
         // A request that fails must not block others.
-        if let Err(error) = handle(server, resource, &request).await {
+        if let Err(error) = process_request(server, resource, &request).await {
             tracing::warn!(name = request.name(), %error, "cannot sign a certificate signing request");
         }
     }
     Ok(())
 }
 
-async fn handle(server: &ApiServer, resource: &ResourceRef, request: &Value) -> Result<(), String> {
+/// Signs a request if it meets the rules of its signer; otherwise marks it as failed.
+async fn process_request(server: &ApiServer, resource: &ResourceRef, request: &Value) -> Result<(), String> {
     let spec = &request["spec"];
     let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).map_err(|error| error.to_string())?;
     let parsed = SigningRequest::parse(&pem).map_err(|why| format!("unable to parse csr: {why}"))?;
@@ -149,20 +156,21 @@ async fn handle(server: &ApiServer, resource: &ResourceRef, request: &Value) -> 
         Err(why) => Err(why),
         Ok(()) => {
             let pem = String::from_utf8(pem).map_err(|error| error.to_string())?;
-            let ttl = duration(spec["expirationSeconds"].as_i64());
-            let signed = server.authority().sign(&pem, &usages, now.as_second(), ttl);
-            Ok(signed.map_err(|error| format!("error auto signing csr: {error}"))?)
+            let validity = validity_seconds(spec["expirationSeconds"].as_i64());
+            let certificate = server.authority().sign(&pem, &usages, now.as_second(), validity);
+            Ok(certificate.map_err(|error| format!("error auto signing csr: {error}"))?)
         }
     };
-    write(server, resource, request, outcome, &format_time(now)).await.map_err(|error| error.to_string())
+    write_status(server, resource, request, outcome, &format_time(now)).await.map_err(|error| error.to_string())
 }
 
-fn duration(seconds: Option<i64>) -> i64 {
-    seconds.map_or(MAX_VALIDITY_SECONDS, |seconds| seconds.clamp(MIN_VALIDITY_SECONDS, MAX_VALIDITY_SECONDS))
+/// Validity of a certificate in seconds: as requested, within the limits.
+fn validity_seconds(requested: Option<i64>) -> i64 {
+    requested.map_or(MAX_VALIDITY_SECONDS, |seconds| seconds.clamp(MIN_VALIDITY_SECONDS, MAX_VALIDITY_SECONDS))
 }
 
-/// Writes the certificate or the error to the status.
-async fn write(
+/// Writes the certificate, or the error as a `Failed` condition, to the status.
+async fn write_status(
     server: &ApiServer,
     resource: &ResourceRef,
     request: &Value,
@@ -204,7 +212,7 @@ mod tests {
 
     #[rstest]
     #[case::client(CLIENT, "", "", "", "client auth", "")]
-    #[case::client_all(CLIENT, "any", "x", "dns uri", "digital signature,key encipherment,client auth", "")]
+    #[case::client_with_all_usages(CLIENT, "any", "x", "dns uri", "digital signature,key encipherment,client auth", "")]
     #[case::client_serving(
         CLIENT,
         "",
@@ -213,7 +221,7 @@ mod tests {
         "client auth,server auth",
         "invalid usage for client certificate: server auth"
     )]
-    #[case::client_without(
+    #[case::client_without_client_auth(
         CLIENT,
         "",
         "",
@@ -264,7 +272,7 @@ mod tests {
         "usages did not match [client auth digital signature key encipherment]"
     )]
     #[case::serving(SERVING, "system:nodes", "system:node:n", "dns", "digital signature,server auth", "")]
-    #[case::serving_nothing(
+    #[case::serving_without_names(
         SERVING,
         "system:nodes",
         "system:node:n",
@@ -305,17 +313,17 @@ mod tests {
         "subject common name does not begin with system:node:"
     )]
     #[case::legacy("kubernetes.io/legacy-unknown", "", "", "", "any", "")]
-    fn requests_are_checked_by_signer(
+    fn requests_are_checked_by_the_rules_of_their_signer(
         #[case] signer: &str,
         #[case] organizations: &str,
         #[case] common_name: &str,
         #[case] names: &str,
         #[case] usages: &str,
-        #[case] refused: &str,
+        #[case] error: &str,
     ) {
         let request = request(common_name, organizations, names);
         let usages: Vec<&str> = usages.split(',').collect();
-        let expected = if refused.is_empty() { Ok(()) } else { Err(refused.to_owned()) };
+        let expected = if error.is_empty() { Ok(()) } else { Err(error.to_owned()) };
         assert_eq!(verify(signer, &request, &Requester::default(), &usages), Some(expected));
     }
 
@@ -363,8 +371,8 @@ mod tests {
     #[case(Some(1), MIN_VALIDITY_SECONDS)]
     #[case(Some(3601), 3601)]
     #[case(Some(i64::from(i32::MAX)), MAX_VALIDITY_SECONDS)]
-    fn validity_is_requested_within_limits(#[case] requested: Option<i64>, #[case] expected: i64) {
-        assert_eq!(duration(requested), expected);
+    fn validity_is_limited(#[case] requested: Option<i64>, #[case] expected: i64) {
+        assert_eq!(validity_seconds(requested), expected);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Signs the public cluster information, ConfigMap `kube-public/cluster-info`, with each bootstrap token that is
-//! enabled for signing, so that the bearer of a token can verify the control plane.
+//! Bootstrap signer: signs the public cluster information, ConfigMap `kube-public/cluster-info`, with each bootstrap
+//! token that is enabled for signing, so that the bearer of a token can verify the control plane.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,17 +17,20 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{core, run_with_restart};
+use super::{core_resource, run_with_restart};
 use crate::ApiServer;
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";
-/// Namespace and name prefix of tokens.
-const TOKENS: &str = "kube-system";
-const TOKEN: &str = "bootstrap-token-";
-const TEXT: &str = "kubeconfig";
-const SIGNATURE: &str = "jws-kubeconfig-";
-/// Longest interval between checks: tokens expire without a change of their Secret.
+/// Namespace of the Secrets with tokens.
+const TOKEN_NAMESPACE: &str = "kube-system";
+/// Prefix of the names of the Secrets with tokens.
+const TOKEN_PREFIX: &str = "bootstrap-token-";
+/// Key of the signed text in the ConfigMap.
+const KUBECONFIG_KEY: &str = "kubeconfig";
+/// Prefix of the keys of signatures in the ConfigMap; the ID of the token follows.
+const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
+/// Interval of checks without changes, since tokens expire without a change of their Secret.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Reconciles the ConfigMap until the server stops.
@@ -42,16 +45,18 @@ async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), since)?;
     let mut maps = store.watch(&ResourceKey::new("", "configmaps"), since)?;
     let map = ObjectKey::new(NAMESPACE, NAME);
-    let tokens = ObjectKey::new(TOKENS, TOKEN);
+    let token_prefix = ObjectKey::new(TOKEN_NAMESPACE, TOKEN_PREFIX);
     loop {
         if let Err(error) = sign_all(&server).await {
             tracing::warn!(%error, "cannot sign cluster-info");
         }
         let until = Instant::now() + RESYNC_INTERVAL;
-        let mut concerns = false;
-        while !concerns && Instant::now() < until {
-            concerns = tokio::select! {
-                changes = secrets.next() => changes?.iter().any(|change| change.key.as_str().starts_with(tokens.as_str())),
+        let mut needs_check = false;
+        while !needs_check && Instant::now() < until {
+            needs_check = tokio::select! {
+                changes = secrets.next() => {
+                    changes?.iter().any(|change| change.key.as_str().starts_with(token_prefix.as_str()))
+                }
                 changes = maps.next() => changes?.iter().any(|change| change.key == map),
                 () = tokio::time::sleep_until(until) => true,
             };
@@ -59,23 +64,25 @@ async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     }
 }
 
+/// Writes the signatures of all tokens if they differ from those in the ConfigMap.
 async fn sign_all(server: &ApiServer) -> ApiResult<()> {
     let registry = server.registry();
-    let maps = core(registry, "configmaps")?;
+    let maps = core_resource(registry, "configmaps")?;
     let map = match registry.get(&maps, NAMESPACE, NAME).await {
         Ok(map) => map,
         Err(error) if error.is(Reason::NotFound) => return Ok(()),
         Err(error) => return Err(error),
     };
-    let Some(text) = map["data"][TEXT].as_str() else { return Ok(()) };
-    let secrets = registry.list(&core(registry, "secrets")?, TOKENS, &ListOptions::default()).await?.objects;
+    let Some(text) = map["data"][KUBECONFIG_KEY].as_str() else { return Ok(()) };
+    let secrets =
+        registry.list(&core_resource(registry, "secrets")?, TOKEN_NAMESPACE, &ListOptions::default()).await?.objects;
     let now = Timestamp::now();
-    let wanted: BTreeMap<String, String> = secrets
+    let expected: BTreeMap<String, String> = secrets
         .iter()
         .filter_map(|secret| sign_cluster_info(secret, text, now))
-        .map(|(id, signed)| (format!("{SIGNATURE}{id}"), signed))
+        .map(|(id, signature)| (format!("{SIGNATURE_PREFIX}{id}"), signature))
         .collect();
-    if signatures(&map) == wanted {
+    if signatures(&map) == expected {
         return Ok(());
     }
     let edit = Edit(Arc::new(move |map: &mut Value| {
@@ -83,8 +90,8 @@ async fn sign_all(server: &ApiServer) -> ApiResult<()> {
             map["data"] = Value::Object(Map::new());
         }
         if let Some(data) = map["data"].as_object_mut() {
-            data.retain(|key, _| !key.starts_with(SIGNATURE));
-            data.extend(wanted.iter().map(|(key, signed)| (key.clone(), json!(signed))));
+            data.retain(|key, _| !key.starts_with(SIGNATURE_PREFIX));
+            data.extend(expected.iter().map(|(key, signature)| (key.clone(), json!(signature))));
         }
         Ok(())
     }));
@@ -93,8 +100,9 @@ async fn sign_all(server: &ApiServer) -> ApiResult<()> {
     Ok(())
 }
 
+/// The signatures in the ConfigMap by key.
 fn signatures(map: &Value) -> BTreeMap<String, String> {
     let data = map["data"].as_object().into_iter().flatten();
-    let signed = data.filter(|(key, _)| key.starts_with(SIGNATURE));
-    signed.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    let signatures = data.filter(|(key, _)| key.starts_with(SIGNATURE_PREFIX));
+    signatures.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

@@ -1,8 +1,8 @@
 //! Garbage collector: deletes objects whose owners no longer exist, and completes foreground and orphan deletions.
 //!
-//! Follows all tables of the store through one feed. Keeps a graph of objects that have owners or are being deleted
-//! with propagation. Stored objects are read again before each decision, so that an outdated graph cannot cause
-//! wrong deletions.
+//! It follows all tables of the store through one feed and maintains a graph of objects that have owners or are in
+//! foreground or orphan deletion. It reads stored objects again before each decision, so that an outdated graph cannot
+//! cause wrong deletions.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
@@ -26,11 +26,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
-/// Objects processed concurrently.
+const ORPHAN_FINALIZER: &str = "orphan";
+const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+/// Maximum number of objects that are processed concurrently.
 const MAX_CONCURRENT_OBJECTS: usize = 32;
-const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+/// Delays before failed objects are processed again.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Location of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,135 +40,145 @@ struct ObjectLocation {
     key: ObjectKey,
 }
 
-/// State of the owner that a reference names.
+/// State of the owner that a reference names. `Solid`, `Waiting` and `Dangling` are the terms of Kubernetes' garbage
+/// collector.
 #[derive(Debug, PartialEq, Eq)]
-enum Owner {
+enum OwnerState {
+    /// The owner exists.
     Solid,
-    /// In foreground deletion, waiting for this dependent.
+    /// The owner is in foreground deletion and waits for its dependents.
     Waiting,
-    Gone,
-    /// The kind is unknown, or the owner is namespaced and the dependent is not: the dependent is left alone.
+    /// The owner does not exist.
+    Dangling,
+    /// The kind is unknown, or the owner is namespaced and the dependent is not. The dependent is not deleted.
     Unknown,
 }
 
 /// An owner reference of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Edge {
+struct OwnerEdge {
+    /// UID of the owner.
     owner: String,
     /// `blockOwnerDeletion`: foreground deletion of the owner waits for the node.
-    blocks: bool,
+    blocks_deletion: bool,
 }
 
 #[derive(Debug, Default)]
 struct Graph {
     /// Objects with owners, by UID.
-    nodes: HashMap<String, (ObjectLocation, Vec<Edge>)>,
+    nodes: HashMap<String, (ObjectLocation, Vec<OwnerEdge>)>,
+    /// UIDs of dependents, by UID of the owner.
     dependents: HashMap<String, HashSet<String>>,
-    /// Owners in foreground or orphan deletion, by UID.
-    ending: HashMap<String, ObjectLocation>,
-    /// By owner UID: [`mark`]s of owner references that were found valid, until the owner is deleted. Avoids reading
-    /// the owner on each change of its dependents.
-    settled: Mutex<HashMap<String, HashSet<u64>>>,
+    /// Objects in foreground or orphan deletion, by UID.
+    deleting: HashMap<String, ObjectLocation>,
+    /// Hashes ([`hash_owners`]) of owner references whose owners exist, by UID of the owner, until the owner is
+    /// deleted. This cache avoids reading the owner on each change of its dependents.
+    verified_owners: Mutex<HashMap<String, HashSet<u64>>>,
 }
 
 /// Hash of the owner references of an object in a namespace.
-fn mark(namespace: &str, owners: &[OwnerLink]) -> u64 {
+fn hash_owners(namespace: &str, owners: &[OwnerLink]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (namespace, owners).hash(&mut hasher);
     hasher.finish()
 }
 
 impl Graph {
-    fn is_settled(&self, namespace: &str, owners: &[OwnerLink]) -> bool {
-        let (mark, settled) = (mark(namespace, owners), self.settled.lock());
-        owners.iter().all(|owner| settled.get(&owner.uid).is_some_and(|marks| marks.contains(&mark)))
+    /// True if the owners of these references are known to exist.
+    fn are_verified(&self, namespace: &str, owners: &[OwnerLink]) -> bool {
+        let (hash, verified) = (hash_owners(namespace, owners), self.verified_owners.lock());
+        owners.iter().all(|owner| verified.get(&owner.uid).is_some_and(|hashes| hashes.contains(&hash)))
     }
 
-    fn settle(&self, namespace: &str, owners: &[OwnerLink]) {
-        let (mark, mut settled) = (mark(namespace, owners), self.settled.lock());
+    fn mark_verified(&self, namespace: &str, owners: &[OwnerLink]) {
+        let (hash, mut verified) = (hash_owners(namespace, owners), self.verified_owners.lock());
         for owner in owners {
-            settled.entry(owner.uid.clone()).or_default().insert(mark);
+            verified.entry(owner.uid.clone()).or_default().insert(hash);
         }
     }
 
-    fn forget(&mut self, uid: &str) {
+    fn remove(&mut self, uid: &str) {
         if let Some((_, owners)) = self.nodes.remove(uid) {
-            for Edge { owner, .. } in owners {
-                if let Some(set) = self.dependents.get_mut(&owner) {
-                    set.remove(uid);
-                    if set.is_empty() {
+            for OwnerEdge { owner, .. } in owners {
+                if let Some(dependents) = self.dependents.get_mut(&owner) {
+                    dependents.remove(uid);
+                    if dependents.is_empty() {
                         self.dependents.remove(&owner);
                     }
                 }
             }
         }
-        self.ending.remove(uid);
+        self.deleting.remove(uid);
     }
 
     /// The owners in foreground or orphan deletion.
-    fn ending_owners(&self, owners: &[Edge]) -> Vec<String> {
-        let ending = owners.iter().filter(|edge| self.ending.contains_key(&edge.owner));
-        ending.map(|edge| edge.owner.clone()).collect()
+    fn deleting_owners(&self, owners: &[OwnerEdge]) -> Vec<String> {
+        let deleting = owners.iter().filter(|edge| self.deleting.contains_key(&edge.owner));
+        deleting.map(|edge| edge.owner.clone()).collect()
     }
 
-    /// Applies a change and returns the UIDs to check.
-    fn see(&mut self, location: ObjectLocation, links: &Links, kind: ChangeKind) -> Vec<String> {
+    /// Applies a change of an object; returns the UIDs of the objects to process.
+    fn apply_change(&mut self, location: ObjectLocation, links: &Links, kind: ChangeKind) -> Vec<String> {
         let uid = links.uid.clone();
-        let edge = |link: &OwnerLink| Edge { owner: link.uid.clone(), blocks: link.block_owner_deletion == Some(true) };
-        let owners: Vec<Edge> = links.owners.iter().map(edge).collect();
+        let edge = |link: &OwnerLink| OwnerEdge {
+            owner: link.uid.clone(),
+            blocks_deletion: link.block_owner_deletion == Some(true),
+        };
+        let owners: Vec<OwnerEdge> = links.owners.iter().map(edge).collect();
         if kind == ChangeKind::Deleted || links.is_deleting {
-            self.settled.get_mut().remove(&uid);
+            self.verified_owners.get_mut().remove(&uid);
         }
         if kind == ChangeKind::Deleted {
-            let mut touched: Vec<String> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
-            touched.extend(self.ending_owners(&owners));
-            self.forget(&uid);
-            return touched;
+            let mut to_process: Vec<String> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
+            to_process.extend(self.deleting_owners(&owners));
+            self.remove(&uid);
+            return to_process;
         }
-        let mut touched = Vec::new();
-        let before = self.nodes.get(&uid).map(|(_, owners)| owners.clone()).unwrap_or_default();
-        if before != owners {
-            touched.extend(self.ending_owners(&before));
-            self.forget(&uid);
-            for Edge { owner, .. } in &owners {
+        let mut to_process = Vec::new();
+        let previous = self.nodes.get(&uid).map(|(_, owners)| owners.clone()).unwrap_or_default();
+        if previous != owners {
+            to_process.extend(self.deleting_owners(&previous));
+            self.remove(&uid);
+            for OwnerEdge { owner, .. } in &owners {
                 self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
             }
         }
         if !owners.is_empty() {
-            if !self.is_settled(location.key.namespace(), &links.owners) {
-                touched.push(uid.clone());
+            if !self.are_verified(location.key.namespace(), &links.owners) {
+                to_process.push(uid.clone());
             }
             self.nodes.insert(uid.clone(), (location.clone(), owners));
         }
-        if links.is_deleting && links.finalizers.iter().any(|f| f == ORPHAN || f == FOREGROUND) {
-            self.ending.insert(uid.clone(), location);
-            touched.push(uid);
+        if links.is_deleting && links.finalizers.iter().any(|f| f == ORPHAN_FINALIZER || f == FOREGROUND_FINALIZER) {
+            self.deleting.insert(uid.clone(), location);
+            to_process.push(uid);
         } else {
-            self.ending.remove(&uid);
+            self.deleting.remove(&uid);
         }
-        touched
+        to_process
     }
 }
 
 /// Follows the store until cancelled.
-pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
+pub async fn run(registry: Arc<Registry>, stop_token: CancellationToken) {
     let mut graph = Graph::default();
     let mut feed = registry.store.feed();
-    let mut failed = Failed { uids: HashSet::new(), again: None, delays: RETRY.delays() };
+    let mut failed = FailedObjects { uids: HashSet::new(), next_attempt: None, delays: RETRY_BACKOFF.delays() };
     loop {
         let batch = tokio::select! {
             batch = feed.next() => Some(batch),
-            () = failed.due() => None,
-            () = stopped.cancelled() => return,
+            () = failed.wait_for_next_attempt() => None,
+            () = stop_token.cancelled() => return,
         };
-        let mut touched: HashSet<String> = HashSet::new();
+        let mut to_process: HashSet<String> = HashSet::new();
         match batch {
-            None => touched.extend(failed.take()),
+            None => to_process.extend(failed.take()),
             Some(Ok(changes)) => {
                 for (table, change) in changes {
                     match change.body.links() {
                         Ok(links) => {
-                            touched.extend(graph.see(ObjectLocation { table, key: change.key }, &links, change.kind))
+                            let location = ObjectLocation { table, key: change.key };
+                            to_process.extend(graph.apply_change(location, &links, change.kind));
                         }
                         Err(error) => tracing::warn!(key = %change.key, %error, "cannot read an object"),
                     }
@@ -181,28 +192,29 @@ pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
                 continue;
             }
         }
-        failed.add(work(&registry, &graph, touched).await);
+        failed.add(process_objects(&registry, &graph, to_process).await);
     }
 }
 
-/// Objects whose processing failed, for example because a webhook was not ready. They are retried, since no change
-/// may follow.
+/// Objects whose processing failed, for example because a webhook was not ready. They are processed again after a
+/// delay, since it is possible that they do not change any more.
 #[derive(Debug)]
-struct Failed {
+struct FailedObjects {
     uids: HashSet<String>,
-    /// Time of the next attempt.
-    again: Option<Instant>,
+    /// Time of the next attempt; `None` if there are no failed objects.
+    next_attempt: Option<Instant>,
     delays: Delays,
 }
 
-impl Failed {
+impl FailedObjects {
+    /// Adds failed objects and schedules the next attempt.
     fn add(&mut self, uids: Vec<String>) {
         self.uids.extend(uids);
         if self.uids.is_empty() {
-            self.again = None;
+            self.next_attempt = None;
             self.delays.reset();
-        } else if self.again.is_none_or(|at| at <= Instant::now()) {
-            self.again = Some(Instant::now() + self.delays.next_delay());
+        } else if self.next_attempt.is_none_or(|time| time <= Instant::now()) {
+            self.next_attempt = Some(Instant::now() + self.delays.next_delay());
         }
     }
 
@@ -210,37 +222,37 @@ impl Failed {
         std::mem::take(&mut self.uids)
     }
 
-    async fn due(&self) {
-        match self.again {
-            Some(at) => tokio::time::sleep_until(at).await,
+    async fn wait_for_next_attempt(&self) {
+        match self.next_attempt {
+            Some(time) => tokio::time::sleep_until(time).await,
             None => std::future::pending().await,
         }
     }
 }
 
-/// Processes objects; returns those that failed.
-async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>) -> Vec<String> {
+/// Processes objects; returns the UIDs of those that failed.
+async fn process_objects(registry: &Arc<Registry>, graph: &Graph, uids: HashSet<String>) -> Vec<String> {
     let failed = Mutex::new(Vec::new());
-    stream::iter(touched)
+    stream::iter(uids)
         .for_each_concurrent(MAX_CONCURRENT_OBJECTS, |uid| {
             let failed = &failed;
             async move {
-                let mut well = true;
-                if let Some(location) = graph.ending.get(&uid)
-                    && let Err(error) = end(registry, graph, &uid, location).await
+                let mut has_failed = false;
+                if let Some(location) = graph.deleting.get(&uid)
+                    && let Err(error) = continue_deletion(registry, graph, &uid, location).await
                 {
                     tracing::warn!(key = %location.key, %error, "cannot complete a deletion");
-                    well = false;
+                    has_failed = true;
                 }
                 if let Some((location, _)) = graph.nodes.get(&uid)
-                    && let Err(error) = collect(registry, graph, &uid, location).await
+                    && let Err(error) = collect_dependent(registry, graph, &uid, location).await
                     && !error.is(Reason::NotFound)
                     && !error.is(Reason::Conflict)
                 {
                     tracing::warn!(key = %location.key, %error, "cannot collect an object");
-                    well = false;
+                    has_failed = true;
                 }
-                if !well {
+                if has_failed {
                     failed.lock().push(uid);
                 }
             }
@@ -249,8 +261,8 @@ async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>)
     failed.into_inner()
 }
 
-/// The object at a location if it has this UID.
-async fn object(
+/// Reads the object at a location; `None` if it does not exist or has another UID.
+async fn get_object(
     registry: &Arc<Registry>,
     location: &ObjectLocation,
     uid: &str,
@@ -264,64 +276,79 @@ async fn object(
     }
 }
 
-async fn owner(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str) -> ApiResult<Owner> {
+/// Reads the state of an owner; `namespace` is that of the dependent.
+async fn get_owner_state(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str) -> ApiResult<OwnerState> {
     let served = registry.catalog.snapshot();
-    let Some(resource) = served.by_kind(&reference.api_version, &reference.kind) else { return Ok(Owner::Unknown) };
+    let Some(resource) = served.by_kind(&reference.api_version, &reference.kind) else {
+        return Ok(OwnerState::Unknown);
+    };
     if resource.namespaced && namespace.is_empty() {
         // A cluster-scoped object cannot have a namespaced owner.
-        return Ok(Owner::Unknown);
+        return Ok(OwnerState::Unknown);
     }
     let namespace = if resource.namespaced { namespace } else { "" };
     match registry.get(resource, namespace, &reference.name).await {
-        Ok(owner) if owner.uid() != reference.uid => Ok(Owner::Gone),
-        Ok(owner) if owner.is_deleting() && owner.finalizers().iter().any(|f| f == FOREGROUND) => Ok(Owner::Waiting),
-        Ok(_) => Ok(Owner::Solid),
-        Err(error) if error.is(Reason::NotFound) => Ok(Owner::Gone),
+        Ok(owner) if owner.uid() != reference.uid => Ok(OwnerState::Dangling),
+        Ok(owner) if owner.is_deleting() && has_finalizer(&owner, FOREGROUND_FINALIZER) => Ok(OwnerState::Waiting),
+        Ok(_) => Ok(OwnerState::Solid),
+        Err(error) if error.is(Reason::NotFound) => Ok(OwnerState::Dangling),
         Err(error) => Err(error),
     }
 }
 
-/// Deletes a dependent without owners, or removes references to missing owners.
-async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, location: &ObjectLocation) -> ApiResult<()> {
-    let Some((resource, dependent)) = object(registry, location, uid).await? else { return Ok(()) };
-    if dependent.is_deleting() && !dependent.finalizers().iter().any(|f| f == FOREGROUND) {
+fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    object.finalizers().iter().any(|existing| existing == finalizer)
+}
+
+/// Deletes a dependent without solid owners; if it has some, removes the references to other owners
+/// (`attemptToDeleteItem` of Kubernetes' garbage collector).
+async fn collect_dependent(
+    registry: &Arc<Registry>,
+    graph: &Graph,
+    uid: &str,
+    location: &ObjectLocation,
+) -> ApiResult<()> {
+    let Some((resource, dependent)) = get_object(registry, location, uid).await? else { return Ok(()) };
+    if dependent.is_deleting() && !has_finalizer(&dependent, FOREGROUND_FINALIZER) {
         return Ok(());
     }
     let references = Vec::<OwnerLink>::deserialize(&dependent["metadata"]["ownerReferences"]).unwrap_or_default();
-    if graph.is_settled(dependent.namespace(), &references) {
+    if graph.are_verified(dependent.namespace(), &references) {
         return Ok(());
     }
-    let (mut solid, mut waiting, mut gone) = (0, 0, HashSet::new());
+    let (mut has_solid_owner, mut has_waiting_owner, mut removable_owners) = (false, false, HashSet::new());
     for reference in &references {
-        match owner(registry, reference, dependent.namespace()).await? {
-            Owner::Unknown => return Ok(()),
-            Owner::Solid => solid += 1,
-            Owner::Waiting => {
-                waiting += 1;
-                gone.insert(reference.uid.clone());
+        match get_owner_state(registry, reference, dependent.namespace()).await? {
+            OwnerState::Unknown => return Ok(()),
+            OwnerState::Solid => has_solid_owner = true,
+            OwnerState::Waiting => {
+                has_waiting_owner = true;
+                removable_owners.insert(reference.uid.clone());
             }
-            Owner::Gone => {
-                gone.insert(reference.uid.clone());
+            OwnerState::Dangling => {
+                removable_owners.insert(reference.uid.clone());
             }
         }
     }
-    if gone.is_empty() {
-        graph.settle(dependent.namespace(), &references);
+    if removable_owners.is_empty() {
+        graph.mark_verified(dependent.namespace(), &references);
     }
-    if gone.is_empty() || dependent.is_deleting() {
+    if removable_owners.is_empty() || dependent.is_deleting() {
         return Ok(());
     }
-    if solid > 0 {
-        return drop_owners(registry, &resource, &dependent, gone).await;
+    if has_solid_owner {
+        return remove_owner_references(registry, &resource, &dependent, removable_owners).await;
     }
-    let held = dependent.finalizers();
-    let waits_as_well = waiting > 0 && graph.dependents.get(uid).is_some_and(|d| !d.is_empty());
-    if waits_as_well && may_be_in_cycle(registry, graph, uid).await? {
+    let has_dependents = graph.dependents.get(uid).is_some_and(|dependents| !dependents.is_empty());
+    // An owner that waits for this object also waits for the dependents of this object.
+    let must_wait = has_waiting_owner && has_dependents;
+    if must_wait && is_possibly_in_cycle(registry, graph, uid).await? {
         unblock_owners(registry, &resource, &dependent).await?;
     }
-    let propagation = if waits_as_well || (held.iter().any(|f| f == FOREGROUND) && !held.iter().any(|f| f == ORPHAN)) {
+    let is_orphaning = has_finalizer(&dependent, ORPHAN_FINALIZER);
+    let propagation = if must_wait || (has_finalizer(&dependent, FOREGROUND_FINALIZER) && !is_orphaning) {
         PropagationPolicy::Foreground
-    } else if held.iter().any(|f| f == ORPHAN) {
+    } else if is_orphaning {
         PropagationPolicy::Orphan
     } else {
         PropagationPolicy::Background
@@ -339,12 +366,11 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, location: &
 
 /// True if a dependent of an object is itself in foreground deletion: the references may form a cycle in which each
 /// waits for the next.
-async fn may_be_in_cycle(registry: &Arc<Registry>, graph: &Graph, uid: &str) -> ApiResult<bool> {
+async fn is_possibly_in_cycle(registry: &Arc<Registry>, graph: &Graph, uid: &str) -> ApiResult<bool> {
     for dependent in graph.dependents.get(uid).into_iter().flatten() {
-        let Some(location) = graph.ending.get(dependent) else { continue };
-        let found = object(registry, location, dependent).await?;
-        if found.is_some_and(|(_, object)| object.is_deleting() && object.finalizers().iter().any(|f| f == FOREGROUND))
-        {
+        let Some(location) = graph.deleting.get(dependent) else { continue };
+        let object = get_object(registry, location, dependent).await?;
+        if object.is_some_and(|(_, object)| object.is_deleting() && has_finalizer(&object, FOREGROUND_FINALIZER)) {
             return Ok(true);
         }
     }
@@ -367,11 +393,12 @@ async fn unblock_owners(registry: &Arc<Registry>, resource: &ResourceRef, depend
     edit_object(registry, resource, dependent, edit).await
 }
 
-async fn drop_owners(
+/// Removes the references of a dependent to owners with these UIDs.
+async fn remove_owner_references(
     registry: &Arc<Registry>,
     resource: &ResourceRef,
     dependent: &Value,
-    gone: HashSet<String>,
+    owner_uids: HashSet<String>,
 ) -> ApiResult<()> {
     let uid = dependent.uid().to_owned();
     let edit = Edit(Arc::new(move |object: &mut Value| {
@@ -379,7 +406,7 @@ async fn drop_owners(
             return Ok(());
         }
         if let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) {
-            owners.retain(|o| !o["uid"].as_str().is_some_and(|uid| gone.contains(uid)));
+            owners.retain(|owner| !owner["uid"].as_str().is_some_and(|uid| owner_uids.contains(uid)));
             if owners.is_empty() {
                 object.metadata_mut().remove("ownerReferences");
             }
@@ -389,20 +416,21 @@ async fn drop_owners(
     edit_object(registry, resource, dependent, edit).await
 }
 
-async fn drop_finalizer(
+async fn remove_finalizer(
     registry: &Arc<Registry>,
     resource: &ResourceRef,
     object: &Value,
     finalizer: &'static str,
 ) -> ApiResult<()> {
     let edit = Edit(Arc::new(move |object: &mut Value| {
-        let kept = object.finalizers().into_iter().filter(|f| f != finalizer).collect();
-        object.set_finalizers(kept);
+        let remaining = object.finalizers().into_iter().filter(|existing| existing != finalizer).collect();
+        object.set_finalizers(remaining);
         Ok(())
     }));
     edit_object(registry, resource, object, edit).await
 }
 
+/// Updates an object; does nothing if it does not exist.
 async fn edit_object(registry: &Arc<Registry>, resource: &ResourceRef, object: &Value, edit: Edit) -> ApiResult<()> {
     let ctx = loopback(object.namespace());
     let change = Change::Edit(edit);
@@ -413,37 +441,41 @@ async fn edit_object(registry: &Arc<Registry>, resource: &ResourceRef, object: &
     }
 }
 
-/// Continues a foreground or orphan deletion.
-async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, location: &ObjectLocation) -> ApiResult<()> {
-    let Some((resource, ending)) = object(registry, location, uid).await? else { return Ok(()) };
-    if !ending.is_deleting() {
+/// Continues the foreground or orphan deletion of an owner.
+async fn continue_deletion(
+    registry: &Arc<Registry>,
+    graph: &Graph,
+    uid: &str,
+    location: &ObjectLocation,
+) -> ApiResult<()> {
+    let Some((resource, owner)) = get_object(registry, location, uid).await? else { return Ok(()) };
+    if !owner.is_deleting() {
         return Ok(());
     }
-    let held = ending.finalizers();
     let dependents: Vec<&String> = graph.dependents.get(uid).into_iter().flatten().collect();
-    if held.iter().any(|f| f == ORPHAN) {
+    if has_finalizer(&owner, ORPHAN_FINALIZER) {
         for dependent in dependents {
             let Some((location, _)) = graph.nodes.get(dependent) else { continue };
-            if let Some((of, object)) = object(registry, location, dependent).await? {
-                drop_owners(registry, &of, &object, HashSet::from([uid.to_owned()])).await?;
+            if let Some((resource, object)) = get_object(registry, location, dependent).await? {
+                remove_owner_references(registry, &resource, &object, HashSet::from([uid.to_owned()])).await?;
             }
         }
-        return drop_finalizer(registry, &resource, &ending, ORPHAN).await;
+        return remove_finalizer(registry, &resource, &owner, ORPHAN_FINALIZER).await;
     }
-    if !held.iter().any(|f| f == FOREGROUND) {
+    if !has_finalizer(&owner, FOREGROUND_FINALIZER) {
         return Ok(());
     }
-    let (mut blocked, mut failed) = (false, None);
+    let (mut is_blocked, mut last_error) = (false, None);
     for dependent in dependents {
         let Some((location, _)) = graph.nodes.get(dependent) else { continue };
-        let Some((_, object)) = object(registry, location, dependent).await? else { continue };
+        let Some((_, object)) = get_object(registry, location, dependent).await? else { continue };
         let references = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-        blocked |= references.iter().any(|r| r["uid"] == *uid && r["blockOwnerDeletion"] == true);
-        let collected = collect(registry, graph, dependent, location).await;
-        failed = collected.err().filter(|error| !error.is(Reason::NotFound)).or(failed);
+        is_blocked |= references.iter().any(|r| r["uid"] == *uid && r["blockOwnerDeletion"] == true);
+        let result = collect_dependent(registry, graph, dependent, location).await;
+        last_error = result.err().filter(|error| !error.is(Reason::NotFound)).or(last_error);
     }
-    if !blocked {
-        drop_finalizer(registry, &resource, &ending, FOREGROUND).await?;
+    if !is_blocked {
+        remove_finalizer(registry, &resource, &owner, FOREGROUND_FINALIZER).await?;
     }
-    failed.map_or(Ok(()), Err)
+    last_error.map_or(Ok(()), Err)
 }

@@ -1,5 +1,5 @@
 //! Controllers that every control plane needs: namespaces, garbage collection, service account tokens, certificates,
-//! cluster information.
+//! cluster information, finished Jobs.
 //!
 //! They run in the server's process and use its registry. [`start`] runs them until the server stops. Members enable
 //! further ones (a `default` service account and the root certificate in every namespace, quotas, storage protection).
@@ -13,6 +13,7 @@ pub mod protection;
 pub mod quota;
 pub mod tokencleaner;
 pub mod tokens;
+pub mod ttlafterfinished;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::ApiServer;
 use crate::admission::accounts::ServiceAccounts;
 use crate::admission::protection::StorageObjectInUseProtection;
 
-/// Optional controllers.
+/// Optional controllers, each enabled if its field is true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Controllers {
     /// A `default` service account and the `kube-root-ca.crt` config map in every namespace, and the
@@ -37,23 +38,24 @@ pub struct Controllers {
     pub service_accounts: bool,
     /// The `openshift-service-ca.crt` config map in every namespace.
     pub service_certificates: bool,
-    /// The status of ResourceQuotas.
+    /// The quota controller, which updates the status of ResourceQuotas.
     pub quotas: bool,
     /// Finalizers of claims and volumes while they are in use, and the `StorageObjectInUseProtection` admission plugin,
     /// which adds them.
     pub storage_protection: bool,
 }
 
-/// Starts the controllers as tasks of the server.
+/// Starts the controllers as tasks of the server, and sets the admission plugins that belong to them.
 pub fn start(server: &ApiServer, controllers: Controllers) {
     let registry = server.registry().clone();
-    let stopped = server.stopped();
+    let stop_token = server.stop_token();
     server.spawn("deletion of namespaces", namespaces::run(server.clone()));
-    server.spawn("garbage collection", garbage::run(registry.clone(), stopped));
+    server.spawn("garbage collection", garbage::run(registry.clone(), stop_token));
     server.spawn("tokens of service accounts", tokens::run(server.clone()));
     server.spawn("CertificateSigningRequests", certificates::run(server.clone()));
     server.spawn("signature of cluster-info", clusterinfo::run(server.clone()));
     server.spawn("expiry of bootstrap tokens", tokencleaner::run(server.clone()));
+    server.spawn("deletion of finished jobs", ttlafterfinished::run(server.clone()));
     if controllers.quotas {
         server.spawn("usage of resource quotas", quota::run(server.clone()));
     }
@@ -63,9 +65,9 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
         admission.push(Arc::new(StorageObjectInUseProtection));
     }
     if controllers.service_accounts {
-        let mut published = vec![accounts::ROOT_CA];
-        published.extend(controllers.service_certificates.then_some(accounts::SERVICE_CA));
-        server.spawn("default service accounts", accounts::run(server.clone(), published));
+        let mut config_maps = vec![accounts::ROOT_CA];
+        config_maps.extend(controllers.service_certificates.then_some(accounts::SERVICE_CA));
+        server.spawn("default service accounts", accounts::run(server.clone(), config_maps));
         admission.push(Arc::new(ServiceAccounts::new(&registry)));
     }
     if !admission.is_empty() {
@@ -76,8 +78,9 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
 /// Delay before a controller restarts after an error.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// Runs `reconcile` until the server stops; restarts it after errors, such as an expired watch.
-async fn run_with_restart<F>(server: ApiServer, what: &'static str, reconcile: impl Fn(ApiServer) -> F)
+/// Runs `reconcile` until the server stops; restarts it after errors, such as an expired watch. `name` is the
+/// controller's name in logs.
+async fn run_with_restart<F>(server: ApiServer, name: &'static str, reconcile: impl Fn(ApiServer) -> F)
 where
     F: Future<Output = Result<Infallible, Error>>,
 {
@@ -85,14 +88,15 @@ where
         loop {
             match reconcile(server.clone()).await {
                 Err(Error::Closed) => return,
-                Err(error) => tracing::warn!(%error, "{what}: restarting"),
+                Err(error) => tracing::warn!(controller = name, %error, "restarting a controller"),
             }
             tokio::time::sleep(RESTART_DELAY).await;
         }
     };
-    server.stopped().run_until_cancelled(controller).await;
+    server.stop_token().run_until_cancelled(controller).await;
 }
 
-fn core(registry: &Arc<Registry>, plural: &str) -> ApiResult<ResourceRef> {
+/// A resource in version `v1` of the core group.
+fn core_resource(registry: &Arc<Registry>, plural: &str) -> ApiResult<ResourceRef> {
     registry.resource(&Gvr::new("", "v1", plural))
 }

@@ -16,18 +16,18 @@ use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{core, run_with_restart};
+use super::{core_resource, run_with_restart};
 use crate::ApiServer;
-use crate::admission::limits::{add, amounts};
-use crate::admission::quota::usage::{Amounts, in_scope, usage};
+use crate::admission::limits::{add_amounts, parse_amounts};
+use crate::admission::quota::usage::{Amounts, is_in_scope, usage};
 
-/// Changes of a namespace within this time are counted together.
+/// Delay between a change and the recount, which covers all changes of the namespace in this time.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
-/// Interval of a full recount: a limited resource may be served only later.
+/// Interval of a full recount, since a limited resource can be served after the quota was counted.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Delay before a quota is counted again after its status could not be written.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Follows all objects until the server stops.
 pub async fn run(server: ApiServer) {
@@ -37,12 +37,12 @@ pub async fn run(server: ApiServer) {
 async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let registry = server.registry();
     let mut feed = registry.store.feed();
-    let mut pending = Pending::default();
+    let mut pending = PendingRecounts::default();
     let mut resync = tokio::time::interval(RESYNC_INTERVAL);
     loop {
-        let due = pending.due();
-        let settled = async {
-            match due {
+        let next_due = pending.next_due();
+        let wait_until_due = async {
+            match next_due {
                 Some(due) => tokio::time::sleep_until(due).await,
                 None => std::future::pending().await,
             }
@@ -53,15 +53,15 @@ async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
                     pending.add(&table, &change, Instant::now() + BATCH_DELAY);
                 }
             }
-            _ = resync.tick() => pending.add_all(Instant::now()),
-            () = settled => {
-                for key in pending.take(Instant::now()) {
+            _ = resync.tick() => pending.schedule_all(Instant::now()),
+            () = wait_until_due => {
+                for key in pending.take_due(Instant::now()) {
                     match recount(registry, &key).await {
                         // A concurrent change of the quota triggers another count.
                         Err(error) if [Reason::NotFound, Reason::Conflict].iter().any(|reason| error.is(*reason)) => {}
                         Err(error) => {
                             tracing::warn!(%key, %error, "cannot update the usage of a quota");
-                            pending.retry(&key, Instant::now() + RETRY);
+                            pending.schedule(&key, Instant::now() + RETRY_DELAY);
                         }
                         Ok(()) => {}
                     }
@@ -71,17 +71,18 @@ async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     }
 }
 
-/// The quotas, and the namespaces to be counted.
+/// The quotas, and the times at which their namespaces must be recounted.
 #[derive(Debug, Default)]
-struct Pending {
-    /// By namespace.
+struct PendingRecounts {
+    /// Quotas by namespace.
     quotas: BTreeMap<String, BTreeSet<ObjectKey>>,
-    /// By namespace: time of the next count.
-    due: BTreeMap<String, Instant>,
+    /// Times of the next recount by namespace.
+    due_times: BTreeMap<String, Instant>,
 }
 
-impl Pending {
-    fn add(&mut self, table: &ResourceKey, change: &FeedChange, at: Instant) {
+impl PendingRecounts {
+    /// Schedules a recount at `due` if a change can affect the usage of a quota.
+    fn add(&mut self, table: &ResourceKey, change: &FeedChange, due: Instant) {
         let namespace = change.key.namespace();
         let is_quota = table.as_str() == "/resourcequotas";
         if is_quota && change.kind == ChangeKind::Deleted {
@@ -95,46 +96,49 @@ impl Pending {
             return;
         }
         if is_quota {
-            // Admission charges a quota before it stores the object, so the count waits until charges have settled.
-            self.due.insert(namespace.to_owned(), at);
+            // Admission charges a quota before the object is stored, so each charge postpones the recount.
+            self.due_times.insert(namespace.to_owned(), due);
         } else if change.kind != ChangeKind::Modified
             // The usage of other kinds does not depend on their content.
             || matches!(table.as_str(), "/pods" | "/services" | "/persistentvolumeclaims")
         {
-            self.retry(&change.key, at);
+            self.schedule(&change.key, due);
         }
     }
 
-    fn retry(&mut self, key: &ObjectKey, at: Instant) {
-        self.due.entry(key.namespace().to_owned()).or_insert(at);
+    /// Schedules a recount of the namespace of an object, unless there is one already.
+    fn schedule(&mut self, key: &ObjectKey, due: Instant) {
+        self.due_times.entry(key.namespace().to_owned()).or_insert(due);
     }
 
-    fn add_all(&mut self, at: Instant) {
+    fn schedule_all(&mut self, due: Instant) {
         for namespace in self.quotas.keys() {
-            self.due.entry(namespace.clone()).or_insert(at);
+            self.due_times.entry(namespace.clone()).or_insert(due);
         }
     }
 
-    fn due(&self) -> Option<Instant> {
-        self.due.values().min().copied()
+    fn next_due(&self) -> Option<Instant> {
+        self.due_times.values().min().copied()
     }
 
-    /// The quotas of the namespaces that are due.
-    fn take(&mut self, now: Instant) -> Vec<ObjectKey> {
-        let ready: Vec<String> =
-            self.due.iter().filter(|(_, due)| **due <= now).map(|(namespace, _)| namespace.clone()).collect();
-        for namespace in &ready {
-            self.due.remove(namespace);
+    /// Removes the namespaces that are due and returns their quotas.
+    fn take_due(&mut self, now: Instant) -> Vec<ObjectKey> {
+        let is_due = |(_, due): &(&String, &Instant)| **due <= now;
+        let namespaces: Vec<String> =
+            self.due_times.iter().filter(is_due).map(|(namespace, _)| namespace.clone()).collect();
+        for namespace in &namespaces {
+            self.due_times.remove(namespace);
         }
-        ready.iter().filter_map(|namespace| self.quotas.get(namespace)).flatten().cloned().collect()
+        namespaces.iter().filter_map(|namespace| self.quotas.get(namespace)).flatten().cloned().collect()
     }
 }
 
+/// Updates the status of a quota if its computed status differs.
 async fn recount(registry: &Arc<Registry>, key: &ObjectKey) -> ApiResult<()> {
-    let quotas = core(registry, "resourcequotas")?;
+    let quotas = core_resource(registry, "resourcequotas")?;
     let live = registry.get(&quotas, key.namespace(), key.name()).await?;
-    let counted = status(registry, &live, key.namespace());
-    if counted == live["status"] {
+    let status = compute_status(registry, &live, key.namespace());
+    if status == live["status"] {
         return Ok(());
     }
     let version = live.resource_version().to_owned();
@@ -142,7 +146,7 @@ async fn recount(registry: &Arc<Registry>, key: &ObjectKey) -> ApiResult<()> {
         if live.resource_version() != version {
             return Err(ApiError::conflict("", "resourcequotas", live.name(), "the quota was charged meanwhile"));
         }
-        live["status"] = counted.clone();
+        live["status"] = status.clone();
         Ok(())
     }));
     let mut ctx = loopback(key.namespace());
@@ -152,14 +156,14 @@ async fn recount(registry: &Arc<Registry>, key: &ObjectKey) -> ApiResult<()> {
 }
 
 /// The status of a quota, computed from the stored objects.
-fn status(registry: &Registry, quota: &Value, namespace: &str) -> Value {
+fn compute_status(registry: &Registry, quota: &Value, namespace: &str) -> Value {
     let hard = quota.pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
-    let counted = count(registry, quota, namespace);
+    let usage = count_usage(registry, quota, namespace);
     let zero = Quantity::new(0, Format::DecimalSI);
-    let used: Map<String, Value> = amounts(Some(&hard))
+    let used: Map<String, Value> = parse_amounts(Some(&hard))
         .into_keys()
         .map(|name| {
-            let amount = counted.get(&name).unwrap_or(&zero).to_string();
+            let amount = usage.get(&name).unwrap_or(&zero).to_string();
             (name, json!(amount))
         })
         .collect();
@@ -167,20 +171,21 @@ fn status(registry: &Registry, quota: &Value, namespace: &str) -> Value {
 }
 
 /// Usage of the limited resources by the objects of a namespace.
-fn count(registry: &Registry, quota: &Value, namespace: &str) -> Amounts {
-    let hard = amounts(quota.pointer("/spec/hard"));
+fn count_usage(registry: &Registry, quota: &Value, namespace: &str) -> Amounts {
+    let hard = parse_amounts(quota.pointer("/spec/hard"));
     let mut total = Amounts::new();
     for resource in registry.catalog.snapshot().preferred_versions().iter().filter(|r| r.namespaced) {
         let (group, plural) = (&*resource.gvr.group, &*resource.gvr.resource);
-        // Only the usage of pods, services and claims depends on the object.
-        let counts = group.is_empty() && matches!(plural, "pods" | "services" | "persistentvolumeclaims")
+        // The usage of pods, services and claims depends on the object; other objects are read only if they are
+        // limited.
+        let can_be_limited = group.is_empty() && matches!(plural, "pods" | "services" | "persistentvolumeclaims")
             || usage(group, plural, &Value::Null).keys().any(|name| hard.contains_key(name));
-        if !counts {
+        if !can_be_limited {
             continue;
         }
         for object in registry.store.objects(&ResourceKey::new(group, plural), namespace) {
-            if in_scope(quota, group, plural, &object) {
-                add(&mut total, &usage(group, plural, &object));
+            if is_in_scope(quota, group, plural, &object) {
+                add_amounts(&mut total, &usage(group, plural, &object));
             }
         }
     }

@@ -15,38 +15,40 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{core, run_with_restart};
+use super::{core_resource, run_with_restart};
 use crate::ApiServer;
 
 const NAMESPACE: &str = "kube-system";
-const TYPE: &str = "bootstrap.kubernetes.io/token";
-const PREFIX: &str = "bootstrap-token-";
+const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
+const TOKEN_PREFIX: &str = "bootstrap-token-";
 /// Longest interval between checks, in case the system clock is changed.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Reconciles tokens until the server stops.
 pub async fn run(server: ApiServer) {
-    run_with_restart(server, "cleaning up tokens", reconcile_changes).await;
+    run_with_restart(server, "expiry of bootstrap tokens", reconcile_changes).await;
 }
 
 /// Checks all tokens when one changes and when the next one expires.
 async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let store = &server.registry().store;
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), store.revision())?;
-    let tokens = ObjectKey::new(NAMESPACE, PREFIX);
+    let token_prefix = ObjectKey::new(NAMESPACE, TOKEN_PREFIX);
     loop {
         let wait = match delete_expired(&server, Timestamp::now()).await {
             Ok(wait) => wait.unwrap_or(MAX_CHECK_INTERVAL).min(MAX_CHECK_INTERVAL),
             Err(error) => {
-                tracing::warn!(%error, "cannot clean up bootstrap tokens");
+                tracing::warn!(%error, "cannot delete expired bootstrap tokens");
                 MAX_CHECK_INTERVAL
             }
         };
         let until = Instant::now() + wait;
-        let mut concerns = false;
-        while !concerns {
-            concerns = tokio::select! {
-                changes = secrets.next() => changes?.iter().any(|change| change.key.as_str().starts_with(tokens.as_str())),
+        let mut needs_check = false;
+        while !needs_check {
+            needs_check = tokio::select! {
+                changes = secrets.next() => {
+                    changes?.iter().any(|change| change.key.as_str().starts_with(token_prefix.as_str()))
+                }
                 () = tokio::time::sleep_until(until) => true,
             };
         }
@@ -56,12 +58,12 @@ async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
 /// Deletes expired tokens; returns the time until the next one expires.
 async fn delete_expired(server: &ApiServer, now: Timestamp) -> ApiResult<Option<Duration>> {
     let registry = server.registry();
-    let secrets = core(registry, "secrets")?;
+    let secrets = core_resource(registry, "secrets")?;
     let mut next = None;
     for secret in registry.list(&secrets, NAMESPACE, &ListOptions::default()).await?.objects {
-        let Some(expires) = expiration(&secret) else { continue };
-        if expires > now {
-            let wait = Duration::try_from(expires.duration_since(now)).unwrap_or(MAX_CHECK_INTERVAL);
+        let Some(expires_at) = expiration(&secret) else { continue };
+        if expires_at > now {
+            let wait = Duration::try_from(expires_at.duration_since(now)).unwrap_or(MAX_CHECK_INTERVAL);
             next = Some(next.map_or(wait, |next: Duration| next.min(wait)));
             continue;
         }
@@ -75,9 +77,10 @@ async fn delete_expired(server: &ApiServer, now: Timestamp) -> ApiResult<Option<
     Ok(next)
 }
 
-/// Expiry time of a token; `None` if it is unreadable, in which case authentication rejects the token anyway.
+/// Expiry time of a token. `None` for other Secrets, tokens that do not expire, and invalid times, with which
+/// authentication rejects the token.
 fn expiration(secret: &Value) -> Option<Timestamp> {
-    if secret["type"] != TYPE || secret.is_deleting() {
+    if secret["type"] != TOKEN_TYPE || secret.is_deleting() {
         return None;
     }
     let bytes = STANDARD.decode(secret["data"]["expiration"].as_str()?).ok()?;
@@ -89,12 +92,12 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case(TYPE, "2026-01-01T00:00:00Z", true)]
+    #[case(TOKEN_TYPE, "2026-01-01T00:00:00Z", true)]
     #[case("Opaque", "2026-01-01T00:00:00Z", false)]
-    #[case(TYPE, "soon", false)]
-    #[case(TYPE, "", false)]
-    fn expiration_is_read(#[case] of: &str, #[case] text: &str, #[case] expected: bool) {
-        let secret = json!({"type": of, "data": {"expiration": STANDARD.encode(text)}});
+    #[case(TOKEN_TYPE, "soon", false)]
+    #[case(TOKEN_TYPE, "", false)]
+    fn valid_expirations_of_tokens_are_parsed(#[case] secret_type: &str, #[case] text: &str, #[case] expected: bool) {
+        let secret = json!({"type": secret_type, "data": {"expiration": STANDARD.encode(text)}});
         assert_eq!(expiration(&secret).is_some(), expected);
     }
 }

@@ -18,53 +18,56 @@ use crowsnest_registry::storage::{ChangeKind, ResourceKey};
 use crowsnest_registry::{Change, Edit};
 use serde_json::{Value, json};
 
-use super::{core, run_with_restart};
+use super::{core_resource, run_with_restart};
 use crate::ApiServer;
 
-const TYPE: &str = "kubernetes.io/service-account-token";
-const ACCOUNT: &str = "kubernetes.io/service-account.name";
-const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
+const ACCOUNT_NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
 
 /// Reconciles Secrets and service accounts until the server stops.
 pub async fn run(server: ApiServer) {
     run_with_restart(server, "service-account tokens", reconcile_changes).await;
 }
 
-/// Checks all Secrets at start and when a service account changes, otherwise those that change.
+/// Checks all Secrets at start and when a service account is created or deleted, otherwise those that change.
 async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let registry = server.registry();
-    let secrets = core(registry, "secrets")?;
+    let secrets = core_resource(registry, "secrets")?;
     let since = registry.store.revision();
     let mut changed_secrets = registry.store.watch(&ResourceKey::new("", "secrets"), since)?;
     let mut changed_accounts = registry.store.watch(&ResourceKey::new("", "serviceaccounts"), since)?;
-    let (mut check_all, mut failed) = (true, false);
+    let (mut should_check_all, mut has_failures) = (true, false);
     loop {
-        if std::mem::take(&mut check_all) {
-            failed = false;
+        if std::mem::take(&mut should_check_all) {
+            has_failures = false;
             for secret in registry.list_all(&secrets).await? {
-                failed |= !try_reconcile(&server, &secrets, &secret).await;
+                has_failures |= !try_reconcile(&server, &secrets, &secret).await;
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(RETRY), if failed => check_all = true,
+            () = tokio::time::sleep(RETRY_INTERVAL), if has_failures => should_check_all = true,
             changes = changed_secrets.next() => {
                 for change in changes? {
                     if change.kind != ChangeKind::Deleted {
                         let secret = change.body.decode(change.revision)?;
-                        failed |= !try_reconcile(&server, &secrets, &secret).await;
+                        has_failures |= !try_reconcile(&server, &secrets, &secret).await;
                     }
                 }
             }
-            changes = changed_accounts.next() => check_all = changes?.iter().any(|c| c.kind == ChangeKind::Deleted || c.kind == ChangeKind::Added),
+            changes = changed_accounts.next() => {
+                let kinds: Vec<ChangeKind> = changes?.iter().map(|change| change.kind).collect();
+                should_check_all = kinds.contains(&ChangeKind::Added) || kinds.contains(&ChangeKind::Deleted);
+            }
         }
     }
 }
 
 /// Interval of checks while some Secrets cannot be filled.
-const RETRY: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Reconciles a Secret; logs an error and returns false if that fails, for example because the Secret is immutable or a
-/// webhook rejects the change. Other Secrets are not affected.
+/// Reconciles a Secret. If that fails, for example because the Secret is immutable or a webhook rejects the change,
+/// logs the error and returns false, so that other Secrets are not affected.
 async fn try_reconcile(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> bool {
     match reconcile(server, secrets, secret).await {
         Ok(()) => true,
@@ -77,19 +80,19 @@ async fn try_reconcile(server: &ApiServer, secrets: &ResourceRef, secret: &Value
 
 /// Fills a token Secret, or deletes it if its service account does not exist.
 async fn reconcile(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> ApiResult<()> {
-    if secret["type"] != TYPE || secret.is_deleting() {
+    if secret["type"] != TOKEN_TYPE || secret.is_deleting() {
         return Ok(());
     }
     let registry = server.registry();
-    let accounts = core(registry, "serviceaccounts")?;
+    let accounts = core_resource(registry, "serviceaccounts")?;
     let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
-    let account = match registry.get(&accounts, secret.namespace(), annotation(ACCOUNT)).await {
+    let account = match registry.get(&accounts, secret.namespace(), annotation(ACCOUNT_NAME_ANNOTATION)).await {
         Ok(account) => Some(account),
         Err(error) if error.is(Reason::NotFound) => None,
         Err(error) => return Err(error),
     };
-    let bound_to = annotation(ACCOUNT_UID);
-    let Some(account) = account.filter(|a| bound_to.is_empty() || bound_to == a.uid()) else {
+    let bound_uid = annotation(ACCOUNT_UID_ANNOTATION);
+    let Some(account) = account.filter(|account| bound_uid.is_empty() || bound_uid == account.uid()) else {
         let uid = Some(secret.uid().to_owned());
         let options = DeleteOptions { uid, raw: json!({}), ..DeleteOptions::default() };
         let ctx = loopback(secret.namespace());
@@ -99,15 +102,16 @@ async fn reconcile(server: &ApiServer, secrets: &ResourceRef, secret: &Value) ->
             Err(error) => Err(error),
         };
     };
-    match fill(server, secrets, secret, &account).await {
+    match fill_secret(server, secrets, secret, &account).await {
         Err(error) if error.is(Reason::NotFound) => Ok(()),
-        other => other,
+        result => result,
     }
 }
 
-async fn fill(server: &ApiServer, secrets: &ResourceRef, secret: &Value, account: &Value) -> ApiResult<()> {
-    let complete = ["token", "ca.crt", "namespace"].iter().all(|key| secret["data"][*key].is_string());
-    if complete && secret["metadata"]["annotations"][ACCOUNT_UID] == account.uid() {
+/// Adds token, CA certificate and namespace to a Secret that lacks one of them.
+async fn fill_secret(server: &ApiServer, secrets: &ResourceRef, secret: &Value, account: &Value) -> ApiResult<()> {
+    let is_complete = ["token", "ca.crt", "namespace"].iter().all(|key| secret["data"][*key].is_string());
+    if is_complete && secret["metadata"]["annotations"][ACCOUNT_UID_ANNOTATION] == account.uid() {
         return Ok(());
     }
     let token = legacy_token(&server.api().authenticator.signer, secret, account).map_err(ApiError::internal)?;
@@ -121,7 +125,7 @@ async fn fill(server: &ApiServer, secrets: &ResourceRef, secret: &Value, account
         for (key, value) in &data {
             secret["data"][*key] = value.clone().into();
         }
-        secret["metadata"]["annotations"][ACCOUNT_UID] = uid.clone().into();
+        secret["metadata"]["annotations"][ACCOUNT_UID_ANNOTATION] = uid.clone().into();
         Ok(())
     }));
     let ctx = loopback(secret.namespace());

@@ -30,7 +30,7 @@ struct Rule {
     is_old_self_optional: bool,
 }
 
-/// The rules of a schema in its structure, without branches that have no rules.
+/// The rules of a schema in the structure of its properties and items. Parts without rules are omitted.
 #[derive(Debug, Default)]
 pub struct Rules {
     own: Vec<Rule>,
@@ -39,7 +39,7 @@ pub struct Rules {
     additional: Option<Box<Rules>>,
 }
 
-/// Errors so far, and the remaining cost budget.
+/// State of an evaluation: errors so far, and the remaining cost budget.
 struct Evaluation {
     errors: Vec<FieldError>,
     /// Violations in unchanged values, which are returned as warnings.
@@ -77,8 +77,8 @@ impl Rules {
         (!is_empty).then_some(Self { own, properties, items, additional })
     }
 
-    /// Evaluates the rules on `new` and returns errors and warnings. `old` is set for an update: transition rules
-    /// are evaluated, and violations in unchanged values are only warnings.
+    /// Evaluates the rules on `new`, whose path is `name`, and returns errors and warnings. `old` is set for an update:
+    /// transition rules are evaluated, and violations in unchanged values are only warnings.
     pub fn check(
         &self,
         schema: &Value,
@@ -131,7 +131,7 @@ impl Rules {
                     if let Some((rules, sub)) =
                         self.properties.get(key).zip(schema.pointer("/properties").and_then(|p| p.get(key)))
                     {
-                        rules.walk(base, sub, (member, old), &join(name, key), is_unchanged, evaluation);
+                        rules.walk(base, sub, (member, old), &child_path(name, key), is_unchanged, evaluation);
                     } else if let Some((rules, sub)) =
                         self.additional.as_deref().zip(schema.get("additionalProperties"))
                     {
@@ -162,7 +162,7 @@ fn find_correlated<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&
     old.as_array()?.iter().find(|candidate| keys.iter().all(|key| candidate.get(key) == item.get(key)))
 }
 
-fn join(name: &str, key: &str) -> String {
+fn child_path(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
@@ -285,8 +285,8 @@ impl Rule {
 
     /// The path that a rule reports.
     fn error_path(&self, name: &str) -> String {
-        let joins = name.is_empty() || self.field_path.is_empty() || self.field_path.starts_with('[');
-        format_path(&format!("{name}{}{}", if joins { "" } else { "." }, self.field_path))
+        let needs_no_dot = name.is_empty() || self.field_path.is_empty() || self.field_path.starts_with('[');
+        format_path(&format!("{name}{}{}", if needs_no_dot { "" } else { "." }, self.field_path))
     }
 
     fn error(&self, value: &Value, name: &str, detail: String) -> FieldError {

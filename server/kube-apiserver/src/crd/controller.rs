@@ -18,46 +18,54 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::definition::{CLEANUP_FINALIZER, Definition, GROUP, KIND, PLURAL};
+use super::definition::{CLEANUP_FINALIZER, Definition, GROUP, PLURAL};
 use super::definition_cache::{DefinitionCache, group_of};
-use super::names::{self, Condition};
 use super::resources::{self, DefinitionStrategy};
+use super::status::{self, Condition};
 use crate::admission::WebhookClient;
 
-/// Interval at which a CRD in deletion is checked while its objects wait for finalizers.
-const RETRY: Duration = Duration::from_millis(500);
+/// Interval at which CRDs are reconciled again after an error, and while their objects wait for finalizers.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The CRD controller.
-pub struct Controller {
+/// Reconciles CustomResourceDefinitions.
+pub struct CrdController {
     registry: Arc<Registry>,
     client: Arc<WebhookClient>,
-    /// Installed CRDs: name → group, plural, fingerprint.
-    installed: BTreeMap<String, (String, String, Fingerprint)>,
-    waiting: BTreeSet<String>,
-    definitions: DefinitionCache,
+    /// CRDs whose resources are installed, by name.
+    installed: BTreeMap<String, InstalledResource>,
+    /// Names of the CRDs to be reconciled again after [`RETRY_INTERVAL`].
+    retries: BTreeSet<String>,
+    cache: DefinitionCache,
+}
+
+/// The installed resource of a CRD.
+struct InstalledResource {
+    group: String,
+    plural: String,
+    fingerprint: Fingerprint,
 }
 
 /// SHA-256 of the parts of a CRD that determine its served resources.
 type Fingerprint = [u8; 32];
 
 /// The resource of CRDs, which replaces the generic built-in one.
-pub fn definition_resource(builtin: &ResourceInfo) -> ResourceInfo {
+pub fn crd_resource(builtin: &ResourceInfo) -> ResourceInfo {
     ResourceInfo { strategy: Arc::new(DefinitionStrategy), ..builtin.clone() }
 }
 
-impl Controller {
-    /// Installs the strategy of CRDs and serves all stored ones.
+impl CrdController {
+    /// Installs the strategy of CRDs and the resources of all stored CRDs.
     pub async fn start(registry: Arc<Registry>, client: Arc<WebhookClient>) -> ApiResult<Self> {
         let resource = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
-        registry.catalog.install(vec![definition_resource(&resource)]);
+        registry.catalog.install(vec![crd_resource(&resource)]);
         let mut controller = Self {
             registry,
             client,
             installed: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            definitions: DefinitionCache::default(),
+            retries: BTreeSet::new(),
+            cache: DefinitionCache::default(),
         };
-        for definition in controller.definitions() {
+        for definition in controller.list_definitions() {
             controller.install(&definition);
         }
         Ok(controller)
@@ -67,7 +75,7 @@ impl Controller {
     pub async fn run(mut self, stop: CancellationToken) {
         let table = ResourceKey::new(GROUP, PLURAL);
         loop {
-            // The watch starts before the full pass, so no change is missed.
+            // The watch starts before all CRDs are reconciled, so no change is missed.
             let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
                 Ok(watcher) => watcher,
                 Err(error) => {
@@ -75,12 +83,12 @@ impl Controller {
                     return;
                 }
             };
-            self.full_pass().await;
+            self.reconcile_all().await;
             loop {
                 let retry = async {
-                    match self.waiting.is_empty() {
+                    match self.retries.is_empty() {
                         true => std::future::pending().await,
-                        false => tokio::time::sleep(RETRY).await,
+                        false => tokio::time::sleep(RETRY_INTERVAL).await,
                     }
                 };
                 let changes = tokio::select! {
@@ -90,7 +98,7 @@ impl Controller {
                 };
                 match changes {
                     None => {
-                        for name in std::mem::take(&mut self.waiting) {
+                        for name in std::mem::take(&mut self.retries) {
                             self.reconcile(&name).await;
                         }
                     }
@@ -108,11 +116,12 @@ impl Controller {
         }
     }
 
-    fn definitions(&self) -> Vec<Value> {
+    fn list_definitions(&self) -> Vec<Value> {
         self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "")
     }
 
-    async fn full_pass(&mut self) {
+    /// Reconciles the stored CRDs and those that are still installed.
+    async fn reconcile_all(&mut self) {
         let records = self.registry.store.records(&ResourceKey::new(GROUP, PLURAL), "");
         let stored = records.iter().map(|r| r.key.name().to_owned());
         let names: BTreeSet<String> = stored.chain(self.installed.keys().cloned()).collect();
@@ -128,8 +137,8 @@ impl Controller {
         }
         let groups: BTreeSet<&str> = names.iter().map(|name| group_of(name)).collect();
         for group in groups {
-            self.definitions.refresh(&self.registry.store, group);
-            for name in self.definitions.newly_acceptable(group, jiff::Timestamp::now()) {
+            self.cache.refresh(&self.registry.store, group);
+            for name in self.cache.newly_acceptable(group, jiff::Timestamp::now()) {
                 self.reconcile(&name).await;
             }
         }
@@ -140,7 +149,7 @@ impl Controller {
             && !error.is(Reason::NotFound)
         {
             tracing::warn!(%error, definition = name, "cannot reconcile a CRD, retrying");
-            self.waiting.insert(name.to_owned());
+            self.retries.insert(name.to_owned());
         }
     }
 
@@ -149,8 +158,8 @@ impl Controller {
         let definition = match self.registry.get(&resource, "", name).await {
             Ok(definition) => definition,
             Err(error) if error.is(Reason::NotFound) => {
-                if let Some((group, plural, _)) = self.installed.remove(name) {
-                    self.registry.catalog.remove(&group, &plural);
+                if let Some(installed) = self.installed.remove(name) {
+                    self.registry.catalog.remove(&installed.group, &installed.plural);
                 }
                 return Ok(());
             }
@@ -161,15 +170,15 @@ impl Controller {
             self.install(&definition);
             return self.finalize(&resource, &definition).await;
         }
-        self.definitions.refresh(&self.registry.store, view.group());
-        let decision = names::decide(view, &self.definitions.others(view.group(), view.name()));
+        self.cache.refresh(&self.registry.store, view.group());
+        let decision = status::decide(view, &self.cache.others_in_group(view.group(), view.name()));
         let now = jiff::Timestamp::now();
-        if names::apply(&definition, &decision, now).is_none() {
+        if status::apply(&definition, &decision, now).is_none() {
             self.install(&definition);
             return Ok(());
         }
         let edit = move |live: &mut Value| {
-            if let Some(updated) = names::apply(live, &decision, now) {
+            if let Some(updated) = status::apply(live, &decision, now) {
                 *live = updated;
             }
             Ok(())
@@ -182,22 +191,23 @@ impl Controller {
     /// Installs the served resources of a CRD if they have changed.
     fn install(&mut self, definition: &Value) {
         let view = Definition(definition);
-        let fingerprint = json!([
+        let determining_parts = json!([
             definition["spec"],
             definition["status"]["acceptedNames"],
-            view.condition("Established"),
+            view.is_condition_true("Established"),
             view.is_deleting(),
             definition["metadata"]["uid"],
         ]);
-        let fingerprint: Fingerprint = Sha256::digest(fingerprint.to_string()).into();
-        if self.installed.get(view.name()).is_some_and(|(_, _, known)| *known == fingerprint) {
+        let fingerprint: Fingerprint = Sha256::digest(determining_parts.to_string()).into();
+        if self.installed.get(view.name()).is_some_and(|installed| installed.fingerprint == fingerprint) {
             return;
         }
-        let served = resources::served(definition, &self.client);
+        let served = resources::served_resources(definition, &self.client);
         let (group, plural) = (view.group().to_owned(), view.plural().to_owned());
         if !served.is_empty() || self.installed.contains_key(view.name()) {
             self.registry.catalog.replace(&group, &plural, served);
-            self.installed.insert(view.name().to_owned(), (group, plural, fingerprint));
+            let installed = InstalledResource { group, plural, fingerprint };
+            self.installed.insert(view.name().to_owned(), installed);
         }
     }
 
@@ -208,9 +218,9 @@ impl Controller {
         if !finalizers.is_some_and(|f| f.iter().any(|f| f == CLEANUP_FINALIZER)) {
             return Ok(());
         }
-        let left = self.delete_objects(view).await?;
-        if left > 0 {
-            self.waiting.insert(view.name().to_owned());
+        let remaining = self.delete_objects(view).await?;
+        if remaining > 0 {
+            self.retries.insert(view.name().to_owned());
             let progress = Condition::new(
                 "Terminating",
                 "True",
@@ -235,15 +245,15 @@ impl Controller {
         Ok(())
     }
 
-    /// Deletes all custom resources; returns the number of remaining ones.
+    /// Deletes all custom resources of a CRD without admission; returns the number of those that remain.
     async fn delete_objects(&self, view: Definition<'_>) -> ApiResult<usize> {
         let table = ResourceKey::new(view.group(), view.plural());
         let served = self.registry.catalog.snapshot();
-        let version = served.iter().find(|r| &*r.gvr.group == view.group() && &*r.gvr.resource == view.plural());
+        let resource = served.iter().find(|r| &*r.gvr.group == view.group() && &*r.gvr.resource == view.plural());
         let records = self.registry.store.records(&table, "");
-        let Some(resource) = version.cloned() else { return Ok(records.len()) };
+        let Some(resource) = resource.cloned() else { return Ok(records.len()) };
         for record in &records {
-            let mut ctx = context("");
+            let mut ctx = loopback_context("");
             ctx.namespace = record.key.namespace().to_owned();
             match self.registry.delete_raw(&resource, &ctx, record.key.name()).await {
                 Ok(_) => {}
@@ -256,6 +266,7 @@ impl Controller {
         Ok(self.registry.store.count(&table))
     }
 
+    /// Updates a CRD by a function that edits its current state.
     async fn edit(
         &self,
         resource: &ResourceRef,
@@ -265,14 +276,16 @@ impl Controller {
     ) -> ApiResult<Value> {
         let change = Change::Edit(Edit(Arc::new(edit)));
         let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
-        let updated =
-            self.registry.update(resource, &context(subresource), name, &change, &options, &mut Vec::new()).await?;
-        tracing::debug!(kind = KIND, name, subresource, "updated");
+        let updated = self
+            .registry
+            .update(resource, &loopback_context(subresource), name, &change, &options, &mut Vec::new())
+            .await?;
+        tracing::debug!(definition = name, subresource, "updated a CRD");
         Ok(updated.0)
     }
 }
 
 /// Request context of the server's own writes.
-pub(crate) fn context(subresource: &str) -> RequestContext {
+pub(crate) fn loopback_context(subresource: &str) -> RequestContext {
     RequestContext { subresource: subresource.into(), ..loopback("") }
 }

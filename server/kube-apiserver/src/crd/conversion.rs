@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::yaml::convert_integral_floats;
 use crowsnest_registry::error_without_reason;
 use crowsnest_schema::defaulting;
 use crowsnest_schema::{Schema, SchemaRef, prune};
@@ -13,29 +14,32 @@ use serde_json::{Value, json};
 use super::definition::{Definition, text, texts};
 use crate::admission::{Target, WebhookClient};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit of a call of a conversion webhook.
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Converts objects of one CRD; fields that the new version does not define are pruned.
 #[derive(Debug)]
 pub struct Converter {
-    by: By,
-    /// Versions by `apiVersion`.
-    schemas: BTreeMap<String, Version>,
-    /// All versions of the CRD, as `apiVersion`.
-    versions: BTreeSet<String>,
+    strategy: ConversionStrategy,
+    /// Schemas by `apiVersion`.
+    schemas: BTreeMap<String, VersionSchema>,
+    /// `apiVersion` of all versions of the CRD, including those without a schema.
+    api_versions: BTreeSet<String>,
 }
 
-/// Schema and defaults of a version.
+/// The schema of a version.
 #[derive(Debug)]
-struct Version {
+struct VersionSchema {
     typed: SchemaRef,
+    /// `openAPIV3Schema`, which contains the defaults.
     schema: Value,
 }
 
+/// `spec.conversion.strategy`
 #[derive(Debug)]
-enum By {
+enum ConversionStrategy {
     /// Changes only `apiVersion`.
-    Name,
+    None,
     Webhook {
         resource: String,
         target: Target,
@@ -45,14 +49,18 @@ enum By {
 }
 
 impl Converter {
-    pub fn of(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
+    pub fn from_definition(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
         let schemas = definition.versions().filter_map(|version| {
             let schema = version.schema()?.clone();
-            let version_name = format!("{}/{}", definition.group(), version.name());
-            Some((version_name, Version { typed: Schema::for_custom_resource(&schema), schema }))
+            let api_version = format!("{}/{}", definition.group(), version.name());
+            Some((api_version, VersionSchema { typed: Schema::for_custom_resource(&schema), schema }))
         });
-        let versions = definition.versions().map(|version| format!("{}/{}", definition.group(), version.name()));
-        Self { schemas: schemas.collect(), versions: versions.collect(), by: By::of(definition, client) }
+        let api_versions = definition.versions().map(|version| format!("{}/{}", definition.group(), version.name()));
+        Self {
+            schemas: schemas.collect(),
+            api_versions: api_versions.collect(),
+            strategy: ConversionStrategy::from_definition(definition, client),
+        }
     }
 
     /// The typed schema of a version.
@@ -60,25 +68,25 @@ impl Converter {
         self.schemas.get(api_version).map(|version| version.typed.clone())
     }
 
-    /// Prunes an object by its version and sets defaults.
+    /// Prunes an object by the schema of its version and sets defaults.
     fn default(&self, object: &mut Value) {
         if let Some(version) = self.schemas.get(text(object, "/apiVersion")) {
             prune(&version.typed, object);
             defaulting::drop_nulls(&version.schema, object);
-            defaulting::fill(&version.schema, object);
+            defaulting::apply_defaults(&version.schema, object);
         }
     }
 
-    /// Converts objects, with the defaults of their own version but not those of the target version. Fails for an object
-    /// that is stored in a version that was removed from the CRD.
+    /// Converts objects, with the defaults of their own version but not those of the target version. Fails for an
+    /// object that is stored in a version that was removed from the CRD.
     pub async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
         let mut from = objects.iter().map(|object| text(object, "/apiVersion"));
-        if let Some(removed) = from.find(|version| !self.versions.contains(*version)) {
+        if let Some(removed) = from.find(|version| !self.api_versions.contains(*version)) {
             let message = format!("request to convert CR from an invalid group/version: {removed}");
             return Err(ApiError::without_reason(500, message));
         }
         objects.iter_mut().for_each(|object| self.default(object));
-        let mut converted = self.by.convert(objects, to).await?;
+        let mut converted = self.strategy.convert(objects, to).await?;
         if let Some(version) = self.schemas.get(to) {
             for object in &mut converted {
                 prune(&version.typed, object);
@@ -89,15 +97,15 @@ impl Converter {
 
     /// Converts partial objects, without defaults and pruning.
     pub async fn convert_partial(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
-        self.by.convert(objects, to).await
+        self.strategy.convert(objects, to).await
     }
 }
 
-impl By {
-    fn of(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
-        let Some(webhook) = definition.conversion_webhook() else { return By::Name };
+impl ConversionStrategy {
+    fn from_definition(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
+        let Some(webhook) = definition.conversion_webhook() else { return ConversionStrategy::None };
         let Some(target) = webhook.get("clientConfig").and_then(|config| Target::parse(config).ok()) else {
-            return By::Name;
+            return ConversionStrategy::None;
         };
         let versions = texts(webhook, "/conversionReviewVersions");
         let review_version = match versions.iter().find(|v| *v == "v1" || *v == "v1beta1").map(String::as_str) {
@@ -105,11 +113,11 @@ impl By {
             _ => "v1",
         };
         let resource = format!("{}.{}", definition.plural(), definition.group());
-        By::Webhook { resource, target, review_version, client: client.clone() }
+        ConversionStrategy::Webhook { resource, target, review_version, client: client.clone() }
     }
 
     async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
-        let By::Webhook { resource, target, review_version, client } = self else {
+        let ConversionStrategy::Webhook { resource, target, review_version, client } = self else {
             for object in &mut objects {
                 object["apiVersion"] = to.into();
             }
@@ -118,7 +126,7 @@ impl By {
         if objects.iter().all(|o| o["apiVersion"] == to) {
             return Ok(objects);
         }
-        let failed = |kind: &str, why: String| {
+        let webhook_error = |kind: &str, why: String| {
             let from = text(&objects[0], "/apiVersion");
             error_without_reason(format!("conversion webhook for {from}, Kind={kind} failed: {why}"))
         };
@@ -129,19 +137,21 @@ impl By {
             "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review_version}"),
             "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects},
         });
-        let answer = client.post(target, &review, TIMEOUT).await.map_err(|e| failed(&kind, e.to_string()))?;
-        let converted = of_version(&answer, review_version)
-            .and_then(|()| unpack(&answer, &uid, &objects, to))
-            .map_err(|why| failed(&kind, why))?;
+        let response =
+            client.post(target, &review, WEBHOOK_TIMEOUT).await.map_err(|e| webhook_error(&kind, e.to_string()))?;
+        let mut converted = check_review_version(&response, review_version)
+            .and_then(|()| validate_response(&response, &uid, &objects, to))
+            .map_err(|why| webhook_error(&kind, why))?;
+        converted.iter_mut().for_each(convert_integral_floats);
         Ok(converted)
     }
 }
 
-/// Checks that a response is a ConversionReview of the requested version.
-fn of_version(answer: &Value, version: &str) -> Result<(), String> {
+/// Checks that a response is a ConversionReview of the requested version; errors have kube-apiserver's wording.
+fn check_review_version(review: &Value, version: &str) -> Result<(), String> {
     const GROUP: &str = "apiextensions.k8s.io";
     const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
-    let (api_version, kind) = (text(answer, "/apiVersion"), text(answer, "/kind"));
+    let (api_version, kind) = (text(review, "/apiVersion"), text(review, "/kind"));
     let (group, given) = api_version.split_once('/').unwrap_or(("", api_version));
     match (group, given, kind) {
         (GROUP, given, "ConversionReview") if given == version => Ok(()),
@@ -156,10 +166,10 @@ fn of_version(answer: &Value, version: &str) -> Result<(), String> {
     }
 }
 
-/// Validates a response: same UID, success, the same number and order of objects, the requested version, and
-/// unchanged identities.
-fn unpack(answer: &Value, uid: &str, originals: &[Value], to: &str) -> Result<Vec<Value>, String> {
-    let response = answer.get("response").filter(|r| r.is_object()).ok_or("no response provided")?;
+/// Validates a response and returns its objects: same UID, success, the same number and order of objects, the requested
+/// version, and unchanged identities.
+fn validate_response(review: &Value, uid: &str, originals: &[Value], to: &str) -> Result<Vec<Value>, String> {
+    let response = review.get("response").filter(|r| r.is_object()).ok_or("no response provided")?;
     if text(response, "/uid") != uid {
         return Err(format!("expected response.uid={uid:?}, got {:?}", text(response, "/uid")));
     }

@@ -15,62 +15,63 @@ pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-fn walk(schema: &Value, path: &str, root: bool, errors: &mut Vec<FieldError>) {
+fn walk(schema: &Value, path: &str, is_root: bool, errors: &mut Vec<FieldError>) {
     if let Some(default) = get(schema, "default") {
-        let resource;
-        let schema = if root {
-            // The root is a resource like the embedded ones.
-            let mut whole = schema.clone();
-            whole["x-kubernetes-embedded-resource"] = true.into();
-            resource = whole;
-            &resource
+        let root_schema;
+        let schema = if is_root {
+            // The root is validated like an embedded resource.
+            let mut marked = schema.clone();
+            marked["x-kubernetes-embedded-resource"] = true.into();
+            root_schema = marked;
+            &root_schema
         } else {
             schema
         };
-        one(schema, default, &format!("{path}.default"), errors);
+        check_default(schema, default, &format!("{path}.default"), errors);
     }
     if let Some(items) = get(schema, "items").filter(|items| items.is_object()) {
         walk(items, &format!("{path}.items"), false, errors);
     }
     for (name, property) in get(schema, "properties").and_then(Value::as_object).into_iter().flatten() {
-        // Defaults in the root's metadata are rejected elsewhere.
-        if !(root && matches!(name.as_str(), "apiVersion" | "kind" | "metadata")) {
+        // `keywords` rejects defaults in the type fields and metadata of the root.
+        if !(is_root && matches!(name.as_str(), "apiVersion" | "kind" | "metadata")) {
             walk(property, &format!("{path}.properties[{name}]"), false, errors);
         }
     }
 }
 
-fn one(schema: &Value, default: &Value, at: &str, errors: &mut Vec<FieldError>) {
+/// Validates one default; `path` is its path in the CRD.
+fn check_default(schema: &Value, default: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let typed = Schema::for_custom_resource(&serde_json::json!({"type": "object", "properties": {"value": schema}}));
     let mut wrapped = serde_json::json!({"value": default});
     if !prune(&typed, &mut wrapped).is_empty() {
-        errors.push(FieldError::invalid(at, default, "must not have unknown fields"));
+        errors.push(FieldError::invalid(path, default, "must not have unknown fields"));
     }
     let mut found = embedded::validate(schema, default);
     if found.is_empty() {
         found = values::validate(schema, default, "");
     }
-    let holds = found.is_empty();
+    let is_valid = found.is_empty();
     errors.extend(found.into_iter().map(|mut error| {
         error.field = match error.field.as_str() {
-            "" => at.to_owned(),
+            "" => path.to_owned(),
             "<nil>" => "<nil>".to_owned(),
-            below => format!("{at}.{below}"),
+            field => format!("{path}.{field}"),
         };
         error
     }));
-    let Some(rules) = Rules::compile(schema).filter(|_| holds) else { return };
-    let (mut found, stored) = rules.check(schema, default, Some(default), "");
-    found.extend(stored);
+    let Some(rules) = Rules::compile(schema).filter(|_| is_valid) else { return };
+    let (mut found, warnings) = rules.check(schema, default, Some(default), "");
+    found.extend(warnings);
     if found.is_empty() {
-        // Evaluated as a newly set value as well.
+        // The rules must also accept the default as a new value.
         found = rules.check(schema, default, None, "").0;
     }
     errors.extend(found.into_iter().map(|mut error| {
         error.field = match error.field.as_str() {
-            "" | "<nil>" => at.to_owned(),
-            below if below.starts_with('[') => format!("{at}{below}"),
-            below => format!("{at}.{below}"),
+            "" | "<nil>" => path.to_owned(),
+            field if field.starts_with('[') => format!("{path}{field}"),
+            field => format!("{path}.{field}"),
         };
         error
     }));

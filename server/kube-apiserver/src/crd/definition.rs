@@ -1,4 +1,4 @@
-//! Accessors for CustomResourceDefinitions held as JSON: names, versions, conditions.
+//! Accessors for parts of a CustomResourceDefinition in JSON: names, versions, conditions. Sets the API's defaults.
 
 use crowsnest_apimachinery::unstructured;
 pub(super) use crowsnest_apimachinery::unstructured::{flag, list, text};
@@ -10,6 +10,7 @@ pub const PLURAL: &str = "customresourcedefinitions";
 /// Finalizer of all CRDs, which makes the controller delete their custom resources first.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
+/// The strings of a list at a JSON pointer.
 pub(super) fn texts(value: &Value, pointer: &str) -> Vec<String> {
     unstructured::texts(value, pointer).map(str::to_owned).collect()
 }
@@ -35,7 +36,7 @@ pub struct Names {
 
 impl Names {
     /// Parses `spec.names` or `status.acceptedNames`.
-    pub fn read(names: Option<&Value>) -> Self {
+    pub fn from_json(names: Option<&Value>) -> Self {
         let names = names.unwrap_or(&Value::Null);
         let own = |pointer: &str| text(names, pointer).to_owned();
         Self {
@@ -51,8 +52,8 @@ impl Names {
     /// JSON form: kind and plural always, the other names if they are set.
     pub fn to_json(&self) -> Value {
         let mut names = json!({"kind": self.kind, "plural": self.plural});
-        let mut put = |key: &str, value: Value, set: bool| {
-            if set {
+        let mut put = |key: &str, value: Value, is_set: bool| {
+            if is_set {
                 names[key] = value;
             }
         };
@@ -77,16 +78,16 @@ impl<'a> Definition<'a> {
         text(self.0, "/spec/names/plural")
     }
 
-    pub fn namespaced(self) -> bool {
+    pub fn is_namespaced(self) -> bool {
         text(self.0, "/spec/scope") == "Namespaced"
     }
 
     pub fn names(self) -> Names {
-        Names::read(self.0.pointer("/spec/names"))
+        Names::from_json(self.0.pointer("/spec/names"))
     }
 
     pub fn accepted_names(self) -> Names {
-        Names::read(self.0.pointer("/status/acceptedNames"))
+        Names::from_json(self.0.pointer("/status/acceptedNames"))
     }
 
     pub fn versions(self) -> impl Iterator<Item = Version<'a>> {
@@ -109,8 +110,8 @@ impl<'a> Definition<'a> {
         self.0.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0)
     }
 
-    /// True if the condition is `True`.
-    pub fn condition(self, kind: &str) -> bool {
+    /// True if the condition of this type has the status `True`.
+    pub fn is_condition_true(self, kind: &str) -> bool {
         list(self.0, "/status/conditions").iter().any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
     }
 
@@ -128,10 +129,11 @@ impl<'a> Version<'a> {
         text(self.0, "/name")
     }
 
-    pub fn served(self) -> bool {
+    pub fn is_served(self) -> bool {
         flag(self.0, "/served")
     }
 
+    /// `schema.openAPIV3Schema`
     pub fn schema(self) -> Option<&'a Value> {
         self.0.pointer("/schema/openAPIV3Schema").filter(|s| s.is_object())
     }
@@ -144,7 +146,7 @@ impl<'a> Version<'a> {
         self.0.pointer("/subresources/scale").filter(|s| s.is_object())
     }
 
-    pub fn columns(self) -> &'a [Value] {
+    pub fn printer_columns(self) -> &'a [Value] {
         list(self.0, "/additionalPrinterColumns")
     }
 
@@ -154,8 +156,8 @@ impl<'a> Version<'a> {
         paths.map(|p| p.trim_start_matches('.').to_owned()).collect()
     }
 
-    /// Text of the `Warning` header for requests to a deprecated version.
-    pub fn deprecation(self, definition: Definition<'_>) -> Option<String> {
+    /// Text of the `Warning` header for requests to this version; `None` if it is not deprecated.
+    pub fn deprecation_warning(self, definition: Definition<'_>) -> Option<String> {
         if !flag(self.0, "/deprecated") {
             return None;
         }
@@ -167,7 +169,7 @@ impl<'a> Version<'a> {
         let kind = text(definition.0, "/spec/names/kind");
         let newer = definition
             .versions()
-            .filter(|v| v.served() && !flag(v.0, "/deprecated"))
+            .filter(|v| v.is_served() && !flag(v.0, "/deprecated"))
             .map(Version::name)
             .max_by(|a, b| super::versions::compare(a, b));
         Some(match newer.filter(|n| super::versions::compare(n, self.name()).is_gt()) {
@@ -177,24 +179,25 @@ impl<'a> Version<'a> {
     }
 }
 
-/// Sets the API's defaults: singular, list kind, conversion strategy, webhook service port.
-pub fn default(definition: &mut Value) {
+/// Sets the API's defaults: singular, list kind, conversion strategy, webhook service port, stored versions.
+pub fn set_defaults(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
-        let unset = |names: &serde_json::Map<String, Value>, key: &str| {
+        let is_unset = |names: &serde_json::Map<String, Value>, key: &str| {
             names.get(key).and_then(Value::as_str).unwrap_or("").is_empty()
         };
-        if unset(names, "singular") {
+        if is_unset(names, "singular") {
             names.insert("singular".into(), json!(kind.to_lowercase()));
         }
-        if unset(names, "listKind") && !kind.is_empty() {
+        if is_unset(names, "listKind") && !kind.is_empty() {
             names.insert("listKind".into(), json!(format!("{kind}List")));
         }
     }
-    let storage = |version: &&Value| version.get("storage").is_some_and(|storage| storage == true);
+    let is_storage_version = |version: &&Value| version.get("storage").is_some_and(|storage| storage == true);
     let versions = spec.get("versions").and_then(Value::as_array).into_iter().flatten();
-    let stored: Vec<Value> = versions.filter(storage).filter_map(|version| version.get("name").cloned()).collect();
+    let stored: Vec<Value> =
+        versions.filter(is_storage_version).filter_map(|version| version.get("name").cloned()).collect();
     let conversion = spec.entry("conversion").or_insert(Value::Null);
     if conversion.is_null() {
         *conversion = json!({"strategy": "None"});

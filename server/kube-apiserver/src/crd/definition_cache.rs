@@ -1,5 +1,5 @@
-//! Cache of the names and status of all CRDs, for conflict checks. Each CRD is parsed once per change, because those
-//! of a large operator have megabytes.
+//! Cache of the names and status of all CRDs, for conflict checks. Each CRD is parsed once per change, because the CRDs
+//! of a large operator have several megabytes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crowsnest_registry::storage::{Record, ResourceKey, Revision, Store};
 use serde_json::{Value, json};
 
 use super::definition::{Definition, GROUP, PLURAL};
-use super::names;
+use super::status;
 
 /// CRDs without their versions, by name.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ fn without_versions(definition: &Value) -> Value {
 }
 
 impl DefinitionCache {
-    /// Updates the cache for a group.
+    /// Updates the CRDs of a group from the store.
     pub fn refresh(&mut self, store: &Store, group: &str) {
         let records = store.records(&ResourceKey::new(GROUP, PLURAL), "");
         let current: BTreeMap<&str, &Record> =
@@ -47,7 +47,7 @@ impl DefinitionCache {
     }
 
     /// All CRDs of a group except one.
-    pub fn others(&self, group: &str, name: &str) -> Vec<&Value> {
+    pub fn others_in_group(&self, group: &str, name: &str) -> Vec<&Value> {
         let definitions = self.0.iter().filter(|(other, _)| group_of(other) == group && *other != name);
         definitions.map(|(_, (_, definition))| definition).collect()
     }
@@ -56,13 +56,13 @@ impl DefinitionCache {
     pub fn newly_acceptable(&self, group: &str, now: jiff::Timestamp) -> Vec<String> {
         let rejected = self.0.iter().filter(|(name, (_, definition))| {
             let view = Definition(definition);
-            let accepted = view.condition("NamesAccepted");
+            let accepted = view.is_condition_true("NamesAccepted");
             group_of(name) == group && !accepted && !view.is_deleting()
         });
-        let changes = |name: &str, definition: &Value| {
-            let decision = names::decide(Definition(definition), &self.others(group, name));
-            names::apply(definition, &decision, now).is_some()
+        let is_acceptable = |name: &str, definition: &Value| {
+            let decision = status::decide(Definition(definition), &self.others_in_group(group, name));
+            status::apply(definition, &decision, now).is_some()
         };
-        rejected.filter(|(name, (_, d))| changes(name, d)).map(|(name, _)| name.clone()).collect()
+        rejected.filter(|(name, (_, d))| is_acceptable(name, d)).map(|(name, _)| name.clone()).collect()
     }
 }

@@ -9,82 +9,85 @@ use crowsnest_registry::validation;
 use crowsnest_schema::decode::metadata_error;
 use serde_json::Value;
 
-/// Depth at which the walk ends; the decoder rejects such objects earlier.
+/// Maximum depth of validated values; the decoder rejects deeper objects.
 const MAX_DEPTH: usize = 200;
 
 /// True if a schema contains embedded resources.
-pub(super) fn are_in(schema: &Value) -> bool {
-    let of = |key: &str| schema[key].as_object().into_iter().flat_map(serde_json::Map::values).any(are_in);
-    let single = |key: &str| schema[key].is_object() && are_in(&schema[key]);
+pub(super) fn contains_embedded_resources(schema: &Value) -> bool {
+    let any_child = |key: &str| {
+        schema[key].as_object().into_iter().flat_map(serde_json::Map::values).any(contains_embedded_resources)
+    };
+    let child = |key: &str| schema[key].is_object() && contains_embedded_resources(&schema[key]);
     schema["x-kubernetes-embedded-resource"] == true
-        || of("properties")
-        || single("additionalProperties")
-        || single("items")
+        || any_child("properties")
+        || child("additionalProperties")
+        || child("items")
 }
 
 /// Validates the embedded resources in `value`.
 pub(super) fn validate(schema: &Value, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(schema, value, "", 0, &mut |value, path| resource(value, path, &mut errors));
+    walk(schema, value, "", 0, &mut |value, path| validate_resource(value, path, &mut errors));
     errors
 }
 
-/// Error if a type or metadata field of an embedded resource has a wrong type, so that the object cannot be decoded.
-pub(super) fn unreadable(schema: &Value, value: &Value) -> Option<FieldError> {
+/// The error of the first embedded resource that cannot be decoded, because `apiVersion`, `kind` or a metadata field
+/// has a wrong type.
+pub(super) fn find_decode_error(schema: &Value, value: &Value) -> Option<FieldError> {
     let mut found = None;
     walk(schema, value, "", 0, &mut |value, path| {
-        found = found.take().or_else(|| wrong_type(value, path));
+        found = found.take().or_else(|| decode_error(value, path));
     });
     found
 }
 
-/// Calls `see` with each embedded resource and its path.
-fn walk(schema: &Value, value: &Value, path: &str, depth: usize, see: &mut impl FnMut(&Value, &str)) {
+/// Calls `visit` with each embedded resource and its path.
+fn walk(schema: &Value, value: &Value, path: &str, depth: usize, visit: &mut impl FnMut(&Value, &str)) {
     if depth > MAX_DEPTH {
         return;
     }
     match value {
         Value::Object(members) => {
             if schema["x-kubernetes-embedded-resource"] == true {
-                see(value, path);
+                visit(value, path);
             }
             for (key, member) in members {
-                let named = schema["properties"].get(key);
-                if let Some(schema) = named {
-                    walk(schema, member, &child(path, key), depth + 1, see);
+                let property = schema["properties"].get(key);
+                if let Some(schema) = property {
+                    walk(schema, member, &child_path(path, key), depth + 1, visit);
                 } else if schema["additionalProperties"].is_object() {
-                    walk(&schema["additionalProperties"], member, &format!("{path}[{key}]"), depth + 1, see);
+                    walk(&schema["additionalProperties"], member, &format!("{path}[{key}]"), depth + 1, visit);
                 }
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                walk(&schema["items"], item, &format!("{path}[{index}]"), depth + 1, see);
+                walk(&schema["items"], item, &format!("{path}[{index}]"), depth + 1, visit);
             }
         }
         _ => {}
     }
 }
 
-fn child(path: &str, key: &str) -> String {
+fn child_path(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn wrong_type(object: &Value, path: &str) -> Option<FieldError> {
-    let not_text = ["apiVersion", "kind"].into_iter().find_map(|key| {
+fn decode_error(object: &Value, path: &str) -> Option<FieldError> {
+    let type_error = ["apiVersion", "kind"].into_iter().find_map(|key| {
         let value = object.get(key).filter(|value| !value.is_string())?;
-        Some(FieldError::invalid(child(path, key), value, "must be a string"))
+        Some(FieldError::invalid(child_path(path, key), value, "must be a string"))
     });
-    not_text.or_else(|| {
+    type_error.or_else(|| {
         let why = metadata_error(object)?;
-        Some(FieldError::invalid(child(path, "metadata"), &object["metadata"], why))
+        Some(FieldError::invalid(child_path(path, "metadata"), &object["metadata"], why))
     })
 }
 
-fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let absent = ["apiVersion", "kind"].into_iter().filter(|key| object.get(key).is_none());
-    errors.extend(absent.map(|key| FieldError::required(child(path, key), "")));
-    errors.extend(wrong_type(object, path));
+    errors.extend(absent.map(|key| FieldError::required(child_path(path, key), "")));
+    errors.extend(decode_error(object, path));
     for key in ["apiVersion", "kind"] {
         let Some(value) = object.get(key) else { continue };
         let why = match value.as_str() {
@@ -99,17 +102,17 @@ fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
                     .then(|| format!("may have mixed case, but should otherwise match: {}", wrong.join(",")))
             }
         };
-        errors.extend(why.map(|why| FieldError::invalid(child(path, key), value, why)));
+        errors.extend(why.map(|why| FieldError::invalid(child_path(path, key), value, why)));
     }
     if let (Some(Value::Object(metadata)), None) = (object.get("metadata"), metadata_error(object)) {
         let mut metadata = metadata.clone();
         if metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
-            // The name may be generated later; everything else is validated now.
+            // As in kube-apiserver: the name may be missing, the other metadata is validated with a placeholder.
             metadata.insert("name".into(), "fakename".into());
         }
         let namespaced = metadata.get("namespace").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
         for mut error in validation::validate_object_meta(&metadata, namespaced, &format::path_segment) {
-            error.field = child(path, &error.field);
+            error.field = child_path(path, &error.field);
             errors.push(error);
         }
     }
@@ -122,10 +125,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn embedded_resources_need_kind_and_version() {
+    fn embedded_resources_are_validated() {
         let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"one": embedded, "many": {"type": "array", "items": embedded}}}}});
-        assert!(are_in(&schema) && !are_in(&json!({"properties": {"spec": {"items": {"type": "object"}}}})));
+        assert!(
+            contains_embedded_resources(&schema)
+                && !contains_embedded_resources(&json!({"properties": {"spec": {"items": {"type": "object"}}}}))
+        );
         for (spec, expected) in [
             (json!({"one": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}}}), &[][..]),
             (json!({"one": {"foo": 1}}), &["spec.one.apiVersion: Required value", "spec.one.kind: Required value"][..]),
@@ -154,9 +160,9 @@ mod tests {
             let found = validate(&schema, &json!({"spec": spec}));
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, expected, "{spec}");
-            let unreadable = unreadable(&schema, &json!({"spec": spec})).map(|error| error.to_string());
-            let wrong = |text: &&&str| text.contains("must be a string") || text.contains("cannot unmarshal");
-            assert_eq!(unreadable.as_deref(), expected.iter().find(wrong).copied(), "{spec}");
+            let decode_error = find_decode_error(&schema, &json!({"spec": spec})).map(|error| error.to_string());
+            let is_decode_error = |text: &&&str| text.contains("must be a string") || text.contains("cannot unmarshal");
+            assert_eq!(decode_error.as_deref(), expected.iter().find(is_decode_error).copied(), "{spec}");
         }
     }
 }

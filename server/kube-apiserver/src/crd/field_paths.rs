@@ -14,23 +14,23 @@ pub(super) struct ResolvedPath<'a> {
 
 /// Resolves a path; errors have kube-apiserver's wording.
 pub(super) fn resolve<'a>(path: &str, schema: &'a Value, allows_brackets: bool) -> Result<ResolvedPath<'a>, String> {
-    const END: &str = "unexpected end of JSON path";
-    let mut tokens = tokens(path).into_iter();
+    const UNEXPECTED_END: &str = "unexpected end of JSON path";
+    let mut tokens = tokenize(path).into_iter();
     let mut resolved = ResolvedPath { display: String::new(), schema };
     while let Some(token) = tokens.next() {
         match token {
             "[" if !allows_brackets => return Err("array notation is not allowed".to_owned()),
             "[" => {
-                let quoted = tokens.next().ok_or(END)?;
+                let quoted = tokens.next().ok_or(UNEXPECTED_END)?;
                 let inner = quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
                 let inner = inner.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
-                resolved.step(&unescape(inner)?)?;
-                match tokens.next().ok_or(END)? {
+                resolved.enter(&unescape(inner)?)?;
+                match tokens.next().ok_or(UNEXPECTED_END)? {
                     "]" => {}
                     other => return Err(format!("expected ] but got {other}")),
                 }
             }
-            "." => resolved.step(tokens.next().ok_or(END)?)?,
+            "." => resolved.enter(tokens.next().ok_or(UNEXPECTED_END)?)?,
             other => return Err(format!("expected [ or . but got: {other}")),
         }
     }
@@ -38,22 +38,23 @@ pub(super) fn resolve<'a>(path: &str, schema: &'a Value, allows_brackets: bool) 
 }
 
 impl ResolvedPath<'_> {
-    fn step(&mut self, name: &str) -> Result<(), String> {
-        const NOWHERE: &str = "does not refer to a valid field";
+    /// Moves to the field `name` of the current schema.
+    fn enter(&mut self, name: &str) -> Result<(), String> {
+        const UNKNOWN_FIELD: &str = "does not refer to a valid field";
         if let Some(properties) = get(self.schema, "properties") {
-            self.schema = properties.get(name).ok_or(NOWHERE)?;
+            self.schema = properties.get(name).ok_or(UNKNOWN_FIELD)?;
             let dot = if self.display.is_empty() { "" } else { "." };
             self.display.push_str(&format!("{dot}{name}"));
         } else {
-            self.schema = get(self.schema, "additionalProperties").ok_or(NOWHERE)?;
+            self.schema = get(self.schema, "additionalProperties").ok_or(UNKNOWN_FIELD)?;
             self.display.push_str(&format!("[{name}]"));
         }
         Ok(())
     }
 }
 
-/// Splits a path into dots, brackets, quoted texts and names.
-fn tokens(path: &str) -> Vec<&str> {
+/// Splits a path into dots, brackets, quoted strings and names.
+fn tokenize(path: &str) -> Vec<&str> {
     let mut all = Vec::new();
     let mut rest = path;
     while let Some(first) = rest.chars().next() {
@@ -104,10 +105,10 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths_are_resolved() {
+    fn paths_are_resolved_with_errors_of_kubernetes() {
         let schema = json!({"properties": {"spec": {"properties": {
             "a": {"type": "string"}, "x.y": {"type": "string"}, "m": {"additionalProperties": {"type": "string"}}}}}});
-        for (path, wanted) in [
+        for (path, expected) in [
             (".spec.a", "spec.a"),
             (".spec['x.y']", "spec.x.y"),
             (".spec.m['it\\'s']", "spec.m[it's]"),
@@ -121,7 +122,7 @@ mod tests {
             (".spec['\\q']", "invalid string literal: invalid escape char \\q"),
         ] {
             let resolved = super::resolve(path, &schema, true).map_or_else(|why| why, |resolved| resolved.display);
-            assert_eq!(resolved, wanted, "{path}");
+            assert_eq!(resolved, expected, "{path}");
         }
         assert_eq!(super::resolve(".spec['a']", &schema, false).unwrap_err(), "array notation is not allowed");
     }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::structural::{children, word};
+use super::structural::{children, string};
 
 /// Known string formats, without dashes.
-const KNOWN: &[&str] = &[
+const STRING_FORMATS: &[&str] = &[
     "bsonobjectid",
     "byte",
     "cidr",
@@ -34,24 +34,24 @@ const KNOWN: &[&str] = &[
     "uuid5",
 ];
 
-/// True if validation recognizes the format of a schema, which is not empty.
+/// True if validation recognizes the format of a schema. The format must not be empty.
 pub fn is_recognized(schema: &Value) -> bool {
-    let format = word(schema, "format");
-    match word(schema, "type") {
-        "" | "string" => KNOWN.contains(&format.replace('-', "").as_str()),
+    let format = string(schema, "format");
+    match string(schema, "type") {
+        "" | "string" => STRING_FORMATS.contains(&format.replace('-', "").as_str()),
         "integer" => matches!(format, "int32" | "int64"),
         "number" => matches!(format, "float" | "double"),
         _ => false,
     }
 }
 
-/// Adds the unrecognized formats of a schema, each once.
-pub fn unrecognized(schema: &Value, found: &mut Vec<String>) {
-    let format = word(schema, "format");
+/// Adds the unrecognized formats of a schema and its children, each once.
+pub fn collect_unrecognized(schema: &Value, found: &mut Vec<String>) {
+    let format = string(schema, "format");
     if !format.is_empty() && !is_recognized(schema) && !found.iter().any(|other| other == format) {
         found.push(format.to_owned());
     }
     for (_, child, _) in children(schema, "") {
-        unrecognized(child, found);
+        collect_unrecognized(child, found);
     }
 }

@@ -1,9 +1,9 @@
 //! CustomResourceDefinitions: validation, status, and the custom resources they define.
 //!
-//! Pure parts: [`definition`] (parsing and defaults), [`validation`], `structural`, `keywords`, `defaults` and
-//! `rules` (schemas of a CRD), [`values`] (validation of objects), `cel`, [`names`]. [`controller`] watches CRDs,
-//! writes their status and installs their resources in the registry's catalog, from which `http/`, `discovery/` and
-//! `openapi/` read.
+//! Pure parts: [`definition`] (accessors and defaults), [`status`] (accepted names and conditions), [`validation`] with
+//! `structural`, `keywords`, `defaults` and `rules` (schemas of a CRD), [`values`] and `cel` (validation of custom
+//! resources). [`controller`] watches CRDs, writes their status and installs their resources in the registry's catalog,
+//! from which `http/`, `discovery/` and `openapi/` read.
 
 mod cel;
 pub mod controller;
@@ -14,13 +14,13 @@ mod definition_cache;
 mod embedded;
 mod field_paths;
 mod formats;
-mod internal;
+mod internal_types;
 mod keywords;
-pub mod names;
 mod replicas;
 pub mod resources;
 mod rule_costs;
 mod rules;
+pub mod status;
 mod strategy;
 mod structural;
 pub mod validation;

@@ -1,11 +1,11 @@
-//! Numbers of replicas at the paths of the scale subresource.
+//! Validation of the replicas at the paths of the scale subresource. Pure.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_schema::patch::{go_type, go_value};
 use serde_json::Value;
 
-/// Validates the number at a path, such as `.spec.replicas`. A missing one is valid.
-pub(super) fn check(path: &str, object: &Value) -> Option<FieldError> {
+/// Validates the number of replicas at a path, such as `.spec.replicas`. It may be missing.
+pub(super) fn validate(path: &str, object: &Value) -> Option<FieldError> {
     let replicas = match integer_at(path, object) {
         Ok(replicas) => replicas?,
         Err(why) => return Some(FieldError::invalid(path, &Value::from(0), why)),
@@ -21,19 +21,21 @@ pub(super) fn check(path: &str, object: &Value) -> Option<FieldError> {
 /// The integer at a path, with the error of Go's `unstructured.NestedInt64`.
 fn integer_at(path: &str, object: &Value) -> Result<Option<i64>, String> {
     let fields: Vec<&str> = path.trim_start_matches('.').split('.').collect();
-    let accessor = |depth: usize, value: &Value, expected: &str| {
+    let accessor_error = |depth: usize, value: &Value, expected: &str| {
         let at = fields[..depth].join(".");
         format!(".{at} accessor error: {} is of the type {}, expected {expected}", go_value(value), go_type(value))
     };
     let mut value = object;
     for (depth, field) in fields.iter().enumerate() {
-        let Value::Object(members) = value else { return Err(accessor(depth + 1, value, "map[string]interface{}")) };
+        let Value::Object(members) = value else {
+            return Err(accessor_error(depth + 1, value, "map[string]interface{}"));
+        };
         match members.get(*field) {
             None | Some(Value::Null) => return Ok(None),
             Some(member) => value = member,
         }
     }
-    value.as_i64().map(Some).ok_or_else(|| accessor(fields.len(), value, "int64"))
+    value.as_i64().map(Some).ok_or_else(|| accessor_error(fields.len(), value, "int64"))
 }
 
 #[cfg(test)]
@@ -54,7 +56,7 @@ mod tests {
     #[case::decimal(json!({"replicas": 1.5}),
         Some(".spec.replicas: Invalid value: 0: .spec.replicas accessor error: 1.5 is of the type float64, expected int64"))]
     fn replicas_are_validated(#[case] spec: Value, #[case] expected: Option<&str>) {
-        let found = check(".spec.replicas", &json!({"spec": spec})).map(|error| error.to_string());
+        let found = validate(".spec.replicas", &json!({"spec": spec})).map(|error| error.to_string());
         assert_eq!(found.as_deref(), expected);
     }
 }

@@ -10,35 +10,35 @@ use crowsnest_registry::resource::{ResourceInfo, ScalePaths, Subresource};
 use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use crowsnest_schema::table::{CustomPrinter, Printer};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::conversion::Converter;
 use super::definition::{self, Definition, GROUP, KIND, Version, text};
-use super::names::{Condition, stored_versions};
+use super::status::{Condition, stored_versions};
 use super::strategy::CustomStrategy;
 use super::{formats, validation};
 use crate::admission::WebhookClient;
 
-/// In the order in which kube-apiserver lists them for custom resources.
+/// Verbs of custom resources, in the order in which kube-apiserver lists them.
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// Verbs in discovery while the CRD is being deleted. Updates still work, so that finalizers can be removed.
-const VERBS_AT_THE_END: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
+/// Verbs in discovery while the CRD is being deleted. Updates are accepted as well, so that finalizers can be removed.
+const TERMINATING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// The resources of an established CRD, one per served version; empty before it is established.
-pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> {
+pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> {
     let view = Definition(object);
-    if !view.condition("Established") {
+    if !view.is_condition_true("Established") {
         return Vec::new();
     }
     let Some(storage) = view.storage_version() else { return Vec::new() };
-    let converter = Arc::new(Converter::of(view, client));
+    let converter = Arc::new(Converter::from_definition(view, client));
     let names = view.accepted_names();
     let spec_names = view.names();
-    let versions = view.versions().filter(|v| v.served());
+    let versions = view.versions().filter(|v| v.is_served());
     versions
         .map(|version| {
             let (group, name) = (view.group(), version.name());
@@ -46,21 +46,21 @@ pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> 
             let mut strategy =
                 CustomStrategy::new(spec_names.kind.clone(), &format!("{group}/{name}"), schema, converter.clone());
             strategy.has_status = version.has_status();
-            let paths =
+            let replica_paths =
                 version.scale().map(|scale| ["/specReplicasPath", "/statusReplicasPath"].map(|path| text(scale, path)));
-            strategy.replicas =
-                paths.into_iter().flatten().filter(|path| !path.is_empty()).map(str::to_owned).collect();
-            strategy.selectable = version.selectable_fields();
-            strategy.since = text(object, "/metadata/resourceVersion").parse().unwrap_or(0);
-            strategy.deprecation = version.deprecation(view);
+            strategy.replica_paths =
+                replica_paths.into_iter().flatten().filter(|path| !path.is_empty()).map(str::to_owned).collect();
+            strategy.selectable_fields = version.selectable_fields();
+            strategy.crd_revision = text(object, "/metadata/resourceVersion").parse().unwrap_or(0);
+            strategy.deprecation_warning = version.deprecation_warning(view);
             strategy.is_terminating = view.is_deleting();
-            let verbs = if view.is_deleting() { VERBS_AT_THE_END } else { VERBS };
+            let verbs = if view.is_deleting() { TERMINATING_VERBS } else { VERBS };
             ResourceInfo {
                 gvr: Gvr::new(group, name, view.plural()),
                 kind: spec_names.kind.clone(),
                 list_kind: spec_names.list_kind.clone(),
                 singular: names.singular.clone(),
-                namespaced: view.namespaced(),
+                namespaced: view.is_namespaced(),
                 short_names: names.short_names.clone(),
                 categories: names.categories.clone(),
                 verbs: verbs.to_vec(),
@@ -68,7 +68,7 @@ pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> 
                 scale: version.scale().map(scale_paths),
                 storage_version: storage.name().to_owned(),
                 storage_group: group.to_owned(),
-                printer: Printer::Custom(Arc::new(CustomPrinter::new(version.columns()))),
+                printer: Printer::Custom(Arc::new(CustomPrinter::new(version.printer_columns()))),
                 strategy: Arc::new(strategy),
             }
         })
@@ -115,7 +115,7 @@ pub struct DefinitionStrategy;
 fn unrecognized_formats(definition: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for schema in Definition(definition).versions().filter_map(Version::schema) {
-        formats::unrecognized(schema, &mut found);
+        formats::collect_unrecognized(schema, &mut found);
     }
     found
 }
@@ -124,7 +124,7 @@ impl VersionSchemas for DefinitionStrategy {}
 
 impl Strategy for DefinitionStrategy {
     fn default(&self, object: &mut Value) {
-        definition::default(object);
+        definition::set_defaults(object);
     }
 
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -135,6 +135,7 @@ impl Strategy for DefinitionStrategy {
 
     fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
         object["metadata"]["generation"] = 1.into();
+        // The stored versions of the client are dropped first.
         object["status"] =
             json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []});
         let stored = stored_versions(Definition(object));
@@ -208,7 +209,7 @@ impl Strategy for DefinitionStrategy {
     }
 
     fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {
-        // The rule for `plural.group` gives the better message if both fail.
+        // A name with a dot is compared with `plural.group`, which gives a better message.
         if name.contains('.') { Vec::new() } else { dns1123_subdomain(name) }
     }
 

@@ -6,7 +6,7 @@ use crowsnest_apimachinery::field::FieldError;
 const MAX_EXPRESSION_COST: u64 = 10_000_000;
 /// Cost limit for all expressions of a schema.
 const MAX_SCHEMA_COST: u64 = 100_000_000;
-/// Number of rules named when the total exceeds the limit.
+/// Maximum number of rules that are reported when the total exceeds its limit.
 const MAX_REPORTED_RULES: usize = 4;
 
 /// Estimated costs of a schema's rules.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn factors_are_formatted() {
+    fn factors_are_formatted_as_in_kubernetes() {
         for (cost, expected) in [
             (10_000_001, "1.000000x"),
             (14_900_000, "1.490000x"),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn most_expensive_rules_are_named() {
+    fn most_expensive_rules_are_reported() {
         let mut costs = RuleCosts::new(false);
         for cost in [999_999, 9_000_000, 60_000_000, 50_000_000, 8_000_000, 7_000_000] {
             costs.add("estimated rule cost", format!("rule{cost}"), cost);

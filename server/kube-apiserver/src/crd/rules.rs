@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::keywords::SchemaContext;
 use super::rule_costs::RuleCosts;
-use super::structural::{get, is, word};
-use super::{field_paths, internal};
+use super::structural::{get, is_true, string};
+use super::{field_paths, internal_types};
 
 const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
 /// Name of the type of `self`. kube-apiserver appends a number that differs on each validation.
-const SELF: &str = "selfType0";
+const SELF_TYPE: &str = "selfType0";
 
 fn rules_of(schema: &Value) -> impl Iterator<Item = (usize, &Value)> {
     get(schema, "x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten().enumerate()
@@ -22,7 +22,7 @@ fn rules_of(schema: &Value) -> impl Iterator<Item = (usize, &Value)> {
 pub(super) fn check_fields(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (index, rule) in rules_of(schema) {
         let at = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
-        let (source, message) = (word(rule, "rule").trim(), word(rule, "message"));
+        let (source, message) = (string(rule, "rule").trim(), string(rule, "message"));
         let has_line_break = |text: &str| text.contains(['\n', '\r']);
         if source.is_empty() {
             errors.push(FieldError::required(at("rule"), "rule is not specified"));
@@ -34,7 +34,7 @@ pub(super) fn check_fields(schema: &Value, path: &str, errors: &mut Vec<FieldErr
             let detail = "message must be specified if rule contains line breaks";
             errors.push(FieldError::required(at("message"), detail));
         }
-        let expression = word(rule, "messageExpression");
+        let expression = string(rule, "messageExpression");
         if !expression.is_empty() && expression.trim().is_empty() {
             let detail = "messageExpression must be non-empty if specified";
             errors.push(FieldError::required(at("messageExpression"), detail));
@@ -42,23 +42,23 @@ pub(super) fn check_fields(schema: &Value, path: &str, errors: &mut Vec<FieldErr
         if let Some(reason) = get(rule, "reason").filter(|reason| !REASONS.iter().any(|known| reason == known)) {
             errors.push(FieldError::not_supported_sorted(at("reason"), reason, REASONS));
         }
-        let field = word(rule, "fieldPath");
+        let field = string(rule, "fieldPath");
         if !field.is_empty() {
-            field_path(schema, field, &at("fieldPath"), errors);
+            check_field_path(schema, field, &at("fieldPath"), errors);
         }
     }
 }
 
 /// Validates a rule's `fieldPath`, which must name declared fields.
-fn field_path(schema: &Value, written: &str, at: &str, errors: &mut Vec<FieldError>) {
-    if written.trim().is_empty() {
-        errors.push(FieldError::invalid(at, written, "must be non-empty if specified"));
+fn check_field_path(schema: &Value, field_path: &str, at: &str, errors: &mut Vec<FieldError>) {
+    if field_path.trim().is_empty() {
+        errors.push(FieldError::invalid(at, field_path, "must be non-empty if specified"));
     }
-    if written.contains(['\n', '\r']) {
-        errors.push(FieldError::invalid(at, written, "must not contain line breaks"));
+    if field_path.contains(['\n', '\r']) {
+        errors.push(FieldError::invalid(at, field_path, "must not contain line breaks"));
     }
-    if field_paths::resolve(written, schema, true).is_err() {
-        errors.push(FieldError::invalid(at, written, "must be a valid path"));
+    if field_paths::resolve(field_path, schema, true).is_err() {
+        errors.push(FieldError::invalid(at, field_path, "must be a valid path"));
     }
 }
 
@@ -73,12 +73,12 @@ pub(super) fn check_expressions(
     if rules_of(schema).next().is_none() {
         return;
     }
-    let resource = context.is_root || is(schema, "x-kubernetes-embedded-resource");
-    let Some(declared) = DeclType::from_schema(schema, resource, SELF) else {
-        let why = "internal error: failed to construct type information for x-kubernetes-validations rules: \
+    let is_resource = context.is_root || is_true(schema, "x-kubernetes-embedded-resource");
+    let Some(declared) = DeclType::from_schema(schema, is_resource, SELF_TYPE) else {
+        let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: \
                    unable to convert structural schema to CEL declarations";
         let field = format!("{path}.x-kubernetes-validations");
-        errors.push(FieldError::new(FieldErrorKind::Internal, field, None, why));
+        errors.push(FieldError::new(FieldErrorKind::Internal, field, None, detail));
         return;
     };
     for (index, rule) in rules_of(schema) {
@@ -86,11 +86,11 @@ pub(super) fn check_expressions(
     }
 }
 
-/// Declares `self` and `oldSelf`.
-fn declarations(declared: &DeclType, optional_old: bool) -> Declarations {
+/// Declares `self` and `oldSelf`, whose type is `declared`.
+fn declare_variables(declared: &DeclType, is_old_self_optional: bool) -> Declarations {
     let mut declarations = Declarations::default();
     declarations.add("self", declared);
-    let old = if optional_old { Type::optional(declared.cel_type.clone()) } else { declared.cel_type.clone() };
+    let old = if is_old_self_optional { Type::optional(declared.cel_type.clone()) } else { declared.cel_type.clone() };
     declarations.variables.insert("oldSelf".to_owned(), old);
     declarations
 }
@@ -103,14 +103,19 @@ fn check_rule(
     costs: &mut RuleCosts,
     errors: &mut Vec<FieldError>,
 ) {
-    let declarations = declarations(declared, is(rule, "optionalOldSelf"));
+    let declarations = declare_variables(declared, is_true(rule, "optionalOldSelf"));
     let invalid = |field: &str, detail: String| {
-        FieldError::new(FieldErrorKind::Invalid, format!("{at}.{field}"), Some(internal::rule(rule)), detail)
+        FieldError::new(
+            FieldErrorKind::Invalid,
+            format!("{at}.{field}"),
+            Some(internal_types::print_rule(rule)),
+            detail,
+        )
     };
-    let compiled = match check(word(rule, "rule"), &declarations) {
+    let compiled = match check(string(rule, "rule"), &declarations) {
         Err(issues) => Err(format!("compilation failed: {issues}")),
         Ok(checked) if *checked.result_type() == Type::Bool => {
-            let result = instantiate(word(rule, "rule")).map(|()| checked);
+            let result = instantiate(string(rule, "rule")).map(|()| checked);
             result.map_err(|why| format!("program instantiation failed: {why}"))
         }
         Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
@@ -121,7 +126,7 @@ fn check_rule(
     errors.extend(costs.add("estimated rule cost", format!("{at}.rule"), cost));
     match &compiled {
         Err(why) => errors.push(invalid("rule", why.clone())),
-        Ok(_) => match message(rule, &declarations) {
+        Ok(_) => match check_message_expression(rule, &declarations) {
             Some(Err(why)) => errors.push(invalid("messageExpression", why)),
             Some(Ok(message)) => {
                 let field = format!("{at}.messageExpression");
@@ -131,8 +136,8 @@ fn check_rule(
         },
     }
     if compiled.is_ok_and(|checked| checked.reads("oldSelf")) {
-        if let Some(outside) = &context.uncorrelated {
-            let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {outside}");
+        if let Some(list) = &context.uncorrelated_list {
+            let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
             errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
         }
     } else if let Some(given) = get(rule, "optionalOldSelf") {
@@ -141,8 +146,9 @@ fn check_rule(
     }
 }
 
-fn message(rule: &Value, declarations: &Declarations) -> Option<Result<CheckedExpression, String>> {
-    let expression = word(rule, "messageExpression");
+/// Compiles the `messageExpression` of a rule; `None` if there is none.
+fn check_message_expression(rule: &Value, declarations: &Declarations) -> Option<Result<CheckedExpression, String>> {
+    let expression = string(rule, "messageExpression");
     if expression.is_empty() {
         return None;
     }

@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 
 use crate::{ApiServer, Config, Data};
 
-/// Webhook that computes responses by a function.
-pub(super) struct Answering(pub(super) fn(&Value) -> Value);
+/// A webhook whose response is computed by a function of the request.
+pub(super) struct FunctionWebhook(pub(super) fn(&Value) -> Value);
 
 #[async_trait]
-impl InProcessServer for Answering {
+impl InProcessServer for FunctionWebhook {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
         let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
         let review: Value = serde_json::from_slice(&body).unwrap();
         let mut response = (self.0)(&review["request"]);
         response["uid"] = review["request"]["uid"].clone();
-        let answer = json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
-        http::Response::new(Body::from(answer.to_string()))
+        let review = json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
+        http::Response::new(Body::from(review.to_string()))
     }
 }
 
-pub(super) async fn put(
+pub(super) async fn create(
     client: &kube::Client,
     api_version: &str,
     kind: &str,
@@ -57,22 +57,22 @@ pub(super) fn definition(conversion: Value) -> Value {
         "versions": [version("v1", true, "wheels"), version("v1beta1", false, "tyres")]}})
 }
 
-/// Waits until the catalog serves cars, or no longer does.
-pub(super) async fn until_served(server: &ApiServer, wanted: bool) {
+/// Waits until the catalog serves cars, or does not serve them.
+pub(super) async fn wait_until_served(server: &ApiServer, is_served: bool) {
     let mut changed = server.registry().catalog.subscribe();
-    while server.registry().catalog.snapshot().serves("example.com", "v1") != wanted {
+    while server.registry().catalog.snapshot().serves("example.com", "v1") != is_served {
         changed.changed().await.unwrap();
     }
 }
 
-/// Response of a conversion webhook that renames a field.
-fn converted(request: &Value) -> Value {
+/// Response of a conversion webhook that renames a field, and returns integers as floats.
+fn rename_wheels(request: &Value) -> Value {
     let to = request["desiredAPIVersion"].as_str().unwrap_or("");
     let convert = |object: &Value| {
         let mut object = object.clone();
         let (from, into) = if to.ends_with("/v1") { ("tyres", "wheels") } else { ("wheels", "tyres") };
         let moved = object["spec"].as_object_mut().and_then(|spec| spec.remove(from));
-        object["spec"][into] = moved.unwrap_or(Value::Null);
+        object["spec"][into] = moved.and_then(|moved| moved.as_f64()).into();
         object["apiVersion"] = to.into();
         object
     };
@@ -81,42 +81,41 @@ fn converted(request: &Value) -> Value {
 }
 
 /// Serves cars whose versions are converted by a webhook.
-pub(super) async fn serve_converted(server: &ApiServer) {
-    server.services().local.mount("default", "convert", Arc::new(Answering(converted)));
+pub(super) async fn serve_cars_with_webhook(server: &ApiServer) {
+    server.services().in_process.mount("default", "convert", Arc::new(FunctionWebhook(rename_wheels)));
     let conversion = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
         "clientConfig": {"service": {"namespace": "default", "name": "convert", "path": "/convert"}}}});
     let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
-    put(&server.admin(), crds, "CustomResourceDefinition", definitions, definition(conversion)).await.unwrap();
-    until_served(server, true).await;
+    create(&server.admin(), crds, "CustomResourceDefinition", definitions, definition(conversion)).await.unwrap();
+    wait_until_served(server, true).await;
 }
 
 #[tokio::test]
 async fn definitions_are_served_and_deleted() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
-    serve_converted(&server).await;
+    serve_cars_with_webhook(&server).await;
 
     let car = json!({"metadata": {"name": "a", "namespace": "default"}, "spec": {"tyres": 4}});
-    let made = put(&client, "example.com/v1beta1", "Car", "cars", car).await.unwrap();
-    assert_eq!((&made["spec"], &made["apiVersion"]), (&json!({"tyres": 4}), &json!("example.com/v1beta1")));
+    let created = create(&client, "example.com/v1beta1", "Car", "cars", car).await.unwrap();
+    assert_eq!((&created["spec"], &created["apiVersion"]), (&json!({"tyres": 4}), &json!("example.com/v1beta1")));
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Car"), "cars");
     let cars: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
     assert_eq!(cars.get("a").await.unwrap().data["spec"], json!({"wheels": 4}));
 
     let too_many = json!({"metadata": {"name": "b", "namespace": "default"}, "spec": {"wheels": 10}});
-    let error = put(&client, "example.com/v1", "Car", "cars", too_many).await.unwrap_err();
+    let error = create(&client, "example.com/v1", "Car", "cars", too_many).await.unwrap_err();
     assert!(error.to_string().contains("spec.wheels in body should be less than or equal to 9"), "{error}");
 
     let definitions =
         ApiResource::from_gvk(&GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition"));
     let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &definitions);
     definitions.delete("cars.example.com", &Default::default()).await.unwrap();
-    until_served(&server, false).await;
+    wait_until_served(&server, false).await;
     assert!(definitions.get_opt("cars.example.com").await.unwrap().is_none());
     server.stop().await.unwrap();
 }
 
-/// Upgrades of operators remove old versions from their CRDs.
 /// Numbers, octal integers and duplicate keys are read as by Go.
 #[rstest::rstest]
 #[case::whole_float("application/json", r#"{"spec": {"wheels": 4.0}}"#, Ok(json!(4)))]
@@ -129,12 +128,18 @@ async fn definitions_are_served_and_deleted() {
     Err("line 6: key \"wheels\" already set in map")
 )]
 #[tokio::test]
-async fn bodies_are_read_as_by_go(#[case] media_type: &str, #[case] spec: &str, #[case] expected: Result<Value, &str>) {
+async fn bodies_are_decoded_as_by_go(
+    #[case] media_type: &str,
+    #[case] spec: &str,
+    #[case] expected: Result<Value, &str>,
+) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
-    put(&client, crds, "CustomResourceDefinition", definitions, definition(json!({"strategy": "None"}))).await.unwrap();
-    until_served(&server, true).await;
+    create(&client, crds, "CustomResourceDefinition", definitions, definition(json!({"strategy": "None"})))
+        .await
+        .unwrap();
+    wait_until_served(&server, true).await;
     let body = match spec.strip_prefix('{') {
         Some(rest) => {
             format!(r#"{{"apiVersion": "example.com/v1", "kind": "Car", "metadata": {{"name": "a"}}, {rest}"#)
@@ -151,25 +156,28 @@ async fn bodies_are_read_as_by_go(#[case] media_type: &str, #[case] spec: &str, 
     server.stop().await.unwrap();
 }
 
+/// Upgrades of operators remove old versions from their CRDs.
 #[tokio::test]
 async fn only_watches_of_removed_versions_end() {
-    const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);
+    const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
-    put(&client, crds, "CustomResourceDefinition", definitions, definition(json!({"strategy": "None"}))).await.unwrap();
-    until_served(&server, true).await;
+    create(&client, crds, "CustomResourceDefinition", definitions, definition(json!({"strategy": "None"})))
+        .await
+        .unwrap();
+    wait_until_served(&server, true).await;
     let cars = |version: &str| {
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", version, "Car"), "cars");
         Api::<DynamicObject>::namespaced_with(client.clone(), "default", &resource)
     };
     let [old, new] = [cars("v1beta1"), cars("v1")];
-    let mut of_old = old.watch(&WatchParams::default(), "0").await.unwrap().boxed();
-    let mut of_new = new.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let mut old_watch = old.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let mut new_watch = new.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     let car = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"wheels": 4}});
-    put(&client, "example.com/v1", "Car", "cars", car("before")).await.unwrap();
-    for watch in [&mut of_old, &mut of_new] {
-        let event = tokio::time::timeout(LONGEST, watch.next()).await.unwrap();
+    create(&client, "example.com/v1", "Car", "cars", car("before")).await.unwrap();
+    for watch in [&mut old_watch, &mut new_watch] {
+        let event = tokio::time::timeout(TIMEOUT, watch.next()).await.unwrap();
         assert!(matches!(event, Some(Ok(WatchEvent::Added(car))) if car.metadata.name.as_deref() == Some("before")));
     }
 
@@ -179,16 +187,16 @@ async fn only_watches_of_removed_versions_end() {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let patch = Patch::Merge(json!({"spec": {"versions": [versions]}}));
     api.patch("cars.example.com", &PatchParams::default(), &patch).await.unwrap();
-    let end = tokio::time::timeout(LONGEST, of_old.next()).await.expect("the watch ends");
+    let end = tokio::time::timeout(TIMEOUT, old_watch.next()).await.expect("the watch ends");
     assert!(end.is_none(), "{end:?}");
-    put(&client, "example.com/v1", "Car", "cars", car("after")).await.unwrap();
-    let event = tokio::time::timeout(LONGEST, of_new.next()).await.unwrap();
+    create(&client, "example.com/v1", "Car", "cars", car("after")).await.unwrap();
+    let event = tokio::time::timeout(TIMEOUT, new_watch.next()).await.unwrap();
     assert!(matches!(event, Some(Ok(WatchEvent::Added(car))) if car.metadata.name.as_deref() == Some("after")));
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn conversion_webhooks_convert_and_fail() {
+async fn admission_webhooks_change_and_reject_objects() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let label = |_: &Value| {
@@ -200,8 +208,8 @@ async fn conversion_webhooks_convert_and_fail() {
         let labelled = request["object"]["metadata"]["labels"]["seen"] == "yes";
         json!({"allowed": labelled && request["name"] != "bad", "status": {"message": "no bad ones", "code": 403}})
     };
-    server.services().local.mount("default", "label", Arc::new(Answering(label)));
-    server.services().local.mount("default", "refuse", Arc::new(Answering(refuse)));
+    server.services().in_process.mount("default", "label", Arc::new(FunctionWebhook(label)));
+    server.services().in_process.mount("default", "refuse", Arc::new(FunctionWebhook(refuse)));
     let webhook = |name: &str, condition: &str| {
         json!({"name": format!("{name}.example.com"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
             "clientConfig": {"service": {"namespace": "default", "name": name}},
@@ -211,15 +219,17 @@ async fn conversion_webhooks_convert_and_fail() {
     let group = "admissionregistration.k8s.io/v1";
     let mutating =
         json!({"metadata": {"name": "m"}, "webhooks": [webhook("label", "object.metadata.name != 'plain'")]});
-    put(&client, group, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", mutating).await.unwrap();
+    create(&client, group, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", mutating).await.unwrap();
     let validating = json!({"metadata": {"name": "v"}, "webhooks": [webhook("refuse", "request.userInfo.username == 'system:admin'")]});
-    put(&client, group, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", validating).await.unwrap();
+    create(&client, group, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", validating)
+        .await
+        .unwrap();
 
     let config_map = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}});
-    let made = put(&client, "v1", "ConfigMap", "configmaps", config_map("good")).await.unwrap();
-    assert_eq!(made["metadata"]["labels"], json!({"seen": "yes"}));
+    let created = create(&client, "v1", "ConfigMap", "configmaps", config_map("good")).await.unwrap();
+    assert_eq!(created["metadata"]["labels"], json!({"seen": "yes"}));
     for name in ["bad", "plain"] {
-        let error = put(&client, "v1", "ConfigMap", "configmaps", config_map(name)).await.unwrap_err();
+        let error = create(&client, "v1", "ConfigMap", "configmaps", config_map(name)).await.unwrap_err();
         assert!(
             error.to_string().contains("admission webhook \"refuse.example.com\" denied the request: no bad ones"),
             "{error}"
@@ -234,18 +244,18 @@ async fn conversion_webhooks_convert_and_fail() {
 }
 
 #[tokio::test]
-async fn patches_keep_the_version_and_a_scale_needs_replicas() {
+async fn patches_cannot_change_the_version_and_a_scale_needs_replicas() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let mut definition = definition(json!({"strategy": "None"}));
     definition["spec"]["versions"][0]["subresources"] =
         json!({"scale": {"specReplicasPath": ".spec.wheels", "statusReplicasPath": ".status.wheels"}});
     let definitions = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
-    put(&client, definitions.0, definitions.1, definitions.2, definition).await.unwrap();
-    until_served(&server, true).await;
+    create(&client, definitions.0, definitions.1, definitions.2, definition).await.unwrap();
+    wait_until_served(&server, true).await;
     let car = json!({"metadata": {"name": "c", "namespace": "default"}, "spec": {}});
-    put(&client, "example.com/v1", "Car", "cars", car).await.unwrap();
-    for (path, body, refusal) in [
+    create(&client, "example.com/v1", "Car", "cars", car).await.unwrap();
+    for (path, body, expected_error) in [
         (
             "",
             json!({"apiVersion": "example.com/v1beta1"}),
@@ -268,13 +278,13 @@ async fn patches_keep_the_version_and_a_scale_needs_replicas() {
     ] {
         let url = format!("/apis/example.com/v1/namespaces/default/cars/c{path}");
         let request = http::Request::patch(url).header("content-type", "application/merge-patch+json");
-        let answer = client.request_text(request.body(body.to_string().into_bytes()).unwrap()).await;
-        let given = match &answer {
+        let response = client.request_text(request.body(body.to_string().into_bytes()).unwrap()).await;
+        let error = match &response {
             Ok(_) => None,
             Err(kube::Error::Api(status)) => Some((status.code, status.message.as_str())),
             Err(other) => panic!("{other}"),
         };
-        assert_eq!(given, refusal, "{path} {body}");
+        assert_eq!(error, expected_error, "{path} {body}");
     }
     server.stop().await.unwrap();
 }
@@ -297,7 +307,7 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let cars = "/apis/example.com/v1/namespaces/default/cars";
     assert_eq!(send(&client, &format!("POST {definitions}"), json, definition(Value::Null)).await.0, 201);
-    until_served(&server, true).await;
+    wait_until_served(&server, true).await;
     let car = |name: &str, finalizers: &[&str]| json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name, "finalizers": finalizers}});
     assert_eq!(send(&client, &format!("POST {cars}"), json, car("held", &["example.com/held"])).await.0, 201);
     let foreground = json!({"propagationPolicy": "Foreground"});
@@ -321,9 +331,9 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
         let (code, status) = send(&client, &line, media, car("new", &[])).await;
         assert_eq!((code, status["message"].as_str()), (403, Some(why)), "{line}");
     }
-    let let_go = json!({"metadata": {"finalizers": null}});
-    assert_eq!(send(&client, &format!("PATCH {cars}/held"), merge, let_go).await.0, 200);
-    until_served(&server, false).await;
+    let release = json!({"metadata": {"finalizers": null}});
+    assert_eq!(send(&client, &format!("PATCH {cars}/held"), merge, release).await.0, 200);
+    wait_until_served(&server, false).await;
     server.stop().await.unwrap();
 }
 
@@ -344,13 +354,13 @@ async fn policies_cannot_block_deletion_of_a_definition() {
     let binding = json!({"metadata": {"name": "keep"}, "spec": {"policyName": "keep", "validationActions": ["Deny"]}});
     let car = json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": "a"}});
     assert_eq!(send(&client, &format!("POST {definitions}"), json, definition(Value::Null)).await.0, 201);
-    until_served(&server, true).await;
+    wait_until_served(&server, true).await;
     for (path, object) in [(cars, car), (policies, policy), (bindings, binding)] {
         assert_eq!(send(&client, &format!("POST {path}"), json, object).await.0, 201, "{path}");
     }
     assert_eq!(send(&client, &format!("DELETE {cars}/a"), json, json!({})).await.0, 422);
     assert_eq!(send(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
-    until_served(&server, false).await;
+    wait_until_served(&server, false).await;
     assert_eq!(send(&client, &format!("GET {definitions}/cars.example.com"), json, Value::Null).await.0, 404);
     server.stop().await.unwrap();
 }
@@ -373,15 +383,15 @@ async fn values_of_custom_resources_are_validated() {
         }}},
     }]);
     let crds = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
-    put(&client, crds.0, crds.1, crds.2, definition).await.unwrap();
-    until_served(&server, true).await;
+    create(&client, crds.0, crds.1, crds.2, definition).await.unwrap();
+    wait_until_served(&server, true).await;
     let car = |name: &str, spec: Value| json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
     let null = car("null", json!({"mode": null}));
-    let error = put(&client, "example.com/v1", "Car", "cars", null).await.unwrap_err().to_string();
+    let error = create(&client, "example.com/v1", "Car", "cars", null).await.unwrap_err().to_string();
     assert!(error.contains("spec.mode: Unsupported value: null: supported values: \"a\", \"b\""), "{error}");
 
     let tokens = json!({"tokens": [{"name": "a"}, {"name": "b"}]});
-    put(&client, "example.com/v1", "Car", "cars", car("list", tokens)).await.unwrap();
+    create(&client, "example.com/v1", "Car", "cars", car("list", tokens)).await.unwrap();
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Car"), "cars");
     let cars: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
     let parameters = PatchParams::default();
@@ -401,15 +411,15 @@ async fn values_of_custom_resources_are_validated() {
 /// Objects that are stored in a removed version cannot be read, as in kube-apiserver.
 #[tokio::test]
 async fn objects_of_removed_versions_are_not_converted() {
-    const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);
+    const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let (crds, definitions) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
     let definition = definition(json!({"strategy": "None"}));
-    put(&client, crds, "CustomResourceDefinition", definitions, definition.clone()).await.unwrap();
-    until_served(&server, true).await;
+    create(&client, crds, "CustomResourceDefinition", definitions, definition.clone()).await.unwrap();
+    wait_until_served(&server, true).await;
     let car = json!({"metadata": {"name": "old", "namespace": "default"}, "spec": {"wheels": 4}});
-    put(&client, "example.com/v1", "Car", "cars", car).await.unwrap();
+    create(&client, "example.com/v1", "Car", "cars", car).await.unwrap();
 
     let resource =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "x"), definitions);
@@ -433,7 +443,7 @@ async fn objects_of_removed_versions_are_not_converted() {
         }
         cars.get("old").await.unwrap_err().to_string()
     };
-    let error = tokio::time::timeout(LONGEST, read).await.unwrap();
+    let error = tokio::time::timeout(TIMEOUT, read).await.unwrap();
     assert!(error.contains("request to convert CR from an invalid group/version: example.com/v1"), "{error}");
     let path = "GET /apis/example.com/v1beta1/namespaces/default/cars";
     for query in ["", "?limit=1", "?fieldSelector=metadata.name%3Dold"] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use crowsnest_apimachinery::status::ApiResult;
-use crowsnest_apimachinery::yaml::whole_numbers;
+use crowsnest_apimachinery::yaml::convert_integral_floats;
 use crowsnest_registry::storage::Revision;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_schema::apply::{VersionSchemas, VersionState};
@@ -24,37 +24,38 @@ use super::{embedded, replicas, values};
 pub struct CustomStrategy {
     pub(super) kind: String,
     pub(super) schema: Arc<Value>,
-    pub(super) typed: SchemaRef,
+    pub(super) typed_schema: SchemaRef,
     pub(super) rules: Option<Rules>,
     /// True if the schema contains embedded resources.
-    embeds: bool,
+    has_embedded_resources: bool,
     pub(super) has_status: bool,
-    /// Paths of `spec` and `status` replicas of the scale subresource.
-    pub(super) replicas: Vec<String>,
-    pub(super) selectable: Vec<String>,
-    pub(super) deprecation: Option<String>,
+    /// Paths of the replicas in spec and status, of the scale subresource.
+    pub(super) replica_paths: Vec<String>,
+    /// Paths of the selectable fields, without a leading dot.
+    pub(super) selectable_fields: Vec<String>,
+    pub(super) deprecation_warning: Option<String>,
     pub(super) converter: Arc<Converter>,
     /// True if the CRD is being deleted: creates are rejected.
     pub(super) is_terminating: bool,
     /// Revision of the CRD from which this strategy was compiled.
-    pub(super) since: Revision,
+    pub(super) crd_revision: Revision,
 }
 
 impl CustomStrategy {
     pub(super) fn new(kind: String, api_version: &str, schema: Value, converter: Arc<Converter>) -> Self {
         Self {
             kind,
-            typed: converter.schema(api_version).unwrap_or_else(|| Schema::for_custom_resource(&schema)),
+            typed_schema: converter.schema(api_version).unwrap_or_else(|| Schema::for_custom_resource(&schema)),
             rules: Rules::compile(&schema),
-            embeds: embedded::are_in(&schema),
+            has_embedded_resources: embedded::contains_embedded_resources(&schema),
             schema: Arc::new(schema),
             has_status: false,
-            replicas: Vec::new(),
-            selectable: Vec::new(),
-            deprecation: None,
+            replica_paths: Vec::new(),
+            selectable_fields: Vec::new(),
+            deprecation_warning: None,
             converter,
             is_terminating: false,
-            since: 0,
+            crd_revision: 0,
         }
     }
 
@@ -73,17 +74,17 @@ impl CustomStrategy {
             values::validate(&self.schema, new, "")
         });
         if let Some(old) = old {
-            errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
+            errors.retain(|error| !is_unchanged(&self.schema, old, new, &error.field));
         }
-        errors.extend(self.replicas.iter().filter_map(|path| replicas::check(path, new)));
-        if self.embeds {
-            let mut found = embedded::validate(&self.schema, new);
-            found.retain(|error| old.is_none_or(|old| !unchanged(&self.schema, old, new, &error.field)));
-            errors.extend(found);
+        errors.extend(self.replica_paths.iter().filter_map(|path| replicas::validate(path, new)));
+        if self.has_embedded_resources {
+            let mut embedded_errors = embedded::validate(&self.schema, new);
+            embedded_errors.retain(|error| old.is_none_or(|old| !is_unchanged(&self.schema, old, new, &error.field)));
+            errors.extend(embedded_errors);
         }
-        // Duplicates are tolerated only in objects that had some.
-        if old.is_none_or(|old| values::list_uniqueness(&self.schema, old, "").is_empty()) {
-            errors.extend(values::list_uniqueness(&self.schema, new, ""));
+        // Duplicates are tolerated if the old object has some.
+        if old.is_none_or(|old| values::validate_list_uniqueness(&self.schema, old, "").is_empty()) {
+            errors.extend(values::validate_list_uniqueness(&self.schema, new, ""));
         }
         if let Some(rules) = &self.rules {
             if errors.iter().any(blocks_rules) {
@@ -115,10 +116,10 @@ impl CustomStrategy {
         errors
     }
 
-    /// True if an update is valid by the schema alone, so that its rules can be evaluated.
-    fn fits_schema(&self, old: &Value, new: &Value) -> bool {
+    /// True if the changes of an update have no schema errors that prevent the evaluation of rules.
+    fn allows_rules(&self, old: &Value, new: &Value) -> bool {
         let mut errors = values::validate(&self.schema, new, "");
-        errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
+        errors.retain(|error| !is_unchanged(&self.schema, old, new, &error.field));
         !errors.iter().any(blocks_rules)
     }
 }
@@ -136,13 +137,13 @@ fn blocks_rules(error: &FieldError) -> bool {
 }
 
 /// True if the value at `field`, or a value that contains it, is unchanged. List items are correlated by their keys.
-fn unchanged(schema: &Value, old: &Value, new: &Value, field: &str) -> bool {
+fn is_unchanged(schema: &Value, old: &Value, new: &Value, field: &str) -> bool {
     let (mut schema, mut old, mut new) = (schema, old, new);
-    for step in steps(field) {
+    for step in path_steps(field) {
         let next = match (&step, new) {
-            (Step::Key(key), Value::Object(_)) => old.get(key).zip(new.get(key)),
-            (Step::Index(index), Value::Array(items)) => {
-                items.get(*index).and_then(|item| same_item(schema, item, old).map(|old| (old, item)))
+            (PathStep::Key(key), Value::Object(_)) => old.get(key).zip(new.get(key)),
+            (PathStep::Index(index), Value::Array(items)) => {
+                items.get(*index).and_then(|item| find_correlated_item(schema, item, old).map(|old| (old, item)))
             }
             _ => None,
         };
@@ -151,37 +152,38 @@ fn unchanged(schema: &Value, old: &Value, new: &Value, field: &str) -> bool {
             return true;
         }
         schema = match &step {
-            Step::Key(key) => schema
+            PathStep::Key(key) => schema
                 .pointer("/properties")
                 .and_then(|p| p.get(key))
                 .or_else(|| schema.get("additionalProperties"))
                 .unwrap_or(&Value::Null),
-            Step::Index(_) => schema.get("items").unwrap_or(&Value::Null),
+            PathStep::Index(_) => schema.get("items").unwrap_or(&Value::Null),
         };
         (old, new) = (before, after);
     }
     false
 }
 
-fn same_item<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
+/// The old item with the same keys.
+fn find_correlated_item<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
     let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
     let keys: Vec<&str> = keys?.iter().filter_map(Value::as_str).collect();
     old.as_array()?.iter().find(|candidate| keys.iter().all(|key| candidate.get(key) == item.get(key)))
 }
 
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
 /// Splits a path: `spec.list[0].k` → spec, list, 0, k; `spec.any[a.b]` → spec, any, a.b.
-fn steps(field: &str) -> Vec<Step> {
+fn path_steps(field: &str) -> Vec<PathStep> {
     let mut steps = Vec::new();
     let mut rest = field;
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix('[') {
             let (inside, tail) = inner.split_once(']').unwrap_or((inner, ""));
-            steps.push(inside.parse().map_or_else(|_| Step::Key(inside.to_owned()), Step::Index));
+            steps.push(inside.parse().map_or_else(|_| PathStep::Key(inside.to_owned()), PathStep::Index));
             rest = tail;
         } else {
             rest = rest.strip_prefix('.').unwrap_or(rest);
@@ -189,7 +191,7 @@ fn steps(field: &str) -> Vec<Step> {
             if end == 0 {
                 break;
             }
-            steps.push(Step::Key(rest[..end].to_owned()));
+            steps.push(PathStep::Key(rest[..end].to_owned()));
             rest = &rest[end..];
         }
     }
@@ -197,7 +199,7 @@ fn steps(field: &str) -> Vec<Step> {
 }
 
 /// The fields whose changes increment the generation: all except metadata, and status if it is a subresource.
-fn counted(object: &Value, has_status: bool) -> Vec<(&String, &Value)> {
+fn generation_fields(object: &Value, has_status: bool) -> Vec<(&String, &Value)> {
     let members = object.as_object().into_iter().flatten();
     members.filter(|(key, _)| *key != "metadata" && !(has_status && *key == "status")).collect()
 }
@@ -205,18 +207,18 @@ fn counted(object: &Value, has_status: bool) -> Vec<(&String, &Value)> {
 /// Warnings for new finalizers whose names are not domain-qualified (`generateWarningsFromObj`).
 fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
-    let of = |object: &Value| -> BTreeSet<String> {
+    let finalizers = |object: &Value| -> BTreeSet<String> {
         let list = object["metadata"]["finalizers"].as_array().into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let known = old.map(of).unwrap_or_default();
+    let known = old.map(finalizers).unwrap_or_default();
     let mut warnings = Vec::new();
-    for name in of(new).difference(&known) {
-        let mut say = |why: &str| warnings.push(format!("metadata.finalizers: {name:?}: {why}"));
-        qualified_name(name).iter().for_each(|why| say(why));
+    for name in finalizers(new).difference(&known) {
+        let mut warn = |why: &str| warnings.push(format!("metadata.finalizers: {name:?}: {why}"));
+        qualified_name(name).iter().for_each(|why| warn(why));
         if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
             let path = if name.contains('.') { " including a path (/)" } else { "" };
-            say(&format!(
+            warn(&format!(
                 "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
             ));
         }
@@ -241,10 +243,14 @@ impl Strategy for CustomStrategy {
     }
 
     fn default(&self, object: &mut Value) {
-        prune(&self.typed, object);
-        whole_numbers(object);
+        convert_integral_floats(object);
+        self.default_stored(object);
+    }
+
+    fn default_stored(&self, object: &mut Value) {
+        prune(&self.typed_schema, object);
         defaulting::drop_nulls(&self.schema, object);
-        defaulting::fill(&self.schema, object);
+        defaulting::apply_defaults(&self.schema, object);
     }
 
     /// Conversion has already set the defaults of the storage version.
@@ -252,9 +258,9 @@ impl Strategy for CustomStrategy {
 
     /// Nulls are dropped by decoding only: a null written by a webhook has the wrong type.
     fn default_admitted(&self, object: &mut Value) {
-        prune(&self.typed, object);
-        whole_numbers(object);
-        defaulting::fill(&self.schema, object);
+        prune(&self.typed_schema, object);
+        convert_integral_floats(object);
+        defaulting::apply_defaults(&self.schema, object);
     }
 
     fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
@@ -286,7 +292,7 @@ impl Strategy for CustomStrategy {
                 None => after.remove("status"),
             };
         }
-        if counted(old, self.has_status) != counted(new, self.has_status) {
+        if generation_fields(old, self.has_status) != generation_fields(new, self.has_status) {
             let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0) + 1;
             new["metadata"]["generation"] = generation.into();
         }
@@ -304,7 +310,7 @@ impl Strategy for CustomStrategy {
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
         let mut warnings = finalizer_warnings(old, new);
         if let Some((rules, old)) = self.rules.as_ref().zip(old)
-            && self.fits_schema(old, new)
+            && self.allows_rules(old, new)
         {
             warnings.extend(rules.check(&self.schema, new, Some(old), "").1.iter().map(ToString::to_string));
         }
@@ -312,11 +318,11 @@ impl Strategy for CustomStrategy {
     }
 
     fn history_floor(&self) -> Revision {
-        self.since
+        self.crd_revision
     }
 
     fn deprecation_warning(&self) -> Option<&str> {
-        self.deprecation.as_deref()
+        self.deprecation_warning.as_deref()
     }
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
@@ -331,7 +337,7 @@ impl Strategy for CustomStrategy {
     }
 
     fn schema(&self) -> Option<SchemaRef> {
-        Some(self.typed.clone())
+        Some(self.typed_schema.clone())
     }
 
     fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
@@ -353,12 +359,12 @@ impl Strategy for CustomStrategy {
     }
 
     fn decode_error(&self, object: &Value) -> Option<String> {
-        let found = if self.embeds { embedded::unreadable(&self.schema, object) } else { None };
-        found.map(|error| error.to_string())
+        let error = if self.has_embedded_resources { embedded::find_decode_error(&self.schema, object) } else { None };
+        error.map(|error| error.to_string())
     }
 
     fn prune(&self, object: &mut Value) {
-        prune(&self.typed, object);
+        prune(&self.typed_schema, object);
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(String, String)> {
@@ -367,11 +373,11 @@ impl Strategy for CustomStrategy {
             Some(Value::Null) | None => String::new(),
             Some(other) => other.to_string(),
         };
-        self.selectable.iter().map(|path| (path.clone(), text(path))).collect()
+        self.selectable_fields.iter().map(|path| (path.clone(), text(path))).collect()
     }
 
     fn serves_stored(&self) -> bool {
-        // The schema may have changed since an object was written, so reads prune and set defaults again.
+        // The schema may have changed since an object was written, so reads prune it and set defaults.
         false
     }
 

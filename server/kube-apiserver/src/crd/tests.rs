@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::cel::Rules;
 use super::definition::Definition;
-use super::{definition, names, validation, values, versions};
+use super::{definition, status, validation, values, versions};
 
 fn crd(schema: Value) -> Value {
     let mut crd = json!({
@@ -15,11 +15,11 @@ fn crd(schema: Value) -> Value {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
         "status": {"storedVersions": ["v1"]},
     });
-    definition::default(&mut crd);
+    definition::set_defaults(&mut crd);
     crd
 }
 
-fn problems(crd: &Value) -> Vec<String> {
+fn errors(crd: &Value) -> Vec<String> {
     validation::validate_create(crd).iter().map(ToString::to_string).collect()
 }
 
@@ -39,9 +39,9 @@ fn problems(crd: &Value) -> Vec<String> {
     "a": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 'x'"}, {"rule": ""}, {"rule": "self", "message": "m"}, {"rule": "self > 0", "reason": "Odd"}]},
     "l": {"type": "array", "items": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}},
     "x-kubernetes-validations": [{"rule": "self.nope > 1"}, {"rule": "self.a > other"}, {"rule": "self.metadata.name.startsWith('x')"}, {"rule": "self.metadata.labels.size() > 0"}]}))]
-fn schemas(#[case] schema: Value) {
+fn schema_errors_match_kubernetes(#[case] schema: Value) {
     let name = std::thread::current().name().unwrap_or("").rsplit("::").next().unwrap_or("").to_owned();
-    insta::assert_snapshot!(name, problems(&crd(schema)).join("\n"));
+    insta::assert_snapshot!(name, errors(&crd(schema)).join("\n"));
 }
 
 /// A CRD, and the errors with which kube-apiserver rejects it.
@@ -57,7 +57,7 @@ struct Case {
 #[test]
 fn definition_errors_match_kubernetes() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("fixtures/definitions.yaml")).unwrap();
-    let plain = |schema: Value| {
+    let definition_with_schema = |schema: Value| {
         json!({
             "metadata": {"name": "things.ex.com"},
             "spec": {"group": "ex.com", "scope": "Namespaced",
@@ -65,23 +65,23 @@ fn definition_errors_match_kubernetes() {
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
         })
     };
-    let mut wrong = Vec::new();
+    let mut mismatches = Vec::new();
     for Case { name, schema, definition, refused } in cases {
-        let mut definition = definition.unwrap_or_else(|| plain(schema.unwrap_or_default()));
-        definition::default(&mut definition);
-        definition["status"] = json!({"storedVersions": names::stored_versions(Definition(&definition))});
-        let mut found = problems(&definition);
+        let mut definition = definition.unwrap_or_else(|| definition_with_schema(schema.unwrap_or_default()));
+        definition::set_defaults(&mut definition);
+        definition["status"] = json!({"storedVersions": status::stored_versions(Definition(&definition))});
+        let mut found = errors(&definition);
         found.sort();
         found.dedup();
         if found != refused {
-            wrong.push(format!("{name}\n  found  {found:#?}\n  wanted {refused:#?}"));
+            mismatches.push(format!("{name}\n  found  {found:#?}\n  expected {refused:#?}"));
         }
     }
-    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(mismatches.is_empty(), "{} mismatches:\n{}", mismatches.len(), mismatches.join("\n"));
 }
 
 #[test]
-fn definition_rules() {
+fn invalid_definitions_are_rejected() {
     let mut bad = crd(json!({"type": "object"}));
     bad["spec"]["names"]["shortNames"] = json!(["Bad"]);
     bad["spec"]["versions"][0]["subresources"] =
@@ -89,13 +89,13 @@ fn definition_rules() {
     bad["spec"]["versions"][0]["additionalPrinterColumns"] = json!([{"name": "", "type": "text", "jsonPath": ".a["}]);
     bad["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.nope"}, {"jsonPath": ".metadata.x"}]);
     bad["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "http://x"}, "conversionReviewVersions": ["v7"]}});
-    insta::assert_snapshot!(problems(&bad).join("\n"));
+    insta::assert_snapshot!(errors(&bad).join("\n"));
 }
 
 const OBJECT: &str = include_str!("fixtures/widget-schema.json");
 
 #[test]
-fn object_messages() {
+fn object_errors_match_kubernetes() {
     let schema: Value = serde_json::from_str(OBJECT).unwrap();
     let object = json!({"spec": {
         "size": 11, "even": 3, "mode": "medium", "name": "Toolong", "port": true, "when": "yesterday", "ip": "300.1.1.1",
@@ -103,7 +103,7 @@ fn object_messages() {
         "either": {}, "short": [],
     }});
     let mut errors = values::validate(&schema, &object, "");
-    errors.extend(values::list_uniqueness(&schema, &object, ""));
+    errors.extend(values::validate_list_uniqueness(&schema, &object, ""));
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }
@@ -138,10 +138,10 @@ fn object_messages() {
 #[case::null_as_int_or_string(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}), json!(null), &[
     "v: Invalid value: \"null\": v in body must be of type integer,string: \"null\"",
 ])]
-#[case::null_of_a_junction(json!({"type": "object", "oneOf": [{"required": ["a"]}]}), json!(null), &[
+#[case::null_of_a_junctor(json!({"type": "object", "oneOf": [{"required": ["a"]}]}), json!(null), &[
     "v: Invalid value: \"null\": v in body must be of type object: \"null\"",
 ])]
-fn messages_of_wrong_types(#[case] schema: Value, #[case] value: Value, #[case] expected: &[&str]) {
+fn wrong_types_have_messages_of_kubernetes(#[case] schema: Value, #[case] value: Value, #[case] expected: &[&str]) {
     let errors = values::validate(&schema, &value, "v");
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
 }
@@ -151,18 +151,18 @@ fn messages_of_wrong_types(#[case] schema: Value, #[case] value: Value, #[case] 
 #[case::values(json!("set"), json!(["a", "b", "b", "a", "b"]), &["v[2]: Duplicate value: \"b\"", "v[3]: Duplicate value: \"a\""])]
 #[case::no_objects(json!("map"), json!([{"k": "a"}, {"k": "a"}, "x"]), &["v[2]: Invalid value: \"x\": must be an object for an array of list-type map"])]
 #[case::null(json!("map"), json!([{"k": "a"}, null]), &[])]
-fn messages_of_duplicates(#[case] kind: Value, #[case] list: Value, #[case] expected: &[&str]) {
+fn duplicates_have_messages_of_kubernetes(#[case] kind: Value, #[case] list: Value, #[case] expected: &[&str]) {
     let schema = json!({"type": "array", "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": ["k"]});
-    let errors = values::list_uniqueness(&schema, &list, "v");
+    let errors = values::validate_list_uniqueness(&schema, &list, "v");
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn defaults_and_nulls() {
+fn defaults_replace_nulls_that_are_not_allowed() {
     let schema: Value = serde_json::from_str(OBJECT).unwrap();
     let mut object = json!({"spec": {"size": 3, "mode": null, "note": null, "name": null, "list": [{"k": "a"}]}});
     defaulting::drop_nulls(&schema, &mut object);
-    defaulting::fill(&schema, &mut object);
+    defaulting::apply_defaults(&schema, &mut object);
     insta::assert_json_snapshot!(object);
 }
 
@@ -172,12 +172,12 @@ fn defaults_and_nulls() {
 #[case::expression(json!({"items": ["ok"]}), None, "spec: Invalid value: items must start with x, got ok")]
 #[case::plain(json!({"when": "2h"}), None, "spec.when: Invalid value: \"2h\": failed rule: self < duration('1h')")]
 #[case::days(json!({"when": "1d"}), None, "spec.when: Invalid value: \"1d\": failed rule: self < duration('1h')")]
-#[case::counted_seconds(json!({"when": "1 s"}), None, "")]
+#[case::space_before_the_unit(json!({"when": "1 s"}), None, "")]
 #[case::transition(json!({"frozen": "b"}), Some(json!({"frozen": "a"})), "spec.frozen: Invalid value: \"b\": frozen")]
 #[case::transition_needs_old(json!({"frozen": "b"}), None, "")]
-#[case::stays_acceptable(json!({"when": "2h", "min": 0}), Some(json!({"when": "2h"})), "")]
+#[case::unchanged_violation_is_accepted(json!({"when": "2h", "min": 0}), Some(json!({"when": "2h"})), "")]
 #[case::list_map(json!({"ports": [{"name": "a", "n": 2}]}), Some(json!({"ports": [{"name": "b", "n": 9}, {"name": "a", "n": 1}]})), "spec.ports[0].n: Invalid value: 2: n is fixed")]
-fn rules(#[case] spec: Value, #[case] old: Option<Value>, #[case] expected: &str) {
+fn rules_are_evaluated(#[case] spec: Value, #[case] old: Option<Value>, #[case] expected: &str) {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
         "x-kubernetes-validations": [
             {"rule": "!has(self.min) || !has(self.max) || self.min <= self.max", "message": "min must not exceed max", "reason": "FieldValueForbidden", "fieldPath": ".min"},
@@ -197,20 +197,20 @@ fn rules(#[case] spec: Value, #[case] old: Option<Value>, #[case] expected: &str
 }
 
 #[test]
-fn names_and_conflicts() {
+fn conflicting_names_are_not_accepted() {
     let one = crd(json!({"type": "object"}));
-    let first = names::apply(&one, &names::decide(Definition(&one), &[]), jiff::Timestamp::UNIX_EPOCH).unwrap();
-    assert!(Definition(&first).condition("Established"));
-    assert!(names::apply(&first, &names::decide(Definition(&first), &[]), jiff::Timestamp::UNIX_EPOCH).is_none());
+    let first = status::apply(&one, &status::decide(Definition(&one), &[]), jiff::Timestamp::UNIX_EPOCH).unwrap();
+    assert!(Definition(&first).is_condition_true("Established"));
+    assert!(status::apply(&first, &status::decide(Definition(&first), &[]), jiff::Timestamp::UNIX_EPOCH).is_none());
     let mut other = crd(json!({"type": "object"}));
     other["metadata"]["name"] = "others.example.com".into();
     other["spec"]["names"]["plural"] = "others".into();
-    let decision = names::decide(Definition(&other), &[&first]);
+    let decision = status::decide(Definition(&other), &[&first]);
     insta::assert_debug_snapshot!(decision);
 }
 
 #[test]
-fn version_order() {
+fn versions_are_ordered_by_stability_and_number() {
     let mut all = vec!["v1beta1", "v10", "v2", "foo", "v1", "v1alpha3", "v1beta2", "bar"];
     all.sort_by(|a, b| versions::compare(b, a));
     assert_eq!(all, ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha3", "bar", "foo"]);
@@ -238,14 +238,14 @@ proptest! {
         let schema: Value = serde_json::from_str(OBJECT).unwrap();
         let typed = Schema::for_custom_resource(&schema);
         let mut once = json!({"spec": spec});
-        let pass = |object: &mut Value| {
+        let normalize = |object: &mut Value| {
             prune(&typed, object);
             defaulting::drop_nulls(&schema, object);
-            defaulting::fill(&schema, object);
+            defaulting::apply_defaults(&schema, object);
         };
-        pass(&mut once);
+        normalize(&mut once);
         let mut twice = once.clone();
-        pass(&mut twice);
+        normalize(&mut twice);
         prop_assert_eq!(once, twice);
     }
 }
@@ -255,9 +255,9 @@ proptest! {
 fn shipped_definitions_are_valid() {
     for definition in crowsnest_api::crd::crds(None) {
         let mut definition = serde_json::to_value(definition).unwrap();
-        definition::default(&mut definition);
-        definition["status"] = json!({"storedVersions": super::names::stored_versions(Definition(&definition))});
-        assert_eq!(problems(&definition), Vec::<String>::new(), "{}", Definition(&definition).name());
+        definition::set_defaults(&mut definition);
+        definition["status"] = json!({"storedVersions": status::stored_versions(Definition(&definition))});
+        assert_eq!(errors(&definition), Vec::<String>::new(), "{}", Definition(&definition).name());
     }
 }
 

@@ -7,10 +7,12 @@ use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain};
 use serde_json::Value;
 
 use super::definition::{Definition, Version, flag, text, texts};
-use super::version_parts::{columns, deprecation, selectable, subresources};
-use super::{internal, structural};
+use super::version_parts::{
+    validate_deprecation_warning, validate_printer_columns, validate_selectable_fields, validate_subresources,
+};
+use super::{internal_types, structural};
 
-const APPROVAL: &str = "api-approved.kubernetes.io";
+const APPROVAL_ANNOTATION: &str = "api-approved.kubernetes.io";
 const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
 /// Validates a new CRD after `prepare_create`.
@@ -22,9 +24,9 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", &Value::from(view.name()), detail));
     }
-    errors.extend(spec(view, None));
-    errors.extend(status(view));
-    errors.extend(approval(view, None));
+    errors.extend(validate_spec(view, None));
+    errors.extend(validate_status(view));
+    errors.extend(validate_approval(view, None));
     if flag(definition, "/spec/preserveUnknownFields") {
         let detail =
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
@@ -36,21 +38,21 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
 /// Validates an update.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (before, after) = (Definition(old), Definition(new));
-    let mut errors = spec(after, Some(before));
-    let mut immutable = |pointer: &str, field: &str| {
+    let mut errors = validate_spec(after, Some(before));
+    let mut check_immutable = |pointer: &str, field: &str| {
         let (old, new) = (old.pointer(pointer), new.pointer(pointer));
         if old != new {
             errors.push(FieldError::invalid(field, new.unwrap_or(&Value::Null), "field is immutable"));
         }
     };
-    if before.condition("Established") {
-        immutable("/spec/scope", "spec.scope");
-        immutable("/spec/names/kind", "spec.names.kind");
+    if before.is_condition_true("Established") {
+        check_immutable("/spec/scope", "spec.scope");
+        check_immutable("/spec/names/kind", "spec.names.kind");
     }
-    immutable("/spec/group", "spec.group");
-    immutable("/spec/names/plural", "spec.names.plural");
-    errors.extend(status(after));
-    errors.extend(approval(after, Some(before)));
+    check_immutable("/spec/group", "spec.group");
+    check_immutable("/spec/names/plural", "spec.names.plural");
+    errors.extend(validate_status(after));
+    errors.extend(validate_approval(after, Some(before)));
     if flag(new, "/spec/preserveUnknownFields") && !flag(old, "/spec/preserveUnknownFields") {
         let detail =
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
@@ -59,22 +61,22 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn joined(problems: Vec<String>) -> Option<String> {
+fn join_problems(problems: Vec<String>) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join(","))
 }
 
-fn invalid_versions(view: Definition<'_>, detail: &str) -> FieldError {
-    let shared = |key: &str| same_everywhere(view, key).is_some();
-    let shown = internal::versions(view.0.pointer("/spec/versions").unwrap_or(&Value::Null), &shared);
-    FieldError::new(FieldErrorKind::Invalid, "spec.versions", Some(shown), detail)
+fn versions_error(view: Definition<'_>, detail: &str) -> FieldError {
+    let is_shared = |key: &str| find_shared_version(view, key).is_some();
+    let printed = internal_types::print_versions(view.0.pointer("/spec/versions").unwrap_or(&Value::Null), &is_shared);
+    FieldError::new(FieldErrorKind::Invalid, "spec.versions", Some(printed), detail)
 }
 
-fn spec(view: Definition<'_>, old: Option<Definition<'_>>) -> Vec<FieldError> {
+fn validate_spec(view: Definition<'_>, old: Option<Definition<'_>>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let group = view.group();
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
-    } else if let Some(problems) = joined(dns1123_subdomain(group)) {
+    } else if let Some(problems) = join_problems(dns1123_subdomain(group)) {
         errors.push(FieldError::invalid("spec.group", &Value::from(group), problems));
     } else if !group.contains('.') {
         errors.push(FieldError::invalid("spec.group", &Value::from(group), "should be a domain with at least one dot"));
@@ -91,47 +93,48 @@ fn spec(view: Definition<'_>, old: Option<Definition<'_>>) -> Vec<FieldError> {
             errors.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
         }
     }
-    versions(view, old, &mut errors);
-    names(view.0, "/spec/names", true, &mut errors);
-    shared_parts(view, old, &mut errors);
-    conversion(view, old, &mut errors);
+    validate_versions(view, old, &mut errors);
+    validate_names(view.0, "/spec/names", true, &mut errors);
+    validate_shared_fields(view, old, &mut errors);
+    validate_conversion(view, old, &mut errors);
     errors
 }
 
-fn versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
+fn validate_versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
-    let mut unique = true;
+    let mut are_names_unique = true;
     for (index, version) in view.versions().enumerate() {
         let path = format!("spec.versions[{index}]");
-        unique &= seen.insert(version.name().to_owned());
-        if let Some(problems) = joined(dns1035_label(version.name())) {
+        are_names_unique &= seen.insert(version.name().to_owned());
+        if let Some(problems) = join_problems(dns1035_label(version.name())) {
             errors.push(FieldError::invalid(format!("{path}.name"), &Value::from(version.name()), problems));
         }
-        deprecation(version, &path, errors);
-        let own = |key: &str| same_everywhere(view, key).is_none();
-        if own("schema") {
+        validate_deprecation_warning(version, &path, errors);
+        let is_own = |key: &str| find_shared_version(view, key).is_none();
+        if is_own("schema") {
             let path = format!("{path}.schema.openAPIV3Schema");
-            schema(version, &path, version.has_status(), stored(version, old), errors);
+            let is_stored = is_schema_unchanged(version, old);
+            validate_schema(version, &path, version.has_status(), is_stored, errors);
         }
-        if own("subresources") {
-            subresources(version, &format!("{path}.subresources"), errors);
+        if is_own("subresources") {
+            validate_subresources(version, &format!("{path}.subresources"), errors);
         }
-        if own("additionalPrinterColumns") {
-            columns(version, &format!("{path}.additionalPrinterColumns"), errors);
+        if is_own("additionalPrinterColumns") {
+            validate_printer_columns(version, &format!("{path}.additionalPrinterColumns"), errors);
         }
-        if own("selectableFields") {
-            selectable(version, &format!("{path}.selectableFields"), errors);
+        if is_own("selectableFields") {
+            validate_selectable_fields(version, &format!("{path}.selectableFields"), errors);
         }
     }
-    if !unique {
-        errors.push(invalid_versions(view, "must contain unique version names"));
+    if !are_names_unique {
+        errors.push(versions_error(view, "must contain unique version names"));
     }
     if view.versions().filter(|v| flag(v.0, "/storage")).count() != 1 {
-        errors.push(invalid_versions(view, "must have exactly one version marked as storage version"));
+        errors.push(versions_error(view, "must have exactly one version marked as storage version"));
     }
     // The internal type also has the first version as a top-level field.
     if let Some(first) = view.versions().next()
-        && let Some(problems) = joined(dns1035_label(first.name()))
+        && let Some(problems) = join_problems(dns1035_label(first.name()))
     {
         errors.push(FieldError::invalid("spec.version", &Value::from(first.name()), problems));
     }
@@ -139,44 +142,46 @@ fn versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<
 
 /// The first version if a field is equal in all versions. kube-apiserver then stores it at the top level, and its
 /// errors have that path.
-fn same_everywhere<'a>(view: Definition<'a>, key: &str) -> Option<Version<'a>> {
+fn find_shared_version<'a>(view: Definition<'a>, key: &str) -> Option<Version<'a>> {
     let mut all = view.versions();
     let first = all.next()?;
     all.all(|v| v.0.get(key) == first.0.get(key)).then_some(first)
 }
 
-fn shared_parts(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
-    if let Some(version) = same_everywhere(view, "schema") {
-        let status = view.versions().any(Version::has_status);
-        schema(version, "spec.validation.openAPIV3Schema", status, stored(version, old), errors);
+/// Validates the fields of versions that are equal in all of them.
+fn validate_shared_fields(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
+    if let Some(version) = find_shared_version(view, "schema") {
+        let has_status = view.versions().any(Version::has_status);
+        let is_stored = is_schema_unchanged(version, old);
+        validate_schema(version, "spec.validation.openAPIV3Schema", has_status, is_stored, errors);
     }
-    if let Some(version) = same_everywhere(view, "subresources") {
-        subresources(version, "spec.subresources", errors);
+    if let Some(version) = find_shared_version(view, "subresources") {
+        validate_subresources(version, "spec.subresources", errors);
     }
-    if let Some(version) = same_everywhere(view, "additionalPrinterColumns") {
-        columns(version, "spec.additionalPrinterColumns", errors);
+    if let Some(version) = find_shared_version(view, "additionalPrinterColumns") {
+        validate_printer_columns(version, "spec.additionalPrinterColumns", errors);
     }
-    if let Some(version) = same_everywhere(view, "selectableFields") {
-        selectable(version, "spec.selectableFields", errors);
+    if let Some(version) = find_shared_version(view, "selectableFields") {
+        validate_selectable_fields(version, "spec.selectableFields", errors);
     }
 }
 
 /// True if the version's schema is unchanged.
-fn stored(version: Version<'_>, old: Option<Definition<'_>>) -> bool {
+fn is_schema_unchanged(version: Version<'_>, old: Option<Definition<'_>>) -> bool {
     let before = old.and_then(|old| old.version(version.name()));
     before.is_some_and(|before| before.schema() == version.schema())
 }
 
-fn schema(version: Version<'_>, path: &str, status: bool, stored: bool, errors: &mut Vec<FieldError>) {
+fn validate_schema(version: Version<'_>, path: &str, has_status: bool, is_stored: bool, errors: &mut Vec<FieldError>) {
     if let Some(schema) = version.schema() {
-        errors.extend(structural::validate(schema, path, status, stored));
+        errors.extend(structural::validate(schema, path, has_status, is_stored));
     }
 }
 
-/// Validates `spec.names` (complete) or `status.acceptedNames` (only those that are set).
-fn names(definition: &Value, pointer: &str, complete: bool, errors: &mut Vec<FieldError>) {
+/// Validates `spec.names`, where names are required, or `status.acceptedNames`.
+fn validate_names(definition: &Value, pointer: &str, are_required: bool, errors: &mut Vec<FieldError>) {
     let Some(names) = definition.pointer(pointer) else {
-        if complete {
+        if are_required {
             for key in ["plural", "singular", "kind", "listKind"] {
                 errors.push(FieldError::required(format!("spec.names.{key}"), ""));
             }
@@ -184,47 +189,48 @@ fn names(definition: &Value, pointer: &str, complete: bool, errors: &mut Vec<Fie
         return;
     };
     let path = pointer.trim_start_matches('/').replace('/', ".");
-    let one = |key: &str| text(names, &format!("/{key}"));
-    if complete {
+    let name = |key: &str| text(names, &format!("/{key}"));
+    if are_required {
         for key in ["plural", "singular", "kind", "listKind"] {
-            if one(key).is_empty() {
+            if name(key).is_empty() {
                 errors.push(FieldError::required(format!("{path}.{key}"), ""));
             }
         }
     }
-    let label = |field: String, value: &str, lower: bool, prefix: &str| {
-        let problems = joined(dns1035_label(&if lower { value.to_lowercase() } else { value.to_owned() }))?;
+    let label_error = |field: String, value: &str, ignores_case: bool, prefix: &str| {
+        let problems =
+            join_problems(dns1035_label(&if ignores_case { value.to_lowercase() } else { value.to_owned() }))?;
         Some(FieldError::invalid(field, &Value::from(value), format!("{prefix}{problems}")))
     };
     for key in ["plural", "singular"] {
-        if !one(key).is_empty() {
-            errors.extend(label(format!("{path}.{key}"), one(key), false, ""));
+        if !name(key).is_empty() {
+            errors.extend(label_error(format!("{path}.{key}"), name(key), false, ""));
         }
     }
     for key in ["kind", "listKind"] {
-        if !one(key).is_empty() {
-            errors.extend(label(
+        if !name(key).is_empty() {
+            errors.extend(label_error(
                 format!("{path}.{key}"),
-                one(key),
+                name(key),
                 true,
                 "may have mixed case, but should otherwise match: ",
             ));
         }
     }
     for (index, short) in texts(names, "/shortNames").iter().enumerate() {
-        errors.extend(label(format!("{path}.shortNames[{index}]"), short, false, ""));
+        errors.extend(label_error(format!("{path}.shortNames[{index}]"), short, false, ""));
     }
-    if !one("kind").is_empty() && one("kind") == one("listKind") {
+    if !name("kind").is_empty() && name("kind") == name("listKind") {
         let detail = "kind and listKind may not be the same";
-        errors.push(FieldError::invalid(format!("{path}.listKind"), &Value::from(one("listKind")), detail));
+        errors.push(FieldError::invalid(format!("{path}.listKind"), &Value::from(name("listKind")), detail));
     }
     for (index, category) in texts(names, "/categories").iter().enumerate() {
-        errors.extend(label(format!("{path}.categories[{index}]"), category, false, ""));
+        errors.extend(label_error(format!("{path}.categories[{index}]"), category, false, ""));
     }
 }
 
-/// Validates the conversion. `old` is the previous CRD, whose invalid `caBundle` is tolerated.
-fn conversion(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
+/// Validates the conversion. Unknown review versions are accepted if the `old` CRD has only such.
+fn validate_conversion(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
     let Some(conversion) = view.0.pointer("/spec/conversion") else { return };
     let strategy = text(conversion, "/strategy");
     match strategy {
@@ -241,13 +247,13 @@ fn conversion(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Ve
     let versions = texts(conversion, "/webhook/conversionReviewVersions");
     if strategy == "Webhook" {
         match client {
-            Some(client) => errors.extend(crowsnest_builtin::validate::webhook::client_config(client, at)),
+            Some(client) => errors.extend(crowsnest_builtin::validate::webhook::validate_client_config(client, at)),
             None => errors.push(FieldError::required(at, "required when strategy is set to Webhook")),
         }
         let before = old.map(|old| texts(old.0, "/spec/conversion/webhook/conversionReviewVersions"));
-        let lenient =
-            before.is_some_and(|before| !before.is_empty() && !before.iter().any(|version| known_review(version)));
-        review_versions(&versions, reviews, lenient, errors);
+        let allows_unknown = before
+            .is_some_and(|before| !before.is_empty() && !before.iter().any(|version| is_known_review_version(version)));
+        validate_review_versions(&versions, reviews, allows_unknown, errors);
         return;
     }
     const DETAIL: &str = "should not be set when strategy is not set to Webhook";
@@ -259,11 +265,12 @@ fn conversion(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Ve
     }
 }
 
-fn known_review(version: &str) -> bool {
+fn is_known_review_version(version: &str) -> bool {
     matches!(version, "v1" | "v1beta1")
 }
 
-fn review_versions(versions: &[String], field: &str, lenient: bool, errors: &mut Vec<FieldError>) {
+/// `allows_unknown` is true if the stored CRD has no known version either.
+fn validate_review_versions(versions: &[String], field: &str, allows_unknown: bool, errors: &mut Vec<FieldError>) {
     if versions.is_empty() {
         errors.push(FieldError::required(field, ""));
         return;
@@ -277,15 +284,15 @@ fn review_versions(versions: &[String], field: &str, lenient: bool, errors: &mut
         let wrong = dns1035_label(version).into_iter();
         errors.extend(wrong.map(|why| FieldError::invalid(at.as_str(), version.as_str(), why)));
     }
-    if !lenient && !versions.iter().any(|version| known_review(version)) {
+    if !allows_unknown && !versions.iter().any(|version| is_known_review_version(version)) {
         let detail = "must include at least one of v1, v1beta1";
         errors.push(FieldError::invalid(field, versions, detail));
     }
 }
 
-fn status(view: Definition<'_>) -> Vec<FieldError> {
+fn validate_status(view: Definition<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    names(view.0, "/status/acceptedNames", false, &mut errors);
+    validate_names(view.0, "/status/acceptedNames", false, &mut errors);
     let field = "status.storedVersions";
     let stored = texts(view.0, "/status/storedVersions");
     if stored.is_empty() {
@@ -310,17 +317,17 @@ fn status(view: Definition<'_>) -> Vec<FieldError> {
     errors
 }
 
-/// Checks the approval annotation that protected community groups require.
-fn approval(view: Definition<'_>, old: Option<Definition<'_>>) -> Option<FieldError> {
+/// Validates the approval annotation that protected community groups require.
+fn validate_approval(view: Definition<'_>, old: Option<Definition<'_>>) -> Option<FieldError> {
     let group = view.group();
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|g| group == *g || group.ends_with(&format!(".{g}")));
-    if !protected {
+    let is_protected = ["k8s.io", "kubernetes.io"].iter().any(|g| group == *g || group.ends_with(&format!(".{g}")));
+    if !is_protected {
         return None;
     }
     let annotation = |view: Definition<'_>| {
         view.0
             .pointer("/metadata/annotations")
-            .and_then(|a| a.get(APPROVAL))
+            .and_then(|a| a.get(APPROVAL_ANNOTATION))
             .and_then(Value::as_str)
             .unwrap_or("")
             .to_owned()
@@ -329,17 +336,17 @@ fn approval(view: Definition<'_>, old: Option<Definition<'_>>) -> Option<FieldEr
     if old.is_some_and(|old| annotation(old) == given) {
         return None;
     }
-    let field = format!("metadata.annotations[{APPROVAL}]");
+    let field = format!("metadata.annotations[{APPROVAL_ANNOTATION}]");
     if given.is_empty() {
-        let detail = format!("protected groups must have approval annotation {APPROVAL:?}, {APPROVAL_HELP}");
+        let detail = format!("protected groups must have approval annotation {APPROVAL_ANNOTATION:?}, {APPROVAL_HELP}");
         return Some(FieldError::required(field, detail));
     }
-    let url = given.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some() && u.host().is_some());
-    if url || given.starts_with("unapproved") {
+    let is_url = given.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some() && u.host().is_some());
+    if is_url || given.starts_with("unapproved") {
         return None;
     }
     let detail = format!(
-        "protected groups must have approval annotation {APPROVAL:?} with either a URL or a reason starting with \"unapproved\", {APPROVAL_HELP}"
+        "protected groups must have approval annotation {APPROVAL_ANNOTATION:?} with either a URL or a reason starting with \"unapproved\", {APPROVAL_HELP}"
     );
     Some(FieldError::invalid(field, &Value::from(given), detail))
 }

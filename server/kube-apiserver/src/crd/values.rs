@@ -1,13 +1,13 @@
 //! Validation of a custom resource by its schema, with kube-apiserver's wording.
 //!
-//! The object has already been decoded, pruned and defaulted. Messages contain dotted paths (`spec.list[0].k in body
+//! The object has been decoded and pruned, and has its defaults. Messages contain dotted paths (`spec.list[0].k in body
 //! …`).
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_json};
-use crowsnest_schema::formats as texts;
+use crowsnest_schema::formats as string_formats;
 use lru::LruCache;
 use parking_lot::Mutex;
 use regex::Regex;
@@ -15,23 +15,21 @@ use serde_json::Value;
 
 use super::formats;
 
-/// Depth at which the walk ends; the decoder rejects such objects earlier.
+/// Maximum depth of validated values; the decoder rejects deeper objects.
 const MAX_DEPTH: usize = 200;
 
-/// The field of errors that concern no field, as Go prints it.
+/// The field of errors that belong to no field, as Go prints it.
 pub(super) const NO_FIELD: &str = "<nil>";
 
-/// Number of compiled patterns that are cached: enough for all kinds of Karmada and those used recently.
-const PATTERNS: NonZeroUsize = NonZeroUsize::new(256).expect("a constant above zero");
+/// Maximum number of cached patterns: enough for all kinds of Karmada and those used recently.
+const MAX_CACHED_PATTERNS: NonZeroUsize = NonZeroUsize::new(256).expect("a constant above zero");
 
-/// The compiled pattern of a schema; `None` if it is invalid. Compiling takes a hundred times longer than matching.
-fn compiled(pattern: &str) -> Option<Arc<Regex>> {
-    static COMPILED: LazyLock<Mutex<LruCache<String, Option<Arc<Regex>>>>> =
-        LazyLock::new(|| Mutex::new(LruCache::new(PATTERNS)));
-    COMPILED
-        .lock()
-        .get_or_insert_ref(pattern, || crowsnest_apiserver::regexp::compile(pattern).ok().map(Arc::new))
-        .clone()
+/// Compiles the pattern of a schema, or returns it from the cache; `None` if it is invalid. Compiling takes a hundred
+/// times longer than matching.
+fn compile_pattern(pattern: &str) -> Option<Arc<Regex>> {
+    static CACHE: LazyLock<Mutex<LruCache<String, Option<Arc<Regex>>>>> =
+        LazyLock::new(|| Mutex::new(LruCache::new(MAX_CACHED_PATTERNS)));
+    CACHE.lock().get_or_insert_ref(pattern, || crowsnest_apiserver::regexp::compile(pattern).ok().map(Arc::new)).clone()
 }
 
 /// Validates `value`; `name` is its path in messages, empty for a complete object.
@@ -44,13 +42,13 @@ pub fn validate(schema: &Value, value: &Value, name: &str) -> Vec<FieldError> {
 #[derive(Default)]
 struct Findings {
     errors: Vec<FieldError>,
-    /// Number of satisfied keywords: the best matching branch of a junction explains its failure.
-    matched: usize,
+    /// Number of satisfied keywords. For a failed junctor, the errors of the branch with the most are reported.
+    satisfied_count: usize,
 }
 
 impl Findings {
-    fn check(&mut self, ok: bool, error: impl FnOnce() -> FieldError) {
-        if ok { self.matched += 1 } else { self.errors.push(error()) }
+    fn check(&mut self, is_satisfied: bool, error: impl FnOnce() -> FieldError) {
+        if is_satisfied { self.satisfied_count += 1 } else { self.errors.push(error()) }
     }
 }
 
@@ -58,7 +56,7 @@ fn keyword<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|v| !v.is_null())
 }
 
-fn is(schema: &Value, key: &str) -> bool {
+fn is_true(schema: &Value, key: &str) -> bool {
     schema.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
@@ -67,7 +65,7 @@ fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() && !n.as_f64().is_some_and(is_whole) => "number",
+        Value::Number(n) if n.is_f64() && !n.as_f64().is_some_and(is_integral) => "number",
         Value::Number(_) => "integer",
         Value::String(_) => "string",
         Value::Array(_) => "array",
@@ -75,7 +73,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn wrong_type(name: &str, expected: &str, value: &Value) -> FieldError {
+fn type_error(name: &str, expected: &str, value: &Value) -> FieldError {
     let actual = format!("{:?}", type_name(value));
     FieldError::new(
         FieldErrorKind::TypeInvalid,
@@ -85,7 +83,7 @@ fn wrong_type(name: &str, expected: &str, value: &Value) -> FieldError {
     )
 }
 
-fn invalid(name: &str, value: &Value, detail: String) -> FieldError {
+fn invalid_error(name: &str, value: &Value, detail: String) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, name, Some(go_json(value)), format!("{name} in body {detail}"))
 }
 
@@ -93,7 +91,7 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
     if depth > MAX_DEPTH {
         return;
     }
-    let is_allowed_null = value.is_null() && is(schema, "nullable");
+    let is_allowed_null = value.is_null() && is_true(schema, "nullable");
     if !is_allowed_null {
         check_type(schema, value, name, found);
     }
@@ -115,27 +113,27 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
         Value::Object(_) => check_object(schema, value, name, depth, found),
         _ => {}
     }
-    check_junctions(schema, value, name, depth, found);
+    check_junctors(schema, value, name, depth, found);
 }
 
 fn check_type(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
-    if is(schema, "x-kubernetes-int-or-string") {
+    if is_true(schema, "x-kubernetes-int-or-string") {
         let fits = matches!(type_name(value), "integer" | "string");
-        found.check(fits, || wrong_type(name, "integer,string", value));
+        found.check(fits, || type_error(name, "integer,string", value));
         return;
     }
     let Some(expected) = keyword(schema, "type").and_then(Value::as_str).filter(|t| !t.is_empty()) else { return };
     let actual = type_name(value);
     let fits = actual == expected || (expected == "number" && actual == "integer");
-    found.check(fits, || match compared_format(schema, value) {
-        Some((format, given)) => unlike_format(name, format, given),
-        None => wrong_type(name, expected, value),
+    found.check(fits, || match formats_to_compare(schema, value) {
+        Some((expected, actual)) => format_error(name, expected, actual),
+        None => type_error(name, expected, value),
     });
 }
 
 /// The format of a schema and that of a value of the wrong type, as Go's validator compares them instead of the types.
 /// Strings, lists and nulls are compared by type.
-fn compared_format<'a>(schema: &'a Value, value: &Value) -> Option<(&'a str, &'static str)> {
+fn formats_to_compare<'a>(schema: &'a Value, value: &Value) -> Option<(&'a str, &'static str)> {
     let format = keyword(schema, "format").and_then(Value::as_str).filter(|_| formats::is_recognized(schema))?;
     match value {
         Value::Number(number) if number.is_f64() => Some((format, "float64")),
@@ -145,16 +143,16 @@ fn compared_format<'a>(schema: &'a Value, value: &Value) -> Option<(&'a str, &'s
     }
 }
 
-fn unlike_format(name: &str, format: &str, given: &str) -> FieldError {
-    let given = format!("{given:?}");
-    let detail = format!("{name} in body must be of type {format}: {given}");
-    FieldError::new(FieldErrorKind::TypeInvalid, name, Some(given), detail)
+fn format_error(name: &str, expected: &str, actual: &str) -> FieldError {
+    let actual = format!("{actual:?}");
+    let detail = format!("{name} in body must be of type {expected}: {actual}");
+    FieldError::new(FieldErrorKind::TypeInvalid, name, Some(actual), detail)
 }
 
 fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &mut Findings) {
     check_length_and_pattern(schema, value, text, name, found);
     if let Some(format) = keyword(schema, "format").and_then(Value::as_str) {
-        found.check(texts::fits(format, text), || {
+        found.check(string_formats::matches_format(format, text), || {
             let detail = format!("{name} in body must be of type {format}: {text:?}");
             FieldError::new(FieldErrorKind::TypeInvalid, name, Some(go_json(value)), detail)
         });
@@ -164,58 +162,64 @@ fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &m
 /// Reports only the first of these three errors.
 fn check_length_and_pattern(schema: &Value, value: &Value, text: &str, name: &str, found: &mut Findings) {
     let length = text.chars().count() as u64;
-    let known = found.errors.len();
+    let previous_error_count = found.errors.len();
     if let Some(max) = keyword(schema, "maxLength").and_then(Value::as_u64) {
         found.check(length <= max, || FieldError::too_long(name, usize::try_from(max).unwrap_or(usize::MAX)));
     }
-    if let Some(min) = keyword(schema, "minLength").and_then(Value::as_u64).filter(|_| found.errors.len() == known) {
-        found.check(length >= min, || invalid(name, value, format!("should be at least {min} chars long")));
+    if let Some(min) =
+        keyword(schema, "minLength").and_then(Value::as_u64).filter(|_| found.errors.len() == previous_error_count)
+    {
+        found.check(length >= min, || invalid_error(name, value, format!("should be at least {min} chars long")));
     }
     let pattern = keyword(schema, "pattern").and_then(Value::as_str).filter(|p| !p.is_empty());
-    if let Some(pattern) = pattern.filter(|_| found.errors.len() == known) {
-        let fits = compiled(pattern).is_some_and(|regex| regex.is_match(text));
-        found.check(fits, || invalid(name, value, format!("should match '{pattern}'")));
+    if let Some(pattern) = pattern.filter(|_| found.errors.len() == previous_error_count) {
+        let fits = compile_pattern(pattern).is_some_and(|regex| regex.is_match(text));
+        found.check(fits, || invalid_error(name, value, format!("should match '{pattern}'")));
     }
 }
 
 fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
     // Go prints an integral float without a fraction.
-    let whole = value.as_f64().filter(|float| value.is_f64() && float.fract() == 0.0 && float.abs() < 1e15);
-    let whole = whole.map(|float| Value::from(float as i64));
-    let value = whole.as_ref().unwrap_or(value);
+    let integral = value.as_f64().filter(|float| value.is_f64() && float.fract() == 0.0 && float.abs() < 1e15);
+    let integral = integral.map(|float| Value::from(float as i64));
+    let value = integral.as_ref().unwrap_or(value);
     let number = value.as_f64().unwrap_or(f64::NAN);
     let bound = |key: &str| keyword(schema, key).and_then(Value::as_f64).zip(keyword(schema, key));
     if let Some((factor, shown)) = bound("multipleOf") {
         let quotient = number / factor;
         found.check((quotient - quotient.round()).abs() < 1e-9, || {
-            invalid(name, value, format!("should be a multiple of {shown}"))
+            invalid_error(name, value, format!("should be a multiple of {shown}"))
         });
     }
     if let Some((max, shown)) = bound("maximum") {
-        let exclusive = is(schema, "exclusiveMaximum");
+        let exclusive = is_true(schema, "exclusiveMaximum");
         let fits = if exclusive { number < max } else { number <= max };
         let or_equal = if exclusive { "" } else { " or equal to" };
-        found.check(fits, || invalid(name, value, format!("should be less than{or_equal} {}", plain(shown))));
+        found.check(fits, || {
+            invalid_error(name, value, format!("should be less than{or_equal} {}", format_limit(shown)))
+        });
     }
     if let Some((min, shown)) = bound("minimum") {
-        let exclusive = is(schema, "exclusiveMinimum");
+        let exclusive = is_true(schema, "exclusiveMinimum");
         let fits = if exclusive { number > min } else { number >= min };
         let or_equal = if exclusive { "" } else { " or equal to" };
-        found.check(fits, || invalid(name, value, format!("should be greater than{or_equal} {}", plain(shown))));
+        found.check(fits, || {
+            invalid_error(name, value, format!("should be greater than{or_equal} {}", format_limit(shown)))
+        });
     }
-    integer(schema, value, name, found);
+    check_integer(schema, value, name, found);
 }
 
 /// Checks that an integer is integral and within the range of its format.
-fn integer(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
+fn check_integer(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
     if keyword(schema, "type").and_then(Value::as_str) != Some("integer") {
         return;
     }
     let format = keyword(schema, "format").and_then(Value::as_str).unwrap_or("");
-    let whole = value.as_i64().is_some() || value.as_f64().is_some_and(is_whole);
+    let is_in_64_bits = value.as_i64().is_some() || value.as_f64().is_some_and(is_integral);
     let fits = match format {
-        "int32" => value.as_i64().map_or(whole, |number| i32::try_from(number).is_ok()),
-        "int64" | "" => whole,
+        "int32" => value.as_i64().map_or(is_in_64_bits, |number| i32::try_from(number).is_ok()),
+        "int64" | "" => is_in_64_bits,
         _ => true,
     };
     let format = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
@@ -226,12 +230,12 @@ fn integer(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
 }
 
 /// True if a float is integral and fits into 64 bits.
-fn is_whole(number: f64) -> bool {
+fn is_integral(number: f64) -> bool {
     number.fract() == 0.0 && number.abs() < 9.2e18
 }
 
 /// A limit as Go prints a float: `10`, `0.5`.
-fn plain(number: &Value) -> String {
+fn format_limit(number: &Value) -> String {
     match number.as_f64() {
         Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => format!("{float:.0}"),
         _ => number.to_string(),
@@ -246,7 +250,7 @@ fn check_array(schema: &Value, items: &[Value], name: &str, depth: usize, found:
     }
     let count = items.len() as u64;
     if let Some(min) = keyword(schema, "minItems").and_then(Value::as_u64) {
-        found.check(count >= min, || invalid(name, &count.into(), format!("should have at least {min} items")));
+        found.check(count >= min, || invalid_error(name, &count.into(), format!("should have at least {min} items")));
     }
     if let Some(max) = keyword(schema, "maxItems").and_then(Value::as_u64) {
         found.check(count <= max, || too_many(name, count, max));
@@ -258,7 +262,7 @@ fn too_many(name: &str, count: u64, max: u64) -> FieldError {
     FieldError::new(FieldErrorKind::TooMany, name, Some(count.to_string()), format!("must have at most {max} {items}"))
 }
 
-fn child(name: &str, key: &str) -> String {
+fn child_path(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
@@ -266,14 +270,16 @@ fn check_object(schema: &Value, value: &Value, name: &str, depth: usize, found: 
     let Value::Object(members) = value else { return };
     let count = members.len() as u64;
     if let Some(min) = keyword(schema, "minProperties").and_then(Value::as_u64) {
-        found.check(count >= min, || invalid(name, &count.into(), format!("should have at least {min} properties")));
+        found.check(count >= min, || {
+            invalid_error(name, &count.into(), format!("should have at least {min} properties"))
+        });
     }
     if let Some(max) = keyword(schema, "maxProperties").and_then(Value::as_u64) {
         found.check(count <= max, || too_many(name, count, max));
     }
     if let Some(Value::Array(required)) = keyword(schema, "required") {
         for key in required.iter().filter_map(Value::as_str) {
-            found.check(members.contains_key(key), || FieldError::required(child(name, key), ""));
+            found.check(members.contains_key(key), || FieldError::required(child_path(name, key), ""));
         }
     }
     let properties = keyword(schema, "properties").and_then(Value::as_object);
@@ -281,65 +287,67 @@ fn check_object(schema: &Value, value: &Value, name: &str, depth: usize, found: 
     for (key, member) in members {
         let sub = properties.and_then(|p| p.get(key)).or(additional);
         if let Some(sub) = sub {
-            walk(sub, member, &child(name, key), depth + 1, found);
+            walk(sub, member, &child_path(name, key), depth + 1, found);
         }
     }
 }
 
-/// An error of a junction has no field.
-fn junction(name: &str, detail: &str) -> FieldError {
+/// An error of a junctor, which has no field.
+fn junctor_error(name: &str, detail: &str) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, NO_FIELD, Some("\"\"".into()), format!("{name:?} {detail}"))
 }
 
-fn check_junctions(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
+fn check_junctors(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
     let branches = |key: &str| keyword(schema, key).and_then(Value::as_array).filter(|b| !b.is_empty());
-    let attempt = |branch: &Value| {
+    let validate_branch = |branch: &Value| {
         let mut inner = Findings::default();
         walk(branch, value, name, depth + 1, &mut inner);
         inner
     };
     if let Some(all) = branches("anyOf") {
-        let results: Vec<Findings> = all.iter().map(attempt).collect();
+        let results: Vec<Findings> = all.iter().map(validate_branch).collect();
         if !results.iter().any(|r| r.errors.is_empty()) {
-            found.errors.push(junction(name, "must validate at least one schema (anyOf)"));
-            best(results, found);
+            found.errors.push(junctor_error(name, "must validate at least one schema (anyOf)"));
+            add_best_branch_errors(results, found);
         }
     }
     if let Some(all) = branches("oneOf") {
-        let results: Vec<Findings> = all.iter().map(attempt).collect();
+        let results: Vec<Findings> = all.iter().map(validate_branch).collect();
         match results.iter().filter(|r| r.errors.is_empty()).count() {
-            1 => found.matched += 1,
+            1 => found.satisfied_count += 1,
             0 => {
-                found.errors.push(junction(name, "must validate one and only one schema (oneOf). Found none valid"));
-                best(results, found);
+                found
+                    .errors
+                    .push(junctor_error(name, "must validate one and only one schema (oneOf). Found none valid"));
+                add_best_branch_errors(results, found);
             }
             n => {
                 let detail = format!("must validate one and only one schema (oneOf). Found {n} valid alternatives");
-                found.errors.push(junction(name, &detail));
+                found.errors.push(junctor_error(name, &detail));
             }
         }
     }
     if let Some(all) = branches("allOf") {
-        let results: Vec<Findings> = all.iter().map(attempt).collect();
+        let results: Vec<Findings> = all.iter().map(validate_branch).collect();
         let valid = results.iter().filter(|r| r.errors.is_empty()).count();
         if valid < results.len() {
             let none = if valid == 0 { ". None validated" } else { "" };
-            found.errors.push(junction(name, &format!("must validate all the schemas (allOf){none}")));
+            found.errors.push(junctor_error(name, &format!("must validate all the schemas (allOf){none}")));
             results.into_iter().for_each(|r| found.errors.extend(r.errors));
         }
     }
     if let Some(not) = keyword(schema, "not")
-        && attempt(not).errors.is_empty()
+        && validate_branch(not).errors.is_empty()
     {
-        found.errors.push(junction(name, "must not validate the schema (not)"));
+        found.errors.push(junctor_error(name, "must not validate the schema (not)"));
     }
 }
 
-/// Adds the errors of the best matching branch.
-fn best(results: Vec<Findings>, found: &mut Findings) {
+/// Adds the errors of the branch with the most satisfied keywords.
+fn add_best_branch_errors(results: Vec<Findings>, found: &mut Findings) {
     let mut best: Option<Findings> = None;
     for result in results {
-        if best.as_ref().is_none_or(|b| result.matched > b.matched) {
+        if best.as_ref().is_none_or(|b| result.satisfied_count > b.satisfied_count) {
             best = Some(result);
         }
     }
@@ -347,20 +355,20 @@ fn best(results: Vec<Findings>, found: &mut Findings) {
 }
 
 /// Validates uniqueness in lists of type `set` and `map`. `field` is the path of `value`.
-pub fn list_uniqueness(schema: &Value, value: &Value, field: &str) -> Vec<FieldError> {
+pub fn validate_list_uniqueness(schema: &Value, value: &Value, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    uniqueness(schema, value, field, 0, &mut errors);
+    check_uniqueness(schema, value, field, 0, &mut errors);
     errors
 }
 
-fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: &mut Vec<FieldError>) {
+fn check_uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: &mut Vec<FieldError>) {
     if depth > MAX_DEPTH {
         return;
     }
     match value {
         Value::Array(items) => {
             match keyword(schema, "x-kubernetes-list-type").and_then(Value::as_str) {
-                Some("set") => duplicates(items.iter().cloned(), field, errors),
+                Some("set") => check_duplicates(items.iter().cloned(), field, errors),
                 Some("map") => {
                     let keys: Vec<&str> = keyword(schema, "x-kubernetes-list-map-keys")
                         .and_then(Value::as_array)
@@ -371,14 +379,14 @@ fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: 
                             &items[index],
                             "must be an object for an array of list-type map",
                         )),
-                        None => duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors),
+                        None => check_duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors),
                     }
                 }
                 _ => {}
             }
             if let Some(each) = keyword(schema, "items") {
                 for (index, item) in items.iter().enumerate() {
-                    uniqueness(each, item, &format!("{field}[{index}]"), depth + 1, errors);
+                    check_uniqueness(each, item, &format!("{field}[{index}]"), depth + 1, errors);
                 }
             }
         }
@@ -387,9 +395,9 @@ fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: 
             let additional = keyword(schema, "additionalProperties").filter(|a| a.is_object());
             for (key, member) in members {
                 if let Some(sub) = properties.and_then(|p| p.get(key)) {
-                    uniqueness(sub, member, &child(field, key), depth + 1, errors);
+                    check_uniqueness(sub, member, &child_path(field, key), depth + 1, errors);
                 } else if let Some(sub) = additional {
-                    uniqueness(sub, member, &format!("{field}[{key}]"), depth + 1, errors);
+                    check_uniqueness(sub, member, &format!("{field}[{key}]"), depth + 1, errors);
                 }
             }
         }
@@ -403,8 +411,8 @@ fn key_of(item: &Value, keys: &[&str]) -> Value {
     Value::Object(present.collect())
 }
 
-/// Adds an error for the second of all equal keys.
-fn duplicates(keys: impl Iterator<Item = Value>, field: &str, errors: &mut Vec<FieldError>) {
+/// Adds one error for each duplicate key, at its second occurrence.
+fn check_duplicates(keys: impl Iterator<Item = Value>, field: &str, errors: &mut Vec<FieldError>) {
     let mut counts: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
     for (index, key) in keys.enumerate() {
         let count = counts.entry(key.to_string()).or_default();

@@ -1,4 +1,4 @@
-//! Validation of a CRD version's parts other than its schema, with kube-apiserver's order and wording. Pure.
+//! Validation of the fields of a CRD version other than its schema, with kube-apiserver's order and wording. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,55 +9,55 @@ use super::field_paths;
 
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: &[&str] = &["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
-const MOST_SELECTABLE: usize = 8;
+const MAX_SELECTABLE_FIELDS: usize = 8;
 
-pub(super) fn deprecation(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_deprecation_warning(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let Some(warning) = version.0.get("deprecationWarning").filter(|w| !w.is_null()) else { return };
     let mut invalid = |problem: String| {
         errors.push(FieldError::invalid(format!("{path}.deprecationWarning"), warning, problem));
     };
-    let written = warning.as_str().unwrap_or("");
+    let message = warning.as_str().unwrap_or("");
     if !flag(version.0, "/deprecated") {
         return invalid("can only be set for deprecated versions".to_owned());
     }
-    if written.len() > 256 {
+    if message.len() > 256 {
         invalid("must be <= 256 characters long".to_owned());
     }
-    if written.is_empty() {
+    if message.is_empty() {
         invalid("must not be an empty string".to_owned());
     }
-    let unprintable = |c: char| c.is_control() || (c.is_whitespace() && c != ' ');
-    if let Some((at, _)) = written.char_indices().find(|(_, c)| unprintable(*c)) {
+    let is_unprintable = |c: char| c.is_control() || (c.is_whitespace() && c != ' ');
+    if let Some((at, _)) = message.char_indices().find(|(_, c)| is_unprintable(*c)) {
         invalid(format!("must only contain printable UTF-8 characters; non-printable character found at index {at}"));
     }
 }
 
-pub(super) fn subresources(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_subresources(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let Some(scale) = version.scale() else { return };
-    let mut check = |key: &str, start: &[&str], required: bool| {
+    let mut check_path = |key: &str, parents: &[&str], is_required: bool| {
         let field = format!("{path}.scale.{key}");
-        let written = text(scale, &format!("/{key}"));
-        if written.is_empty() {
-            if required {
+        let json_path = text(scale, &format!("/{key}"));
+        if json_path.is_empty() {
+            if is_required {
                 errors.push(FieldError::required(field, ""));
             }
             return;
         }
-        let why = match written.starts_with('.') {
+        let why = match json_path.starts_with('.') {
             false => "must be a simple json path starting with .".to_owned(),
-            true if start.iter().any(|start| written.starts_with(&format!("{start}."))) => return,
-            true if start.len() > 1 => format!("should be a json path under either {}", start.join(" or ")),
-            true => format!("should be a json path under {}", start.concat()),
+            true if parents.iter().any(|parent| json_path.starts_with(&format!("{parent}."))) => return,
+            true if parents.len() > 1 => format!("should be a json path under either {}", parents.join(" or ")),
+            true => format!("should be a json path under {}", parents.concat()),
         };
-        errors.push(FieldError::invalid(field, written, why));
+        errors.push(FieldError::invalid(field, json_path, why));
     };
-    check("specReplicasPath", &[".spec"], true);
-    check("statusReplicasPath", &[".status"], true);
-    check("labelSelectorPath", &[".spec", ".status"], false);
+    check_path("specReplicasPath", &[".spec"], true);
+    check_path("statusReplicasPath", &[".status"], true);
+    check_path("labelSelectorPath", &[".spec", ".status"], false);
 }
 
-pub(super) fn columns(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
-    for (index, column) in version.columns().iter().enumerate() {
+pub(super) fn validate_printer_columns(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
+    for (index, column) in version.printer_columns().iter().enumerate() {
         let at = format!("{path}[{index}]");
         if text(column, "/name").is_empty() {
             errors.push(FieldError::required(format!("{at}.name"), ""));
@@ -84,7 +84,7 @@ pub(super) fn columns(version: Version<'_>, path: &str, errors: &mut Vec<FieldEr
     }
 }
 
-pub(super) fn selectable(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_selectable_fields(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let fields = list(version.0, "/selectableFields");
     if fields.is_empty() {
         return;
@@ -97,32 +97,32 @@ pub(super) fn selectable(version: Version<'_>, path: &str, errors: &mut Vec<Fiel
     let mut seen = BTreeSet::new();
     for (index, field) in fields.iter().enumerate() {
         let at = format!("{path}[{index}].jsonPath");
-        let written = text(field, "/jsonPath");
-        if written.is_empty() {
+        let json_path = text(field, "/jsonPath");
+        if json_path.is_empty() {
             errors.push(FieldError::required(at, ""));
             continue;
         }
-        let found = match field_paths::resolve(written, schema, false) {
-            Ok(found) => found,
+        let resolved = match field_paths::resolve(json_path, schema, false) {
+            Ok(resolved) => resolved,
             Err(why) => {
-                errors.push(FieldError::invalid(at, written, format!("is an invalid path: {why}")));
+                errors.push(FieldError::invalid(at, json_path, format!("is an invalid path: {why}")));
                 continue;
             }
         };
-        if found.display.split(['.', '[']).next() == Some("metadata") {
-            errors.push(FieldError::invalid(at.as_str(), written, "must not point to fields in metadata"));
+        if resolved.display.split(['.', '[']).next() == Some("metadata") {
+            errors.push(FieldError::invalid(at.as_str(), json_path, "must not point to fields in metadata"));
         }
-        if !matches!(text(found.schema, "/type"), "string" | "integer" | "boolean") {
+        if !matches!(text(resolved.schema, "/type"), "string" | "integer" | "boolean") {
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
-            errors.push(FieldError::invalid(at.as_str(), written, detail));
+            errors.push(FieldError::invalid(at.as_str(), json_path, detail));
         }
-        if !seen.insert(found.display) {
-            errors.push(FieldError::duplicate(at, written));
+        if !seen.insert(resolved.display) {
+            errors.push(FieldError::duplicate(at, json_path));
         }
     }
-    if seen.len() > MOST_SELECTABLE {
+    if seen.len() > MAX_SELECTABLE_FIELDS {
         let count = Some(seen.len().to_string());
-        let detail = format!("must have at most {MOST_SELECTABLE} items");
+        let detail = format!("must have at most {MAX_SELECTABLE_FIELDS} items");
         errors.push(FieldError::new(FieldErrorKind::TooMany, path, count, detail));
     }
 }

@@ -1,27 +1,28 @@
-//! The order of API version names: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1 > anything else by name`.
+//! Order of API version names by preference: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then other names by text.
 
 use std::cmp::Ordering;
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+enum Stability {
     Alpha,
     Beta,
     Stable,
 }
 
-fn parse(version: &str) -> Option<(Level, u64, u64)> {
+/// Stability, major and minor number; `None` for other names.
+fn parse(version: &str) -> Option<(Stability, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let major: u64 = rest[..digits].parse().ok().filter(|n| *n > 0)?;
     let tail = &rest[digits..];
     let minor = |text: &str| text.parse::<u64>().ok().filter(|n| *n > 0 && !text.starts_with('0'));
     if tail.is_empty() {
-        return Some((Level::Stable, major, 0));
+        return Some((Stability::Stable, major, 0));
     }
     if let Some(beta) = tail.strip_prefix("beta") {
-        return Some((Level::Beta, major, minor(beta)?));
+        return Some((Stability::Beta, major, minor(beta)?));
     }
-    Some((Level::Alpha, major, minor(tail.strip_prefix("alpha")?)?))
+    Some((Stability::Alpha, major, minor(tail.strip_prefix("alpha")?)?))
 }
 
 /// Compares by preference; the preferred version is greater.
@@ -30,7 +31,7 @@ pub fn compare(a: &str, b: &str) -> Ordering {
         (Some(x), Some(y)) => x.cmp(&y),
         (Some(_), None) => Ordering::Greater,
         (None, Some(_)) => Ordering::Less,
-        // Names outside the scheme sort by name, the first one preferred.
+        // Of other names, the first one in alphabetical order is preferred.
         (None, None) => b.cmp(a),
     }
 }

@@ -1,4 +1,5 @@
-//! Discovery documents, generated from the catalog. Pure. The legacy documents are derived from the aggregated form.
+//! Discovery documents, generated from the catalog: aggregated discovery (KEP-3352), and the unaggregated documents.
+//! Lists of groups are derived from the aggregated form. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::http::delegate::RankedGroup;
 
 /// Built-in groups in kube-apiserver's order.
-const ORDER: &[&str] = &[
+const GROUP_ORDER: &[&str] = &[
     "apiregistration.k8s.io",
     "apps",
     "events.k8s.io",
@@ -58,30 +59,38 @@ pub(crate) fn version_order(version: &str) -> (Reverse<(u8, u32, u32)>, String) 
 }
 
 /// Priority of groups of CRDs.
-const CUSTOM_PRIORITY: i64 = 1000;
+const CRD_PRIORITY: i64 = 1000;
 
-/// `groupPriorityMinimum` of a group that this server serves: those of built-in groups are above the range of
-/// APIServices.
-fn priority(group: &str) -> i64 {
-    ORDER.iter().rev().zip(20_001..).find(|(name, _)| **name == group).map_or(CUSTOM_PRIORITY, |(_, priority)| priority)
+/// Priority of a group that this server serves, comparable with `groupPriorityMinimum`. Built-in groups are above the
+/// range of APIServices.
+fn group_priority(group: &str) -> i64 {
+    GROUP_ORDER
+        .iter()
+        .rev()
+        .zip(20_001..)
+        .find(|(name, _)| **name == group)
+        .map_or(CRD_PRIORITY, |(_, priority)| priority)
 }
 
-/// `APIGroupDiscovery` of all groups except core, including those served `elsewhere`, ordered by priority and name.
-pub(super) fn groups(served: &CatalogSnapshot, elsewhere: Vec<RankedGroup>) -> Vec<Value> {
+/// `APIGroupDiscovery` of all groups except core, including those of other servers, ordered by priority and name.
+pub(super) fn groups(served: &CatalogSnapshot, delegated: Vec<RankedGroup>) -> Vec<Value> {
     let names: BTreeSet<&str> = served.iter().map(|r| &*r.gvr.group).filter(|g| !g.is_empty()).collect();
-    let own = names.into_iter().map(|name| RankedGroup { priority: priority(name), group: discovery(served, name) });
-    let mut all: Vec<RankedGroup> = own.chain(elsewhere).collect();
+    let own = names
+        .into_iter()
+        .map(|name| RankedGroup { priority: group_priority(name), group: group_discovery(served, name) });
+    let mut all: Vec<RankedGroup> = own.chain(delegated).collect();
     let name = |ranked: &RankedGroup| ranked.group["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     all.sort_by_cached_key(|ranked| (Reverse(ranked.priority), name(ranked)));
     all.into_iter().map(|ranked| ranked.group).collect()
 }
 
-/// The core group as a list with one entry.
-pub(super) fn core(served: &CatalogSnapshot) -> Vec<Value> {
-    vec![discovery(served, "")]
+/// `APIGroupDiscovery` of the core group, as a list with one entry.
+pub(super) fn core_group(served: &CatalogSnapshot) -> Vec<Value> {
+    vec![group_discovery(served, "")]
 }
 
-fn discovery(served: &CatalogSnapshot, group: &str) -> Value {
+/// `APIGroupDiscovery` of a group.
+fn group_discovery(served: &CatalogSnapshot, group: &str) -> Value {
     let mut versions: BTreeMap<_, Vec<&ResourceRef>> = BTreeMap::new();
     for resource in served.iter().filter(|r| *r.gvr.group == *group) {
         versions.entry(version_order(&resource.gvr.version)).or_default().push(resource);
@@ -89,7 +98,7 @@ fn discovery(served: &CatalogSnapshot, group: &str) -> Value {
     let versions: Vec<Value> = versions
         .into_iter()
         .map(|((_, version), resources)| {
-            let resources: Vec<Value> = resources.into_iter().map(aggregated).collect();
+            let resources: Vec<Value> = resources.into_iter().map(resource_discovery).collect();
             json!({"version": version, "freshness": "Current", "resources": resources})
         })
         .collect();
@@ -97,11 +106,12 @@ fn discovery(served: &CatalogSnapshot, group: &str) -> Value {
     json!({"metadata": metadata, "versions": versions})
 }
 
-fn aggregated(resource: &ResourceRef) -> Value {
+/// `APIResourceDiscovery` of a resource.
+fn resource_discovery(resource: &ResourceRef) -> Value {
     let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
     let mut entry = json!({
         "resource": resource.gvr.resource, "scope": scope, "singularResource": resource.singular,
-        "responseKind": kind(resource, &resource.kind, &resource.gvr.group, &resource.gvr.version),
+        "responseKind": kind_reference(resource, &resource.kind, &resource.gvr.group, &resource.gvr.version),
         "verbs": resource.verbs,
     });
     if !resource.short_names.is_empty() {
@@ -113,7 +123,7 @@ fn aggregated(resource: &ResourceRef) -> Value {
     let subresources: Vec<Value> = resource
         .subresources
         .iter()
-        .map(|s| json!({"subresource": s.name, "responseKind": kind(resource, &s.kind, &s.group, &s.version), "verbs": s.verbs}))
+        .map(|s| json!({"subresource": s.name, "responseKind": kind_reference(resource, &s.kind, &s.group, &s.version), "verbs": s.verbs}))
         .collect();
     if !subresources.is_empty() {
         entry["subresources"] = subresources.into();
@@ -122,15 +132,16 @@ fn aggregated(resource: &ResourceRef) -> Value {
 }
 
 /// A kind reference. Group and version are empty if they equal those of the resource, except for custom resources.
-fn kind(resource: &ResourceRef, kind: &str, group: &str, version: &str) -> Value {
-    let own = *group == *resource.gvr.group && *version == *resource.gvr.version;
-    let custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
-    if own && !custom {
+fn kind_reference(resource: &ResourceRef, kind: &str, group: &str, version: &str) -> Value {
+    let is_own_version = *group == *resource.gvr.group && *version == *resource.gvr.version;
+    let is_custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
+    if is_own_version && !is_custom {
         return json!({"group": "", "version": "", "kind": kind});
     }
     json!({"group": group, "version": version, "kind": kind})
 }
 
+/// `APIVersions` of the core group.
 pub(super) fn api_versions(groups: &[Value]) -> Value {
     let versions: Vec<&Value> =
         groups.iter().flat_map(|g| g["versions"].as_array().into_iter().flatten()).map(|v| &v["version"]).collect();
@@ -140,7 +151,8 @@ pub(super) fn api_versions(groups: &[Value]) -> Value {
     })
 }
 
-fn legacy_group(group: &Value) -> Value {
+/// `APIGroup` from an `APIGroupDiscovery`, without kind.
+fn api_group(group: &Value) -> Value {
     let name = group["metadata"]["name"].as_str().unwrap_or_default();
     let versions: Vec<Value> = group["versions"]
         .as_array()
@@ -152,24 +164,26 @@ fn legacy_group(group: &Value) -> Value {
     json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
 }
 
+/// `APIGroupList` of all groups except core.
 pub(super) fn group_list(groups: &[Value]) -> Value {
-    let groups: Vec<Value> = groups.iter().map(legacy_group).collect();
+    let groups: Vec<Value> = groups.iter().map(api_group).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
+/// `APIGroup` of a group; `None` if it is not served.
 pub(super) fn group(groups: &[Value], name: &str) -> Option<Value> {
-    let mut group = groups.iter().find(|g| g["metadata"]["name"] == name).map(legacy_group)?;
+    let mut group = groups.iter().find(|g| g["metadata"]["name"] == name).map(api_group)?;
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
     Some(group)
 }
 
-/// `APIResourceList` of a group and version.
+/// `APIResourceList` of a group and version; `None` if it is not served.
 pub(super) fn resources(served: &CatalogSnapshot, group: &str, version: &str) -> Option<Value> {
     let mut entries = Vec::new();
     for resource in served.iter().filter(|r| *r.gvr.group == *group && *r.gvr.version == *version) {
-        entries.push(legacy(resource));
-        entries.extend(resource.subresources.iter().map(|s| legacy_subresource(resource, s)));
+        entries.push(api_resource(resource));
+        entries.extend(resource.subresources.iter().map(|s| api_subresource(resource, s)));
     }
     if entries.is_empty() {
         return None;
@@ -182,7 +196,8 @@ pub(super) fn resources(served: &CatalogSnapshot, group: &str, version: &str) ->
     Some(list)
 }
 
-fn legacy(resource: &ResourceRef) -> Value {
+/// `APIResource` of a resource.
+fn api_resource(resource: &ResourceRef) -> Value {
     let mut entry = json!({
         "name": resource.gvr.resource, "singularName": resource.singular, "namespaced": resource.namespaced,
         "kind": resource.kind, "verbs": resource.verbs,
@@ -194,18 +209,19 @@ fn legacy(resource: &ResourceRef) -> Value {
         entry["categories"] = json!(resource.categories);
     }
     if resource.is_custom() || resource.verbs.contains(&"list") && resource.verbs.contains(&"create") {
-        entry["storageVersionHash"] = storage_hash(resource).into();
+        entry["storageVersionHash"] = storage_version_hash(resource).into();
     }
     entry
 }
 
-/// Storage version hash, by which clients detect a change of the storage version.
-fn storage_hash(resource: &ResourceRef) -> String {
+/// `storageVersionHash`, by which clients detect a change of the storage version.
+fn storage_version_hash(resource: &ResourceRef) -> String {
     let text = format!("{}/{}/{}", resource.storage_group, resource.storage_version, resource.kind);
     STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])
 }
 
-fn legacy_subresource(resource: &ResourceRef, subresource: &Subresource) -> Value {
+/// `APIResource` of a subresource.
+fn api_subresource(resource: &ResourceRef, subresource: &Subresource) -> Value {
     let mut entry = json!({
         "name": format!("{}/{}", resource.gvr.resource, subresource.name), "singularName": "",
         "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
@@ -222,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_sort_by_maturity_then_age() {
+    fn versions_are_ordered_by_stability_and_number() {
         let mut versions = vec!["v1", "foo", "v1beta1", "v2", "v1alpha1", "v2beta1", "v10", "v1beta2"];
         versions.sort_by_key(|v| version_order(v));
         assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1beta1", "v1alpha1", "foo"]);

@@ -12,8 +12,8 @@ use parking_lot::RwLock;
 
 use crate::http::{Response, respond};
 
-/// Start hooks that have completed before the server listens.
-const STARTED: [&str; 13] = [
+/// Checks of start hooks, which have completed when the server listens.
+const START_HOOKS: [&str; 13] = [
     "poststarthook/start-apiserver-admission-initializer",
     "poststarthook/generic-apiserver-start-informers",
     "poststarthook/start-apiextensions-controllers",
@@ -33,12 +33,12 @@ const STARTED: [&str; 13] = [
 pub struct Health {
     store: Store,
     tasks: RwLock<Vec<Tasks>>,
-    draining: AtomicBool,
+    is_draining: AtomicBool,
 }
 
 impl Health {
     pub(super) fn new(store: Store) -> Self {
-        Self { store, tasks: RwLock::default(), draining: AtomicBool::new(false) }
+        Self { store, tasks: RwLock::default(), is_draining: AtomicBool::new(false) }
     }
 
     /// Makes the server unready if one of these tasks stops unexpectedly. Such a task is reported as a failed check;
@@ -49,24 +49,27 @@ impl Health {
 
     /// Makes the server unready during shutdown.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.is_draining.store(true, Ordering::Relaxed);
     }
 
-    fn checks(&self, readiness: bool) -> Vec<(String, Result<(), String>)> {
-        let store = || self.store.failure().map_or(Ok(()), Err);
+    /// Names and results of the checks of `/readyz`, or of the other endpoints.
+    fn run_checks(&self, is_readiness: bool) -> Vec<(String, Result<(), String>)> {
+        let check_store = || self.store.failure().map_or(Ok(()), Err);
         let ok = |name: &str| (name.to_owned(), Ok(()));
-        let mut checks = vec![ok("ping"), ok("log"), ("etcd".to_owned(), store())];
-        if readiness {
-            checks.extend([("etcd-readiness".to_owned(), store()), ok("informer-sync")]);
+        let mut checks = vec![ok("ping"), ok("log"), ("etcd".to_owned(), check_store())];
+        if is_readiness {
+            checks.extend([("etcd-readiness".to_owned(), check_store()), ok("informer-sync")]);
         }
-        checks.extend(STARTED.map(ok));
-        if readiness {
-            let dead = self.tasks.read().iter().flat_map(Tasks::dead).collect::<Vec<_>>();
+        checks.extend(START_HOOKS.map(ok));
+        if is_readiness {
+            let failed_tasks = self.tasks.read().iter().flat_map(Tasks::failures).collect::<Vec<_>>();
             checks.extend(
-                dead.into_iter().map(|what| (format!("task/{what}"), Err("the task stopped unexpectedly".to_owned()))),
+                failed_tasks
+                    .into_iter()
+                    .map(|name| (format!("task/{name}"), Err("the task stopped unexpectedly".to_owned()))),
             );
-            let draining = self.draining.load(Ordering::Relaxed);
-            checks.push(("shutdown".into(), if draining { Err("process is shutting down".into()) } else { Ok(()) }));
+            let is_draining = self.is_draining.load(Ordering::Relaxed);
+            checks.push(("shutdown".into(), if is_draining { Err("process is shutting down".into()) } else { Ok(()) }));
         }
         checks
     }
@@ -76,7 +79,7 @@ impl Health {
         let mut paths = Vec::new();
         for endpoint in ["/healthz", "/livez", "/readyz"] {
             paths.push(endpoint.to_owned());
-            let checks = self.checks(endpoint == "/readyz");
+            let checks = self.run_checks(endpoint == "/readyz");
             paths.extend(checks.into_iter().map(|(name, _)| format!("{endpoint}/{name}")));
         }
         paths
@@ -88,9 +91,9 @@ impl Health {
             "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.\n# TYPE kubernetes_healthcheck gauge\n",
         );
         for kind in ["healthz", "livez", "readyz"] {
-            for (name, result) in self.checks(kind == "readyz") {
-                let well = u8::from(result.is_ok());
-                out.push_str(&format!("kubernetes_healthcheck{{name={name:?},type={kind:?}}} {well}\n"));
+            for (name, result) in self.run_checks(kind == "readyz") {
+                let value = u8::from(result.is_ok());
+                out.push_str(&format!("kubernetes_healthcheck{{name={name:?},type={kind:?}}} {value}\n"));
             }
         }
         out
@@ -100,20 +103,21 @@ impl Health {
     pub(super) fn serve(&self, path: &str, query: Option<&str>) -> Option<Response> {
         let query = Query::parse(query);
         let rest = path.strip_prefix('/')?;
-        let (endpoint, one) = rest.split_once('/').map_or((rest, None), |(endpoint, one)| (endpoint, Some(one)));
+        let (endpoint, check) = rest.split_once('/').map_or((rest, None), |(endpoint, check)| (endpoint, Some(check)));
         if !["healthz", "livez", "readyz"].contains(&endpoint) {
             return None;
         }
-        let checks = self.checks(endpoint == "readyz");
-        if let Some(one) = one.filter(|one| !one.is_empty()) {
-            let (_, result) = checks.into_iter().find(|(name, _)| name == one)?;
+        let checks = self.run_checks(endpoint == "readyz");
+        if let Some(check) = check.filter(|check| !check.is_empty()) {
+            let (_, result) = checks.into_iter().find(|(name, _)| name == check)?;
             return Some(match result {
                 Ok(()) => respond::text(200, "ok"),
                 Err(why) => respond::text(500, format!("internal server error: {why}\n")),
             });
         }
-        let (healthy, lines) = report(endpoint, &checks, &query.all("exclude").map(str::to_owned).collect::<Vec<_>>());
-        Some(match (healthy, query.has("verbose")) {
+        let (is_healthy, lines) =
+            report(endpoint, &checks, &query.all("exclude").map(str::to_owned).collect::<Vec<_>>());
+        Some(match (is_healthy, query.has("verbose")) {
             (true, false) => respond::text(200, "ok"),
             (true, true) => respond::text(200, lines),
             (false, _) => respond::text(500, lines),
@@ -121,15 +125,15 @@ impl Health {
     }
 }
 
-/// Overall result without the excluded checks, and the report.
+/// Overall result without the excluded checks, and the report with one line per check.
 fn report(endpoint: &str, checks: &[(String, Result<(), String>)], excluded: &[String]) -> (bool, String) {
-    let (mut healthy, mut lines) = (true, String::new());
+    let (mut is_healthy, mut lines) = (true, String::new());
     for (name, result) in checks {
         lines.push_str(&match result {
             _ if excluded.contains(name) => format!("[+]{name} excluded: ok\n"),
             Ok(()) => format!("[+]{name} ok\n"),
             Err(_) => {
-                healthy = false;
+                is_healthy = false;
                 format!("[-]{name} failed: reason withheld\n")
             }
         });
@@ -143,8 +147,8 @@ fn report(endpoint: &str, checks: &[(String, Result<(), String>)], excluded: &[S
         let names = names.join(",");
         lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
     }
-    lines.push_str(&format!("{endpoint} check {}\n", if healthy { "passed" } else { "failed" }));
-    (healthy, lines)
+    lines.push_str(&format!("{endpoint} check {}\n", if is_healthy { "passed" } else { "failed" }));
+    (is_healthy, lines)
 }
 
 #[cfg(test)]
@@ -154,13 +158,13 @@ mod tests {
     #[test]
     fn reports_match_kube_apiserver() {
         let checks = |etcd: Result<(), String>| vec![("ping".to_owned(), Ok(())), ("etcd".to_owned(), etcd)];
-        let (well, broken) = (checks(Ok(())), checks(Err("disk full".into())));
+        let (passing, failing) = (checks(Ok(())), checks(Err("disk full".into())));
         let cases: [(&[_], &[&str], bool, &str); 4] = [
-            (&well, &[], true, "[+]ping ok\n[+]etcd ok\nreadyz check passed\n"),
-            (&broken, &[], false, "[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n"),
-            (&broken, &["etcd"], true, "[+]ping ok\n[+]etcd excluded: ok\nreadyz check passed\n"),
+            (&passing, &[], true, "[+]ping ok\n[+]etcd ok\nreadyz check passed\n"),
+            (&failing, &[], false, "[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n"),
+            (&failing, &["etcd"], true, "[+]ping ok\n[+]etcd excluded: ok\nreadyz check passed\n"),
             (
-                &well,
+                &passing,
                 &["b", "a", "a"],
                 true,
                 "[+]ping ok\n[+]etcd ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nreadyz check passed\n",

@@ -1,4 +1,4 @@
-//! Discovery: API groups and resources (legacy and aggregated), version, health, root paths.
+//! Discovery: API groups and resources (unaggregated and aggregated), version, health, metrics, root paths.
 //!
 //! Reads the catalog and the delegates' groups; used by `http/` for all non-resource paths.
 
@@ -16,7 +16,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::http::{Api, Response, respond};
+use crate::http::{ApiState, Response, respond};
 
 pub use health::Health;
 
@@ -41,20 +41,20 @@ impl Discovery {
     }
 
     /// Serves all non-resource paths.
-    pub fn serve(&self, api: &Api, request: &Request<Body>) -> Response {
+    pub fn serve(&self, api: &ApiState, request: &Request<Body>) -> Response {
         let path = request.uri().path();
         let trimmed = path.trim_end_matches('/');
-        // Outside of the API, only the version path may end with a slash.
-        let folder = path.len() > 1 && path.ends_with('/');
-        if folder && !["/api", "/openid/", "/version"].iter().any(|root| path.starts_with(root)) {
+        // Only the paths of the API, of OpenID and of the version may end with a slash.
+        let ends_with_slash = path.len() > 1 && path.ends_with('/');
+        if ends_with_slash && !["/api", "/openid/", "/version"].iter().any(|root| path.starts_with(root)) {
             return not_found();
         }
         if let Some(response) = self.health.serve(path, request.uri().query()) {
-            return respond::unsniffed(response);
+            return respond::with_nosniff(response);
         }
         let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
         match parts.as_slice() {
-            ["openapi", ..] => return self.openapi(api, request, &parts),
+            ["openapi", ..] => return self.serve_openapi(api, request, &parts),
             ["api" | "apis" | "version" | "openid" | ".well-known", ..] if request.method() == Method::HEAD => {
                 return respond::error(&ApiError::method_not_allowed());
             }
@@ -66,68 +66,75 @@ impl Discovery {
             _ => {}
         }
         match parts.as_slice() {
-            [] | [""] => respond::value(200, Encoding::Json, &self.paths(api)),
-            ["version"] => plain(request, Offer::Version, &version(&self.version)),
+            [] | [""] => respond::value(200, Encoding::Json, &self.root_paths(api)),
+            ["version"] => respond_with_document(request, Offer::Version, &version_document(&self.version)),
             ["metrics"] => respond::text(200, self.metrics()),
             ["metrics", "slis"] => respond::text(200, self.health.metrics()),
-            ["openid", "v1", "jwks"] => issuer("application/jwk-set+json", &api.authenticator.signer.key_set()),
-            [".well-known", "openid-configuration"] => {
-                issuer("application/json", &openid(api.authenticator.signer.algorithm()))
+            ["openid", "v1", "jwks"] => {
+                respond_for_issuer("application/jwk-set+json", &api.authenticator.signer.key_set())
             }
-            ["api"] => self.groups(api, request, true),
-            ["apis"] => self.groups(api, request, false),
-            ["apis", group] => match documents::group(&self.documents(api), group) {
-                Some(document) => plain(request, Offer::Document, &document),
+            [".well-known", "openid-configuration"] => {
+                respond_for_issuer("application/json", &openid_configuration(api.authenticator.signer.algorithm()))
+            }
+            ["api"] => self.serve_groups(api, request, true),
+            ["apis"] => self.serve_groups(api, request, false),
+            ["apis", group] => match documents::group(&self.all_groups(api), group) {
+                Some(document) => respond_with_document(request, Offer::Document, &document),
                 None => not_found(),
             },
-            ["api", version] => self.resources(request, "", version),
-            ["apis", group, version] => self.resources(request, group, version),
+            ["api", version] => self.serve_resources(request, "", version),
+            ["apis", group, version] => self.serve_resources(request, group, version),
             _ => not_found(),
         }
     }
 
-    fn documents(&self, api: &Api) -> Vec<Value> {
-        let elsewhere = api.delegates().iter().flat_map(|delegate| delegate.discovery()).collect();
-        documents::groups(&self.registry.catalog.snapshot(), elsewhere)
+    /// `APIGroupDiscovery` of all groups except core.
+    fn all_groups(&self, api: &ApiState) -> Vec<Value> {
+        let delegated = api.delegates().iter().flat_map(|delegate| delegate.discovery()).collect();
+        documents::groups(&self.registry.catalog.snapshot(), delegated)
     }
 
-    fn groups(&self, api: &Api, request: &Request<Body>, core: bool) -> Response {
+    fn serve_groups(&self, api: &ApiState, request: &Request<Body>, is_core: bool) -> Response {
         let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
-        let accepted = match negotiate::accept(accept, if core { Offer::Versions } else { Offer::Groups }) {
+        let accepted = match negotiate::accept(accept, if is_core { Offer::Versions } else { Offer::Groups }) {
             Ok(accepted) => accepted,
             Err(error) => return respond::error(&error),
         };
-        let groups = if core { documents::core(&self.registry.catalog.snapshot()) } else { self.documents(api) };
+        let groups =
+            if is_core { documents::core_group(&self.registry.catalog.snapshot()) } else { self.all_groups(api) };
         let mut response = match accepted.shape {
-            Shape::Aggregated { beta } => aggregated(groups, beta, request),
-            _ if core => respond::value(200, accepted.encoding, &documents::api_versions(&groups)),
+            Shape::Aggregated { beta } => respond_with_aggregated(groups, beta, request),
+            _ if is_core => respond::value(200, accepted.encoding, &documents::api_versions(&groups)),
             _ => respond::value(200, accepted.encoding, &documents::group_list(&groups)),
         };
         response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
         response
     }
 
-    fn resources(&self, request: &Request<Body>, group: &str, version: &str) -> Response {
+    fn serve_resources(&self, request: &Request<Body>, group: &str, version: &str) -> Response {
         let served = self.registry.catalog.snapshot();
         match documents::resources(&served, group, version) {
-            Some(document) => plain(request, Offer::Resources, &document),
-            // Groups of CRDs have no routes of their own.
-            None if group.is_empty() || served.iter().any(|of| *of.gvr.group == *group && !of.is_custom()) => {
+            Some(document) => respond_with_document(request, Offer::Resources, &document),
+            // As in kube-apiserver: groups of CRDs have no routes of their own, so the response is plain text.
+            None if group.is_empty()
+                || served.iter().any(|resource| *resource.gvr.group == *group && !resource.is_custom()) =>
+            {
                 respond::error(&ApiError::unknown_resource())
             }
             None => not_found(),
         }
     }
 
-    fn openapi(&self, api: &Api, request: &Request<Body>, parts: &[&str]) -> Response {
+    fn serve_openapi(&self, api: &ApiState, request: &Request<Body>, parts: &[&str]) -> Response {
         let served = self.registry.catalog.snapshot();
-        let elsewhere: Vec<_> = api.delegates().iter().flat_map(|delegate| delegate.openapi()).collect();
-        crate::openapi::serve(&served, &elsewhere, request, &parts[1..]).unwrap_or_else(not_found)
+        let delegated: Vec<_> = api.delegates().iter().flat_map(|delegate| delegate.openapi()).collect();
+        crate::openapi::serve(&served, &delegated, request, &parts[1..]).unwrap_or_else(not_found)
     }
 
-    fn paths(&self, api: &Api) -> Value {
+    /// `RootPaths`: paths of API groups and versions, health checks, documents and metrics.
+    fn root_paths(&self, api: &ApiState) -> Value {
         let mut paths = vec!["/api".to_owned(), "/api/v1".into(), "/apis".into(), "/apis/".into()];
-        for group in self.documents(api) {
+        for group in self.all_groups(api) {
             let name = group["metadata"]["name"].as_str().unwrap_or_default();
             paths.push(format!("/apis/{name}"));
             for version in group["versions"].as_array().into_iter().flatten() {
@@ -161,7 +168,7 @@ impl Discovery {
 }
 
 /// Serves a document with a single representation in the requested encoding.
-fn plain(request: &Request<Body>, offer: Offer, document: &Value) -> Response {
+fn respond_with_document(request: &Request<Body>, offer: Offer, document: &Value) -> Response {
     let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
     match negotiate::accept(accept, offer) {
         Ok(accepted) => respond::value(200, accepted.encoding, document),
@@ -170,8 +177,8 @@ fn plain(request: &Request<Body>, offer: Offer, document: &Value) -> Response {
 }
 
 /// Serves an `APIGroupDiscoveryList` with an entity tag for client caches.
-fn aggregated(groups: Vec<Value>, beta: bool, request: &Request<Body>) -> Response {
-    let version = if beta { "v2beta1" } else { "v2" };
+fn respond_with_aggregated(groups: Vec<Value>, is_beta: bool, request: &Request<Body>) -> Response {
+    let version = if is_beta { "v2beta1" } else { "v2" };
     let list = json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
         "metadata": {}, "items": groups,
@@ -181,14 +188,15 @@ fn aggregated(groups: Vec<Value>, beta: bool, request: &Request<Body>) -> Respon
     let tag = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"\""));
     let media = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
     let media = HeaderValue::from_str(&media).unwrap_or(respond::JSON);
-    let known = request.headers().get(IF_NONE_MATCH) == Some(&tag);
-    let mut response = if known { respond::bytes(304, media, Body::empty()) } else { respond::bytes(200, media, body) };
+    let is_unchanged = request.headers().get(IF_NONE_MATCH) == Some(&tag);
+    let mut response =
+        if is_unchanged { respond::bytes(304, media, Body::empty()) } else { respond::bytes(200, media, body) };
     response.headers_mut().insert(ETAG, tag);
     response
 }
 
 /// The `/version` document for a version such as `v1.36.2`.
-fn version(git_version: &str) -> Value {
+fn version_document(git_version: &str) -> Value {
     let mut numbers = git_version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let previous = minor.parse::<u32>().map_or(0, |minor| minor.saturating_sub(1)).to_string();
@@ -196,12 +204,12 @@ fn version(git_version: &str) -> Value {
         "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
         "minCompatibilityMajor": major, "minCompatibilityMinor": previous, "gitVersion": git_version,
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none",
-        "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, platform()),
+        "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, architecture()),
     })
 }
 
 /// Go's name of this machine's architecture.
-fn platform() -> &'static str {
+fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -210,13 +218,13 @@ fn platform() -> &'static str {
 }
 
 /// Serves a document of the token issuer, cacheable for an hour.
-fn issuer(media: &'static str, document: &Value) -> Response {
+fn respond_for_issuer(media: &'static str, document: &Value) -> Response {
     let mut response = respond::bytes(200, HeaderValue::from_static(media), document.to_string());
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
     response
 }
 
-fn openid(algorithm: &str) -> Value {
+fn openid_configuration(algorithm: &str) -> Value {
     let issuer = crowsnest_apiserver::authn::token::ISSUER;
     json!({
         "issuer": issuer, "jwks_uri": format!("{issuer}/openid/v1/jwks"), "response_types_supported": ["id_token"],

@@ -40,7 +40,8 @@ enum Step {
         #[serde(default)]
         force: bool,
         spec: Value,
-        answer: Answer,
+        #[serde(rename = "answer")]
+        response: RecordedResponse,
     },
     /// Replaces the spec, and changes the version of some managedFields entries.
     Put {
@@ -49,14 +50,15 @@ enum Step {
         spec: Value,
         #[serde(default)]
         renamed: BTreeMap<String, String>,
-        answer: Answer,
+        #[serde(rename = "answer")]
+        response: RecordedResponse,
     },
     /// Changes the schema, or removes versions.
     Versions { versions: Value },
 }
 
 #[derive(Debug, Clone, Deserialize, PartialEq)]
-struct Answer {
+struct RecordedResponse {
     code: u16,
     message: Option<String>,
     spec: Option<Value>,
@@ -73,23 +75,23 @@ struct Manager {
     fields: Value,
 }
 
-impl Answer {
-    /// Sorts managers, which are ordered by timestamp, and faults, which are in the order of a Go map.
-    fn in_order(mut self) -> Self {
-        let faults = |text: &str| Some(text.split_once(": [")?.1.strip_suffix(']')?.to_owned());
-        if let Some(faults) = self.message.as_deref().and_then(faults) {
-            let mut sorted: Vec<&str> = faults.split(", ").collect();
+impl RecordedResponse {
+    /// Sorts managers, which are ordered by timestamp, and errors, which are in the order of a Go map.
+    fn sorted(mut self) -> Self {
+        let error_list = |text: &str| Some(text.split_once(": [")?.1.strip_suffix(']')?.to_owned());
+        if let Some(errors) = self.message.as_deref().and_then(error_list) {
+            let mut sorted: Vec<&str> = errors.split(", ").collect();
             sorted.sort_unstable();
-            self.message = self.message.map(|message| message.replace(&faults, &sorted.join(", ")));
+            self.message = self.message.map(|message| message.replace(&errors, &sorted.join(", ")));
         }
         self.managers.sort_by(|a, b| (&a.manager, &a.operation).cmp(&(&b.manager, &b.operation)));
         self
     }
 
-    fn of(code: u16, mut object: Value) -> Self {
+    fn from_body(code: u16, mut object: Value) -> Self {
         if object["kind"] == "Status" {
             let message = object["message"].as_str().map(str::to_owned);
-            return Self { code, message, spec: None, managers: Vec::new() }.in_order();
+            return Self { code, message, spec: None, managers: Vec::new() }.sorted();
         }
         let entries = object["metadata"]["managedFields"].take();
         let managers = entries.as_array().into_iter().flatten().map(|entry| Manager {
@@ -98,15 +100,15 @@ impl Answer {
             api_version: entry["apiVersion"].as_str().unwrap().to_owned(),
             fields: entry["fieldsV1"].clone(),
         });
-        Self { code, message: None, managers: managers.collect(), spec: Some(object["spec"].take()) }.in_order()
+        Self { code, message: None, managers: managers.collect(), spec: Some(object["spec"].take()) }.sorted()
     }
 }
 
 /// Conversion webhook that renames fields, like the recorded one.
-struct Renaming;
+struct RenamingWebhook;
 
 #[async_trait]
-impl InProcessServer for Renaming {
+impl InProcessServer for RenamingWebhook {
     async fn serve(&self, request: Request<Body>) -> http::Response<Body> {
         let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
         let review: Value = serde_json::from_slice(&body).unwrap();
@@ -116,16 +118,16 @@ impl InProcessServer for Renaming {
             object["apiVersion"] = to.into();
             let Some(spec) = object["spec"].as_object_mut() else { continue };
             for (first, second) in [("size", "count"), ("tags", "labels"), ("ports", "doors")] {
-                let (from, into) = if to.ends_with("/v2") { (first, second) } else { (second, first) };
-                if let Some(value) = spec.remove(from) {
-                    spec.insert(into.to_owned(), value);
+                let (old, new) = if to.ends_with("/v2") { (first, second) } else { (second, first) };
+                if let Some(value) = spec.remove(old) {
+                    spec.insert(new.to_owned(), value);
                 }
             }
         }
         let response =
             json!({"uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects});
-        let answer = json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
-        http::Response::new(Body::from(answer.to_string()))
+        let review = json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
+        http::Response::new(Body::from(review.to_string()))
     }
 }
 
@@ -145,7 +147,8 @@ impl Client {
         self.send("GET", path, "application/json", &json!({})).await.1
     }
 
-    async fn step(&self, scenario: &Scenario, step: &Step) -> Option<Answer> {
+    /// Sends the request of a step; `None` if the step changes the definition.
+    async fn send_step(&self, scenario: &Scenario, step: &Step) -> Option<RecordedResponse> {
         let Scenario { group, kind, plural, .. } = scenario;
         let path = |version: &str| format!("/apis/{group}/{version}/namespaces/default/{plural}/o");
         let (code, object) = match step {
@@ -166,51 +169,51 @@ impl Client {
             }
             Step::Versions { .. } => return None,
         };
-        Some(Answer::of(code, object))
+        Some(RecordedResponse::from_body(code, object))
     }
 }
 
 /// Waits until the versions are served with the schemas of the CRD.
-async fn until_served(server: &ApiServer, group: &str, versions: &Value) {
+async fn wait_until_served(server: &ApiServer, group: &str, versions: &Value) {
     let mut changed = server.registry().catalog.subscribe();
     loop {
         let served = server.registry().catalog.snapshot();
-        let own: Vec<_> = served.iter().filter(|resource| *resource.gvr.group == *group).collect();
-        let is_there = |version: &Value| {
-            let of_it = own.iter().find(|resource| version["name"] == *resource.gvr.version);
-            let schema = of_it.and_then(|resource| resource.strategy.published_schema());
+        let resources: Vec<_> = served.iter().filter(|resource| *resource.gvr.group == *group).collect();
+        let is_served = |version: &Value| {
+            let resource = resources.iter().find(|resource| version["name"] == *resource.gvr.version);
+            let schema = resource.and_then(|resource| resource.strategy.published_schema());
             schema.is_some_and(|schema| {
                 schema["properties"]["spec"] == version["schema"]["openAPIV3Schema"]["properties"]["spec"]
             })
         };
         let versions = versions.as_array().unwrap();
-        if versions.len() == own.len() && versions.iter().all(is_there) {
+        if versions.len() == resources.len() && versions.iter().all(is_served) {
             return;
         }
         changed.changed().await.unwrap();
     }
 }
 
-async fn define(server: &ApiServer, client: &Client, scenario: &Scenario) {
+async fn create_definition(server: &ApiServer, client: &Client, scenario: &Scenario) {
     let Some(mut definition) = scenario.definition.clone() else { return };
     if scenario.conversion.is_none() {
         definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
             "clientConfig": {"service": {"namespace": "default", "name": "convert", "path": "/convert"}}}});
     }
-    let (code, answer) = client.send("POST", DEFINITIONS, "application/json", &definition).await;
-    assert_eq!(code, 201, "{answer}");
-    until_served(server, &scenario.group, &definition["spec"]["versions"]).await;
+    let (code, response) = client.send("POST", DEFINITIONS, "application/json", &definition).await;
+    assert_eq!(code, 201, "{response}");
+    wait_until_served(server, &scenario.group, &definition["spec"]["versions"]).await;
 }
 
-async fn redefine(server: &ApiServer, client: &Client, scenario: &Scenario, versions: &Value) {
+async fn replace_versions(server: &ApiServer, client: &Client, scenario: &Scenario, versions: &Value) {
     let path = format!("{DEFINITIONS}/{}.{}", scenario.plural, scenario.group);
     let stored = json!({"status": {"storedVersions": ["v2"]}});
     client.send("PATCH", &format!("{path}/status"), "application/merge-patch+json", &stored).await;
     let mut definition = client.get(&path).await;
     definition["spec"]["versions"] = versions.clone();
-    let (code, answer) = client.send("PUT", &path, "application/json", &definition).await;
-    assert_eq!(code, 200, "{answer}");
-    until_served(server, &scenario.group, versions).await;
+    let (code, response) = client.send("PUT", &path, "application/json", &definition).await;
+    assert_eq!(code, 200, "{response}");
+    wait_until_served(server, &scenario.group, versions).await;
 }
 
 #[tokio::test]
@@ -219,7 +222,7 @@ async fn field_ownership_matches_kube_apiserver() {
     let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
     let client = Client(server.service(admin));
     client.send("POST", "/api/v1/namespaces", "application/json", &json!({"metadata": {"name": "default"}})).await;
-    server.services().local.mount("default", "convert", Arc::new(Renaming));
+    server.services().in_process.mount("default", "convert", Arc::new(RenamingWebhook));
     let recorded = [
         include_str!("recorded/versions.json"),
         include_str!("recorded/parts.json"),
@@ -227,21 +230,21 @@ async fn field_ownership_matches_kube_apiserver() {
         include_str!("recorded/unknown.json"),
     ];
     let scenarios = recorded.into_iter().flat_map(|text| serde_json::from_str::<Vec<Scenario>>(text).unwrap());
-    let mut wrong = Vec::new();
+    let mut mismatches = Vec::new();
     for scenario in scenarios {
-        define(&server, &client, &scenario).await;
+        create_definition(&server, &client, &scenario).await;
         for (number, step) in scenario.steps.iter().enumerate() {
             if let Step::Versions { versions } = step {
-                redefine(&server, &client, &scenario, versions).await;
+                replace_versions(&server, &client, &scenario, versions).await;
             }
-            let given = client.step(&scenario, step).await;
-            let (Step::Apply { answer, .. } | Step::Put { answer, .. }) = step else { continue };
-            let (given, wanted) = (given.unwrap(), answer.clone().in_order());
-            if given != wanted {
-                wrong.push(format!("{} {number}:\n  {given:?}\n  {wanted:?}", scenario.name));
+            let actual = client.send_step(&scenario, step).await;
+            let (Step::Apply { response, .. } | Step::Put { response, .. }) = step else { continue };
+            let (actual, expected) = (actual.unwrap(), response.clone().sorted());
+            if actual != expected {
+                mismatches.push(format!("{} {number}:\n  {actual:?}\n  {expected:?}", scenario.name));
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
     server.stop().await.unwrap();
 }

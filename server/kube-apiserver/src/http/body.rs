@@ -8,8 +8,8 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::yaml::{self, Document, ReadError};
 use crowsnest_component_base::body;
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_schema::decode::{self, Expected};
-use crowsnest_schema::patch::Body;
+use crowsnest_schema::decode::{self, ExpectedKind};
+use crowsnest_schema::patch::PatchBody;
 use serde_json::Value;
 
 use crate::http::protobuf;
@@ -21,7 +21,7 @@ pub async fn read(body: axum::body::Body) -> ApiResult<Bytes> {
 
 /// Decodes an object of a served kind. Strict findings become warnings or an error, depending on the field
 /// validation.
-pub fn object(
+pub fn decode_object(
     resource: &ResourceRef,
     bytes: &[u8],
     encoding: Encoding,
@@ -29,10 +29,10 @@ pub fn object(
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
     if resource.is_custom() {
-        return super::custom::object(resource, bytes, encoding, options, warnings);
+        return super::custom::decode_object(resource, bytes, encoding, options, warnings);
     }
     let schema = resource.strategy.schema();
-    let expected = Expected {
+    let expected = ExpectedKind {
         group: &resource.gvr.group,
         version: &resource.gvr.version,
         kind: &resource.kind,
@@ -41,34 +41,32 @@ pub fn object(
     let mut decoded = match encoding {
         Encoding::Json => decode::decode_body(bytes, &expected)?,
         Encoding::Yaml => {
-            let read = read_yaml(bytes).map_err(|why| decode::unrecognized(&expected, &why, bytes))?;
-            let mut decoded = decode::decode_object(read.value, &expected)?;
-            // A warning cannot contain the line break of this finding, so only errors include it.
-            if let Some(finding) = duplicate_keys_finding(&read.strict)
-                && options.field_validation == FieldValidation::Strict
-            {
-                decoded.strict.insert(0, finding);
+            let (value, duplicate_keys) = parse_yaml_object(bytes, options.field_validation)
+                .map_err(|why| decode::unrecognized_error(&expected, &why, bytes))?;
+            let mut decoded = decode::decode_object(value, &expected)?;
+            if let Some(finding) = duplicate_keys {
+                decoded.strict_findings.insert(0, finding);
             }
             decoded
         }
-        Encoding::Protobuf => decode::decode_object(protobuf::object(bytes)?, &expected)?,
+        Encoding::Protobuf => decode::decode_object(protobuf::decode_object(bytes)?, &expected)?,
     };
     // Custom resources are pruned by their own schema, which also finds unknown fields.
     if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_none()) {
-        decoded.strict.extend(crowsnest_schema::check(schema, &decoded.object).unknown);
+        decoded.strict_findings.extend(crowsnest_schema::find_decoding_errors(schema, &decoded.object).unknown_fields);
         resource.strategy.prune(&mut decoded.object);
     }
     let refuse = |findings: &[String]| decode::strict_error(findings, &expected);
-    options.field_validation.enforce(decoded.strict, warnings, refuse)?;
+    options.field_validation.enforce(decoded.strict_findings, warnings, refuse)?;
     Ok(decoded.object)
 }
 
-/// Decodes an apply patch: a YAML mapping.
-pub fn apply_patch(bytes: &[u8]) -> ApiResult<Body> {
+/// Parses an apply patch: a YAML mapping, with duplicate keys as strict findings.
+pub fn parse_apply_patch(bytes: &[u8]) -> ApiResult<PatchBody> {
     let refuse = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
-    let read = read_yaml(bytes).map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
-    let kind = match &read.value {
-        Value::Object(_) | Value::Null => return Ok(read),
+    let patch = parse_yaml_document(bytes).map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
+    let kind = match &patch.value {
+        Value::Object(_) | Value::Null => return Ok(patch),
         Value::Array(_) => "array",
         Value::String(_) => "string",
         Value::Number(_) => "number",
@@ -78,41 +76,49 @@ pub fn apply_patch(bytes: &[u8]) -> ApiResult<Body> {
     Err(refuse(format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into {target}")))
 }
 
-pub fn yaml(bytes: &[u8]) -> ApiResult<Value> {
-    custom_yaml(bytes).map(|(value, _)| value)
+/// Parses YAML; duplicate keys are accepted.
+pub fn parse_yaml(bytes: &[u8]) -> ApiResult<Value> {
+    parse_yaml_document(bytes).map(|document| document.value).map_err(yaml_error)
 }
 
-/// Parses YAML. For duplicate keys, the last value is used and the others are strict findings.
-fn read_yaml(bytes: &[u8]) -> Result<Body, String> {
+/// The error for a body that is not valid YAML.
+pub(super) fn yaml_error(why: String) -> ApiError {
+    ApiError::bad_request(format!("error converting YAML to JSON: {why}"))
+}
+
+/// Parses YAML. For duplicate keys, the last value is used, and each repetition is a strict finding.
+fn parse_yaml_document(bytes: &[u8]) -> Result<PatchBody, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
     match yaml::parse_document(text) {
-        Ok(Document { value, duplicate_keys }) => Ok(Body { value, strict: duplicate_keys }),
+        Ok(Document { value, duplicate_keys }) => Ok(PatchBody { value, strict_findings: duplicate_keys }),
         Err(ReadError::Syntax { line, problem }) if problem.contains("tabs disallowed") => {
             Err(format!("yaml: line {line}: found character that cannot start any token"))
         }
-        Err(error @ ReadError::Syntax { .. }) => Err(unclosed_bracket(text).unwrap_or_else(|| error.to_string())),
+        Err(error @ ReadError::Syntax { .. }) => Err(unclosed_bracket_error(text).unwrap_or_else(|| error.to_string())),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Parses YAML of a custom resource: its value, and the strict finding about duplicate keys.
-pub(super) fn custom_yaml(bytes: &[u8]) -> ApiResult<(Value, Option<String>)> {
-    let read =
-        read_yaml(bytes).map_err(|why| ApiError::bad_request(format!("error converting YAML to JSON: {why}")))?;
-    Ok((read.value, duplicate_keys_finding(&read.strict)))
+/// Parses an object in YAML. Returns its value, and the strict finding about duplicate keys if the field validation is
+/// `Strict`: a warning cannot contain the line breaks of this finding, so only errors include it.
+pub(super) fn parse_yaml_object(
+    bytes: &[u8],
+    field_validation: FieldValidation,
+) -> Result<(Value, Option<String>), String> {
+    let PatchBody { value, strict_findings: duplicate_keys } = parse_yaml_document(bytes)?;
+    let is_finding = field_validation == FieldValidation::Strict && !duplicate_keys.is_empty();
+    let finding = is_finding.then(|| format!("yaml: unmarshal errors:\n  {}", duplicate_keys.join("\n  ")));
+    Ok((value, finding))
 }
 
-fn duplicate_keys_finding(duplicate_keys: &[String]) -> Option<String> {
-    (!duplicate_keys.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", duplicate_keys.join("\n  ")))
-}
-
-/// An unclosed bracket in flow style, the most frequent error, with the message of Go's parser.
-fn unclosed_bracket(text: &str) -> Option<String> {
+/// Message of Go's parser for an unclosed bracket in flow style, the most frequent syntax error. `None` if all brackets
+/// are closed.
+fn unclosed_bracket_error(text: &str) -> Option<String> {
     let mut open = Vec::new();
-    for (number, line) in text.lines().enumerate() {
+    for (index, line) in text.lines().enumerate() {
         for c in line.chars() {
             match c {
-                '[' | '{' => open.push((c, number + 1)),
+                '[' | '{' => open.push((c, index + 1)),
                 ']' | '}' => drop(open.pop()),
                 _ => {}
             }
@@ -123,19 +129,19 @@ fn unclosed_bracket(text: &str) -> Option<String> {
     Some(format!("yaml: line {line}: did not find expected ',' or '{closing}'"))
 }
 
-/// Parses JSON of no specific kind, such as patches and DeleteOptions.
-pub fn json(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
+/// Parses a body without checking its kind.
+pub fn parse(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
     match encoding {
         Encoding::Json => decode::parse_json(bytes).map_err(ApiError::bad_request),
-        Encoding::Yaml => yaml(bytes),
-        Encoding::Protobuf => protobuf::object(bytes),
+        Encoding::Yaml => parse_yaml(bytes),
+        Encoding::Protobuf => protobuf::decode_object(bytes),
     }
 }
 
 /// Decodes a body of a built-in kind that is not stored, such as a Scale or an Eviction. Strict findings are handled as
-/// by [`object`].
-pub fn of_kind(
-    expected: &Expected<'_>,
+/// by [`decode_object`], except that duplicate keys in YAML are accepted.
+pub fn decode_kind(
+    expected: &ExpectedKind<'_>,
     bytes: &[u8],
     encoding: Encoding,
     options: &WriteOptions,
@@ -143,10 +149,10 @@ pub fn of_kind(
 ) -> ApiResult<Value> {
     let decoded = match encoding {
         Encoding::Json => decode::decode_body(bytes, expected)?,
-        Encoding::Yaml => decode::decode_object(yaml(bytes)?, expected)?,
-        Encoding::Protobuf => decode::decode_object(protobuf::object(bytes)?, expected)?,
+        Encoding::Yaml => decode::decode_object(parse_yaml(bytes)?, expected)?,
+        Encoding::Protobuf => decode::decode_object(protobuf::decode_object(bytes)?, expected)?,
     };
     let refuse = |findings: &[String]| decode::strict_error(findings, expected);
-    options.field_validation.enforce(decoded.strict, warnings, refuse)?;
+    options.field_validation.enforce(decoded.strict_findings, warnings, refuse)?;
     Ok(decoded.object)
 }

@@ -1,4 +1,4 @@
-//! In-process clients: requests are passed to the service directly; only upgrades use an in-memory connection.
+//! In-process clients: the router handles requests without a connection, except upgrades, which use one in memory.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
 /// Buffer size of an in-memory connection in bytes, per direction.
-const PIPE: usize = 64 * 1024;
+const PIPE_BYTES: usize = 64 * 1024;
 
 /// A tower service that sends requests as one user.
 #[derive(Clone)]
@@ -37,26 +37,27 @@ impl InProcessService {
     }
 
     /// A kube client that uses this service.
-    pub fn client(self) -> kube::Client {
-        let with_user_agent = tower::ServiceBuilder::new().map_request(|mut request: Request<kube::client::Body>| {
+    pub fn into_client(self) -> kube::Client {
+        let user_agent_layer = tower::ServiceBuilder::new().map_request(|mut request: Request<kube::client::Body>| {
             user_agent::set(request.headers_mut());
             request
         });
-        kube::Client::new(with_user_agent.service(self), "default")
+        kube::Client::new(user_agent_layer.service(self), "default")
     }
 
-    async fn call_upgrade(
+    /// Sends an upgrade request over an in-memory connection, since the upgrade takes the connection over.
+    async fn send_upgrade(
         self,
         request: Request<Body>,
     ) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
-        let (ours, theirs) = tokio::io::duplex(PIPE);
+        let (client_side, server_side) = tokio::io::duplex(PIPE_BYTES);
         let router = self.router.clone().layer(axum::Extension(InProcessUser(self.user.clone())));
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ours)).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(client_side)).await?;
         {
             let mut upgrades = self.upgrades.lock();
             while upgrades.try_join_next().is_some() {}
             upgrades.spawn(crowsnest_apiserver::serve::serve_connection(
-                theirs,
+                server_side,
                 http::Extensions::new(),
                 router,
                 self.cancelled.clone(),
@@ -90,7 +91,7 @@ where
         let service = self.clone();
         Box::pin(async move {
             if request.headers().contains_key(UPGRADE) {
-                return service.call_upgrade(request).await;
+                return service.send_upgrade(request).await;
             }
             request.extensions_mut().insert(InProcessUser(service.user.clone()));
             service.router.oneshot(request).await.map_err(|never: Infallible| match never {})

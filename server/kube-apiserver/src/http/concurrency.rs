@@ -12,7 +12,7 @@ use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Time limit for the wait for a permit: most bursts end earlier, so that clients see no error.
+/// Maximum time that a request waits for a permit; most bursts end earlier, so that clients see no error.
 pub(super) const PERMIT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Maximum number of concurrent requests; 0 means unlimited.
@@ -30,7 +30,7 @@ impl Default for InFlightLimits {
     }
 }
 
-/// Permits for one kind of request.
+/// Permits for reads or for writes.
 pub(super) struct RequestPermits {
     permits: Arc<Semaphore>,
     /// Maximum number of permits per user.
@@ -45,7 +45,7 @@ struct UserQueue {
     length: usize,
 }
 
-/// A permit, until dropped.
+/// A permit, which is released when dropped.
 pub(super) struct RequestPermit {
     /// `None` for administrators if no permit was free.
     _permit: Option<OwnedSemaphorePermit>,

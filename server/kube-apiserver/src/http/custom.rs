@@ -1,18 +1,20 @@
-//! Bodies of custom resources: kind and version are required, unknown fields are found by the CRD's schema, and
-//! wrong types are left to validation.
+//! Bodies of custom resources. As in kube-apiserver, kind and version are required, unknown fields are found by the
+//! CRD's schema, and wrong types are left to validation.
 
 use crowsnest_apimachinery::negotiate::Encoding;
-use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
+use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_schema::check;
+use crowsnest_schema::find_decoding_errors;
 use serde_json::Value;
 
-/// Maximum number of characters of a body that an error repeats.
-const MAX_REPEATED_CHARS: usize = 30;
+use crate::http::body;
+
+/// Maximum number of characters of the body in an error.
+const MAX_EXCERPT_CHARS: usize = 30;
 
 /// Decodes an object of a custom kind.
-pub(super) fn object(
+pub(super) fn decode_object(
     resource: &ResourceRef,
     bytes: &[u8],
     encoding: Encoding,
@@ -21,33 +23,32 @@ pub(super) fn object(
 ) -> ApiResult<Value> {
     let unrecognized = |why: String| {
         let text = String::from_utf8_lossy(bytes);
-        let excerpt: String = text.chars().take(MAX_REPEATED_CHARS).collect();
-        let excerpt = if text.chars().count() > MAX_REPEATED_CHARS { format!("{excerpt} ...") } else { excerpt };
+        let excerpt: String = text.chars().take(MAX_EXCERPT_CHARS).collect();
+        let excerpt = if text.chars().count() > MAX_EXCERPT_CHARS { format!("{excerpt} ...") } else { excerpt };
         let kind = &resource.kind;
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): {why} ({excerpt})"
         ))
     };
     let (mut object, mut findings) = match encoding {
-        Encoding::Json => crowsnest_schema::decode::read_json(bytes)
+        Encoding::Json => crowsnest_schema::decode::parse_json_strict(bytes)
             .map_err(|why| unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?,
         Encoding::Yaml => {
-            let (value, finding) = super::body::custom_yaml(bytes)?;
-            // A warning cannot contain the line break of this finding, so only errors include it.
-            let is_strict = options.field_validation == FieldValidation::Strict;
-            (value, finding.filter(|_| is_strict).into_iter().collect())
+            let (value, duplicate_keys) =
+                body::parse_yaml_object(bytes, options.field_validation).map_err(body::yaml_error)?;
+            (value, duplicate_keys.into_iter().collect())
         }
-        Encoding::Protobuf => (super::body::json(bytes, encoding)?, Vec::new()),
+        Encoding::Protobuf => (body::parse(bytes, encoding)?, Vec::new()),
     };
     if !object.is_object() {
         return Err(unrecognized(
             "couldn't get version/kind; json parse error: cannot unmarshal into an object".into(),
         ));
     }
-    for (key, shown) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
+    for (key, name_in_error) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
         if object[key].as_str().unwrap_or("").is_empty() {
             let text = String::from_utf8_lossy(bytes);
-            return Err(unrecognized(format!("Object '{shown}' is missing in '{text}'")));
+            return Err(unrecognized(format!("Object '{name_in_error}' is missing in '{text}'")));
         }
     }
     check_version(resource, &object)?;
@@ -55,12 +56,12 @@ pub(super) fn object(
     let unusable = |why: String| {
         ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
     };
-    let wrong = crowsnest_schema::decode::metadata_error(&object);
-    if let Some(wrong) = wrong.or_else(|| resource.strategy.decode_error(&object)) {
-        return Err(unusable(wrong));
+    let error = crowsnest_schema::decode::metadata_error(&object);
+    if let Some(error) = error.or_else(|| resource.strategy.decode_error(&object)) {
+        return Err(unusable(error));
     }
     if let Some(schema) = resource.strategy.schema() {
-        findings.extend(check(&schema, &object).unknown);
+        findings.extend(find_decoding_errors(&schema, &object).unknown_fields);
         let refuse = |findings: &[String]| unusable(format!("strict decoding error: {}", findings.join(", ")));
         options.field_validation.enforce(findings, warnings, refuse)?;
     }
@@ -73,11 +74,11 @@ pub(super) fn object(
 }
 
 fn check_version(resource: &ResourceRef, object: &Value) -> ApiResult<()> {
-    let (wanted, given) = (resource.gvr.api_version(), object["apiVersion"].as_str().unwrap_or(""));
-    if given == wanted {
+    let (expected, given) = (resource.gvr.api_version(), object["apiVersion"].as_str().unwrap_or(""));
+    if given == expected {
         return Ok(());
     }
     Err(ApiError::bad_request(format!(
-        "the API version in the data ({given}) does not match the expected API version ({wanted})"
+        "the API version in the data ({given}) does not match the expected API version ({expected})"
     )))
 }

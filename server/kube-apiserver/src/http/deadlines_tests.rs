@@ -15,8 +15,8 @@ use crate::http::InFlightLimits;
 use crate::{ApiServer, Config, Data};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-/// Less than the time for which a request waits in the queue.
-const SOON: Duration = Duration::from_secs(10);
+/// Less than the time for which a request waits for a permit.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn send(server: &ApiServer, user: &str, path: &str, body: Body) -> u16 {
     let service = server.service(UserInfo::new(user, [AUTHENTICATED]));
@@ -33,6 +33,6 @@ async fn stalled_bodies_do_not_block_other_requests() {
     assert_eq!(send(&server, "slow", &format!("{REVIEWS}?timeout=1s"), endless).await, 504);
     let review = json!({"spec": {"nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
     let other = send(&server, "other", REVIEWS, Body::from(review.to_string()));
-    assert_eq!(tokio::time::timeout(SOON, other).await.unwrap(), 201);
+    assert_eq!(tokio::time::timeout(RESPONSE_TIMEOUT, other).await.unwrap(), 201);
     server.stop().await.unwrap();
 }

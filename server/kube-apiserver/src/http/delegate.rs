@@ -1,9 +1,9 @@
-//! Interface to servers of other API groups. Implemented by `aggregation/`.
+//! Interface to servers of other API groups; `aggregation/` implements it.
 
 use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_schema::openapi::Published;
+use crowsnest_schema::openapi::PublishedDocument;
 use serde_json::Value;
 
 /// A group in merged discovery.
@@ -24,11 +24,11 @@ pub trait Delegate: Send + Sync {
     /// Serves a request for a claimed group, upgrades included.
     async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body>;
 
-    /// The claimed groups, for merged discovery.
+    /// The claimed groups, to be merged into the discovery documents of this server.
     fn discovery(&self) -> Vec<RankedGroup>;
 
     /// The available OpenAPI documents of the claimed groups.
-    fn openapi(&self) -> Vec<Published> {
+    fn openapi(&self) -> Vec<PublishedDocument> {
         Vec::new()
     }
 }

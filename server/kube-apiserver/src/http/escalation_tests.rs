@@ -26,8 +26,8 @@ async fn send(server: &ApiServer, user: &str, line: &str, body: &Value) -> (u16,
     let response = service.oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
     let code = response.status().as_u16();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-    (code, answer["message"].as_str().unwrap_or_default().to_owned())
+    let response: Value = serde_json::from_slice(&body).unwrap_or_default();
+    (code, response["message"].as_str().unwrap_or_default().to_owned())
 }
 
 fn rules(verb: &str) -> Value {
@@ -49,7 +49,7 @@ fn binding(kind: &str, name: &str, users: &[&str]) -> Value {
 
 /// Starts a server. `plain` can write all roles and bindings and get config maps; `escalates` and `binds` have their
 /// verb for some names; `all` has all rights without being in `system:masters`.
-async fn started() -> ApiServer {
+async fn start_server() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
     let config = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]});
@@ -91,11 +91,11 @@ const LABEL: &str = r#"{"metadata": {"labels": {"rbac.authorization.k8s.io/aggre
 
 #[rstest]
 #[case::label("plain", STRONG, LABEL, 403, SECRETS)]
-#[case::label_of_what_one_has("plain", "PATCH clusterroles/weak", LABEL, 200, "")]
+#[case::label_on_role_with_held_rights("plain", "PATCH clusterroles/weak", LABEL, 200, "")]
 #[case::label_by_admin("admin", STRONG, LABEL, 200, "")]
-#[case::label_by_everything("all", STRONG, LABEL, 200, "")]
+#[case::label_by_user_with_all_rights("all", STRONG, LABEL, 200, "")]
 #[case::finalizer("plain", STRONG, r#"{"metadata": {"finalizers": ["x.example.com/y"]}}"#, 200, "")]
-#[case::nothing("plain", STRONG, r#"{"metadata": {"annotations": {}}}"#, 200, "")]
+#[case::no_change("plain", STRONG, r#"{"metadata": {"annotations": {}}}"#, 200, "")]
 #[case::aggregation_added(
     "plain",
     "PATCH clusterroles/weak",
@@ -110,15 +110,15 @@ const LABEL: &str = r#"{"metadata": {"labels": {"rbac.authorization.k8s.io/aggre
     403,
     CLUSTER_ADMIN
 )]
-#[case::aggregation_kept("plain", "PATCH clusterroles/aggregates", LABEL, 403, CLUSTER_ADMIN)]
-#[case::aggregation_finalized(
+#[case::aggregation_unchanged("plain", "PATCH clusterroles/aggregates", LABEL, 403, CLUSTER_ADMIN)]
+#[case::finalizer_on_aggregated_role(
     "plain",
     "PATCH clusterroles/aggregates",
     r#"{"metadata": {"finalizers": ["x.example.com/y"]}}"#,
     200,
     ""
 )]
-#[case::aggregation_removed_by_everything(
+#[case::aggregation_removed_by_user_with_all_rights(
     "all",
     "PATCH clusterroles/aggregates",
     r#"{"aggregationRule": null}"#,
@@ -134,9 +134,9 @@ const LABEL: &str = r#"{"metadata": {"labels": {"rbac.authorization.k8s.io/aggre
     200,
     ""
 )]
-#[case::subjects_fewer("plain", "PATCH clusterrolebindings/of-strong", r#"{"subjects": null}"#, 403, SECRETS)]
-#[case::subjects_fewer_with_bind("binds", "PATCH clusterrolebindings/of-strong", r#"{"subjects": null}"#, 200, "")]
-#[case::another_role(
+#[case::subjects_removed("plain", "PATCH clusterrolebindings/of-strong", r#"{"subjects": null}"#, 403, SECRETS)]
+#[case::subjects_removed_with_bind("binds", "PATCH clusterrolebindings/of-strong", r#"{"subjects": null}"#, 200, "")]
+#[case::role_ref_changed(
     "plain",
     "PATCH clusterrolebindings/of-strong",
     r#"{"roleRef": {"name": "weak"}}"#,
@@ -144,40 +144,40 @@ const LABEL: &str = r#"{"metadata": {"labels": {"rbac.authorization.k8s.io/aggre
     "cannot change roleRef"
 )]
 #[tokio::test]
-async fn patches_are_checked(
+async fn patches_need_the_granted_rights(
     #[case] user: &str,
     #[case] line: &str,
     #[case] body: &str,
     #[case] code: u16,
     #[case] expected: &str,
 ) {
-    let server = started().await;
-    let answer = send(&server, user, line, &serde_json::from_str(body).unwrap()).await;
-    assert!(answer.0 == code && answer.1.ends_with(expected), "{answer:?}");
+    let server = start_server().await;
+    let response = send(&server, user, line, &serde_json::from_str(body).unwrap()).await;
+    assert!(response.0 == code && response.1.ends_with(expected), "{response:?}");
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn replacements_and_creates_are_checked() {
-    let server = started().await;
-    let of = |change: fn(&mut Value), mut role: Value| {
-        change(&mut role);
-        role
+async fn replacements_and_creates_need_the_granted_rights() {
+    let server = start_server().await;
+    let with_change = |change: fn(&mut Value), mut object: Value| {
+        change(&mut object);
+        object
     };
     let strong = || role("strong", rules("get"));
     let named = || role("named", rules("get"));
-    let nameless = |change| of(change, role("", rules("get")));
+    let nameless = |change| with_change(change, role("", rules("get")));
     let cases = [
         // Checked even if nothing changes, because the body does not identify the stored object.
         ("plain", "PUT clusterroles/strong", strong(), 403, SECRETS),
         (
             "plain",
             "PUT clusterroles/strong",
-            of(|r| r["metadata"]["resourceVersion"] = "1".into(), strong()),
+            with_change(|r| r["metadata"]["resourceVersion"] = "1".into(), strong()),
             403,
             SECRETS,
         ),
-        ("plain", "PUT clusterroles/strong", of(|r| r["metadata"]["uid"] = "x".into(), strong()), 409, ""),
+        ("plain", "PUT clusterroles/strong", with_change(|r| r["metadata"]["uid"] = "x".into(), strong()), 409, ""),
         ("plain", "APPLY clusterroles/strong?fieldManager=m", strong(), 200, ""),
         ("plain", "POST clusterroles", strong(), 403, SECRETS),
         ("plain", "POST clusterroles", role("A/b", rules("get")), 403, SECRETS),
@@ -198,21 +198,21 @@ async fn replacements_and_creates_are_checked() {
         (
             "plain",
             "POST clusterroles",
-            of(|r| r["aggregationRule"] = aggregation(), role("n", json!([]))),
+            with_change(|r| r["aggregationRule"] = aggregation(), role("n", json!([]))),
             403,
             CLUSTER_ADMIN,
         ),
         (
             "plain",
             "POST clusterroles",
-            of(|r| r["aggregationRule"] = json!({}), role("n", json!([]))),
+            with_change(|r| r["aggregationRule"] = json!({}), role("n", json!([]))),
             422,
             "at least one",
         ),
         (
             "all",
             "POST clusterroles?dryRun=All",
-            of(|r| r["aggregationRule"] = aggregation(), role("n", json!([]))),
+            with_change(|r| r["aggregationRule"] = aggregation(), role("n", json!([]))),
             201,
             "",
         ),
@@ -246,14 +246,14 @@ async fn replacements_and_creates_are_checked() {
         (
             "binds",
             "POST namespaces/default/rolebindings",
-            of(|b| b["roleRef"]["apiGroup"] = "odd".into(), binding("ClusterRole", "strong", &[])),
+            with_change(|b| b["roleRef"]["apiGroup"] = "odd".into(), binding("ClusterRole", "strong", &[])),
             403,
             SECRETS,
         ),
     ];
     for (user, line, body, code, expected) in cases {
-        let answer = send(&server, user, line, &body).await;
-        assert!(answer.0 == code && answer.1.contains(expected), "{user} {line}: {answer:?}");
+        let response = send(&server, user, line, &body).await;
+        assert!(response.0 == code && response.1.contains(expected), "{user} {line}: {response:?}");
     }
     server.stop().await.unwrap();
 }

@@ -25,35 +25,35 @@ pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Valu
     if eviction.name() != name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
-    let raw = eviction.get("deleteOptions").filter(|o| o.is_object()).cloned().unwrap_or_else(|| json!({}));
-    let mut options = DeleteOptions::parse(Some(raw), &call.query)?;
+    let options = eviction.get("deleteOptions").filter(|o| o.is_object()).cloned().unwrap_or_else(|| json!({}));
+    let mut options = DeleteOptions::parse(Some(options), &call.query)?;
     let ctx = &RequestContext { dry_run: ctx.dry_run || options.dry_run, ..ctx.clone() };
     let pods = registry.resource(&Gvr::new("", "v1", "pods"))?;
     let pod = registry.get(&pods, &ctx.namespace, &name).await?;
     let budgets = registry.resource(&Gvr::new("policy", "v1", "poddisruptionbudgets"))?;
     let is_exempt = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
     if !is_exempt && !pod.is_deleting() {
-        let mut matching = Vec::new();
+        let mut matching_budgets = Vec::new();
         for budget in registry.list(&budgets, &ctx.namespace, &Default::default()).await?.objects {
             let selector = Selector::from_json(budget["spec"].get("selector"));
             if selector.is_ok_and(|s| s.matches_json(pod.labels())) {
-                matching.push(budget);
+                matching_budgets.push(budget);
             }
         }
-        if matching.len() > 1 {
+        if matching_budgets.len() > 1 {
             let text =
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
             let status = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": text, "code": 500,
             });
-            return Ok(respond::status(500, call.accepted.encoding, status));
+            return Ok(respond::status(500, call.representation.encoding, status));
         }
         // Pods that are not ready do not count as healthy and can be evicted while enough others are.
         let needs_no_disruption = |budget: &Value| {
             !is_ready(&pod)
                 && (budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || has_enough_healthy_pods(budget))
         };
-        if let Some(budget) = matching.first().filter(|budget| !needs_no_disruption(budget)) {
+        if let Some(budget) = matching_budgets.first().filter(|budget| !needs_no_disruption(budget)) {
             use_disruption(call, ctx, &budgets, budget, &name).await?;
         }
     }
@@ -165,7 +165,7 @@ fn insufficient_pods_condition(generation: i64, now: &str) -> Value {
     condition
 }
 
-/// Adds the `DisruptionTarget` condition to the pod, which may exist for some time.
+/// Adds the `DisruptionTarget` condition to the pod, which can exist for some time after the eviction.
 async fn set_disruption_target(
     call: &mut Call,
     ctx: &RequestContext,
@@ -200,12 +200,12 @@ pub(super) fn set_condition(object: &mut Value, mut condition: Value) {
         status["conditions"] = json!([]);
     }
     let Some(conditions) = status["conditions"].as_array_mut() else { return };
-    match conditions.iter_mut().find(|found| found["type"] == condition["type"]) {
-        Some(found) => {
-            if found["status"] == condition["status"] {
-                condition["lastTransitionTime"] = found["lastTransitionTime"].clone();
+    match conditions.iter_mut().find(|existing| existing["type"] == condition["type"]) {
+        Some(existing) => {
+            if existing["status"] == condition["status"] {
+                condition["lastTransitionTime"] = existing["lastTransitionTime"].clone();
             }
-            *found = condition;
+            *existing = condition;
         }
         None => conditions.push(condition),
     }

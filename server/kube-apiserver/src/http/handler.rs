@@ -25,25 +25,27 @@ use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
-use crate::http::{Api, Response, audited, body, layers, pages, respond, subresource, watching};
+use crate::http::{ApiState, Response, body, layers, pages, request_audit, respond, subresource, watch};
 
-/// A parsed resource request.
+/// A parsed request for a resource.
 pub(super) struct Call {
-    pub api: Arc<Api>,
+    pub api: Arc<ApiState>,
     pub info: Arc<RequestInfo>,
     pub query: Arc<Query>,
     pub user: UserInfo,
     pub method: Method,
-    pub accepted: Representation,
+    /// Representation of the response, as negotiated by the `Accept` header.
+    pub representation: Representation,
     pub content_type: Option<String>,
     pub user_agent: String,
+    /// Texts for `Warning` headers of the response.
     pub warnings: Vec<String>,
-    /// Audit record of the request.
+    /// Audit record of the request; `None` if it is not logged.
     pub record: Option<Arc<Record>>,
 }
 
 impl Call {
-    pub fn context(&self, dry_run: bool) -> RequestContext {
+    pub fn request_context(&self, dry_run: bool) -> RequestContext {
         RequestContext {
             user: self.user.clone(),
             now: jiff::Timestamp::now(),
@@ -54,9 +56,10 @@ impl Call {
         }
     }
 
+    /// Parses the options of a write; `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub fn write_options(&self, kind: &str) -> ApiResult<WriteOptions> {
-        let apply = negotiate::media_type(self.content_type.as_deref()).starts_with("application/apply-patch");
-        WriteOptions::parse(kind, &self.query, &self.user_agent, apply)
+        let is_apply = negotiate::media_type(self.content_type.as_deref()).starts_with("application/apply-patch");
+        WriteOptions::parse(kind, &self.query, &self.user_agent, is_apply)
     }
 
     /// Adds the request object to the audit record.
@@ -66,17 +69,19 @@ impl Call {
         }
     }
 
-    pub fn include(&self) -> &str {
+    /// The query parameter `includeObject`, which selects the contents of table rows.
+    pub fn include_object(&self) -> &str {
         self.query.get("includeObject").unwrap_or_default()
     }
 
-    pub fn object(&self, code: u16, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
-        respond::object(code, self.accepted, resource, object, self.include())
+    /// Responds with an object in the negotiated representation.
+    pub fn respond_with_object(&self, code: u16, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
+        respond::object(code, self.representation, resource, object, self.include_object())
     }
 }
 
-/// The innermost service of the stack.
-pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> Response {
+/// The innermost service of the stack: passes requests to a delegate, to discovery or to the handler of their verb.
+pub(super) async fn dispatch(State(api): State<Arc<ApiState>>, request: Request) -> Response {
     let info = layers::info(&request);
     if let Some(unserved) = info.unserved {
         let error = match unserved {
@@ -99,15 +104,17 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     let offer = match info.verb.as_str() {
         _ if resource.as_ref().is_some_and(|resource| resource.is_custom()) => Offer::Custom,
         "list" | "watch" => Offer::Collection,
-        _ if resource.is_some_and(|resource| !has_table(&resource, &info.subresource)) => Offer::ObjectWithoutTable,
+        _ if resource.is_some_and(|resource| !supports_table(&resource, &info.subresource)) => {
+            Offer::ObjectWithoutTable
+        }
         _ => Offer::Object,
     };
     let call = Call {
         user: layers::user(&request),
         query: request.extensions().get::<Arc<Query>>().cloned().unwrap_or_default(),
         method: request.method().clone(),
-        accepted: match negotiate::accept(accept, offer) {
-            Ok(accepted) => accepted,
+        representation: match negotiate::accept(accept, offer) {
+            Ok(representation) => representation,
             Err(error) if info.is_long_running() && info.verb != "watch" => {
                 tracing::debug!(%error, "connect request with an unsupported Accept header");
                 Representation::default()
@@ -117,21 +124,21 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
         content_type: header(&request, CONTENT_TYPE),
         user_agent: header(&request, USER_AGENT).unwrap_or_default(),
         warnings: Vec::new(),
-        record: audited::record(request.extensions()).cloned(),
+        record: request_audit::record(request.extensions()).cloned(),
         api,
         info,
     };
     let mut call = call;
     let mut response = match serve(&mut call, request).await {
         Ok(response) => response,
-        Err(error) => respond::error_in(call.accepted.encoding, &error),
+        Err(error) => respond::error_in(call.representation.encoding, &error),
     };
     warnings::append(response.headers_mut(), &call.warnings);
     response
 }
 
 /// True if kube-apiserver's storage supports tables: for listable resources, their status and scale.
-fn has_table(resource: &ResourceRef, subresource: &str) -> bool {
+fn supports_table(resource: &ResourceRef, subresource: &str) -> bool {
     match subresource {
         "" => resource.verbs.contains(&"list"),
         "status" => !["apiextensions.k8s.io", "apiregistration.k8s.io"].contains(&&*resource.gvr.group),
@@ -149,28 +156,29 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
         // An unknown path is an unknown resource in built-in groups, and not found in groups of CRDs, which can be
         // removed.
         let served = call.api.registry.catalog.snapshot();
-        let mut own = served.iter().filter(|r| *r.gvr.group == *info.group);
-        return match own.any(|r| !r.is_custom()) {
+        let mut in_group = served.iter().filter(|resource| *resource.gvr.group == *info.group);
+        return match in_group.any(|resource| !resource.is_custom()) {
             true => Err(ApiError::unknown_resource()),
             false => Ok(respond::text(404, "404 page not found\n")),
         };
     };
     call.warnings.extend(resource.strategy.deprecation_warning().map(str::to_owned));
-    let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
+    let has_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
+    // Lists and watches of namespaced resources can span all namespaces.
+    let is_list_or_watch = ["list", "watch"].contains(&info.verb.as_str());
     // Custom resource paths with the wrong scope are not handled, which results in a plain 404.
-    let everywhere = ["list", "watch"].contains(&info.verb.as_str());
-    if resource.is_custom() && resource.namespaced != in_namespace && !(resource.namespaced && everywhere) {
+    if resource.is_custom() && resource.namespaced != has_namespace && !(resource.namespaced && is_list_or_watch) {
         return Ok(respond::text(404, "404 page not found\n"));
     }
-    let in_another = !info.namespace.is_empty() && info.resource == "namespaces" && !info.is_named;
-    if in_namespace && !resource.namespaced || in_another {
+    let is_nested_namespaces = !info.namespace.is_empty() && info.resource == "namespaces" && !info.is_named;
+    if has_namespace && !resource.namespaced || is_nested_namespaces {
         return Err(ApiError::unknown_resource());
     }
-    if resource.namespaced && !in_namespace {
+    if resource.namespaced && !has_namespace {
         if info.is_named {
             return Err(ApiError::unknown_resource());
         }
-        if !["list", "watch"].contains(&info.verb.as_str()) {
+        if !is_list_or_watch {
             return Err(ApiError::method_not_allowed());
         }
     }
@@ -178,9 +186,9 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if call.method == Method::HEAD && info.subresource != "proxy" {
         return Err(ApiError::method_not_allowed());
     }
-    let wrong = if info.is_named { path_segment(&info.name, false) } else { Vec::new() };
-    if !wrong.is_empty() {
-        let why = wrong.join(";");
+    let name_errors = if info.is_named { path_segment(&info.name, false) } else { Vec::new() };
+    if !name_errors.is_empty() {
+        let why = name_errors.join(";");
         return Err(ApiError::bad_request(format!("Name parameter invalid: {:?}: {why}", info.name)));
     }
     if !info.subresource.is_empty() {
@@ -195,18 +203,18 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if info.verb.is_empty() || !serves(&info.verb) {
         return Err(ApiError::method_not_allowed());
     }
-    let placed = match info.verb.as_str() {
+    let path_fits_verb = match info.verb.as_str() {
         "create" => !info.is_named,
         "get" | "update" | "patch" | "delete" => info.is_named,
         _ => true,
     };
-    if !placed {
+    if !path_fits_verb {
         return Err(ApiError::method_not_allowed());
     }
     match info.verb.as_str() {
         "get" => get(call, &resource).await,
         "list" => list(call, &resource).await,
-        "watch" => watching::serve(call, &resource).await,
+        "watch" => watch::serve(call, &resource).await,
         "create" => create(call, &resource, request).await,
         "update" => update(call, &resource, request).await,
         "patch" => patch(call, &resource, request).await,
@@ -227,42 +235,42 @@ pub(super) async fn get(call: &Call, resource: &ResourceRef) -> ApiResult<Respon
         call.api.registry.wait_for_revision(version).await?;
     }
     let object = call.api.registry.get(resource, namespace(&call.info, resource), &call.info.name).await?;
-    call.object(200, resource, &object)
+    call.respond_with_object(200, resource, &object)
 }
 
 async fn list(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     let options = ListOptions::from_request(&call.info, &call.query)?;
     let namespace = namespace(&call.info, resource);
     let page = call.api.registry.list_records(resource, namespace, &options).await?;
-    if call.accepted == Representation::default() && resource.strategy.serves_stored() {
+    if call.representation == Representation::default() && resource.strategy.serves_stored() {
         let api_version = resource.gvr.api_version();
         if page.objects.iter().all(|record| record.body.api_version() == api_version) {
             return pages::respond_page(resource, page);
         }
     }
     let list = call.api.registry.decode_page(resource, page).await?;
-    respond::list(call.accepted, resource, list, call.include())
+    respond::list(call.representation, resource, list, call.include_object())
 }
 
 async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let options = call.write_options("CreateOptions")?;
     let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
-    let ctx = call.context(options.dry_run);
-    let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
+    let ctx = call.request_context(options.dry_run);
+    let mut object = body::decode_object(resource, &bytes, encoding, &options, &mut call.warnings)?;
     call.record_request_object(&object);
-    let binds = resource.gvr.group.is_empty() && &*resource.gvr.resource == "bindings";
+    let is_binding = resource.gvr.group.is_empty() && &*resource.gvr.resource == "bindings";
     if crowsnest_registry::authz::review::is_review(resource) {
         crowsnest_registry::create::prepare_metadata(resource, &ctx, &mut object, &options, &mut call.warnings, false)?;
         admit(call, resource, &ctx, &mut object, &options).await?;
-    } else if binds {
+    } else if is_binding {
         crowsnest_registry::create::set_namespace(&mut object, &ctx.namespace)?;
         admit(call, resource, &ctx, &mut object, &options).await?;
     }
     if let Some(review) = call.api.authorizer.review(&call.api.authenticator, &ctx, resource, &object).await {
-        return Ok(respond::value(201, call.accepted.encoding, &review?));
+        return Ok(respond::value(201, call.representation.encoding, &review?));
     }
-    if binds {
+    if is_binding {
         return subresource::bind(call, &ctx, &object).await;
     }
     resource.strategy.default(&mut object);
@@ -270,7 +278,7 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     if let Some(record) = &call.record {
         record.record_created(&created);
     }
-    call.object(201, resource, &created)
+    call.respond_with_object(201, resource, &created)
 }
 
 /// Runs admission for objects that are evaluated but not stored.
@@ -290,7 +298,7 @@ pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Req
     let options = call.write_options("UpdateOptions")?;
     let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
-    let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
+    let mut object = body::decode_object(resource, &bytes, encoding, &options, &mut call.warnings)?;
     call.record_request_object(&object);
     resource.strategy.default(&mut object);
     write(call, resource, Change::Replace(object), &options).await
@@ -304,7 +312,7 @@ pub(super) async fn patch(call: &mut Call, resource: &ResourceRef, request: Requ
             call.api.registry.get(resource, namespace(&call.info, resource), &call.info.name).await?;
             return Err(error);
         }
-        read => read?,
+        result => result?,
     };
     write(call, resource, Change::Patch(patch), &options).await
 }
@@ -313,34 +321,37 @@ fn is_apply(call: &Call) -> bool {
     negotiate::media_type(call.content_type.as_deref()) == "application/apply-patch+yaml"
 }
 
+/// Updates an object and responds with it. A `change` can create the object.
 async fn write(call: &mut Call, resource: &ResourceRef, change: Change, options: &WriteOptions) -> ApiResult<Response> {
-    let mut ctx = call.context(options.dry_run);
+    let mut ctx = call.request_context(options.dry_run);
     ctx.namespace = namespace(&call.info, resource).to_owned();
     let registry = call.api.registry.clone();
     let name = call.info.name.clone();
-    let (object, created) = registry.update(resource, &ctx, &name, &change, options, &mut call.warnings).await?;
-    call.object(if created { 201 } else { 200 }, resource, &object)
+    let (object, is_created) = registry.update(resource, &ctx, &name, &change, options, &mut call.warnings).await?;
+    call.respond_with_object(if is_created { 201 } else { 200 }, resource, &object)
 }
 
-/// Reads the patch by its media type.
+/// Reads the body and parses it as the patch of its media type.
 pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Request) -> ApiResult<Patch> {
-    let media = negotiate::media_type(call.content_type.as_deref());
-    let custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
+    let media_type = negotiate::media_type(call.content_type.as_deref());
+    let is_built_in = resource.strategy.schema().is_some_and(|schema| schema.name.is_some());
     let unsupported =
         || ApiError::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Default::default());
-    let bytes = async || {
+    let read_body = async || {
         let bytes = body::read(request.into_body()).await?;
         if let Some(record) = call.record.as_ref().filter(|record| record.logs_request_body()) {
-            let read = serde_json::from_slice(&bytes).ok().or_else(|| body::yaml(&bytes).ok());
-            read.into_iter().for_each(|patch| record.record_patch(patch));
+            let patch = serde_json::from_slice(&bytes).ok().or_else(|| body::parse_yaml(&bytes).ok());
+            patch.into_iter().for_each(|patch| record.record_patch(patch));
         }
         Ok::<_, ApiError>(bytes)
     };
-    Ok(match media.as_str() {
-        "application/json-patch+json" => Patch::Json(crowsnest_schema::patch::read_json_patch(&bytes().await?)?),
-        "application/merge-patch+json" => Patch::Merge(crowsnest_schema::patch::read_merge_patch(&bytes().await?)?),
-        "application/strategic-merge-patch+json" if !custom => {
-            Patch::Strategic(crowsnest_schema::patch::read_strategic_patch(&bytes().await?)?)
+    Ok(match media_type.as_str() {
+        "application/json-patch+json" => Patch::Json(crowsnest_schema::patch::decode_json_patch(&read_body().await?)?),
+        "application/merge-patch+json" => {
+            Patch::Merge(crowsnest_schema::patch::decode_merge_patch(&read_body().await?)?)
+        }
+        "application/strategic-merge-patch+json" if is_built_in => {
+            Patch::Strategic(crowsnest_schema::patch::decode_strategic_patch(&read_body().await?)?)
         }
         "application/strategic-merge-patch+json" => {
             return Err(unsupported_media_type(&[
@@ -349,26 +360,26 @@ pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Req
                 "application/apply-patch+yaml",
             ]));
         }
-        "application/apply-patch+yaml" => Patch::Apply(body::apply_patch(&bytes().await?)?),
+        "application/apply-patch+yaml" => Patch::Apply(body::parse_apply_patch(&read_body().await?)?),
         _ => return Err(unsupported()),
     })
 }
 
-async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOptions> {
+async fn read_delete_options(call: &Call, request: Request) -> ApiResult<DeleteOptions> {
     let bytes = body::read(request.into_body()).await?;
-    let given = match bytes.is_empty() {
+    let options = match bytes.is_empty() {
         true => None,
         false => {
             let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
             let options = match encoding {
                 Encoding::Json => crowsnest_schema::decode::decode_delete_options(&bytes)?,
-                _ => body::json(&bytes, encoding)?,
+                _ => body::parse(&bytes, encoding)?,
             };
             call.record_request_object(&options);
             Some(options)
         }
     };
-    DeleteOptions::parse(given, &call.query)
+    DeleteOptions::parse(options, &call.query)
 }
 
 /// True for kinds whose DELETE returns the object even if it is removed at once.
@@ -389,17 +400,17 @@ pub(crate) fn returns_object(resource: &ResourceRef) -> bool {
 }
 
 async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
-    let options = delete_options(call, request).await?;
-    let mut ctx = call.context(options.dry_run);
+    let options = read_delete_options(call, request).await?;
+    let mut ctx = call.request_context(options.dry_run);
     ctx.namespace = namespace(&call.info, resource).to_owned();
     let name = call.info.name.clone();
     let registry = call.api.registry.clone();
     match registry.delete(resource, &ctx, &name, &options, &mut call.warnings).await? {
         DeleteOutcome::Pending(object) => {
             let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
-            call.object(code, resource, &object)
+            call.respond_with_object(code, resource, &object)
         }
-        DeleteOutcome::Removed(object) if returns_object(resource) => call.object(200, resource, &object),
+        DeleteOutcome::Removed(object) if returns_object(resource) => call.respond_with_object(200, resource, &object),
         DeleteOutcome::Removed(object) => {
             let mut details = json!({"name": name, "kind": resource.gvr.resource, "uid": object["metadata"]["uid"]});
             if !resource.gvr.group.is_empty() {
@@ -407,21 +418,21 @@ async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
             }
             let status =
                 json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
-            Ok(respond::status(200, call.accepted.encoding, status))
+            Ok(respond::status(200, call.representation.encoding, status))
         }
     }
 }
 
 async fn delete_collection(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let list = ListOptions::from_request(&call.info, &call.query)?;
-    let options = delete_options(call, request).await?;
-    let mut ctx = call.context(options.dry_run);
+    let options = read_delete_options(call, request).await?;
+    let mut ctx = call.request_context(options.dry_run);
     ctx.namespace = namespace(&call.info, resource).to_owned();
     let registry = call.api.registry.clone();
     let deleted = registry.delete_collection(resource, &ctx, &list, &options, &mut call.warnings).await?;
     let meta = ListMeta { resource_version: registry.store.revision().to_string(), ..ListMeta::default() };
-    if call.accepted.shape == Shape::Object {
-        return Ok(respond::value(200, call.accepted.encoding, &respond::collection(resource, deleted, &meta)));
+    if call.representation.shape == Shape::Object {
+        return Ok(respond::value(200, call.representation.encoding, &respond::collection(resource, deleted, &meta)));
     }
     let list = crowsnest_registry::List {
         objects: deleted,
@@ -429,5 +440,5 @@ async fn delete_collection(call: &mut Call, resource: &ResourceRef, request: Req
         continue_token: String::new(),
         remaining: None,
     };
-    respond::list(call.accepted, resource, list, call.include())
+    respond::list(call.representation, resource, list, call.include_object())
 }

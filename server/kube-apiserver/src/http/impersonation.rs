@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 /// Maximum number of callers whose last mode is cached.
 const MAX_CALLERS: NonZeroUsize = NonZeroUsize::new(10_000).expect("a constant above zero");
 
-/// Cache of the mode that each caller used last. It is tried first, so the error names it if all modes are refused.
+/// Cache of the mode that each caller used last. That mode is tried first, and its error is returned if all modes are
+/// refused.
 pub(super) struct Impersonation(Mutex<LruCache<String, Mode>>);
 
 impl Default for Impersonation {
@@ -50,6 +51,7 @@ impl Impersonation {
     }
 }
 
+/// Checks all rights that an attempt requires.
 fn check(authorizer: &Authorizer, caller: &UserInfo, attempt: &Attempt) -> ApiResult<()> {
     for step in &attempt.steps {
         match step {

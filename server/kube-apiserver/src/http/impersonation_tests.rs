@@ -39,25 +39,25 @@ async fn each_impersonated_attribute_needs_its_right() {
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "speaks-as"},
         "subjects": [{"apiGroup": rbac, "kind": "User", "name": "ops"}]});
     for (resource, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-        let (code, answer) = post(&admin, &format!("/apis/{rbac}/v1/{resource}"), &[], object).await;
-        assert_eq!(code, 201, "{answer}");
+        let (code, response) = post(&admin, &format!("/apis/{rbac}/v1/{resource}"), &[], object).await;
+        assert_eq!(code, 201, "{response}");
     }
 
     let jane = ("impersonate-user", "jane");
     let (group, uid) = (("impersonate-group", "devs"), ("impersonate-uid", "u1"));
     let scopes = ("impersonate-extra-scopes", "view");
-    let (code, answer) = post(&ops, REVIEW, &[jane, group, uid, scopes], json!({})).await;
+    let (code, response) = post(&ops, REVIEW, &[jane, group, uid, scopes], json!({})).await;
     let expected = json!({"username": "jane", "uid": "u1", "groups": ["devs", "system:authenticated"],
         "extra": {"scopes": ["view"]}});
-    assert_eq!((code, &answer["status"]["userInfo"]), (201, &expected), "{answer}");
+    assert_eq!((code, &response["status"]["userInfo"]), (201, &expected), "{response}");
     let bot = ("impersonate-user", "system:serviceaccount:default:bot");
-    let (code, answer) = post(&ops, REVIEW, &[bot], json!({})).await;
+    let (code, response) = post(&ops, REVIEW, &[bot], json!({})).await;
     let groups = json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
-    assert_eq!((code, &answer["status"]["userInfo"]["groups"]), (201, &groups), "{answer}");
+    assert_eq!((code, &response["status"]["userInfo"]["groups"]), (201, &groups), "{response}");
 
-    let refused = |what: &str, resource: &str, group: &str, name: &str| {
+    let refused = |subject: &str, resource: &str, group: &str, name: &str| {
         format!(
-            "{what} \"{name}\" is forbidden: User \"ops\" cannot impersonate resource \"{resource}\" in API group \"{group}\" at the cluster scope"
+            "{subject} \"{name}\" is forbidden: User \"ops\" cannot impersonate resource \"{resource}\" in API group \"{group}\" at the cluster scope"
         )
     };
     let authentication = "authentication.k8s.io";
@@ -110,8 +110,8 @@ async fn constrained_impersonation_is_tried_first() {
     let why = "selfsubjectreviews.authentication.k8s.io is forbidden: User \"ops\" cannot impersonate-on:user-info:create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at the cluster scope";
     assert_eq!((code, status["message"].as_str()), (403, Some(why)));
     for (resource, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-        let (code, answer) = post(&admin, &format!("/apis/{rbac}/v1/{resource}"), &[], object).await;
-        assert_eq!(code, 201, "{answer}");
+        let (code, response) = post(&admin, &format!("/apis/{rbac}/v1/{resource}"), &[], object).await;
+        assert_eq!(code, 201, "{response}");
     }
     for (name, groups) in [
         ("jane", json!(["system:authenticated"])),
@@ -121,8 +121,8 @@ async fn constrained_impersonation_is_tried_first() {
         ),
         ("system:node:n1", json!(["system:nodes", "system:authenticated"])),
     ] {
-        let (code, answer) = post(&ops, REVIEW, &[("impersonate-user", name)], json!({})).await;
-        assert_eq!((code, &answer["status"]["userInfo"]["groups"]), (201, &groups), "{name}: {answer}");
+        let (code, response) = post(&ops, REVIEW, &[("impersonate-user", name)], json!({})).await;
+        assert_eq!((code, &response["status"]["userInfo"]["groups"]), (201, &groups), "{name}: {response}");
     }
     // The rights concern one request, and no administrators.
     let config_maps = "/api/v1/namespaces/default/configmaps";

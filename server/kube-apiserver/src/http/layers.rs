@@ -1,4 +1,4 @@
-//! Middleware functions; `http::service` defines their order.
+//! Middleware functions; `http::build_service` defines their order.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use tower_http::compression::Predicate;
 use tracing::Instrument;
 
 use crate::http::pages::Chunked;
-use crate::http::{Api, Response, audited, concurrency, respond};
+use crate::http::{ApiState, Response, concurrency, request_audit, respond};
 
 /// Time limit of ordinary requests; clients can request a shorter one with `timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,8 +49,8 @@ pub(super) fn panic_response(_: Box<dyn Any + Send + 'static>) -> Response {
     respond::error(&ApiError::internal("the server has encountered an internal error"))
 }
 
-/// Parses the request's path and sets its audit ID.
-pub(super) async fn identify(mut request: Request, next: Next) -> Response {
+/// Adds the [`RequestInfo`] and the query as extensions, and the audit ID as a header of request and response.
+pub(super) async fn attach_request_info(mut request: Request, next: Next) -> Response {
     // In-process requests have neither connection nor host.
     let from_network = request.extensions().get::<PeerAddress>().is_some();
     if from_network && !has_valid_host(request.version(), request.headers()) {
@@ -82,7 +82,7 @@ pub(super) async fn limit_duration(request: Request, next: Next) -> Response {
     let limit = match query.get("timeout").map(duration::parse) {
         Some(Err(error)) => {
             let text = format!("invalid timeout specified in the request URL - {error}");
-            return respond::error_in(encoding(&request), &ApiError::bad_request(text));
+            return respond::error_in(error_encoding(&request), &ApiError::bad_request(text));
         }
         Some(Ok(requested)) if requested.is_positive() => requested.unsigned_abs().min(REQUEST_TIMEOUT),
         _ => REQUEST_TIMEOUT,
@@ -97,15 +97,15 @@ pub(super) async fn limit_duration(request: Request, next: Next) -> Response {
 }
 
 /// Authenticates the request and starts its audit record.
-pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn authenticate(State(api): State<Arc<ApiState>>, mut request: Request, next: Next) -> Response {
     let caller = api.authenticator.authenticate(request.headers(), request.extensions()).await;
     let bearer_warning = bearer_warning(request.headers()).map(str::to_owned);
-    audited::begin(&api, &mut request, caller.as_ref().ok()).await;
-    let record = audited::record(request.extensions()).cloned();
+    request_audit::begin(&api, &mut request, caller.as_ref().ok()).await;
+    let record = request_audit::record(request.extensions()).cloned();
     let info = info(&request);
     let is_delegated = || !info.group.is_empty() && api.delegate_for(&info.group, &info.version).is_some();
     let copies_bodies = record.is_some() && info.is_resource && !is_delegated();
-    let handling = async move {
+    let handler = async move {
         match caller {
             Ok(user) => {
                 strip_bearer(request.headers_mut());
@@ -116,12 +116,14 @@ pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Reque
             Err(error) => respond::error(&error),
         }
     };
-    let mut response = audited::run_audited(record, copies_bodies, handling).await;
+    let mut response = request_audit::run_audited(record, copies_bodies, handler).await;
     warnings::append(response.headers_mut(), bearer_warning.as_slice());
     response
 }
 
-pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
+/// Replaces the user of the request with the one that the `Impersonate-*` headers request, if the caller may
+/// impersonate that user.
+pub(super) async fn impersonate(State(api): State<Arc<ApiState>>, mut request: Request, next: Next) -> Response {
     let requested = match impersonation::requested_user(request.headers()) {
         Ok(Some(requested)) => requested,
         Ok(None) => return next.run(request).await,
@@ -130,10 +132,10 @@ pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Reques
     let (caller, action) = (user(&request), authz::action(&info(&request)));
     let (user, mode) = match api.impersonation.resolve(&api.authorizer, &caller, &requested, &action) {
         Ok(impersonated) => impersonated,
-        Err(error) => return respond::error_in(encoding(&request), &error),
+        Err(error) => return respond::error_in(error_encoding(&request), &error),
     };
     impersonation::strip(request.headers_mut());
-    if let Some(record) = audited::record(request.extensions()) {
+    if let Some(record) = request_audit::record(request.extensions()) {
         record.record_impersonation(&user, mode.constraint());
     }
     request.extensions_mut().insert(user);
@@ -141,16 +143,16 @@ pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Reques
 }
 
 /// Limits the number of concurrent requests; long-running ones are exempt.
-pub(super) async fn limit_concurrency(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+pub(super) async fn limit_concurrency(State(api): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
     let info = info(&request);
     if info.is_long_running() || !info.is_resource {
         return next.run(request).await;
     }
     let is_read = ["get", "list"].contains(&info.verb.as_str());
-    let (permits, user) = (if is_read { &api.reads } else { &api.writes }, user(&request));
+    let (permits, user) = (if is_read { &api.read_permits } else { &api.write_permits }, user(&request));
     match permits.acquire(&user, concurrency::PERMIT_TIMEOUT).await {
         Some(permit) => run_blocking_if_large(request, next, permit).await,
-        None => respond::error_in(encoding(&request), &ApiError::too_many_requests()),
+        None => respond::error_in(error_encoding(&request), &ApiError::too_many_requests()),
     }
 }
 
@@ -158,19 +160,19 @@ pub(super) async fn limit_concurrency(State(api): State<Arc<Api>>, request: Requ
 const MAX_ASYNC_BODY_BYTES: u64 = 16 * 1024;
 
 /// Handles a request with a large body on a blocking thread, because decoding and validation would delay other
-/// requests on the runtime's threads. After a disconnect or timeout, the handler ends at its next await point, such
-/// as reading the body, and releases its permit.
+/// requests on the runtime's threads. If this future is dropped because of a disconnect or timeout, the handler ends at
+/// its next await point, such as reading the body, and releases its permit.
 async fn run_blocking_if_large(request: Request, next: Next, permit: concurrency::RequestPermit) -> Response {
     if http_body::Body::size_hint(request.body()).exact().is_some_and(|size| size <= MAX_ASYNC_BODY_BYTES) {
         return next.run(request).await;
     }
     let span = tracing::Span::current();
     let runtime = tokio::runtime::Handle::current();
-    let abandoned = CancellationToken::new();
-    let _abandon = abandoned.clone().drop_guard();
+    let cancelled = CancellationToken::new();
+    let _cancel_on_drop = cancelled.clone().drop_guard();
     let handled = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        runtime.block_on(abandoned.run_until_cancelled(next.run(request).instrument(span)))
+        runtime.block_on(cancelled.run_until_cancelled(next.run(request).instrument(span)))
     });
     match handled.await {
         Ok(Some(response)) => response,
@@ -183,10 +185,11 @@ async fn run_blocking_if_large(request: Request, next: Next, permit: concurrency
     }
 }
 
-pub(super) async fn authorize(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+/// Rejects requests that the user is not authorized for, and records the decision in the audit log.
+pub(super) async fn authorize(State(api): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
     let (user, action) = (user(&request), authz::action(&info(&request)));
     let decision = api.authorizer.decide(&user, &action);
-    if let Some(record) = audited::record(request.extensions()) {
+    if let Some(record) = request_audit::record(request.extensions()) {
         match &decision {
             Decision::Allowed { reason } => record.record_authorization(true, reason),
             Decision::NoOpinion { reason } => record.record_authorization(false, reason),
@@ -194,18 +197,18 @@ pub(super) async fn authorize(State(api): State<Arc<Api>>, request: Request, nex
     }
     match authz::require_allowed(&user, &action, decision) {
         Ok(()) => next.run(request).await,
-        // The error repeats user input.
-        Err(error) => respond::unsniffed(respond::error_in(encoding(&request), &error)),
+        // The error contains user input, which a browser must not interpret as HTML.
+        Err(error) => respond::with_nosniff(respond::error_in(error_encoding(&request), &error)),
     }
 }
 
 /// Encoding of an error: as the client accepts it, otherwise JSON.
-fn encoding(request: &http::Request<Body>) -> Encoding {
+fn error_encoding(request: &http::Request<Body>) -> Encoding {
     let header = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    negotiate::accept(header, Offer::Object).map(|accepted| accepted.encoding).unwrap_or_default()
+    negotiate::accept(header, Offer::Object).map(|representation| representation.encoding).unwrap_or_default()
 }
 
-/// The parsed request, set by [`identify`].
+/// The parsed request, set by [`attach_request_info`].
 pub(super) fn info(request: &http::Request<Body>) -> Arc<RequestInfo> {
     request.extensions().get::<Arc<RequestInfo>>().cloned().unwrap_or_default()
 }

@@ -1,15 +1,14 @@
 //! HTTP interface of the server: routing, negotiation, bodies, responses.
 //!
-//! [`service`] builds the middleware stack; `server` serves it on sockets and to in-process clients. Handlers parse
+//! [`build_service`] builds the middleware stack; `server` serves it on sockets and to in-process clients. Handlers parse
 //! the request, call `registry/` (or `discovery/`, `authz/`) and convert the result.
 
 #[cfg(test)]
 mod apply_tests;
-pub(crate) mod audited;
 pub mod body;
 pub mod client;
 mod concurrency;
-mod connecting;
+mod connect_options;
 mod custom;
 #[cfg(test)]
 mod deadlines_tests;
@@ -21,6 +20,8 @@ pub mod handler;
 mod impersonation;
 #[cfg(test)]
 mod impersonation_tests;
+#[cfg(test)]
+mod invalid_requests_tests;
 mod layers;
 #[cfg(test)]
 mod lifecycle_tests;
@@ -28,16 +29,15 @@ mod pages;
 #[cfg(test)]
 mod pages_tests;
 mod protobuf;
-#[cfg(test)]
-mod refusals_tests;
+pub(crate) mod request_audit;
 pub mod respond;
 mod subresource;
 mod unreachable;
 #[cfg(test)]
 mod verbs_tests;
-mod watching;
+mod watch;
 #[cfg(test)]
-mod watching_tests;
+mod watch_tests;
 
 use std::sync::Arc;
 
@@ -58,22 +58,22 @@ use crate::http::delegate::Delegate;
 use crate::http::impersonation::Impersonation;
 use crowsnest_registry::Registry;
 
-/// Shared state of the handlers.
-pub struct Api {
+/// State shared by the middleware and the handlers.
+pub struct ApiState {
     pub registry: Arc<Registry>,
     pub authenticator: Arc<Authenticator>,
     pub authorizer: Arc<Authorizer>,
     pub discovery: Discovery,
     pub auditor: Auditor,
     delegates: RwLock<Vec<Arc<dyn Delegate>>>,
-    reads: Arc<RequestPermits>,
-    writes: Arc<RequestPermits>,
+    read_permits: Arc<RequestPermits>,
+    write_permits: Arc<RequestPermits>,
     impersonation: Impersonation,
     /// Cancelled when the server drains, which ends watches.
     pub draining: CancellationToken,
 }
 
-impl Api {
+impl ApiState {
     pub fn new(
         discovery: Discovery,
         authenticator: Arc<Authenticator>,
@@ -89,14 +89,14 @@ impl Api {
             authorizer,
             auditor,
             delegates: RwLock::default(),
-            reads: Arc::new(RequestPermits::new(in_flight.reads)),
-            writes: Arc::new(RequestPermits::new(in_flight.writes)),
+            read_permits: Arc::new(RequestPermits::new(in_flight.reads)),
+            write_permits: Arc::new(RequestPermits::new(in_flight.writes)),
             impersonation: Impersonation::default(),
             draining,
         }
     }
 
-    /// Adds a server of other API groups.
+    /// Adds a server of API groups that this server does not have.
     pub fn add_delegate(&self, delegate: Arc<dyn Delegate>) {
         self.delegates.write().push(delegate);
     }
@@ -105,14 +105,15 @@ impl Api {
         self.delegates.read().clone()
     }
 
+    /// The delegate that serves a group and version.
     pub(crate) fn delegate_for(&self, group: &str, version: &str) -> Option<Arc<dyn Delegate>> {
         self.delegates.read().iter().find(|d| d.claims(group, version)).cloned()
     }
 }
 
-/// The middleware stack, outermost first: panic → request info and audit ID → compression → authentication and audit
-/// → timeout → impersonation → in-flight limits → authorization → handler.
-pub fn service(api: Arc<Api>) -> Router {
+/// Builds the middleware stack, outermost first: panic → request info and audit ID → compression → authentication and
+/// audit → timeout → impersonation → in-flight limits → authorization → handler.
+pub fn build_service(api: Arc<ApiState>) -> Router {
     use axum::middleware::from_fn_with_state as layer;
     Router::new()
         .fallback(handler::dispatch)
@@ -123,7 +124,7 @@ pub fn service(api: Arc<Api>) -> Router {
         .layer(axum::middleware::from_fn(layers::limit_duration))
         .layer(layer(api.clone(), layers::authenticate))
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(layers::LargeResponses))
-        .layer(axum::middleware::from_fn(layers::identify))
+        .layer(axum::middleware::from_fn(layers::attach_request_info))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(layers::panic_response))
 }
 

@@ -1,5 +1,5 @@
-//! Lists of stored objects, sent without decoding. Large lists are encoded while they are sent, as fast as the
-//! client reads, so that a response needs one chunk of memory.
+//! Responses with lists of stored objects, which are not decoded. Large lists are encoded while they are sent, as fast
+//! as the client reads, so that a response buffers one chunk.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -13,22 +13,24 @@ use serde_json::Value;
 
 use crate::http::{Response, respond};
 
-/// Chunk size in bytes.
+/// Size from which a chunk is sent.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Marks responses that are sent in chunks.
+/// Response extension of lists that are sent in chunks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunked;
 
-/// Encoder of the remaining items.
+/// The chunks of a list that have not been sent yet.
 struct ListChunks {
     records: std::vec::IntoIter<Record>,
-    with_type: bool,
-    /// Encoded and not yet sent.
+    /// True if items have `apiVersion` and `kind`.
+    includes_type: bool,
+    /// Encoded bytes of the next chunk.
     out: Vec<u8>,
     has_ended: bool,
 }
 
+/// Responds with a page of a list.
 pub(super) fn respond_page(resource: &ResourceRef, page: Page) -> ApiResult<Response> {
     let meta = respond::list_meta(page.revision, &page.continue_token, page.remaining).to_json();
     let (kind, version) = (Value::from(&*resource.list_kind), Value::from(resource.gvr.api_version()));
@@ -36,8 +38,8 @@ pub(super) fn respond_page(resource: &ResourceRef, page: Page) -> ApiResult<Resp
     out.extend_from_slice(
         format!("{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{meta},\"items\":[").as_bytes(),
     );
-    let with_type = !respond::untyped(resource);
-    let mut chunks = ListChunks { records: page.objects.into_iter(), with_type, out, has_ended: false };
+    let includes_type = !respond::omits_item_type(resource);
+    let mut chunks = ListChunks { records: page.objects.into_iter(), includes_type, out, has_ended: false };
     if let Some(record) = chunks.records.next() {
         chunks.write(&record).map_err(storage_error)?;
     }
@@ -54,7 +56,7 @@ pub(super) fn respond_page(resource: &ResourceRef, page: Page) -> ApiResult<Resp
 
 impl ListChunks {
     fn write(&mut self, record: &Record) -> Result<(), Error> {
-        record.body.write_json(&mut self.out, record.revision, self.with_type)
+        record.body.write_json(&mut self.out, record.revision, self.includes_type)
     }
 
     /// Encodes the next chunk; the last one includes the end of the list.
@@ -80,11 +82,11 @@ impl Iterator for ListChunks {
         if self.has_ended {
             return None;
         }
-        let piece = self.fill();
-        if let Err(error) = &piece {
+        let chunk = self.fill();
+        if let Err(error) = &chunk {
             tracing::error!(%error, "cannot complete a list response");
             self.has_ended = true;
         }
-        Some(piece)
+        Some(chunk)
     }
 }

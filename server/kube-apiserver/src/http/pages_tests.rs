@@ -18,7 +18,7 @@ use crate::{ApiServer, Config, Data};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Number of ConfigMaps of 4 KB each: more than one chunk of a list and of a watch's initial events.
-const MANY: usize = 600;
+const CONFIG_MAP_COUNT: usize = 600;
 
 async fn send(service: &InProcessService, method: &str, path: &str, body: &Value) -> Response {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
@@ -38,13 +38,13 @@ fn name(nth: usize) -> String {
     format!("map-{nth:04}")
 }
 
-/// Starts a server with objects of which each third has a label.
-async fn filled() -> (ApiServer, InProcessService) {
+/// Starts a server with ConfigMaps, of which each third has the label `odd`.
+async fn start_server_with_config_maps() -> (ApiServer, InProcessService) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
     send(&service, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
-    for nth in 0..MANY {
+    for nth in 0..CONFIG_MAP_COUNT {
         let labels = if nth % 3 == 0 { json!({"odd": "yes"}) } else { json!({}) };
         // The text compresses poorly.
         let text: String = (0..450).map(|i| format!("{:x},", (nth + 1) * 7_919 * (i + 1))).collect();
@@ -56,28 +56,28 @@ async fn filled() -> (ApiServer, InProcessService) {
 
 #[tokio::test]
 async fn large_lists_are_chunked_and_compressed_on_request() {
-    let (server, service) = filled().await;
+    let (server, service) = start_server_with_config_maps().await;
     let response = send(&service, "GET", MAPS, &Value::Null).await;
     assert_eq!(response.body().size_hint().exact(), None);
-    let (mut body, mut whole) = (response.into_body(), Vec::new());
+    let (mut body, mut list_bytes) = (response.into_body(), Vec::new());
     while let Some(frame) = body.frame().await {
-        let piece = frame.unwrap().into_data().unwrap();
-        assert!(piece.len() < 128 * 1024, "a piece has {} bytes", piece.len());
-        whole.extend_from_slice(&piece);
+        let chunk = frame.unwrap().into_data().unwrap();
+        assert!(chunk.len() < 128 * 1024, "a chunk has {} bytes", chunk.len());
+        list_bytes.extend_from_slice(&chunk);
     }
-    let list: Value = serde_json::from_slice(&whole).unwrap();
+    let list: Value = serde_json::from_slice(&list_bytes).unwrap();
     let names: Vec<&str> =
         list["items"].as_array().unwrap().iter().map(|map| map["metadata"]["name"].as_str().unwrap()).collect();
-    assert_eq!(names, (0..MANY).map(name).collect::<Vec<_>>());
+    assert_eq!(names, (0..CONFIG_MAP_COUNT).map(name).collect::<Vec<_>>());
     assert_eq!(list["items"][7], as_item(get(&service, &format!("{MAPS}/{}", name(7))).await));
 
     let request = Request::get(MAPS).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
     let response = service.clone().oneshot(request).await.unwrap();
     assert_eq!(response.headers()["content-encoding"], "gzip");
-    let packed = response.into_body().collect().await.unwrap().to_bytes();
-    let mut unpacked = Vec::new();
-    GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
-    assert!(unpacked == whole, "what is unpacked is another list");
+    let compressed = response.into_body().collect().await.unwrap().to_bytes();
+    let mut decompressed = Vec::new();
+    GzDecoder::new(&compressed[..]).read_to_end(&mut decompressed).unwrap();
+    assert!(decompressed == list_bytes, "the decompressed list differs");
 
     // A small list is sent at once.
     let response = send(&service, "GET", &format!("{MAPS}?limit=3"), &Value::Null).await;
@@ -94,22 +94,22 @@ fn as_item(mut object: Value) -> Value {
 }
 
 #[rstest]
-#[case::labels("labelSelector=odd%3Dyes", (0..MANY).step_by(3).collect())]
-#[case::without_a_label("labelSelector=!odd", (0..MANY).filter(|nth| nth % 3 > 0).collect())]
+#[case::labels("labelSelector=odd%3Dyes", (0..CONFIG_MAP_COUNT).step_by(3).collect())]
+#[case::without_a_label("labelSelector=!odd", (0..CONFIG_MAP_COUNT).filter(|nth| nth % 3 > 0).collect())]
 #[case::a_name("fieldSelector=metadata.name%3Dmap-0412", vec![412])]
 #[case::a_name_and_a_label("fieldSelector=metadata.name%3Dmap-0412&labelSelector=odd", vec![])]
-#[case::another_name("fieldSelector=metadata.name!%3Dmap-0000&labelSelector=odd", (3..MANY).step_by(3).collect())]
+#[case::another_name("fieldSelector=metadata.name!%3Dmap-0000&labelSelector=odd", (3..CONFIG_MAP_COUNT).step_by(3).collect())]
 #[case::a_namespace("fieldSelector=metadata.namespace%3Dkube-system", vec![])]
 #[tokio::test]
-async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str, #[case] wanted: Vec<usize>) {
-    let (server, service) = filled().await;
-    let wanted: Vec<String> = wanted.into_iter().map(name).collect();
+async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str, #[case] expected: Vec<usize>) {
+    let (server, service) = start_server_with_config_maps().await;
+    let expected: Vec<String> = expected.into_iter().map(name).collect();
     let names = |list: &Value| -> Vec<String> {
         let items = list["items"].as_array().unwrap().iter();
         items.map(|map| map["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
     let list = get(&service, &format!("{MAPS}?{query}")).await;
-    assert_eq!(names(&list), wanted);
+    assert_eq!(names(&list), expected);
     assert_eq!(list["metadata"].get("remainingItemCount"), None);
 
     let (mut paged, mut token) = (Vec::new(), String::new());
@@ -123,14 +123,14 @@ async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str
             break;
         }
     }
-    assert_eq!(paged, wanted);
+    assert_eq!(paged, expected);
 
     // The initial events end with a bookmark.
     let path = format!(
         "{MAPS}?{query}&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     );
     let mut watch = send(&service, "GET", &path, &Value::Null).await.into_body();
-    let mut seen = Vec::new();
+    let mut event_names = Vec::new();
     'events: while let Some(frame) = watch.frame().await {
         let lines = frame.unwrap().into_data().unwrap();
         for event in serde_json::Deserializer::from_slice(&lines).into_iter::<Value>() {
@@ -138,10 +138,10 @@ async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str
             if event["type"] == "BOOKMARK" {
                 break 'events;
             }
-            seen.push(event["object"]["metadata"]["name"].as_str().unwrap().to_owned());
+            event_names.push(event["object"]["metadata"]["name"].as_str().unwrap().to_owned());
         }
     }
-    assert_eq!(seen, wanted);
+    assert_eq!(event_names, expected);
     drop(watch);
     server.stop().await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use crowsnest_apimachinery::negotiate::{self, Encoding, Representation, Shape};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_builtin::internal;
+use crowsnest_builtin::to_internal;
 use crowsnest_registry::List;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_schema::table::{
@@ -15,9 +15,11 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTION
 use serde_json::{Value, json};
 
 use crate::http::Response;
-use crate::http::audited::ReturnedStatus;
+use crate::http::request_audit::ReturnedStatus;
 
+/// Content type of JSON.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// Content type of YAML.
 pub const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 
 /// A response with a body.
@@ -28,18 +30,19 @@ pub fn bytes(code: u16, content_type: HeaderValue, body: impl Into<Body>) -> Res
     response
 }
 
+/// A response in plain text.
 pub fn text(code: u16, body: impl Into<Body>) -> Response {
     let response = bytes(code, HeaderValue::from_static("text/plain; charset=utf-8"), body);
-    if code >= 400 { unsniffed(response) } else { response }
+    if code >= 400 { with_nosniff(response) } else { response }
 }
 
-/// Prevents browsers from guessing the content type.
-pub fn unsniffed(mut response: Response) -> Response {
+/// Adds the header `X-Content-Type-Options: nosniff`, which prevents browsers from guessing the content type.
+pub fn with_nosniff(mut response: Response) -> Response {
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// A value in JSON or YAML.
+/// A value in JSON or YAML; JSON if the client prefers protobuf.
 pub fn value(code: u16, encoding: Encoding, value: &Value) -> Response {
     match encoding {
         Encoding::Json | Encoding::Protobuf => match serde_json::to_vec(value) {
@@ -53,19 +56,19 @@ pub fn value(code: u16, encoding: Encoding, value: &Value) -> Response {
     }
 }
 
-/// A Status.
+/// A Status, which the audit record of the request includes.
 pub fn status(code: u16, encoding: Encoding, status: Value) -> Response {
     let mut response = value(code, encoding, &status);
     response.extensions_mut().insert(ReturnedStatus(Arc::new(status)));
     response
 }
 
-/// An error as a Status.
+/// An error as a Status in JSON.
 pub fn error(error: &ApiError) -> Response {
     error_in(Encoding::Json, error)
 }
 
-/// Like [`error`], in the accepted encoding.
+/// An error as a Status in an encoding, with the header `Retry-After` if the error has a delay.
 pub fn error_in(encoding: Encoding, error: &ApiError) -> Response {
     let mut response = status(error.code, encoding, error.to_status());
     if let Some(seconds) = error.details.as_ref().and_then(|d| d.retry_after_seconds) {
@@ -74,43 +77,43 @@ pub fn error_in(encoding: Encoding, error: &ApiError) -> Response {
     response
 }
 
-/// An object in the accepted representation.
+/// An object in a representation. `include_object` selects the contents of table rows.
 pub fn object(
     code: u16,
-    accepted: Representation,
+    representation: Representation,
     resource: &ResourceRef,
     object: &Value,
-    include: &str,
+    include_object: &str,
 ) -> ApiResult<Response> {
-    let mut shaped = match accepted.shape {
+    let mut shaped = match representation.shape {
         Shape::Table => {
-            let include = IncludeObject::parse(include)?;
-            let columns = resource.printer.columns(&docs);
-            rows(resource, include).table(Some(columns), [object], &ListMeta::of(object))
+            let include_object = IncludeObject::parse(include_object)?;
+            let columns = resource.printer.columns(&column_description);
+            row_printer(resource, include_object).table(Some(columns), [object], &ListMeta::from_object(object))
         }
-        Shape::PartialMetadata => partial_object_metadata(object, internal),
+        Shape::PartialMetadata => partial_object_metadata(object, to_internal),
         Shape::PartialMetadataList => {
             return Err(negotiate::object_not_acceptable(&go_type(resource)));
         }
-        Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, accepted.encoding, object)),
+        Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, representation.encoding, object)),
     };
-    if accepted.beta {
+    if representation.beta {
         to_v1beta1(&mut shaped);
     }
-    Ok(value(code, accepted.encoding, &shaped))
+    Ok(value(code, representation.encoding, &shaped))
 }
 
-/// Printer of table rows for a resource, with the current time.
-pub(super) fn rows(resource: &ResourceRef, include: IncludeObject) -> Rows<'_> {
-    Rows { printer: &resource.printer, include, now: jiff::Timestamp::now(), internal }
+/// Printer of table rows for a resource, with ages at the current time.
+pub(super) fn row_printer(resource: &ResourceRef, include_object: IncludeObject) -> Rows<'_> {
+    Rows { printer: &resource.printer, include_object, now: jiff::Timestamp::now(), to_internal }
 }
 
-/// Description of a column that shows a published field.
-pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
+/// Description of a table column that shows a field: that of the field in the published schema.
+pub(crate) fn column_description(definition: &str, field: &str) -> Option<String> {
     crowsnest_schema::table::field_description(definition, field)
 }
 
-/// Name of the kind's internal Go type.
+/// Name of the kind's internal Go type, as in errors of kube-apiserver.
 fn go_type(resource: &ResourceRef) -> String {
     if resource.is_custom() {
         return "unstructured.Unstructured".to_owned();
@@ -119,8 +122,8 @@ fn go_type(resource: &ResourceRef) -> String {
     format!("{package}.{}", resource.kind)
 }
 
-/// True if list items have no kind, which is the case for built-in kinds.
-pub(super) fn untyped(resource: &ResourceRef) -> bool {
+/// True if list items have no `apiVersion` and `kind`, which is the case for built-in kinds.
+pub(super) fn omits_item_type(resource: &ResourceRef) -> bool {
     resource.strategy.schema().is_some_and(|schema| schema.name.is_some())
 }
 
@@ -132,30 +135,35 @@ pub(super) fn list_meta(revision: u64, continue_token: &str, remaining: Option<u
     }
 }
 
-/// A list in the accepted representation.
-pub fn list(accepted: Representation, resource: &ResourceRef, list: List, include: &str) -> ApiResult<Response> {
+/// A list in a representation. `include_object` selects the contents of table rows.
+pub fn list(
+    representation: Representation,
+    resource: &ResourceRef,
+    list: List,
+    include_object: &str,
+) -> ApiResult<Response> {
     let meta = list_meta(list.revision, &list.continue_token, list.remaining);
-    let mut shaped = match accepted.shape {
+    let mut shaped = match representation.shape {
         Shape::Table => {
-            let include = IncludeObject::parse(include)?;
-            let columns = resource.printer.columns(&docs);
-            rows(resource, include).table(Some(columns), &list.objects, &meta)
+            let include_object = IncludeObject::parse(include_object)?;
+            let columns = resource.printer.columns(&column_description);
+            row_printer(resource, include_object).table(Some(columns), &list.objects, &meta)
         }
-        Shape::PartialMetadataList => partial_object_metadata_list(&list.objects, &meta, internal),
+        Shape::PartialMetadataList => partial_object_metadata_list(&list.objects, &meta, to_internal),
         Shape::PartialMetadata => {
             return Err(negotiate::list_not_acceptable(&format!("{}List", go_type(resource))));
         }
         Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
     };
-    if accepted.beta {
+    if representation.beta {
         to_v1beta1(&mut shaped);
     }
-    Ok(value(200, accepted.encoding, &shaped))
+    Ok(value(200, representation.encoding, &shaped))
 }
 
 /// A `<Kind>List` of objects.
 pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMeta) -> Value {
-    if untyped(resource) {
+    if omits_item_type(resource) {
         for object in objects.iter_mut().filter_map(Value::as_object_mut) {
             object.remove("kind");
             object.remove("apiVersion");

@@ -14,14 +14,14 @@ use crowsnest_registry::object::{Object, format_time};
 use crowsnest_registry::resource::{ResourceInfo, ResourceRef, Subresource};
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit, get_scale};
-use crowsnest_schema::decode::Expected;
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::decode::ExpectedKind;
+use crowsnest_schema::schema_set::SchemaSet;
 use crowsnest_schema::table::Printer;
 use serde_json::{Value, json};
 
 use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
-use crate::http::{Response, body, connecting, respond};
+use crate::http::{Response, body, connect_options, respond};
 
 /// Subresources whose kind is that of the object.
 const OBJECT_SUBRESOURCES: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
@@ -29,16 +29,15 @@ const OBJECT_SUBRESOURCES: [&str; 5] = ["status", "finalize", "approval", "ephem
 pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let info = call.info.clone();
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
-    let found = resource.subresources.iter().find(|s| s.name == info.subresource).cloned();
-    let subresource = match found {
+    let subresource = resource.subresources.iter().find(|subresource| subresource.name == info.subresource);
+    let subresource = match subresource.cloned() {
         Some(subresource) => subresource,
         None if resource.is_custom() => return Err(ApiError::not_found(group, plural, &info.name)),
         None => return Err(ApiError::unknown_resource()),
     };
     let verb = info.verb.as_str();
     if !info.is_named || !subresource.verbs.contains(&verb) {
-        let custom = resource.is_custom();
-        return Err(if custom {
+        return Err(if resource.is_custom() {
             ApiError::method_not_supported(group, plural, &info.verb)
         } else {
             ApiError::method_not_allowed()
@@ -60,7 +59,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
         "binding" | "eviction" | "token" if verb == "create" => {
             let options = call.write_options("CreateOptions")?;
             let mut object = read_posted_object(call, &subresource, request, &options).await?;
-            let ctx = call.context(options.dry_run);
+            let ctx = call.request_context(options.dry_run);
             if subresource.name == "token" {
                 return issue_token(call, resource, &ctx, object, &options).await;
             }
@@ -76,7 +75,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
     }
 }
 
-/// Reads a body of the subresource's own kind.
+/// Reads a body of the subresource's own kind and records it for the audit log.
 async fn read_posted_object(
     call: &mut Call,
     subresource: &Subresource,
@@ -87,14 +86,14 @@ async fn read_posted_object(
     let bytes = body::read(request.into_body()).await?;
     let Subresource { group, version, kind, .. } = subresource;
     let schema = SchemaSet::builtin().kind(group, version, kind);
-    let expected = Expected { group, version, kind, schema: schema.as_deref() };
+    let expected = ExpectedKind { group, version, kind, schema: schema.as_deref() };
     // Older clients send evictions of version `v1beta1`.
-    let outdated = Expected { version: "v1beta1", ..expected };
-    let mut object = match body::of_kind(&expected, &bytes, encoding, options, &mut call.warnings) {
-        Err(_) if kind == "Eviction" && is_outdated(&bytes) => {
-            body::of_kind(&outdated, &bytes, encoding, options, &mut call.warnings)?
+    let expected_v1beta1 = ExpectedKind { version: "v1beta1", ..expected };
+    let mut object = match body::decode_kind(&expected, &bytes, encoding, options, &mut call.warnings) {
+        Err(_) if kind == "Eviction" && is_v1beta1_eviction(&bytes) => {
+            body::decode_kind(&expected_v1beta1, &bytes, encoding, options, &mut call.warnings)?
         }
-        read => read?,
+        result => result?,
     };
     crowsnest_registry::create::set_namespace(&mut object, &call.info.namespace)?;
     call.record_request_object(&object);
@@ -102,7 +101,7 @@ async fn read_posted_object(
 }
 
 /// True for a JSON body with an Eviction of `policy/v1beta1`.
-fn is_outdated(bytes: &[u8]) -> bool {
+fn is_v1beta1_eviction(bytes: &[u8]) -> bool {
     serde_json::from_slice::<Value>(bytes).is_ok_and(|object| object["apiVersion"] == "policy/v1beta1")
 }
 
@@ -119,9 +118,10 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
             let options = call.write_options("UpdateOptions")?;
             let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
             let schema = SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
-            let expected = Expected { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };
+            let expected =
+                ExpectedKind { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };
             let bytes = body::read(request.into_body()).await?;
-            let scale = body::of_kind(&expected, &bytes, encoding, &options, &mut call.warnings)?;
+            let scale = body::decode_kind(&expected, &bytes, encoding, &options, &mut call.warnings)?;
             call.record_request_object(&scale);
             (Change::Replace(scale), options)
         }
@@ -131,30 +131,31 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
-    let ctx = RequestContext { namespace, ..call.context(options.dry_run) };
+    let ctx = RequestContext { namespace, ..call.request_context(options.dry_run) };
     let change = Change::Scale(Box::new(change));
     let (object, _) = registry.update(resource, &ctx, &name, &change, &options, &mut call.warnings).await?;
     respond_with_scale(call, resource, &object)
 }
 
-/// Responds with the scale of an object, in the accepted representation.
+/// Responds with the scale of an object, in the negotiated representation.
 fn respond_with_scale(call: &Call, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
     let scale = get_scale(resource, object)?;
-    if call.accepted.shape == Shape::Object {
-        return Ok(respond::value(200, call.accepted.encoding, &scale));
+    if call.representation.shape == Shape::Object {
+        return Ok(respond::value(200, call.representation.encoding, &scale));
     }
     let (gvr, kind) = (Gvr::new("autoscaling", "v1", "scales"), "Scale".to_owned());
     let printer = Printer::built_in(&gvr.group, &kind);
     let resource = std::sync::Arc::new(ResourceInfo { gvr, kind, printer, ..ResourceInfo::clone(resource) });
-    call.object(200, &resource, &scale)
+    call.respond_with_object(200, &resource, &scale)
 }
 
+/// A Status with `Success`.
 pub(super) fn respond_success(code: u16, call: &Call) -> Response {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
-    respond::status(code, call.accepted.encoding, status)
+    respond::status(code, call.representation.encoding, status)
 }
 
-/// Binds a pod to a node.
+/// Binds a pod to the node that a Binding names, from a request for `pods/binding` or `bindings`.
 pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value) -> ApiResult<Response> {
     let pods = call.api.registry.resource(&Gvr::new("", "v1", "pods"))?;
     let name = if call.info.subresource == "binding" { call.info.name.clone() } else { binding.name().to_owned() };
@@ -162,7 +163,7 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     if binding.name() != name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
-    let errors = check_target(binding);
+    let errors = validate_target(binding);
     if !errors.is_empty() {
         return Err(crowsnest_registry::error_without_reason(crowsnest_apimachinery::field::aggregate(&errors)));
     }
@@ -171,11 +172,11 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     let (uid, version) = (binding.uid().to_owned(), binding.resource_version().to_owned());
     let edit = Edit(std::sync::Arc::new(move |object: &mut Value| {
         let conflict = |why: String| Err(ApiError::conflict("", "pods/binding", &pod, why));
-        for (what, expected, live) in
+        for (field, expected, live) in
             [("UID", &uid, object.uid()), ("ResourceVersion", &version, object.resource_version())]
         {
             if !expected.is_empty() && expected != live {
-                return Err(ApiError::conflict("", "pods", &pod, precondition_message(object, what, expected, live)));
+                return Err(ApiError::conflict("", "pods", &pod, precondition_message(object, field, expected, live)));
             }
         }
         if object.is_deleting() {
@@ -203,15 +204,15 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
 }
 
 /// Message of a failed precondition on a pod, with the wording of kube-apiserver's storage.
-fn precondition_message(pod: &Value, what: &str, expected: &str, live: &str) -> String {
+fn precondition_message(pod: &Value, field: &str, expected: &str, live: &str) -> String {
     let key = format!("/registry/pods/{}/{}", pod.namespace(), pod.name());
     format!(
-        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {expected}, {what} in object meta: {live}"
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {field} in precondition: {expected}, {field} in object meta: {live}"
     )
 }
 
 /// Validates the target of a binding, which must be a node.
-fn check_target(binding: &Value) -> Vec<FieldError> {
+fn validate_target(binding: &Value) -> Vec<FieldError> {
     let text = |key: &str| binding["target"][key].as_str().unwrap_or_default();
     let mut errors = Vec::new();
     if !["", "Node"].contains(&text("kind")) {
@@ -242,11 +243,11 @@ async fn issue_token(
     let attributes = Attributes::new(ctx, accounts, Operation::Create, account.name(), &options.raw);
     registry.admit(&attributes, &mut request, &mut call.warnings).await?;
     let token_request = call.api.authenticator.issue(&registry, ctx, &account, &request).await?;
-    Ok(respond::value(201, call.accepted.encoding, &token_request))
+    Ok(respond::value(201, call.representation.encoding, &token_request))
 }
 
-/// Completes a TokenRequest for admission: sets all fields and the account's name. A UID in the request is kept, to
-/// be compared later.
+/// Completes a TokenRequest for admission: sets all fields and the account's name. A UID in the request is not
+/// replaced, so that it can be compared with the account's when the token is issued.
 fn complete_token_request(request: &mut Value, account: &Value, ctx: &RequestContext) {
     let metadata = request.metadata_mut();
     metadata.insert("name".into(), account.name().into());
@@ -258,7 +259,8 @@ fn complete_token_request(request: &mut Value, account: &Value, ctx: &RequestCon
     request["status"] = json!({"token": "", "expirationTimestamp": null});
 }
 
-/// Response to a connect request for which no handler is registered.
+/// Responds to a connect request for which no handler is registered, with the error that kube-apiserver returns before
+/// it dials a node.
 async fn respond_without_handler(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     let (registry, info) = (&call.api.registry, &call.info);
     // `scheme:name:port` of a proxy request.
@@ -278,7 +280,7 @@ async fn respond_without_handler(call: &Call, resource: &ResourceRef) -> ApiResu
 
 /// Requires the right to create for sessions in a pod, also if a WebSocket requests them by GET
 /// (`AuthorizePodWebsocketUpgradeCreatePermission` of Kubernetes 1.35, KEP-4006).
-fn check_session(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
+fn check_session_right(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
     let info = &call.info;
     let is_session = ["exec", "attach", "portforward"].contains(&info.subresource.as_str());
     if !is_session || &*resource.gvr.resource != "pods" || info.verb == "create" {
@@ -295,6 +297,7 @@ fn check_session(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
     call.api.authorizer.check(&call.user, &action)
 }
 
+/// Admits a connect request and passes it to the handler that is registered for the subresource.
 async fn connect(
     call: &mut Call,
     resource: &ResourceRef,
@@ -303,15 +306,15 @@ async fn connect(
 ) -> ApiResult<Response> {
     let info = call.info.clone();
     let registry = call.api.registry.clone();
-    let ctx = call.context(false);
-    check_session(call, resource)?;
+    let ctx = call.request_context(false);
+    check_session_right(call, resource)?;
     // Logs are read-only and have no admission.
     if subresource.name != "log" {
-        let mut options = connecting::parse_options(subresource, &call.query, &info.rest);
+        let mut options = connect_options::parse_connect_options(subresource, &call.query, &info.rest);
         let attributes = Attributes::new(&ctx, resource, Operation::Connect, &info.name, &Value::Null);
         registry.admit(&attributes, &mut options, &mut call.warnings).await?;
     }
-    let Some(connect) = registry.connect_handler(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
+    let Some(handler) = registry.connect_handler(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
         return respond_without_handler(call, resource).await;
     };
     // The registry checks that the parent exists; proxy names can contain scheme and port and are left to the
@@ -321,7 +324,7 @@ async fn connect(
     }
     // The audit record belongs to the response, not to the tasks of the connection.
     let ctx = RequestContext { record: None, ..ctx };
-    Ok(connect
+    Ok(handler
         .connect(ConnectRequest {
             ctx,
             namespace: info.namespace.clone(),

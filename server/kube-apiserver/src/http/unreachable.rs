@@ -5,8 +5,9 @@ use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::object::Object;
 use serde_json::Value;
 
-/// Objects on which the error depends.
+/// Target of a connect request.
 pub(super) struct ConnectTarget<'a> {
+    /// The pod, node or Service.
     pub object: &'a Value,
     /// The node of the pod, if it exists.
     pub node: Option<&'a Value>,
@@ -54,21 +55,22 @@ fn check_container(pod: &Value, requested: &str) -> ApiResult<()> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
         containers.filter_map(|container| container["name"].as_str()).collect()
     };
-    let (own, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    let (containers, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
     let name = pod.name();
     if !requested.is_empty() {
-        return match own.iter().chain(&init).chain(&ephemeral).any(|known| *known == requested) {
+        return match containers.iter().chain(&init).chain(&ephemeral).any(|name| *name == requested) {
             true => Ok(()),
             false => Err(ApiError::bad_request(format!("container {requested} is not valid for pod {name}"))),
         };
     }
-    if own.len() == 1 {
+    if containers.len() == 1 {
         return Ok(());
     }
-    let mut why = format!("a container name must be specified for pod {name}, choose one of: [{}]", own.join(" "));
-    for (others, what) in [(init, "init"), (ephemeral, "ephemeral")] {
-        if !others.is_empty() {
-            why += &format!(" or one of the {what} containers: [{}]", others.join(" "));
+    let mut why =
+        format!("a container name must be specified for pod {name}, choose one of: [{}]", containers.join(" "));
+    for (names, container_type) in [(init, "init"), (ephemeral, "ephemeral")] {
+        if !names.is_empty() {
+            why += &format!(" or one of the {container_type} containers: [{}]", names.join(" "));
         }
     }
     Err(ApiError::bad_request(why))
@@ -82,11 +84,11 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::waiting("log", "", None, "c", "")]
-    #[case::unscheduled("exec", "", None, "c", "pod p does not have a host assigned")]
-    #[case::forward("portforward", "", None, "zz", "pod p does not have a host assigned")]
-    #[case::unknown("log", "", None, "zz", "container zz is not valid for pod p")]
-    #[case::several(
+    #[case::log_of_unscheduled_pod("log", "", None, "c", "")]
+    #[case::exec_in_unscheduled_pod("exec", "", None, "c", "pod p does not have a host assigned")]
+    #[case::portforward_ignores_the_container("portforward", "", None, "zz", "pod p does not have a host assigned")]
+    #[case::unknown_container("log", "", None, "zz", "container zz is not valid for pod p")]
+    #[case::several_containers(
         "log",
         "",
         None,
@@ -96,14 +98,14 @@ mod tests {
     #[case::missing_node("attach", "n", None, "c", "nodes \"n\" not found")]
     #[case::existing_node("attach", "n", Some(json!({})), "c", "this server has no connection to n")]
     #[case::proxy("proxy", "", None, "", "address not allowed")]
-    fn pods_are_checked(
+    fn connect_requests_to_pods_fail_like_in_kube_apiserver(
         #[case] subresource: &str,
-        #[case] on: &str,
+        #[case] node_name: &str,
         #[case] node: Option<Value>,
         #[case] container: &str,
         #[case] expected: &str,
     ) {
-        let object = json!({"metadata": {"name": "p"}, "spec": {"nodeName": on,
+        let object = json!({"metadata": {"name": "p"}, "spec": {"nodeName": node_name,
             "containers": [{"name": "c"}, {"name": "d"}], "initContainers": [{"name": "i"}]}});
         let target = ConnectTarget { object: &object, node: node.as_ref() };
         let message = check_reachable("pods", subresource, container, &target)

@@ -37,8 +37,8 @@ async fn call(server: &ApiServer, user: &str, line: &str, body: &str) -> (u16, S
             break;
         }
     }
-    let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let text = answer["message"].as_str().map_or_else(|| String::from_utf8_lossy(&bytes).into_owned(), str::to_owned);
+    let response: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let text = response["message"].as_str().map_or_else(|| String::from_utf8_lossy(&bytes).into_owned(), str::to_owned);
     (code, text)
 }
 
@@ -105,8 +105,8 @@ async fn path_prefixes_do_not_change_the_verb() {
             ("watch/namespaces/shop/deployments".to_owned(), 405, NOT_ALLOWED),
         ] {
             for method in ["PATCH", "PUT", "POST", "DELETE"] {
-                let answer = call(&server, user, &format!("{method} /apis/apps/v1/{tail}"), scale).await;
-                assert_eq!(answer, (code, message.to_owned()), "{user} {method} {tail}");
+                let response = call(&server, user, &format!("{method} /apis/apps/v1/{tail}"), scale).await;
+                assert_eq!(response, (code, message.to_owned()), "{user} {method} {tail}");
             }
         }
         for subresource in ["exec?command=id", "attach", "portforward", "log", "proxy/x", "status", "eviction"] {

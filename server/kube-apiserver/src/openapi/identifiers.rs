@@ -10,7 +10,7 @@ fn short_group(group: &str) -> &str {
     }
 }
 
-/// Tag of a group, such as `rbacAuthorization`.
+/// Tag of the operations of a group, such as `rbacAuthorization`.
 pub(super) fn group_tag(group: &str) -> String {
     identifier(short_group(group), false)
 }
@@ -40,7 +40,7 @@ pub(super) fn operation_id(operation: &Operation<'_>) -> String {
         Action::Connect => identifier(operation.method, true),
         _ => String::new(),
     };
-    let (scope, everywhere) = match (resource.namespaced, operation.namespaced) {
+    let (scope, everywhere) = match (resource.namespaced, operation.is_namespaced) {
         (false, _) => ("", ""),
         (true, true) => ("Namespaced", ""),
         (true, false) => ("", "ForAllNamespaces"),
@@ -48,14 +48,14 @@ pub(super) fn operation_id(operation: &Operation<'_>) -> String {
     let group = identifier(short_group(&resource.gvr.group), true);
     let version = identifier(&resource.gvr.version, true);
     let subresource = operation.subresource.map(|subresource| identifier(subresource.name, true)).unwrap_or_default();
-    let path = if operation.with_path { "WithPath" } else { "" };
+    let path = if operation.has_path { "WithPath" } else { "" };
     let kind = &resource.kind;
     format!("{verb}{group}{version}{method}{before}{scope}{kind}{subresource}{path}{after}{everywhere}")
 }
 
 /// ID of an operation of a whole group or group version, such as `getAppsV1APIResources`.
-pub(super) fn group_operation_id(group: &str, version: &str, what: &str) -> String {
-    format!("get{}{}{what}", identifier(short_group(group), true), identifier(version, true))
+pub(super) fn group_operation_id(group: &str, version: &str, suffix: &str) -> String {
+    format!("get{}{}{suffix}", identifier(short_group(group), true), identifier(version, true))
 }
 
 /// The letters and digits of a text in camel case, as in Kubernetes' operation IDs.

@@ -3,14 +3,16 @@
 use crowsnest_registry::resource::{ResourceRef, Subresource};
 use serde_json::{Map, Value, json};
 
-use super::definitions::{self, Form, reference};
+use super::definitions::{self, SpecVersion, reference};
 use super::{identifiers, parameters};
 
-pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+/// Package of the kinds of `meta/v1`, as the prefix of their definitions.
+pub(super) const META_V1: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const ANYTHING: &str = "*/*";
+const ANY_MEDIA_TYPE: &str = "*/*";
 
+/// Kind of an operation; the value of `x-kubernetes-action`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     List,
@@ -51,31 +53,32 @@ impl Action {
 pub(super) struct Operation<'a> {
     pub(super) resource: &'a ResourceRef,
     pub(super) subresource: Option<&'a Subresource>,
-    pub(super) form: Form,
+    pub(super) spec_version: SpecVersion,
     pub(super) action: Action,
     /// HTTP method in lower case.
     pub(super) method: &'static str,
     /// True if the path contains a namespace.
-    pub(super) namespaced: bool,
+    pub(super) is_namespaced: bool,
     /// True if the path contains the name of an object.
-    pub(super) named: bool,
-    /// True if the path ends with a path in the target.
-    pub(super) with_path: bool,
+    pub(super) has_name: bool,
+    /// True if the path ends with the path of a proxied request.
+    pub(super) has_path: bool,
 }
 
 impl Operation<'_> {
-    pub(super) fn document(&self) -> Value {
+    /// The operation in a document.
+    pub(super) fn to_json(self) -> Value {
         let (definition, kind) = self.kind();
         let mut out = json!({
             "tags": [identifiers::tag(&self.resource.gvr.group, &self.resource.gvr.version)],
             "description": self.description(),
-            "operationId": identifiers::operation_id(self),
+            "operationId": identifiers::operation_id(&self),
             "responses": self.responses(&definition),
             "x-kubernetes-action": self.action.name(),
             "x-kubernetes-group-version-kind": kind,
         });
         let mut parameters = self.parameters();
-        self.body(&mut out, &mut parameters, &definition);
+        self.add_body(&mut out, &mut parameters, &definition);
         out["parameters"] = Value::Array(parameters);
         out
     }
@@ -91,32 +94,33 @@ impl Operation<'_> {
         match self.subresource {
             Some(sub) if sub.kind != resource.kind => {
                 let gvk = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
-                let schema = crowsnest_schema::set::SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
+                let schema =
+                    crowsnest_schema::schema_set::SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
                 let definition = schema.and_then(|s| s.name.as_deref().map(str::to_owned)).unwrap_or_default();
                 // As in kube-apiserver, the scale of a custom resource is an operation of its kind.
                 (definition, if self.is_custom() { own() } else { gvk })
             }
-            _ => (definitions::name(resource), own()),
+            _ => (definitions::definition_name(resource), own()),
         }
     }
 
     fn description(&self) -> String {
         let kind = &self.resource.kind;
         let sub = self.subresource.map(|subresource| subresource.name);
-        let of = sub.map(|sub| format!("{sub} of ")).unwrap_or_default();
-        let instead = "deprecated: use the 'watch' parameter with a list operation instead";
+        let subresource_of = sub.map(|sub| format!("{sub} of ")).unwrap_or_default();
+        let deprecation = "deprecated: use the 'watch' parameter with a list operation instead";
         match self.action {
-            Action::List => format!("list {of}objects of kind {kind}"),
-            Action::Create => format!("create {of}{}", with_article(kind)),
+            Action::List => format!("list {subresource_of}objects of kind {kind}"),
+            Action::Create => format!("create {subresource_of}{}", with_article(kind)),
             Action::DeleteCollection => format!("delete collection of {kind}"),
-            Action::Get => format!("read {of}the specified {kind}"),
-            Action::Update => format!("replace {of}the specified {kind}"),
-            Action::Patch => format!("partially update {of}the specified {kind}"),
-            Action::Delete => format!("delete {of}{}", with_article(kind)),
+            Action::Get => format!("read {subresource_of}the specified {kind}"),
+            Action::Update => format!("replace {subresource_of}the specified {kind}"),
+            Action::Patch => format!("partially update {subresource_of}the specified {kind}"),
+            Action::Delete => format!("delete {subresource_of}{}", with_article(kind)),
             Action::Watch => format!(
-                "watch changes to an object of kind {kind}. {instead}, filtered to a single item with the 'fieldSelector' parameter."
+                "watch changes to an object of kind {kind}. {deprecation}, filtered to a single item with the 'fieldSelector' parameter."
             ),
-            Action::WatchList => format!("watch individual changes to a list of {kind}. {instead}."),
+            Action::WatchList => format!("watch individual changes to a list of {kind}. {deprecation}."),
             Action::Connect => {
                 format!("connect {} requests to {} of {kind}", self.method.to_uppercase(), sub.unwrap_or_default())
             }
@@ -141,16 +145,17 @@ impl Operation<'_> {
         if self.action != Action::Connect {
             queries.push(parameters::PRETTY);
         }
-        let mut out: Vec<Value> = queries.into_iter().map(|query| parameters::query(query, self.form)).collect();
-        if self.named {
-            out.push(parameters::path("name", &format!("name of the {}", self.named_kind()), self.form));
+        let mut out: Vec<Value> =
+            queries.into_iter().map(|query| parameters::query(query, self.spec_version)).collect();
+        if self.has_name {
+            out.push(parameters::path("name", &format!("name of the {}", self.kind_of_name()), self.spec_version));
         }
-        if self.namespaced {
+        if self.is_namespaced {
             let description = "object name and auth scope, such as for teams and projects";
-            out.push(parameters::path("namespace", description, self.form));
+            out.push(parameters::path("namespace", description, self.spec_version));
         }
-        if self.with_path {
-            out.push(parameters::path("path", "path to the resource", self.form));
+        if self.has_path {
+            out.push(parameters::path("path", "path to the resource", self.spec_version));
         }
         out
     }
@@ -160,44 +165,45 @@ impl Operation<'_> {
     }
 
     /// The kind in the description of the name: for built-in kinds, that of the subresource.
-    fn named_kind(&self) -> &str {
+    fn kind_of_name(&self) -> &str {
         let subresource = self.subresource.filter(|_| !self.is_custom());
         subresource.map_or(&self.resource.kind, |subresource| &subresource.kind)
     }
 
-    fn body(&self, out: &mut Value, parameters: &mut Vec<Value>, definition: &str) {
-        let (name, required) = match self.action {
+    /// Adds the request body: to the parameters in v2, to the operation in v3.
+    fn add_body(&self, out: &mut Value, parameters: &mut Vec<Value>, definition: &str) {
+        let (name, is_required) = match self.action {
             Action::Create | Action::Update => (definition.to_owned(), true),
-            Action::Patch => (format!("{META}.Patch"), true),
-            Action::Delete => (format!("{META}.DeleteOptions"), false),
-            Action::DeleteCollection if !self.is_custom() => (format!("{META}.DeleteOptions"), false),
+            Action::Patch => (format!("{META_V1}.Patch"), true),
+            Action::Delete => (format!("{META_V1}.DeleteOptions"), false),
+            Action::DeleteCollection if !self.is_custom() => (format!("{META_V1}.DeleteOptions"), false),
             _ => return,
         };
         let media = match self.action {
-            Action::Patch => self.patches(),
+            Action::Patch => self.patch_media_types(),
             _ if self.is_custom() => vec!["application/json", YAML],
-            _ => vec![ANYTHING],
+            _ => vec![ANY_MEDIA_TYPE],
         };
-        let schema = reference(&name, self.form);
-        match self.form {
-            Form::V2 => {
+        let schema = reference(&name, self.spec_version);
+        match self.spec_version {
+            SpecVersion::V2 => {
                 let body = json!({"name": "body", "in": "body", "schema": schema});
                 parameters.push(body);
-                if let Some(body) = parameters.last_mut().filter(|_| required) {
+                if let Some(body) = parameters.last_mut().filter(|_| is_required) {
                     body["required"] = true.into();
                 }
                 out["consumes"] = json!(media);
             }
-            Form::V3 => {
+            SpecVersion::V3 => {
                 out["requestBody"] = json!({"content": content(&media, &schema)});
-                if required {
+                if is_required {
                     out["requestBody"]["required"] = true.into();
                 }
             }
         }
     }
 
-    fn patches(&self) -> Vec<&'static str> {
+    fn patch_media_types(&self) -> Vec<&'static str> {
         let mut media =
             vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
         if !self.is_custom() {
@@ -209,10 +215,10 @@ impl Operation<'_> {
     fn responses(&self, definition: &str) -> Value {
         let schema = match self.action {
             Action::List => format!("{definition}List"),
-            Action::DeleteCollection => format!("{META}.Status"),
+            Action::DeleteCollection => format!("{META_V1}.Status"),
             Action::Delete if crate::http::handler::returns_object(self.resource) => definition.to_owned(),
-            Action::Delete => format!("{META}.Status"),
-            Action::Watch | Action::WatchList => format!("{META}.WatchEvent"),
+            Action::Delete => format!("{META_V1}.Status"),
+            Action::Watch | Action::WatchList => format!("{META_V1}.WatchEvent"),
             Action::Connect => String::new(),
             _ if self.is_log() => String::new(),
             _ => definition.to_owned(),
@@ -231,16 +237,17 @@ impl Operation<'_> {
     }
 
     fn response(&self, description: &str, definition: &str) -> Value {
-        let schema = if definition.is_empty() { json!({"type": "string"}) } else { reference(definition, self.form) };
-        if self.form == Form::V2 {
+        let schema =
+            if definition.is_empty() { json!({"type": "string"}) } else { reference(definition, self.spec_version) };
+        if self.spec_version == SpecVersion::V2 {
             return json!({"description": description, "schema": schema});
         }
-        let streamed = matches!(self.action, Action::List | Action::Watch | Action::WatchList);
+        let is_watchable = matches!(self.action, Action::List | Action::Watch | Action::WatchList);
         let media: &[&str] = match self.action {
-            Action::Connect => &[ANYTHING],
+            Action::Connect => &[ANY_MEDIA_TYPE],
             _ if self.is_log() => &["application/json", PROTOBUF, YAML, "text/plain"],
             _ if self.is_custom() => &["application/json", YAML],
-            _ if streamed => &[
+            _ if is_watchable => &[
                 "application/json",
                 "application/json;stream=watch",
                 PROTOBUF,
@@ -260,8 +267,8 @@ fn content(media: &[&str], schema: &Value) -> Map<String, Value> {
 
 /// A kind with its article; plurals have none.
 fn with_article(kind: &str) -> String {
-    let plural = kind.ends_with('s') && !kind.ends_with("ss");
-    match (plural, kind.starts_with(['A', 'E', 'I', 'O', 'U'])) {
+    let is_plural = kind.ends_with('s') && !kind.ends_with("ss");
+    match (is_plural, kind.starts_with(['A', 'E', 'I', 'O', 'U'])) {
         (true, _) => kind.to_owned(),
         (false, true) => format!("an {kind}"),
         (false, false) => format!("a {kind}"),

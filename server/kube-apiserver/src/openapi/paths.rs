@@ -4,7 +4,7 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_registry::resource::{ResourceRef, Subresource};
 use serde_json::{Map, Value};
 
-use super::definitions::Form;
+use super::definitions::SpecVersion;
 use super::operation::{Action, Operation};
 
 /// Verbs of a collection, with their actions and methods.
@@ -21,7 +21,7 @@ const OBJECT: [(&str, Action, &str); 5] = [
     ("create", Action::Create, "post"),
     ("delete", Action::Delete, "delete"),
 ];
-/// Verbs of a connection; a proxy passes HEAD and OPTIONS on, too.
+/// Verbs of a connection. HEAD and OPTIONS requests are forwarded as well, with the verb of PUT.
 const CONNECT: [(&str, Action, &str); 7] = [
     ("get", Action::Connect, "get"),
     ("update", Action::Connect, "put"),
@@ -33,35 +33,42 @@ const CONNECT: [(&str, Action, &str); 7] = [
 ];
 
 /// The paths of all resources.
-pub(super) fn all(resources: &[&ResourceRef], form: Form) -> Map<String, Value> {
+pub(super) fn all(resources: &[&ResourceRef], spec_version: SpecVersion) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
-        let path =
-            Path { resource, form, subresource: None, namespaced: resource.namespaced, named: false, with_path: false };
-        of_resource(path, &mut paths);
+        let path = Path {
+            resource,
+            spec_version,
+            subresource: None,
+            is_namespaced: resource.namespaced,
+            has_name: false,
+            has_path: false,
+        };
+        add_resource_paths(path, &mut paths);
         if !resource.is_custom() && resource.verbs.contains(&"watch") {
-            watches(path, &mut paths);
+            add_watch_paths(path, &mut paths);
         }
     }
     paths
 }
 
-fn of_resource(path: Path<'_>, paths: &mut Map<String, Value>) {
+/// Adds the paths of a resource and its subresources.
+fn add_resource_paths(path: Path<'_>, paths: &mut Map<String, Value>) {
     let resource = path.resource;
-    let (root, plural) = (super::served_at(resource), &resource.gvr.resource);
+    let (root, plural) = (super::group_version_path(resource), &resource.gvr.resource);
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("/{root}{scope}/{plural}");
     let item = format!("{collection}/{{name}}");
     let mut insert = |name: String, path: Path<'_>, verbs: &[(&str, Action, &'static str)]| {
-        if let Some(document) = path.document(verbs) {
+        if let Some(document) = path.to_json(verbs) {
             paths.insert(name, document);
         }
     };
     if resource.namespaced {
-        insert(format!("/{root}/{plural}"), Path { namespaced: false, ..path }, &COLLECTION[..1]);
+        insert(format!("/{root}/{plural}"), Path { is_namespaced: false, ..path }, &COLLECTION[..1]);
     }
     insert(collection, path, &COLLECTION);
-    let object = Path { named: true, ..path };
+    let object = Path { has_name: true, ..path };
     insert(item.clone(), object, &[OBJECT[0], OBJECT[1], OBJECT[2], OBJECT[4]]);
     for subresource in &resource.subresources {
         let path = Path { subresource: Some(subresource), ..object };
@@ -69,7 +76,7 @@ fn of_resource(path: Path<'_>, paths: &mut Map<String, Value>) {
         match subresource.name {
             "proxy" => {
                 insert(name.clone(), path, &CONNECT);
-                insert(format!("{name}/{{path}}"), Path { with_path: true, ..path }, &CONNECT);
+                insert(format!("{name}/{{path}}"), Path { has_path: true, ..path }, &CONNECT);
             }
             "attach" | "exec" | "portforward" => insert(name, path, &CONNECT),
             _ => insert(name, path, &OBJECT),
@@ -77,45 +84,47 @@ fn of_resource(path: Path<'_>, paths: &mut Map<String, Value>) {
     }
 }
 
-/// The deprecated watches of a built-in resource.
-fn watches(path: Path<'_>, paths: &mut Map<String, Value>) {
+/// Adds the paths of the deprecated watches of a built-in resource.
+fn add_watch_paths(path: Path<'_>, paths: &mut Map<String, Value>) {
     let resource = path.resource;
-    let (root, plural) = (super::served_at(resource), &resource.gvr.resource);
+    let (root, plural) = (super::group_version_path(resource), &resource.gvr.resource);
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let list = [("watch", Action::WatchList, "get")];
     let mut insert = |name: String, path: Path<'_>, verbs: &[(&str, Action, &'static str)]| {
-        if let Some(document) = path.document(verbs) {
+        if let Some(document) = path.to_json(verbs) {
             paths.insert(name, document);
         }
     };
     if resource.namespaced {
-        insert(format!("/{root}/watch/{plural}"), Path { namespaced: false, ..path }, &list);
+        insert(format!("/{root}/watch/{plural}"), Path { is_namespaced: false, ..path }, &list);
     }
     insert(format!("/{root}/watch{scope}/{plural}"), path, &list);
     let single = [("watch", Action::Watch, "get")];
-    insert(format!("/{root}/watch{scope}/{plural}/{{name}}"), Path { named: true, ..path }, &single);
+    insert(format!("/{root}/watch{scope}/{plural}/{{name}}"), Path { has_name: true, ..path }, &single);
 }
 
+/// A path of a resource; the fields are those of [`Operation`].
 #[derive(Clone, Copy)]
 struct Path<'a> {
     resource: &'a ResourceRef,
-    form: Form,
+    spec_version: SpecVersion,
     subresource: Option<&'a Subresource>,
-    namespaced: bool,
-    named: bool,
-    with_path: bool,
+    is_namespaced: bool,
+    has_name: bool,
+    has_path: bool,
 }
 
 impl Path<'_> {
-    /// The operations for the given verbs that the resource serves; `None` if there is none.
-    fn document(&self, verbs: &[(&str, Action, &'static str)]) -> Option<Value> {
+    /// The path with the operations of those verbs that the resource serves; `None` if there is none.
+    fn to_json(self, verbs: &[(&str, Action, &'static str)]) -> Option<Value> {
         let served = self.subresource.map_or(&self.resource.verbs, |s| &s.verbs);
         let mut methods = Map::new();
         for (_, action, method) in verbs.iter().filter(|(verb, ..)| served.contains(verb)) {
-            let Self { resource, form, subresource, namespaced, named, with_path } = *self;
+            let Self { resource, spec_version, subresource, is_namespaced, has_name, has_path } = self;
             let (action, method) = (*action, *method);
-            let operation = Operation { resource, subresource, form, action, method, namespaced, named, with_path };
-            methods.insert(method.into(), operation.document());
+            let operation =
+                Operation { resource, subresource, spec_version, action, method, is_namespaced, has_name, has_path };
+            methods.insert(method.into(), operation.to_json());
         }
         (!methods.is_empty()).then(|| share_parameters(methods))
     }

@@ -1,10 +1,11 @@
 //! The OpenAPI v2 document in gnostic's protobuf form, which kubectl requires when it falls back from v3.
 //!
-//! Contains what clients read: complete definitions, and the kinds and parameters of PATCH operations.
+//! Contains the parts that clients read: complete definitions, and the kinds and parameters of PATCH operations. Field
+//! numbers are those of gnostic's `OpenAPIv2.proto`.
 
 use serde_json::{Map, Value};
 
-/// Encoder of a message.
+/// Encoder of a protobuf message.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -46,7 +47,7 @@ fn text<'a>(node: &'a Map<String, Value>, key: &str) -> &'a str {
 }
 
 /// Encodes the document of `openapi::v2`.
-pub(super) fn document(document: &Value) -> Vec<u8> {
+pub(super) fn encode_document(document: &Value) -> Vec<u8> {
     let mut out = Message::default();
     let none = Map::new();
     let object = |key: &str| document.get(key).and_then(Value::as_object).unwrap_or(&none);
@@ -60,18 +61,18 @@ pub(super) fn document(document: &Value) -> Vec<u8> {
         let mut path = Message::default();
         let mut value = Message::default();
         if let Some(operation) = item.get("patch").and_then(Value::as_object) {
-            value.message(8, self::operation(operation));
+            value.message(8, encode_operation(operation));
         }
         path.text(1, name);
         path.message(2, value);
         paths.message(2, path);
     }
     out.message(8, paths);
-    out.message(9, named_schemas(object("definitions")));
+    out.message(9, encode_named_schemas(object("definitions")));
     out.0
 }
 
-fn operation(node: &Map<String, Value>) -> Message {
+fn encode_operation(node: &Map<String, Value>) -> Message {
     let mut out = Message::default();
     out.text(5, text(node, "operationId"));
     for kind in node.get("consumes").and_then(Value::as_array).into_iter().flatten() {
@@ -95,11 +96,11 @@ fn operation(node: &Map<String, Value>) -> Message {
     }
     // Clients cannot parse an operation without responses.
     out.message(9, Message::default());
-    extensions(node, 13, &mut out);
+    encode_extensions(node, 13, &mut out);
     out
 }
 
-fn extensions(node: &Map<String, Value>, number: u64, out: &mut Message) {
+fn encode_extensions(node: &Map<String, Value>, number: u64, out: &mut Message) {
     for (name, value) in node.iter().filter(|(name, _)| name.starts_with("x-")) {
         let (mut extension, mut any) = (Message::default(), Message::default());
         // JSON is valid YAML.
@@ -110,18 +111,18 @@ fn extensions(node: &Map<String, Value>, number: u64, out: &mut Message) {
     }
 }
 
-fn named_schemas(schemas: &Map<String, Value>) -> Message {
+fn encode_named_schemas(schemas: &Map<String, Value>) -> Message {
     let mut out = Message::default();
     for (name, node) in schemas {
         let mut named = Message::default();
         named.text(1, name);
-        named.message(2, schema(node));
+        named.message(2, encode_schema(node));
         out.message(1, named);
     }
     out
 }
 
-fn schema(node: &Value) -> Message {
+fn encode_schema(node: &Value) -> Message {
     let mut out = Message::default();
     let Some(node) = node.as_object() else { return out };
     out.text(1, text(node, "$ref"));
@@ -140,7 +141,7 @@ fn schema(node: &Value) -> Message {
         }
         Some(inner) => {
             let mut item = Message::default();
-            item.message(1, schema(inner));
+            item.message(1, encode_schema(inner));
             out.message(21, item);
         }
         None => {}
@@ -152,12 +153,12 @@ fn schema(node: &Value) -> Message {
     }
     if let Some(inner) = node.get("items") {
         let mut item = Message::default();
-        item.message(1, schema(inner));
+        item.message(1, encode_schema(inner));
         out.message(23, item);
     }
     if let Some(properties) = node.get("properties").and_then(Value::as_object) {
-        out.message(25, named_schemas(properties));
+        out.message(25, encode_named_schemas(properties));
     }
-    extensions(node, 31, &mut out);
+    encode_extensions(node, 31, &mut out);
     out
 }

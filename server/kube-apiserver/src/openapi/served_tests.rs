@@ -11,7 +11,8 @@ async fn get(client: &kube::Client, path: &str) -> Value {
     client.request(request).await.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-async fn serve() -> (ApiServer, kube::Client) {
+/// Starts a server with the custom resource Challenge.
+async fn start_with_challenges() -> (ApiServer, kube::Client) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let client = server.admin();
     let definition = json!({"metadata": {"name": "challenges.acme.cert-manager.io"}, "spec": {
@@ -101,7 +102,7 @@ async fn operations_have_unique_ids() {
         ),
         ("get /.well-known/openid-configuration/", "getServiceAccountIssuerOpenIDConfiguration"),
     ];
-    let (server, client) = serve().await;
+    let (server, client) = start_with_challenges().await;
     let document = get(&client, "/openapi/v2").await;
     check_references(&document, "v2");
     let mut ids = BTreeSet::new();
@@ -118,8 +119,8 @@ async fn operations_have_unique_ids() {
 }
 
 #[tokio::test]
-async fn the_index_names_every_document() {
-    let (server, client) = serve().await;
+async fn the_index_lists_every_document() {
+    let (server, client) = start_with_challenges().await;
     let index = get(&client, "/openapi/v3").await;
     let documents = index["paths"].as_object().unwrap();
     for name in [
@@ -142,8 +143,8 @@ async fn the_index_names_every_document() {
         let document = get(&client, entry["serverRelativeURL"].as_str().unwrap()).await;
         check_references(&document, name);
         let found = operations(&document).map(|(_, operation)| operation["operationId"].to_string());
-        let fresh: Vec<bool> = found.map(|id| ids.insert(id)).collect();
-        assert!(!fresh.is_empty() && fresh.iter().all(|fresh| *fresh), "{name}");
+        let are_new: Vec<bool> = found.map(|id| ids.insert(id)).collect();
+        assert!(!are_new.is_empty() && are_new.iter().all(|is_new| *is_new), "{name}");
     }
     let challenges = get(&client, "/openapi/v3/apis/acme.cert-manager.io/v1").await;
     let fields =

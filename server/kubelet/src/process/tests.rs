@@ -1,19 +1,19 @@
-//! Processes and probes of containers, on in-memory objects.
+//! Tests of processes and probes of containers with in-memory objects.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::pods::PodRuntime;
-use crate::stream::Collect;
+use crate::stream::CollectingSink;
 
 const START: &str = "2026-01-01T00:00:00Z";
 
 /// A runtime with one pod that was started a minute ago.
-struct OnePod(Mutex<Value>);
+struct SinglePodRuntime(Mutex<Value>);
 
 #[async_trait]
-impl PodRuntime for OnePod {
+impl PodRuntime for SinglePodRuntime {
     async fn get(&self, resource: &str, _namespace: &str, _name: &str) -> ApiResult<Option<Arc<Value>>> {
         Ok((resource == "pods").then(|| Arc::new(self.0.lock().clone())))
     }
@@ -28,7 +28,7 @@ impl PodRuntime for OnePod {
 }
 
 /// Creates a kubelet with one container, and a notification of changed observations.
-fn kubelet(container: Value) -> (Arc<Kubelet>, Arc<OnePod>, Arc<tokio::sync::Notify>) {
+fn kubelet(container: Value) -> (Arc<Kubelet>, Arc<SinglePodRuntime>, Arc<tokio::sync::Notify>) {
     let mut container = container;
     container["name"] = json!("main");
     container["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
@@ -39,7 +39,7 @@ fn kubelet(container: Value) -> (Arc<Kubelet>, Arc<OnePod>, Arc<tokio::sync::Not
         "status": {"phase": "Running", "containerStatuses": [
             {"name": "main", "restartCount": 0, "state": {"running": {"startedAt": START}}}]},
     });
-    let runtime = Arc::new(OnePod(Mutex::new(pod)));
+    let runtime = Arc::new(SinglePodRuntime(Mutex::new(pod)));
     let kubelet = Kubelet::new(runtime.clone());
     let changed = Arc::new(tokio::sync::Notify::new());
     let notified = changed.clone();
@@ -53,15 +53,15 @@ fn run(restarts: i64) -> ContainerRun {
 }
 
 /// Waits until the observed state of a run meets a condition, and returns it.
-async fn until(
+async fn wait_until(
     kubelet: &Arc<Kubelet>,
     changed: &tokio::sync::Notify,
     restarts: i64,
-    wanted: impl Fn(&Observation) -> bool,
+    condition: impl Fn(&Observation) -> bool,
 ) -> Observation {
     loop {
         let observation = kubelet.observe(run(restarts));
-        if wanted(&observation) {
+        if condition(&observation) {
             return observation;
         }
         changed.notified().await;
@@ -81,14 +81,14 @@ async fn log(kubelet: &Arc<Kubelet>) -> String {
 #[case(json!({"image": "busybox", "args": ["echo", "end"]}), Some(0), 0, "end\n")]
 #[case(json!({"image": "app", "command": ["sh", "-c", "curl example.com; exit 3"]}), None, 0, "sh: curl: not found\n")]
 #[tokio::test]
-async fn exit_codes_and_times_of_commands(
+async fn exit_code_time_and_log_of_a_command_are_observed(
     #[case] container: Value,
     #[case] code: Option<i32>,
     #[case] second: i64,
     #[case] lines: &str,
 ) {
     let (kubelet, _, changed) = kubelet(container);
-    let exit = until(&kubelet, &changed, 0, |seen| seen.exit.is_some()).await.exit.unwrap();
+    let exit = wait_until(&kubelet, &changed, 0, |observation| observation.exit.is_some()).await.exit.unwrap();
     let at = exit.at.as_second() - START.parse::<Timestamp>().unwrap().as_second();
     assert_eq!((exit.code, at), (code, second));
     assert_eq!(log(&kubelet).await, lines);
@@ -96,16 +96,16 @@ async fn exit_codes_and_times_of_commands(
 }
 
 #[tokio::test]
-async fn volumes_outlive_a_container() {
+async fn an_empty_dir_is_kept_across_restarts_until_the_pod_is_deleted() {
     let script = "if [[ -r /data/f ]]; then exit 0; else touch /data/f; exit 1; fi";
     let (kubelet, runtime, changed) = kubelet(json!({"image": "busybox", "command": ["sh", "-c", script]}));
-    let first = until(&kubelet, &changed, 0, |seen| seen.exit.is_some()).await;
+    let first = wait_until(&kubelet, &changed, 0, |observation| observation.exit.is_some()).await;
     assert_eq!(first.exit.unwrap().code, Some(1));
     runtime.0.lock()["status"]["containerStatuses"][0]["restartCount"] = json!(1);
-    let second = until(&kubelet, &changed, 1, |seen| seen.exit.is_some()).await;
+    let second = wait_until(&kubelet, &changed, 1, |observation| observation.exit.is_some()).await;
     assert_eq!(second.exit.unwrap().code, Some(0));
-    kubelet.forget("u");
-    let third = until(&kubelet, &changed, 1, |seen| seen.exit.is_some()).await;
+    kubelet.remove_pod("u");
+    let third = wait_until(&kubelet, &changed, 1, |observation| observation.exit.is_some()).await;
     assert_eq!(third.exit.unwrap().code, Some(1));
     kubelet.stop().await;
 }
@@ -115,34 +115,34 @@ async fn probes_use_the_files_of_the_container() {
     let probe = json!({"httpGet": {"path": "/index.html", "port": 80}, "periodSeconds": 1, "failureThreshold": 1});
     let (kubelet, _, changed) =
         kubelet(json!({"image": "httpd:2.4", "ports": [{"containerPort": 80}], "readinessProbe": probe}));
-    until(&kubelet, &changed, 0, |seen| seen.ready).await;
-    let pod = Pod::find(&*kubelet.runtime, &run(0).pod).await.unwrap();
+    wait_until(&kubelet, &changed, 0, |observation| observation.ready).await;
+    let pod = Pod::get(&*kubelet.runtime, &run(0).pod).await.unwrap();
     let container = pod.container("main").unwrap();
-    let current = container.current().unwrap();
+    let current = container.current_run().unwrap();
     let state = kubelet.run_state(&container, &current).await.unwrap();
     for (script, ready) in [
         ("mv -v /usr/local/apache2/htdocs/index.html /tmp/", false),
         ("mv -v /tmp/index.html /usr/local/apache2/htdocs/", true),
     ] {
-        let shell = kubelet.shell(&container, &current, &state).await.unwrap();
-        let output = Arc::new(Collect::default());
+        let shell = kubelet.create_shell(&container, &current, &state).await.unwrap();
+        let output = Arc::new(CollectingSink::default());
         let command = ["sh", "-c", script].map(str::to_owned);
-        let started = shell.start(&command, Stdio::new(Input::empty(), output.clone(), output.clone())).await;
-        assert!(matches!(started, Started::Code(0)), "{:?}", output.take());
-        let seen = until(&kubelet, &changed, 0, |seen| seen.ready == ready).await;
-        let failure = seen.failure.map(|failure| failure.reason).unwrap_or_default();
+        let outcome = shell.start(&command, Stdio::new(Input::empty(), output.clone(), output.clone())).await;
+        assert!(matches!(outcome, StartOutcome::Code(0)), "{:?}", output.take());
+        let observation = wait_until(&kubelet, &changed, 0, |observation| observation.ready == ready).await;
+        let failure = observation.failure.map(|failure| failure.reason).unwrap_or_default();
         assert_eq!(failure, "HTTP probe failed with statuscode: 404");
     }
     kubelet.stop().await;
 }
 
 #[tokio::test]
-async fn failed_liveness_probe_kills_the_container() {
+async fn a_failed_liveness_probe_kills_the_container() {
     let probe = json!({"exec": {"command": ["cat", "/data/alive"]}, "periodSeconds": 1, "failureThreshold": 2});
     let (kubelet, _, changed) = kubelet(json!({"image": "app", "livenessProbe": probe}));
-    let seen = until(&kubelet, &changed, 0, |seen| seen.exit.is_some()).await;
-    assert_eq!(seen.exit.unwrap().code, Some(137));
-    let failure = seen.failure.unwrap();
+    let observation = wait_until(&kubelet, &changed, 0, |observation| observation.exit.is_some()).await;
+    assert_eq!(observation.exit.unwrap().code, Some(137));
+    let failure = observation.failure.unwrap();
     assert_eq!(
         (failure.kind, failure.reason.trim()),
         (ProbeKind::Liveness, "cat: /data/alive: No such file or directory")

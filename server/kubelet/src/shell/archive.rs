@@ -5,28 +5,28 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::{Shell, Stdio, resolve};
-use crate::filesystem::{CAPACITY, Entry, FsError, Node};
+use crate::filesystem::{Entry, FsError, MAX_TOTAL_BYTES, Node};
 use crate::stream::Input;
 
-const BLOCK: usize = 512;
+const BLOCK_BYTES: usize = 512;
 /// Maximum size of a file in an archive: no larger file could be stored.
-const MAX_FILE: u64 = CAPACITY as u64;
+const MAX_FILE_BYTES: u64 = MAX_TOTAL_BYTES as u64;
 
 /// Parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Request {
+struct TarOptions {
     mode: Option<char>,
     archive: String,
     directory: Option<String>,
     verbose: bool,
-    touch: bool,
-    strip: usize,
+    ignore_times: bool,
+    strip_components: usize,
     gzip: bool,
     paths: Vec<String>,
 }
 
-fn request(args: &[String]) -> Option<Request> {
-    let mut request = Request { archive: "-".into(), ..Request::default() };
+fn parse_options(args: &[String]) -> Option<TarOptions> {
+    let mut options = TarOptions { archive: "-".into(), ..TarOptions::default() };
     let mut args = args.iter();
     let mut first = true;
     while let Some(arg) = args.next() {
@@ -35,9 +35,9 @@ fn request(args: &[String]) -> Option<Request> {
             Some(long) if long.starts_with('-') => {
                 let (name, value) = long[1..].split_once('=').unwrap_or((&long[1..], ""));
                 match name {
-                    "directory" => request.directory = Some(value.to_owned()),
-                    "file" => request.archive = value.to_owned(),
-                    "strip-components" => request.strip = value.parse().ok()?,
+                    "directory" => options.directory = Some(value.to_owned()),
+                    "file" => options.archive = value.to_owned(),
+                    "strip-components" => options.strip_components = value.parse().ok()?,
                     // Owners and permissions are not simulated.
                     _ => {}
                 }
@@ -50,22 +50,22 @@ fn request(args: &[String]) -> Option<Request> {
         };
         first = false;
         let Some(letters) = letters else {
-            request.paths.push(arg.clone());
+            options.paths.push(arg.clone());
             continue;
         };
         for letter in letters.chars() {
             match letter {
-                'c' | 'x' | 't' => request.mode = Some(letter),
-                'f' => request.archive = args.next()?.clone(),
-                'C' => request.directory = Some(args.next()?.clone()),
-                'v' => request.verbose = true,
-                'm' => request.touch = true,
-                'z' => request.gzip = true,
+                'c' | 'x' | 't' => options.mode = Some(letter),
+                'f' => options.archive = args.next()?.clone(),
+                'C' => options.directory = Some(args.next()?.clone()),
+                'v' => options.verbose = true,
+                'm' => options.ignore_times = true,
+                'z' => options.gzip = true,
                 _ => {}
             }
         }
     }
-    Some(request)
+    Some(options)
 }
 
 /// Errors of creating or reading an archive.
@@ -74,7 +74,7 @@ enum TarError {
     #[error("{0}: {1}")]
     File(String, FsError),
     #[error("short read")]
-    Short,
+    Truncated,
     #[error("invalid tar header checksum")]
     Checksum,
     #[error("invalid number in header")]
@@ -86,9 +86,9 @@ enum TarError {
 }
 
 pub async fn tar(shell: &Shell, args: &[String], io: &Stdio) -> std::io::Result<i32> {
-    let request = match request(args) {
-        Some(request) if request.mode.is_some() && !request.gzip => request,
-        Some(request) if request.gzip => {
+    let options = match parse_options(args) {
+        Some(options) if options.mode.is_some() && !options.gzip => options,
+        Some(options) if options.gzip => {
             io.error("tar: gzip is not in this image").await;
             return Ok(1);
         }
@@ -97,9 +97,9 @@ pub async fn tar(shell: &Shell, args: &[String], io: &Stdio) -> std::io::Result<
             return Ok(1);
         }
     };
-    let result = match request.mode {
-        Some('c') => create(shell, &request, io).await,
-        _ => extract(shell, &request, io).await,
+    let result = match options.mode {
+        Some('c') => create(shell, &options, io).await,
+        _ => extract(shell, &options, io).await,
     };
     match result {
         Ok(code) => Ok(code),
@@ -111,15 +111,15 @@ pub async fn tar(shell: &Shell, args: &[String], io: &Stdio) -> std::io::Result<
     }
 }
 
-async fn create(shell: &Shell, request: &Request, io: &Stdio) -> Result<i32, TarError> {
-    let base = request.directory.as_ref().map_or_else(|| shell.cwd.clone(), |d| resolve(&shell.cwd, d));
-    let output = match request.archive.as_str() {
+async fn create(shell: &Shell, options: &TarOptions, io: &Stdio) -> Result<i32, TarError> {
+    let base = options.directory.as_ref().map_or_else(|| shell.cwd.clone(), |d| resolve(&shell.cwd, d));
+    let output = match options.archive.as_str() {
         "-" => io.stdout.clone(),
         path => shell.create(path, false, io).map_err(|e| TarError::File(path.into(), e))?,
     };
     let mut code = 0;
-    let mut stripped = false;
-    for path in &request.paths {
+    let mut has_warned = false;
+    for path in &options.paths {
         let root = resolve(&base, path);
         let entries = match shell.fs.walk(&root) {
             Ok(entries) => entries,
@@ -129,34 +129,34 @@ async fn create(shell: &Shell, request: &Request, io: &Stdio) -> Result<i32, Tar
                 continue;
             }
         };
-        if path.starts_with('/') && !stripped {
-            stripped = true;
+        if path.starts_with('/') && !has_warned {
+            has_warned = true;
             io.error("tar: removing leading '/' from member names").await;
         }
         let prefix = path.trim_start_matches('/').trim_end_matches('/');
         for (at, entry) in entries {
-            let under = at[root.trim_end_matches('/').len()..].trim_start_matches('/');
-            let name = match (prefix, under) {
+            let relative = at[root.trim_end_matches('/').len()..].trim_start_matches('/');
+            let name = match (prefix, relative) {
                 ("", "") => ".".to_owned(),
-                ("", under) => under.to_owned(),
+                ("", relative) => relative.to_owned(),
                 (prefix, "") => prefix.to_owned(),
-                (prefix, under) => format!("{prefix}/{under}"),
+                (prefix, relative) => format!("{prefix}/{relative}"),
             };
-            if request.verbose {
+            if options.verbose {
                 io.error(&name).await;
             }
-            output.send(Bytes::from(member(&name, &entry))).await?;
+            output.send(Bytes::from(encode_member(&name, &entry))).await?;
         }
     }
-    output.send(Bytes::from_static(&[0; BLOCK * 2])).await?;
-    if request.archive != "-" {
+    output.send(Bytes::from_static(&[0; BLOCK_BYTES * 2])).await?;
+    if options.archive != "-" {
         output.finish().await?;
     }
     Ok(code)
 }
 
 /// Encodes header, content and padding of one archive member.
-fn member(name: &str, entry: &Entry) -> Vec<u8> {
+fn encode_member(name: &str, entry: &Entry) -> Vec<u8> {
     let (kind, content, link) = match &entry.node {
         Node::File(bytes) => (b'0', &bytes[..], ""),
         Node::Directory => (b'5', &b""[..], ""),
@@ -165,20 +165,20 @@ fn member(name: &str, entry: &Entry) -> Vec<u8> {
     let name = if kind == b'5' { format!("{name}/") } else { name.to_owned() };
     let mut out = Vec::new();
     if name.len() > 100 || link.len() > 100 {
-        let mut records = pax("path", &name);
+        let mut records = encode_pax_record("path", &name);
         if !link.is_empty() {
-            records.extend(pax("linkpath", link));
+            records.extend(encode_pax_record("linkpath", link));
         }
-        out.extend(header("././@PaxHeader", b'x', records.len(), 0o644, entry.modified, ""));
-        pad(&mut out, &records);
+        out.extend(encode_header("././@PaxHeader", b'x', records.len(), 0o644, entry.modified, ""));
+        append_padded(&mut out, &records);
     }
-    out.extend(header(&name, kind, content.len(), entry.mode, entry.modified, link));
-    pad(&mut out, content);
+    out.extend(encode_header(&name, kind, content.len(), entry.mode, entry.modified, link));
+    append_padded(&mut out, content);
     out
 }
 
 /// Encodes a pax record, `length key=value\n`. The length includes its own digits.
-fn pax(key: &str, value: &str) -> Vec<u8> {
+fn encode_pax_record(key: &str, value: &str) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
     while length != rest + length.to_string().len() {
@@ -187,13 +187,14 @@ fn pax(key: &str, value: &str) -> Vec<u8> {
     format!("{length} {key}={value}\n").into_bytes()
 }
 
-fn pad(out: &mut Vec<u8>, content: &[u8]) {
+/// Appends content, padded to whole blocks.
+fn append_padded(out: &mut Vec<u8>, content: &[u8]) {
     out.extend_from_slice(content);
-    out.resize(out.len().next_multiple_of(BLOCK), 0);
+    out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
 }
 
-fn header(name: &str, kind: u8, size: usize, mode: u32, modified: Timestamp, link: &str) -> [u8; BLOCK] {
-    let mut block = [0u8; BLOCK];
+fn encode_header(name: &str, kind: u8, size: usize, mode: u32, modified: Timestamp, link: &str) -> [u8; BLOCK_BYTES] {
+    let mut block = [0u8; BLOCK_BYTES];
     let mut put = |at: usize, width: usize, text: &[u8]| {
         let length = text.len().min(width);
         block[at..at + length].copy_from_slice(&text[..length]);
@@ -210,25 +211,26 @@ fn header(name: &str, kind: u8, size: usize, mode: u32, modified: Timestamp, lin
     put(257, 8, b"ustar\x0000");
     put(265, 32, b"root");
     put(297, 32, b"root");
-    let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let checksum: u32 = block.iter().map(|b| u32::from(*b)).sum();
+    block[148..156].copy_from_slice(format!("{checksum:06o}\0 ").as_bytes());
     block
 }
 
-fn string(field: &[u8]) -> String {
+/// Parses a string that ends at the first NUL.
+fn parse_string(field: &[u8]) -> String {
     let end = field.iter().position(|b| *b == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
 /// Parses a number in octal, or in GNU's binary format if the first bit is set.
-fn number(field: &[u8]) -> Result<u64, TarError> {
+fn parse_number(field: &[u8]) -> Result<u64, TarError> {
     if field.first().is_some_and(|b| b & 0x80 != 0) {
         return field[1..]
             .iter()
             .try_fold(0u64, |sum, b| sum.checked_mul(256)?.checked_add(u64::from(*b)))
             .ok_or(TarError::Number);
     }
-    let text = string(field);
+    let text = parse_string(field);
     match text.trim() {
         "" => Ok(0),
         digits => u64::from_str_radix(digits, 8).map_err(|_| TarError::Number),
@@ -237,62 +239,69 @@ fn number(field: &[u8]) -> Result<u64, TarError> {
 
 /// Names from extension headers, which apply to the next member.
 #[derive(Default)]
-struct Extended {
+struct ExtendedNames {
     path: Option<String>,
     link: Option<String>,
 }
 
-async fn extract(shell: &Shell, request: &Request, io: &Stdio) -> Result<i32, TarError> {
-    let base = request.directory.as_ref().map_or_else(|| shell.cwd.clone(), |d| resolve(&shell.cwd, d));
+async fn extract(shell: &Shell, options: &TarOptions, io: &Stdio) -> Result<i32, TarError> {
+    let base = options.directory.as_ref().map_or_else(|| shell.cwd.clone(), |d| resolve(&shell.cwd, d));
     if !shell.fs.is_dir(&base) {
-        let named = request.directory.clone().unwrap_or_default();
-        return Err(TarError::File(format!("can't change directory to '{named}'"), FsError::NotFound));
+        let directory = options.directory.clone().unwrap_or_default();
+        return Err(TarError::File(format!("can't change directory to '{directory}'"), FsError::NotFound));
     }
-    if request.archive == "-" {
+    if options.archive == "-" {
         let mut stdin = io.stdin.lock().await;
-        read(shell, request, &base, &mut stdin, io).await
+        extract_from(shell, options, &base, &mut stdin, io).await
     } else {
-        let mut file = shell.open(&request.archive).map_err(|e| TarError::File(request.archive.clone(), e))?;
-        read(shell, request, &base, &mut file, io).await
+        let mut file = shell.open(&options.archive).map_err(|e| TarError::File(options.archive.clone(), e))?;
+        extract_from(shell, options, &base, &mut file, io).await
     }
 }
 
-async fn read(shell: &Shell, request: &Request, base: &str, input: &mut Input, io: &Stdio) -> Result<i32, TarError> {
-    let mut extended = Extended::default();
-    while let Some(block) = input.exact(BLOCK).await {
+/// Reads an archive and extracts or lists its members.
+async fn extract_from(
+    shell: &Shell,
+    options: &TarOptions,
+    base: &str,
+    input: &mut Input,
+    io: &Stdio,
+) -> Result<i32, TarError> {
+    let mut extended = ExtendedNames::default();
+    while let Some(block) = input.read_exact(BLOCK_BYTES).await {
         if block.iter().all(|b| *b == 0) {
             break;
         }
-        let sum: u64 =
+        let checksum: u64 =
             block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u64::from(*b) }).sum();
-        if sum != number(&block[148..156])? {
+        if checksum != parse_number(&block[148..156])? {
             return Err(TarError::Checksum);
         }
-        let size = number(&block[124..136])?;
-        let padding = (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64;
-        let (prefix, short) = (string(&block[345..500]), string(&block[..100]));
+        let size = parse_number(&block[124..136])?;
+        let padding = (BLOCK_BYTES as u64 - size % BLOCK_BYTES as u64) % BLOCK_BYTES as u64;
+        let (prefix, short) = (parse_string(&block[345..500]), parse_string(&block[..100]));
         let name = if prefix.is_empty() || &block[257..262] != b"ustar" { short } else { format!("{prefix}/{short}") };
-        if size > MAX_FILE {
+        if size > MAX_FILE_BYTES {
             return Err(TarError::TooLarge(name));
         }
-        let content = input.exact(size as usize).await.ok_or(TarError::Short)?;
+        let content = input.read_exact(size as usize).await.ok_or(TarError::Truncated)?;
         if !input.skip(padding).await {
-            return Err(TarError::Short);
+            return Err(TarError::Truncated);
         }
         let kind = block[156];
         match kind {
-            b'L' => extended.path = Some(string(&content)),
-            b'K' => extended.link = Some(string(&content)),
-            b'x' => records(&content, &mut extended),
+            b'L' => extended.path = Some(parse_string(&content)),
+            b'K' => extended.link = Some(parse_string(&content)),
+            b'x' => parse_pax_records(&content, &mut extended),
             b'g' => {}
             _ => {
-                let Extended { path, link } = std::mem::take(&mut extended);
+                let ExtendedNames { path, link } = std::mem::take(&mut extended);
                 let name = path.unwrap_or(name);
-                let link = link.unwrap_or_else(|| string(&block[157..257]));
-                let modified = if request.touch {
+                let link = link.unwrap_or_else(|| parse_string(&block[157..257]));
+                let modified = if options.ignore_times {
                     shell.clock.now()
                 } else {
-                    Timestamp::from_second(number(&block[136..148])? as i64).unwrap_or_else(|_| shell.clock.now())
+                    Timestamp::from_second(parse_number(&block[136..148])? as i64).unwrap_or_else(|_| shell.clock.now())
                 };
                 let node = match kind {
                     b'5' => Node::Directory,
@@ -300,17 +309,18 @@ async fn read(shell: &Shell, request: &Request, base: &str, input: &mut Input, i
                     b'1' => shell.fs.entry(&resolve(base, &link), true).map_err(|e| TarError::File(link, e))?.node,
                     _ => Node::File(Bytes::copy_from_slice(&content)),
                 };
-                let entry = Entry { node, mode: (number(&block[100..108])? & 0o7777) as u32, modified };
-                one(shell, request, base, &name, entry, io).await?;
+                let entry = Entry { node, mode: (parse_number(&block[100..108])? & 0o7777) as u32, modified };
+                extract_member(shell, options, base, &name, entry, io).await?;
             }
         }
     }
     // Drain the input, so that the upstream writer does not fail on blocks after the end marker.
-    while input.chunk().await.is_some() {}
+    while input.read_chunk().await.is_some() {}
     Ok(0)
 }
 
-fn records(content: &[u8], extended: &mut Extended) {
+/// Reads names from pax records.
+fn parse_pax_records(content: &[u8], extended: &mut ExtendedNames) {
     let text = String::from_utf8_lossy(content);
     let mut rest = &text[..];
     while let Some((length, _)) = rest.split_once(' ') {
@@ -324,20 +334,22 @@ fn records(content: &[u8], extended: &mut Extended) {
     }
 }
 
-async fn one(
+/// Lists or extracts one archive member.
+async fn extract_member(
     shell: &Shell,
-    request: &Request,
+    options: &TarOptions,
     base: &str,
     name: &str,
     entry: Entry,
     io: &Stdio,
 ) -> Result<(), TarError> {
-    let parts: Vec<&str> = name.split('/').filter(|p| !matches!(*p, "" | ".")).skip(request.strip).collect();
-    if request.verbose || request.mode == Some('t') {
+    let parts: Vec<&str> = name.split('/').filter(|p| !matches!(*p, "" | ".")).skip(options.strip_components).collect();
+    if options.verbose || options.mode == Some('t') {
         io.stdout.send(Bytes::from(format!("{name}\n"))).await?;
     }
-    let wanted = request.paths.is_empty() || request.paths.iter().any(|p| name.starts_with(p.trim_start_matches("./")));
-    if request.mode == Some('t') || parts.is_empty() || parts.contains(&"..") || !wanted {
+    let is_selected =
+        options.paths.is_empty() || options.paths.iter().any(|p| name.starts_with(p.trim_start_matches("./")));
+    if options.mode == Some('t') || parts.is_empty() || parts.contains(&"..") || !is_selected {
         return Ok(());
     }
     let path = resolve(base, &parts.join("/"));
@@ -358,22 +370,22 @@ mod tests {
     #[case("-xmf - -C /tmp", Some('x'), Some("/tmp"), &[])]
     #[case("--no-same-permissions --no-same-owner -xmf - -C /d", Some('x'), Some("/d"), &[])]
     #[case("-cf - -C /d .", Some('c'), Some("/d"), &["."])]
-    fn command_lines(
+    fn command_lines_are_parsed(
         #[case] line: &str,
         #[case] mode: Option<char>,
         #[case] directory: Option<&str>,
         #[case] paths: &[&str],
     ) {
         let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let request = request(&args).unwrap();
-        assert_eq!((request.mode, request.directory.as_deref(), request.archive.as_str()), (mode, directory, "-"));
-        assert_eq!(request.paths, paths);
+        let options = parse_options(&args).unwrap();
+        assert_eq!((options.mode, options.directory.as_deref(), options.archive.as_str()), (mode, directory, "-"));
+        assert_eq!(options.paths, paths);
     }
 
     #[test]
     fn pax_record_lengths_include_their_digits() {
         for value in ["", "a", &"b".repeat(90), &"c".repeat(989)] {
-            let record = String::from_utf8(pax("path", value)).unwrap();
+            let record = String::from_utf8(encode_pax_record("path", value)).unwrap();
             assert_eq!(record.split(' ').next().unwrap().parse::<usize>().unwrap(), record.len());
         }
     }

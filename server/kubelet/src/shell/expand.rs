@@ -19,10 +19,10 @@ struct Field {
 
 impl Shell {
     /// Expands words to arguments.
-    pub(super) async fn arguments(&mut self, words: &[Word], io: &Stdio) -> Result<Vec<String>, Flow> {
+    pub(super) async fn expand_words(&mut self, words: &[Word], io: &Stdio) -> Result<Vec<String>, Flow> {
         let mut arguments = Vec::new();
         for word in words {
-            for field in self.fields(word, io).await? {
+            for field in self.expand_fields(word, io).await? {
                 let matches = if field.pattern.contains(['*', '?', '[']) {
                     glob(&self.fs, &self.cwd, &field.pattern)
                 } else {
@@ -35,17 +35,18 @@ impl Shell {
     }
 
     /// Expands a word to one string without field splitting, for assignments, redirects and arithmetic.
-    pub(super) fn text<'a>(&'a mut self, word: &'a Word, io: &'a Stdio) -> BoxFuture<'a, Result<String, Flow>> {
+    pub(super) fn expand_word<'a>(&'a mut self, word: &'a Word, io: &'a Stdio) -> BoxFuture<'a, Result<String, Flow>> {
         Box::pin(async move {
             let mut text = String::new();
             for part in &word.0 {
-                text.push_str(&self.part(part, io).await?.0);
+                text.push_str(&self.expand_part(part, io).await?.0);
             }
             Ok(text)
         })
     }
 
-    async fn fields(&mut self, word: &Word, io: &Stdio) -> Result<Vec<Field>, Flow> {
+    /// Expands a word to fields.
+    async fn expand_fields(&mut self, word: &Word, io: &Stdio) -> Result<Vec<Field>, Flow> {
         let mut fields = Vec::new();
         let mut field = Field::default();
         for part in &word.0 {
@@ -61,7 +62,7 @@ impl Shell {
                 }
                 continue;
             }
-            let (text, quoted) = self.part(part, io).await?;
+            let (text, quoted) = self.expand_part(part, io).await?;
             if quoted || matches!(part, Part::Text { .. }) {
                 field.push(&text, quoted);
                 continue;
@@ -69,11 +70,11 @@ impl Shell {
             if text.starts_with(char::is_whitespace) && field.is_set {
                 fields.push(std::mem::take(&mut field));
             }
-            for (index, piece) in text.split_whitespace().enumerate() {
+            for (index, field_text) in text.split_whitespace().enumerate() {
                 if index > 0 {
                     fields.push(std::mem::take(&mut field));
                 }
-                field.push(piece, false);
+                field.push(field_text, false);
             }
             if text.ends_with(char::is_whitespace) && field.is_set {
                 fields.push(std::mem::take(&mut field));
@@ -86,17 +87,17 @@ impl Shell {
     }
 
     /// Expands a part to its text. The flag is true if the text must not be split.
-    async fn part(&mut self, part: &Part, io: &Stdio) -> Result<(String, bool), Flow> {
+    async fn expand_part(&mut self, part: &Part, io: &Stdio) -> Result<(String, bool), Flow> {
         match part {
             Part::Text { text, quoted } => Ok((text.clone(), *quoted)),
             Part::Length(name) => Ok((self.variable(name).unwrap_or_default().chars().count().to_string(), true)),
             Part::Variable { name, otherwise: None, quoted } => Ok((self.variable(name).unwrap_or_default(), *quoted)),
             Part::Variable { name, otherwise: Some((operator, word)), quoted } => {
-                Ok((self.with_operator(name, *operator, word, io).await?, *quoted))
+                Ok((self.expand_operator(name, *operator, word, io).await?, *quoted))
             }
             Part::Command { script, quoted } => Ok((self.substitute(script, io).await?, *quoted)),
             Part::Arithmetic(word) => {
-                let text = self.text(word, io).await?;
+                let text = self.expand_word(word, io).await?;
                 match arithmetic(&text, &self.env) {
                     Some(value) => Ok((value.to_string(), true)),
                     None => {
@@ -108,7 +109,8 @@ impl Shell {
         }
     }
 
-    async fn with_operator(
+    /// Expands `${NAME<op>word}`.
+    async fn expand_operator(
         &mut self,
         name: &str,
         operator: ParameterOperator,
@@ -119,16 +121,16 @@ impl Shell {
         Ok(match (operator, value) {
             (ParameterOperator::Default | ParameterOperator::Assign, Some(value)) => value,
             (ParameterOperator::Default, None) | (ParameterOperator::Alternative, Some(_)) => {
-                self.text(word, io).await?
+                self.expand_word(word, io).await?
             }
             (ParameterOperator::Assign, None) => {
-                let value = self.text(word, io).await?;
+                let value = self.expand_word(word, io).await?;
                 self.env.insert(name.to_owned(), value.clone());
                 value
             }
             (ParameterOperator::Alternative, None) => String::new(),
             (ParameterOperator::Suffix | ParameterOperator::Prefix, value) => {
-                let (value, pattern) = (value.unwrap_or_default(), self.text(word, io).await?);
+                let (value, pattern) = (value.unwrap_or_default(), self.expand_word(word, io).await?);
                 let mut cuts = value.char_indices().map(|(at, _)| at).chain([value.len()]);
                 if operator == ParameterOperator::Prefix {
                     cuts.find(|at| matches(&pattern, &value[..*at])).map_or(value.clone(), |at| value[at..].to_owned())
@@ -308,7 +310,7 @@ mod tests {
     #[case("\\*", "*", true)]
     #[case("\\*", "a", false)]
     #[case("*", "", true)]
-    fn patterns(#[case] pattern: &str, #[case] text: &str, #[case] expected: bool) {
+    fn patterns_match_whole_texts(#[case] pattern: &str, #[case] text: &str, #[case] expected: bool) {
         assert_eq!(matches(pattern, text), expected);
     }
 
@@ -321,7 +323,7 @@ mod tests {
     #[case("1/0", None)]
     #[case("1 +", None)]
     #[case("", None)]
-    fn arithmetic_expressions(#[case] text: &str, #[case] expected: Option<i64>) {
+    fn arithmetic_expressions_are_evaluated_or_rejected(#[case] text: &str, #[case] expected: Option<i64>) {
         let env = BTreeMap::from([("i".to_owned(), "5".to_owned())]);
         assert_eq!(arithmetic(text, &env), expected);
     }

@@ -21,12 +21,13 @@ use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use self::parse::{Command, Redirect, Target, Word};
+use self::parse::{Command, Redirect, RedirectTarget, Word};
+use self::terminal::SharedTerminalSize;
 use super::filesystem::{FileSystem, FsError, resolve};
-use super::stream::{Collect, Discard, Input, Output, Sink, pipe};
+use super::stream::{CollectingSink, DiscardingSink, Input, Output, Sink, pipe};
 
 pub use self::commands::is_program;
-pub use self::terminal::interactive;
+pub use self::terminal::run_interactive;
 
 /// The clock of a process: the current time for exec, replayed time for logs.
 #[async_trait]
@@ -56,8 +57,8 @@ pub struct Identity {
 #[derive(Debug, Default)]
 struct Shared {
     random: AtomicU64,
-    /// Set when a script uses a program or syntax that the simulation does not support.
-    met_unknown: AtomicBool,
+    /// True once a script used a program or syntax that the simulation does not support.
+    used_unknown_command: AtomicBool,
 }
 
 /// A shell or subshell.
@@ -75,7 +76,7 @@ pub struct Shell {
     parameters: Vec<String>,
     status: i32,
     depth: usize,
-    terminal: Option<Arc<terminal::Size>>,
+    terminal: Option<Arc<SharedTerminalSize>>,
     errexit: bool,
     shared: Arc<Shared>,
 }
@@ -99,7 +100,7 @@ pub(super) enum Flow {
 /// Maximum nesting of shells.
 const MAX_DEPTH: usize = 24;
 /// Exit code of a process whose output was closed (SIGPIPE).
-const BROKEN_PIPE: i32 = 141;
+const SIGPIPE_EXIT_CODE: i32 = 141;
 
 impl Stdio {
     pub fn new(stdin: Input, stdout: Output, stderr: Output) -> Self {
@@ -115,16 +116,16 @@ impl Stdio {
 }
 
 /// Reports whether a script used a program or syntax that the simulation does not support.
-pub struct Unknown(Arc<Shared>);
+pub struct UnknownCommands(Arc<Shared>);
 
-impl Unknown {
-    pub fn was_met(&self) -> bool {
-        self.0.met_unknown.load(Ordering::Relaxed)
+impl UnknownCommands {
+    pub fn was_used(&self) -> bool {
+        self.0.used_unknown_command.load(Ordering::Relaxed)
     }
 }
 
 /// Outcome of starting a program directly, as a container runtime does.
-pub enum Started {
+pub enum StartOutcome {
     Code(i32),
     /// The image does not contain the program.
     NotFound,
@@ -137,7 +138,8 @@ impl Shell {
         clock: Arc<dyn Clock>,
         env: BTreeMap<String, String>,
     ) -> Self {
-        let shared = Arc::new(Shared { random: AtomicU64::new(identity.seed), met_unknown: AtomicBool::new(false) });
+        let shared =
+            Arc::new(Shared { random: AtomicU64::new(identity.seed), used_unknown_command: AtomicBool::new(false) });
         Self {
             env,
             cwd: "/".into(),
@@ -145,7 +147,7 @@ impl Shell {
             identity,
             shared,
             clock,
-            log: Arc::new(Discard),
+            log: Arc::new(DiscardingSink),
             name: "sh".into(),
             parameters: Vec::new(),
             status: 0,
@@ -157,12 +159,12 @@ impl Shell {
 
     /// Returns a flag that is set when a script uses a program that the simulated images do not contain, or syntax
     /// that this shell cannot parse. Its exit code is meaningless then.
-    pub fn unknown(&self) -> Unknown {
-        Unknown(self.shared.clone())
+    pub fn unknown_commands(&self) -> UnknownCommands {
+        UnknownCommands(self.shared.clone())
     }
 
-    pub(super) fn meet_unknown(&self) {
-        self.shared.met_unknown.store(true, Ordering::Relaxed);
+    pub(super) fn record_unknown_command(&self) {
+        self.shared.used_unknown_command.store(true, Ordering::Relaxed);
     }
 
     /// Returns the next value of `$RANDOM`: 0 to 32767.
@@ -176,33 +178,33 @@ impl Shell {
     }
 
     /// Runs a program with its arguments, without a shell.
-    pub async fn start(mut self, arguments: &[String], io: Stdio) -> Started {
-        let Some(program) = arguments.first() else { return Started::NotFound };
+    pub async fn start(mut self, arguments: &[String], io: Stdio) -> StartOutcome {
+        let Some(program) = arguments.first() else { return StartOutcome::NotFound };
         if !is_program(program) {
-            return Started::NotFound;
+            return StartOutcome::NotFound;
         }
-        let flow = self.program(arguments, &io).await;
-        Started::Code(match flow {
+        let flow = self.run_program(arguments, &io).await;
+        StartOutcome::Code(match flow {
             Ok(code) | Err(Flow::Exit(code)) => code,
             Err(Flow::Break | Flow::Continue) => 0,
         })
     }
 
     /// Runs a script and returns its exit code.
-    pub(super) async fn script(&mut self, script: &str, io: &Stdio) -> i32 {
-        match self.try_script(script, io).await {
+    pub(super) async fn run_script(&mut self, script: &str, io: &Stdio) -> i32 {
+        match self.try_run_script(script, io).await {
             Ok(code) | Err(Flow::Exit(code)) => code,
             Err(Flow::Break | Flow::Continue) => self.status,
         }
     }
 
     /// Runs a script. `exit` in it is returned as [`Flow::Exit`].
-    pub(super) async fn try_script(&mut self, script: &str, io: &Stdio) -> Result<i32, Flow> {
+    pub(super) async fn try_run_script(&mut self, script: &str, io: &Stdio) -> Result<i32, Flow> {
         match parse::parse(script) {
             Ok(command) => self.run(&command, io).await,
             Err(error) => {
                 // A real shell may support this syntax.
-                self.meet_unknown();
+                self.record_unknown_command();
                 io.error(&format!("{}: {error}", self.name)).await;
                 self.status = 2;
                 Ok(2)
@@ -217,7 +219,7 @@ impl Shell {
                 io.error(&format!("{}: nesting too deep", self.name)).await;
                 Err(Flow::Exit(2))
             } else {
-                self.dispatch(command, io).await
+                self.run_redirected(command, io).await
             };
             self.depth -= 1;
             self.status = match result {
@@ -229,7 +231,7 @@ impl Shell {
     }
 
     /// Opens the redirects of a command, runs it, and closes the files.
-    async fn dispatch(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
+    async fn run_redirected(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
         let redirects = command.redirects();
         if redirects.is_empty() {
             return self.run_unredirected(command, io).await;
@@ -237,7 +239,7 @@ impl Shell {
         let mut stdio = io.clone();
         let mut opened = Vec::new();
         for redirect in redirects {
-            if let Err(message) = self.redirect(redirect, &mut stdio, &mut opened).await? {
+            if let Err(message) = self.open_redirect(redirect, &mut stdio, &mut opened).await? {
                 io.error(&format!("{}: {message}", self.name)).await;
                 return Ok(1);
             }
@@ -255,11 +257,11 @@ impl Shell {
     async fn run_unredirected(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
         match command {
             Command::Simple { assignments, words, .. } => {
-                let code = self.simple(assignments, words, io).await?;
+                let code = self.run_simple(assignments, words, io).await?;
                 if self.errexit && code != 0 { Err(Flow::Exit(code)) } else { Ok(code) }
             }
             Command::Pipeline { stages, negate } => {
-                let code = self.pipeline(stages, io).await?;
+                let code = self.run_pipeline(stages, io).await?;
                 Ok(if *negate { i32::from(code == 0) } else { code })
             }
             Command::AndOr(first, rest) => {
@@ -287,7 +289,7 @@ impl Shell {
             Command::Group(body, _) => self.run(body, io).await,
             Command::If { branches, otherwise, .. } => {
                 for (condition, body) in branches {
-                    if self.condition(condition, io).await? {
+                    if self.run_condition(condition, io).await? {
                         return self.run(body, io).await;
                     }
                 }
@@ -298,8 +300,8 @@ impl Shell {
             }
             Command::While { until, condition, body, .. } => {
                 let mut code = 0;
-                while self.condition(condition, io).await? != *until {
-                    match self.iteration(body, io).await? {
+                while self.run_condition(condition, io).await? != *until {
+                    match self.run_iteration(body, io).await? {
                         Some(status) => code = status,
                         None => break,
                     }
@@ -308,13 +310,13 @@ impl Shell {
             }
             Command::For { name, words, body, .. } => {
                 let values = match words {
-                    Some(words) => self.arguments(words, io).await?,
+                    Some(words) => self.expand_words(words, io).await?,
                     None => self.parameters.clone(),
                 };
                 let mut code = 0;
                 for value in values {
                     self.env.insert(name.clone(), value);
-                    match self.iteration(body, io).await? {
+                    match self.run_iteration(body, io).await? {
                         Some(status) => code = status,
                         None => break,
                     }
@@ -325,7 +327,7 @@ impl Shell {
     }
 
     /// Runs one iteration of a loop. Returns `None` after `break`.
-    async fn iteration(&mut self, body: &Command, io: &Stdio) -> Result<Option<i32>, Flow> {
+    async fn run_iteration(&mut self, body: &Command, io: &Stdio) -> Result<Option<i32>, Flow> {
         self.clock.step().await;
         match self.run(body, io).await {
             Ok(status) => Ok(Some(status)),
@@ -335,14 +337,16 @@ impl Shell {
         }
     }
 
-    async fn condition(&mut self, condition: &Command, io: &Stdio) -> Result<bool, Flow> {
+    /// Runs a condition. Returns true if it succeeds.
+    async fn run_condition(&mut self, condition: &Command, io: &Stdio) -> Result<bool, Flow> {
         let errexit = std::mem::take(&mut self.errexit);
         let code = self.run(condition, io).await;
         self.errexit = errexit;
         Ok(code? == 0)
     }
 
-    async fn pipeline(&mut self, stages: &[Command], io: &Stdio) -> Result<i32, Flow> {
+    /// Runs the stages of a pipeline concurrently. Returns the exit code of the last one.
+    async fn run_pipeline(&mut self, stages: &[Command], io: &Stdio) -> Result<i32, Flow> {
         if let [only] = stages {
             return self.run(only, io).await;
         }
@@ -363,16 +367,17 @@ impl Shell {
         Ok(join_all(running).await.pop().unwrap_or_default())
     }
 
-    async fn simple(&mut self, assignments: &[(String, Word)], words: &[Word], io: &Stdio) -> Result<i32, Flow> {
+    /// Runs a command without control flow: assignments and a program with its arguments.
+    async fn run_simple(&mut self, assignments: &[(String, Word)], words: &[Word], io: &Stdio) -> Result<i32, Flow> {
         self.clock.step().await;
-        let arguments = self.arguments(words, io).await?;
+        let arguments = self.expand_words(words, io).await?;
         if arguments.is_empty() {
             // An assignment without a command substitution succeeds.
             self.status = 0;
         }
         let mut values = Vec::with_capacity(assignments.len());
         for (name, word) in assignments {
-            let value = self.text(word, io).await?;
+            let value = self.expand_word(word, io).await?;
             if arguments.is_empty() {
                 self.env.insert(name.clone(), value);
             } else {
@@ -383,10 +388,11 @@ impl Shell {
             return Ok(self.status);
         }
         // Assignments before a command apply only to that command.
-        let saved: Vec<_> = values.iter().map(|(name, _)| (name.clone(), self.env.get(name).cloned())).collect();
+        let previous_values: Vec<_> =
+            values.iter().map(|(name, _)| (name.clone(), self.env.get(name).cloned())).collect();
         self.env.extend(values);
-        let result = self.program(&arguments, io).await;
-        for (name, value) in saved {
+        let result = self.run_program(&arguments, io).await;
+        for (name, value) in previous_values {
             match value {
                 Some(value) => self.env.insert(name, value),
                 None => self.env.remove(&name),
@@ -397,22 +403,23 @@ impl Shell {
 
     /// Returns the output of `$(…)` without trailing newlines.
     pub(super) async fn substitute(&mut self, script: &Command, io: &Stdio) -> Result<String, Flow> {
-        let collected = Arc::new(Collect::default());
-        let stdio = Stdio { stdout: collected.clone(), ..io.clone() };
+        let output = Arc::new(CollectingSink::default());
+        let stdio = Stdio { stdout: output.clone(), ..io.clone() };
         let mut subshell = self.clone();
         self.status = subshell.run(script, &stdio).await.map_err_exit()?;
-        Ok(String::from_utf8_lossy(&collected.take()).trim_end_matches('\n').to_owned())
+        Ok(String::from_utf8_lossy(&output.take()).trim_end_matches('\n').to_owned())
     }
 
-    async fn redirect(
+    /// Opens a redirect and changes the file descriptors. The inner error is the message for stderr.
+    async fn open_redirect(
         &mut self,
         redirect: &Redirect,
         io: &mut Stdio,
         opened: &mut Vec<Output>,
     ) -> Result<Result<(), String>, Flow> {
-        let (word, append) = match &redirect.to {
-            Target::Duplicate(of) => {
-                let output = if *of == 2 { io.stderr.clone() } else { io.stdout.clone() };
+        let (word, append) = match &redirect.target {
+            RedirectTarget::Duplicate(fd) => {
+                let output = if *fd == 2 { io.stderr.clone() } else { io.stdout.clone() };
                 if redirect.fd == 2 {
                     io.stderr = output
                 } else {
@@ -420,8 +427,8 @@ impl Shell {
                 }
                 return Ok(Ok(()));
             }
-            Target::Read(word) => {
-                let path = self.text(word, io).await?;
+            RedirectTarget::Read(word) => {
+                let path = self.expand_word(word, io).await?;
                 return Ok(match self.open(&path) {
                     Ok(input) => {
                         io.stdin = Arc::new(tokio::sync::Mutex::new(input));
@@ -431,10 +438,10 @@ impl Shell {
                     Err(error) => Err(format!("can't open {path}: {error}")),
                 });
             }
-            Target::Write(word) => (word, false),
-            Target::Append(word) => (word, true),
+            RedirectTarget::Write(word) => (word, false),
+            RedirectTarget::Append(word) => (word, true),
         };
-        let path = self.text(word, io).await?;
+        let path = self.expand_word(word, io).await?;
         let output = match self.create(&path, append, io) {
             Ok(output) => output,
             Err(error) => return Ok(Err(format!("can't create {path}: {error}"))),
@@ -460,7 +467,7 @@ impl Shell {
     fn create(&self, path: &str, append: bool, io: &Stdio) -> Result<Output, FsError> {
         let path = resolve(&self.cwd, path);
         match path.as_str() {
-            "/dev/null" => return Ok(Arc::new(Discard)),
+            "/dev/null" => return Ok(Arc::new(DiscardingSink)),
             "/dev/stdout" | "/proc/self/fd/1" => return Ok(io.stdout.clone()),
             "/dev/stderr" | "/proc/self/fd/2" => return Ok(io.stderr.clone()),
             "/proc/1/fd/1" | "/proc/1/fd/2" => return Ok(self.log.clone()),
@@ -491,7 +498,7 @@ impl ExitStatus for Result<i32, Flow> {
     }
 }
 
-/// Appends to a file in large steps, since each append copies the file.
+/// Appends to a file in large chunks, since each append copies the file.
 struct FileSink {
     fs: Arc<FileSystem>,
     clock: Arc<dyn Clock>,
@@ -500,7 +507,7 @@ struct FileSink {
 }
 
 /// Maximum number of bytes buffered by a [`FileSink`].
-const FILE_STEP: usize = 4 << 20;
+const MAX_PENDING_BYTES: usize = 4 << 20;
 
 impl FileSink {
     fn flush(&self) -> std::io::Result<()> {
@@ -512,12 +519,12 @@ impl FileSink {
 #[async_trait]
 impl Sink for FileSink {
     async fn send(&self, data: Bytes) -> std::io::Result<()> {
-        let full = {
+        let is_full = {
             let mut pending = self.pending.lock();
             pending.extend_from_slice(&data);
-            pending.len() >= FILE_STEP
+            pending.len() >= MAX_PENDING_BYTES
         };
-        if full { self.flush() } else { Ok(()) }
+        if is_full { self.flush() } else { Ok(()) }
     }
 
     async fn finish(&self) -> std::io::Result<()> {

@@ -10,17 +10,19 @@ pub use words::{ParameterOperator, Part, Word};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
     pub fd: u8,
-    pub to: Target,
+    pub target: RedirectTarget,
 }
 
+/// File or file descriptor of a redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum RedirectTarget {
     Read(Word),
     Write(Word),
     Append(Word),
     Duplicate(u8),
 }
 
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     Simple {
@@ -84,10 +86,10 @@ pub enum SyntaxError {
     Unsupported(&'static str),
 }
 
-type Parsed<T> = Result<T, SyntaxError>;
+type ParseResult<T> = Result<T, SyntaxError>;
 
 /// Parses a whole script.
-pub fn parse(script: &str) -> Parsed<Command> {
+pub fn parse(script: &str) -> ParseResult<Command> {
     let mut parser = Parser { text: script.chars().collect(), at: 0, depth: 0 };
     let command = parser.sequence(&[])?;
     match parser.peek() {
@@ -156,7 +158,7 @@ impl Parser {
         })
     }
 
-    fn expect_reserved(&mut self, word: &str) -> Parsed<()> {
+    fn expect_reserved(&mut self, word: &str) -> ParseResult<()> {
         self.newlines();
         if self.reserved() == Some(word) && self.eat(word) {
             return Ok(());
@@ -175,7 +177,7 @@ impl Parser {
     }
 
     /// Parses commands up to one of the reserved words `ends`, a closing parenthesis or the end of the text.
-    fn sequence(&mut self, ends: &[&str]) -> Parsed<Command> {
+    fn sequence(&mut self, ends: &[&str]) -> ParseResult<Command> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(SyntaxError::Unsupported("this nesting depth"));
@@ -199,7 +201,7 @@ impl Parser {
         Ok(if commands.len() == 1 { commands.remove(0) } else { Command::Sequence(commands) })
     }
 
-    fn and_or(&mut self) -> Parsed<Command> {
+    fn and_or(&mut self) -> ParseResult<Command> {
         let first = self.pipeline()?;
         let mut rest = Vec::new();
         loop {
@@ -214,7 +216,7 @@ impl Parser {
         Ok(if rest.is_empty() { first } else { Command::AndOr(Box::new(first), rest) })
     }
 
-    fn pipeline(&mut self) -> Parsed<Command> {
+    fn pipeline(&mut self) -> ParseResult<Command> {
         self.blanks();
         let negate = self.reserved() == Some("!") && self.eat("!");
         let mut stages = vec![self.command()?];
@@ -229,7 +231,7 @@ impl Parser {
         Ok(if stages.len() == 1 && !negate { stages.remove(0) } else { Command::Pipeline { stages, negate } })
     }
 
-    fn command(&mut self) -> Parsed<Command> {
+    fn command(&mut self) -> ParseResult<Command> {
         self.blanks();
         if self.eat("(") {
             let body = Box::new(self.sequence(&[])?);
@@ -259,14 +261,14 @@ impl Parser {
         }
     }
 
-    fn body(&mut self) -> Parsed<Box<Command>> {
+    fn body(&mut self) -> ParseResult<Box<Command>> {
         self.expect_reserved("do")?;
         let body = Box::new(self.sequence(&["done"])?);
         self.expect_reserved("done")?;
         Ok(body)
     }
 
-    fn conditional(&mut self) -> Parsed<Command> {
+    fn conditional(&mut self) -> ParseResult<Command> {
         let (mut branches, mut otherwise) = (Vec::new(), None);
         let mut word = "if";
         while word != "fi" {
@@ -287,7 +289,7 @@ impl Parser {
         Ok(Command::If { branches, otherwise, redirects: self.redirects()? })
     }
 
-    fn iteration(&mut self) -> Parsed<Command> {
+    fn iteration(&mut self) -> ParseResult<Command> {
         self.eat("for");
         self.blanks();
         let name = self.name();
@@ -308,7 +310,7 @@ impl Parser {
         Ok(Command::For { name, words, body, redirects: self.redirects()? })
     }
 
-    fn redirects(&mut self) -> Parsed<Vec<Redirect>> {
+    fn redirects(&mut self) -> ParseResult<Vec<Redirect>> {
         let mut redirects = Vec::new();
         loop {
             self.blanks();
@@ -320,7 +322,7 @@ impl Parser {
     }
 
     /// Parses one redirect; `&>file` yields two.
-    fn redirect(&mut self) -> Parsed<Option<Vec<Redirect>>> {
+    fn redirect(&mut self) -> ParseResult<Option<Vec<Redirect>>> {
         let both = self.eat("&>");
         let start = self.at;
         let fd = match self.peek() {
@@ -344,26 +346,26 @@ impl Parser {
         };
         self.blanks();
         let word = self.word()?.ok_or_else(|| self.unexpected())?;
-        let to = match kind {
-            "<" => Target::Read(word),
-            ">>" => Target::Append(word),
+        let target = match kind {
+            "<" => RedirectTarget::Read(word),
+            ">>" => RedirectTarget::Append(word),
             ">&" | "<&" => match word.0.as_slice() {
                 [Part::Text { text, .. }] if text.len() == 1 && text.as_bytes()[0].is_ascii_digit() => {
-                    Target::Duplicate(text.as_bytes()[0] - b'0')
+                    RedirectTarget::Duplicate(text.as_bytes()[0] - b'0')
                 }
                 _ => return Err(SyntaxError::Unexpected(kind.into())),
             },
-            _ => Target::Write(word),
+            _ => RedirectTarget::Write(word),
         };
         let fd = fd.unwrap_or(u8::from(!kind.starts_with('<')));
-        let mut redirects = vec![Redirect { fd, to }];
+        let mut redirects = vec![Redirect { fd, target }];
         if both {
-            redirects.push(Redirect { fd: 2, to: Target::Duplicate(1) });
+            redirects.push(Redirect { fd: 2, target: RedirectTarget::Duplicate(1) });
         }
         Ok(Some(redirects))
     }
 
-    fn simple(&mut self) -> Parsed<Command> {
+    fn simple(&mut self) -> ParseResult<Command> {
         let (mut assignments, mut words, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             self.blanks();
@@ -388,7 +390,7 @@ impl Parser {
         Ok(Command::Simple { assignments, words, redirects })
     }
 
-    fn assignment(&mut self) -> Parsed<Option<(String, Word)>> {
+    fn assignment(&mut self) -> ParseResult<Option<(String, Word)>> {
         let start = self.at;
         let name = self.name();
         if name.is_empty() || !self.eat("=") {

@@ -10,22 +10,22 @@ use tokio::sync::{Notify, mpsc};
 
 use super::{Flow, Shell, Stdio};
 use crate::remotecommand::{Session, TerminalSize};
-use crate::stream::{Discard, Input, Output, Sink};
+use crate::stream::{DiscardingSink, Input, Output, Sink};
 
 /// Last reported size of the client's terminal.
 #[derive(Debug, Default)]
-pub struct Size(Mutex<Option<TerminalSize>>);
+pub struct SharedTerminalSize(Mutex<Option<TerminalSize>>);
 
-impl Size {
+impl SharedTerminalSize {
     pub fn get(&self) -> Option<TerminalSize> {
         *self.0.lock()
     }
 }
 
 /// Maximum number of typed lines waiting for the program.
-const TYPED_AHEAD: usize = 64;
+const MAX_QUEUED_LINES: usize = 64;
 /// Maximum line length of the editor, in bytes.
-const MAX_LINE: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 /// The input side of the terminal.
 struct Keyboard {
@@ -35,32 +35,32 @@ struct Keyboard {
 }
 
 /// Runs `arguments`, on a terminal if the session has one. Returns `None` if the program does not exist.
-pub async fn interactive(mut shell: Shell, arguments: &[String], session: Session) -> Option<i32> {
+pub async fn run_interactive(mut shell: Shell, arguments: &[String], session: Session) -> Option<i32> {
     let Session { stdin, stdout, stderr, resize, tty } = session;
-    let stdout = stdout.unwrap_or_else(|| Arc::new(Discard));
+    let stdout = stdout.unwrap_or_else(|| Arc::new(DiscardingSink));
     if !tty {
-        let stderr = stderr.unwrap_or_else(|| Arc::new(Discard));
+        let stderr = stderr.unwrap_or_else(|| Arc::new(DiscardingSink));
         return match shell.start(arguments, Stdio::new(stdin, stdout, stderr)).await {
-            super::Started::Code(code) => Some(code),
-            super::Started::NotFound => None,
+            super::StartOutcome::Code(code) => Some(code),
+            super::StartOutcome::NotFound => None,
         };
     }
     let screen: Output = Arc::new(Screen(stdout.clone()));
-    let (lines, typed) = mpsc::channel(TYPED_AHEAD);
+    let (lines, queued_lines) = mpsc::channel(MAX_QUEUED_LINES);
     let interrupt = Arc::new(Notify::new());
-    let size = Arc::new(Size::default());
+    let size = Arc::new(SharedTerminalSize::default());
     shell.terminal = Some(size.clone());
     shell.env.entry("TERM".into()).or_insert_with(|| "xterm".into());
     let keyboard = Keyboard { lines, interrupt: interrupt.clone(), screen: stdout };
-    let io = Stdio::new(Input::new(typed), screen.clone(), screen);
+    let io = Stdio::new(Input::new(queued_lines), screen.clone(), screen);
     let program = async {
         if starts_prompt(arguments) {
             return Some(shell.prompt(&io, &interrupt).await);
         }
         tokio::select! {
-            started = shell.start(arguments, io) => match started {
-                super::Started::Code(code) => Some(code),
-                super::Started::NotFound => None,
+            outcome = shell.start(arguments, io) => match outcome {
+                super::StartOutcome::Code(code) => Some(code),
+                super::StartOutcome::NotFound => None,
             },
             // Exit code after SIGINT.
             () = interrupt.notified() => Some(130),
@@ -97,7 +97,7 @@ impl Shell {
             }
             let mut stdin = io.stdin.lock().await;
             let line = tokio::select! {
-                line = stdin.line() => line,
+                line = stdin.read_line() => line,
                 () = interrupt.notified() => {
                     self.status = 130;
                     continue;
@@ -109,16 +109,16 @@ impl Shell {
             if line.trim().is_empty() {
                 continue;
             }
-            let mut stopped = self.clone();
+            let mut before = self.clone();
             tokio::select! {
-                flow = self.try_script(&line, io) => match flow {
+                flow = self.try_run_script(&line, io) => match flow {
                     Err(Flow::Exit(code)) => return code,
                     Ok(code) => self.status = code,
                     Err(_) => {}
                 },
                 () = interrupt.notified() => {
-                    stopped.status = 130;
-                    *self = stopped;
+                    before.status = 130;
+                    *self = before;
                 }
             }
         }
@@ -126,13 +126,13 @@ impl Shell {
 }
 
 impl Keyboard {
-    /// The line discipline: processes keys until the client closes its input.
+    /// Processes keys until the client closes its input.
     async fn run(self, mut keys: Input) {
         let mut line: Vec<u8> = Vec::new();
         let mut history: Vec<Vec<u8>> = Vec::new();
         let (mut recalled, mut escape) = (0, Vec::new());
         let mut lines = Some(self.lines);
-        while let Some(chunk) = keys.chunk().await {
+        while let Some(chunk) = keys.read_chunk().await {
             let mut echo: Vec<u8> = Vec::new();
             for key in chunk {
                 if !escape.is_empty() {
@@ -164,13 +164,13 @@ impl Keyboard {
                         }
                         recalled = history.len();
                         line.push(b'\n');
-                        let full = Bytes::from(std::mem::take(&mut line));
+                        let entered = Bytes::from(std::mem::take(&mut line));
                         // Echo the line before the program can write output.
                         if self.screen.send(Bytes::from(std::mem::take(&mut echo))).await.is_err() {
                             return;
                         }
                         if let Some(lines) = &lines
-                            && lines.try_send(full).is_err()
+                            && lines.try_send(entered).is_err()
                         {
                             // Ring the bell when the line buffer is full.
                             echo.push(7);
@@ -196,13 +196,13 @@ impl Keyboard {
                         line.clear();
                     }
                     0x17 => {
-                        let kept = line.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |end| {
+                        let kept_bytes = line.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |end| {
                             line[..end].iter().rposition(u8::is_ascii_whitespace).map_or(0, |at| at + 1)
                         });
-                        erase(&mut echo, line.len() - kept);
-                        line.truncate(kept);
+                        erase(&mut echo, line.len() - kept_bytes);
+                        line.truncate(kept_bytes);
                     }
-                    key if line.len() < MAX_LINE && (key >= 0x20 || key == b'\t') => {
+                    key if line.len() < MAX_LINE_BYTES && (key >= 0x20 || key == b'\t') => {
                         line.push(key);
                         echo.push(key);
                     }
@@ -219,6 +219,7 @@ impl Keyboard {
     }
 }
 
+/// Appends the control characters that erase the last columns.
 fn erase(echo: &mut Vec<u8>, columns: usize) {
     for _ in 0..columns {
         echo.extend_from_slice(b"\x08 \x08");
@@ -231,13 +232,13 @@ struct Screen(Output);
 #[async_trait]
 impl Sink for Screen {
     async fn send(&self, data: Bytes) -> io::Result<()> {
-        let mut out = Vec::with_capacity(data.len() + 16);
+        let mut translated = Vec::with_capacity(data.len() + 16);
         for byte in data {
             if byte == b'\n' {
-                out.push(b'\r');
+                translated.push(b'\r');
             }
-            out.push(byte);
+            translated.push(byte);
         }
-        self.0.send(Bytes::from(out)).await
+        self.0.send(Bytes::from(translated)).await
     }
 }

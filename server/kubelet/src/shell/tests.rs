@@ -2,10 +2,11 @@
 
 use super::*;
 
-struct Still;
+/// A clock that does not advance.
+struct FixedClock;
 
 #[async_trait]
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         "2026-01-02T03:04:05Z".parse().unwrap()
     }
@@ -14,22 +15,22 @@ impl Clock for Still {
 }
 
 fn shell() -> Shell {
-    let fs = FileSystem::new(Still.now());
+    let fs = FileSystem::new(FixedClock.now());
     for directory in ["/tmp", "/etc", "/root"] {
-        fs.make_dir(directory, true, Still.now()).unwrap();
+        fs.make_dir(directory, true, FixedClock.now()).unwrap();
     }
-    fs.write("/etc/hostname", Bytes::from_static(b"web-0\n"), Still.now()).unwrap();
+    fs.write("/etc/hostname", Bytes::from_static(b"web-0\n"), FixedClock.now()).unwrap();
     let identity = Identity { hostname: "web-0".into(), ip: "10.0.0.7".into(), ..Identity::default() };
     let env = [("HOME", "/root"), ("GREETING", "hello  world")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-    Shell::new(Arc::new(fs), Arc::new(identity), Arc::new(Still), env.into())
+    Shell::new(Arc::new(fs), Arc::new(identity), Arc::new(FixedClock), env.into())
 }
 
 /// Runs a script and returns stdout, stderr and exit code.
 async fn run(script: &str, stdin: &str) -> (String, String, i32) {
-    let (out, err) = (Arc::new(Collect::default()), Arc::new(Collect::default()));
+    let (out, err) = (Arc::new(CollectingSink::default()), Arc::new(CollectingSink::default()));
     let io = Stdio::new(Input::from_bytes(stdin.as_bytes()), out.clone(), err.clone());
-    let code = shell().script(script, &io).await;
-    let text = |collected: Arc<Collect>| String::from_utf8(collected.take().to_vec()).unwrap();
+    let code = shell().run_script(script, &io).await;
+    let text = |output: Arc<CollectingSink>| String::from_utf8(output.take().to_vec()).unwrap();
     (text(out), text(err), code)
 }
 
@@ -78,7 +79,7 @@ async fn run(script: &str, stdin: &str) -> (String, String, i32) {
 #[case("agnhost logs-generator --log-lines-total 7 --run-duration=2s | grep kube-system | wc -l", "3\n", 0)]
 #[case("echo c; echo a; echo b # comment", "c\na\nb\n", 0)]
 #[tokio::test]
-async fn scripts(#[case] script: &str, #[case] expected: &str, #[case] code: i32) {
+async fn scripts_print_and_exit_as_in_a_real_shell(#[case] script: &str, #[case] expected: &str, #[case] code: i32) {
     let (out, err, status) = run(script, "typed\n").await;
     assert_eq!((out.as_str(), status), (expected, code), "stderr: {err}");
 }
@@ -102,10 +103,10 @@ async fn archives_preserve_names_modes_and_times() {
 #[tokio::test]
 async fn unsupported_programs_and_syntax_are_reported(#[case] script: &str, #[case] expected: bool) {
     let mut shell = shell();
-    let unknown = shell.unknown();
-    let discard: Output = Arc::new(Discard);
-    shell.script(script, &Stdio::new(Input::empty(), discard.clone(), discard)).await;
-    assert_eq!(unknown.was_met(), expected);
+    let unknown = shell.unknown_commands();
+    let discard: Output = Arc::new(DiscardingSink);
+    shell.run_script(script, &Stdio::new(Input::empty(), discard.clone(), discard)).await;
+    assert_eq!(unknown.was_used(), expected);
 }
 
 #[tokio::test]

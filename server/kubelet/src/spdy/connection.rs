@@ -20,22 +20,22 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 
-use super::frame::{INITIAL_WINDOW_SIZE, Reader};
+use super::frame::{FrameReader, INITIAL_WINDOW_SIZE};
 use super::{Compressor, Frame, Headers, RstStatus, SpdyError};
 use crate::stream::{Sink, Source};
 
 /// Initial window of streams and of the connection, as specified.
-const DEFAULT_WINDOW: i64 = 64 << 10;
+const DEFAULT_WINDOW_BYTES: i64 = 64 << 10;
 /// Maximum number of chunks (of up to 32 KiB) buffered for a stream's reader.
-const INBOUND_PIECES: usize = 16;
+const MAX_BUFFERED_CHUNKS: usize = 16;
 /// Maximum number of open streams per peer. Port-forward opens two per forwarded connection.
 const MAX_STREAMS: usize = 1024;
 /// Maximum number of opened streams that wait to be accepted.
-const BACKLOG: usize = 64;
+const MAX_UNACCEPTED_STREAMS: usize = 64;
 /// Number of consumed bytes after which a window update is sent.
-const CREDIT_STEP: u32 = 32 << 10;
+const WINDOW_UPDATE_BYTES: u32 = 32 << 10;
 /// Maximum payload of a sent data frame.
-const MAX_DATA: usize = 32 << 10;
+const MAX_DATA_BYTES: usize = 32 << 10;
 
 /// The accepting side of a connection.
 pub struct Connection {
@@ -45,7 +45,7 @@ pub struct Connection {
 
 /// Reads from the socket until the peer closes the connection.
 pub struct Driver<T> {
-    reader: Reader<ReadHalf<T>>,
+    reader: FrameReader<ReadHalf<T>>,
     opened: mpsc::Sender<Stream>,
     shared: Arc<Shared>,
     last_stream: u32,
@@ -53,10 +53,10 @@ pub struct Driver<T> {
 
 struct Shared {
     writer: tokio::sync::Mutex<Writer>,
-    streams: Mutex<HashMap<u32, Open>>,
+    streams: Mutex<HashMap<u32, OpenStream>>,
     window: Window,
-    /// Set once the peer has used flow control.
-    controlled: AtomicBool,
+    /// True once the peer has used flow control.
+    uses_flow_control: AtomicBool,
     initial_window: AtomicI64,
 }
 
@@ -66,7 +66,7 @@ struct Writer {
 }
 
 /// An open stream: neither reset nor finished by both sides.
-struct Open {
+struct OpenStream {
     inbound: Option<mpsc::Sender<Bytes>>,
     window: Arc<Window>,
     finished: bool,
@@ -95,7 +95,7 @@ impl Window {
     }
 
     /// Waits until the window is open. Returns false if the stream was reset.
-    async fn open(&self) -> bool {
+    async fn wait_until_open(&self) -> bool {
         loop {
             let grown = self.grown.notified();
             tokio::pin!(grown);
@@ -156,12 +156,12 @@ impl Connection {
         let shared = Arc::new(Shared {
             writer: tokio::sync::Mutex::new(writer),
             streams: Mutex::default(),
-            window: Window::new(DEFAULT_WINDOW),
-            controlled: AtomicBool::new(false),
-            initial_window: AtomicI64::new(DEFAULT_WINDOW),
+            window: Window::new(DEFAULT_WINDOW_BYTES),
+            uses_flow_control: AtomicBool::new(false),
+            initial_window: AtomicI64::new(DEFAULT_WINDOW_BYTES),
         });
-        let (opened, accept) = mpsc::channel(BACKLOG);
-        let driver = Driver { reader: Reader::new(read), opened, shared: shared.clone(), last_stream: 0 };
+        let (opened, accept) = mpsc::channel(MAX_UNACCEPTED_STREAMS);
+        let driver = Driver { reader: FrameReader::new(read), opened, shared: shared.clone(), last_stream: 0 };
         Ok((Self { accept, shared }, driver))
     }
 
@@ -193,10 +193,10 @@ impl Shared {
     }
 
     /// Records that one side has finished. The stream is removed when both have.
-    fn finish(&self, stream: u32, ours: bool) {
+    fn finish(&self, stream: u32, is_ours: bool) {
         let mut streams = self.streams.lock();
         let Some(open) = streams.get_mut(&stream) else { return };
-        if ours {
+        if is_ours {
             open.finished = true;
         } else {
             open.inbound = None;
@@ -207,7 +207,7 @@ impl Shared {
     }
 
     fn grow(&self, stream: u32, delta: i64) {
-        self.controlled.store(true, Ordering::Release);
+        self.uses_flow_control.store(true, Ordering::Release);
         if stream == 0 {
             self.window.grow(delta);
         } else if let Some(open) = self.streams.lock().get(&stream) {
@@ -219,25 +219,25 @@ impl Shared {
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
     /// Reads until the peer closes the connection or violates the protocol.
     pub async fn run(mut self) -> Result<(), SpdyError> {
-        let end = self.read().await;
+        let result = self.handle_frames().await;
         // Readers see the end of their stream, and writers fail.
         for (_, open) in self.shared.streams.lock().drain() {
             open.window.close();
         }
         self.shared.window.close();
-        end
+        result
     }
 
-    async fn read(&mut self) -> Result<(), SpdyError> {
+    async fn handle_frames(&mut self) -> Result<(), SpdyError> {
         while let Some(frame) = self.reader.next().await? {
             match frame {
-                Frame::SynStream { stream, headers, fin, .. } => self.syn_stream(stream, headers, fin).await?,
-                Frame::Data { stream, data, fin } => self.data(stream, data, fin).await?,
+                Frame::SynStream { stream, headers, fin, .. } => self.handle_syn_stream(stream, headers, fin).await?,
+                Frame::Data { stream, data, fin } => self.handle_data(stream, data, fin).await?,
                 Frame::RstStream { stream, .. } => self.shared.reset(stream),
                 // Pings of the client are odd. Even IDs answer pings of the server, which sends none.
                 Frame::Ping(id) if id % 2 == 1 => self.shared.write(&Frame::Ping(id)).await?,
                 Frame::WindowUpdate { stream, delta } => self.shared.grow(stream, i64::from(delta)),
-                Frame::Settings(settings) => self.settings(&settings),
+                Frame::Settings(settings) => self.handle_settings(&settings),
                 Frame::Headers { stream, fin: true, .. } => self.shared.finish(stream, false),
                 // The peer opens no new streams; existing streams continue.
                 Frame::GoAway { .. } => {}
@@ -247,18 +247,18 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
         Ok(())
     }
 
-    async fn syn_stream(&mut self, stream: u32, headers: Headers, fin: bool) -> Result<(), SpdyError> {
+    async fn handle_syn_stream(&mut self, stream: u32, headers: Headers, fin: bool) -> Result<(), SpdyError> {
         if stream.is_multiple_of(2) || stream <= self.last_stream {
             return Err(SpdyError::Protocol("stream ids of a client are odd and grow"));
         }
         self.last_stream = stream;
-        let full = self.shared.streams.lock().len() >= MAX_STREAMS;
-        if full {
+        let is_full = self.shared.streams.lock().len() >= MAX_STREAMS;
+        if is_full {
             return self.shared.write(&Frame::RstStream { stream, status: RstStatus::REFUSED_STREAM }).await;
         }
-        let (inbound, data) = mpsc::channel(INBOUND_PIECES);
+        let (inbound, data) = mpsc::channel(MAX_BUFFERED_CHUNKS);
         let window = Arc::new(Window::new(self.shared.initial_window.load(Ordering::Acquire)));
-        let open = Open { inbound: (!fin).then_some(inbound), window: window.clone(), finished: false };
+        let open = OpenStream { inbound: (!fin).then_some(inbound), window: window.clone(), finished: false };
         self.shared.streams.lock().insert(stream, open);
         self.shared.write(&Frame::SynReply { stream, headers: Headers::new(), fin: false }).await?;
         let receiver = Receiver { id: stream, data, consumed: 0, shared: self.shared.clone() };
@@ -271,7 +271,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
         Ok(())
     }
 
-    async fn data(&mut self, stream: u32, data: Bytes, fin: bool) -> Result<(), SpdyError> {
+    async fn handle_data(&mut self, stream: u32, data: Bytes, fin: bool) -> Result<(), SpdyError> {
         let inbound = self.shared.streams.lock().get(&stream).and_then(|open| open.inbound.clone());
         if let Some(inbound) = inbound {
             let length = data.len() as u32;
@@ -286,11 +286,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
         Ok(())
     }
 
-    fn settings(&self, settings: &[(u32, u32)]) {
+    fn handle_settings(&self, settings: &[(u32, u32)]) {
         for (_, value) in settings.iter().filter(|(id, _)| *id == INITIAL_WINDOW_SIZE) {
             let new = i64::from(*value);
             let old = self.shared.initial_window.swap(new, Ordering::AcqRel);
-            self.shared.controlled.store(true, Ordering::Release);
+            self.shared.uses_flow_control.store(true, Ordering::Release);
             for open in self.shared.streams.lock().values() {
                 open.window.grow(new - old);
             }
@@ -303,7 +303,7 @@ impl Source for Receiver {
     async fn recv(&mut self) -> Option<Bytes> {
         let data = self.data.recv().await?;
         self.consumed += data.len() as u32;
-        if self.consumed >= CREDIT_STEP {
+        if self.consumed >= WINDOW_UPDATE_BYTES {
             let delta = std::mem::take(&mut self.consumed);
             for stream in [0, self.id] {
                 if let Err(error) = self.shared.write(&Frame::WindowUpdate { stream, delta }).await {
@@ -320,12 +320,12 @@ impl Source for Receiver {
 impl Sink for Sender {
     async fn send(&self, mut data: Bytes) -> io::Result<()> {
         while !data.is_empty() {
-            let mut length = data.len().min(MAX_DATA);
+            let mut length = data.len().min(MAX_DATA_BYTES);
             if self.window.closed.load(Ordering::Acquire) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            if self.shared.controlled.load(Ordering::Acquire) {
-                if !(self.window.open().await && self.shared.window.open().await) {
+            if self.shared.uses_flow_control.load(Ordering::Acquire) {
+                if !(self.window.wait_until_open().await && self.shared.window.wait_until_open().await) {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
                 let credit = self
@@ -338,9 +338,9 @@ impl Sink for Sender {
             }
             self.window.credit.fetch_sub(length as i64, Ordering::AcqRel);
             self.shared.window.credit.fetch_sub(length as i64, Ordering::AcqRel);
-            let piece = data.split_to(length);
+            let chunk = data.split_to(length);
             self.shared
-                .write(&Frame::Data { stream: self.id, data: piece, fin: false })
+                .write(&Frame::Data { stream: self.id, data: chunk, fin: false })
                 .await
                 .map_err(io::Error::other)?;
         }
@@ -348,8 +348,8 @@ impl Sink for Sender {
     }
 
     async fn finish(&self) -> io::Result<()> {
-        let open = self.shared.streams.lock().get(&self.id).is_some_and(|open| !open.finished);
-        if !open {
+        let is_open = self.shared.streams.lock().get(&self.id).is_some_and(|open| !open.finished);
+        if !is_open {
             return Ok(());
         }
         self.shared.finish(self.id, true);

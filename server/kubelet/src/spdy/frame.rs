@@ -11,9 +11,9 @@ pub const FLAG_FIN: u8 = 1;
 /// `SETTINGS_INITIAL_WINDOW_SIZE`.
 pub const INITIAL_WINDOW_SIZE: u32 = 7;
 /// Maximum size of a control frame. Data frames may be longer and are read in chunks.
-const MAX_CONTROL: usize = 64 << 10;
+const MAX_CONTROL_BYTES: usize = 64 << 10;
 /// Maximum chunk of a received data frame.
-const MAX_PIECE: usize = 32 << 10;
+const MAX_CHUNK_BYTES: usize = 32 << 10;
 
 /// Status codes of RST_STREAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,22 +68,22 @@ pub enum Frame {
 }
 
 /// Reads the frames of one direction.
-pub struct Reader<R> {
+pub struct FrameReader<R> {
     io: R,
     decompressor: Decompressor,
     /// Remainder of a data frame: stream, number of bytes, FIN.
     rest: Option<(u32, usize, bool)>,
 }
 
-impl<R: AsyncRead + Unpin> Reader<R> {
+impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub fn new(io: R) -> Self {
         Self { io, decompressor: Decompressor::default(), rest: None }
     }
 
     /// Reads the next frame. Returns `None` if the peer closed the connection between frames. Not cancel safe.
     pub async fn next(&mut self) -> Result<Option<Frame>, SpdyError> {
-        if let Some((stream, left, fin)) = self.rest.take() {
-            return self.piece(stream, left, fin).await.map(Some);
+        if let Some((stream, remaining, fin)) = self.rest.take() {
+            return self.read_chunk(stream, remaining, fin).await.map(Some);
         }
         let mut head = [0u8; 8];
         if self.io.read(&mut head[..1]).await? == 0 {
@@ -95,44 +95,45 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         let second = fields.get_u32();
         let (flags, length) = ((second >> 24) as u8, (second & 0x00ff_ffff) as usize);
         if first & 0x8000_0000 == 0 {
-            return self.piece(first, length, flags & FLAG_FIN != 0).await.map(Some);
+            return self.read_chunk(first, length, flags & FLAG_FIN != 0).await.map(Some);
         }
         if (first >> 16) as u16 & 0x7fff != VERSION {
             return Err(SpdyError::Protocol("unsupported version"));
         }
-        if length > MAX_CONTROL {
+        if length > MAX_CONTROL_BYTES {
             return Err(SpdyError::Protocol("control frame too large"));
         }
         let mut body = vec![0u8; length];
         self.io.read_exact(&mut body).await?;
-        self.control(first as u16, flags, &body).map(Some)
+        self.parse_control(first as u16, flags, &body).map(Some)
     }
 
-    async fn piece(&mut self, stream: u32, left: usize, fin: bool) -> Result<Frame, SpdyError> {
-        let now = left.min(MAX_PIECE);
-        let mut data = BytesMut::zeroed(now);
+    /// Reads the next chunk of a data frame with `remaining` bytes.
+    async fn read_chunk(&mut self, stream: u32, remaining: usize, fin: bool) -> Result<Frame, SpdyError> {
+        let length = remaining.min(MAX_CHUNK_BYTES);
+        let mut data = BytesMut::zeroed(length);
         self.io.read_exact(&mut data).await?;
-        if now < left {
-            self.rest = Some((stream, left - now, fin));
+        if length < remaining {
+            self.rest = Some((stream, remaining - length, fin));
         }
-        Ok(Frame::Data { stream, data: data.freeze(), fin: fin && now == left })
+        Ok(Frame::Data { stream, data: data.freeze(), fin: fin && length == remaining })
     }
 
-    fn control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<Frame, SpdyError> {
-        let short = |_| SpdyError::Protocol("control frame cut short");
+    fn parse_control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<Frame, SpdyError> {
+        let truncated = |_| SpdyError::Protocol("control frame cut short");
         let mut body = body;
         let fin = flags & FLAG_FIN != 0;
         Ok(match kind {
             1 => {
-                let stream = body.try_get_u32().map_err(short)? & 0x7fff_ffff;
+                let stream = body.try_get_u32().map_err(truncated)? & 0x7fff_ffff;
                 // Associated stream, priority and credential slot are ignored.
-                body.try_get_u32().and_then(|_| body.try_get_u16()).map_err(short)?;
-                let headers = self.decompressor.headers(body)?;
+                body.try_get_u32().and_then(|_| body.try_get_u16()).map_err(truncated)?;
+                let headers = self.decompressor.decompress(body)?;
                 Frame::SynStream { stream, headers, fin, unidirectional: flags & 2 != 0 }
             }
             2 | 8 => {
-                let stream = body.try_get_u32().map_err(short)? & 0x7fff_ffff;
-                let headers = self.decompressor.headers(body)?;
+                let stream = body.try_get_u32().map_err(truncated)? & 0x7fff_ffff;
+                let headers = self.decompressor.decompress(body)?;
                 if kind == 2 {
                     Frame::SynReply { stream, headers, fin }
                 } else {
@@ -140,26 +141,26 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
             }
             3 => Frame::RstStream {
-                stream: body.try_get_u32().map_err(short)? & 0x7fff_ffff,
-                status: RstStatus(body.try_get_u32().map_err(short)?),
+                stream: body.try_get_u32().map_err(truncated)? & 0x7fff_ffff,
+                status: RstStatus(body.try_get_u32().map_err(truncated)?),
             },
             4 => {
-                let count = body.try_get_u32().map_err(short)?;
+                let count = body.try_get_u32().map_err(truncated)?;
                 let mut settings = Vec::new();
                 for _ in 0..count {
-                    let id = body.try_get_u32().map_err(short)? & 0x00ff_ffff;
-                    settings.push((id, body.try_get_u32().map_err(short)?));
+                    let id = body.try_get_u32().map_err(truncated)? & 0x00ff_ffff;
+                    settings.push((id, body.try_get_u32().map_err(truncated)?));
                 }
                 Frame::Settings(settings)
             }
-            6 => Frame::Ping(body.try_get_u32().map_err(short)?),
+            6 => Frame::Ping(body.try_get_u32().map_err(truncated)?),
             7 => Frame::GoAway {
-                last_good: body.try_get_u32().map_err(short)? & 0x7fff_ffff,
-                status: body.try_get_u32().map_err(short)?,
+                last_good: body.try_get_u32().map_err(truncated)? & 0x7fff_ffff,
+                status: body.try_get_u32().map_err(truncated)?,
             },
             9 => Frame::WindowUpdate {
-                stream: body.try_get_u32().map_err(short)? & 0x7fff_ffff,
-                delta: body.try_get_u32().map_err(short)? & 0x7fff_ffff,
+                stream: body.try_get_u32().map_err(truncated)? & 0x7fff_ffff,
+                delta: body.try_get_u32().map_err(truncated)? & 0x7fff_ffff,
             },
             _ => Frame::Unknown,
         })
@@ -182,30 +183,30 @@ impl Frame {
                 body.put_u32(*stream);
                 body.put_u32(0);
                 body.put_u16(0);
-                body.extend(compressor.block(headers)?);
-                control(&mut out, 1, u8::from(*fin) | u8::from(*unidirectional) << 1, &body);
+                body.extend(compressor.compress(headers)?);
+                encode_control(&mut out, 1, u8::from(*fin) | u8::from(*unidirectional) << 1, &body);
             }
             Frame::SynReply { stream, headers, fin } => {
                 let mut body = stream.to_be_bytes().to_vec();
-                body.extend(compressor.block(headers)?);
-                control(&mut out, 2, u8::from(*fin), &body);
+                body.extend(compressor.compress(headers)?);
+                encode_control(&mut out, 2, u8::from(*fin), &body);
             }
             Frame::Headers { stream, headers, fin } => {
                 let mut body = stream.to_be_bytes().to_vec();
-                body.extend(compressor.block(headers)?);
-                control(&mut out, 8, u8::from(*fin), &body);
+                body.extend(compressor.compress(headers)?);
+                encode_control(&mut out, 8, u8::from(*fin), &body);
             }
-            Frame::RstStream { stream, status } => pair(&mut out, 3, *stream, status.0),
-            Frame::GoAway { last_good, status } => pair(&mut out, 7, *last_good, *status),
-            Frame::WindowUpdate { stream, delta } => pair(&mut out, 9, *stream, *delta),
-            Frame::Ping(id) => control(&mut out, 6, 0, &id.to_be_bytes()),
+            Frame::RstStream { stream, status } => encode_pair(&mut out, 3, *stream, status.0),
+            Frame::GoAway { last_good, status } => encode_pair(&mut out, 7, *last_good, *status),
+            Frame::WindowUpdate { stream, delta } => encode_pair(&mut out, 9, *stream, *delta),
+            Frame::Ping(id) => encode_control(&mut out, 6, 0, &id.to_be_bytes()),
             Frame::Settings(settings) => {
                 let mut body = (settings.len() as u32).to_be_bytes().to_vec();
                 for (id, value) in settings {
                     body.put_u32(*id);
                     body.put_u32(*value);
                 }
-                control(&mut out, 4, 0, &body);
+                encode_control(&mut out, 4, 0, &body);
             }
             Frame::Unknown => {}
         }
@@ -213,17 +214,18 @@ impl Frame {
     }
 }
 
-fn control(out: &mut BytesMut, kind: u16, flags: u8, body: &[u8]) {
+fn encode_control(out: &mut BytesMut, kind: u16, flags: u8, body: &[u8]) {
     out.put_u16(0x8000 | VERSION);
     out.put_u16(kind);
     out.put_u32(u32::from(flags) << 24 | body.len() as u32);
     out.extend_from_slice(body);
 }
 
-fn pair(out: &mut BytesMut, kind: u16, first: u32, second: u32) {
+/// Encodes a control frame that consists of two numbers.
+fn encode_pair(out: &mut BytesMut, kind: u16, first: u32, second: u32) {
     let mut body = first.to_be_bytes().to_vec();
     body.put_u32(second);
-    control(out, kind, 0, &body);
+    encode_control(out, kind, 0, &body);
 }
 
 #[cfg(test)]
@@ -249,11 +251,11 @@ mod tests {
             Frame::Data { stream: 1, data: Bytes::new(), fin: true },
         ];
         let mut compressor = Compressor::new().unwrap();
-        let mut wire = Vec::new();
+        let mut encoded = Vec::new();
         for frame in &frames {
-            wire.extend(frame.encode(&mut compressor).unwrap());
+            encoded.extend(frame.encode(&mut compressor).unwrap());
         }
-        let mut reader = Reader::new(&wire[..]);
+        let mut reader = FrameReader::new(&encoded[..]);
         for frame in &frames {
             assert_eq!(reader.next().await.unwrap().as_ref(), Some(frame));
         }
@@ -262,14 +264,14 @@ mod tests {
 
     #[tokio::test]
     async fn long_data_frames_are_read_in_chunks_with_one_fin() {
-        let data = Bytes::from(vec![7u8; MAX_PIECE * 2 + 5]);
-        let wire = Frame::Data { stream: 1, data, fin: true }.encode(&mut Compressor::new().unwrap()).unwrap();
-        let mut reader = Reader::new(&wire[..]);
-        let mut pieces = Vec::new();
+        let data = Bytes::from(vec![7u8; MAX_CHUNK_BYTES * 2 + 5]);
+        let encoded = Frame::Data { stream: 1, data, fin: true }.encode(&mut Compressor::new().unwrap()).unwrap();
+        let mut reader = FrameReader::new(&encoded[..]);
+        let mut chunks = Vec::new();
         while let Some(Frame::Data { data, fin, .. }) = reader.next().await.unwrap() {
-            pieces.push((data.len(), fin));
+            chunks.push((data.len(), fin));
         }
-        assert_eq!(pieces, [(MAX_PIECE, false), (MAX_PIECE, false), (5, true)]);
+        assert_eq!(chunks, [(MAX_CHUNK_BYTES, false), (MAX_CHUNK_BYTES, false), (5, true)]);
     }
 
     fn any_headers() -> impl Strategy<Value = Headers> {
@@ -309,7 +311,7 @@ mod tests {
 
     /// Reads frames until the first incomplete or invalid one.
     fn read(bytes: &[u8]) -> Vec<Frame> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FrameReader::new(bytes);
         let mut frames = Vec::new();
         // A slice is always ready.
         while let Some(Ok(Some(frame))) = reader.next().now_or_never() {
@@ -322,8 +324,8 @@ mod tests {
         #[test]
         fn arbitrary_frames_round_trip(frames in prop::collection::vec(any_frame(), 0..12)) {
             let mut compressor = Compressor::new().unwrap();
-            let wire: Vec<u8> = frames.iter().flat_map(|frame| frame.encode(&mut compressor).unwrap()).collect();
-            prop_assert_eq!(read(&wire), frames);
+            let encoded: Vec<u8> = frames.iter().flat_map(|frame| frame.encode(&mut compressor).unwrap()).collect();
+            prop_assert_eq!(read(&encoded), frames);
         }
 
         #[test]
@@ -336,11 +338,11 @@ mod tests {
             frames in prop::collection::vec(any_frame(), 1..6), at in any::<prop::sample::Index>(), flip in 1..=255_u8, cut in any::<prop::sample::Index>(),
         ) {
             let mut compressor = Compressor::new().unwrap();
-            let mut wire: Vec<u8> = frames.iter().flat_map(|frame| frame.encode(&mut compressor).unwrap()).collect();
-            let at = at.index(wire.len());
-            wire[at] ^= flip;
-            read(&wire);
-            read(&wire[..cut.index(wire.len())]);
+            let mut encoded: Vec<u8> = frames.iter().flat_map(|frame| frame.encode(&mut compressor).unwrap()).collect();
+            let at = at.index(encoded.len());
+            encoded[at] ^= flip;
+            read(&encoded);
+            read(&encoded[..cut.index(encoded.len())]);
         }
     }
 }

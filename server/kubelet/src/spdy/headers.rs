@@ -12,7 +12,7 @@ use super::SpdyError;
 pub type Headers = BTreeMap<String, Vec<String>>;
 
 /// Maximum decompressed size of a header block. Kubernetes' streams need a few hundred bytes.
-const MAX_BLOCK: usize = 64 << 10;
+const MAX_BLOCK_BYTES: usize = 64 << 10;
 
 /// Dictionary words that are preceded by a 32-bit length.
 const DICTIONARY_WORDS: &[&str] = &[
@@ -113,7 +113,8 @@ impl Compressor {
         Ok(Self(zlib))
     }
 
-    pub fn block(&mut self, headers: &Headers) -> Result<Vec<u8>, SpdyError> {
+    /// Encodes and compresses a header block.
+    pub fn compress(&mut self, headers: &Headers) -> Result<Vec<u8>, SpdyError> {
         let mut plain = Vec::new();
         plain.put_u32(headers.len() as u32);
         for (name, values) in headers {
@@ -147,9 +148,10 @@ impl Default for Decompressor {
 }
 
 impl Decompressor {
-    pub fn headers(&mut self, block: &[u8]) -> Result<Headers, SpdyError> {
+    /// Decompresses and parses a header block.
+    pub fn decompress(&mut self, block: &[u8]) -> Result<Headers, SpdyError> {
         let plain = self.inflate(block)?;
-        parse(&plain).ok_or(SpdyError::Protocol("malformed header block"))
+        parse_headers(&plain).ok_or(SpdyError::Protocol("malformed header block"))
     }
 
     fn inflate(&mut self, block: &[u8]) -> Result<Vec<u8>, SpdyError> {
@@ -157,7 +159,7 @@ impl Decompressor {
         let start = self.0.total_in();
         loop {
             let done = (self.0.total_in() - start) as usize;
-            let progress = match self.0.decompress_vec(&block[done..], &mut plain, FlushDecompress::Sync) {
+            let has_room = match self.0.decompress_vec(&block[done..], &mut plain, FlushDecompress::Sync) {
                 Ok(Status::StreamEnd) => return Ok(plain),
                 Ok(Status::Ok | Status::BufError) => plain.len() < plain.capacity(),
                 Err(error) if error.needs_dictionary().is_some() => {
@@ -166,10 +168,10 @@ impl Decompressor {
                 }
                 Err(error) => return Err(error.into()),
             };
-            if progress && (self.0.total_in() - start) as usize == block.len() {
+            if has_room && (self.0.total_in() - start) as usize == block.len() {
                 return Ok(plain);
             }
-            if plain.len() >= MAX_BLOCK || progress {
+            if plain.len() >= MAX_BLOCK_BYTES || has_room {
                 return Err(SpdyError::Protocol("header block too large or cut short"));
             }
             plain.reserve(plain.capacity());
@@ -177,17 +179,18 @@ impl Decompressor {
     }
 }
 
-fn parse(mut plain: &[u8]) -> Option<Headers> {
+fn parse_headers(mut plain: &[u8]) -> Option<Headers> {
     let mut headers = Headers::new();
     for _ in 0..plain.try_get_u32().ok()? {
-        let name = text(&mut plain)?.to_ascii_lowercase();
-        let values = text(&mut plain)?.split('\0').map(str::to_owned).collect();
+        let name = read_string(&mut plain)?.to_ascii_lowercase();
+        let values = read_string(&mut plain)?.split('\0').map(str::to_owned).collect();
         headers.insert(name, values);
     }
     Some(headers)
 }
 
-fn text(plain: &mut &[u8]) -> Option<String> {
+/// Reads a string that is preceded by its length.
+fn read_string(plain: &mut &[u8]) -> Option<String> {
     let length = plain.try_get_u32().ok()? as usize;
     let bytes = plain.get(..length)?;
     let text = std::str::from_utf8(bytes).ok()?.to_owned();
@@ -218,17 +221,17 @@ mod tests {
             headers(&[("a", &["one", "two"])]),
             headers(&[("big", &[&big])]),
         ];
-        let (mut deflate, mut inflate) = (Compressor::new().unwrap(), Decompressor::default());
+        let (mut compressor, mut decompressor) = (Compressor::new().unwrap(), Decompressor::default());
         for block in &blocks {
-            assert_eq!(&inflate.headers(&deflate.block(block).unwrap()).unwrap(), block);
+            assert_eq!(&decompressor.decompress(&compressor.compress(block).unwrap()).unwrap(), block);
         }
     }
 
     #[test]
     fn oversized_and_invalid_blocks_are_rejected() {
-        let bomb = headers(&[("big", &["x".repeat(MAX_BLOCK * 4).as_str()])]);
-        let block = Compressor::new().unwrap().block(&bomb).unwrap();
-        assert!(Decompressor::default().headers(&block).is_err());
-        assert!(Decompressor::default().headers(b"nonsense").is_err());
+        let bomb = headers(&[("big", &["x".repeat(MAX_BLOCK_BYTES * 4).as_str()])]);
+        let block = Compressor::new().unwrap().compress(&bomb).unwrap();
+        assert!(Decompressor::default().decompress(&block).is_err());
+        assert!(Decompressor::default().decompress(b"nonsense").is_err());
     }
 }

@@ -10,7 +10,7 @@ mod frame;
 mod headers;
 
 pub use connection::{Connection, Driver, Receiver, Sender, Stream};
-pub use frame::{Frame, Reader as FrameReader, RstStatus};
+pub use frame::{Frame, FrameReader, RstStatus};
 pub use headers::{Compressor, Decompressor, Headers};
 
 /// Errors that end a SPDY connection.

@@ -6,18 +6,18 @@ use std::sync::LazyLock;
 use regex::RegexSet;
 
 /// Mark in front of a cell that reads like instructions.
-const SUSPICIOUS: &str = "[suspicious] ";
+const SUSPICIOUS_MARK: &str = "[suspicious] ";
 
 /// An escaped cell.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Escaped {
     pub text: String,
     pub is_suspicious: bool,
-    /// Number of values that were redacted before.
+    /// Number of redacted values.
     pub redacted: usize,
 }
 
-static INSTRUCTIONS: LazyLock<RegexSet> = LazyLock::new(|| {
+static INSTRUCTION_PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
     let patterns = [
         r"(?i)\b(ignore|disregard|forget)\s+(all\s+|any\s+)?(of\s+)?(the\s+|your\s+)?(previous|prior|above|earlier)\b",
         r"(?i)\byou\s+are\s+now\b",
@@ -30,25 +30,26 @@ static INSTRUCTIONS: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSet::new(patterns).expect("constant patterns compile")
 });
 
-/// Escapes a cell as JSON does, also characters that are invisible or change the direction of text, and cuts it.
-pub(super) fn cell(text: &str, longest: usize) -> Escaped {
-    let is_suspicious = INSTRUCTIONS.is_match(text);
-    let mut escaped = if is_suspicious { SUSPICIOUS.to_owned() } else { String::new() };
+/// Escapes a cell like a JSON string, also characters that are invisible or change the direction of text. Truncates it
+/// after about `max_bytes` bytes.
+pub(super) fn escape_cell(text: &str, max_bytes: usize) -> Escaped {
+    let is_suspicious = INSTRUCTION_PATTERNS.is_match(text);
+    let mut escaped = if is_suspicious { SUSPICIOUS_MARK.to_owned() } else { String::new() };
     let (mut measured, mut length) = (0, 0);
     for (at, character) in text.char_indices() {
         length += json_length(&escaped[measured..]);
         measured = escaped.len();
-        if length >= longest {
-            // The length of a String fits.
+        if length >= max_bytes {
+            // Writing to a String cannot fail.
             let _ = write!(escaped, "…[{} more bytes]", text.len() - at);
             break;
         }
-        push(&mut escaped, character);
+        push_escaped(&mut escaped, character);
     }
     Escaped { text: escaped, is_suspicious, redacted: 0 }
 }
 
-fn push(text: &mut String, character: char) {
+fn push_escaped(text: &mut String, character: char) {
     match character {
         '\\' => text.push_str("\\\\"),
         '\n' => text.push_str("\\n"),
@@ -72,7 +73,7 @@ fn is_hidden(character: char) -> bool {
             | 0xFFF9..=0xFFFB | 0x1D173..=0x1D17A | 0xE0000..=0xE0FFF)
 }
 
-/// Length of a text in a JSON string.
+/// Length of a text in a JSON string, in bytes.
 pub(super) fn json_length(text: &str) -> usize {
     let escapes = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\' | b'\n' | b'\t' | b'\r')).count();
     text.len() + escapes
@@ -105,11 +106,11 @@ mod tests {
         false
     )]
     fn cells_are_escaped(#[case] text: &str, #[case] expected: &str, #[case] is_suspicious: bool) {
-        assert_eq!(cell(text, 1_000), Escaped { text: expected.to_owned(), is_suspicious, redacted: 0 });
+        assert_eq!(escape_cell(text, 1_000), Escaped { text: expected.to_owned(), is_suspicious, redacted: 0 });
     }
 
     #[test]
-    fn long_cells_are_cut() {
-        assert_eq!(cell(&"é".repeat(10), 4).text, "éé…[16 more bytes]");
+    fn long_cells_are_truncated() {
+        assert_eq!(escape_cell(&"é".repeat(10), 4).text, "éé…[16 more bytes]");
     }
 }

@@ -9,19 +9,19 @@ use serde_json::{Map, Value};
 pub(crate) const REDACTED: &str = "[redacted]";
 
 /// Annotation with which kubectl keeps a copy of the manifest.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Fields of Secrets and ConfigMaps whose values have keys.
-const DATA: [&str; 3] = ["data", "stringData", "binaryData"];
+const DATA_FIELDS: [&str; 3] = ["data", "stringData", "binaryData"];
 
 /// Field of a Work with its manifests.
-const MANIFESTS: &str = "manifests";
+const MANIFESTS_FIELD: &str = "manifests";
 
-/// Any field or item, in a path of the query language.
-const ANY: &str = "*";
+/// Wildcard for any field or item in a path of the query language.
+const WILDCARD: &str = "*";
 
-/// Ends of names of fields that refer to a secret or describe it.
-const REFERENCES: [&str; 15] = [
+/// Suffixes of the names of fields that refer to a secret or describe it.
+const REFERENCE_SUFFIXES: [&str; 15] = [
     "name",
     "names",
     "namespace",
@@ -42,12 +42,12 @@ const REFERENCES: [&str; 15] = [
 /// A word that names a secret, as part of a key.
 const SECRET_WORDS: &str = "pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|authorization|session[-_]?key|encryption[-_]?key|signature";
 
-fn regex(pattern: &str) -> Regex {
+fn compile(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a constant pattern compiles")
 }
 
-/// Values that are secrets by their form.
-static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+/// Patterns of texts that are secrets by their form.
+static SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     [
         // PEM blocks, also cut ones.
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
@@ -63,12 +63,13 @@ static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,}",
     ]
     .iter()
-    .map(|pattern| regex(pattern))
+    .map(|pattern| compile(pattern))
     .collect()
 });
 
-/// Passwords of URLs, credentials of an Authorization header, and values after a key that names a secret.
-static KEYED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+/// Patterns with a key and a secret: passwords of URLs, credentials of an Authorization header, and values after a key
+/// that names a secret.
+static KEYED_SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let key = format!(
         r#"(?i)(["']?[A-Za-z0-9_.-]*(?:{SECRET_WORDS})[A-Za-z0-9_.-]*(?:["']\s*[:=]\s*|\s*=\s*|:\s+))("[^"]*"|'[^']*'|[^\s,;&"'\]}}]+)"#
     );
@@ -78,14 +79,14 @@ static KEYED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         &key,
     ]
     .iter()
-    .map(|pattern| regex(pattern))
+    .map(|pattern| compile(pattern))
     .collect()
 });
 
-static SECRET_KEY: LazyLock<Regex> =
-    LazyLock::new(|| regex(&format!(r"(?i)(?:^|[^a-z])(?:{SECRET_WORDS})s?(?:$|[^a-z])")));
+static SECRET_KEY_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| compile(&format!(r"(?i)(?:^|[^a-z])(?:{SECRET_WORDS})s?(?:$|[^a-z])")));
 
-/// Values of a secret-like key that are no secrets: references, switches and numbers.
+/// True for values that are no secrets even after a key that names one: switches and short numbers.
 fn is_harmless(value: &str) -> bool {
     let value = value.trim_matches(['"', '\'']);
     value.is_empty()
@@ -97,23 +98,23 @@ fn is_harmless(value: &str) -> bool {
         || (value.len() < 6 && value.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Replaces secrets in a text; returns their number.
+/// Replaces secrets in a text. Returns the text and the number of replaced secrets.
 pub(crate) fn redact_text(text: &str) -> (Cow<'_, str>, usize) {
     let mut count = 0;
     let mut text = Cow::Borrowed(text);
-    for regex in SECRETS.iter() {
+    for regex in SECRET_PATTERNS.iter() {
         if regex.is_match(&text) {
             count += regex.find_iter(&text).count();
             text = Cow::Owned(regex.replace_all(&text, REDACTED).into_owned());
         }
     }
-    for (nth, regex) in KEYED.iter().enumerate() {
+    for (nth, regex) in KEYED_SECRET_PATTERNS.iter().enumerate() {
         if !regex.is_match(&text) {
             continue;
         }
         let replaced = regex.replace_all(&text, |captures: &Captures<'_>| {
             let (key, value) = (&captures[1], &captures[2]);
-            // The parts of an Authorization header are matched by the pattern before.
+            // The previous pattern replaces the credentials of an Authorization header.
             let is_scheme = ["bearer", "basic"].contains(&value.to_ascii_lowercase().as_str());
             if is_harmless(value) || is_scheme {
                 return captures[0].to_owned();
@@ -136,11 +137,11 @@ pub(crate) fn is_secret_key(name: &str) -> bool {
         }
         words.push(character);
     }
-    SECRET_KEY.is_match(&words)
+    SECRET_KEY_PATTERN.is_match(&words)
 }
 
-/// Removes from a manifest of this kind the values of Secrets and of fields whose names are those of secrets, and fields
-/// that repeat the manifest.
+/// Removes from a manifest of this kind the values of Secrets and of fields whose names are those of secrets, and
+/// fields that repeat the manifest.
 pub(crate) fn redact_manifest(kind: &str, manifest: &mut Value) {
     redact_value(manifest, Position::root(kind));
 }
@@ -210,17 +211,18 @@ impl<'p> Position<'p> {
     }
 
     fn field(self, name: &'p str) -> Self {
-        let is_list_of_manifests = self.name.eq_ignore_ascii_case(MANIFESTS);
-        if is_list_of_manifests && name == ANY {
+        let is_list_of_manifests = self.name.eq_ignore_ascii_case(MANIFESTS_FIELD);
+        if is_list_of_manifests && name == WILDCARD {
             return self;
         }
-        // The kind of the manifest is unknown: it may be a Secret.
-        let from = match is_list_of_manifests || self.name == ANY {
+        // A manifest of an unknown kind may be a Secret.
+        let from = match is_list_of_manifests || self.name == WILDCARD {
             true => Self { is_secret: true, depth: 0, ..self },
             false => self,
         };
-        let begins_data = from.depth == 0 && (name == ANY || DATA.iter().any(|data| data.eq_ignore_ascii_case(name)));
-        Self { is_data: from.is_data || begins_data, depth: from.depth + 1, parent: self.name, name, ..from }
+        let is_data_root =
+            from.depth == 0 && (name == WILDCARD || DATA_FIELDS.iter().any(|data| data.eq_ignore_ascii_case(name)));
+        Self { is_data: from.is_data || is_data_root, depth: from.depth + 1, parent: self.name, name, ..from }
     }
 
     /// True for data of a Secret, whose values are always hidden.
@@ -230,13 +232,16 @@ impl<'p> Position<'p> {
 
     /// True for the value of an environment variable whose name is unknown.
     fn is_unnamed_variable(self) -> bool {
-        self.name.eq_ignore_ascii_case("value") && (self.parent == ANY || self.parent.eq_ignore_ascii_case("env"))
+        self.name.eq_ignore_ascii_case("value") && (self.parent == WILDCARD || self.parent.eq_ignore_ascii_case("env"))
     }
 
-    /// True if this text is a secret here.
-    fn hides(self, text: &str) -> bool {
-        // Any field of an object may be one that has the name of a secret.
-        if self.name == ANY || self.name.eq_ignore_ascii_case(LAST_APPLIED) || self.is_unnamed_variable() {
+    /// True if a text at this position is a secret.
+    fn is_secret_text(self, text: &str) -> bool {
+        // A wildcard includes fields that have the name of a secret.
+        if self.name == WILDCARD
+            || self.name.eq_ignore_ascii_case(LAST_APPLIED_ANNOTATION)
+            || self.is_unnamed_variable()
+        {
             return true;
         }
         is_secret_key(self.name) && (self.is_data || !(self.is_label() || is_reference(self.name) || is_harmless(text)))
@@ -251,7 +256,7 @@ impl<'p> Position<'p> {
 /// True for a name such as `secretName`, whose value refers to a secret or describes it.
 fn is_reference(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    REFERENCES.iter().any(|end| name.ends_with(end))
+    REFERENCE_SUFFIXES.iter().any(|end| name.ends_with(end))
 }
 
 fn redact_value(value: &mut Value, position: Position<'_>) {
@@ -260,7 +265,7 @@ fn redact_value(value: &mut Value, position: Position<'_>) {
         Value::Object(fields) if position.depth < 2 || !position.is_secret_data() => redact_fields(fields, position),
         Value::Array(items) => items.iter_mut().for_each(|item| redact_value(item, position)),
         leaf => {
-            let is_hidden = leaf.as_str().is_some_and(|text| position.hides(text));
+            let is_hidden = leaf.as_str().is_some_and(|text| position.is_secret_text(text));
             if is_hidden || position.is_secret_data() && !leaf.is_null() {
                 *leaf = REDACTED.into();
             }
@@ -272,7 +277,7 @@ fn redact_fields(fields: &mut Map<String, Value>, position: Position<'_>) {
     // A manifest in a manifest, such as in a Work.
     let kind = fields.get("kind").and_then(Value::as_str).filter(|_| fields.contains_key("apiVersion"));
     let position = kind.filter(|_| !position.is_data).map_or(position, Position::root);
-    fields.remove(LAST_APPLIED);
+    fields.remove(LAST_APPLIED_ANNOTATION);
     if position.name == "metadata" {
         fields.remove("managedFields");
     }
@@ -329,13 +334,13 @@ mod tests {
     #[case("LOG_LEVEL", false)]
     #[case("AUTHOR", false)]
     #[case("PASSENGERS", false)]
-    fn keys_of_secrets(#[case] name: &str, #[case] expected: bool) {
+    fn keys_that_name_secrets_are_recognized(#[case] name: &str, #[case] expected: bool) {
         assert_eq!(is_secret_key(name), expected);
     }
 
     #[rstest]
     #[case::secret("Secret",
-        json!({"data": {"a": "c2VjcmV0"}, "metadata": {"name": "s", "managedFields": [], "annotations": {LAST_APPLIED: "{}", "b": "c"}}}),
+        json!({"data": {"a": "c2VjcmV0"}, "metadata": {"name": "s", "managedFields": [], "annotations": {LAST_APPLIED_ANNOTATION: "{}", "b": "c"}}}),
         json!({"data": {"a": REDACTED}, "metadata": {"name": "s", "annotations": {"b": "c"}}}))]
     #[case::secret_with_odd_keys("Secret", json!({"stringData": {"kind": "a", "apiVersion": "true", "n": 1}}),
         json!({"stringData": {"kind": REDACTED, "apiVersion": REDACTED, "n": REDACTED}}))]
@@ -384,7 +389,7 @@ mod tests {
     #[case::variable_pointer("Deployment", "/spec/template/spec/containers/0/env/0/value", json!("x"), REDACTED)]
     #[case::whole_variable("Deployment", "/spec/template/spec/containers/0/env/0", json!({"name": "PASSWORD", "value": "x"}), r#"{"name":"PASSWORD","value":"[redacted]"}"#)]
     #[case::environment("Stage", ".spec.environment.value", json!("x"), "x")]
-    #[case::annotations("Deployment", "/metadata/annotations", json!({LAST_APPLIED: "{}", "a": "b"}), r#"{"a":"b"}"#)]
+    #[case::annotations("Deployment", "/metadata/annotations", json!({LAST_APPLIED_ANNOTATION: "{}", "a": "b"}), r#"{"a":"b"}"#)]
     #[case::last_applied("Deployment", "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration", json!("{}"), REDACTED)]
     #[case::last_applied_column("Deployment", ".metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]", json!("{}"), REDACTED)]
     #[case::number("Deployment", "/spec/replicas", json!(3), "3")]

@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use crate::message::{Request, RpcError};
 use crate::{Api, ApiRequest, ApiResponse};
 
-/// Responses by the start of the URI; the first that fits is sent. Keeps the requests.
+/// An API that records its requests. It sends the first prepared response whose text is part of the request's URI.
 #[derive(Default)]
 pub(super) struct PreparedApi {
+    /// Text of the URI and response.
     responses: Vec<(&'static str, Value)>,
     pub requests: Mutex<Vec<ApiRequest>>,
 }
@@ -32,8 +33,8 @@ impl PreparedApi {
 
 impl Api for PreparedApi {
     fn send(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiResponse, ApiError>> {
-        let found = self.responses.iter().find(|(start, _)| request.uri.contains(start));
-        let response = match found {
+        let prepared = self.responses.iter().find(|(part, _)| request.uri.contains(part));
+        let response = match prepared {
             None => Err(ApiError::new(Reason::Forbidden, "access is denied")),
             Some((_, Value::String(text))) => Ok(text.clone().into_bytes()),
             Some((_, value)) => Ok(value.to_string().into_bytes()),
@@ -51,10 +52,10 @@ pub(super) fn request(method: &str, params: Value) -> Request {
 
 /// Calls a method.
 pub(super) async fn call(api: &PreparedApi, method: &str, params: Value) -> Result<Value, RpcError> {
-    crate::methods::answer(api, &request(method, params)).await
+    crate::methods::handle_request(api, &request(method, params)).await
 }
 
-/// Text of a tool's answer, and whether it is an error.
+/// Calls a tool; returns the text of its output, and true if it is an error.
 pub(super) async fn call_tool(api: &PreparedApi, name: &str, arguments: Value) -> Result<(String, bool), RpcError> {
     let result = call(api, "tools/call", json!({"name": name, "arguments": arguments})).await?;
     let text = result["content"][0]["text"].as_str().unwrap_or_default().to_owned();

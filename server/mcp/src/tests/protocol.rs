@@ -11,7 +11,7 @@ use crate::message::{
     HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message, PARSE_ERROR, TOO_MANY_REQUESTS,
     UNSUPPORTED_PROTOCOL_VERSION,
 };
-use crate::stdio::MAX_CONCURRENT;
+use crate::stdio::MAX_CONCURRENT_REQUESTS;
 use crate::{Api, ApiRequest, ApiResponse};
 
 fn meta() -> Value {
@@ -58,14 +58,14 @@ async fn requests_with_a_version_need_no_handshake() {
 #[case::unknown_method("tools/delete", json!({}), METHOD_NOT_FOUND)]
 #[case::unknown_tool("tools/call", json!({"name": "delete"}), INVALID_PARAMS)]
 #[case::wrong_arguments("tools/call", json!({"name": "search", "arguments": []}), INVALID_PARAMS)]
-#[case::alien_cursor("tools/call", json!({"name": "search", "arguments": {"cursor": "abc"}}), INVALID_PARAMS)]
+#[case::foreign_cursor("tools/call", json!({"name": "search", "arguments": {"cursor": "abc"}}), INVALID_PARAMS)]
 #[case::cursor_of_a_list("tools/list", json!({"cursor": "abc"}), INVALID_PARAMS)]
 #[case::unknown_resource("resources/read", json!({"uri": "file:///etc/passwd"}), crate::message::RESOURCE_NOT_FOUND)]
 #[case::unknown_resource_in_2026("resources/read", json!({"uri": "x:y", "_meta": meta()}), INVALID_PARAMS)]
 #[case::unknown_prompt("prompts/get", json!({"name": "x"}), INVALID_PARAMS)]
 #[case::missing_argument("prompts/get", json!({"name": "why-moved"}), INVALID_PARAMS)]
 #[tokio::test]
-async fn violations_have_codes(#[case] method: &str, #[case] params: Value, #[case] code: i64) {
+async fn protocol_violations_have_error_codes(#[case] method: &str, #[case] params: Value, #[case] code: i64) {
     assert_eq!(call(&PreparedApi::default(), method, params).await.unwrap_err().code, code);
 }
 
@@ -77,7 +77,7 @@ async fn violations_have_codes(#[case] method: &str, #[case] params: Value, #[ca
 #[case::fractional_id(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, INVALID_REQUEST)]
 #[case::method(r#"{"jsonrpc":"2.0","id":1,"method":5}"#, INVALID_REQUEST)]
 #[case::params(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, INVALID_REQUEST)]
-fn invalid_messages_have_codes(#[case] text: &str, #[case] code: i64) {
+fn invalid_messages_have_error_codes(#[case] text: &str, #[case] code: i64) {
     assert_eq!(Message::parse(text.as_bytes()).unwrap_err().1.code, code);
 }
 
@@ -98,7 +98,7 @@ async fn lists_are_small_and_complete() {
 }
 
 #[tokio::test]
-async fn resources_are_read() {
+async fn resources_can_be_read() {
     let api = PreparedApi::new(&[("/status", json!({"clusters": [{"name": "m1", "ready": true}]}))]);
     let page =
         call(&api, "resources/read", json!({"uri": "crowsnest://query-language", "_meta": meta()})).await.unwrap();
@@ -140,7 +140,7 @@ const VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");
 #[case::no_media_type(&[], "ping", json!({}), 200, 0)]
 #[case::media_type(&[("content-type", "text/plain")], "ping", json!({}), 415, 0)]
 #[tokio::test]
-async fn headers_match_the_body(
+async fn headers_must_match_the_body(
     #[case] sent: &[(&str, &str)],
     #[case] method: &str,
     #[case] params: Value,
@@ -148,21 +148,21 @@ async fn headers_match_the_body(
     #[case] code: i64,
 ) {
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
-    let response = crate::http::respond(&PreparedApi::default(), &headers(sent), body.as_bytes()).await;
+    let response = crate::http::handle_post(&PreparedApi::default(), &headers(sent), body.as_bytes()).await;
     let body = response.body.unwrap_or_default();
     let found = body["error"]["code"].as_i64().unwrap_or_default();
     assert_eq!((response.status.as_u16(), found), (status, code), "{body}");
 }
 
 #[tokio::test]
-async fn notifications_are_accepted() {
+async fn notifications_are_accepted_without_a_body() {
     let body = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-    let response = crate::http::respond(&PreparedApi::default(), &headers(&[JSON]), body).await;
+    let response = crate::http::handle_post(&PreparedApi::default(), &headers(&[JSON]), body).await;
     assert_eq!((response.status.as_u16(), response.body), (202, None));
 }
 
 #[tokio::test]
-async fn lines_are_answered() {
+async fn lines_except_notifications_are_answered() {
     let api = PreparedApi::default();
     let input = concat!(
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\"}}\n",
@@ -172,14 +172,14 @@ async fn lines_are_answered() {
         "{\"jsonrpc\":\"2.0\",\"id\":\"b\",\"method\":\"tools/call\",\"params\":{\"name\":\"search\"}}\n",
     );
     let mut output = Vec::new();
-    let input = input.replace("LONG", &"x".repeat(crate::message::MAX_MESSAGE + 1));
+    let input = input.replace("LONG", &"x".repeat(crate::message::MAX_MESSAGE_BYTES + 1));
     crate::stdio::serve(&api, input.as_bytes(), &mut output).await.unwrap();
     let text = String::from_utf8(output).unwrap();
-    let answers: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let find = |id: Value| answers.iter().find(|answer| answer["id"] == id).unwrap();
-    assert_eq!(answers.len(), 4, "{text}");
+    let responses: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let find = |id: Value| responses.iter().find(|response| response["id"] == id).unwrap();
+    assert_eq!(responses.len(), 4, "{text}");
     assert_eq!(find(json!(1))["result"]["protocolVersion"], "2025-11-25");
-    let codes: Vec<_> = answers.iter().filter_map(|answer| answer["error"]["code"].as_i64()).collect();
+    let codes: Vec<_> = responses.iter().filter_map(|response| response["error"]["code"].as_i64()).collect();
     assert_eq!(codes, [PARSE_ERROR, INVALID_REQUEST]);
     assert_eq!(find(json!("b"))["result"]["isError"], true);
 }
@@ -198,14 +198,16 @@ async fn lines_are_read_while_calls_run() {
     let call = |id: usize| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "search"}});
     let cancel =
         |id: usize| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-    // The first call that is too many has the ID `MAX_CONCURRENT`.
-    let calls = (0..=MAX_CONCURRENT).chain([3]).map(call);
-    let lines: Vec<String> = calls.chain((0..MAX_CONCURRENT).map(cancel)).map(|line| format!("{line}\n")).collect();
+    // The first call that is too many has the ID `MAX_CONCURRENT_REQUESTS`.
+    let calls = (0..=MAX_CONCURRENT_REQUESTS).chain([3]).map(call);
+    let lines: Vec<String> =
+        calls.chain((0..MAX_CONCURRENT_REQUESTS).map(cancel)).map(|line| format!("{line}\n")).collect();
     let mut output = Vec::new();
     crate::stdio::serve(&SilentApi, lines.concat().as_bytes(), &mut output).await.unwrap();
     let text = String::from_utf8(output).unwrap();
-    let answers: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let refused: Vec<_> = answers.iter().map(|answer| (&answer["id"], answer["error"]["code"].as_i64())).collect();
-    let expected = [(&json!(MAX_CONCURRENT), Some(TOO_MANY_REQUESTS)), (&Value::Null, Some(INVALID_REQUEST))];
+    let responses: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let refused: Vec<_> =
+        responses.iter().map(|response| (&response["id"], response["error"]["code"].as_i64())).collect();
+    let expected = [(&json!(MAX_CONCURRENT_REQUESTS), Some(TOO_MANY_REQUESTS)), (&Value::Null, Some(INVALID_REQUEST))];
     assert_eq!(refused, expected, "{text}");
 }

@@ -1,4 +1,4 @@
-//! Each tool: its requests, its answer, bounds, and refusals.
+//! Each tool: its requests, its output, limits, and errors.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ fn fleet() -> PreparedApi {
 #[case::who_can("who_can", json!({"verb": "get", "resource": "secrets"}), &["clusters\t2\t1 complete", "m1\tGroup sre\t*\tClusterRoleBinding sre\tClusterRole admin\t* *.*", "skipped\tm2\tUnknown\tyou cannot list roles"])]
 #[case::subject("who_can", json!({"group": "sre"}), &["m1\tGroup sre"])]
 #[tokio::test]
-async fn tools_answer(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &[&str]) {
+async fn tools_render_responses_of_the_api(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &[&str]) {
     let (text, is_error) = call_tool(&fleet(), tool, arguments).await.unwrap();
     assert!(!is_error && text.starts_with("Data from clusters follows."), "{text}");
     for expected in expected {
@@ -107,7 +107,7 @@ async fn tools_answer(#[case] tool: &str, #[case] arguments: Value, #[case] expe
 #[case::logs("logs", json!({"query": "status:CrashLoopBackOff", "previous": true, "grep": "panic"}), "/logs?q=status%3ACrashLoopBackOff&tail=50&include=panic&previous=true&timestamps=true")]
 #[case::explain("explain", json!({"kind": "deploy", "namespace": "shop", "name": "web"}), "/namespaces/shop/explanations/deployments.apps:web")]
 #[tokio::test]
-async fn tools_send(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &str) {
+async fn tools_send_requests_to_the_api(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &str) {
     let api = fleet();
     call_tool(&api, tool, arguments).await.unwrap();
     assert!(api.uris().iter().any(|uri| uri.contains(expected)), "{:?}", api.uris());
@@ -141,8 +141,8 @@ async fn reviews_name_the_resource_with_its_group() {
 #[case::whole_fleet("logs", json!({}), "logs of a whole fleet are not read")]
 #[case::no_objects("plan", json!({}), "set apply or delete")]
 #[case::not_objects("plan", json!({"apply": ["x"]}), "apply must be a list of at most 100 objects")]
-#[case::neither("who_can", json!({}), "set verb and resource")]
-#[case::both("who_can", json!({"verb": "get", "resource": "pods", "user": "ann"}), "set verb and resource")]
+#[case::no_subject_or_action("who_can", json!({}), "set verb and resource")]
+#[case::subject_and_action("who_can", json!({"verb": "get", "resource": "pods", "user": "ann"}), "set verb and resource")]
 #[case::account("who_can", json!({"service_account": "robot"}), "service_account must be NAMESPACE/NAME")]
 #[tokio::test]
 async fn invalid_arguments_are_explained(#[case] tool: &str, #[case] arguments: Value, #[case] expected: &str) {
@@ -153,7 +153,7 @@ async fn invalid_arguments_are_explained(#[case] tool: &str, #[case] arguments: 
 }
 
 #[tokio::test]
-async fn refusals_of_the_api_are_errors() {
+async fn errors_of_the_api_are_tool_errors() {
     for (tool, arguments) in [
         ("search", json!({})),
         ("get", json!({"kind": "pod", "name": "a"})),
@@ -212,6 +212,31 @@ async fn values_of_secrets_are_not_shown(#[case] tool: &str, #[case] arguments: 
     assert!(!text.contains("hunter2"), "{text}");
 }
 
+#[rstest]
+#[case::no_secret(json!("Deployment, Service"), "content: hunter22")]
+#[case::a_secret(json!("Deployment, Secret"), "content: [redacted]")]
+#[case::a_list(json!("SecretList"), "content: [redacted]")]
+#[case::a_kind_named_after_secrets(json!("FederatedSecret"), "content: [redacted]")]
+#[case::a_work(json!("Deployment, Work"), "content: [redacted]")]
+#[case::unknown_kinds(json!(null), "content: [redacted]")]
+#[case::an_empty_kind(json!("Deployment, "), "content: [redacted]")]
+#[case::kinds_that_may_be_truncated(json!("Deployment, ".repeat(30) + "Service"), "content: [redacted]")]
+#[tokio::test]
+async fn content_matches_of_works_are_shown_if_no_manifest_is_a_secret(#[case] kinds: Value, #[case] expected: &str) {
+    let mut work = hit("@control-plane", "Work", "web");
+    work["matched"] = json!([{"field": "content", "text": "hunter22"}]);
+    let without_kinds = hits(std::slice::from_ref(&work));
+    work["columns"] = json!({".spec.workload.manifests.kind": kinds});
+    let api = PreparedApi::new(&[
+        ("columns=%2Espec%2Eworkload%2Emanifests%2Ekind", hits(&[work])),
+        ("/query", without_kinds),
+    ]);
+    let (text, is_error) = call_tool(&api, "search", json!({"query": "hunter*"})).await.unwrap();
+    assert!(!is_error && text.contains(expected), "{text}");
+    assert_eq!(text.contains("hunter22"), expected.contains("hunter22"), "{text}");
+    assert!(!text.contains("manifests.kind"), "the kinds are no column of the output: {text}");
+}
+
 #[tokio::test]
 async fn the_group_of_an_unknown_kind_is_noted() {
     let api = PreparedApi::new(&[("/query", hits(&[])), ("reviews", json!({"status": {}}))]);
@@ -261,11 +286,11 @@ async fn indirect_paths_that_fit_are_in_the_last_page(
 
 #[tokio::test]
 async fn queries_that_cannot_be_parsed_are_errors() {
-    let mut answer = hits(&[]);
-    answer["notices"] = json!([{"message": "unknown field nme", "start": 0, "end": 5}]);
-    answer["didYouMean"] = json!(["name:web"]);
+    let mut response = hits(&[]);
+    response["notices"] = json!([{"message": "unknown field nme", "start": 0, "end": 5}]);
+    response["didYouMean"] = json!(["name:web"]);
     let (text, is_error) =
-        call_tool(&PreparedApi::new(&[("/query", answer)]), "search", json!({"query": "nme:web"})).await.unwrap();
+        call_tool(&PreparedApi::new(&[("/query", response)]), "search", json!({"query": "nme:web"})).await.unwrap();
     assert!(
         is_error && text.contains("notice\tunknown field nme") && text.contains("did you mean\tname:web"),
         "{text}"
@@ -273,7 +298,7 @@ async fn queries_that_cannot_be_parsed_are_errors() {
 }
 
 #[tokio::test]
-async fn large_answers_are_continued() {
+async fn large_outputs_are_continued() {
     let rows: String = (0..2_000).map(|nth| format!("m1 shop/web-0 web | 2026-01-01T00:00:00Z line {nth}\n")).collect();
     let api = PreparedApi::new(&[("/logs", json!(rows))]);
     let (mut seen, mut cursor, mut calls) = (0, Value::Null, 0);
@@ -291,16 +316,16 @@ async fn large_answers_are_continued() {
     assert!(calls > 3, "{calls}");
     let first = call_tool(&api, "logs", json!({"pod": "web-0"})).await.unwrap().0;
     let cursor = first.lines().find_map(|line| line.strip_prefix("next\t")).unwrap().split('\t').next().unwrap();
-    let alien = call_tool(&api, "logs", json!({"pod": "web-1", "cursor": cursor})).await.unwrap_err();
-    assert_eq!(alien.code, crate::message::INVALID_PARAMS, "a cursor belongs to its arguments");
+    let foreign = call_tool(&api, "logs", json!({"pod": "web-1", "cursor": cursor})).await.unwrap_err();
+    assert_eq!(foreign.code, crate::message::INVALID_PARAMS, "a cursor belongs to its arguments");
 }
 
 #[tokio::test]
 async fn pages_of_a_search_end_at_hits_that_fit() {
     let many: Vec<Value> = (0..300).map(|nth| hit("m1", "Pod", &format!("web-{nth}-{}", "x".repeat(60)))).collect();
-    let mut answer = hits(&many);
-    (answer["cursor"], answer["total"]) = (json!("end"), json!(5_000));
-    let api = PreparedApi::new(&[("/query", answer)]);
+    let mut response = hits(&many);
+    (response["cursor"], response["total"]) = (json!("end"), json!(5_000));
+    let api = PreparedApi::new(&[("/query", response)]);
     let (text, _) = call_tool(&api, "search", json!({"limit": 300})).await.unwrap();
     let uris = api.uris();
     assert_eq!(uris.len(), 2, "{uris:?}");

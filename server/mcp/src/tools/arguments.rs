@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 use super::ToolError;
 
 /// Maximum length of a text argument in bytes; the query language has the same limit.
-const MAX_TEXT: usize = 4096;
+const MAX_TEXT_BYTES: usize = 4096;
 
-/// Arguments that the tool knows, with all that it requires.
+/// Arguments of a call. All are properties of the tool's schema, and the required ones are set.
 pub(crate) struct Arguments<'a>(&'a Map<String, Value>);
 
 fn invalid<T>(message: String) -> Result<T, ToolError> {
@@ -15,23 +15,24 @@ fn invalid<T>(message: String) -> Result<T, ToolError> {
 }
 
 impl<'a> Arguments<'a> {
+    /// Fails if an argument is unknown or a required one is missing.
     pub fn new(arguments: &'a Map<String, Value>, schema: &Value) -> Result<Self, ToolError> {
         let known = schema["properties"].as_object();
         if let Some(name) = arguments.keys().find(|name| known.is_none_or(|known| !known.contains_key(*name))) {
             let known: Vec<&str> = known.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
             return invalid(format!("unknown argument {name:?}; arguments are {}", known.join(", ")));
         }
-        let read = Self(arguments);
+        let parsed = Self(arguments);
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            if read.value(name).is_none_or(|value| value.as_str() == Some("")) {
+            if parsed.value(name).is_none_or(|value| value.as_str() == Some("")) {
                 return invalid(format!("the argument {name} is missing"));
             }
         }
-        Ok(read)
+        Ok(parsed)
     }
 
-    /// All arguments but those of paging.
-    pub fn essential(&self) -> impl Iterator<Item = (&String, &Value)> {
+    /// Arguments except those of paging.
+    pub fn without_paging(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.0.iter().filter(|(name, _)| !matches!(name.as_str(), "cursor" | "max_bytes"))
     }
 
@@ -39,6 +40,7 @@ impl<'a> Arguments<'a> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
+    /// A text; `None` if the argument is missing.
     pub fn text(&self, name: &str) -> Result<Option<&'a str>, ToolError> {
         match self.value(name) {
             None => Ok(None),
@@ -47,21 +49,21 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A text, empty if it is missing.
+    /// A text; empty if the argument is missing.
     pub fn text_or_empty(&self, name: &str) -> Result<&'a str, ToolError> {
         Ok(self.text(name)?.unwrap_or_default())
     }
 
-    /// At most `most` texts; a single text is a list of one.
-    pub fn texts(&self, name: &str, most: usize) -> Result<Vec<&'a str>, ToolError> {
+    /// A list of at most `max` texts. A single text is a list with one item.
+    pub fn texts(&self, name: &str, max: usize) -> Result<Vec<&'a str>, ToolError> {
         let items = match self.value(name) {
             None => return Ok(Vec::new()),
             Some(Value::String(text)) => return Ok(vec![valid_text(name, text)?]),
             Some(Value::Array(items)) => items,
             Some(_) => return invalid(format!("{name} must be a list of strings")),
         };
-        if items.len() > most {
-            return invalid(format!("{name} may have at most {most} items"));
+        if items.len() > max {
+            return invalid(format!("{name} may have at most {max} items"));
         }
         let texts = items.iter().map(|item| match item {
             Value::String(text) => valid_text(name, text),
@@ -70,15 +72,17 @@ impl<'a> Arguments<'a> {
         texts.collect()
     }
 
-    pub fn number(&self, name: &str, least: usize, most: usize) -> Result<Option<usize>, ToolError> {
+    /// An integer from `min` to `max`; `None` if the argument is missing.
+    pub fn number(&self, name: &str, min: usize, max: usize) -> Result<Option<usize>, ToolError> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-        match number.filter(|number| (least..=most).contains(number)) {
+        match number.filter(|number| (min..=max).contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => invalid(format!("{name} must be an integer from {least} to {most}")),
+            None => invalid(format!("{name} must be an integer from {min} to {max}")),
         }
     }
 
+    /// A boolean; false if the argument is missing.
     pub fn flag(&self, name: &str) -> Result<bool, ToolError> {
         match self.value(name) {
             None => Ok(false),
@@ -87,7 +91,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// One of these values; the first is the default.
+    /// One of `values`; the first is the default.
     pub fn choice(&self, name: &str, values: &[&'static str]) -> Result<&'static str, ToolError> {
         let default = values.first().copied().unwrap_or_default();
         let Some(text) = self.text(name)? else { return Ok(default) };
@@ -97,21 +101,21 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A list of at most `most` objects.
-    pub fn objects(&self, name: &str, most: usize) -> Result<&'a [Value], ToolError> {
+    /// A list of at most `max` objects.
+    pub fn objects(&self, name: &str, max: usize) -> Result<&'a [Value], ToolError> {
         match self.value(name) {
             None => Ok(&[]),
-            Some(Value::Array(items)) if items.iter().all(Value::is_object) && items.len() <= most => {
+            Some(Value::Array(items)) if items.iter().all(Value::is_object) && items.len() <= max => {
                 Ok(items.as_slice())
             }
-            Some(_) => invalid(format!("{name} must be a list of at most {most} objects")),
+            Some(_) => invalid(format!("{name} must be a list of at most {max} objects")),
         }
     }
 }
 
 fn valid_text<'t>(name: &str, text: &'t str) -> Result<&'t str, ToolError> {
-    match text.len() > MAX_TEXT {
-        true => invalid(format!("{name} may have at most {MAX_TEXT} bytes")),
+    match text.len() > MAX_TEXT_BYTES {
+        true => invalid(format!("{name} may have at most {MAX_TEXT_BYTES} bytes")),
         false => Ok(text),
     }
 }

@@ -8,11 +8,13 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::arguments::Arguments;
 use crate::message::RpcError;
 
-/// The first row of a call that continues another.
+/// Position at which a call continues a previous one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Position {
+    /// Number of rows to skip.
     #[serde(rename = "o")]
     Offset(usize),
+    /// Continuation token of an API.
     #[serde(rename = "t")]
     Token(String),
 }
@@ -22,27 +24,25 @@ pub(crate) enum Position {
 pub(crate) struct Cursor(String, u64, Position);
 
 impl Cursor {
-    /// Text of the cursor of a position.
+    /// Encodes a position as opaque text.
     pub fn encode(tool: &str, arguments: &Arguments<'_>, position: Position) -> String {
         let json = serde_json::to_vec(&Self(tool.to_owned(), hash(arguments), position)).unwrap_or_default();
         URL_SAFE_NO_PAD.encode(json)
     }
 
-    /// Fails if the text is not a cursor of this tool for these arguments.
+    /// Parses the text of a cursor. Fails if it is not a cursor of this tool for these arguments.
     pub fn parse(text: &str, tool: &str, arguments: &Arguments<'_>) -> Result<Position, RpcError> {
         let decoded = URL_SAFE_NO_PAD.decode(text).ok();
         let cursor = decoded.and_then(|json| serde_json::from_slice::<Self>(&json).ok());
         match cursor {
-            Some(Self(of, of_arguments, position)) if of == tool && of_arguments == hash(arguments) => Ok(position),
-            _ => {
-                Err(RpcError::invalid_params("invalid cursor: it must be of this tool, with the same other arguments"))
-            }
+            Some(Self(its_tool, its_hash, position)) if its_tool == tool && its_hash == hash(arguments) => Ok(position),
+            _ => Err(RpcError::invalid_params("invalid cursor: it belongs to another tool or to other arguments")),
         }
     }
 }
 
 fn hash(arguments: &Arguments<'_>) -> u64 {
     // Maps of serde_json are sorted by key.
-    let arguments: Vec<_> = arguments.essential().collect();
+    let arguments: Vec<_> = arguments.without_paging().collect();
     xxh3_64(&serde_json::to_vec(&arguments).unwrap_or_default())
 }

@@ -6,12 +6,12 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::format::{field_texts, reference_text, value_text};
 use super::object::{self, Object};
-use super::shape::{cells, plain, reference};
 use super::{Call, Next, Page, Tool, ToolError};
-use crate::api::{PROPAGATION, SEARCH, get, uri};
+use crate::api::{PROPAGATION_API, SEARCH_API, get, uri};
 use crate::output::redact::redact_field;
-use crate::output::{Answer, Row, row};
+use crate::output::{Row, ToolOutput, row};
 
 const VIEWS: [&str; 3] = ["all", "placement", "journal"];
 
@@ -47,76 +47,81 @@ async fn explain(call: &Call<'_>) -> Result<Page, ToolError> {
     let view = call.arguments.choice("view", &VIEWS)?;
     let (at, within) = (argument("at")?, argument("within")?);
     let object = object::find_in(call, CONTROL_PLANE).await?;
-    let mut answer = Answer { facts: vec![object.fact()], ..Answer::default() };
+    let mut output = ToolOutput { facts: vec![object.identity_row()], ..ToolOutput::default() };
     if view != "journal" && object.text("kind") != "Cluster" {
-        placement(&mut answer, object.text("kind"), &explanation(call, &object).await?);
+        push_placement(&mut output, object.text("kind"), &get_explanation(call, &object).await?);
     }
     if view != "placement" {
         let about = object.query_reference();
         let parameters = [("about", about.as_str()), ("at", at), ("within", within)];
-        let journal = get(call.api, uri(&format!("{SEARCH}/journal"), &parameters)).await?;
-        answer.rows.extend(list(&journal, "entries").iter().map(entry));
-        answer.notes = super::shape::notes(&journal);
+        let journal = get(call.api, uri(&format!("{SEARCH_API}/journal"), &parameters)).await?;
+        output.rows.extend(list(&journal, "entries").iter().map(journal_row));
+        output.notes = super::format::note_rows(&journal);
     }
-    Ok(Page { answer, next: Next::Offset })
+    Ok(Page { output, next: Next::Offset })
 }
 
-async fn explanation(call: &Call<'_>, object: &Object) -> Result<Value, ToolError> {
+async fn get_explanation(call: &Call<'_>, object: &Object) -> Result<Value, ToolError> {
     let group = object.text("apiVersion").split_once('/').map_or("", |(group, _)| group);
     let dot = if group.is_empty() { "" } else { "." };
     let name = format!("{}{dot}{group}:{}", object.text("resource"), path_segment(object.text("name")));
     let path = match object.text("namespace") {
-        "" => format!("{PROPAGATION}/clusterexplanations/{name}"),
-        namespace => format!("{PROPAGATION}/namespaces/{}/explanations/{name}", path_segment(namespace)),
+        "" => format!("{PROPAGATION_API}/clusterexplanations/{name}"),
+        namespace => format!("{PROPAGATION_API}/namespaces/{}/explanations/{name}", path_segment(namespace)),
     };
     Ok(get(call.api, path).await?)
 }
 
-/// Rows of the explanation of a template of this kind; the first cell names their section.
-fn placement(answer: &mut Answer, kind: &str, explained: &Value) {
-    let policy = explained.get("policy").map_or_else(|| "none".to_owned(), reference);
-    answer.facts.push(row(["policy", &policy]));
-    if let Some(binding) = explained.get("binding") {
+/// Appends the explanation of a template of this kind. The first cell of a row names its section.
+fn push_placement(output: &mut ToolOutput, kind: &str, explanation: &Value) {
+    let policy = explanation.get("policy").map_or_else(|| "none".to_owned(), reference_text);
+    output.facts.push(row(["policy", &policy]));
+    if let Some(binding) = explanation.get("binding") {
         let scheduled = [text(binding, "scheduledAt"), text(binding, "message")].join(" ");
-        answer.facts.push(row(["binding", &reference(binding), &plain(&binding["replicas"]), scheduled.trim()]));
+        output.facts.push(row([
+            "binding",
+            &reference_text(binding),
+            &value_text(&binding["replicas"]),
+            scheduled.trim(),
+        ]));
         let parents = list(binding, "requiredBy").iter();
-        answer.facts.extend(parents.map(|parent| row(["required by", &reference(parent)])));
+        output.facts.extend(parents.map(|parent| row(["required by", &reference_text(parent)])));
     }
-    let rows = &mut answer.rows;
-    rows.extend(policies(explained));
-    rows.extend(scheduling(&explained["scheduling"]));
-    rows.extend(list(explained, "targets").iter().map(|target| {
+    let rows = &mut output.rows;
+    rows.extend(policy_rows(explanation));
+    rows.extend(scheduling_rows(&explanation["scheduling"]));
+    rows.extend(list(explanation, "targets").iter().map(|target| {
         let [cluster, placed, health] = ["cluster", "placed", "health"].map(|field| text(target, field));
         let applied = if target["applied"] == true { "applied" } else { "not applied" };
-        row(["target", cluster, placed, &replicas(target), applied, health])
+        row(["target", cluster, placed, &replicas_text(target), applied, health])
     }));
-    rows.extend(overrides(list(explained, "targets"), "cluster", kind));
-    rows.extend(waiting(explained));
+    rows.extend(override_rows(list(explanation, "targets"), "cluster", kind));
+    rows.extend(waiting_rows(explanation));
 }
 
-fn replicas(value: &Value) -> String {
-    match plain(&value["replicas"]) {
+fn replicas_text(value: &Value) -> String {
+    match value_text(&value["replicas"]) {
         number if number.is_empty() => number,
         number => format!("replicas {number}"),
     }
 }
 
-pub(super) fn policies(explained: &Value) -> impl Iterator<Item = Row> {
-    list(explained, "policies").iter().map(|one| {
-        let won = matches!(text(one, "outcome"), "Chosen" | "Claimed");
-        let outcome = if won { "won" } else { "lost" };
+pub(super) fn policy_rows(explanation: &Value) -> impl Iterator<Item = Row> {
+    list(explanation, "policies").iter().map(|one| {
+        let has_won = matches!(text(one, "outcome"), "Chosen" | "Claimed");
+        let outcome = if has_won { "won" } else { "lost" };
         row([
             "policy",
-            &reference(one),
+            &reference_text(one),
             outcome,
             text(one, "message"),
-            &format!("priority {}", plain(&one["priority"])),
+            &format!("priority {}", value_text(&one["priority"])),
         ])
     })
 }
 
-/// Clusters of each affinity term that was evaluated, with the filter that rejected them.
-pub(super) fn scheduling(scheduling: &Value) -> Vec<Row> {
+/// Rows for the clusters of each evaluated affinity term, with the filter that rejected them.
+pub(super) fn scheduling_rows(scheduling: &Value) -> Vec<Row> {
     let cluster = |one: &Value| {
         let fits = match (text(one, "/rejected/reason"), one["selected"] == true) {
             ("", true) => "selected".to_owned(),
@@ -125,7 +130,7 @@ pub(super) fn scheduling(scheduling: &Value) -> Vec<Row> {
         };
         let estimate = match one.get("estimate") {
             Some(estimate) => {
-                format!("room {} ({})", plain(&estimate["replicas"]), text(estimate, "boundBy").to_lowercase())
+                format!("estimate {} ({})", value_text(&estimate["replicas"]), text(estimate, "boundBy").to_lowercase())
             }
             None => String::new(),
         };
@@ -133,9 +138,9 @@ pub(super) fn scheduling(scheduling: &Value) -> Vec<Row> {
             "cluster",
             text(one, "name"),
             &fits,
-            &format!("score {}", plain(&one["score"])),
+            &format!("score {}", value_text(&one["score"])),
             &estimate,
-            &replicas(one),
+            &replicas_text(one),
         ])
     };
     let mut rows: Vec<Row> = Vec::new();
@@ -152,33 +157,34 @@ pub(super) fn scheduling(scheduling: &Value) -> Vec<Row> {
     rows
 }
 
-/// Changes of a template of this kind by overrides of each cluster, whose name is in the field `name`.
-pub(super) fn overrides(clusters: &[Value], name: &str, kind: &str) -> Vec<Row> {
+/// Rows for the changes of a template of this kind by overrides, in each cluster. `name` is the field with the
+/// cluster's name.
+pub(super) fn override_rows(clusters: &[Value], name: &str, kind: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for cluster in clusters {
         for rule in list(cluster, "overrides") {
-            let changes: Vec<String> = list(rule, "differences").iter().map(|one| change(one, kind)).collect();
-            rows.push(row(["override", text(cluster, name), &reference(rule), &changes.join("; ")]));
+            let changes: Vec<String> = list(rule, "differences").iter().map(|one| change_text(one, kind)).collect();
+            rows.push(row(["override", text(cluster, name), &reference_text(rule), &changes.join("; ")]));
         }
     }
     rows
 }
 
-/// `/spec/replicas: 1 -> 2`, a change of a template of this kind.
-fn change(one: &Value, kind: &str) -> String {
+/// Text of a change of a template of this kind, such as `/spec/replicas: 1 -> 2`.
+fn change_text(one: &Value, kind: &str) -> String {
     let path = text(one, "path");
     let value = |side: &str| one.get(side).map_or_else(|| "(none)".to_owned(), |value| redact_field(kind, path, value));
     format!("{path}: {} -> {}", value("before"), value("after"))
 }
 
-pub(super) fn waiting(explained: &Value) -> Vec<Row> {
-    let row_of = |one: &Value| [row(["waiting"]), cells(one, ["cause", "cluster", "message"])].concat();
-    list(explained, "waiting").iter().map(row_of).collect()
+pub(super) fn waiting_rows(explanation: &Value) -> Vec<Row> {
+    let waiting_row = |one: &Value| [row(["waiting"]), field_texts(one, ["cause", "cluster", "message"])].concat();
+    list(explanation, "waiting").iter().map(waiting_row).collect()
 }
 
-fn entry(entry: &Value) -> Row {
+fn journal_row(entry: &Value) -> Row {
     let object = &entry["cause"]["ref"];
-    let cause = if object.is_object() { reference(object) } else { text(entry, "/cause/text").to_owned() };
+    let cause = if object.is_object() { reference_text(object) } else { text(entry, "/cause/text").to_owned() };
     let [at, action, message] = ["at", "action", "message"].map(|field| text(entry, field));
-    row(["journal", at, action, &reference(&entry["subject"]), message, &cause])
+    row(["journal", at, action, &reference_text(&entry["subject"]), message, &cause])
 }

@@ -4,20 +4,20 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::format::{push_leaves, value_text};
 use super::object::{self, Object};
-use super::shape::{leaves, plain};
 use super::{Call, Next, Page, Tool, ToolError};
-use crate::api::{SEARCH, get, uri};
+use crate::api::{SEARCH_API, get, uri};
 use crate::output::redact::redact_manifest;
-use crate::output::{Answer, Row, row};
+use crate::output::{Row, ToolOutput, row};
 
 const MAX_PATHS: usize = 50;
-/// Number of events in a summary.
-const EVENTS: &str = "10";
+/// Maximum number of events in a summary.
+const MAX_EVENTS: &str = "10";
 const VIEWS: [&str; 3] = ["summary", "status", "manifest"];
 
-/// Fields of a summary, beside the status.
-const SUMMARY: [&[&str]; 12] = [
+/// Paths of a summary, in addition to the status.
+const SUMMARY_PATHS: [&[&str]; 12] = [
     &["metadata", "creationTimestamp"],
     &["metadata", "deletionTimestamp"],
     &["metadata", "finalizers"],
@@ -59,58 +59,62 @@ async fn read(call: &Call<'_>) -> Result<Page, ToolError> {
     let object = object::find(call).await?;
     let manifest = manifest(call, &object).await?;
     let mut all = Vec::new();
-    leaves("", &manifest, &mut all);
-    let mut answer = Answer { facts: vec![object.fact()], ..Answer::table(["path", "value"], Vec::new()) };
-    answer.rows = match (paths.as_slice(), view) {
+    push_leaves("", &manifest, &mut all);
+    let mut output =
+        ToolOutput { facts: vec![object.identity_row()], ..ToolOutput::table(["path", "value"], Vec::new()) };
+    output.rows = match (paths.as_slice(), view) {
         ([], "summary") => {
-            let events = events(call, &object).await?;
-            answer.notes = events.1;
-            summary(&manifest, &all).into_iter().chain(events.0).collect()
+            let (events, notes) = latest_events(call, &object).await?;
+            output.notes = notes;
+            summary(&manifest, &all).into_iter().chain(events).collect()
         }
-        ([], "status") => below(&all, ".status"),
+        ([], "status") => rows_below(&all, ".status"),
         ([], _) => all,
         (paths, _) => {
-            let missing = paths.iter().filter(|path| below(&all, path).is_empty());
-            answer.notes = missing.map(|path| row(["notice", &format!("the object has no {path}")])).collect();
-            paths.iter().flat_map(|path| below(&all, path)).collect()
+            let missing = paths.iter().filter(|path| rows_below(&all, path).is_empty());
+            output.notes = missing.map(|path| row(["notice", &format!("the object has no {path}")])).collect();
+            paths.iter().flat_map(|path| rows_below(&all, path)).collect()
         }
     };
-    Ok(Page { answer, next: Next::Offset })
+    Ok(Page { output, next: Next::Offset })
 }
 
 /// The newest revision, without secrets.
 async fn manifest(call: &Call<'_>, object: &Object) -> Result<Value, ToolError> {
     let history = get(call.api, object.uri("history", &[])).await?;
     let newest = list(&history, "versions").first();
-    let seq = newest.map(|version| plain(&version["seq"])).unwrap_or_default();
+    let seq = newest.map(|version| value_text(&version["seq"])).unwrap_or_default();
     let mut manifest = get(call.api, object.uri("history", &[("seq", &seq)])).await?;
     redact_manifest(object.text("kind"), &mut manifest);
     Ok(manifest)
 }
 
-/// Lines of a path and below it. A path may begin without its dot.
-fn below(all: &[Row], path: &str) -> Vec<Row> {
+/// Rows at and below a path. The first dot of the path is optional.
+fn rows_below(all: &[Row], path: &str) -> Vec<Row> {
     let path = format!(".{}", path.trim_start_matches('.'));
     let is_below = |line: &&Row| {
-        let rest = line.first().and_then(|of| of.strip_prefix(&path));
+        let rest = line.first().and_then(|row_path| row_path.strip_prefix(&path));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
     all.iter().filter(is_below).cloned().collect()
 }
 
+/// Rows of the summary of a manifest; `all` are the rows of all its leaves.
 fn summary(manifest: &Value, all: &[Row]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for path in SUMMARY {
+    for path in SUMMARY_PATHS {
         if let Some(value) = path.iter().try_fold(manifest, |value, key| value.get(key)) {
-            leaves(&format!(".{}", path.join(".")), value, &mut rows);
+            push_leaves(&format!(".{}", path.join(".")), value, &mut rows);
         }
     }
-    let is_of_container = |line: &&Row| {
-        let of = line.first().map(String::as_str).unwrap_or_default();
-        of.contains("ontainers[") && (of.ends_with(".image") || of.contains(".resources")) && of.starts_with(".spec")
+    let is_container_row = |line: &&Row| {
+        let path = line.first().map(String::as_str).unwrap_or_default();
+        let is_of_interest = path.ends_with(".image") || path.contains(".resources");
+        // Containers, init containers and ephemeral containers.
+        path.starts_with(".spec") && path.contains("ontainers[") && is_of_interest
     };
-    rows.extend(all.iter().filter(is_of_container).cloned());
-    rows.extend(below(all, ".status"));
+    rows.extend(all.iter().filter(is_container_row).cloned());
+    rows.extend(rows_below(all, ".status"));
     rows.extend(["data", "binaryData"].into_iter().filter_map(|field| {
         let keys: Vec<&str> = manifest[field].as_object()?.keys().map(String::as_str).collect();
         Some(row([&format!(".{field} keys"), &keys.join(", ")]))
@@ -118,13 +122,13 @@ fn summary(manifest: &Value, all: &[Row]) -> Vec<Row> {
     rows
 }
 
-/// The latest events about the object, and notes of their search.
-async fn events(call: &Call<'_>, object: &Object) -> Result<(Vec<Row>, Vec<Row>), ToolError> {
-    let cluster = object::quoted(object.text("cluster"));
+/// Rows for the latest events about the object, and notes of the search for them.
+async fn latest_events(call: &Call<'_>, object: &Object) -> Result<(Vec<Row>, Vec<Row>), ToolError> {
+    let cluster = object::quote(object.text("cluster"));
     let query = format!("kind:event about:{} cluster:={cluster} sort:-last", object.query_reference());
     let columns = ".type,.reason,.message,.count,.lastTimestamp,.eventTime";
-    let parameters = [("q", query.as_str()), ("limit", EVENTS), ("columns", columns), ("facets", "kind")];
-    let answer = get(call.api, uri(&format!("{SEARCH}/query"), &parameters)).await?;
+    let parameters = [("q", query.as_str()), ("limit", MAX_EVENTS), ("columns", columns), ("facets", "kind")];
+    let response = get(call.api, uri(&format!("{SEARCH_API}/query"), &parameters)).await?;
     let event = |hit: &Value| {
         let column = |name: &str| text(&hit["columns"], &[name]).to_owned();
         let time =
@@ -134,5 +138,8 @@ async fn events(call: &Call<'_>, object: &Object) -> Result<(Vec<Row>, Vec<Row>)
             format!("{} {}: {}{}", column(".type"), column(".reason"), column(".message"), count.unwrap_or_default());
         row([&format!("event {time}"), &what])
     };
-    Ok((list(&answer, "hits").iter().map(event).collect(), super::shape::notes(&json!({"skipped": answer["skipped"]}))))
+    Ok((
+        list(&response, "hits").iter().map(event).collect(),
+        super::format::note_rows(&json!({"skipped": response["skipped"]})),
+    ))
 }

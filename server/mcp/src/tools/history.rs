@@ -5,21 +5,21 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
+use super::format::value_text;
 use super::object::{self, Object};
-use super::shape::plain;
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::get;
 use crate::output::redact::redact_field;
-use crate::output::{Answer, Row, row};
+use crate::output::{Row, ToolOutput, row};
 
 /// Default and maximum number of revisions that are compared.
-const REVISIONS: usize = 10;
+const DEFAULT_REVISIONS: usize = 10;
 const MAX_REVISIONS: usize = 100;
-/// Number of comparisons that are requested at once.
-const CONCURRENT: usize = 4;
+/// Maximum number of concurrent comparisons.
+const MAX_CONCURRENT_COMPARISONS: usize = 4;
 
 /// Fields that change with each write.
-const NOISE: [&str; 3] = ["metadata.resourceVersion", "metadata.managedFields", "metadata.generation"];
+const VOLATILE_FIELDS: [&str; 3] = ["metadata.resourceVersion", "metadata.managedFields", "metadata.generation"];
 
 pub(super) const TOOL: Tool = Tool {
     name: "history",
@@ -29,7 +29,7 @@ objects. `compare_with` shows the differences from the object of the same name i
     properties: || {
         let mut properties = object::properties();
         properties["revisions"] =
-            json!({"type": "integer", "minimum": 1, "maximum": MAX_REVISIONS, "default": REVISIONS});
+            json!({"type": "integer", "minimum": 1, "maximum": MAX_REVISIONS, "default": DEFAULT_REVISIONS});
         properties["compare_with"] = json!({"type": "string", "description": "Another cluster."});
         properties
     },
@@ -42,57 +42,70 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 }
 
 async fn history(call: &Call<'_>) -> Result<Page, ToolError> {
-    let most = call.arguments.number("revisions", 1, MAX_REVISIONS)?.unwrap_or(REVISIONS);
+    let max_revisions = call.arguments.number("revisions", 1, MAX_REVISIONS)?.unwrap_or(DEFAULT_REVISIONS);
     let other = call.arguments.text_or_empty("compare_with")?;
     let object = object::find(call).await?;
-    let answer = match other.is_empty() {
-        true => revisions(call, &object, most).await?,
-        false => comparison(call, &object, other).await?,
+    let output = match other.is_empty() {
+        true => list_revisions(call, &object, max_revisions).await?,
+        false => compare_clusters(call, &object, other).await?,
     };
-    Ok(Page { answer, next: Next::Offset })
+    Ok(Page { output, next: Next::Offset })
 }
 
-async fn comparison(call: &Call<'_>, object: &Object, other: &str) -> Result<Answer, ToolError> {
+async fn compare_clusters(call: &Call<'_>, object: &Object, other: &str) -> Result<ToolOutput, ToolError> {
     let diff = get(call.api, object.uri("diff", &[("with", other)])).await?;
-    let rows = differences(object, &diff).map(|[path, before, after]| vec![path, before, after]).collect();
-    let table = Answer::table(["path", object.text("cluster"), other], rows);
-    Ok(Answer { facts: vec![object.fact()], notes: cut(&diff), ..table })
+    let rows = visible_differences(object, &diff).map(|[path, before, after]| vec![path, before, after]).collect();
+    let table = ToolOutput::table(["path", object.text("cluster"), other], rows);
+    Ok(ToolOutput { facts: vec![object.identity_row()], notes: truncation_note(&diff), ..table })
 }
 
-async fn revisions(call: &Call<'_>, object: &Object, most: usize) -> Result<Answer, ToolError> {
+async fn list_revisions(call: &Call<'_>, object: &Object, max_revisions: usize) -> Result<ToolOutput, ToolError> {
     let history = get(call.api, object.uri("history", &[])).await?;
     let versions = list(&history, "versions");
-    let pairs: Vec<(String, String)> =
-        versions.windows(2).take(most).map(|pair| (plain(&pair[1]["seq"]), plain(&pair[0]["seq"]))).collect();
+    let pairs: Vec<(String, String)> = versions
+        .windows(2)
+        .take(max_revisions)
+        .map(|pair| (value_text(&pair[1]["seq"]), value_text(&pair[0]["seq"])))
+        .collect();
     let compare = |(from, to): (String, String)| {
         let uri = object.uri("diff", &[("from", &from), ("to", &to)]);
         get(call.api, uri)
     };
-    let diffs: Vec<Value> = futures::stream::iter(pairs).map(compare).buffered(CONCURRENT).try_collect().await?;
+    let diffs: Vec<Value> =
+        futures::stream::iter(pairs).map(compare).buffered(MAX_CONCURRENT_COMPARISONS).try_collect().await?;
     let mut rows: Vec<Row> = Vec::new();
-    for (nth, version) in versions.iter().take(most).enumerate() {
+    for (nth, version) in versions.iter().take(max_revisions).enumerate() {
         let end =
             if version["deleted"] == true { format!("deleted {}", text(version, "until")) } else { String::new() };
-        let head = [text(version, "from"), &plain(&version["generation"])].map(str::to_owned);
+        let head = [text(version, "from"), &value_text(&version["generation"])].map(str::to_owned);
         let row = |[path, before, after]: [String; 3]| [head.to_vec(), vec![path, before, after, end.clone()]].concat();
         match diffs.get(nth) {
-            Some(diff) => rows.extend(differences(object, diff).map(row)),
+            Some(diff) => rows.extend(visible_differences(object, diff).map(row)),
             None => rows.push(row(["(first retained revision)".to_owned(), String::new(), String::new()])),
         }
     }
     let facts = vec![
-        object.fact(),
-        row(["revisions", &versions.len().to_string(), &format!("kept for {} s", plain(&history["keptForSeconds"]))]),
+        object.identity_row(),
+        row([
+            "revisions",
+            &versions.len().to_string(),
+            &format!("kept for {} s", value_text(&history["keptForSeconds"])),
+        ]),
     ];
-    let notes = diffs.iter().flat_map(cut).take(1).collect();
-    Ok(Answer { facts, notes, ..Answer::table(["since", "generation", "path", "before", "after", "end"], rows) })
+    let notes = diffs.iter().flat_map(truncation_note).take(1).collect();
+    Ok(ToolOutput {
+        facts,
+        notes,
+        ..ToolOutput::table(["since", "generation", "path", "before", "after", "end"], rows)
+    })
 }
 
-/// Path, before and after of each difference, without secrets and fields that change with each write.
-fn differences<'d>(object: &'d Object, diff: &'d Value) -> impl Iterator<Item = [String; 3]> + 'd {
+/// Path and values before and after of each difference, without secrets and without fields that change with each write.
+fn visible_differences<'d>(object: &'d Object, diff: &'d Value) -> impl Iterator<Item = [String; 3]> + 'd {
     let changed = list(diff, "differences").iter().filter(|one| {
         let path = text(one, "path").trim_start_matches(['.', '/']).replace('/', ".");
-        !NOISE.iter().any(|noise| path.starts_with(noise)) && !path.contains("last-applied-configuration")
+        !VOLATILE_FIELDS.iter().any(|volatile| path.starts_with(volatile))
+            && !path.contains("last-applied-configuration")
     });
     changed.map(move |one| {
         let path = text(one, "path");
@@ -104,7 +117,7 @@ fn differences<'d>(object: &'d Object, diff: &'d Value) -> impl Iterator<Item = 
     })
 }
 
-fn cut(diff: &Value) -> Vec<Row> {
+fn truncation_note(diff: &Value) -> Vec<Row> {
     match diff["more"] == true {
         true => vec![row(["notice", "there are more differences than the API returns"])],
         false => Vec::new(),

@@ -3,16 +3,16 @@
 use futures::future::BoxFuture;
 use serde_json::json;
 
-use super::object::quoted;
+use super::object::quote;
 use super::{Call, Next, Page, Tool, ToolError};
-use crate::api::{ApiRequest, SEARCH, uri};
-use crate::output::{Answer, Row, row};
+use crate::api::{ApiRequest, SEARCH_API, uri};
+use crate::output::{Row, ToolOutput, row};
 
-/// Default and maximum number of last lines of each container.
-const TAIL: usize = 50;
-const MAX_TAIL: usize = 5_000;
+/// Default and maximum number of lines from the end of each container's log.
+const DEFAULT_TAIL_LINES: usize = 50;
+const MAX_TAIL_LINES: usize = 5_000;
 /// Start of lines that are messages of the API.
-const MESSAGE: &str = "crowsnest: ";
+const API_MESSAGE_PREFIX: &str = "crowsnest: ";
 
 pub(super) const TOOL: Tool = Tool {
     name: "logs",
@@ -28,7 +28,7 @@ shown first; `next` continues with older ones.",
             "namespace": {"type": "string"},
             "pod": {"type": "string", "description": "Name of a pod."},
             "container": {"type": "string", "description": "Regular expression of container names."},
-            "tail": {"type": "integer", "minimum": 1, "maximum": MAX_TAIL, "default": TAIL,
+            "tail": {"type": "integer", "minimum": 1, "maximum": MAX_TAIL_LINES, "default": DEFAULT_TAIL_LINES,
                 "description": "Last lines of each container, before `grep`."},
             "since": {"type": "string", "description": "Maximum age, such as 15m or 2h."},
             "grep": {"type": "string", "description": "Regular expression that lines match."},
@@ -45,7 +45,7 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 
 async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
-    let tail = call.arguments.number("tail", 1, MAX_TAIL)?.unwrap_or(TAIL).to_string();
+    let tail = call.arguments.number("tail", 1, MAX_TAIL_LINES)?.unwrap_or(DEFAULT_TAIL_LINES).to_string();
     let previous = if call.arguments.flag("previous")? { "true" } else { "" };
     let (query, pod) = (argument("query")?, argument("pod")?);
     if query.is_empty() && pod.is_empty() && argument("namespace")?.is_empty() {
@@ -53,7 +53,7 @@ async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
     }
     let query = match pod {
         "" => query.to_owned(),
-        pod => format!("{query} kind:pod name:={}", quoted(pod)).trim().to_owned(),
+        pod => format!("{query} kind:pod name:={}", quote(pod)).trim().to_owned(),
     };
     let parameters = [
         ("q", query.as_str()),
@@ -66,26 +66,27 @@ async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
         ("previous", previous),
         ("timestamps", "true"),
     ];
-    let response = call.api.send(ApiRequest { uri: uri(&format!("{SEARCH}/logs"), &parameters), body: None }).await?;
+    let response =
+        call.api.send(ApiRequest { uri: uri(&format!("{SEARCH_API}/logs"), &parameters), body: None }).await?;
     let text = String::from_utf8_lossy(&response.body);
-    let mut answer = answer(&text);
+    let mut output = log_output(&text);
     if response.is_truncated {
-        answer.notes.push(row(["notice", "the newest lines are missing: reduce tail, or narrow the query"]));
+        output.notes.push(row(["notice", "the newest lines are missing: reduce tail, or narrow the query"]));
     }
-    Ok(Page { answer, next: Next::Offset })
+    Ok(Page { output, next: Next::Offset })
 }
 
-/// Lines, newest first, and messages of the API as notes.
-fn answer(text: &str) -> Answer {
-    let (messages, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with(MESSAGE));
+/// Output with the lines as rows, newest first, and messages of the API as notes.
+fn log_output(text: &str) -> ToolOutput {
+    let (messages, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with(API_MESSAGE_PREFIX));
     let rows: Vec<Row> = lines.iter().rev().map(|line| cells(line)).collect();
-    let notes = messages.iter().map(|line| row(["notice", line.trim_start_matches(MESSAGE)])).collect();
+    let notes = messages.iter().map(|line| row(["notice", line.trim_start_matches(API_MESSAGE_PREFIX)])).collect();
     let facts = vec![row(["lines", &rows.len().to_string()])];
-    let table = Answer::table(["cluster", "pod", "container", "time", "text"], rows);
-    Answer { facts, notes, ..table }
+    let table = ToolOutput::table(["cluster", "pod", "container", "time", "text"], rows);
+    ToolOutput { facts, notes, ..table }
 }
 
-/// Cells of `CLUSTER NAMESPACE/POD CONTAINER | TIME TEXT`.
+/// Cells of a line `CLUSTER NAMESPACE/POD CONTAINER | TIME TEXT`.
 fn cells(line: &str) -> Row {
     let parts = || {
         let (source, rest) = line.split_once(" | ")?;
@@ -102,17 +103,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cells() {
+    fn lines_are_parsed_to_cells() {
         let text = "m1 shop/web-0 web | 2026-01-01T00:00:00.000000000Z one | two\ncrowsnest: cannot read m2 a/b c: no\n\
             m2 shop/web-1 web | 2026-01-01T00:00:01.000000000Z three\n";
-        let answer = answer(text);
+        let output = log_output(text);
         assert_eq!(
-            answer.rows,
+            output.rows,
             [
                 row(["m2", "shop/web-1", "web", "2026-01-01T00:00:01.000000000Z", "three"]),
                 row(["m1", "shop/web-0", "web", "2026-01-01T00:00:00.000000000Z", "one | two"]),
             ]
         );
-        assert_eq!(answer.notes, [row(["notice", "cannot read m2 a/b c: no"])]);
+        assert_eq!(output.notes, [row(["notice", "cannot read m2 a/b c: no"])]);
     }
 }

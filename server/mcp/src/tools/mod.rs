@@ -3,6 +3,7 @@
 mod arguments;
 mod cursor;
 mod explain;
+mod format;
 mod get;
 mod history;
 mod logs;
@@ -10,7 +11,6 @@ mod object;
 mod plan;
 mod related;
 mod search;
-mod shape;
 mod who_can;
 
 use crowsnest_apimachinery::status::ApiError;
@@ -19,10 +19,11 @@ use serde_json::{Map, Value, json};
 
 use self::arguments::Arguments;
 use self::cursor::{Cursor, Position};
-pub(crate) use self::shape::leaves;
+pub(crate) use self::format::push_leaves;
+pub use self::search::MAX_COMPLETE_COLUMN_BYTES;
 use crate::api::Api;
 use crate::message::RpcError;
-use crate::output::{Answer, BUDGET, MAX_BUDGET, MIN_BUDGET, row};
+use crate::output::{DEFAULT_BUDGET_BYTES, MAX_BUDGET_BYTES, MIN_BUDGET_BYTES, ToolOutput, row};
 
 /// A tool, which only reads.
 pub(crate) struct Tool {
@@ -52,13 +53,13 @@ pub(crate) struct Call<'c> {
     pub arguments: Arguments<'c>,
     /// Position of the cursor, if the call continues another.
     pub position: Option<Position>,
-    /// Maximum size of the answer in bytes.
+    /// Maximum size of the output in bytes.
     pub budget: usize,
 }
 
-/// The rows of an answer, and how the next call continues them.
+/// The output of a call, and how the next call continues it.
 pub(crate) struct Page {
-    pub answer: Answer,
+    pub output: ToolOutput,
     pub next: Next,
 }
 
@@ -70,7 +71,7 @@ pub(crate) enum Next {
     Position(Option<Position>),
 }
 
-/// Reason why a tool has no answer.
+/// Reason why a tool has no output.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ToolError {
     /// The assistant can correct its arguments.
@@ -101,8 +102,8 @@ impl Call<'_> {
     }
 }
 
-/// The name of a tool, if there is one of this name.
-pub(crate) fn known_name(name: &str) -> Option<&'static str> {
+/// The static name of the tool with this name; `None` if there is none.
+pub(crate) fn tool_name(name: &str) -> Option<&'static str> {
     TOOLS.iter().map(|tool| tool.name).find(|known| *known == name)
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn list() -> Value {
     TOOLS.iter().map(|tool| tool.definition()).collect()
 }
 
-/// Answers `tools/call`.
+/// The result of `tools/call`.
 pub(crate) async fn call(api: &dyn Api, params: &Map<String, Value>) -> Result<Value, RpcError> {
     let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
     let tool = TOOLS.iter().find(|tool| tool.name == name);
@@ -123,23 +124,23 @@ pub(crate) async fn call(api: &dyn Api, params: &Map<String, Value>) -> Result<V
         Some(_) => return Err(RpcError::invalid_params("\"arguments\" must be an object")),
     };
     match tool.run(api, arguments).await {
-        Ok((text, is_error)) => Ok(content(&text, is_error)),
+        Ok((text, is_error)) => Ok(tool_result(&text, is_error)),
         Err(ToolError::Protocol(error)) => Err(error),
-        Err(error) => Ok(content(&failure(&error), true)),
+        Err(error) => Ok(tool_result(&error_text(&error), true)),
     }
 }
 
-/// The text of an error, which may contain names of objects.
-fn failure(error: &ToolError) -> String {
+/// Text of an error, rendered as data because it may contain names of objects.
+fn error_text(error: &ToolError) -> String {
     let mut facts = vec![row(["error", &error.to_string()])];
     if let ToolError::Api(error) = error {
         let causes = error.details.iter().flat_map(|details| &details.causes).take(10);
         facts.extend(causes.map(|cause| row(["cause", &cause.field, &cause.message])));
     }
-    Answer { facts, ..Answer::default() }.render(0, MIN_BUDGET, |_| None).text
+    ToolOutput { facts, ..ToolOutput::default() }.render(0, MIN_BUDGET_BYTES, |_| None).text
 }
 
-fn content(text: &str, is_error: bool) -> Value {
+fn tool_result(text: &str, is_error: bool) -> Value {
     json!({"content": [{"type": "text", "text": text}], "isError": is_error})
 }
 
@@ -147,8 +148,8 @@ impl Tool {
     fn schema(&self) -> Value {
         let mut properties = (self.properties)();
         properties["cursor"] = json!({"type": "string", "description": "Value of `next` of the previous answer."});
-        properties["max_bytes"] =
-            json!({"type": "integer", "minimum": MIN_BUDGET, "maximum": MAX_BUDGET, "default": BUDGET});
+        properties["max_bytes"] = json!({"type": "integer", "minimum": MIN_BUDGET_BYTES, "maximum": MAX_BUDGET_BYTES,
+            "default": DEFAULT_BUDGET_BYTES});
         json!({"type": "object", "properties": properties, "required": self.required, "additionalProperties": false})
     }
 
@@ -158,26 +159,26 @@ impl Tool {
                 "openWorldHint": false}})
     }
 
-    /// Text of the answer, and whether it is an error.
+    /// Text of the output; true if it reports an error.
     async fn run(&self, api: &dyn Api, arguments: &Map<String, Value>) -> Result<(String, bool), ToolError> {
         let schema = self.schema();
         let arguments = Arguments::new(arguments, &schema)?;
-        let budget = arguments.number("max_bytes", MIN_BUDGET, MAX_BUDGET)?.unwrap_or(BUDGET);
+        let budget = arguments.number("max_bytes", MIN_BUDGET_BYTES, MAX_BUDGET_BYTES)?.unwrap_or(DEFAULT_BUDGET_BYTES);
         let position = match arguments.text("cursor")? {
             Some(text) => Some(Cursor::parse(text, self.name, &arguments)?),
             None => None,
         };
         let call = Call { api, arguments, position, budget };
-        let Page { answer, next } = (self.run)(&call).await?;
+        let Page { output, next } = (self.run)(&call).await?;
         let offset = call.offset();
         let cursor = |position| Cursor::encode(self.name, &call.arguments, position);
         let rendered = match next {
-            Next::Offset => answer.render(offset, budget, |shown| {
-                let more = shown > 0 && offset + shown < answer.rows.len();
+            Next::Offset => output.render(offset, budget, |shown| {
+                let more = shown > 0 && offset + shown < output.rows.len();
                 more.then(|| cursor(Position::Offset(offset + shown)))
             }),
-            Next::Position(position) => answer.render(0, budget, |_| position.map(cursor)),
+            Next::Position(position) => output.render(0, budget, |_| position.map(cursor)),
         };
-        Ok((rendered.text, answer.is_error))
+        Ok((rendered.text, output.is_error))
     }
 }

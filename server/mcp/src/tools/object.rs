@@ -1,16 +1,16 @@
-//! One object named by cluster, kind, namespace and name.
+//! One object, named by cluster, kind, namespace and name.
 
 use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::{Value, json};
 
 use super::{Call, ToolError};
-use crate::api::{Api, SEARCH, get, uri};
+use crate::api::{Api, SEARCH_API, get, uri};
 use crate::output::{Row, row};
 
 /// Maximum number of candidates that are compared with the name.
-const CANDIDATES: &str = "50";
+const MAX_CANDIDATES: &str = "50";
 
-/// An object as a hit of a search identifies it.
+/// An object, identified by a hit of a search.
 pub(super) struct Object {
     pub hit: Value,
     /// True if the object was deleted, so that only its revisions exist.
@@ -27,8 +27,8 @@ pub(super) fn properties() -> Value {
     })
 }
 
-/// A value in the query language that matches this text only.
-pub(super) fn quoted(text: &str) -> String {
+/// Quotes a text as a value of the query language, if necessary.
+pub(super) fn quote(text: &str) -> String {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '/' | '@'));
     match is_plain {
         true => text.to_owned(),
@@ -36,34 +36,35 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Finds the object that the arguments name; deleted ones only if there is no other.
+/// Finds the object that the arguments name. A deleted object is found only if no current one matches. Fails if none or
+/// several match.
 pub(super) async fn find(call: &Call<'_>) -> Result<Object, ToolError> {
     find_in(call, call.arguments.text_or_empty("cluster")?).await
 }
 
-/// Finds the object in this cluster; empty for any.
+/// Finds the object in this cluster, or in any cluster if the name is empty.
 pub(super) async fn find_in(call: &Call<'_>, cluster: &str) -> Result<Object, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
     let kind = argument("kind")?;
     let (namespace, name) = (argument("namespace")?, argument("name")?);
-    let mut query = format!("kind:{} name:={}", quoted(kind), quoted(name));
+    let mut query = format!("kind:{} name:={}", quote(kind), quote(name));
     for (field, value) in [("cluster", cluster), ("namespace", namespace)] {
         if !value.is_empty() {
-            query.push_str(&format!(" {field}:={}", quoted(value)));
+            query.push_str(&format!(" {field}:={}", quote(value)));
         }
     }
     for suffix in ["", " is:deleted"] {
-        let answer = candidates(call.api, &format!("{query}{suffix}")).await?;
-        let is_it = |hit: &&Value| {
+        let response = search_candidates(call.api, &format!("{query}{suffix}")).await?;
+        let is_exact_match = |hit: &&Value| {
             text(hit, "name") == name
                 && (cluster.is_empty() || text(hit, "cluster") == cluster)
                 && (namespace.is_empty() || text(hit, "namespace") == namespace)
         };
-        let found: Vec<&Value> = list(&answer, "hits").iter().filter(is_it).collect();
+        let found: Vec<&Value> = list(&response, "hits").iter().filter(is_exact_match).collect();
         match found.as_slice() {
             [] => {}
             [hit] => return Ok(Object { hit: (*hit).clone(), is_deleted: !suffix.is_empty() }),
-            several => return Err(ambiguous(several)),
+            several => return Err(ambiguity_error(several)),
         }
     }
     let scope = if cluster.is_empty() { "any cluster".to_owned() } else { format!("cluster {cluster}") };
@@ -72,12 +73,13 @@ pub(super) async fn find_in(call: &Call<'_>, cluster: &str) -> Result<Object, To
     )))
 }
 
-async fn candidates(api: &dyn Api, query: &str) -> Result<Value, ToolError> {
-    Ok(get(api, uri(&format!("{SEARCH}/query"), &[("q", query), ("limit", CANDIDATES), ("facets", "kind")])).await?)
+async fn search_candidates(api: &dyn Api, query: &str) -> Result<Value, ToolError> {
+    Ok(get(api, uri(&format!("{SEARCH_API}/query"), &[("q", query), ("limit", MAX_CANDIDATES), ("facets", "kind")]))
+        .await?)
 }
 
-fn ambiguous(hits: &[&Value]) -> ToolError {
-    let named: Vec<String> = hits
+fn ambiguity_error(hits: &[&Value]) -> ToolError {
+    let candidates: Vec<String> = hits
         .iter()
         .take(10)
         .map(|hit| {
@@ -88,7 +90,7 @@ fn ambiguous(hits: &[&Value]) -> ToolError {
     let count = hits.len();
     ToolError::Input(format!(
         "{count} objects have this name; set cluster, namespace, or kind with its group: {}",
-        named.join("; ")
+        candidates.join("; ")
     ))
 }
 
@@ -97,24 +99,25 @@ impl Object {
     pub fn uri(&self, operation: &str, more: &[(&str, &str)]) -> String {
         let identity =
             ["cluster", "apiVersion", "resource", "namespace", "name"].map(|field| (field, self.text(field)));
-        uri(&format!("{SEARCH}/{operation}"), &[&identity[..], more].concat())
+        uri(&format!("{SEARCH_API}/{operation}"), &[&identity[..], more].concat())
     }
 
+    /// A text field of the hit; empty if it is missing.
     pub fn text(&self, field: &str) -> &str {
         text(&self.hit, field)
     }
 
-    /// `about:` and `usedby:` values of the query language.
+    /// The object as a value of `about:` and `usedby:` in the query language, such as `Pod/shop/web-0`.
     pub fn query_reference(&self) -> String {
         let namespace = match self.text("namespace") {
             "" => String::new(),
             namespace => format!("{namespace}/"),
         };
-        quoted(&format!("{}/{namespace}{}", self.text("kind"), self.text("name")))
+        quote(&format!("{}/{namespace}{}", self.text("kind"), self.text("name")))
     }
 
-    /// The line that identifies the object.
-    pub fn fact(&self) -> Row {
+    /// The row that identifies the object.
+    pub fn identity_row(&self) -> Row {
         let namespace = self.text("namespace");
         let slash = if namespace.is_empty() { "" } else { "/" };
         let name = format!("{namespace}{slash}{}", self.text("name"));

@@ -4,11 +4,11 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::format::reference_text;
 use super::object;
-use super::shape::reference;
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::get;
-use crate::output::{Answer, row};
+use crate::output::{ToolOutput, row};
 
 const MAX_DEPTH: usize = 5;
 
@@ -38,11 +38,17 @@ async fn related(call: &Call<'_>) -> Result<Page, ToolError> {
     let node = |at: &Value| at.as_u64().and_then(|at| nodes.get(usize::try_from(at).ok()?)).unwrap_or(&Value::Null);
     let rows = list(&graph, "edges").iter().map(|edge| {
         let (from, to) = (node(&edge["from"]), node(&edge["to"]));
-        row([&reference(from), text(from, "status"), text(edge, "relation"), &reference(to), text(to, "status")])
+        row([
+            &reference_text(from),
+            text(from, "status"),
+            text(edge, "relation"),
+            &reference_text(to),
+            text(to, "status"),
+        ])
     });
-    let facts = vec![object.fact(), row(["objects", &nodes.len().saturating_sub(1).to_string()])];
+    let facts = vec![object.identity_row(), row(["objects", &nodes.len().saturating_sub(1).to_string()])];
     let more =
         (graph["more"] == true).then(|| row(["notice", "more objects are related; reduce depth or use `search`"]));
-    let table = Answer::table(["from", "status", "relation", "to", "status"], rows.collect());
-    Ok(Page { answer: Answer { facts, notes: more.into_iter().collect(), ..table }, next: Next::Offset })
+    let table = ToolOutput::table(["from", "status", "relation", "to", "status"], rows.collect());
+    Ok(Page { output: ToolOutput { facts, notes: more.into_iter().collect(), ..table }, next: Next::Offset })
 }

@@ -5,23 +5,27 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::cursor::Position;
-use super::shape::{facets, notes, plain, total};
+use super::format::{facet_rows, note_rows, total_row, value_text};
 use super::{Call, Next, Page, Tool, ToolError};
-use crate::api::{SEARCH, get, uri};
+use crate::api::{SEARCH_API, get, uri};
 use crate::message::RpcError;
 use crate::output::redact::{REDACTED, redact_field};
-use crate::output::{Answer, Row, row};
+use crate::output::{Row, ToolOutput, row};
 
-/// Default and maximum number of hits of an answer.
-const HITS: usize = 20;
+/// Default and maximum number of hits of an output.
+const DEFAULT_HITS: usize = 20;
 const MAX_HITS: usize = 500;
 const MAX_COLUMNS: usize = 20;
-/// Number of values of each facet in an answer.
-const FACET_VALUES: usize = 8;
-/// Number of reasons of a hit in an answer.
-const REASONS: usize = 2;
+/// Maximum number of values of each facet in an output.
+const MAX_FACET_VALUES: usize = 8;
+/// Maximum number of reasons of a hit in an output.
+const MAX_REASONS: usize = 2;
+/// Column with the kinds of a Work's manifests.
+const WORK_KINDS_COLUMN: &str = ".spec.workload.manifests.kind";
+/// Maximum size of a column value that is certainly complete. The search API may truncate longer values.
+pub const MAX_COMPLETE_COLUMN_BYTES: usize = 200;
 
-/// Columns of each hit.
+/// Fields of each hit that are shown as columns.
 const COLUMNS: [&str; 9] = ["cluster", "kind", "namespace", "name", "status", "ready", "restarts", "node", "created"];
 /// Additional columns of events.
 const EVENT_COLUMNS: [&str; 5] = [".type", ".reason", ".message", ".involvedObject.kind", ".involvedObject.name"];
@@ -37,7 +41,7 @@ either, words are full text. The resource crowsnest://query-language has the who
     properties: || {
         json!({
             "query": {"type": "string", "description": "Query; empty for all objects."},
-            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": HITS},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": DEFAULT_HITS},
             "columns": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_COLUMNS,
                 "description": "More columns: label:KEY, print:NAME (a column of kubectl), .PATH (.spec.replicas)."},
             "group": {"type": "string", "description": "Count by this field instead of listing: cluster, region, kind, namespace, status, node, image, reason, label:KEY."},
@@ -55,30 +59,43 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
     let arguments = &call.arguments;
     let mut query = arguments.text_or_empty("query")?.to_owned();
-    let columns = columns(&query, arguments.texts("columns", MAX_COLUMNS)?);
-    let limit = arguments.number("limit", 1, MAX_HITS)?.unwrap_or(HITS);
+    let columns = requested_columns(&query, arguments.texts("columns", MAX_COLUMNS)?);
+    let limit = arguments.number("limit", 1, MAX_HITS)?.unwrap_or(DEFAULT_HITS);
     let group = arguments.text_or_empty("group")?;
     if !group.is_empty() {
         query.push_str(&format!(" group:{group}"));
     }
     if arguments.flag("count_only")? || !group.is_empty() {
-        let answer = find(call, &query, 0, &columns).await?;
-        return Ok(Page { answer: counts(&answer), next: Next::Offset });
+        let response = request_hits(call, &query, 0, &columns).await?;
+        return Ok(Page { output: counts_output(&response), next: Next::Offset });
     }
-    let mut answer = find(call, &query, limit, &columns).await?;
-    let mut page = hits(&answer, &columns);
-    // A cursor identifies the last hit of a page, so a page that is too large is requested again with the hits that fit.
-    let shown = page.render(0, call.budget, |_| Some("c".repeat(200))).shown;
+    let mut response = request_hits(call, &query, limit, &columns).await?;
+    let mut page = hits_output(&response, &columns);
+    // A cursor identifies the last hit of a page, so a page that is too large is requested again with the hits that
+    // fit.
+    let shown = page.render(0, call.budget, |_| Some("c".repeat(200))).shown_rows;
     if shown < page.rows.len() && shown > 0 {
-        answer = find(call, &query, shown, &columns).await?;
-        page = hits(&answer, &columns);
+        response = request_hits(call, &query, shown, &columns).await?;
+        page = hits_output(&response, &columns);
     }
-    let cursor = Some(text(&answer, "cursor")).filter(|cursor| !cursor.is_empty());
+    let cursor = Some(text(&response, "cursor")).filter(|cursor| !cursor.is_empty());
     let next = cursor.map(|cursor| Position::Token(cursor.to_owned()));
-    Ok(Page { answer: page, next: Next::Position(next) })
+    Ok(Page { output: page, next: Next::Position(next) })
 }
 
-async fn find(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> Result<Value, ToolError> {
+/// Searches. If a Work matched in its content, the search is repeated with the kinds of its manifests, so that the
+/// matched text and the kinds belong to the same state of the Work.
+async fn request_hits(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> Result<Value, ToolError> {
+    let response = request_columns(call, query, limit, columns).await?;
+    let needs_kinds = list(&response, "hits").iter().any(is_content_match_of_work);
+    if !needs_kinds || columns.iter().any(|column| column == WORK_KINDS_COLUMN) {
+        return Ok(response);
+    }
+    let columns = [columns, &[WORK_KINDS_COLUMN.to_owned()]].concat();
+    request_columns(call, query, limit, &columns).await
+}
+
+async fn request_columns(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> Result<Value, ToolError> {
     let (limit, columns) = (limit.to_string(), columns.join(","));
     let parameters = [
         ("q", query),
@@ -87,8 +104,8 @@ async fn find(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) ->
         ("columns", &columns),
         ("facets", "kind,status,cluster,namespace"),
     ];
-    let answer = get(call.api, uri(&format!("{SEARCH}/query"), &parameters)).await;
-    answer.map_err(|error| {
+    let response = get(call.api, uri(&format!("{SEARCH_API}/query"), &parameters)).await;
+    response.map_err(|error| {
         let is_about_cursor = !call.token().is_empty() && error.code == 400 && error.message.contains("cursor");
         match is_about_cursor {
             true => RpcError::invalid_params(error.message).into(),
@@ -97,8 +114,8 @@ async fn find(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) ->
     })
 }
 
-/// Requested columns, or those of events for queries about events.
-fn columns(query: &str, requested: Vec<&str>) -> Vec<String> {
+/// The columns of the call. Without any, a query about events has those of events.
+fn requested_columns(query: &str, requested: Vec<&str>) -> Vec<String> {
     let is_about_events = query.split_whitespace().any(|word| word == "kind:event" || word == "kind:events");
     match requested.is_empty() && is_about_events {
         true => EVENT_COLUMNS.map(str::to_owned).to_vec(),
@@ -106,88 +123,115 @@ fn columns(query: &str, requested: Vec<&str>) -> Vec<String> {
     }
 }
 
-/// Totals and counts; rows are the groups, if there are any.
-fn counts(answer: &Value) -> Answer {
-    let mut facts = vec![total(answer)];
-    facts.extend(facets(answer, FACET_VALUES));
-    let mut counted = Answer { facts, notes: notes(answer), is_error: is_bad_query(answer), ..Answer::default() };
-    if let Some(groups) = answer.get("groups").filter(|groups| groups.is_object()) {
-        counted.columns = row([text(groups, "field"), "count"]);
-        counted.rows = list(groups, "values").iter().map(|one| super::shape::cells(one, ["value", "count"])).collect();
+/// Output with the total and counts. Its rows are the groups, if the query has any.
+fn counts_output(response: &Value) -> ToolOutput {
+    let mut facts = vec![total_row(response)];
+    facts.extend(facet_rows(response, MAX_FACET_VALUES));
+    let mut output =
+        ToolOutput { facts, notes: note_rows(response), is_error: is_refused_query(response), ..ToolOutput::default() };
+    if let Some(groups) = response.get("groups").filter(|groups| groups.is_object()) {
+        output.columns = row([text(groups, "field"), "count"]);
+        output.rows =
+            list(groups, "values").iter().map(|one| super::format::field_texts(one, ["value", "count"])).collect();
         if groups["more"].as_u64().unwrap_or_default() > 0 {
-            counted.notes.push(row(["notice", &format!("{} more groups", plain(&groups["more"]))]));
+            output.notes.push(row(["notice", &format!("{} more groups", value_text(&groups["more"]))]));
         }
     }
-    counted
+    output
 }
 
-fn hits(answer: &Value, columns: &[String]) -> Answer {
-    let hits = list(answer, "hits");
-    // Columns that no hit has would cost bytes only.
+/// Output with a row for each hit.
+fn hits_output(response: &Value, columns: &[String]) -> ToolOutput {
+    let hits = list(response, "hits");
+    // Columns without a value are omitted.
     let used: Vec<&str> =
         COLUMNS.into_iter().filter(|column| hits.iter().any(|hit| hit.get(column).is_some())).collect();
-    let has_end = ["deleted", "until"].into_iter().find(|end| hits.iter().any(|hit| hit.get(end).is_some()));
+    let end_column = ["deleted", "until"].into_iter().find(|end| hits.iter().any(|hit| hit.get(end).is_some()));
     let rows: Vec<Row> = hits
         .iter()
         .map(|hit| {
-            let own = used.iter().copied().chain(has_end).map(|column| plain(&hit[column]));
+            let own = used.iter().copied().chain(end_column).map(|column| value_text(&hit[column]));
             let more = columns.iter().map(|column| column_value(hit, column));
-            own.chain(more).chain([reasons(hit)]).collect()
+            own.chain(more).chain([reason_cell(hit)]).collect()
         })
         .collect();
-    let mut facts = vec![total(answer)];
-    if answer["total"].as_u64().unwrap_or_default() > hits.len() as u64 {
-        facts.extend(facets(answer, FACET_VALUES));
+    let mut facts = vec![total_row(response)];
+    if response["total"].as_u64().unwrap_or_default() > hits.len() as u64 {
+        facts.extend(facet_rows(response, MAX_FACET_VALUES));
     }
-    let mut notes = notes(answer);
+    let mut notes = note_rows(response);
     if hits.is_empty() {
-        notes.extend(texts(answer, "didYouMean").map(|query| row(["did you mean", query])));
+        notes.extend(texts(response, "didYouMean").map(|query| row(["did you mean", query])));
         notes.extend(
-            list(answer, "wider").iter().map(|one| row(["wider query", text(one, "query"), &plain(&one["total"])])),
+            list(response, "wider")
+                .iter()
+                .map(|one| row(["wider query", text(one, "query"), &value_text(&one["total"])])),
         );
     }
-    let own = used.into_iter().chain(has_end).map(str::to_owned);
+    let own = used.into_iter().chain(end_column).map(str::to_owned);
     let heads = own.chain(columns.iter().cloned()).chain(["matched".to_owned()]);
     let columns = if rows.is_empty() { Row::new() } else { heads.collect() };
-    Answer { facts, columns, rows, notes, is_error: is_bad_query(answer) }
+    ToolOutput { facts, columns, rows, notes, is_error: is_refused_query(response) }
 }
 
-/// Value of a requested column, without secrets.
+/// Value of a requested column of a hit, without secrets.
 fn column_value(hit: &Value, column: &str) -> String {
-    let value = plain(&hit["columns"][column]);
+    let value = value_text(&hit["columns"][column]);
     // Other columns are labels and the columns that kubectl prints.
     match column.starts_with('.') {
-        true => value_at(hit, column, value),
+        true => redact_value_at(hit, column, value),
         false => value,
     }
 }
 
-/// A value at a path of a hit's manifest, without secrets; empty if there is none.
-fn value_at(hit: &Value, path: &str, value: String) -> String {
+/// Removes secrets from the value at a path of a hit's manifest; an empty value remains empty.
+fn redact_value_at(hit: &Value, path: &str, value: String) -> String {
     if value.is_empty() { value } else { redact_field(text(hit, "kind"), path, &Value::String(value)) }
 }
 
+fn is_content_match_of_work(hit: &Value) -> bool {
+    text(hit, "kind") == "Work" && list(hit, "matched").iter().any(|matched| text(matched, "field") == "content")
+}
+
+/// True if the manifest of a hit may contain values of Secrets: it is a Secret, or a Work unless the kinds of its
+/// manifests are known and none is a Secret, a kind named after Secrets, or a kind that contains other objects.
+fn may_contain_secret(hit: &Value) -> bool {
+    match text(hit, "kind") {
+        "Secret" => true,
+        "Work" => {
+            let kinds = text(&hit["columns"], &[WORK_KINDS_COLUMN]);
+            let may_be_secret = |kind: &str| {
+                let kind = kind.trim().to_ascii_lowercase();
+                let contains_objects = kind.ends_with("list") || kind.ends_with("work") || kind == "template";
+                kind.is_empty() || kind.contains("secret") || contains_objects
+            };
+            kinds.len() > MAX_COMPLETE_COLUMN_BYTES || kinds.split(',').any(may_be_secret)
+        }
+        _ => false,
+    }
+}
+
 /// A part of a hit that matched, without secrets.
-fn reason(hit: &Value, matched: &Value) -> String {
+fn reason_text(hit: &Value, matched: &Value) -> String {
     let (field, value) = (text(matched, "field"), text(matched, "text"));
     let value = match field {
-        // A word anywhere in the manifest; Works contain Secrets.
-        "content" if matches!(text(hit, "kind"), "Secret" | "Work") => REDACTED.to_owned(),
-        path if path.starts_with('.') => value_at(hit, path, value.to_owned()),
+        // A word anywhere in the manifest, so also in the values of a Secret.
+        "content" if may_contain_secret(hit) => REDACTED.to_owned(),
+        path if path.starts_with('.') => redact_value_at(hit, path, value.to_owned()),
         _ => value.to_owned(),
     };
     format!("{field}: {value}")
 }
 
-/// Parts of the object that matched, except those in other columns.
-fn reasons(hit: &Value) -> String {
+/// Cell with the parts of the object that matched, except those in other columns.
+fn reason_cell(hit: &Value) -> String {
     let others = list(hit, "matched").iter().filter(|one| !COLUMNS.contains(&text(one, "field")));
-    let shown: Vec<String> = others.take(REASONS).map(|one| reason(hit, one)).collect();
+    let shown: Vec<String> = others.take(MAX_REASONS).map(|one| reason_text(hit, one)).collect();
     shown.join("; ")
 }
 
-/// True if nothing was found because a part of the query could not be parsed, or the query was refused.
-fn is_bad_query(answer: &Value) -> bool {
+/// True if there are no hits because a part of the query is invalid or was refused.
+fn is_refused_query(response: &Value) -> bool {
     let is_about_text = |notice: &Value| notice["end"].as_u64() > notice["start"].as_u64();
-    answer["total"] == 0 && list(answer, "notices").iter().any(is_about_text)
+    response["total"] == 0 && list(response, "notices").iter().any(is_about_text)
 }

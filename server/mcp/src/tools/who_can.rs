@@ -5,15 +5,15 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::cursor::Position;
-use super::object::quoted;
-use super::shape::{plain, reference};
+use super::format::{reference_text, value_text};
+use super::object::quote;
 use super::{Call, Next, Page, Tool, ToolError};
-use crate::api::{ACCESS, SEARCH, get, post, uri};
-use crate::output::{Answer, Row, row};
+use crate::api::{ACCESS_API, SEARCH_API, get, post, uri};
+use crate::output::{Row, ToolOutput, row};
 
 const MAX_CLUSTERS: usize = 100;
-/// Rows that are requested at first.
-const ROWS: usize = 200;
+/// Number of rows that are requested first. If they do not fit, fewer are requested.
+const FIRST_PAGE_ROWS: usize = 200;
 
 pub(super) const TOOL: Tool = Tool {
     name: "who_can",
@@ -46,56 +46,57 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 
 async fn who_can(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
-    let is_about_subject =
+    let has_subject =
         !(argument("user")?.is_empty() && argument("group")?.is_empty() && argument("service_account")?.is_empty());
-    let is_about_action =
+    let has_action =
         !(argument("verb")?.is_empty() && argument("resource")?.is_empty() && argument("path")?.is_empty());
-    let mut question = match (is_about_subject, is_about_action) {
-        (true, false) => Question { kind: "SubjectRulesReview", spec: subject(call)?, notices: Vec::new() },
-        (false, true) => action(call).await?,
+    let mut request = match (has_subject, has_action) {
+        (true, false) => ReviewRequest { kind: "SubjectRulesReview", spec: subject_spec(call)?, notices: Vec::new() },
+        (false, true) => action_request(call).await?,
         _ => {
             let message = "set verb and resource (or path), or one of user, group and service_account";
             return Err(ToolError::Input(message.to_owned()));
         }
     };
-    question.spec["clusters"] = json!(call.arguments.texts("clusters", MAX_CLUSTERS)?);
+    request.spec["clusters"] = json!(call.arguments.texts("clusters", MAX_CLUSTERS)?);
     match call.position {
-        Some(Position::Offset(_)) => indirect_page(call, question).await,
-        _ => grants_page(call, question).await,
+        Some(Position::Offset(_)) => indirect_page(call, request).await,
+        _ => grants_page(call, request).await,
     }
 }
 
-/// A review without its page.
-struct Question {
+/// A review to request, without the limits of its page.
+struct ReviewRequest {
     kind: &'static str,
     spec: Value,
     notices: Vec<Row>,
 }
 
-/// A page of grants. Indirect paths are in it if all of them fit behind the last grants; otherwise they are in pages of
-/// their own, behind those of the grants.
-async fn grants_page(call: &Call<'_>, mut question: Question) -> Result<Page, ToolError> {
+/// A page of grants. It includes all indirect paths if they fit behind the last grants; otherwise [`indirect_page`]
+/// returns them on later pages.
+async fn grants_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page, ToolError> {
     let wants_indirect = call.arguments.flag("indirect")?;
     let mut includes_indirect = wants_indirect && call.position.is_none();
-    question.spec["continue"] = call.token().into();
-    let mut limit = ROWS;
+    request.spec["continue"] = call.token().into();
+    let mut limit = FIRST_PAGE_ROWS;
     loop {
-        question.spec["indirect"] = includes_indirect.into();
-        question.spec["limit"] = limit.into();
-        let status = review(call, &question).await?;
-        let mut answer = answer(&status, &question.notices);
-        let shown = |answer: &Answer| answer.render(0, call.budget, |_| Some("c".repeat(300))).shown;
+        request.spec["indirect"] = includes_indirect.into();
+        request.spec["limit"] = limit.into();
+        let status = review(call, &request).await?;
+        let mut output = review_output(&status, &request.notices);
+        let shown = |output: &ToolOutput| output.render(0, call.budget, |_| Some("c".repeat(300))).shown_rows;
         let token = Some(text(&status, "continue")).filter(|token| !token.is_empty());
-        if includes_indirect && token.is_none() && shown(&answer) == answer.rows.len() {
-            return Ok(Page { answer, next: Next::Position(None) });
+        if includes_indirect && token.is_none() && shown(&output) == output.rows.len() {
+            return Ok(Page { output, next: Next::Position(None) });
         }
-        let grants = answer.rows.len() - list(&status, "indirect").len();
-        answer.rows.truncate(grants);
+        let grants = output.rows.len() - list(&status, "indirect").len();
+        output.rows.truncate(grants);
         if wants_indirect {
-            answer.notes.insert(0, row(["notice", "indirect paths follow behind the last grants: continue at `next`"]));
+            output.notes.insert(0, row(["notice", "indirect paths follow behind the last grants: continue at `next`"]));
         }
-        // A token continues after the rows of a page, so a page that is too large is requested again with the rows that fit.
-        let shown = shown(&answer);
+        // A token continues after the rows of a page, so a page that is too large is requested again with the rows that
+        // fit.
+        let shown = shown(&output);
         if shown < grants && shown > 0 && limit > shown {
             (limit, includes_indirect) = (shown, false);
             continue;
@@ -104,31 +105,32 @@ async fn grants_page(call: &Call<'_>, mut question: Question) -> Result<Page, To
             Some(token) => Some(Position::Token(token.to_owned())),
             None => wants_indirect.then_some(Position::Offset(0)),
         };
-        return Ok(Page { answer, next: Next::Position(next) });
+        return Ok(Page { output, next: Next::Position(next) });
     }
 }
 
-/// Indirect paths, behind the last page of grants. The API returns all of them with its first page.
-async fn indirect_page(call: &Call<'_>, mut question: Question) -> Result<Page, ToolError> {
-    question.spec["indirect"] = true.into();
-    question.spec["limit"] = 1.into();
-    let status = review(call, &question).await?;
-    let mut answer = answer(&status, &question.notices);
+/// A page of indirect paths, behind the last page of grants. The API returns all indirect paths with its first page.
+async fn indirect_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page, ToolError> {
+    request.spec["indirect"] = true.into();
+    request.spec["limit"] = 1.into();
+    let status = review(call, &request).await?;
+    let mut output = review_output(&status, &request.notices);
     let paths = list(&status, "indirect").len();
-    answer.rows.drain(..answer.rows.len() - paths);
-    answer.facts.push(row(["indirect paths", &paths.to_string()]));
-    Ok(Page { answer, next: Next::Offset })
+    output.rows.drain(..output.rows.len() - paths);
+    output.facts.push(row(["indirect paths", &paths.to_string()]));
+    Ok(Page { output, next: Next::Offset })
 }
 
-/// The status of a review.
-async fn review(call: &Call<'_>, Question { kind, spec, .. }: &Question) -> Result<Value, ToolError> {
+/// Creates the review and returns its status.
+async fn review(call: &Call<'_>, ReviewRequest { kind, spec, .. }: &ReviewRequest) -> Result<Value, ToolError> {
     let body = json!({"apiVersion": "access.crowsnest.io/v1alpha1", "kind": kind, "spec": spec});
     let resource = if *kind == "SubjectRulesReview" { "subjectrulesreviews" } else { "resourceaccessreviews" };
-    let mut review = post(call.api, format!("{ACCESS}/{resource}"), body).await?;
+    let mut review = post(call.api, format!("{ACCESS_API}/{resource}"), body).await?;
     Ok(review.get_mut("status").map(Value::take).unwrap_or_default())
 }
 
-fn subject(call: &Call<'_>) -> Result<Value, ToolError> {
+/// Spec of a SubjectRulesReview.
+fn subject_spec(call: &Call<'_>) -> Result<Value, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
     let (user, group) = (argument("user")?, argument("group")?);
     let user = match argument("service_account")?.split_once('/') {
@@ -145,8 +147,9 @@ fn subject(call: &Call<'_>) -> Result<Value, ToolError> {
     Ok(spec)
 }
 
-async fn action(call: &Call<'_>) -> Result<Question, ToolError> {
-    let question = |spec, notices| Question { kind: "ResourceAccessReview", spec, notices };
+/// The request of a ResourceAccessReview.
+async fn action_request(call: &Call<'_>) -> Result<ReviewRequest, ToolError> {
+    let new_request = |spec, notices| ReviewRequest { kind: "ResourceAccessReview", spec, notices };
     let argument = |name| call.arguments.text_or_empty(name);
     let (verb, path, namespace) = (argument("verb")?, argument("path")?, argument("namespace")?);
     let (resource, name) = (argument("resource")?, argument("name")?);
@@ -154,7 +157,7 @@ async fn action(call: &Call<'_>) -> Result<Question, ToolError> {
         return Err(ToolError::Input("set verb, and either resource or path".to_owned()));
     }
     if !path.is_empty() {
-        return Ok(question(json!({"nonResourceAttributes": {"verb": verb, "path": path}}), Vec::new()));
+        return Ok(new_request(json!({"nonResourceAttributes": {"verb": verb, "path": path}}), Vec::new()));
     }
     let ResourceName { resource, group, notices } = resource_name(call, resource).await?;
     let attributes = json!({"verb": verb, "group": group, "resource": resource, "subresource": argument("subresource")?,
@@ -163,25 +166,25 @@ async fn action(call: &Call<'_>) -> Result<Question, ToolError> {
     if namespace.is_empty() {
         spec["namespaces"] = json!(["*"]);
     }
-    Ok(question(spec, notices))
+    Ok(new_request(spec, notices))
 }
 
-/// The resource of a review, with notices about how it was found.
+/// Resource and group of a review, with notices about how the group was determined.
 struct ResourceName {
     resource: String,
     group: String,
     notices: Vec<Row>,
 }
 
-/// Splits `deployments.apps`. Without a group, an object of that kind gives it.
+/// Splits `deployments.apps`. A word without a group has that of an object of this kind, if the caller can read one.
 async fn resource_name(call: &Call<'_>, word: &str) -> Result<ResourceName, ToolError> {
     if let Some((resource, group)) = word.split_once('.') {
         return Ok(ResourceName { resource: resource.to_owned(), group: group.to_owned(), notices: Vec::new() });
     }
-    let query = format!("kind:{}", quoted(word));
+    let query = format!("kind:{}", quote(word));
     let parameters = [("q", query.as_str()), ("limit", "1"), ("facets", "kind")];
-    let answer = get(call.api, uri(&format!("{SEARCH}/query"), &parameters)).await?;
-    Ok(match list(&answer, "hits").first() {
+    let response = get(call.api, uri(&format!("{SEARCH_API}/query"), &parameters)).await?;
+    Ok(match list(&response, "hits").first() {
         Some(hit) => {
             let group = text(hit, "apiVersion").split_once('/').map_or("", |(group, _)| group);
             let resource = text(hit, "resource").to_owned();
@@ -190,7 +193,7 @@ async fn resource_name(call: &Call<'_>, word: &str) -> Result<ResourceName, Tool
         None => {
             let notice = format!(
                 "you can read no object of {word:?}, so its group is unknown: it was reviewed as a resource of the core \
-                 group; name the group of another one, as in deployments.apps"
+                 group; add another group to the name, as in deployments.apps"
             );
             let notices = vec![row(["notice", &notice])];
             ResourceName { resource: word.to_lowercase(), group: String::new(), notices }
@@ -198,8 +201,8 @@ async fn resource_name(call: &Call<'_>, word: &str) -> Result<ResourceName, Tool
     })
 }
 
-/// Grants, then indirect paths.
-fn answer(status: &Value, notices: &[Row]) -> Answer {
+/// Output with the grants, then the indirect paths of a review's status.
+fn review_output(status: &Value, notices: &[Row]) -> ToolOutput {
     let clusters = list(status, "clusters");
     let complete = clusters.iter().filter(|cluster| text(cluster, "state") == "Complete").count();
     let mut facts = vec![row(["clusters", &clusters.len().to_string(), &format!("{complete} complete")])];
@@ -207,9 +210,9 @@ fn answer(status: &Value, notices: &[Row]) -> Answer {
     if !groups.is_empty() {
         facts.push(row(["groups", &groups.join(", ")]));
     }
-    let mut rows: Vec<Row> = list(status, "grants").iter().map(grant).collect();
-    rows.extend(list(status, "roles").iter().map(grant));
-    rows.extend(list(status, "indirect").iter().map(path));
+    let mut rows: Vec<Row> = list(status, "grants").iter().map(grant_row).collect();
+    rows.extend(list(status, "roles").iter().map(grant_row));
+    rows.extend(list(status, "indirect").iter().map(path_row));
     let incomplete = clusters.iter().filter(|cluster| text(cluster, "state") != "Complete");
     let skipped =
         incomplete.map(|one| row(["skipped", text(one, "name"), text(one, "state"), text(one, "evaluationError")]));
@@ -219,28 +222,28 @@ fn answer(status: &Value, notices: &[Row]) -> Answer {
         .chain(skipped)
         .chain(texts(status, "warnings").map(|warning| row(["notice", warning])))
         .collect();
-    let table = Answer::table(["cluster", "subject", "namespace", "binding", "role", "rule"], rows);
-    Answer { facts, notes, ..table }
+    let table = ToolOutput::table(["cluster", "subject", "namespace", "binding", "role", "rule"], rows);
+    ToolOutput { facts, notes, ..table }
 }
 
-fn grant(grant: &Value) -> Row {
+fn grant_row(grant: &Value) -> Row {
     let namespace = if text(grant, "scope") == "Cluster" { "*" } else { text(grant, "namespace") };
     let rules = match grant.get("rules") {
-        Some(rules) => rules.as_array().into_iter().flatten().map(rule).collect::<Vec<_>>().join("; "),
-        None => rule(&grant["rule"]),
+        Some(rules) => rules.as_array().into_iter().flatten().map(rule_text).collect::<Vec<_>>().join("; "),
+        None => rule_text(&grant["rule"]),
     };
     row([
         text(grant, "cluster"),
-        &reference(&grant["subject"]),
+        &reference_text(&grant["subject"]),
         namespace,
-        &reference(&grant["binding"]),
-        &reference(&grant["role"]),
+        &reference_text(&grant["binding"]),
+        &reference_text(&grant["role"]),
         &rules,
     ])
 }
 
-/// `get,list pods.apps (web)`
-fn rule(rule: &Value) -> String {
+/// Text of a rule, such as `get,list pods.apps (web)`.
+fn rule_text(rule: &Value) -> String {
     let join = |field: &str| texts(rule, field).collect::<Vec<_>>().join(",");
     if !list(rule, "nonResourceURLs").is_empty() {
         return format!("{} {}", join("verbs"), join("nonResourceURLs"));
@@ -252,12 +255,12 @@ fn rule(rule: &Value) -> String {
     format!("{} {}{dot}{groups}{names}", join("verbs"), join("resources"))
 }
 
-fn path(path: &Value) -> Row {
+fn path_row(path: &Value) -> Row {
     let step = |step: &Value| match step.get("reaches") {
-        Some(subject) => format!("{} as {}", text(step, "type"), reference(subject)),
+        Some(subject) => format!("{} as {}", text(step, "type"), reference_text(subject)),
         None => text(step, "type").to_owned(),
     };
     let steps: Vec<String> = list(path, "steps").iter().map(step).collect();
-    let from = plain(&path["subjectCluster"]);
-    row([text(path, "cluster"), &reference(&path["subject"]), &from, "indirectly", "", &steps.join(", ")])
+    let from = value_text(&path["subjectCluster"]);
+    row([text(path, "cluster"), &reference_text(&path["subject"]), &from, "indirectly", "", &steps.join(", ")])
 }

@@ -1,8 +1,8 @@
 //! Leader election of the controllers: the process that holds all of their Leases in the control plane runs them. The Leases have the
 //! names of those of Karmada's components, so that Karmada's controllers and these never act at the same time.
 //!
-//! The task of `steering` is the only caller. The number of a term is `spec.leaseTransitions` of the first Lease, which grows whenever
-//! another process takes the Lease.
+//! [`controller_runner`](crate::controller_runner) is the only caller. The number of a term is `spec.leaseTransitions`
+//! of the first Lease, which grows whenever another process takes the Lease.
 
 mod plan;
 #[cfg(test)]
@@ -18,8 +18,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
 
-pub use plan::Times;
-use plan::{Step, released, step};
+pub use plan::Timings;
+use plan::{Step, next_step, released_spec};
 
 /// Configuration of an election.
 #[derive(Clone)]
@@ -31,13 +31,13 @@ pub struct Election {
     pub leases: Vec<String>,
     /// Holder identity of this process, unique among all processes.
     pub identity: String,
-    pub times: Times,
+    pub timings: Timings,
 }
 
 /// Result of one attempt to acquire or renew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ElectionOutcome {
-    /// This process holds all Leases, until [`Times::renew`] has passed since the attempt began.
+    /// This process holds all Leases, until [`Timings::renew_deadline`] has passed since the attempt began.
     Held { term: u64 },
     /// Another process holds this Lease.
     HeldByOther { lease: String, holder: String },
@@ -47,14 +47,14 @@ pub enum ElectionOutcome {
 pub struct Campaign {
     leases: Api<Lease>,
     identity: String,
-    times: Times,
+    timings: Timings,
     records: Vec<LeaseRecord>,
 }
 
-/// A Lease as this process observed it last.
+/// A Lease as this process last observed it.
 struct LeaseRecord {
     name: String,
-    /// The Lease, and the time since which its `spec` is unchanged. `None`: it does not exist, or was not read yet.
+    /// The Lease, and the time since which its `spec` is unchanged. `None` if it does not exist or was not read yet.
     observed: Option<(Lease, Instant)>,
 }
 
@@ -64,7 +64,7 @@ impl Campaign {
         Self {
             leases: Api::namespaced(election.control_plane.clone(), &election.namespace),
             identity: election.identity.clone(),
-            times: election.times,
+            timings: election.timings,
             records: election.leases.iter().map(record).collect(),
         }
     }
@@ -72,9 +72,9 @@ impl Campaign {
     /// Renews the Leases that this process holds and acquires those that are free or expired. If it holds all of them, they are renewed
     /// concurrently, each by one update of the object that the last response contained.
     pub async fn try_acquire_or_renew(&mut self) -> Result<ElectionOutcome, kube::Error> {
-        let Self { leases, identity, times, records } = self;
+        let Self { leases, identity, timings, records } = self;
         if records.iter().all(|record| record.is_held_by(identity)) {
-            let renewals = records.iter_mut().map(|record| record.try_acquire_or_renew(leases, identity, times));
+            let renewals = records.iter_mut().map(|record| record.try_acquire_or_renew(leases, identity, timings));
             // `join_all`, since `try_join_all` would cancel the other updates after the first error.
             let renewed = futures::future::join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
             let lost = renewed.iter().find(|outcome| matches!(outcome, ElectionOutcome::HeldByOther { .. }));
@@ -86,7 +86,7 @@ impl Campaign {
         futures::future::try_join_all(records.iter_mut().map(|record| record.refresh(leases))).await?;
         let mut term = None;
         for record in records {
-            match record.try_acquire_or_renew(leases, identity, times).await? {
+            match record.try_acquire_or_renew(leases, identity, timings).await? {
                 ElectionOutcome::Held { term: number } => {
                     term.get_or_insert(number);
                 }
@@ -98,14 +98,14 @@ impl Campaign {
 
     /// Releases the Leases that this process holds. A Lease that cannot be released expires.
     pub async fn release(&mut self) {
-        let releasing = async {
+        let release_all = async {
             for record in self.records.iter_mut().rev() {
                 if let Err(error) = record.release(&self.leases, &self.identity).await {
                     tracing::warn!(%error, lease = record.name, "cannot release the lease; it will expire");
                 }
             }
         };
-        if tokio::time::timeout(self.times.retry, releasing).await.is_err() {
+        if tokio::time::timeout(self.timings.retry_period, release_all).await.is_err() {
             tracing::warn!("cannot release the leases: the control plane does not respond; they will expire");
         }
     }
@@ -129,17 +129,17 @@ impl LeaseRecord {
         Ok(())
     }
 
-    /// Acquires or renews the Lease, as it was observed last.
+    /// Acquires or renews the Lease, based on the state that was last observed.
     async fn try_acquire_or_renew(
         &mut self,
         leases: &Api<Lease>,
         identity: &str,
-        times: &Times,
+        timings: &Timings,
     ) -> Result<ElectionOutcome, kube::Error> {
         // A conflict is followed by a second attempt, which finds the new holder.
         for _ in 0..2 {
             let spec = self.observed.as_ref().and_then(|(lease, since)| Some((lease.spec.as_ref()?, since.elapsed())));
-            let next = match step(spec, identity, times, Timestamp::now()) {
+            let next = match next_step(spec, identity, timings, Timestamp::now()) {
                 Step::Take(spec) | Step::Renew(spec) => spec,
                 Step::Wait(holder) => return Ok(ElectionOutcome::HeldByOther { lease: self.name.clone(), holder }),
             };
@@ -153,6 +153,7 @@ impl LeaseRecord {
         Ok(ElectionOutcome::HeldByOther { lease: self.name.clone(), holder })
     }
 
+    /// Records a Lease that was read, and when its `spec` last changed.
     fn observe(&mut self, found: Option<Lease>) {
         let spec = |lease: &Lease| lease.spec.clone();
         let is_unchanged = self.observed.as_ref().map(|(observed, _)| spec(observed)) == found.as_ref().map(spec);
@@ -164,6 +165,7 @@ impl LeaseRecord {
         self.observed = found.map(|lease| (lease, since));
     }
 
+    /// Writes `spec`, and returns its number of transitions, which is the number of the term.
     async fn write(&mut self, leases: &Api<Lease>, spec: LeaseSpec) -> Result<u64, kube::Error> {
         let term = spec.lease_transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or_default();
         let reader = (READS_STORED_KINDS.to_owned(), spec.holder_identity.clone().unwrap_or_default());
@@ -191,7 +193,7 @@ impl LeaseRecord {
             let Some(spec) = spec.filter(|spec| spec.holder_identity.as_deref() == Some(identity)) else {
                 return Ok(());
             };
-            let next = released(spec, Timestamp::now());
+            let next = released_spec(spec, Timestamp::now());
             match self.write(leases, next).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 // The Lease was deleted.
@@ -202,12 +204,13 @@ impl LeaseRecord {
     }
 }
 
-/// Time that one attempt may take: two fit between a renewal and its deadline, as in client-go's leader election.
-pub fn attempt(times: &Times) -> Duration {
-    (times.renew / 2).max(Duration::from_secs(1))
+/// Timeout of one attempt. Two attempts fit between a renewal and its deadline, as in client-go's leader election.
+pub fn attempt_timeout(timings: &Timings) -> Duration {
+    (timings.renew_deadline / 2).max(Duration::from_secs(1))
 }
 
-/// Delay between two attempts to take or renew a Lease. `chance` is a random number from 0 to 1.
-pub fn pause(times: &Times, chance: f64) -> Duration {
-    jitter(times.retry, (0.8, 1.2), chance)
+/// Delay between two attempts to take or renew a Lease: the retry period with up to 20% jitter. `random` is from 0 to
+/// 1.
+pub fn retry_delay(timings: &Timings, random: f64) -> Duration {
+    jitter(timings.retry_period, (0.8, 1.2), random)
 }

@@ -1,4 +1,4 @@
-//! A campaign against a mock API of Leases: the requests of a renewal, and the outcome of a conflict.
+//! Tests of a campaign against a mock API of Leases: the requests of a renewal, and the outcome of a conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,19 +11,22 @@ use serde_json::{Value, json};
 use super::*;
 
 const LEASES: [&str; 3] = ["one", "two", "three"];
-const TIMES: Times =
-    Times { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) };
+const TIMINGS: Timings = Timings {
+    lease_duration: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(10),
+    retry_period: Duration::from_secs(2),
+};
 
 /// Leases by name, and the methods of the requests for them.
 #[derive(Default)]
-struct Control {
+struct MockLeases {
     leases: BTreeMap<String, Value>,
     requests: Vec<String>,
     version: u64,
 }
 
-impl Control {
-    fn answer(&mut self, method: &http::Method, name: &str, body: &[u8]) -> (u16, Value) {
+impl MockLeases {
+    fn respond(&mut self, method: &http::Method, name: &str, body: &[u8]) -> (u16, Value) {
         self.requests.push(method.to_string());
         let current = self.leases.get(name).cloned();
         let version = |lease: &Value| lease.pointer("/metadata/resourceVersion").cloned();
@@ -48,30 +51,30 @@ impl Control {
         self.leases.insert(name.to_owned(), lease.clone());
     }
 
-    /// Another process takes a Lease.
-    fn take(&mut self, name: &str) {
+    /// Makes another process the holder of a Lease.
+    fn take_over(&mut self, name: &str) {
         let mut lease = self.leases[name].clone();
         lease["spec"]["holderIdentity"] = json!("other");
         self.store(name, &mut lease);
     }
 }
 
-fn campaign(control: &Arc<Mutex<Control>>) -> Campaign {
-    let control = Arc::clone(control);
+fn campaign(mock: &Arc<Mutex<MockLeases>>) -> Campaign {
+    let mock = Arc::clone(mock);
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let control = Arc::clone(&control);
+        let mock = Arc::clone(&mock);
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect_bytes().await.map_err(|error| error.to_string())?;
             let name = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-            let (code, mut answer) = control.lock().answer(&head.method, &name, &body);
+            let (code, mut object) = mock.lock().respond(&head.method, &name, &body);
             if code >= 400 {
-                answer["kind"] = json!("Status");
-                answer["apiVersion"] = json!("v1");
-                answer["status"] = json!("Failure");
+                object["kind"] = json!("Status");
+                object["apiVersion"] = json!("v1");
+                object["status"] = json!("Failure");
             }
-            let answer = serde_json::to_vec(&answer).map_err(|error| error.to_string())?;
-            let response = http::Response::builder().status(code).body(Body::from(answer));
+            let response_body = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
+            let response = http::Response::builder().status(code).body(Body::from(response_body));
             response.map_err(|error| error.to_string())
         }
     });
@@ -80,20 +83,20 @@ fn campaign(control: &Arc<Mutex<Control>>) -> Campaign {
         namespace: "karmada-system".to_owned(),
         leases: LEASES.map(str::to_owned).to_vec(),
         identity: "me".to_owned(),
-        times: TIMES,
+        timings: TIMINGS,
     };
     Campaign::new(&election)
 }
 
 #[tokio::test]
 async fn held_leases_are_renewed_by_one_update_each() {
-    let control = Arc::new(Mutex::new(Control::default()));
-    let mut campaign = campaign(&control);
+    let mock = Arc::new(Mutex::new(MockLeases::default()));
+    let mut campaign = campaign(&mock);
     assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), ElectionOutcome::Held { term: 0 });
     for _ in 0..3 {
-        control.lock().requests.clear();
+        mock.lock().requests.clear();
         assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), ElectionOutcome::Held { term: 0 });
-        assert_eq!(control.lock().requests, ["PUT"; 3]);
+        assert_eq!(mock.lock().requests, ["PUT"; 3]);
     }
 }
 
@@ -103,12 +106,12 @@ async fn held_leases_are_renewed_by_one_update_each() {
 #[case("three")]
 #[tokio::test]
 async fn lost_leases_are_noticed_at_the_next_renewal(#[case] name: &str) {
-    let control = Arc::new(Mutex::new(Control::default()));
-    let mut campaign = campaign(&control);
+    let mock = Arc::new(Mutex::new(MockLeases::default()));
+    let mut campaign = campaign(&mock);
     campaign.try_acquire_or_renew().await.unwrap();
-    control.lock().take(name);
+    mock.lock().take_over(name);
     let lost = ElectionOutcome::HeldByOther { lease: name.to_owned(), holder: "other".to_owned() };
     assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), lost);
     assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), lost);
-    assert_eq!(control.lock().leases[name]["spec"]["holderIdentity"], "other");
+    assert_eq!(mock.lock().leases[name]["spec"]["holderIdentity"], "other");
 }

@@ -9,12 +9,12 @@ const MAX_UPDATE_MANAGERS: usize = 10;
 /// Manager of the merged entries.
 const OLD_UPDATES_MANAGER: &str = "ancient-changes";
 
-/// An entry of managedFields.
+/// An entry of `metadata.managedFields`: a manager and the fields that it owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ManagerEntry {
     pub manager: String,
     /// True for `Apply`, false for `Update`.
-    pub apply: bool,
+    pub is_apply: bool,
     pub api_version: String,
     pub subresource: String,
     /// RFC 3339 as stored.
@@ -22,30 +22,30 @@ pub struct Entry {
     pub fields: FieldSet,
 }
 
-impl Entry {
+impl ManagerEntry {
     /// True if both entries belong to the same manager. For apply, the version is ignored.
-    pub fn same_manager(&self, other: &Entry) -> bool {
+    pub fn has_same_manager(&self, other: &ManagerEntry) -> bool {
         self.manager == other.manager
-            && self.apply == other.apply
+            && self.is_apply == other.is_apply
             && self.subresource == other.subresource
-            && (self.apply || self.api_version == other.api_version)
+            && (self.is_apply || self.api_version == other.api_version)
     }
 
-    /// Text that names the manager in conflict errors.
+    /// Describes the manager as in conflict errors.
     pub fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
             text.push_str(&format!(" with subresource {:?}", self.subresource));
         }
-        if !self.apply {
+        if !self.is_apply {
             text.push_str(&format!(" using {}", self.api_version));
         }
         text
     }
 
-    fn decode(value: &Value) -> Option<Entry> {
+    fn decode(value: &Value) -> Option<ManagerEntry> {
         let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let apply = match text("operation").as_str() {
+        let is_apply = match text("operation").as_str() {
             "Apply" => true,
             "Update" => false,
             _ => return None,
@@ -53,9 +53,9 @@ impl Entry {
         if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
             return None;
         }
-        Some(Entry {
+        Some(ManagerEntry {
             manager: text("manager"),
-            apply,
+            is_apply,
             api_version: text("apiVersion"),
             subresource: text("subresource"),
             time: value.get("time").and_then(Value::as_str).map(str::to_owned),
@@ -68,7 +68,7 @@ impl Entry {
             "apiVersion": self.api_version,
             "fieldsType": "FieldsV1",
             "fieldsV1": self.fields.encode(),
-            "operation": if self.apply { "Apply" } else { "Update" },
+            "operation": if self.is_apply { "Apply" } else { "Update" },
         });
         if !self.manager.is_empty() {
             out["manager"] = json!(self.manager);
@@ -88,12 +88,12 @@ fn managed_fields(object: &Value) -> Option<&Vec<Value>> {
 }
 
 /// Decodes the entries of an object; `None` if they are malformed.
-pub fn decode(object: &Value) -> Option<Vec<Entry>> {
+pub fn decode(object: &Value) -> Option<Vec<ManagerEntry>> {
     let Some(list) = managed_fields(object) else { return Some(Vec::new()) };
     if is_reset(object) {
         return Some(Vec::new());
     }
-    list.iter().map(Entry::decode).collect()
+    list.iter().map(ManagerEntry::decode).collect()
 }
 
 /// True for `managedFields: []` or `[{}]`, which resets all managers.
@@ -108,7 +108,7 @@ pub fn is_reset(object: &Value) -> bool {
 }
 
 /// Entries before a write: those of the new object if it contains any, otherwise the live ones.
-pub fn initial_entries(old: Option<&Value>, new: &Value, subresource: &str) -> Vec<Entry> {
+pub fn initial_entries(old: Option<&Value>, new: &Value, subresource: &str) -> Vec<ManagerEntry> {
     let live = || old.and_then(decode).unwrap_or_default();
     if !subresource.is_empty() {
         return live();
@@ -123,35 +123,35 @@ pub fn initial_entries(old: Option<&Value>, new: &Value, subresource: &str) -> V
 }
 
 /// Encodes the entries in order: apply first, then by time, name, version and subresource.
-pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
+pub fn encode(object: &mut Value, mut entries: Vec<ManagerEntry>) {
     cap_update_managers(&mut entries);
-    fn order(entry: &Entry) -> impl Ord + '_ {
-        (!entry.apply, &entry.time, &entry.manager, &entry.api_version, &entry.subresource)
+    fn order(entry: &ManagerEntry) -> impl Ord + '_ {
+        (!entry.is_apply, &entry.time, &entry.manager, &entry.api_version, &entry.subresource)
     }
     entries.sort_by(|a, b| order(a).cmp(&order(b)));
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     if entries.is_empty() {
         metadata.remove("managedFields");
     } else {
-        metadata.insert("managedFields".into(), Value::Array(entries.iter().map(Entry::encode).collect()));
+        metadata.insert("managedFields".into(), Value::Array(entries.iter().map(ManagerEntry::encode).collect()));
     }
 }
 
 /// Merges the oldest update entries until at most [`MAX_UPDATE_MANAGERS`] remain.
-fn cap_update_managers(entries: &mut Vec<Entry>) {
-    let mut updates = entries.iter().filter(|e| !e.apply).count();
+fn cap_update_managers(entries: &mut Vec<ManagerEntry>) {
+    let mut updates = entries.iter().filter(|e| !e.is_apply).count();
     while updates > MAX_UPDATE_MANAGERS {
         let oldest = entries
             .iter()
             .enumerate()
-            .filter(|(_, e)| !e.apply && e.manager != OLD_UPDATES_MANAGER)
+            .filter(|(_, e)| !e.is_apply && e.manager != OLD_UPDATES_MANAGER)
             .min_by(|(_, a), (_, b)| a.time.cmp(&b.time))
             .map(|(index, _)| index);
         let Some(oldest) = oldest else { return };
         let entry = entries.remove(oldest);
         match entries
             .iter_mut()
-            .find(|e| !e.apply && e.manager == OLD_UPDATES_MANAGER && e.api_version == entry.api_version)
+            .find(|e| !e.is_apply && e.manager == OLD_UPDATES_MANAGER && e.api_version == entry.api_version)
         {
             Some(bucket) => {
                 bucket.fields.union(&entry.fields);
@@ -160,7 +160,7 @@ fn cap_update_managers(entries: &mut Vec<Entry>) {
             }
             None => {
                 // The entry is only renamed, so the number of managers is still too high.
-                entries.push(Entry { manager: OLD_UPDATES_MANAGER.into(), subresource: String::new(), ..entry });
+                entries.push(ManagerEntry { manager: OLD_UPDATES_MANAGER.into(), subresource: String::new(), ..entry });
             }
         }
     }

@@ -20,7 +20,7 @@ pub mod typed;
 pub mod validate;
 mod versions;
 
-use managed::Entry;
+use managed::ManagerEntry;
 pub use path::{FieldSet, PathElement};
 pub use versions::{ApplyError, Conversion, VersionSchemas, VersionState, Versions};
 
@@ -42,10 +42,10 @@ pub struct Manager<'a> {
 }
 
 impl Manager<'_> {
-    fn entry(&self, apply: bool, fields: FieldSet) -> Entry {
-        Entry {
+    fn entry(&self, is_apply: bool, fields: FieldSet) -> ManagerEntry {
+        ManagerEntry {
             manager: self.name.to_owned(),
-            apply,
+            is_apply,
             api_version: self.api_version.to_owned(),
             subresource: self.subresource.to_owned(),
             time: None,
@@ -59,7 +59,7 @@ impl Manager<'_> {
     }
 
     /// The reset fields as a set.
-    fn ignored(&self) -> FieldSet {
+    fn reset_field_set(&self) -> FieldSet {
         let mut set = FieldSet::default();
         self.reset_fields.iter().for_each(|path| set.insert_fields(path));
         set
@@ -88,7 +88,7 @@ static UNOWNED_FIELDS: LazyLock<FieldSet> = LazyLock::new(|| {
     set
 });
 
-fn without_managers(object: &Value) -> Value {
+fn without_managed_fields(object: &Value) -> Value {
     let mut out = object.clone();
     if let Some(metadata) = out.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -110,7 +110,7 @@ pub fn track_create(schema: Option<&Schema>, new: &mut Value, manager: &Manager<
     let mut entries = managed::initial_entries(None, new, manager.subresource);
     // Existing entries in other versions are dropped, because the object is new in every version.
     entries.retain(|entry| entry.api_version == manager.api_version);
-    let (taken, removed) = changes(schema, &empty_object(schema), new, manager);
+    let (taken, removed) = find_changes(schema, &empty_object(schema), new, manager);
     assign_ownership(&mut entries, taken, removed, manager);
     managed::encode(new, entries);
 }
@@ -130,16 +130,16 @@ pub fn track_update(
     }
     if entries.iter().all(|entry| entry.api_version == manager.api_version) {
         let entries = reconcile_entries(versions, schema, old, entries, manager)?;
-        return Ok(PendingManagedFields(update(versions, schema, (old, new), entries, manager)?));
+        return Ok(PendingManagedFields(update_entries(versions, schema, (old, new), entries, manager)?));
     }
-    let (old, new) = (without_managers(old), without_managers(new));
+    let (old, new) = (without_managed_fields(old), without_managed_fields(new));
     let entries = reconcile_entries(versions, schema, &old, entries, manager)?;
-    Ok(PendingManagedFields(update(versions, schema, (&old, &new), entries, manager)?))
+    Ok(PendingManagedFields(update_entries(versions, schema, (&old, &new), entries, manager)?))
 }
 
 /// Computed managedFields that are not yet set in the object.
 #[derive(Debug, Default)]
-pub struct PendingManagedFields(Vec<Entry>);
+pub struct PendingManagedFields(Vec<ManagerEntry>);
 
 impl PendingManagedFields {
     pub fn write(self, object: &mut Value) {
@@ -153,9 +153,9 @@ fn reconcile_entries(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
     live: &Value,
-    entries: Vec<Entry>,
+    entries: Vec<ManagerEntry>,
     manager: &Manager<'_>,
-) -> Result<Vec<Entry>, ApplyError> {
+) -> Result<Vec<ManagerEntry>, ApplyError> {
     let mut kept = Vec::with_capacity(entries.len());
     for mut entry in entries {
         if let Some(schema) = versions.schema(&entry.api_version, manager.api_version, schema)? {
@@ -194,29 +194,29 @@ fn equal_managers(old: &Value, new: &Value) -> bool {
     let (before, mut after) = (entries(old), entries(new));
     let same = |one: &Value, other: &Value| equal_except("time", one, other, |_, _| true);
     before.len() == after.len()
-        && before
-            .iter()
-            .all(|entry| after.iter().position(|other| same(entry, other)).map(|at| after.swap_remove(at)).is_some())
+        && before.iter().all(|entry| {
+            after.iter().position(|other| same(entry, other)).map(|index| after.swap_remove(index)).is_some()
+        })
 }
 
 /// Makes the manager the only owner of added and modified fields, and removes the ownership of removed fields.
-fn update(
+fn update_entries(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
     (live, new): (&Value, &Value),
-    mut entries: Vec<Entry>,
+    mut entries: Vec<ManagerEntry>,
     manager: &Manager<'_>,
-) -> Result<Vec<Entry>, ApplyError> {
-    let (taken, removed) = changes(schema, live, new, manager);
-    for (version, taken, removed) in other_changes(versions, schema, (live, new), &entries, manager)? {
+) -> Result<Vec<ManagerEntry>, ApplyError> {
+    let (taken, removed) = find_changes(schema, live, new, manager);
+    for (version, taken, removed) in find_changes_in_other_versions(versions, schema, (live, new), &entries, manager)? {
         remove_fields(entries.iter_mut().filter(|entry| entry.api_version == version), &taken, &removed);
     }
     assign_ownership(&mut entries, taken, removed, manager);
     Ok(entries)
 }
 
-/// Removes fields from entries.
-fn remove_fields<'e>(entries: impl Iterator<Item = &'e mut Entry>, taken: &FieldSet, removed: &FieldSet) {
+/// Removes the `taken` and `removed` fields from entries.
+fn remove_fields<'e>(entries: impl Iterator<Item = &'e mut ManagerEntry>, taken: &FieldSet, removed: &FieldSet) {
     for entry in entries {
         entry.fields.difference(taken);
         entry.fields.difference(removed);
@@ -224,13 +224,13 @@ fn remove_fields<'e>(entries: impl Iterator<Item = &'e mut Entry>, taken: &Field
 }
 
 /// Updates the entries in the version of the manager, which becomes the only owner of `taken`.
-fn assign_ownership(entries: &mut Vec<Entry>, mut taken: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
+fn assign_ownership(entries: &mut Vec<ManagerEntry>, mut taken: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
     remove_fields(entries.iter_mut().filter(|entry| entry.api_version == manager.api_version), &taken, &removed);
     taken.difference(&UNOWNED_FIELDS);
     if !taken.is_empty() {
         let mut own = manager.entry(false, taken);
         own.time = manager.time();
-        match entries.iter_mut().find(|entry| entry.same_manager(&own)) {
+        match entries.iter_mut().find(|entry| entry.has_same_manager(&own)) {
             Some(entry) => {
                 entry.fields.union(&own.fields);
                 entry.time = own.time;
@@ -241,12 +241,13 @@ fn assign_ownership(entries: &mut Vec<Entry>, mut taken: FieldSet, removed: Fiel
     entries.retain(|entry| !entry.fields.is_empty());
 }
 
-/// Changes in the versions of other managers: version, added or modified fields, removed fields.
-fn other_changes(
+/// Compares two objects in each version in which another manager wrote fields. Returns version, added or modified
+/// fields, and removed fields.
+fn find_changes_in_other_versions(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
     (live, new): (&Value, &Value),
-    entries: &[Entry],
+    entries: &[ManagerEntry],
     manager: &Manager<'_>,
 ) -> Result<Vec<(String, FieldSet, FieldSet)>, ApplyError> {
     let mut found: Vec<(String, FieldSet, FieldSet)> = Vec::new();
@@ -258,20 +259,21 @@ fn other_changes(
         let Some(schema) = versions.schema(version, manager.api_version, schema)? else { continue };
         let live = versions.convert(live, (manager.api_version, version), "failed to convert old object: ")?;
         let new = versions.convert(new, (manager.api_version, version), "failed to convert new object: ")?;
-        let (taken, removed) = changes(schema.get(), &live, &new, manager);
+        let (taken, removed) = find_changes(schema.get(), &live, &new, manager);
         found.push((version.clone(), taken, removed));
     }
     Ok(found)
 }
 
-/// Added or modified fields, and removed fields.
-fn changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager<'_>) -> (FieldSet, FieldSet) {
+/// Compares two objects. Returns the added or modified fields, and the removed fields, without those that the manager
+/// cannot own.
+fn find_changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager<'_>) -> (FieldSet, FieldSet) {
     let comparison = typed::compare_except(schema, Some(live), Some(new), &[METADATA, MANAGED_FIELDS]);
     let (mut taken, mut removed) = (comparison.modified, comparison.removed);
     taken.union(&comparison.added);
-    let ignored = manager.ignored();
-    taken.recursive_difference(&ignored);
-    removed.recursive_difference(&ignored);
+    let reset_fields = manager.reset_field_set();
+    taken.recursive_difference(&reset_fields);
+    removed.recursive_difference(&reset_fields);
     (taken, removed)
 }
 
@@ -290,10 +292,10 @@ pub struct Apply<'a> {
 }
 
 /// Conflicting managers with their fields.
-struct Conflicts(Vec<(Entry, FieldSet)>);
+struct Conflicts(Vec<(ManagerEntry, FieldSet)>);
 
 /// Validates an applied configuration; errors have status 500, as in kube-apiserver.
-pub fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
+pub fn validate_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
     let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let Some(why) = validate::validation_error(schema, config) else { return Ok(()) };
     let api_version = text("/apiVersion");
@@ -312,12 +314,12 @@ impl Apply<'_> {
     /// result in a 409 error with one cause per field.
     pub fn run(&self) -> Result<Value, ApplyError> {
         let Apply { schema, live, config, manager, .. } = *self;
-        check_config(schema, config)?;
+        validate_config(schema, config)?;
         let merged = match self.merge()? {
             Err(Conflicts(conflicts)) if manager.name == "kubectl" && manager.subresource.is_empty() => {
                 // kubectl may overwrite fields of its own client-side apply.
-                let allowed = live.and_then(|live| last_applied::unchanged(schema, live)).unwrap_or_default();
-                let left: Vec<(Entry, FieldSet)> = conflicts
+                let allowed = live.and_then(|live| last_applied::unchanged_fields(schema, live)).unwrap_or_default();
+                let remaining: Vec<(ManagerEntry, FieldSet)> = conflicts
                     .into_iter()
                     .map(|(entry, mut set)| {
                         set.difference(&allowed);
@@ -325,33 +327,33 @@ impl Apply<'_> {
                     })
                     .filter(|(_, set)| !set.is_empty())
                     .collect();
-                if left.is_empty() { Apply { force: true, ..*self }.merge()? } else { Err(Conflicts(left)) }
+                if remaining.is_empty() { Apply { force: true, ..*self }.merge()? } else { Err(Conflicts(remaining)) }
             }
             result => result,
         };
-        let mut object = merged.map_err(|Conflicts(conflicts)| conflict(&conflicts))?;
+        let mut object = merged.map_err(|Conflicts(conflicts)| conflict_error(&conflicts))?;
         if manager.name == "kubectl" && manager.subresource.is_empty() {
-            last_applied::refresh(&mut object, config);
+            last_applied::update_annotation(&mut object, config);
         }
         Ok(object)
     }
 
     fn merge(&self) -> Result<Result<Value, Conflicts>, ApplyError> {
         let Apply { versions, schema, live, config, manager, force } = *self;
-        let before = live.map_or_else(|| empty_object(schema), without_managers);
+        let before = live.map_or_else(|| empty_object(schema), without_managed_fields);
         let mut entries = live.and_then(managed::decode).unwrap_or_default();
         if entries.is_empty() && live.is_some() {
             let owner = Manager { name: BEFORE_FIRST_APPLY, ..*manager };
-            let (taken, removed) = changes(schema, &empty_object(schema), &before, &owner);
+            let (taken, removed) = find_changes(schema, &empty_object(schema), &before, &owner);
             assign_ownership(&mut entries, taken, removed, &owner);
         }
         let mut entries = reconcile_entries(versions, schema, &before, entries, manager)?;
 
         let mut fields = typed::field_set(schema, config);
-        fields.member = false;
-        fields.recursive_difference(&manager.ignored());
+        fields.is_member = false;
+        fields.recursive_difference(&manager.reset_field_set());
         let mut own = manager.entry(true, fields);
-        let last = entries.iter().position(|entry| entry.same_manager(&own)).map(|index| entries.remove(index));
+        let last = entries.iter().position(|entry| entry.has_same_manager(&own)).map(|index| entries.remove(index));
         own.time = last.as_ref().and_then(|entry| entry.time.clone());
 
         let merged = typed::merge(schema, &before, config);
@@ -360,8 +362,8 @@ impl Apply<'_> {
             None => merged,
         };
         // Uses the configuration as applied: an explicit `false`, which Go omits, changes another manager's `true`.
-        let mut changed = other_changes(versions, schema, (&before, &merged), &entries, manager)?;
-        let (taken, removed) = changes(schema, &before, &merged, manager);
+        let mut changed = find_changes_in_other_versions(versions, schema, (&before, &merged), &entries, manager)?;
+        let (taken, removed) = find_changes(schema, &before, &merged, manager);
         changed.push((manager.api_version.to_owned(), taken, removed));
         let is_same = merged == before;
         let mut after = merged;
@@ -374,13 +376,14 @@ impl Apply<'_> {
         }
 
         if !force {
-            let changes_in_version = |entry: &Entry| changed.iter().find(|(version, ..)| *version == entry.api_version);
-            let conflicting = |entry: &Entry| {
+            let changes_in_version =
+                |entry: &ManagerEntry| changed.iter().find(|(version, ..)| *version == entry.api_version);
+            let conflicting = |entry: &ManagerEntry| {
                 changes_in_version(entry).map(|(_, taken, _)| entry.fields.intersection(taken)).unwrap_or_default()
             };
             let conflicts = entries.iter().map(|entry| (entry.clone(), conflicting(entry)));
             let conflicts = conflicts.filter(|(_, set)| !set.is_empty());
-            let conflicts: Vec<(Entry, FieldSet)> = conflicts.collect();
+            let conflicts: Vec<(ManagerEntry, FieldSet)> = conflicts.collect();
             if !conflicts.is_empty() {
                 return Ok(Err(Conflicts(conflicts)));
             }
@@ -405,22 +408,22 @@ fn prune(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
     merged: Value,
-    (others, own, last): (&[Entry], &Entry, &Entry),
+    (others, own, last): (&[ManagerEntry], &ManagerEntry, &ManagerEntry),
 ) -> Result<Value, ApplyError> {
     let own_version = own.api_version.as_str();
     let Some(last_schema) = versions.schema(&last.api_version, own_version, schema)? else { return Ok(merged) };
     let to_last = "failed to prune fields: failed to convert merged object to last applied version: ";
     let at_last = versions.convert(&merged, (own_version, &last.api_version), to_last)?;
-    let named = |schema: Option<&Schema>, set: &FieldSet| set.with_named_fields(schema);
-    let set_of = |schema: Option<&Schema>, value: &Value| named(schema, &typed::field_set(schema, value));
-    let last_fields = named(last_schema.get(), &last.fields);
+    let with_parents = |schema: Option<&Schema>, set: &FieldSet| set.with_declared_parents(schema);
+    let field_set = |schema: Option<&Schema>, value: &Value| with_parents(schema, &typed::field_set(schema, value));
+    let last_fields = with_parents(last_schema.get(), &last.fields);
 
     // As in structured-merge-diff, the first step removes all fields of the last apply and adds back those that any
     // manager owns, starting with the managers of the same version.
     let mut version = last.api_version.as_str();
     let mut pruned = typed::remove(last_schema.get(), &at_last, &last_fields);
-    let mut whole = at_last.clone().into_owned();
-    let mut owners: Vec<&Entry> = others.iter().chain([own]).collect();
+    let mut merged_at_version = at_last.clone().into_owned();
+    let mut owners: Vec<&ManagerEntry> = others.iter().chain([own]).collect();
     owners.sort_by_key(|entry| (entry.api_version != last.api_version, entry.api_version.as_str()));
     for owners in owners.chunk_by(|one, other| one.api_version == other.api_version) {
         let at = owners.first().map_or(version, |entry| entry.api_version.as_str());
@@ -432,26 +435,26 @@ fn prune(
             );
             Ok::<_, ApplyError>(versions.convert(object, (version, at), &purpose)?.into_owned())
         };
-        whole = to_version(&whole, "merged")?;
-        let left = to_version(&pruned, "pruned")?;
+        merged_at_version = to_version(&merged_at_version, "merged")?;
+        let remaining = to_version(&pruned, "pruned")?;
         version = at;
-        let mut owned = set_of(node, &left);
-        owners.iter().for_each(|entry| owned.union(&named(node, &entry.fields)));
-        let mut unowned = set_of(node, &whole);
+        let mut owned = field_set(node, &remaining);
+        owners.iter().for_each(|entry| owned.union(&with_parents(node, &entry.fields)));
+        let mut unowned = field_set(node, &merged_at_version);
         unowned.difference(&owned);
-        pruned = typed::remove(node, &whole, &unowned);
+        pruned = typed::remove(node, &merged_at_version, &unowned);
     }
 
     // The second step adds back fields below a removed item that this manager did not apply.
     let to_last = "failed to prune fields: failed add back dangling items: failed to convert pruned object to last applied version: ";
     let pruned = versions.convert(&pruned, (version, &last.api_version), to_last)?;
-    let mut missing = set_of(last_schema.get(), &at_last);
-    missing.difference(&set_of(last_schema.get(), &pruned));
+    let mut missing = field_set(last_schema.get(), &at_last);
+    missing.difference(&field_set(last_schema.get(), &pruned));
     let pruned = typed::remove(last_schema.get(), &at_last, &missing.intersection(&last_fields));
     Ok(versions.convert(&pruned, (&last.api_version, own_version), "failed to prune fields: ")?.into_owned())
 }
 
-fn conflict(conflicts: &[(Entry, FieldSet)]) -> ApiError {
+fn conflict_error(conflicts: &[(ManagerEntry, FieldSet)]) -> ApiError {
     let mut ordered: Vec<(String, Vec<String>)> =
         conflicts.iter().map(|(entry, set)| (entry.describe(), set.paths())).collect();
     ordered.sort();

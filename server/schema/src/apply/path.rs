@@ -23,7 +23,7 @@ pub enum PathElement {
 impl Eq for PathElement {}
 
 impl PathElement {
-    fn rank(&self) -> u8 {
+    fn kind_rank(&self) -> u8 {
         match self {
             Self::Field(_) => 0,
             Self::Key(_) => 1,
@@ -51,16 +51,16 @@ impl PathElement {
             Self::Field(name) => format!("f:{name}"),
             Self::Key(keys) => {
                 let object: Map<String, Value> = keys.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
-                format!("k:{}", escaped(&Value::Object(object)))
+                format!("k:{}", to_escaped_json(&Value::Object(object)))
             }
-            Self::Value(value) => format!("v:{}", escaped(value)),
+            Self::Value(value) => format!("v:{}", to_escaped_json(value)),
             Self::Index(index) => format!("i:{index}"),
         }
     }
 }
 
 /// JSON with the escapes of Go's encoder. These characters occur only inside of strings.
-fn escaped(value: &Value) -> String {
+fn to_escaped_json(value: &Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
         match c {
@@ -82,23 +82,23 @@ impl Ord for PathElement {
         match (self, other) {
             (Self::Field(a), Self::Field(b)) => a.cmp(b),
             (Self::Index(a), Self::Index(b)) => a.cmp(b),
-            (Self::Value(a), Self::Value(b)) => order(a, b),
+            (Self::Value(a), Self::Value(b)) => compare_values(a, b),
             (Self::Key(a), Self::Key(b)) => {
                 for ((name_a, a), (name_b, b)) in a.iter().zip(b) {
-                    let ordering = name_a.cmp(name_b).then_with(|| order(a, b));
+                    let ordering = name_a.cmp(name_b).then_with(|| compare_values(a, b));
                     if ordering != Ordering::Equal {
                         return ordering;
                     }
                 }
                 a.len().cmp(&b.len())
             }
-            _ => self.rank().cmp(&other.rank()),
+            _ => self.kind_rank().cmp(&other.kind_rank()),
         }
     }
 }
 
 /// Total order of JSON values: numbers before strings before other values.
-fn order(a: &Value, b: &Value) -> Ordering {
+fn compare_values(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::String(a), Value::String(b)) => a.cmp(b),
         (Value::Number(x), Value::Number(y)) => match (x.as_i64(), y.as_i64()) {
@@ -126,10 +126,10 @@ impl fmt::Display for PathElement {
     }
 }
 
-/// A set of paths as a tree; nodes with `member` are in the set.
+/// A set of paths as a tree; nodes with `is_member` are in the set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet {
-    pub member: bool,
+    pub is_member: bool,
     pub children: BTreeMap<PathElement, FieldSet>,
 }
 
@@ -139,12 +139,12 @@ impl FieldSet {
         let mut set = FieldSet::default();
         for (key, value) in fields.as_object()? {
             if key == "." {
-                set.member = true;
+                set.is_member = true;
                 continue;
             }
             let mut child = FieldSet::parse(value)?;
             if child.children.is_empty() {
-                child.member = true;
+                child.is_member = true;
             }
             set.children.insert(PathElement::parse(key)?, child);
         }
@@ -156,7 +156,7 @@ impl FieldSet {
         let mut fields = Map::new();
         for (element, child) in &self.children {
             let mut value = child.encode();
-            if child.member && !child.children.is_empty() {
+            if child.is_member && !child.children.is_empty() {
                 value["."] = json!({});
             }
             fields.insert(element.encode(), value);
@@ -169,52 +169,52 @@ impl FieldSet {
         self.children.is_empty()
     }
 
-    pub fn child(&mut self, element: PathElement) -> &mut FieldSet {
+    pub fn child_mut(&mut self, element: PathElement) -> &mut FieldSet {
         self.children.entry(element).or_default()
     }
 
     /// Adds a path of field names.
     pub fn insert_fields(&mut self, path: &[&str]) {
-        let node = path.iter().fold(self, |node, name| node.child(PathElement::Field((*name).into())));
-        node.member = true;
+        let node = path.iter().fold(self, |node, name| node.child_mut(PathElement::Field((*name).into())));
+        node.is_member = true;
     }
 
     pub fn union(&mut self, other: &FieldSet) {
-        self.member |= other.member;
+        self.is_member |= other.is_member;
         for (element, child) in &other.children {
-            self.child(element.clone()).union(child);
+            self.child_mut(element.clone()).union(child);
         }
     }
 
     /// Removes the members of `other`, but not their descendants.
     pub fn difference(&mut self, other: &FieldSet) {
-        self.member &= !other.member;
+        self.is_member &= !other.is_member;
         self.children.retain(|element, child| {
             if let Some(other) = other.children.get(element) {
                 child.difference(other);
             }
-            child.member || !child.children.is_empty()
+            child.is_member || !child.children.is_empty()
         });
     }
 
     /// Removes the members of `other` and their descendants.
     pub fn recursive_difference(&mut self, other: &FieldSet) {
         self.children.retain(|element, child| match other.children.get(element) {
-            Some(other) if other.member => false,
+            Some(other) if other.is_member => false,
             Some(other) => {
                 child.recursive_difference(other);
-                child.member || !child.children.is_empty()
+                child.is_member || !child.children.is_empty()
             }
             None => true,
         });
     }
 
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
-        let mut out = FieldSet { member: self.member && other.member, ..FieldSet::default() };
+        let mut out = FieldSet { is_member: self.is_member && other.is_member, ..FieldSet::default() };
         for (element, child) in &self.children {
             if let Some(other) = other.children.get(element) {
                 let both = child.intersection(other);
-                if both.member || !both.children.is_empty() {
+                if both.is_member || !both.children.is_empty() {
                     out.children.insert(element.clone(), both);
                 }
             }
@@ -222,41 +222,41 @@ impl FieldSet {
         out
     }
 
-    /// Adds all declared fields on the paths to members.
-    pub fn with_named_fields(&self, schema: Option<&Schema>) -> FieldSet {
-        let mut out = FieldSet { member: self.member, ..FieldSet::default() };
+    /// The set with, in addition, the declared fields on the paths to its members.
+    pub fn with_declared_parents(&self, schema: Option<&Schema>) -> FieldSet {
+        let mut out = FieldSet { is_member: self.is_member, ..FieldSet::default() };
         for (element, child) in &self.children {
             let node = schema.and_then(|schema| match element {
                 PathElement::Field(name) => schema.child(name),
                 _ => schema.items.as_deref(),
             });
-            let mut child = child.with_named_fields(node);
+            let mut child = child.with_declared_parents(node);
             if let PathElement::Field(name) = element {
-                child.member |= schema.is_some_and(|schema| schema.field(name).is_some());
+                child.is_member |= schema.is_some_and(|schema| schema.field(name).is_some());
             }
             out.children.insert(element.clone(), child);
         }
         out
     }
 
-    /// All members as text: `.spec.containers[name="c"].image`.
+    /// The paths of all members: `.spec.containers[name="c"].image`.
     pub fn paths(&self) -> Vec<String> {
         let mut out = Vec::new();
-        self.collect(&mut String::new(), &mut out);
+        self.collect_paths(&mut String::new(), &mut out);
         out
     }
 
-    fn collect(&self, path: &mut String, out: &mut Vec<String>) {
+    fn collect_paths(&self, path: &mut String, out: &mut Vec<String>) {
         let length = path.len();
-        let (here, below): (Vec<_>, Vec<_>) = (self.children.iter().collect(), self.children.iter().collect());
-        for (element, child) in here {
-            if child.member {
+        // As in structured-merge-diff, members of a level precede those below it.
+        for (element, child) in &self.children {
+            if child.is_member {
                 out.push(format!("{path}{element}"));
             }
         }
-        for (element, child) in below {
+        for (element, child) in &self.children {
             path.push_str(&element.to_string());
-            child.collect(path, out);
+            child.collect_paths(path, out);
             path.truncate(length);
         }
     }

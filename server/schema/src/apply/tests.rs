@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Apply, ApplyError, Manager, Versions, only_times_differ};
 use crate::Schema;
-use crate::set::SchemaSet;
+use crate::schema_set::SchemaSet;
 
 fn manager(name: &str) -> Manager<'_> {
     Manager { name, subresource: "", api_version: "v1", now: jiff::Timestamp::UNIX_EPOCH, reset_fields: &[] }
@@ -18,20 +18,21 @@ fn apply(
     manager: &Manager<'_>,
     force: bool,
 ) -> ApiResult<Value> {
-    Apply { versions: &Versions::default(), schema, live, config, manager, force }.run().map_err(refused)
+    Apply { versions: &Versions::default(), schema, live, config, manager, force }.run().map_err(into_api_error)
 }
 
 fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
     match old {
-        Some(old) => {
-            super::track_update(&Versions::default(), schema, old, new, manager).map_err(refused).unwrap().write(new)
-        }
+        Some(old) => super::track_update(&Versions::default(), schema, old, new, manager)
+            .map_err(into_api_error)
+            .unwrap()
+            .write(new),
         None => super::track_create(schema, new, manager),
     }
 }
 
-fn refused(stop: ApplyError) -> ApiError {
-    match stop {
+fn into_api_error(error: ApplyError) -> ApiError {
+    match error {
         ApplyError::Failed(error) => error,
         ApplyError::ConversionRequired(conversion) => panic!("{conversion:?}"),
     }
@@ -55,7 +56,7 @@ fn schema(group: &str, kind: &str) -> std::sync::Arc<Schema> {
 }
 
 #[test]
-fn removing_a_field_needs_its_last_owner() {
+fn fields_are_removed_with_their_last_owner() {
     let schema = schema("apps", "Deployment");
     let one = deployment(json!({"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}]}), Some(2));
     let live = apply(Some(&schema), None, &one, &manager("one"), false).unwrap();
@@ -82,7 +83,7 @@ fn conflicts_name_manager_and_field() {
 }
 
 #[test]
-fn explicit_zero_values_are_changes() {
+fn explicit_zero_values_conflict_with_other_managers() {
     let schema = schema("apps", "Deployment");
     let with =
         |spec: Value| json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec});
@@ -103,7 +104,7 @@ fn explicit_zero_values_are_changes() {
 }
 
 #[test]
-fn schema_errors_match_the_typed_merge() {
+fn schema_errors_match_structured_merge_diff() {
     for (spec, expected) in [
         (json!({"replicas": "two"}), ".spec.replicas: expected numeric (int or float), got string"),
         (json!({"paused": "yes"}), ".spec.paused: expected boolean, got &{yes}"),
@@ -195,14 +196,14 @@ fn any_deployment() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Manager, whether by apply, whether forced, object.
+/// Writes: manager, true for an apply and false for an update, true for `force`, object.
 fn any_writes() -> impl Strategy<Value = Vec<(&'static str, bool, bool, Value)>> {
     let who = prop::sample::select(vec!["one", "two", "three"]);
     prop::collection::vec((who, prop::bool::weighted(0.7), any::<bool>(), any_deployment()), 1..8)
 }
 
 /// The object without empty fields, which a typed object contains although no manager wrote them.
-fn filled(value: &Value) -> Value {
+fn without_empty_fields(value: &Value) -> Value {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::Object(map) => map.is_empty(),
@@ -211,24 +212,24 @@ fn filled(value: &Value) -> Value {
     };
     match value {
         Value::Object(map) => {
-            let filled = map.iter().map(|(key, value)| (key.clone(), filled(value)));
+            let filled = map.iter().map(|(key, value)| (key.clone(), without_empty_fields(value)));
             Value::Object(filled.filter(|(_, value)| !is_empty(value)).collect())
         }
-        Value::Array(items) => items.iter().map(filled).collect(),
+        Value::Array(items) => items.iter().map(without_empty_fields).collect(),
         other => other.clone(),
     }
 }
 
-/// Fields of the object without an owner.
+/// Fields of the object that no manager owns.
 fn fields_without_owner(schema: &Schema, object: &Value) -> Vec<String> {
     let mut owned: Vec<String> =
         super::managed::decode(object).unwrap().iter().flat_map(|entry| entry.fields.paths()).collect();
     owned.sort();
-    let mut plain = filled(object);
+    let mut plain = without_empty_fields(object);
     plain["metadata"] = json!({"name": "d"});
-    let there = super::typed::field_set(Some(schema), &plain).paths();
+    let existing = super::typed::field_set(Some(schema), &plain).paths();
     let below = |path: &String| path.starts_with(".spec");
-    there.into_iter().filter(|path| below(path) && owned.binary_search(path).is_err()).collect()
+    existing.into_iter().filter(|path| below(path) && owned.binary_search(path).is_err()).collect()
 }
 
 proptest! {
@@ -238,7 +239,7 @@ proptest! {
         let mut live: Option<Value> = None;
         for (who, applies, force, object) in writes {
             // An object without any owner stays untracked until the next apply.
-            let tracked = applies || live.as_ref().is_none_or(|live| live["metadata"]["managedFields"].is_array());
+            let is_tracked = applies || live.as_ref().is_none_or(|live| live["metadata"]["managedFields"].is_array());
             if applies {
                 // A conflicting apply writes nothing.
                 let Ok(next) = apply(Some(&schema), live.as_ref(), &object, &manager(who), force) else { continue };
@@ -252,7 +253,7 @@ proptest! {
                 track_update(Some(&schema), live.as_ref(), &mut next, &manager(who));
                 live = Some(next);
             }
-            if let Some(live) = live.as_ref().filter(|_| tracked) {
+            if let Some(live) = live.as_ref().filter(|_| is_tracked) {
                 let lost = fields_without_owner(&schema, live);
                 prop_assert_eq!(lost, Vec::<String>::new(), "fields without owner in {}", live);
             }
@@ -295,12 +296,12 @@ proptest! {
     }
 }
 
-fn custom() -> std::sync::Arc<Schema> {
+fn custom_schema() -> std::sync::Arc<Schema> {
     let text = json!({"type": "string"});
     Schema::for_custom_resource(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "mode": text,
         "values": {"x-kubernetes-preserve-unknown-fields": true},
-        "place": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "location": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"near": {"type": "object", "properties": {"name": text}}}},
         "amount": {"x-kubernetes-int-or-string": true},
         "since": {"type": "string", "format": "date-time"},
@@ -313,14 +314,14 @@ fn gadget(spec: Value) -> Value {
 }
 
 #[rstest::rstest]
-#[case::undeclared_below_an_open_field(json!({"place": {"near": {"name": "x", "bogus": 1}}}), None)]
+#[case::undeclared_below_an_open_field(json!({"location": {"near": {"name": "x", "bogus": 1}}}), None)]
 #[case::undeclared(json!({"closed": {"bogus": 1}}), Some(".spec.closed.bogus: field not declared in schema"))]
 #[case::number_in_a_string_with_a_format(json!({"since": 5}), None)]
 #[case::map_in_a_string_with_a_format(json!({"since": {"a": 1}}), Some(".spec.since: expected any scalar, got"))]
 #[case::map_in_int_or_string(json!({"amount": {"a": 1}}), None)]
 #[case::number_in_a_string(json!({"mode": 5}), Some(".spec.mode: expected string, got"))]
-fn configurations_of_custom_resources_are_typed(#[case] spec: Value, #[case] refusal: Option<&str>) {
-    match (super::check_config(Some(&custom()), &gadget(spec)), refusal) {
+fn configurations_of_custom_resources_are_typed(#[case] spec: Value, #[case] expected_error: Option<&str>) {
+    match (super::validate_config(Some(&custom_schema()), &gadget(spec)), expected_error) {
         (Ok(()), None) => {}
         (Err(error), Some(expected)) => assert!(error.message.contains(expected), "{}", error.message),
         (result, _) => panic!("{result:?}"),
@@ -329,21 +330,21 @@ fn configurations_of_custom_resources_are_typed(#[case] spec: Value, #[case] ref
 
 #[test]
 fn owners_lose_the_parts_of_a_map_that_becomes_a_scalar() {
-    let schema = custom();
+    let schema = custom_schema();
     let owners = |object: &Value| -> Vec<String> {
         let entries = object["metadata"]["managedFields"].as_array().unwrap();
         entries.iter().map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
     };
     let (a, b) = (manager("a"), manager("b"));
-    let applied = |live: Option<&Value>, spec: Value, manager: &Manager<'_>, force: bool| {
+    let apply_spec = |live: Option<&Value>, spec: Value, manager: &Manager<'_>, force: bool| {
         apply(Some(&schema), live, &gadget(spec), manager, force).unwrap()
     };
-    let live = applied(None, json!({"values": {"c": {"d": "1"}}}), &a, false);
-    let live = applied(Some(&live), json!({"values": {"c": 5}}), &b, true);
+    let live = apply_spec(None, json!({"values": {"c": {"d": "1"}}}), &a, false);
+    let live = apply_spec(Some(&live), json!({"values": {"c": 5}}), &b, true);
     assert_eq!(owners(&live), ["b"]);
-    let live = applied(Some(&live), json!({"mode": "m"}), &b, false);
+    let live = apply_spec(Some(&live), json!({"mode": "m"}), &b, false);
     assert_eq!(live["spec"], json!({"mode": "m"}));
-    let live = applied(Some(&live), json!({"values": {"c": {"d": "2"}}}), &b, false);
+    let live = apply_spec(Some(&live), json!({"values": {"c": {"d": "2"}}}), &b, false);
     // An update that replaces the scalar by a map owns the parts of the map.
     let mut scalar = live.clone();
     scalar["spec"]["values"]["c"] = json!(5);

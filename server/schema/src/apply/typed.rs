@@ -10,8 +10,9 @@ use serde_json::{Map, Value};
 use super::path::{FieldSet, PathElement};
 use crate::{ListType, Schema, Type};
 
-/// Structure of a value, with its parts.
+/// Structure of a value for ownership, with its parts.
 enum Shape<'a> {
+    /// Owned as one value.
     Leaf,
     Map(&'a Map<String, Value>),
     List(&'a Vec<Value>),
@@ -21,7 +22,7 @@ fn is_granular_map(schema: Option<&Schema>) -> bool {
     match schema {
         None => true,
         // Untyped parts are atomic in built-in kinds (RawExtension, JSON), but not in custom resources.
-        Some(schema) => !schema.atomic && (schema.ty != Type::Any || schema.name.is_none()),
+        Some(schema) => !schema.is_atomic && (schema.ty != Type::Any || schema.name.is_none()),
     }
 }
 
@@ -37,7 +38,7 @@ fn shape<'a>(schema: Option<&Schema>, value: &'a Value) -> Shape<'a> {
     }
 }
 
-/// Structure of a value, without its parts.
+/// Structure of a value for ownership, without its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Leaf,
@@ -101,15 +102,15 @@ pub(super) fn path_element(schema: Option<&Schema>, item: &Value, index: usize) 
 }
 
 /// The items of a list with their path elements. Duplicates are kept, because live objects may contain them.
-fn indexed<'a>(schema: Option<&Schema>, items: &'a [Value]) -> Vec<(PathElement, &'a Value)> {
+fn index_items<'a>(schema: Option<&Schema>, items: &'a [Value]) -> Vec<(PathElement, &'a Value)> {
     let element = |(index, item)| (path_element(schema, item, index).unwrap_or(PathElement::Index(index)), item);
     items.iter().enumerate().map(element).collect()
 }
 
 /// Items by path element; duplicates share one entry.
-fn grouped<'i, 'a>(indexed: &'i [(PathElement, &'a Value)]) -> BTreeMap<&'i PathElement, Vec<&'a Value>> {
+fn group_by_element<'i, 'a>(items: &'i [(PathElement, &'a Value)]) -> BTreeMap<&'i PathElement, Vec<&'a Value>> {
     let mut groups: BTreeMap<&PathElement, Vec<&Value>> = BTreeMap::new();
-    for (element, item) in indexed {
+    for (element, item) in items {
         groups.entry(element).or_default().push(item);
     }
     groups
@@ -119,27 +120,27 @@ fn grouped<'i, 'a>(indexed: &'i [(PathElement, &'a Value)]) -> BTreeMap<&'i Path
 pub fn field_set(schema: Option<&Schema>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match shape(schema, value) {
-        Shape::Leaf => set.member = !matches!(value, Value::Null) || schema.is_some(),
+        Shape::Leaf => set.is_member = !matches!(value, Value::Null) || schema.is_some(),
         Shape::Map(fields) => {
             for (key, value) in fields {
                 let mut child = field_set(field_schema(schema, key), value);
-                let declared = schema.is_some_and(|schema| schema.field(key).is_some());
-                let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
-                child.member |= empty || !declared;
-                if child.member || !child.children.is_empty() {
+                let is_declared = schema.is_some_and(|schema| schema.field(key).is_some());
+                let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                child.is_member |= is_empty || !is_declared;
+                if child.is_member || !child.children.is_empty() {
                     set.children.insert(PathElement::Field(key.as_str().into()), child);
                 }
             }
         }
         Shape::List(items) => {
-            for (element, items) in grouped(&indexed(schema, items)) {
+            for (element, items) in group_by_element(&index_items(schema, items)) {
                 // For duplicates, only the element itself is owned, because fields cannot be attributed to one of
                 // them.
                 let mut child = match items.as_slice() {
                     [item] => field_set(item_schema(schema), item),
                     _ => FieldSet::default(),
                 };
-                child.member = true;
+                child.is_member = true;
                 set.children.insert(element.clone(), child);
             }
         }
@@ -156,11 +157,11 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn put(&mut self, element: PathElement, child: Comparison) {
+    fn insert(&mut self, element: PathElement, child: Comparison) {
         for (set, child) in
             [(&mut self.added, child.added), (&mut self.modified, child.modified), (&mut self.removed, child.removed)]
         {
-            if child.member || !child.children.is_empty() {
+            if child.is_member || !child.children.is_empty() {
                 set.children.insert(element.clone(), child);
             }
         }
@@ -202,28 +203,28 @@ pub fn compare_except(
             let (left, right) =
                 (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
             for key in left.keys().chain(right.keys().filter(|key| !left.contains_key(*key))) {
-                let below = match except {
+                let except_below = match except {
                     [name] if *name == key.as_str() => continue,
-                    [name, below @ ..] if *name == key.as_str() => below,
+                    [name, rest @ ..] if *name == key.as_str() => rest,
                     _ => &[],
                 };
-                let child = compare_except(field_schema(schema, key), left.get(key), right.get(key), below);
-                out.put(PathElement::Field(key.as_str().into()), child);
+                let child = compare_except(field_schema(schema, key), left.get(key), right.get(key), except_below);
+                out.insert(PathElement::Field(key.as_str().into()), child);
             }
         }
         (Some(Kind::List) | None, Some(Kind::List) | None) if !both_empty => {
             fn items(value: Option<&Value>) -> &[Value] {
                 value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
             }
-            let (left, right) = (indexed(schema, items(old)), indexed(schema, items(new)));
-            let (left, right) = (grouped(&left), grouped(&right));
+            let (left, right) = (index_items(schema, items(old)), index_items(schema, items(new)));
+            let (left, right) = (group_by_element(&left), group_by_element(&right));
             for element in left.keys().chain(right.keys().filter(|element| !left.contains_key(*element))) {
                 let of = |groups: &BTreeMap<_, Vec<_>>| groups.get(element).cloned().unwrap_or_default();
-                out.put((*element).clone(), compare_items(schema, &of(&left), &of(&right)));
+                out.insert((*element).clone(), compare_items(schema, &of(&left), &of(&right)));
             }
         }
         _ if old.is_some() && new.is_some() => {
-            out.modified.member = old != new;
+            out.modified.is_member = old != new;
             // If the structures differ, parts of the old one are removed, and those of the new one are added.
             if shapes.0 != shapes.1 {
                 out.removed.children = compare_except(schema, old, None, except).removed.children;
@@ -232,8 +233,8 @@ pub fn compare_except(
         }
         _ => {}
     }
-    out.added.member = old.is_none();
-    out.removed.member = new.is_none();
+    out.added.is_member = old.is_none();
+    out.removed.is_member = new.is_none();
     out
 }
 
@@ -243,14 +244,14 @@ fn compare_items(schema: Option<&Schema>, old: &[&Value], new: &[&Value]) -> Com
     let mut out = Comparison::default();
     match (old, new) {
         ([] | [_], [] | [_]) => out = compare(node, old.first().copied(), new.first().copied()),
-        ([_, _, ..], [_, _, ..]) => out.modified.member = old != new,
+        ([_, _, ..], [_, _, ..]) => out.modified.is_member = old != new,
         ([_, _, ..], _) => {
             out = compare(node, None, new.first().copied());
-            out.removed.member = true;
+            out.removed.is_member = true;
         }
         (_, _) => {
             out = compare(node, old.first().copied(), None);
-            out.added.member = true;
+            out.added.is_member = true;
         }
     }
     out
@@ -281,8 +282,8 @@ pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
 /// Merges lists: items of `config` are in its order; other live items keep their position relative to their
 /// neighbours.
 fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec<Value> {
-    let (left, right) = (indexed(schema, live), indexed(schema, config));
-    let (live_groups, config_groups) = (grouped(&left), grouped(&right));
+    let (left, right) = (index_items(schema, live), index_items(schema, config));
+    let (live_groups, config_groups) = (group_by_element(&left), group_by_element(&right));
     let in_left = |element: &PathElement| live_groups.contains_key(element);
     let in_right = |element: &PathElement| config_groups.contains_key(element);
     let merge_item = |element: &PathElement, item: &Value| match live_groups.get(element).map(Vec::as_slice) {
@@ -341,16 +342,15 @@ pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
     match (shape(schema, value), value) {
         (Shape::Map(fields), _) => {
             let kept = fields.iter().filter_map(|(key, value)| {
-                let left =
-                    remainder_of(field_schema(schema, key), value, set, &PathElement::Field(key.as_str().into()))?;
+                let left = remainder(field_schema(schema, key), value, set, &PathElement::Field(key.as_str().into()))?;
                 Some((key.clone(), left))
             });
             Value::Object(kept.collect())
         }
         (Shape::List(items), _) => {
-            let items = indexed(schema, items).into_iter();
+            let items = index_items(schema, items).into_iter();
             Value::Array(
-                items.filter_map(|(element, item)| remainder_of(item_schema(schema), item, set, &element)).collect(),
+                items.filter_map(|(element, item)| remainder(item_schema(schema), item, set, &element)).collect(),
             )
         }
         (Shape::Leaf, Value::Object(_)) => Value::Object(Map::new()),
@@ -361,9 +361,9 @@ pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
 
 /// Removes the members of `set` below `element` from `part`, the value at `element`; `None` if `set` contains
 /// `element` itself.
-fn remainder_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &PathElement) -> Option<Value> {
+fn remainder(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &PathElement) -> Option<Value> {
     match set.children.get(element) {
-        Some(child) if child.member => None,
+        Some(child) if child.is_member => None,
         Some(child) => Some(remove(schema, part, child)),
         None => Some(part.clone()),
     }

@@ -8,7 +8,7 @@ use crate::{ListType, Schema, Type};
 
 /// All errors of a value as one message, with the wording of structured-merge-diff; `None` if it is valid.
 pub fn validation_error(schema: Option<&Schema>, value: &Value) -> Option<String> {
-    let errors = errors(schema, value);
+    let errors = validation_errors(schema, value);
     match errors.as_slice() {
         [] => None,
         [one] => Some(one.clone()),
@@ -16,55 +16,59 @@ pub fn validation_error(schema: Option<&Schema>, value: &Value) -> Option<String
     }
 }
 
-/// The errors of an applied configuration, one by one.
-pub fn errors(schema: Option<&Schema>, value: &Value) -> Vec<String> {
+/// All errors of an applied configuration.
+pub fn validation_errors(schema: Option<&Schema>, value: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     validate(schema, value, "", false, &mut errors);
     errors
 }
 
-/// Validates an applied configuration: undeclared fields, wrong types, duplicate list items. `open` is set below a schema
-/// that preserves unknown fields: there all objects accept undeclared fields.
-fn validate(schema: Option<&Schema>, value: &Value, path: &str, open: bool, errors: &mut Vec<String>) {
+/// Validates an applied configuration: undeclared fields, wrong types, duplicate list items. `accepts_unknown` is true
+/// below a schema that preserves unknown fields: there all objects accept undeclared fields.
+fn validate(schema: Option<&Schema>, value: &Value, path: &str, accepts_unknown: bool, errors: &mut Vec<String>) {
     let Some(schema) = schema else { return };
-    // Definitions are types of their own.
-    let open = schema.preserve_unknown || open && schema.name.is_none();
-    let wrong = |expected: &str, got: String| {
+    // Definitions do not inherit this from the schema that refers to them.
+    let accepts_unknown = schema.preserves_unknown_fields || accepts_unknown && schema.name.is_none();
+    let type_error = |expected: &str, got: String| {
         let why = format!("expected {expected}, got {got}");
         if path.is_empty() { why } else { format!("{path}: {why}") }
     };
     match (schema.ty, value) {
         (_, Value::Null) | (Type::Any, _) => {}
         _ if is_untyped(schema) && (!is_compound(value) || schema.ty == Type::IntOrString) => {}
-        (Type::String, _) if is_untyped(schema) => errors.push(wrong("any scalar", pointed_at(value))),
+        (Type::String, _) if is_untyped(schema) => errors.push(type_error("any scalar", format_pointer(value))),
         (Type::Object, Value::Object(fields)) => {
             for (key, value) in fields {
-                let here = format!("{path}.{key}");
+                let field_path = format!("{path}.{key}");
                 match schema.child(key) {
-                    Some(node) => validate(Some(node), value, &here, open, errors),
-                    None if open || schema.is_free() => {}
+                    Some(node) => validate(Some(node), value, &field_path, accepts_unknown, errors),
+                    None if accepts_unknown || schema.has_no_declared_fields() => {}
                     // As in structured-merge-diff, validation of this map ends here.
-                    None => return errors.push(format!("{here}: field not declared in schema")),
+                    None => return errors.push(format!("{field_path}: field not declared in schema")),
                 }
             }
         }
-        (Type::Array, Value::Array(items)) => list(schema, items, path, open, errors),
-        (Type::Object, _) => errors.push(wrong("map", pointed_at(value))),
-        (Type::Array, _) => errors.push(wrong("list", pointed_at(value))),
-        (Type::String | Type::Bytes, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
-        (Type::Boolean, value) if !value.is_boolean() => errors.push(wrong("boolean", pointed_at(value))),
+        (Type::Array, Value::Array(items)) => validate_list(schema, items, path, accepts_unknown, errors),
+        (Type::Object, _) => errors.push(type_error("map", format_pointer(value))),
+        (Type::Array, _) => errors.push(type_error("list", format_pointer(value))),
+        (Type::String | Type::Bytes, value) if !value.is_string() => {
+            errors.push(type_error("string", format_go_syntax(value)))
+        }
+        (Type::Boolean, value) if !value.is_boolean() => errors.push(type_error("boolean", format_pointer(value))),
         (Type::Integer | Type::Number, value) if !value.is_number() => {
-            errors.push(wrong("numeric (int or float)", crate::patch::go_type(value).into()));
+            errors.push(type_error("numeric (int or float)", crate::patch::go_type(value).into()));
         }
         // Times are strings in structured-merge-diff; quantities and ports can also be numbers.
-        (Type::Time | Type::MicroTime, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
-        (_, Value::Object(_) | Value::Array(_)) => errors.push(wrong("any scalar", pointed_at(value))),
+        (Type::Time | Type::MicroTime, value) if !value.is_string() => {
+            errors.push(type_error("string", format_go_syntax(value)))
+        }
+        (_, Value::Object(_) | Value::Array(_)) => errors.push(type_error("any scalar", format_pointer(value))),
         _ => {}
     }
 }
 
 /// True for fields of custom resources without a type in structured-merge-diff: int-or-string accepts any value, and a
-/// string with a format any scalar. Validation of the object refuses wrong ones.
+/// string with a format any scalar. Validation of the object rejects invalid ones.
 fn is_untyped(schema: &Schema) -> bool {
     match (schema.ty, schema.format.as_deref()) {
         _ if schema.name.is_some() => false,
@@ -79,17 +83,17 @@ fn is_compound(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
-fn list(schema: &Schema, items: &[Value], path: &str, open: bool, errors: &mut Vec<String>) {
+fn validate_list(schema: &Schema, items: &[Value], path: &str, accepts_unknown: bool, errors: &mut Vec<String>) {
     let mut seen: Vec<PathElement> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let here = match path_element(Some(schema), item, index) {
+        let item_path = match path_element(Some(schema), item, index) {
             Ok(element) => {
-                let here = format!("{path}{element}");
+                let item_path = format!("{path}{element}");
                 if schema.list_type != ListType::Atomic && seen.contains(&element) {
                     errors.push(format!("{path}: duplicate entries for key {element}"));
                 }
                 seen.push(element);
-                here
+                item_path
             }
             // Further duplicates are not reported.
             Err(why) => {
@@ -97,28 +101,28 @@ fn list(schema: &Schema, items: &[Value], path: &str, open: bool, errors: &mut V
                 return;
             }
         };
-        validate(schema.items.as_deref(), item, &here, open, errors);
+        validate(schema.items.as_deref(), item, &item_path, accepts_unknown, errors);
     }
 }
 
-/// A value as structured-merge-diff prints it with `%v`, behind a pointer to a struct.
-fn pointed_at(value: &Value) -> String {
+/// Formats a value as structured-merge-diff does with `%v`: as a pointer to a struct that contains the value.
+fn format_pointer(value: &Value) -> String {
     format!("&{{{}}}", crate::patch::go_value(value))
 }
 
-/// A value as it prints it with `%#v`.
-fn go_syntax(value: &Value) -> String {
-    format!("&value.valueUnstructured{{Value:{}}}", literal(value))
+/// Formats a value as structured-merge-diff does with `%#v`: in Go syntax.
+fn format_go_syntax(value: &Value) -> String {
+    format!("&value.valueUnstructured{{Value:{}}}", format_literal(value))
 }
 
-fn literal(value: &Value) -> String {
+fn format_literal(value: &Value) -> String {
     let list = |parts: Vec<String>| parts.join(", ");
     match value {
         Value::Object(fields) => {
-            let parts = fields.iter().map(|(key, value)| format!("{key:?}:{}", literal(value)));
+            let parts = fields.iter().map(|(key, value)| format!("{key:?}:{}", format_literal(value)));
             format!("map[string]interface {{}}{{{}}}", list(parts.collect()))
         }
-        Value::Array(items) => format!("[]interface {{}}{{{}}}", list(items.iter().map(literal).collect())),
+        Value::Array(items) => format!("[]interface {{}}{{{}}}", list(items.iter().map(format_literal).collect())),
         Value::String(text) => format!("{text:?}"),
         Value::Null => "interface {}(nil)".into(),
         other => other.to_string(),

@@ -20,7 +20,7 @@ pub enum VersionState {
     Served(SchemaRef),
     /// No longer served; its entries are dropped.
     NotServed,
-    /// Conversion to the version is impossible; has the error message.
+    /// Conversion to the version is impossible, with the error message.
     Inconvertible(String),
 }
 
@@ -50,6 +50,7 @@ impl From<ApiError> for ApplyError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conversion {
     pub object: Value,
+    /// API version, such as `apps/v1`.
     pub to: String,
 }
 
@@ -101,9 +102,9 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Stores the result of a required conversion. A result that does not match the schema of its version counts as
+    /// Adds the result of a required conversion. A result that does not match the schema of its version counts as
     /// an error.
-    pub fn add(&mut self, conversion: Conversion, converted: ApiResult<Value>) {
+    pub fn add_conversion(&mut self, conversion: Conversion, converted: ApiResult<Value>) {
         let schema = match self.schemas.map(|schemas| schemas.version(&conversion.to)) {
             Some(VersionState::Served(schema)) => Some(schema),
             _ => None,
@@ -140,15 +141,15 @@ pub(super) fn reconcile(schema: Option<&Schema>, set: &FieldSet) -> FieldSet {
     if set.children.is_empty() {
         return set.clone();
     }
-    let is_one_value = match schema.ty {
+    let is_owned_as_a_whole = match schema.ty {
         Type::Array => schema.list_type == ListType::Atomic,
-        Type::Object => schema.atomic,
+        Type::Object => schema.is_atomic,
         _ => false,
     };
-    if is_one_value {
-        return FieldSet { member: true, ..FieldSet::default() };
+    if is_owned_as_a_whole {
+        return FieldSet { is_member: true, ..FieldSet::default() };
     }
-    let mut out = FieldSet { member: set.member, ..FieldSet::default() };
+    let mut out = FieldSet { is_member: set.is_member, ..FieldSet::default() };
     for (element, child) in &set.children {
         let node = match element {
             PathElement::Field(name) => schema.child(name),

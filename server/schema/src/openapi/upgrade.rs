@@ -13,17 +13,17 @@ pub(super) fn upgrade(v2: &Value) -> Option<Value> {
     v2.get("swagger")?.as_str()?.starts_with("2.").then_some(())?;
     let mut components = Map::new();
     if let Some(definitions) = v2["definitions"].as_object() {
-        components.insert("schemas".into(), map_values(definitions, schema));
+        components.insert("schemas".into(), map_values(definitions, convert_schema));
     }
     if let Some(schemes) = v2["securityDefinitions"].as_object() {
-        components.insert("securitySchemes".into(), map_values(schemes, security_scheme));
+        components.insert("securitySchemes".into(), map_values(schemes, convert_security_scheme));
     }
     if let Some(responses) = v2["responses"].as_object() {
-        components.insert("responses".into(), map_values(responses, |node| response(node, &v2["produces"])));
+        components.insert("responses".into(), map_values(responses, |node| convert_response(node, &v2["produces"])));
     }
     let mut out = json!({"openapi": "3.0.0", "info": v2["info"], "components": components});
     if let Some(paths) = v2["paths"].as_object() {
-        out["paths"] = map_values(paths, |item| path_item(item, v2));
+        out["paths"] = map_values(paths, |item| convert_path_item(item, v2));
     }
     Some(out)
 }
@@ -33,7 +33,7 @@ fn map_values(fields: &Map<String, Value>, convert: impl Fn(&Value) -> Value) ->
 }
 
 /// Converts a schema; a reference with sibling fields is wrapped in `allOf`.
-fn schema(node: &Value) -> Value {
+fn convert_schema(node: &Value) -> Value {
     match node {
         Value::Object(fields) => {
             let mut out: Map<String, Value> = Map::new();
@@ -43,7 +43,7 @@ fn schema(node: &Value) -> Value {
                     Value::String(target) if key == "$ref" => {
                         reference = Some(target.replace("#/definitions/", "#/components/schemas/"));
                     }
-                    value => _ = out.insert(key.clone(), schema(value)),
+                    value => _ = out.insert(key.clone(), convert_schema(value)),
                 }
             }
             match reference {
@@ -53,12 +53,12 @@ fn schema(node: &Value) -> Value {
             }
             out.into()
         }
-        Value::Array(items) => items.iter().map(schema).collect(),
+        Value::Array(items) => items.iter().map(convert_schema).collect(),
         other => other.clone(),
     }
 }
 
-fn security_scheme(scheme: &Value) -> Value {
+fn convert_security_scheme(scheme: &Value) -> Value {
     let mut out: Map<String, Value> = Map::new();
     let (mut flow, mut kind) = (Map::new(), None);
     for (key, value) in scheme.as_object().into_iter().flatten() {
@@ -78,14 +78,14 @@ fn is_extension(key: &str) -> bool {
     key.starts_with("x-")
 }
 
-fn path_item(item: &Value, v2: &Value) -> Value {
+fn convert_path_item(item: &Value, v2: &Value) -> Value {
     let mut out = Map::new();
     for (key, value) in item.as_object().into_iter().flatten() {
         let value = match key.as_str() {
-            method if METHODS.contains(&method) => operation(value, v2),
+            method if METHODS.contains(&method) => convert_operation(value, v2),
             "parameters" => {
-                let shared = value.as_array().into_iter().flatten().map(|one| resolve(one, v2));
-                shared.filter(|one| !is_body(one)).map(parameter).collect()
+                let shared = value.as_array().into_iter().flatten().map(|one| resolve_parameter(one, v2));
+                shared.filter(|one| !is_body(one)).map(convert_parameter).collect()
             }
             key if is_extension(key) || key == "$ref" => value.clone(),
             _ => continue,
@@ -95,8 +95,8 @@ fn path_item(item: &Value, v2: &Value) -> Value {
     out.into()
 }
 
-/// Resolves the reference of a parameter.
-fn resolve<'a>(parameter: &'a Value, v2: &'a Value) -> &'a Value {
+/// The parameter that a reference points to, or the parameter itself if it is no reference.
+fn resolve_parameter<'a>(parameter: &'a Value, v2: &'a Value) -> &'a Value {
     let target = parameter["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
     target.and_then(|pointer| v2.pointer(pointer)).unwrap_or(parameter)
 }
@@ -105,18 +105,18 @@ fn is_body(parameter: &Value) -> bool {
     parameter["in"] == "body"
 }
 
-fn parameter(parameter: &Value) -> Value {
-    let (mut out, mut simple) = (Map::new(), Map::new());
+fn convert_parameter(parameter: &Value) -> Value {
+    let (mut out, mut schema_fields) = (Map::new(), Map::new());
     for (key, value) in parameter.as_object().into_iter().flatten() {
         let is_parameter_field = PARAMETER_FIELDS.contains(&key.as_str()) || is_extension(key);
-        if is_parameter_field { &mut out } else { &mut simple }.insert(key.clone(), value.clone());
+        if is_parameter_field { &mut out } else { &mut schema_fields }.insert(key.clone(), value.clone());
     }
-    let schema_node = simple.remove("schema").unwrap_or(Value::Object(simple));
-    out.insert("schema".into(), schema(&schema_node));
+    let schema_node = schema_fields.remove("schema").unwrap_or(Value::Object(schema_fields));
+    out.insert("schema".into(), convert_schema(&schema_node));
     out.into()
 }
 
-fn operation(operation: &Value, v2: &Value) -> Value {
+fn convert_operation(operation: &Value, v2: &Value) -> Value {
     let mut out = Map::new();
     for (key, value) in operation.as_object().into_iter().flatten() {
         if OPERATION_FIELDS.contains(&key.as_str()) || is_extension(key) {
@@ -124,28 +124,29 @@ fn operation(operation: &Value, v2: &Value) -> Value {
         }
     }
     let mut parameters = Vec::new();
-    for one in operation["parameters"].as_array().into_iter().flatten().map(|one| resolve(one, v2)) {
+    for one in operation["parameters"].as_array().into_iter().flatten().map(|one| resolve_parameter(one, v2)) {
         if is_body(one) {
-            let mut body = json!({"content": content(&one["schema"], &operation["consumes"], &v2["consumes"])});
+            let mut body = json!({"content": build_content(&one["schema"], &operation["consumes"], &v2["consumes"])});
             if one["required"] == true {
                 body["required"] = true.into();
             }
             out.insert("requestBody".into(), body);
         } else {
-            parameters.push(parameter(one));
+            parameters.push(convert_parameter(one));
         }
     }
     if !parameters.is_empty() {
         out.insert("parameters".into(), parameters.into());
     }
     let produces = if operation["produces"].is_array() { &operation["produces"] } else { &v2["produces"] };
-    let responses =
-        operation["responses"].as_object().map(|responses| map_values(responses, |one| response(one, produces)));
+    let responses = operation["responses"]
+        .as_object()
+        .map(|responses| map_values(responses, |one| convert_response(one, produces)));
     out.insert("responses".into(), responses.unwrap_or_default());
     out.into()
 }
 
-fn response(node: &Value, produces: &Value) -> Value {
+fn convert_response(node: &Value, produces: &Value) -> Value {
     if let Some(target) = node["$ref"].as_str() {
         return json!({"$ref": target.replace("#/responses/", "#/components/responses/")});
     }
@@ -154,16 +155,16 @@ fn response(node: &Value, produces: &Value) -> Value {
         out[key] = value.clone();
     }
     if node["schema"].is_object() {
-        out["content"] = content(&node["schema"], produces, &Value::Null);
+        out["content"] = build_content(&node["schema"], produces, &Value::Null);
     }
     out
 }
 
 /// Builds the `content` of a body: one entry with the schema per media type. `default_media` applies without `media`.
-fn content(schema_node: &Value, media: &Value, default_media: &Value) -> Value {
+fn build_content(schema_node: &Value, media: &Value, default_media: &Value) -> Value {
     let media = media.as_array().or(default_media.as_array());
     let media = media.into_iter().flatten().filter_map(Value::as_str);
-    media.map(|media| (media.to_owned(), json!({"schema": schema(schema_node)}))).collect::<Map<_, _>>().into()
+    media.map(|media| (media.to_owned(), json!({"schema": convert_schema(schema_node)}))).collect::<Map<_, _>>().into()
 }
 
 #[cfg(test)]

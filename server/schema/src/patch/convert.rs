@@ -28,7 +28,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
                 })
             }
             Value::Object(fields) => {
-                let node = schema.additional.as_deref()?;
+                let node = schema.additional_properties.as_deref()?;
                 fields.values_mut().find_map(|value| convert_as(node, element_type(go), value))
             }
             _ if schema.properties.is_empty() => Some(format!("cannot restore map from {kind}")),
@@ -45,7 +45,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
             Value::String(_) => None,
             // Go converts integers as runes, which the converter then rejects.
             Value::Number(number) if number.is_i64() => {
-                Some(format!("cannot convert {kind} to {}", go_name(go, "string")))
+                Some(format!("cannot convert {kind} to {}", go_type_name(go, "string")))
             }
             _ => Some("unrecognized type: string".into()),
         },
@@ -56,7 +56,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
             let integer = match (number.as_i64(), number.as_f64()) {
                 (Some(integer), _) => integer,
                 (None, Some(float)) if float.fract() == 0.0 => to_i64(float),
-                _ => return Some(format!("cannot convert {kind} to {}", go_name(go, format))),
+                _ => return Some(format!("cannot convert {kind} to {}", go_type_name(go, format))),
             };
             *value = if format == "int32" { Value::from(integer as i32) } else { Value::from(integer) };
             None
@@ -74,7 +74,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
 
 /// The error of Go's JSON decoder for a value of a wrong type.
 fn unmarshal_error(value: &Value, go: &str) -> String {
-    let what = match value {
+    let json_kind = match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
         Value::Number(number) if go == "int32" => format!("number {number}"),
@@ -83,7 +83,7 @@ fn unmarshal_error(value: &Value, go: &str) -> String {
         Value::Array(_) => "array".to_owned(),
         Value::Object(_) => "object".to_owned(),
     };
-    format!("json: cannot unmarshal {what} into Go value of type {go}")
+    format!("json: cannot unmarshal {json_kind} into Go value of type {go}")
 }
 
 /// Converts a float like Go on amd64: values out of range become the smallest integer.
@@ -102,7 +102,7 @@ fn element_type(go: &str) -> &str {
 }
 
 /// Name of the Go type `go`; `plain` if it is unknown.
-fn go_name<'g>(go: &'g str, plain: &'g str) -> &'g str {
+fn go_type_name<'g>(go: &'g str, plain: &'g str) -> &'g str {
     match go.trim_start_matches('*') {
         "" => plain,
         name => name,
@@ -114,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::set::SchemaSet;
+    use crate::schema_set::SchemaSet;
 
     #[test]
     fn type_errors_match_the_converter() {

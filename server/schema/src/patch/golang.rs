@@ -15,8 +15,8 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// The Go type of a value in the format `%s`.
-pub(super) fn type_of(value: &Value) -> &'static str {
+/// Formats the Go type of a value; Go prints a nil type with `%s` as `%!s(<nil>)`.
+pub(super) fn format_type(value: &Value) -> &'static str {
     if value.is_null() { "%!s(<nil>)" } else { go_type(value) }
 }
 
@@ -26,7 +26,7 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
         Value::Object(_) => "map",
         Value::Array(_) => "slice",
         Value::Null => "invalid",
-        other => type_of(other),
+        other => format_type(other),
     }
 }
 
@@ -69,16 +69,16 @@ fn print_number(number: &Number) -> String {
 
 /// `%s` of a value that is expected to be a string.
 pub(super) fn print_text(value: &Value) -> String {
-    if value.is_null() { "%!s(<nil>)".into() } else { print_text_within(value) }
+    if value.is_null() { "%!s(<nil>)".into() } else { print_nested_text(value) }
 }
 
-fn print_text_within(value: &Value) -> String {
+fn print_nested_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
-        Value::Bool(_) | Value::Number(_) => format!("%!s({}={})", type_of(value), go_value(value)),
-        Value::Array(items) => format!("[{}]", items.iter().map(print_text_within).collect::<Vec<_>>().join(" ")),
+        Value::Bool(_) | Value::Number(_) => format!("%!s({}={})", format_type(value), go_value(value)),
+        Value::Array(items) => format!("[{}]", items.iter().map(print_nested_text).collect::<Vec<_>>().join(" ")),
         Value::Object(fields) => {
-            let parts = fields.iter().map(|(key, value)| format!("{key}:{}", print_text_within(value)));
+            let parts = fields.iter().map(|(key, value)| format!("{key}:{}", print_nested_text(value)));
             format!("map[{}]", parts.collect::<Vec<_>>().join(" "))
         }
         Value::String(text) => text.clone(),

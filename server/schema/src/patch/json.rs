@@ -4,26 +4,26 @@ use crowsnest_apimachinery::json_patch::{CopiedBytes, apply};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::Value;
 
-use crate::patch::{Body, rejected};
+use crate::patch::{PatchBody, rejection};
 
 /// Maximum number of operations.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// Decodes a patch body; anything but an array of operations is a 400 error, and `null` means no operations.
-pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
-    let refuse = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
-    let (value, duplicates) = crate::decode::read_json(body).map_err(refuse)?;
-    let mut strict: Vec<String> = duplicates.iter().map(|finding| format!("json patch {finding}")).collect();
+pub fn decode_json_patch(body: &[u8]) -> ApiResult<PatchBody> {
+    let bad_request = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
+    let (value, duplicates) = crate::decode::parse_json_strict(body).map_err(bad_request)?;
+    let mut strict_findings: Vec<String> = duplicates.iter().map(|finding| format!("json patch {finding}")).collect();
     let operations = match &value {
-        Value::Null => return Ok(Body { value: Value::Array(Vec::new()), strict }),
+        Value::Null => return Ok(PatchBody { value: Value::Array(Vec::new()), strict_findings }),
         Value::Array(operations) => operations,
         other => {
-            let why = format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", kind(other));
-            return Err(refuse(why));
+            let why = format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", go_kind(other));
+            return Err(bad_request(why));
         }
     };
     for (index, operation) in operations.iter().enumerate() {
-        strict.extend(check_operation(index, operation).map_err(refuse)?);
+        strict_findings.extend(find_unknown_members(index, operation).map_err(bad_request)?);
     }
     if operations.len() > MAX_OPERATIONS {
         let message = format!(
@@ -32,15 +32,17 @@ pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
         );
         return Err(ApiError::new(crowsnest_apimachinery::status::Reason::RequestEntityTooLarge, message));
     }
-    Ok(Body { value, strict })
+    Ok(PatchBody { value, strict_findings })
 }
 
-/// Unknown members of an operation; known ones must be strings.
-fn check_operation(index: usize, operation: &Value) -> Result<Vec<String>, String> {
+/// Finds the unknown members of an operation. Fails if `op`, `path` or `from` is not a string.
+fn find_unknown_members(index: usize, operation: &Value) -> Result<Vec<String>, String> {
     let Value::Object(members) = operation else {
         return match operation {
             Value::Null => Ok(Vec::new()),
-            other => Err(format!("json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp", kind(other))),
+            other => {
+                Err(format!("json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp", go_kind(other)))
+            }
         };
     };
     let mut unknown = Vec::new();
@@ -48,7 +50,7 @@ fn check_operation(index: usize, operation: &Value) -> Result<Vec<String>, Strin
         match name.as_str() {
             "op" | "path" | "from" if value.is_string() || value.is_null() => {}
             "op" | "path" | "from" => {
-                let kind = kind(value);
+                let kind = go_kind(value);
                 return Err(format!(
                     "json: cannot unmarshal {kind} into Go struct field jsonPatchOp.{name} of type string"
                 ));
@@ -61,7 +63,7 @@ fn check_operation(index: usize, operation: &Value) -> Result<Vec<String>, Strin
 }
 
 /// Go's name for the kind of a JSON value.
-pub fn kind(value: &Value) -> &'static str {
+pub fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Object(_) => "object",
         Value::Array(_) => "array",
@@ -72,8 +74,8 @@ pub fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The object as the patch library encodes it: sorted fields, metadata in the order of Go's struct.
-pub(super) fn as_go_prints(object: &Value) -> String {
+/// Encodes the object as the patch library does: sorted fields, metadata in the order of Go's struct.
+pub(super) fn encode_like_go(object: &Value) -> String {
     let Value::Object(fields) = object else { return object.to_string() };
     let parts: Vec<String> = fields
         .iter()
@@ -108,7 +110,7 @@ pub(super) fn as_go_prints(object: &Value) -> String {
 pub fn json_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
     let (mut out, mut copied) = (doc.clone(), CopiedBytes::default());
     for operation in patch.as_array().into_iter().flatten() {
-        apply(&mut out, operation, &mut copied).ok_or_else(rejected)?;
+        apply(&mut out, operation, &mut copied).ok_or_else(rejection)?;
     }
     Ok(out)
 }
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn bodies_are_decoded_like_go() {
-        for (body, strict, error) in [
+        for (body, strict_findings, error) in [
             ("null", &[][..], ""),
             (
                 r#"[{"op":"add","path":"/a","path":"/b","x":1}]"#,
@@ -141,9 +143,9 @@ mod tests {
                 "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
             ),
         ] {
-            let read = read_json_patch(body.as_bytes());
-            assert_eq!(read.as_ref().err().map_or("", |e| e.message.as_str()), error, "{body}");
-            assert_eq!(read.map(|b| b.strict).unwrap_or_default(), strict, "{body}");
+            let decoded = decode_json_patch(body.as_bytes());
+            assert_eq!(decoded.as_ref().err().map_or("", |e| e.message.as_str()), error, "{body}");
+            assert_eq!(decoded.map(|b| b.strict_findings).unwrap_or_default(), strict_findings, "{body}");
         }
     }
 
@@ -215,11 +217,11 @@ mod tests {
         #[test]
         fn patches_agree_with_rfc_6902(doc in any_json(), operations in prop::collection::vec(any_operation(), 1..5)) {
             let patch = Value::Array(operations);
-            let mut wanted = doc.clone();
+            let mut expected = doc.clone();
             let standard: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
-            if doc.is_object() && !whole(&patch) && json_patch::patch(&mut wanted, &standard).is_ok() {
+            if doc.is_object() && !addresses_root(&patch) && json_patch::patch(&mut expected, &standard).is_ok() {
                 match json_patch(&doc, &patch) {
-                    Ok(given) => prop_assert_eq!(given, wanted),
+                    Ok(actual) => prop_assert_eq!(actual, expected),
                     Err(error) => prop_assert!(false, "{} of {}: {}", patch, doc, error.message),
                 }
             }
@@ -228,14 +230,14 @@ mod tests {
         #[test]
         fn no_patch_causes_a_panic(doc in any_json(), patch in any_json(), body in any::<String>()) {
             let _ = json_patch(&doc, &patch);
-            let _ = read_json_patch(body.as_bytes());
-            let _ = read_json_patch(patch.to_string().as_bytes());
+            let _ = decode_json_patch(body.as_bytes());
+            let _ = decode_json_patch(patch.to_string().as_bytes());
         }
     }
 
     /// True if an operation addresses the whole document.
-    fn whole(patch: &Value) -> bool {
-        let is = |operation: &Value, key: &str| operation[key] == "";
-        patch.as_array().into_iter().flatten().any(|operation| is(operation, "path") || is(operation, "from"))
+    fn addresses_root(patch: &Value) -> bool {
+        let is_root = |operation: &Value, key: &str| operation[key] == "";
+        patch.as_array().into_iter().flatten().any(|operation| is_root(operation, "path") || is_root(operation, "from"))
     }
 }

@@ -1,6 +1,6 @@
 //! Patch formats: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
 //!
-//! Pure. Called by the registry within a write; server-side apply is in `apply/`.
+//! Pure. The registry calls it within a write. Server-side apply is in `apply/`.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
@@ -14,14 +14,14 @@ mod json;
 mod strategic;
 
 pub use golang::{go_type, go_value};
-pub use json::kind as go_kind;
-pub use json::{json_patch, read_json_patch};
+pub use json::go_kind;
+pub use json::{decode_json_patch, json_patch};
 
 /// A patch body with its strict findings: `duplicate field "data.x"`.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Body {
+pub struct PatchBody {
     pub value: Value,
-    pub strict: Vec<String>,
+    pub strict_findings: Vec<String>,
 }
 
 /// Applies a merge patch: objects are merged, null deletes, other values replace. As in Go's library, objects in new
@@ -62,104 +62,107 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// Applies a strategic merge patch to a built-in kind. The patch is consumed: errors about the result print what is
-/// left of it.
+/// Applies a strategic merge patch to a built-in kind. The patch is consumed: errors about the result print the
+/// remaining part of it, as in Kubernetes.
 pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiResult<Value> {
-    strategic::strategic(schema, doc, patch)
+    strategic::apply(schema, doc, patch)
 }
 
-fn object_body(body: &[u8]) -> Result<Body, String> {
-    let (value, strict) = crate::decode::read_json(body)?;
+fn decode_object_body(body: &[u8]) -> Result<PatchBody, String> {
+    let (value, strict_findings) = crate::decode::parse_json_strict(body)?;
     match &value {
-        Value::Object(_) | Value::Null => Ok(Body { value, strict }),
+        Value::Object(_) | Value::Null => Ok(PatchBody { value, strict_findings }),
         other => {
-            let kind = json::kind(other);
+            let kind = json::go_kind(other);
             Err(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
         }
     }
 }
 
 /// Decodes a merge patch body: a JSON object, otherwise a 400 error with Go's message.
-pub fn read_merge_patch(body: &[u8]) -> ApiResult<Body> {
-    let read = object_body(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
-    if read.value.is_null() { Err(ApiError::bad_request("Invalid JSON Patch")) } else { Ok(read) }
+pub fn decode_merge_patch(body: &[u8]) -> ApiResult<PatchBody> {
+    let body = decode_object_body(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
+    if body.value.is_null() { Err(ApiError::bad_request("Invalid JSON Patch")) } else { Ok(body) }
 }
 
 /// Decodes a strategic merge patch body: a JSON object, or null, which changes nothing.
-pub fn read_strategic_patch(body: &[u8]) -> ApiResult<Body> {
-    let mut read = object_body(body).map_err(ApiError::bad_request)?;
-    if read.value.is_null() {
-        read.value = Value::Object(serde_json::Map::new());
+pub fn decode_strategic_patch(body: &[u8]) -> ApiResult<PatchBody> {
+    let mut body = decode_object_body(body).map_err(ApiError::bad_request)?;
+    if body.value.is_null() {
+        body.value = Value::Object(serde_json::Map::new());
     }
-    Ok(read)
+    Ok(body)
 }
 
-/// Decodes the value of a merge patch body.
+/// Like [`decode_merge_patch`], without strict findings.
 pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
-    read_merge_patch(body).map(|read| read.value)
+    decode_merge_patch(body).map(|body| body.value)
 }
 
-/// How a patched object is decoded.
+/// Options for decoding a patched object.
 #[derive(Debug, Clone, Copy)]
-pub struct Reading<'a> {
-    /// Object in error messages; `None` prints the patched object.
-    pub shown: Option<&'a str>,
-    /// Strict findings are errors.
-    pub strict: bool,
+pub struct PatchDecoding<'a> {
+    /// Text of the object in error messages; `None` prints the patched object.
+    pub displayed_object: Option<&'a str>,
+    /// Strict findings are errors (`fieldValidation=Strict`).
+    pub is_strict: bool,
     /// Strict findings of the patch itself.
-    pub found: &'a [String],
+    pub patch_findings: &'a [String],
 }
 
 /// Decodes a patched object: types, unknown fields, normalization. A wrong type is a 422 error at `patch`. Returns
 /// the object and the strict findings.
-pub fn decode_patched(schema: &Schema, patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
+pub fn decode_patched(schema: &Schema, patched: Value, options: PatchDecoding<'_>) -> ApiResult<(Value, Vec<String>)> {
     if schema.name.is_none() {
-        return check_custom(schema, patched, reading);
+        return check_custom(schema, patched, options);
     }
     // The undecoded object is needed for error messages only.
-    let as_it_was = (reading.strict || !crate::decode::fits(schema, &patched)).then(|| patched.clone());
+    let original = (options.is_strict || !crate::decode::has_valid_types(schema, &patched)).then(|| patched.clone());
     let decoded = crate::decode::decode_value(patched, schema);
-    let findings = [reading.found, decoded.strict.as_slice()].concat();
-    match refused(decoded.type_error, &findings, reading) {
+    let findings = [options.patch_findings, decoded.strict_findings.as_slice()].concat();
+    match rejection_reason(decoded.type_error, &findings, options) {
         None => Ok((decoded.object, findings)),
         Some(why) => {
-            let shown = || json::as_go_prints(as_it_was.as_ref().unwrap_or(&decoded.object));
-            Err(unreadable(reading.shown.map_or_else(shown, str::to_owned), why))
+            let encoded = || json::encode_like_go(original.as_ref().unwrap_or(&decoded.object));
+            Err(invalid_patch_error(options.displayed_object.map_or_else(encoded, str::to_owned), why))
         }
     }
 }
 
-/// Custom resources are kept unchanged here; their own schema prunes and validates them.
-fn check_custom(schema: &Schema, mut patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
-    let unknown = crate::check(schema, &patched).unknown;
-    let findings = [reading.found, unknown.as_slice()].concat();
-    match refused(crate::decode::metadata_error(&patched), &findings, reading) {
+/// Checks a patched custom resource, which is not decoded here: its own schema prunes and validates it.
+fn check_custom(schema: &Schema, mut patched: Value, options: PatchDecoding<'_>) -> ApiResult<(Value, Vec<String>)> {
+    let unknown = crate::find_decoding_errors(schema, &patched).unknown_fields;
+    let findings = [options.patch_findings, unknown.as_slice()].concat();
+    match rejection_reason(crate::decode::metadata_error(&patched), &findings, options) {
         None => {
             crate::decode::normalize_metadata(&mut patched);
             Ok((patched, findings))
         }
-        Some(why) => Err(unreadable(reading.shown.map_or_else(|| json::as_go_prints(&patched), str::to_owned), why)),
+        Some(why) => Err(invalid_patch_error(
+            options.displayed_object.map_or_else(|| json::encode_like_go(&patched), str::to_owned),
+            why,
+        )),
     }
 }
 
 /// Reason for which a patched object is rejected.
-fn refused(wrong: Option<String>, findings: &[String], reading: Reading<'_>) -> Option<String> {
+fn rejection_reason(type_error: Option<String>, findings: &[String], options: PatchDecoding<'_>) -> Option<String> {
     let strict = || format!("strict decoding error: {}", findings.join(", "));
-    wrong.or_else(|| (reading.strict && !findings.is_empty()).then(strict))
+    type_error.or_else(|| (options.is_strict && !findings.is_empty()).then(strict))
 }
 
 /// The 422 error at `patch` for an invalid result.
-fn unreadable(shown: String, why: String) -> ApiError {
-    let shown = Value::String(shown).to_string();
-    ApiError::invalid("", "", "", vec![FieldError::new(FieldErrorKind::Invalid, "patch", Some(shown), why)])
+fn invalid_patch_error(object: String, why: String) -> ApiError {
+    let value = Value::String(object).to_string();
+    ApiError::invalid("", "", "", vec![FieldError::new(FieldErrorKind::Invalid, "patch", Some(value), why)])
 }
 
-/// Rejects a patched object of another kind.
-pub fn refuse_kind(patched: &Value, expected: &crate::decode::Expected<'_>) -> ApiResult<()> {
+/// Rejects a patched object of another kind with a 422 error at `patch`.
+pub fn check_patched_kind(patched: &Value, expected: &crate::decode::ExpectedKind<'_>) -> ApiResult<()> {
     let text = |key: &str| patched.get(key).and_then(Value::as_str).unwrap_or_default();
     match crate::decode::kind_mismatch(text("apiVersion"), text("kind"), expected) {
         None => Ok(()),
-        Some(why) => Err(unreadable(json::as_go_prints(patched), why)),
+        Some(why) => Err(invalid_patch_error(json::encode_like_go(patched), why)),
     }
 }
 
@@ -168,12 +171,12 @@ pub fn refuse_kind(patched: &Value, expected: &crate::decode::Expected<'_>) -> A
 pub fn convert_strategic(schema: &Schema, patched: &mut Value, patch: &Value) -> ApiResult<()> {
     match convert::convert(schema, patched) {
         None => Ok(()),
-        Some(why) => Err(unreadable(go_value(patch), why)),
+        Some(why) => Err(invalid_patch_error(go_value(patch), why)),
     }
 }
 
 /// The 422 error of `errors.NewGenericServerResponse` for a patch that cannot be applied.
-pub(crate) fn rejected() -> ApiError {
+pub(crate) fn rejection() -> ApiError {
     ApiError::new(Reason::Invalid, "the server rejected our request due to an error in our request")
         .with_details(Details::default())
 }

@@ -3,13 +3,13 @@
 use crowsnest_apimachinery::printers::human_duration;
 use jiff::Timestamp;
 
-/// Time from an RFC 3339 timestamp until `now`; `None` if it is malformed.
-pub fn since(text: &str, now: Timestamp) -> Option<String> {
+/// Formats the time from an RFC 3339 timestamp until `now`; `None` if the timestamp is malformed.
+pub fn format_age(text: &str, now: Timestamp) -> Option<String> {
     let then: Timestamp = text.parse().ok()?;
     Some(human_duration(seconds_between(then, now)))
 }
 
-/// Whole seconds, rounded towards zero except that anything negative stays negative.
+/// Whole seconds between two times, rounded towards zero.
 pub fn seconds_between(then: Timestamp, now: Timestamp) -> i64 {
     let nanos = now.as_nanosecond() - then.as_nanosecond();
     let seconds = nanos / 1_000_000_000;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Now, age};
 
+/// An entry of `additionalPrinterColumns`.
 #[derive(Debug, Clone)]
 struct CustomColumn {
     name: String,
@@ -20,13 +21,12 @@ struct CustomColumn {
 #[derive(Debug, Clone, Default)]
 pub struct CustomPrinter {
     columns: Vec<CustomColumn>,
-    /// No columns are declared: name and age.
-    only_age: bool,
+    /// True if no columns are declared: then the age is the only one.
+    has_only_age: bool,
 }
 
 impl CustomPrinter {
-    /// Compiles `additionalPrinterColumns`. Columns with an invalid path are skipped, which validation has already
-    /// rejected.
+    /// Compiles `additionalPrinterColumns`. Skips columns with an invalid path, which validation of the CRD rejects.
     pub fn new(declared: &[Value]) -> Self {
         let text = |column: &Value, field: &str| column.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
         let columns = declared
@@ -45,13 +45,13 @@ impl CustomPrinter {
                 Some(CustomColumn { name, kind, format, description, priority, path })
             })
             .collect();
-        Self { columns, only_age: declared.is_empty() }
+        Self { columns, has_only_age: declared.is_empty() }
     }
 
-    pub(super) fn columns(&self, docs: &dyn Fn(&str, &str) -> Option<String>) -> Vec<Value> {
-        if self.only_age {
+    pub(super) fn columns(&self, describe_field: &dyn Fn(&str, &str) -> Option<String>) -> Vec<Value> {
+        if self.has_only_age {
             let Doc::Field(schema, field) = CREATION else { return Vec::new() };
-            let description = docs(&format!("io.k8s.{schema}"), field).unwrap_or_default();
+            let description = describe_field(&format!("io.k8s.{schema}"), field).unwrap_or_default();
             return vec![
                 json!({"name": "Age", "type": "date", "format": "", "description": description, "priority": 0}),
             ];
@@ -66,27 +66,27 @@ impl CustomPrinter {
     }
 
     pub(super) fn headers(&self) -> Vec<(String, i32)> {
-        if self.only_age {
+        if self.has_only_age {
             return vec![("Age".to_owned(), 0)];
         }
         self.columns.iter().map(|c| (c.name.clone(), i32::try_from(c.priority).unwrap_or(i32::MAX))).collect()
     }
 
     pub(super) fn cells(&self, object: &Value, now: Now) -> Vec<Value> {
-        if self.only_age {
+        if self.has_only_age {
             return vec![date(object.pointer("/metadata/creationTimestamp").unwrap_or(&Value::Null), now)];
         }
         self.columns.iter().map(|column| cell(column, object, now)).collect()
     }
 }
 
-/// Uses the first result; a value that does not match the column's type is null.
+/// The cell of a column: the first result of its path. A value that does not match the column's type becomes null.
 fn cell(column: &CustomColumn, object: &Value, now: Now) -> Value {
     let found = column.path.find(object);
     let Some(value) = found.first().copied() else { return Value::Null };
     match (column.kind.as_str(), value) {
         ("string", Value::Null) => Value::Null,
-        ("string", value) => json!(jsonpath::print(value)),
+        ("string", value) => json!(jsonpath::to_text(value)),
         ("integer", Value::Number(n)) => {
             n.as_i64().or_else(|| n.as_f64().map(|f| f as i64)).map_or(Value::Null, |n| json!(n))
         }
@@ -98,7 +98,7 @@ fn cell(column: &CustomColumn, object: &Value, now: Now) -> Value {
 
 fn date(value: &Value, now: Now) -> Value {
     match value.as_str() {
-        Some(text) => json!(age::since(text, now).unwrap_or_else(|| "<invalid>".to_owned())),
+        Some(text) => json!(age::format_age(text, now).unwrap_or_else(|| "<invalid>".to_owned())),
         None => Value::Null,
     }
 }

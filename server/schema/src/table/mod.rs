@@ -6,7 +6,7 @@
 
 pub mod age;
 mod custom;
-mod docs;
+mod descriptions;
 mod render;
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use crowsnest_apimachinery::unstructured::text;
 use serde_json::{Value, json};
 
 pub use custom::CustomPrinter;
-pub use docs::field_description;
+pub use descriptions::field_description;
 pub use render::{
     IncludeObject, ListMeta, Rows, ToInternal, partial_object_metadata, partial_object_metadata_list, to_v1beta1,
 };
@@ -44,14 +44,15 @@ impl Printer {
         KindPrinter::for_kind(group, kind).map_or(Printer::Generic, Printer::BuiltIn)
     }
 
-    /// `columnDefinitions` of the table. `docs` returns the OpenAPI description of a field by schema name and field.
-    pub fn columns(&self, docs: &dyn Fn(&str, &str) -> Option<String>) -> Vec<Value> {
+    /// `columnDefinitions` of the table. `describe_field` returns the OpenAPI description of a field by schema
+    /// name and field.
+    pub fn columns(&self, describe_field: &dyn Fn(&str, &str) -> Option<String>) -> Vec<Value> {
         match self {
-            Printer::BuiltIn(kind) => kind.columns.iter().map(|c| definition(c, docs)).collect(),
-            Printer::Generic => GENERIC_COLUMNS.iter().map(|c| definition(c, docs)).collect(),
+            Printer::BuiltIn(kind) => kind.columns.iter().map(|c| column_definition(c, describe_field)).collect(),
+            Printer::Generic => GENERIC_COLUMNS.iter().map(|c| column_definition(c, describe_field)).collect(),
             Printer::Custom(custom) => {
-                let mut columns = vec![definition(&NAME, docs)];
-                columns.extend(custom.columns(docs));
+                let mut columns = vec![column_definition(&NAME, describe_field)];
+                columns.extend(custom.columns(describe_field));
                 columns
             }
         }
@@ -100,10 +101,10 @@ fn name(object: &Value) -> Value {
     json!(text(object, "/metadata/name"))
 }
 
-fn definition(column: &Column, docs: &dyn Fn(&str, &str) -> Option<String>) -> Value {
+fn column_definition(column: &Column, describe_field: &dyn Fn(&str, &str) -> Option<String>) -> Value {
     let description = match column.doc {
         Doc::Text(text) => text.to_owned(),
-        Doc::Field(schema, field) => docs(&format!("io.k8s.{schema}"), field).unwrap_or_default(),
+        Doc::Field(schema, field) => describe_field(&format!("io.k8s.{schema}"), field).unwrap_or_default(),
     };
     json!({
         "name": column.name, "type": column.kind, "format": column.format,

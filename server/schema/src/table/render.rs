@@ -39,8 +39,8 @@ pub struct ListMeta {
 }
 
 impl ListMeta {
-    /// Metadata of a table with one object, or with those of a list.
-    pub fn of(object: &Value) -> Self {
+    /// Reads the metadata of a list, or of a single object.
+    pub fn from_object(object: &Value) -> Self {
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
         Self {
@@ -69,8 +69,8 @@ impl ListMeta {
 pub type ToInternal = for<'v> fn(&'v Value) -> Cow<'v, Value>;
 
 /// `PartialObjectMetadata` of an object.
-pub fn partial_object_metadata(object: &Value, internal: ToInternal) -> Value {
-    let mut metadata = internal(object).get("metadata").cloned().unwrap_or_else(|| json!({}));
+pub fn partial_object_metadata(object: &Value, to_internal: ToInternal) -> Value {
+    let mut metadata = to_internal(object).get("metadata").cloned().unwrap_or_else(|| json!({}));
     if object.get("kind").is_some_and(|kind| kind == "DaemonSet") {
         hide_template_generation(&mut metadata);
     }
@@ -90,9 +90,9 @@ fn hide_template_generation(metadata: &mut Value) {
 pub fn partial_object_metadata_list<'a>(
     objects: impl IntoIterator<Item = &'a Value>,
     meta: &ListMeta,
-    internal: ToInternal,
+    to_internal: ToInternal,
 ) -> Value {
-    let items: Vec<Value> = objects.into_iter().map(|object| partial_object_metadata(object, internal)).collect();
+    let items: Vec<Value> = objects.into_iter().map(|object| partial_object_metadata(object, to_internal)).collect();
     json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta.to_json(), "items": items})
 }
 
@@ -100,9 +100,9 @@ pub fn partial_object_metadata_list<'a>(
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'p> {
     pub printer: &'p Printer,
-    pub include: IncludeObject,
+    pub include_object: IncludeObject,
     pub now: Now,
-    pub internal: ToInternal,
+    pub to_internal: ToInternal,
 }
 
 impl Rows<'_> {
@@ -121,15 +121,15 @@ impl Rows<'_> {
     }
 
     fn row(&self, object: &Value) -> Value {
-        let internal = (self.internal)(object);
+        let internal = (self.to_internal)(object);
         let mut row = json!({"cells": self.printer.cells(&internal, self.now)});
         let conditions = self.printer.conditions(&internal);
         if !conditions.is_empty() {
             row["conditions"] = Value::Array(conditions);
         }
-        row["object"] = match self.include {
+        row["object"] = match self.include_object {
             IncludeObject::None => Value::Null,
-            IncludeObject::Metadata => partial_object_metadata(object, self.internal),
+            IncludeObject::Metadata => partial_object_metadata(object, self.to_internal),
             IncludeObject::Object => object.clone(),
         };
         row
@@ -144,8 +144,8 @@ pub fn to_v1beta1(document: &mut Value) {
         }
     }
     rename(document);
-    for (list, of_row) in [("items", false), ("rows", true)] {
+    for (list, is_row_list) in [("items", false), ("rows", true)] {
         let entries = document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
-        entries.filter_map(|entry| if of_row { entry.get_mut("object") } else { Some(entry) }).for_each(rename);
+        entries.filter_map(|entry| if is_row_list { entry.get_mut("object") } else { Some(entry) }).for_each(rename);
     }
 }

@@ -26,14 +26,14 @@ fn now() -> jiff::Timestamp {
 #[case(".status.conditions[0,1].type", &["Other", "Ready"])]
 #[case("..type", &["Other", "Ready"])]
 #[case(".spec.absent.deeper", &[])]
-fn json_paths(#[case] path: &str, #[case] expected: &[&str]) {
+fn json_paths_select_values(#[case] path: &str, #[case] expected: &[&str]) {
     let object = json!({
         "metadata": {"labels": {"a.b/c": "dotted"}},
         "spec": {"size": 3},
         "status": {"conditions": [{"type": "Other", "status": "No"}, {"type": "Ready", "status": "Yes", "n": 2}]},
     });
     let parsed = JsonPath::parse(path).unwrap();
-    let found: Vec<String> = parsed.find(&object).into_iter().map(jsonpath::print).collect();
+    let found: Vec<String> = parsed.find(&object).into_iter().map(jsonpath::to_text).collect();
     assert_eq!(found, expected);
 }
 
@@ -44,7 +44,7 @@ fn json_paths(#[case] path: &str, #[case] expected: &[&str]) {
 #[case(".a[x]")]
 #[case(".a[?(@.b]")]
 #[case(".a)")]
-fn bad_json_paths(#[case] path: &str) {
+fn malformed_json_paths_are_rejected(#[case] path: &str) {
     assert!(JsonPath::parse(path).is_err(), "{path}");
 }
 
@@ -195,7 +195,7 @@ fn rows() {
         let headers = printer.headers();
         assert_eq!(cells.len(), headers.len(), "{}", object["kind"]);
         let row: Vec<String> =
-            headers.iter().zip(&cells).map(|((name, _), cell)| format!("{name}={}", jsonpath::print(cell))).collect();
+            headers.iter().zip(&cells).map(|((name, _), cell)| format!("{name}={}", jsonpath::to_text(cell))).collect();
         printed.push(format!("{}: {}", object["kind"].as_str().unwrap(), row.join(" | ")));
     }
     insta::assert_snapshot!(printed.join("\n"));
@@ -217,8 +217,12 @@ fn custom_columns() {
         "status": {"conditions": [{"type": "Ready", "status": "Yes"}]},
     });
     let columns = Some(printer.columns(&|_, field| Some(format!("about {field}"))));
-    let rows =
-        Rows { printer: &printer, include: IncludeObject::None, now: now(), internal: |object| Cow::Borrowed(object) };
-    let table = rows.table(columns, [&object], &ListMeta::of(&object));
+    let rows = Rows {
+        printer: &printer,
+        include_object: IncludeObject::None,
+        now: now(),
+        to_internal: |object| Cow::Borrowed(object),
+    };
+    let table = rows.table(columns, [&object], &ListMeta::from_object(&object));
     insta::assert_json_snapshot!(table);
 }

@@ -1,5 +1,5 @@
-//! Writes synthetic workloads to a member's storage directly, without the cost of API requests: defaults are set,
-//! admission does not run. The JSON of a pod is created once per workload as a template; writes are committed in
+//! Writes synthetic workloads to a member's storage directly, which is faster than API requests: defaults are set,
+//! admission does not run. The JSON of a pod is created once per workload as a template. Writes are committed in
 //! batches.
 
 use std::collections::BTreeSet;
@@ -16,35 +16,38 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::catalog::Workload;
-use super::objects::{PADDING, Plan, uid};
+use super::objects::{PADDING_VARIABLE_BYTES, WorkloadPlan, derive_uid};
 use crate::error::{Error, Result};
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
-use crate::member::podlife::time;
+use crate::member::pod_lifecycle::format_time;
 use crate::member::store::{Key, Store};
 use crate::member::world::World;
 
-/// A node for pods.
+/// A node on which pods of the load run.
 #[derive(Debug, Clone)]
 pub struct TargetNode {
-    pub node: Arc<str>,
-    pub host: String,
-    pub cidr: String,
+    pub name: Arc<str>,
+    /// Internal address of the node.
+    pub host_ip: String,
+    /// Range of pod addresses, such as `10.1.2.0/24`.
+    pub pod_cidr: String,
 }
 
-/// A workload with the node of each pod, as indexes of nodes.
-pub struct Placed {
+/// A workload with the node of each pod.
+pub struct PlacedWorkload {
     pub workload: Workload,
-    pub places: Vec<usize>,
+    /// Indexes of the nodes of [`BulkWriter`], one for each pod.
+    pub node_indexes: Vec<usize>,
 }
 
-/// Bulk writer for a member's storage.
-pub struct Bulk {
+/// BulkWriter writer for a member's storage.
+pub struct BulkWriter {
     world: Arc<World>,
     registry: Arc<Registry>,
-    places: Vec<TargetNode>,
+    nodes: Vec<TargetNode>,
     /// Minimum size of a pod's JSON in bytes.
-    size: usize,
+    min_pod_bytes: usize,
     now: Timestamp,
     namespaces: ResourceRef,
     deployments: ResourceRef,
@@ -53,33 +56,35 @@ pub struct Bulk {
     events: ResourceRef,
 }
 
-/// Writes of some workloads, and the objects to add to the world's stores afterwards.
+/// Writes of some workloads, and the objects to add to the stores of the world afterwards.
 #[derive(Default)]
 struct Batch {
     writes: Vec<Write>,
-    kept: Vec<(usize, Kept)>,
-    held: Vec<Arc<str>>,
+    /// Objects by index of their write.
+    objects: Vec<(usize, WrittenObject)>,
+    /// UIDs of the objects that controllers ignore during the write.
+    held_uids: Vec<Arc<str>>,
 }
 
-/// An object for the world's stores, whose version is not yet known.
-enum Kept {
+/// An object for the stores of the world. Its resourceVersion is known after the write.
+enum WrittenObject {
     Deployment(Box<Value>),
     ReplicaSet(Box<Value>),
     Pod(Box<PodState>),
 }
 
-impl Bulk {
+impl BulkWriter {
     pub fn new(
         world: Arc<World>,
         registry: Arc<Registry>,
-        places: Vec<TargetNode>,
-        size: usize,
+        nodes: Vec<TargetNode>,
+        min_pod_bytes: usize,
         now: Timestamp,
     ) -> Result<Self> {
         let find = |group: &str, version: &str, resource: &str| {
             registry
                 .resource(&Gvr::new(group, version, resource))
-                .map_err(|error| Error::Start { cluster: world.name.to_string(), reason: error.to_string() })
+                .map_err(|error| Error::Cluster { cluster: world.name.to_string(), reason: error.to_string() })
         };
         Ok(Self {
             namespaces: find("", "v1", "namespaces")?,
@@ -89,29 +94,32 @@ impl Bulk {
             events: find("", "v1", "events")?,
             world,
             registry,
-            places,
-            size,
+            nodes,
+            min_pod_bytes,
             now,
         })
     }
 
-    fn failed(&self, what: &str, error: &crowsnest_registry::error::Error) -> Error {
-        Error::Start { cluster: self.world.name.to_string(), reason: format!("write synthetic {what}: {error}") }
+    fn write_error(&self, object: &str, error: &crowsnest_registry::error::Error) -> Error {
+        Error::Cluster {
+            cluster: self.world.name.to_string(),
+            reason: format!("cannot write synthetic {object}: {error}"),
+        }
     }
 
-    fn write_of(&self, resource: &ResourceRef, key: ObjectKey, body: Body) -> Write {
+    fn new_write(&self, resource: &ResourceRef, key: ObjectKey, body: Body) -> Write {
         Write { table: resource.table(), key, precondition: Precondition::Absent, body: Some(body) }
     }
 
-    fn put(&self, resource: &ResourceRef, object: &Value) -> Result<Write> {
+    fn encode_write(&self, resource: &ResourceRef, object: &Value) -> Result<Write> {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         let key = ObjectKey::new(text("namespace"), text("name"));
-        let body = Body::encode(object).map_err(|error| self.failed(&resource.gvr.resource, &error))?;
-        Ok(self.write_of(resource, key, body))
+        let body = Body::encode(object).map_err(|error| self.write_error(&resource.gvr.resource, &error))?;
+        Ok(self.new_write(resource, key, body))
     }
 
     /// Creates missing namespaces.
-    pub async fn namespaces(&self, names: &BTreeSet<String>) -> Result<()> {
+    pub async fn create_namespaces(&self, names: &BTreeSet<String>) -> Result<()> {
         let mut batch = Batch::default();
         for name in names {
             if self.registry.store.get(&self.namespaces.table(), &ObjectKey::new("", name)).is_some() {
@@ -120,102 +128,116 @@ impl Bulk {
             let team = name.split('-').next().unwrap_or_default();
             let mut namespace = json!({
                 "apiVersion": "v1", "kind": "Namespace",
-                "metadata": {"name": name, "uid": uid(&[&self.world.name, "namespace", name]),
-                    "creationTimestamp": time(self.now), "labels": {"kubernetes.io/metadata.name": name, "team": team}},
+                "metadata": {"name": name, "uid": derive_uid(&[&self.world.name, "namespace", name]),
+                    "creationTimestamp": format_time(self.now), "labels": {"kubernetes.io/metadata.name": name, "team": team}},
                 "spec": {"finalizers": ["kubernetes"]},
                 "status": {"phase": "Active"},
             });
             self.namespaces.strategy.default(&mut namespace);
-            batch.writes.push(self.put(&self.namespaces, &namespace)?);
+            batch.writes.push(self.encode_write(&self.namespaces, &namespace)?);
         }
         self.commit(batch).await
     }
 
     /// Writes Deployments with their ReplicaSets and pods.
-    pub async fn write(&self, workloads: Vec<Placed>) -> Result<()> {
+    pub async fn write_workloads(&self, workloads: Vec<PlacedWorkload>) -> Result<()> {
         let mut batch = Batch::default();
         for placed in workloads {
-            self.add(&placed, &mut batch)?;
+            self.add_to_batch(&placed, &mut batch)?;
             tokio::task::yield_now().await;
         }
         self.commit(batch).await
     }
 
-    fn add(&self, placed: &Placed, batch: &mut Batch) -> Result<()> {
-        let mut plan = Plan::new(&self.world.name, &placed.workload, self.now);
-        let mut made = Made::new(self, &plan)?;
-        let missing = self.size.saturating_sub(made.text.len());
-        if missing > 0 {
-            plan.padding = missing.div_ceil(PADDING);
-            made = Made::new(self, &plan)?;
+    fn add_to_batch(&self, placed: &PlacedWorkload, batch: &mut Batch) -> Result<()> {
+        let mut plan = WorkloadPlan::new(&self.world.name, &placed.workload, self.now);
+        let mut objects = WorkloadObjects::new(self, &plan)?;
+        let missing_bytes = self.min_pod_bytes.saturating_sub(objects.pod_template.len());
+        if missing_bytes > 0 {
+            plan.padding_variables = missing_bytes.div_ceil(PADDING_VARIABLE_BYTES);
+            objects = WorkloadObjects::new(self, &plan)?;
         }
-        batch.held.extend([plan.deployment_uid.as_str(), plan.set_uid.as_str()].map(Arc::from));
-        batch.push(self.put(&self.deployments, &made.deployment)?, Kept::Deployment(Box::new(made.deployment)));
-        batch.push(self.put(&self.replica_sets, &made.set)?, Kept::ReplicaSet(Box::new(made.set)));
-        let namespace = &made.state.key.namespace;
-        for (number, target_node) in placed.places.iter().map(|index| &self.places[*index]).enumerate() {
+        batch.held_uids.extend([plan.deployment_uid.as_str(), plan.replica_set_uid.as_str()].map(Arc::from));
+        batch.push(
+            self.encode_write(&self.deployments, &objects.deployment)?,
+            WrittenObject::Deployment(Box::new(objects.deployment)),
+        );
+        batch.push(
+            self.encode_write(&self.replica_sets, &objects.replica_set)?,
+            WrittenObject::ReplicaSet(Box::new(objects.replica_set)),
+        );
+        let namespace = &objects.pod_state.key.namespace;
+        for (number, node) in placed.node_indexes.iter().map(|index| &self.nodes[*index]).enumerate() {
             let (name, uid) = plan.pod_ids(number);
-            let ip = self.world.ips.take(&uid, &target_node.cidr);
-            let id = plan.container_id(&uid);
+            let ip = self.world.ips.allocate(&uid, &node.pod_cidr);
+            let container_id = plan.container_id(&uid);
             let ip_text = ip.as_deref().unwrap_or_default();
-            let text = fill(&made.text, |hole| match hole {
+            let text = fill_placeholders(&objects.pod_template, |placeholder| match placeholder {
                 "name" => &name,
                 "uid" => &uid,
-                "node" => &target_node.node,
-                "host" => &target_node.host,
+                "node" => &node.name,
+                "host" => &node.host_ip,
                 "ip" => ip_text,
-                _ => &id,
+                _ => &container_id,
             });
-            let body = Body::from_text(text.as_bytes(), "v1", "Pod").map_err(|error| self.failed("pods", &error))?;
+            let body =
+                Body::from_text(text.as_bytes(), "v1", "Pod").map_err(|error| self.write_error("pods", &error))?;
             let state = PodState {
                 key: Key { namespace: namespace.clone(), name: name.as_str().into() },
                 uid: uid.as_str().into(),
-                node: Some(target_node.node.clone()),
-                ip: made.state.ip.as_ref().and(ip),
-                ..made.state.clone()
+                node: Some(node.name.clone()),
+                ip: objects.pod_state.ip.as_ref().and(ip),
+                ..objects.pod_state.clone()
             };
-            batch.push(self.write_of(&self.pods, ObjectKey::new(namespace, &name), body), Kept::Pod(Box::new(state)));
-            if let Some(mut event) = plan.event(&name, &uid, &target_node.node, number, self.now) {
+            batch.push(
+                self.new_write(&self.pods, ObjectKey::new(namespace, &name), body),
+                WrittenObject::Pod(Box::new(state)),
+            );
+            if let Some(mut event) = plan.event(&name, &uid, &node.name, number, self.now) {
                 self.events.strategy.default(&mut event);
-                batch.writes.push(self.put(&self.events, &event)?);
+                batch.writes.push(self.encode_write(&self.events, &event)?);
             }
         }
         Ok(())
     }
 
-    /// Commits a batch and adds its objects to the world's stores; controllers ignore them until then.
+    /// Commits a batch and adds its objects to the stores of the world. Controllers ignore the objects until then.
     async fn commit(&self, batch: Batch) -> Result<()> {
-        let Batch { writes, kept, held } = batch;
+        let Batch { writes, objects, held_uids } = batch;
         let names: Vec<String> = writes.iter().map(|write| write.key.to_string()).collect();
-        let pods: Vec<Key> = kept.iter().filter_map(|(_, kept)| kept.pod_key()).collect();
-        held.iter().for_each(|uid| self.world.hold(uid));
-        self.world.pods.expect(pods.iter().cloned());
+        let pods: Vec<Key> = objects.iter().filter_map(|(_, object)| object.pod_key()).collect();
+        held_uids.iter().for_each(|uid| self.world.hold(uid));
+        self.world.pods.expect_keys(pods.iter().cloned());
         let outcomes = self.registry.store.write_all(writes).await;
-        let result = outcomes.map_err(|error| self.failed("workloads", &error)).and_then(|outcomes| {
-            for (at, kept) in kept {
-                if let Some(Ok(revision)) = outcomes.get(at) {
-                    self.tell(kept, *revision)?;
+        let result = outcomes.map_err(|error| self.write_error("workloads", &error)).and_then(|outcomes| {
+            for (index, object) in objects {
+                if let Some(Ok(revision)) = outcomes.get(index) {
+                    self.apply_to_stores(object, *revision)?;
                 }
             }
-            // Objects left by an earlier load are kept.
-            let refused = |outcome: &Result<Revision, _>| {
+            // Objects of an earlier load are kept.
+            let is_failure = |outcome: &Result<Revision, _>| {
                 matches!(outcome, Err(error) if !matches!(error, crowsnest_registry::error::Error::AlreadyExists))
             };
-            match outcomes.into_iter().zip(&names).find(|(outcome, _)| refused(outcome)) {
-                Some((Err(error), name)) => Err(self.failed(name, &error)),
+            match outcomes.into_iter().zip(&names).find(|(outcome, _)| is_failure(outcome)) {
+                Some((Err(error), name)) => Err(self.write_error(name, &error)),
                 _ => Ok(()),
             }
         });
-        self.world.pods.settle(&pods);
-        held.iter().for_each(|uid| self.world.release(uid));
+        self.world.pods.stop_expecting(&pods);
+        held_uids.iter().for_each(|uid| self.world.release(uid));
         result
     }
 
-    fn tell(&self, kept: Kept, revision: Revision) -> Result<()> {
-        match kept {
-            Kept::Deployment(object) => keep::<Deployment>(&self.world.deployments, *object, revision),
-            Kept::ReplicaSet(object) => keep::<ReplicaSet>(&self.world.replica_sets, *object, revision),
-            Kept::Pod(state) => {
+    fn apply_to_stores(&self, object: WrittenObject, revision: Revision) -> Result<()> {
+        match object {
+            WrittenObject::Deployment(object) => {
+                apply_to_store::<Deployment>(&self.world.deployments, *object, revision)
+            }
+            WrittenObject::ReplicaSet(object) => {
+                apply_to_store::<ReplicaSet>(&self.world.replica_sets, *object, revision)
+            }
+            WrittenObject::Pod(state) => {
                 self.world.pods.apply(PodState { version: revision, ..*state });
                 Ok(())
             }
@@ -224,13 +246,13 @@ impl Bulk {
 }
 
 impl Batch {
-    fn push(&mut self, write: Write, kept: Kept) {
-        self.kept.push((self.writes.len(), kept));
+    fn push(&mut self, write: Write, object: WrittenObject) {
+        self.objects.push((self.writes.len(), object));
         self.writes.push(write);
     }
 }
 
-impl Kept {
+impl WrittenObject {
     fn pod_key(&self) -> Option<Key> {
         match self {
             Self::Pod(state) => Some(state.key.clone()),
@@ -239,45 +261,47 @@ impl Kept {
     }
 }
 
-fn keep<K>(store: &Store<Object<K>>, mut object: Value, revision: Revision) -> Result<()>
+/// Adds a written object to a store.
+fn apply_to_store<K>(store: &Store<Object<K>>, mut object: Value, revision: Revision) -> Result<()>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
     object["metadata"]["resourceVersion"] = json!(revision.to_string());
     let typed: K =
-        serde_json::from_value(object).map_err(|source| Error::Encode { what: "synthetic workload", source })?;
+        serde_json::from_value(object).map_err(|source| Error::Encode { object: "synthetic workload", source })?;
     store.apply(typed.into());
     Ok(())
 }
 
 /// The objects of a workload, with a template for its pods.
-struct Made {
+struct WorkloadObjects {
     deployment: Value,
-    set: Value,
-    state: PodState,
+    replica_set: Value,
+    pod_state: PodState,
     /// JSON of a pod with placeholders.
-    text: String,
+    pod_template: String,
 }
 
-impl Made {
-    fn new(bulk: &Bulk, plan: &Plan<'_>) -> Result<Self> {
+impl WorkloadObjects {
+    fn new(writer: &BulkWriter, plan: &WorkloadPlan<'_>) -> Result<Self> {
         let mut deployment = plan.deployment();
-        bulk.deployments.strategy.default(&mut deployment);
-        let mut set = plan.replica_set(&deployment);
-        bulk.replica_sets.strategy.default(&mut set);
-        let mut pod = plan.pod(&set);
-        bulk.pods.strategy.default(&mut pod);
-        let state = plan.settle(&mut pod, &bulk.world.interner)?;
-        let text = json!({"metadata": pod["metadata"], "spec": pod["spec"], "status": pod["status"]}).to_string();
-        Ok(Self { deployment, set, state, text })
+        writer.deployments.strategy.default(&mut deployment);
+        let mut replica_set = plan.replica_set(&deployment);
+        writer.replica_sets.strategy.default(&mut replica_set);
+        let mut pod = plan.pod(&replica_set);
+        writer.pods.strategy.default(&mut pod);
+        let pod_state = plan.set_status(&mut pod, &writer.world.interner)?;
+        let pod_template =
+            json!({"metadata": pod["metadata"], "spec": pod["spec"], "status": pod["status"]}).to_string();
+        Ok(Self { deployment, replica_set, pod_state, pod_template })
     }
 }
 
 /// Replaces the `%placeholders%` in a text.
-fn fill<'a>(text: &str, value: impl Fn(&str) -> &'a str) -> String {
+fn fill_placeholders<'a>(text: &str, value: impl Fn(&str) -> &'a str) -> String {
     let mut filled = String::with_capacity(text.len() + 256);
-    for (at, part) in text.split('%').enumerate() {
-        filled.push_str(if at % 2 == 0 { part } else { value(part) });
+    for (index, part) in text.split('%').enumerate() {
+        filled.push_str(if index % 2 == 0 { part } else { value(part) });
     }
     filled
 }
@@ -289,6 +313,9 @@ mod tests {
     #[test]
     fn placeholders_are_replaced() {
         let text = r#"{"a":"%name%","b":"x%uid%y"}"#;
-        assert_eq!(fill(text, |hole| if hole == "name" { "n" } else { "u" }), r#"{"a":"n","b":"xuy"}"#);
+        assert_eq!(
+            fill_placeholders(text, |placeholder| if placeholder == "name" { "n" } else { "u" }),
+            r#"{"a":"n","b":"xuy"}"#
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Synthetic workloads: teams, applications, images, sizes. Determined by a seed.
+//! Synthetic workloads (teams, applications, images, sizes), generated from a seed.
 
 use rand::Rng;
 use rand::SeedableRng;
@@ -18,14 +18,16 @@ pub struct Workload {
     pub image: String,
     pub port: u16,
     pub replicas: usize,
+    /// CPU request in millicores.
     pub cpu_milli: u32,
+    /// Memory request in MiB.
     pub memory_mi: u32,
-    pub state: State,
+    pub health: PodHealth,
 }
 
 /// Health of a workload's pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum PodHealth {
     Healthy,
     Crashing,
     PullError,
@@ -101,21 +103,21 @@ const TEAMS: [&str; 10] =
 const ENVS: [&str; 4] = ["prod", "prod", "staging", "dev"];
 const COLORS: [&str; 8] = ["amber", "azure", "coral", "jade", "ivory", "olive", "ruby", "slate"];
 
-/// Workloads with `pods` pods in total.
-pub fn workloads(pods: usize, seed: u64) -> Vec<Workload> {
+/// Generates workloads with `pods` pods in total. Equal seeds generate equal workloads.
+pub fn generate_workloads(pods: usize, seed: u64) -> Vec<Workload> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut workloads = Vec::new();
-    let mut left = pods;
-    while left > 0 {
-        let workload = workload(&mut random, workloads.len(), left);
-        left -= workload.replicas;
+    let mut remaining = pods;
+    while remaining > 0 {
+        let workload = generate_workload(&mut random, workloads.len(), remaining);
+        remaining -= workload.replicas;
         workloads.push(workload);
     }
     workloads
 }
 
-fn workload(random: &mut StdRng, number: usize, left: usize) -> Workload {
-    // The slices are not empty.
+fn generate_workload(random: &mut StdRng, number: usize, remaining_pods: usize) -> Workload {
+    // The slices are not empty, so the default is never used.
     let pick = |random: &mut StdRng, from: &[&'static str]| from.choose(random).copied().unwrap_or_default();
     let app = &APPS[random.random_range(0..APPS.len())];
     let (team, env) = (pick(random, &TEAMS), pick(random, &ENVS));
@@ -128,11 +130,11 @@ fn workload(random: &mut StdRng, number: usize, left: usize) -> Workload {
         85..97 => random.random_range(7..=20),
         _ => random.random_range(21..=60),
     };
-    let state = match random.random_range(0..1000) {
-        0..8 => State::Crashing,
-        8..12 => State::PullError,
-        12..20 => State::NotReady,
-        _ => State::Healthy,
+    let health = match random.random_range(0..1000) {
+        0..8 => PodHealth::Crashing,
+        8..12 => PodHealth::PullError,
+        12..20 => PodHealth::NotReady,
+        _ => PodHealth::Healthy,
     };
     // Limits the number of workloads per namespace to a few dozen.
     let shard = number / 1000;
@@ -147,10 +149,10 @@ fn workload(random: &mut StdRng, number: usize, left: usize) -> Workload {
         version: version.to_owned(),
         image: format!("{}:{version}", app.image),
         port: app.port,
-        replicas: replicas.min(left),
+        replicas: replicas.min(remaining_pods),
         cpu_milli: app.cpu_milli,
         memory_mi: app.memory_mi,
-        state,
+        health,
     }
 }
 
@@ -159,13 +161,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workloads_are_determined_by_the_seed() {
-        let load = workloads(10_000, 7);
-        assert_eq!(load, workloads(10_000, 7));
-        assert_ne!(load, workloads(10_000, 8));
+    fn equal_seeds_generate_equal_workloads() {
+        let load = generate_workloads(10_000, 7);
+        assert_eq!(load, generate_workloads(10_000, 7));
+        assert_ne!(load, generate_workloads(10_000, 8));
         assert_eq!(load.iter().map(|workload| workload.replicas).sum::<usize>(), 10_000);
         let namespaces: std::collections::HashSet<_> = load.iter().map(|workload| &workload.namespace).collect();
         assert!((20..400).contains(&namespaces.len()), "{}", namespaces.len());
-        assert!(load.iter().any(|workload| workload.state == State::Crashing));
+        assert!(load.iter().any(|workload| workload.health == PodHealth::Crashing));
     }
 }

@@ -2,8 +2,8 @@
 //! churn.
 //!
 //! Objects are complete (owners, statuses, nodes), so the member's controllers have nothing to do until churn
-//! changes something; replacements are created by the ReplicaSet controller, scheduler and kubelet. Equal seeds
-//! yield equal workloads, so a repeated load only adds what is missing.
+//! changes something. Replacements are created by the ReplicaSet controller, scheduler and kubelet. Equal seeds
+//! yield equal workloads, so a repeated load only adds missing objects.
 
 mod bulk;
 pub mod catalog;
@@ -25,102 +25,105 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::bulk::{Bulk, Placed, TargetNode};
-use self::catalog::{State, Workload};
-use self::churn::{Churn, Target};
+use self::bulk::{BulkWriter, PlacedWorkload, TargetNode};
+use self::catalog::{PodHealth, Workload};
+use self::churn::{Churn, LoadWorkload};
 use crate::error::{Error, Result};
 use crate::member::node;
-use crate::member::podlife::host_ip;
+use crate::member::pod_lifecycle::host_ip;
 use crate::member::shape::NodeShape;
 use crate::member::store::Key;
 use crate::member::world::World;
 
-/// Pods per batch of writes.
-const BATCH: usize = 256;
-/// Batches in progress: one is prepared while others are committed.
-const AT_ONCE: usize = 3;
-/// Existing workloads scaled up concurrently.
-const RAISED_AT_ONCE: usize = 16;
+/// Minimum number of pods of a batch of writes.
+const BATCH_PODS: usize = 256;
+/// Maximum number of concurrent batches: one is prepared while others are committed.
+const MAX_CONCURRENT_BATCHES: usize = 3;
+/// Maximum number of existing workloads that are scaled up concurrently.
+const MAX_CONCURRENT_SCALE_UPS: usize = 16;
 
-const MOST_PODS: usize = 5_000_000;
-const MOST_CHURN: f64 = 10_000.0;
-const MOST_BYTES: usize = 256 << 10;
+const MAX_PODS: usize = 5_000_000;
+const MAX_CHURN_PER_SECOND: f64 = 10_000.0;
+const MAX_POD_BYTES: usize = 256 << 10;
 
 /// Size of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
+    /// Number of pods.
     pub pods: usize,
     /// Changes per second.
-    #[serde(default)]
-    pub churn: f64,
+    #[serde(default, rename = "churn")]
+    pub churn_per_second: f64,
     /// Minimum size of a pod as JSON in bytes; 0 adds no padding.
-    #[serde(default)]
-    pub size: usize,
-    #[serde(default = "first_seed")]
+    #[serde(default, rename = "size")]
+    pub min_pod_bytes: usize,
+    /// Seed of the workloads and the churn.
+    #[serde(default = "default_seed")]
     pub seed: u64,
 }
 
-fn first_seed() -> u64 {
+fn default_seed() -> u64 {
     1
 }
 
 impl Load {
+    /// A load without churn and padding.
     pub fn new(pods: usize) -> Self {
-        Self { pods, churn: 0.0, size: 0, seed: first_seed() }
+        Self { pods, churn_per_second: 0.0, min_pod_bytes: 0, seed: default_seed() }
     }
 
-    /// The share of one member when `members` share the load.
+    /// Part of the load for the `number`-th of `members` members, counted from 0.
     pub fn share(&self, number: usize, members: usize) -> Self {
         Self {
             pods: self.pods / members + usize::from(number < self.pods % members),
-            churn: self.churn / members as f64,
+            churn_per_second: self.churn_per_second / members as f64,
             seed: self.seed.wrapping_add(number as u64),
             ..self.clone()
         }
     }
 
-    /// Rejects sizes that no member can handle.
-    pub fn check(&self) -> Result<(), String> {
-        if !(1..=MOST_PODS).contains(&self.pods) {
-            return Err(format!("pods={} is not between 1 and {MOST_PODS}", self.pods));
+    /// Fails if a value is out of range.
+    pub fn validate(&self) -> Result<(), String> {
+        if !(1..=MAX_PODS).contains(&self.pods) {
+            return Err(format!("pods={} is not between 1 and {MAX_PODS}", self.pods));
         }
-        if !(0.0..=MOST_CHURN).contains(&self.churn) {
-            return Err(format!("churn={}/s is not between 0/s and {MOST_CHURN}/s", self.churn));
+        if !(0.0..=MAX_CHURN_PER_SECOND).contains(&self.churn_per_second) {
+            return Err(format!("churn={}/s is not between 0/s and {MAX_CHURN_PER_SECOND}/s", self.churn_per_second));
         }
-        if self.size > MOST_BYTES {
-            return Err(format!("size={} is more than {MOST_BYTES} bytes", self.size));
+        if self.min_pod_bytes > MAX_POD_BYTES {
+            return Err(format!("size={} is more than {MAX_POD_BYTES} bytes", self.min_pod_bytes));
         }
         Ok(())
     }
 
-    fn read(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         let mut load = Self::new(0);
-        let mut given = BTreeSet::new();
+        let mut names = BTreeSet::new();
         for part in text.split(',').map(str::trim) {
-            let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is no NAME=VALUE"))?;
-            let wrong = |wanted: &str| format!("{name}={value}: {value:?} is no {wanted}");
-            if !given.insert(name) {
+            let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=VALUE"))?;
+            let invalid = |expected: &str| format!("{name}={value}: {value:?} is not a {expected}");
+            if !names.insert(name) {
                 return Err(format!("{name} is given twice"));
             }
             match name {
-                "pods" => load.pods = value.parse().map_err(|_| wrong("number of pods"))?,
-                "seed" => load.seed = value.parse().map_err(|_| wrong("number"))?,
+                "pods" => load.pods = value.parse().map_err(|_| invalid("number of pods"))?,
+                "seed" => load.seed = value.parse().map_err(|_| invalid("number"))?,
                 "churn" => {
                     let rate = value.strip_suffix("/s").unwrap_or(value);
-                    load.churn = rate.parse().map_err(|_| wrong("number of changes per second"))?;
+                    load.churn_per_second = rate.parse().map_err(|_| invalid("number of changes per second"))?;
                 }
                 "size" => {
-                    let bytes = Quantity::parse(value).map_err(|_| wrong("number of bytes"))?.value();
-                    load.size = usize::try_from(bytes).map_err(|_| wrong("number of bytes"))?;
+                    let bytes = Quantity::parse(value).map_err(|_| invalid("number of bytes"))?.value();
+                    load.min_pod_bytes = usize::try_from(bytes).map_err(|_| invalid("number of bytes"))?;
                 }
-                _ => return Err(format!("there is no {name:?}")),
+                _ => return Err(format!("unknown field {name:?}")),
             }
         }
-        if !given.contains("pods") {
+        if !names.contains("pods") {
             return Err("pods is missing".into());
         }
-        load.check().map(|()| load)
+        load.validate().map(|()| load)
     }
 }
 
@@ -129,28 +132,29 @@ impl FromStr for Load {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::read(text).map_err(|why| {
+        Self::parse(text).map_err(|reason| {
             Error::Invalid(format!(
-                "{why}; expected pods=N[,churn=N/s][,size=BYTES][,seed=N], as pods=10000,churn=50/s"
+                "{reason}; expected pods=N[,churn=N/s][,size=BYTES][,seed=N], such as pods=10000,churn=50/s"
             ))
         })
     }
 }
 
-/// Objects of a load.
+/// Result of a load: numbers of its objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct LoadReport {
     pub namespaces: usize,
     pub workloads: usize,
     pub pods: usize,
-    /// Pods that were written now; the others existed before.
+    /// Number of pods that this load created; the others existed before.
     pub written: usize,
-    /// Pods that become ready; the others crash, fail to pull their image or fail their probes.
+    /// Number of pods that become ready; the others crash, fail to pull their image or fail their probes.
     pub healthy: usize,
     pub nodes: usize,
-    #[serde(with = "milliseconds")]
-    pub took: Duration,
+    /// Time that the writes took; serialized in milliseconds.
+    #[serde(rename = "took", with = "milliseconds")]
+    pub duration: Duration,
 }
 
 mod milliseconds {
@@ -158,34 +162,34 @@ mod milliseconds {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(took: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(u64::try_from(took.as_millis()).unwrap_or(u64::MAX))
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        u64::deserialize(from).map(Duration::from_millis)
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
     }
 }
 
-/// A running load. Its churn ends with the member.
+/// A created load with its running churn, which ends with the member.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct RunningLoad {
     pub seed: u64,
-    pub report: Report,
-    made: Arc<AtomicU64>,
-    quit: CancellationToken,
+    pub report: LoadReport,
+    changes: Arc<AtomicU64>,
+    stop: CancellationToken,
     churn: Option<JoinHandle<()>>,
 }
 
-impl Loaded {
+impl RunningLoad {
     /// Number of changes by churn.
     pub fn changes(&self) -> u64 {
-        self.made.load(Ordering::Relaxed)
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// Stops the churn after its current changes.
     pub async fn stop(mut self) -> Result<(), tokio::task::JoinError> {
-        self.quit.cancel();
+        self.stop.cancel();
         match self.churn.take() {
             Some(churn) => churn.await,
             None => Ok(()),
@@ -193,100 +197,100 @@ impl Loaded {
     }
 }
 
-impl Drop for Loaded {
+impl Drop for RunningLoad {
     fn drop(&mut self) {
-        self.quit.cancel();
+        self.stop.cancel();
     }
 }
 
 /// Creates the missing objects of a load and starts its churn.
-pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> Result<Loaded> {
-    load.check().map_err(Error::Invalid)?;
-    let begun = std::time::Instant::now();
-    let workloads = catalog::workloads(load.pods, load.seed);
-    let places = places(world, &load).await?;
-    let nodes = places.len();
-    let bulk = Bulk::new(world.clone(), registry.clone(), places, load.size, Timestamp::now())?;
+pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> Result<RunningLoad> {
+    load.validate().map_err(Error::Invalid)?;
+    let start = std::time::Instant::now();
+    let workloads = catalog::generate_workloads(load.pods, load.seed);
+    let nodes = ensure_nodes(world, &load).await?;
+    let node_count = nodes.len();
+    let writer = BulkWriter::new(world.clone(), registry.clone(), nodes, load.min_pod_bytes, Timestamp::now())?;
     let namespaces: BTreeSet<String> = workloads.iter().map(|workload| workload.namespace.clone()).collect();
-    bulk.namespaces(&namespaces).await?;
+    writer.create_namespaces(&namespaces).await?;
 
-    let targets: Vec<Target> = workloads.iter().map(target).collect();
-    let healthy = workloads.iter().filter(|workload| workload.state == State::Healthy);
+    let load_workloads: Vec<LoadWorkload> = workloads.iter().map(to_load_workload).collect();
+    let healthy = workloads.iter().filter(|workload| workload.health == PodHealth::Healthy);
     let healthy = healthy.map(|workload| workload.replicas).sum();
-    let (missing, short) = missing(world, workloads, nodes);
-    let written = missing.iter().map(|placed| placed.places.len()).sum();
-    futures::stream::iter(batches(missing))
-        .map(|batch| bulk.write(batch))
-        .buffer_unordered(AT_ONCE)
+    let (missing, undersized) = find_missing(world, workloads, node_count);
+    let written = missing.iter().map(|placed| placed.node_indexes.len()).sum();
+    futures::stream::iter(split_into_batches(missing))
+        .map(|batch| writer.write_workloads(batch))
+        .buffer_unordered(MAX_CONCURRENT_BATCHES)
         .try_collect::<()>()
         .await?;
-    raise(world, short).await?;
+    scale_up(world, undersized).await?;
 
-    let report = Report {
+    let report = LoadReport {
         namespaces: namespaces.len(),
-        workloads: targets.len(),
+        workloads: load_workloads.len(),
         pods: load.pods,
         written,
         healthy,
-        nodes,
-        took: begun.elapsed(),
+        nodes: node_count,
+        duration: start.elapsed(),
     };
     tracing::info!(member = %world.name, ?report, "created a synthetic load");
-    let (made, quit) = (Arc::new(AtomicU64::new(0)), world.stop.child_token());
-    let churn = (load.churn > 0.0).then(|| {
-        let churn = Churn::new(world.clone(), targets, made.clone());
-        world.tasks.passing().spawn(churn.run(load.churn, load.seed, quit.clone()))
+    let (changes, stop) = (Arc::new(AtomicU64::new(0)), world.stop.child_token());
+    let churn = (load.churn_per_second > 0.0).then(|| {
+        let churn = Churn::new(world.clone(), load_workloads, changes.clone());
+        world.tasks.tracker().spawn(churn.run(load.churn_per_second, load.seed, stop.clone()))
     });
-    Ok(Loaded { seed: load.seed, report, made, quit, churn })
+    Ok(RunningLoad { seed: load.seed, report, changes, stop, churn })
 }
 
-/// The nodes of the load; missing ones are created.
-async fn places(world: &Arc<World>, load: &Load) -> Result<Vec<TargetNode>> {
+/// Returns the nodes of the load and creates missing ones.
+async fn ensure_nodes(world: &Arc<World>, load: &Load) -> Result<Vec<TargetNode>> {
     let shape = NodeShape::for_load(load.pods);
     let prefix = format!("{}-load{}", world.name, load.seed);
     // Keeps the address ranges of different loads apart.
     let first = 1000 + usize::try_from(load.seed % 50).unwrap_or_default() * 1000;
-    node::add(world, &prefix, &shape, first).await?;
+    node::ensure_nodes(world, &prefix, &shape, first).await?;
     let target_node = |number: usize| -> Result<TargetNode> {
         let name = format!("{prefix}-{number}");
         let node = world.nodes.get(&Key::new("", &name));
         let node = node.ok_or_else(|| Error::Invalid(format!("node {name} of the load was deleted")))?;
-        let cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default();
-        Ok(TargetNode { node: world.interner.text(&name), host: host_ip(&node).to_owned(), cidr })
+        let pod_cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default();
+        Ok(TargetNode { name: world.interner.intern_text(&name), host_ip: host_ip(&node).to_owned(), pod_cidr })
     };
     (1..=shape.count).map(target_node).collect()
 }
 
-fn target(workload: &Workload) -> Target {
-    Target {
+fn to_load_workload(workload: &Workload) -> LoadWorkload {
+    LoadWorkload {
         deployment: Key::new(&workload.namespace, &workload.name),
         replicas: i32::try_from(workload.replicas).unwrap_or(i32::MAX),
     }
 }
 
 /// The missing workloads with nodes for their pods, and the existing ones with too few replicas.
-fn missing(world: &World, workloads: Vec<Workload>, nodes: usize) -> (Vec<Placed>, Vec<Target>) {
-    let (mut missing, mut short, mut next) = (Vec::new(), Vec::new(), 0);
+fn find_missing(world: &World, workloads: Vec<Workload>, nodes: usize) -> (Vec<PlacedWorkload>, Vec<LoadWorkload>) {
+    let (mut missing, mut undersized, mut next_pod) = (Vec::new(), Vec::new(), 0);
     for workload in workloads {
-        let places = (next..next + workload.replicas).map(|number| number % nodes.max(1)).collect();
-        next += workload.replicas;
-        let target = target(&workload);
-        match world.deployments.get(&target.deployment) {
-            None => missing.push(Placed { workload, places }),
-            Some(known) if known.spec.replicas.unwrap_or(1) < target.replicas => short.push(target),
+        let node_indexes = (next_pod..next_pod + workload.replicas).map(|number| number % nodes.max(1)).collect();
+        next_pod += workload.replicas;
+        let desired = to_load_workload(&workload);
+        match world.deployments.get(&desired.deployment) {
+            None => missing.push(PlacedWorkload { workload, node_indexes }),
+            Some(existing) if existing.spec.replicas.unwrap_or(1) < desired.replicas => undersized.push(desired),
             Some(_) => {}
         }
     }
-    (missing, short)
+    (missing, undersized)
 }
 
-fn batches(missing: Vec<Placed>) -> Vec<Vec<Placed>> {
+fn split_into_batches(missing: Vec<PlacedWorkload>) -> Vec<Vec<PlacedWorkload>> {
     let mut batches = Vec::new();
     let (mut batch, mut pods) = (Vec::new(), 0);
     for placed in missing {
-        pods += placed.places.len();
+        pods += placed.node_indexes.len();
         batch.push(placed);
-        if pods >= BATCH {
+        if pods >= BATCH_PODS {
             batches.push(std::mem::take(&mut batch));
             pods = 0;
         }
@@ -296,13 +300,13 @@ fn batches(missing: Vec<Placed>) -> Vec<Vec<Placed>> {
 }
 
 /// Scales up workloads that churn has scaled down or that are now larger.
-async fn raise(world: &World, short: Vec<Target>) -> Result<()> {
-    futures::stream::iter(short)
-        .map(|target| async move {
-            let patch = json!({"spec": {"replicas": target.replicas}});
-            world.patch(&world.deployments, &target.deployment, None, &patch).await.map(|_| ())
+async fn scale_up(world: &World, undersized: Vec<LoadWorkload>) -> Result<()> {
+    futures::stream::iter(undersized)
+        .map(|workload| async move {
+            let patch = json!({"spec": {"replicas": workload.replicas}});
+            world.patch(&world.deployments, &workload.deployment, None, &patch).await.map(|_| ())
         })
-        .buffer_unordered(RAISED_AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_SCALE_UPS)
         .try_collect::<()>()
         .await
 }
@@ -312,29 +316,29 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case("pods=10000,churn=50/s", Load { churn: 50.0, ..Load::new(10_000) })]
+    #[case("pods=10000,churn=50/s", Load { churn_per_second: 50.0, ..Load::new(10_000) })]
     #[case("pods=5, seed=9", Load { seed: 9, ..Load::new(5) })]
-    #[case("churn=0.5,pods=1,size=9.5k", Load { churn: 0.5, size: 9500, ..Load::new(1) })]
+    #[case("churn=0.5,pods=1,size=9.5k", Load { churn_per_second: 0.5, min_pod_bytes: 9500, ..Load::new(1) })]
     fn loads_are_parsed_from_flags(#[case] text: &str, #[case] expected: Load) {
         assert_eq!(text.parse::<Load>().unwrap(), expected);
     }
 
     #[rstest::rstest]
-    #[case("", "\"\" is no NAME=VALUE")]
-    #[case("10000", "\"10000\" is no NAME=VALUE")]
-    #[case("pods=many", "pods=many: \"many\" is no number of pods")]
+    #[case("", "\"\" is not NAME=VALUE")]
+    #[case("10000", "\"10000\" is not NAME=VALUE")]
+    #[case("pods=many", "pods=many: \"many\" is not a number of pods")]
     #[case("pods=0", "pods=0 is not between 1 and 5000000")]
     #[case("churn=5", "pods is missing")]
     #[case("pods=1,churn=-1", "churn=-1/s is not between 0/s and 10000/s")]
-    #[case("pods=1,churn=50/m", "churn=50/m: \"50/m\" is no number of changes per second")]
+    #[case("pods=1,churn=50/m", "churn=50/m: \"50/m\" is not a number of changes per second")]
     #[case("pods=1,churn=NaN", "churn=NaN/s is not between 0/s and 10000/s")]
     #[case("pods=1,pods=2", "pods is given twice")]
-    #[case("pods=1,size=big", "size=big: \"big\" is no number of bytes")]
+    #[case("pods=1,size=big", "size=big: \"big\" is not a number of bytes")]
     #[case("pods=1,size=1Gi", "size=1073741824 is more than 262144 bytes")]
-    #[case("pods=1,speed=3", "there is no \"speed\"")]
-    fn errors_explain_valid_loads(#[case] text: &str, #[case] why: &str) {
+    #[case("pods=1,speed=3", "unknown field \"speed\"")]
+    fn errors_name_the_reason_and_the_valid_form(#[case] text: &str, #[case] reason: &str) {
         let error = text.parse::<Load>().unwrap_err().to_string();
-        let form = "expected pods=N[,churn=N/s][,size=BYTES][,seed=N], as pods=10000,churn=50/s";
-        assert_eq!(error, format!("{why}; {form}"));
+        let form = "expected pods=N[,churn=N/s][,size=BYTES][,seed=N], such as pods=10000,churn=50/s";
+        assert_eq!(error, format!("{reason}; {form}"));
     }
 }

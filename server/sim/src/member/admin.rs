@@ -1,5 +1,5 @@
-//! `/sim/{member}/…`: faults and state of simulated members, for `system:masters` of the server that offers it. That server
-//! is not a member, so that a stopped one can be started again.
+//! `/sim/{member}/…`: faults and state of simulated members, for group `system:masters`. The routes are served by the
+//! control plane, not by the members, so that a stopped member can be started again.
 //!
 //! | request | body | effect |
 //! |---|---|---|
@@ -31,16 +31,16 @@ use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::faults::failure;
-use super::store::Stored;
+use super::faults::status_failure;
+use super::store::StoreObject;
 use super::{Member, Outage};
 use crate::error::Error;
 use crate::load::Load;
 
-/// The members by name; set once they run, after their routes are served.
+/// Members by name. Set when the members run, which is after their routes are served.
 pub type Members = Arc<OnceLock<BTreeMap<String, Arc<Member>>>>;
 
-/// The routes; `authenticator` authenticates their users.
+/// Creates the routes; `authenticator` authenticates their users.
 pub fn routes(members: Members, authenticator: Arc<Authenticator>) -> Router {
     Router::new()
         .route("/sim/{member}/state", get(state))
@@ -53,16 +53,16 @@ pub fn routes(members: Members, authenticator: Arc<Authenticator>) -> Router {
         .route("/sim/{member}/start", post(start))
         .route("/sim/{member}/readyz", post(readyz))
         .route("/sim/{member}/errors", post(errors))
-        .route("/sim/{member}/nodes/{node}/{verb}", post(node))
+        .route("/sim/{member}/nodes/{node}/{action}", post(node))
         .route("/sim/{member}/load", post(load))
-        .route_layer(axum::middleware::from_fn_with_state(authenticator, masters_only))
+        .route_layer(axum::middleware::from_fn_with_state(authenticator, require_masters))
         .with_state(members)
 }
 
-/// The member in a path.
-struct Target(Arc<Member>);
+/// The member that a request's path names.
+struct TargetMember(Arc<Member>);
 
-impl FromRequestParts<Members> for Target {
+impl FromRequestParts<Members> for TargetMember {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, members: &Members) -> Result<Self, Response> {
@@ -70,47 +70,50 @@ impl FromRequestParts<Members> for Target {
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let name = path.get("member").map_or("", String::as_str);
         let Some(members) = members.get() else {
-            return Err(failure(StatusCode::SERVICE_UNAVAILABLE, "the members are starting"));
+            return Err(status_failure(StatusCode::SERVICE_UNAVAILABLE, "the members are starting"));
         };
         match members.get(name) {
             Some(member) => Ok(Self(member.clone())),
-            None if members.is_empty() => Err(failure(StatusCode::NOT_FOUND, "no member of this fleet is simulated")),
+            None if members.is_empty() => {
+                Err(status_failure(StatusCode::NOT_FOUND, "no member of this fleet is simulated"))
+            }
             None => {
-                let known: Vec<&str> = members.keys().map(String::as_str).collect();
-                let text = format!("{name} is not a simulated member; simulated members: {}", known.join(", "));
-                Err(failure(StatusCode::NOT_FOUND, &text))
+                let names: Vec<&str> = members.keys().map(String::as_str).collect();
+                let text = format!("{name} is not a simulated member; simulated members: {}", names.join(", "));
+                Err(status_failure(StatusCode::NOT_FOUND, &text))
             }
         }
     }
 }
 
-fn outcome(result: Result<(), Error>) -> Response {
+fn to_response(result: Result<(), Error>) -> Response {
     match result {
         Ok(()) => Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})).into_response(),
-        Err(error) => refused(&error),
+        Err(error) => error_response(&error),
     }
 }
 
-fn refused(error: &Error) -> Response {
+fn error_response(error: &Error) -> Response {
     let code = match error {
         Error::Invalid(_) => StatusCode::BAD_REQUEST,
         error if error.is_not_found() => StatusCode::NOT_FOUND,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    failure(code, &error.to_string())
+    status_failure(code, &error.to_string())
 }
 
-async fn masters_only(State(authenticator): State<Arc<Authenticator>>, request: Request, next: Next) -> Response {
+async fn require_masters(State(authenticator): State<Arc<Authenticator>>, request: Request, next: Next) -> Response {
     match authenticator.authenticate(request.headers(), request.extensions()).await {
         Ok(user) if user.groups.iter().any(|group| group == "system:masters") => next.run(request).await,
-        Ok(user) => {
-            failure(StatusCode::FORBIDDEN, &format!("User \"{}\" is not allowed to control the simulation", user.name))
-        }
-        Err(error) => failure(StatusCode::UNAUTHORIZED, &error.to_string()),
+        Ok(user) => status_failure(
+            StatusCode::FORBIDDEN,
+            &format!("User \"{}\" is not allowed to control the simulation", user.name),
+        ),
+        Err(error) => status_failure(StatusCode::UNAUTHORIZED, &error.to_string()),
     }
 }
 
-async fn state(Target(member): Target) -> Response {
+async fn state(TargetMember(member): TargetMember) -> Response {
     let world = member.world();
     let nodes: Vec<Value> = world
         .nodes
@@ -123,111 +126,114 @@ async fn state(Target(member): Target) -> Response {
         "reachable": member.is_reachable().await,
         "pods": world.pods.len(),
         "readyPods": world.pods.all().iter().filter(|pod| pod.is_active() && pod.is_ready()).count(),
-        "changes": member.changes(),
+        "changes": member.churn_changes(),
         "nodes": nodes,
         "delayMilliseconds": member.faults().delay().as_millis() as u64,
         "readyz": member.faults().readyz().map(|status| status.as_u16()),
-        "errorPercent": member.faults().errors(),
+        "errorPercent": member.faults().error_percent(),
         "droppedEvents": world.recorder.dropped(),
     }))
     .into_response()
 }
 
 #[derive(Deserialize)]
-struct Delay {
+struct DelayBody {
     milliseconds: u64,
     /// `None` means all requests.
     path: Option<String>,
 }
 
-async fn delay(Target(member): Target, Json(delay): Json<Delay>) -> Response {
-    let time = Duration::from_millis(delay.milliseconds);
+async fn delay(TargetMember(member): TargetMember, Json(delay): Json<DelayBody>) -> Response {
+    let duration = Duration::from_millis(delay.milliseconds);
     match delay.path {
-        Some(path) => member.faults().set_delay_of(&path, time),
-        None => member.faults().set_delay(time),
+        Some(path) => member.faults().set_path_delay(&path, duration),
+        None => member.faults().set_delay(duration),
     }
-    outcome(Ok(()))
+    to_response(Ok(()))
 }
 
-async fn drop_watches(Target(member): Target) -> Response {
+async fn drop_watches(TargetMember(member): TargetMember) -> Response {
     member.faults().drop_watches();
-    outcome(Ok(()))
+    to_response(Ok(()))
 }
 
 #[derive(Deserialize)]
-struct Time {
+struct OutageBody {
+    /// `None` means until started.
     seconds: Option<u64>,
 }
 
-async fn cut_off(member: &Arc<Member>, outage: Outage, time: Time) -> Response {
-    outcome(match time.seconds {
-        Some(seconds) => member.cut_off_for(outage, Duration::from_secs(seconds)).await,
-        None => member.cut_off(outage).await,
+async fn start_outage(member: &Arc<Member>, outage: Outage, body: OutageBody) -> Response {
+    to_response(match body.seconds {
+        Some(seconds) => member.start_outage_for(outage, Duration::from_secs(seconds)).await,
+        None => member.start_outage(outage).await,
     })
 }
 
-async fn stop(Target(member): Target, Json(time): Json<Time>) -> Response {
-    cut_off(&member, Outage::Stopped, time).await
+async fn stop(TargetMember(member): TargetMember, Json(body): Json<OutageBody>) -> Response {
+    start_outage(&member, Outage::Stopped, body).await
 }
 
-async fn silence(Target(member): Target, Json(time): Json<Time>) -> Response {
-    cut_off(&member, Outage::Silent, time).await
+async fn silence(TargetMember(member): TargetMember, Json(body): Json<OutageBody>) -> Response {
+    start_outage(&member, Outage::Silent, body).await
 }
 
-async fn partition(Target(member): Target, Json(time): Json<Time>) -> Response {
-    cut_off(&member, Outage::Partitioned, time).await
+async fn partition(TargetMember(member): TargetMember, Json(body): Json<OutageBody>) -> Response {
+    start_outage(&member, Outage::Partitioned, body).await
 }
 
-async fn flap(Target(member): Target, Json(time): Json<Time>) -> Response {
-    match time.seconds {
-        None | Some(0) => failure(StatusCode::BAD_REQUEST, "seconds must be at least 1: the duration of each phase"),
-        Some(seconds) => outcome(member.flap(Duration::from_secs(seconds)).await),
+async fn flap(TargetMember(member): TargetMember, Json(body): Json<OutageBody>) -> Response {
+    match body.seconds {
+        None | Some(0) => {
+            status_failure(StatusCode::BAD_REQUEST, "seconds must be at least 1: the duration of each phase")
+        }
+        Some(seconds) => to_response(member.flap(Duration::from_secs(seconds)).await),
     }
 }
 
-async fn start(Target(member): Target) -> Response {
-    outcome(member.resume().await)
+async fn start(TargetMember(member): TargetMember) -> Response {
+    to_response(member.resume().await)
 }
 
 #[derive(Deserialize)]
-struct Readyz {
+struct ReadyzBody {
     status: Option<u16>,
 }
 
-async fn readyz(Target(member): Target, Json(readyz): Json<Readyz>) -> Response {
+async fn readyz(TargetMember(member): TargetMember, Json(readyz): Json<ReadyzBody>) -> Response {
     match readyz.status.map(StatusCode::from_u16).transpose() {
         Ok(status) => {
             member.faults().set_readyz(status);
-            outcome(Ok(()))
+            to_response(Ok(()))
         }
-        Err(error) => failure(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(error) => status_failure(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }
 
 #[derive(Deserialize)]
-struct Percent {
+struct ErrorsBody {
     percent: u8,
 }
 
-async fn errors(Target(member): Target, Json(Percent { percent }): Json<Percent>) -> Response {
+async fn errors(TargetMember(member): TargetMember, Json(ErrorsBody { percent }): Json<ErrorsBody>) -> Response {
     if percent > 100 {
-        return failure(StatusCode::BAD_REQUEST, "percent must be at most 100");
+        return status_failure(StatusCode::BAD_REQUEST, "percent must be at most 100");
     }
-    member.faults().set_errors(percent);
-    outcome(Ok(()))
+    member.faults().set_error_percent(percent);
+    to_response(Ok(()))
 }
 
-async fn node(Target(member): Target, Path((_, name, verb)): Path<(String, String, String)>) -> Response {
-    match verb.as_str() {
-        "fail" => outcome(member.fail_node(&name).await),
-        "recover" => outcome(member.recover_node(&name).await),
-        _ => failure(StatusCode::NOT_FOUND, &format!("unknown node action {verb}; use fail or recover")),
+async fn node(TargetMember(member): TargetMember, Path((_, name, action)): Path<(String, String, String)>) -> Response {
+    match action.as_str() {
+        "fail" => to_response(member.fail_node(&name).await),
+        "recover" => to_response(member.recover_node(&name).await),
+        _ => status_failure(StatusCode::NOT_FOUND, &format!("unknown node action {action}; use fail or recover")),
     }
 }
 
-async fn load(Target(member): Target, Json(load): Json<Load>) -> Response {
+async fn load(TargetMember(member): TargetMember, Json(load): Json<Load>) -> Response {
     match member.start_load(load).await {
         Ok(report) => Json(report).into_response(),
-        Err(error) => refused(&error),
+        Err(error) => error_response(&error),
     }
 }

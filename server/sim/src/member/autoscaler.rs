@@ -1,7 +1,6 @@
-//! Horizontal pod autoscaler controller with simulated usage: cpu and memory of pods, as utilization or average
-//! value.
+//! HorizontalPodAutoscaler controller for the simulated CPU and memory usage of pods, as utilization or average value.
 
-use crate::member::world::MANAGER;
+use crate::member::world::FIELD_MANAGER;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,58 +20,60 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 
-use super::metrics::of_pod;
+use super::metrics::pod_usage;
 use super::pod::{Phase, PodState};
-use super::resources::{milli, whole};
-use super::store::{Key, Stored};
-use super::workload::pods::Parent;
-use super::workload::{keys_of, spawn};
+use super::resources::{milli_value, whole_value};
+use super::store::{Key, StoreObject};
+use super::workload::pods::WorkloadOwner;
+use super::workload::{new_change_queue, spawn_controller};
 use super::world::World;
 
-/// Defaults of kube-controller-manager.
-const EVERY: Duration = Duration::from_secs(15);
+/// kube-controller-manager's default `--horizontal-pod-autoscaler-sync-period`.
+const SYNC_INTERVAL: Duration = Duration::from_secs(15);
+/// kube-controller-manager's default `--horizontal-pod-autoscaler-tolerance`.
 const TOLERANCE: f64 = 0.1;
-const STABLE: SignedDuration = SignedDuration::from_secs(300);
+/// kube-controller-manager's default `--horizontal-pod-autoscaler-downscale-stabilization`.
+const DOWNSCALE_STABILIZATION: SignedDuration = SignedDuration::from_secs(300);
 
 /// Recent recommendations of each autoscaler.
 type Recommendations = Arc<Mutex<HashMap<Key, Vec<(Timestamp, i32)>>>>;
 
 pub fn start(world: &Arc<World>) {
-    let keys = keys_of(&world.autoscalers);
+    let keys = new_change_queue(&world.autoscalers);
     let recommendations = Recommendations::default();
-    let forgotten = recommendations.clone();
+    let of_deleted = recommendations.clone();
     world.autoscalers.on_change(move |old, new| {
-        if let (Some(gone), None) = (old, new) {
-            forgotten.lock().remove(&gone.key());
+        if let (Some(deleted), None) = (old, new) {
+            of_deleted.lock().remove(&deleted.key());
         }
     });
-    spawn(world, "horizontalpodautoscaler", keys, 2, move |world, key| {
+    spawn_controller(world, "horizontalpodautoscaler", keys, 2, move |world, key| {
         let recommendations = recommendations.clone();
         async move { reconcile(&world, &key, &recommendations).await }
     });
 }
 
-/// A measured metric.
+/// A measurement of a metric.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
-    /// Usage divided by target: above 1 more pods are needed.
+pub struct Measurement {
+    /// Usage divided by target; above 1, more pods are needed.
     pub ratio: f64,
     pub status: MetricStatus,
 }
 
-/// Number of replicas that brings every metric to its target: the maximum over the metrics.
-pub fn desired(current: i32, ready: i32, measured: &[Measured]) -> i32 {
-    let recommend = |measured: &Measured| {
-        if (measured.ratio - 1.0).abs() <= TOLERANCE {
+/// Recommends a number of replicas: the largest of the numbers that bring each metric to its target.
+pub fn recommend_replicas(current: i32, ready: i32, measurements: &[Measurement]) -> i32 {
+    let recommend = |measurement: &Measurement| {
+        if (measurement.ratio - 1.0).abs() <= TOLERANCE {
             return current;
         }
         // Replica counts are far below 2^31.
-        (measured.ratio * f64::from(ready)).ceil() as i32
+        (measurement.ratio * f64::from(ready)).ceil() as i32
     };
-    measured.iter().map(recommend).max().unwrap_or(current)
+    measurements.iter().map(recommend).max().unwrap_or(current)
 }
 
-fn resource_of(kind: &str, api_version: &str) -> ApiResource {
+fn api_resource(kind: &str, api_version: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource {
         group: group.into(),
@@ -87,25 +88,25 @@ async fn reconcile(world: &World, key: &Key, recommendations: &Recommendations) 
     let Some(scaler) = world.autoscalers.get(key) else { return Ok(None) };
     let spec = &scaler.spec;
     let now = Timestamp::now();
-    let parent = Parent::new(&scaler, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontal-pod-autoscaler");
-    let mut report = Report::new(&scaler, now);
+    let owner = WorkloadOwner::new(&scaler, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontal-pod-autoscaler");
+    let mut status_update = StatusUpdate::new(&scaler, now);
     let target = &spec.scale_target_ref;
-    let resource = resource_of(&target.kind, target.api_version.as_deref().unwrap_or("v1"));
+    let resource = api_resource(&target.kind, target.api_version.as_deref().unwrap_or("v1"));
     let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
     let scale = match api.get_scale(&target.name).await {
         Ok(scale) => scale,
         Err(error) => {
             let message = format!("the HPA controller was unable to get the target's current scale: {error}");
-            report.set("AbleToScale", "False", "FailedGetScale", &message);
-            parent.record(world, true, "FailedGetScale", error.to_string());
-            report.write(world, &scaler).await?;
-            return Ok(Some(EVERY));
+            status_update.set_condition("AbleToScale", "False", "FailedGetScale", &message);
+            owner.record_event(world, true, "FailedGetScale", error.to_string());
+            status_update.write(world, &scaler).await?;
+            return Ok(Some(SYNC_INTERVAL));
         }
     };
     let current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or_default();
-    report.status.current_replicas = Some(scale.status.as_ref().map_or(0, |status| status.replicas));
-    report.status.desired_replicas = current;
-    report.set(
+    status_update.status.current_replicas = Some(scale.status.as_ref().map_or(0, |status| status.replicas));
+    status_update.status.desired_replicas = current;
+    status_update.set_condition(
         "AbleToScale",
         "True",
         "SucceededGetScale",
@@ -113,71 +114,77 @@ async fn reconcile(world: &World, key: &Key, recommendations: &Recommendations) 
     );
     if current == 0 {
         let message = "scaling is disabled since the replica count of the target is zero";
-        report.set("ScalingActive", "False", "ScalingDisabled", message);
-        report.write(world, &scaler).await?;
-        return Ok(Some(EVERY));
+        status_update.set_condition("ScalingActive", "False", "ScalingDisabled", message);
+        status_update.write(world, &scaler).await?;
+        return Ok(Some(SYNC_INTERVAL));
     }
     let selector = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
-    let pods = selected(world, &key.namespace, &selector);
+    let pods = select_pods(world, &key.namespace, &selector);
     match measure(world, spec, &pods, now) {
         Err(message) => {
-            report.set("ScalingActive", "False", "FailedGetResourceMetric", &message);
-            parent.record(world, true, "FailedGetResourceMetric", message);
+            status_update.set_condition("ScalingActive", "False", "FailedGetResourceMetric", &message);
+            owner.record_event(world, true, "FailedGetResourceMetric", message);
         }
-        Ok(measured) => {
+        Ok(measurements) => {
             let message = "the HPA was able to successfully calculate a replica count from cpu resource utilization (percentage of request)";
-            report.set("ScalingActive", "True", "ValidMetricFound", message);
-            report.status.current_metrics = Some(measured.iter().map(|measured| measured.status.clone()).collect());
+            status_update.set_condition("ScalingActive", "True", "ValidMetricFound", message);
+            status_update.status.current_metrics =
+                Some(measurements.iter().map(|measurement| measurement.status.clone()).collect());
             let ready = pods.iter().filter(|pod| pod.is_ready()).count();
-            let raw = desired(current, i32::try_from(ready).unwrap_or(i32::MAX), &measured);
-            let stable = stabilize(recommendations, key, raw, current, now);
+            let recommendation = recommend_replicas(current, i32::try_from(ready).unwrap_or(i32::MAX), &measurements);
+            let stabilized = stabilize(recommendations, key, recommendation, current, now);
             let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
-            let wanted = stable.clamp(min, max);
-            report.limits(stable, min, max);
-            report.status.desired_replicas = wanted;
-            if wanted != current {
-                let patch = json!({"spec": {"replicas": wanted}});
-                api.patch_scale(&target.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch))
+            let desired = stabilized.clamp(min, max);
+            status_update.set_scaling_limited(stabilized, min, max);
+            status_update.status.desired_replicas = desired;
+            if desired != current {
+                let patch = json!({"spec": {"replicas": desired}});
+                api.patch_scale(&target.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch))
                     .await
                     .map_err(Error::api(format!("scale {} {}", target.kind, target.name)))?;
-                let reason = if wanted > current { "above" } else { "below" };
+                let reason = if desired > current { "above" } else { "below" };
                 let message = format!(
-                    "New size: {wanted}; reason: cpu resource utilization (percentage of request) {reason} target"
+                    "New size: {desired}; reason: cpu resource utilization (percentage of request) {reason} target"
                 );
-                parent.record(world, false, "SuccessfulRescale", message);
-                report.set(
+                owner.record_event(world, false, "SuccessfulRescale", message);
+                status_update.set_condition(
                     "AbleToScale",
                     "True",
                     "SucceededRescale",
-                    &format!("the HPA controller was able to update the target scale to {wanted}"),
+                    &format!("the HPA controller was able to update the target scale to {desired}"),
                 );
-                report.status.last_scale_time = Some(Time(now));
+                status_update.status.last_scale_time = Some(Time(now));
             } else {
-                report.set("AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size");
+                status_update.set_condition(
+                    "AbleToScale",
+                    "True",
+                    "ReadyForNewScale",
+                    "recommended size matches current size",
+                );
             }
         }
     }
-    report.write(world, &scaler).await?;
-    Ok(Some(EVERY))
+    status_update.write(world, &scaler).await?;
+    Ok(Some(SYNC_INTERVAL))
 }
 
-fn selected(world: &World, namespace: &str, selector: &str) -> Vec<Arc<PodState>> {
+fn select_pods(world: &World, namespace: &str, selector: &str) -> Vec<Arc<PodState>> {
     let Ok(selector) = crowsnest_apimachinery::selector::Selector::parse(selector) else { return Vec::new() };
-    let mut pods = world.pods.namespace(namespace);
+    let mut pods = world.pods.in_namespace(namespace);
     pods.retain(|pod| pod.is_active() && selector.matches(&pod.labels));
     pods
 }
 
-/// Applies the downscale stabilization window: not below the highest recommendation in it.
-fn stabilize(recommendations: &Recommendations, key: &Key, raw: i32, current: i32, now: Timestamp) -> i32 {
+/// Applies the downscale stabilization window: the result is not below the highest recommendation in the window.
+fn stabilize(recommendations: &Recommendations, key: &Key, recommendation: i32, current: i32, now: Timestamp) -> i32 {
     let mut recommendations = recommendations.lock();
-    let past = recommendations.entry(key.clone()).or_insert_with(|| vec![(now, current)]);
-    past.push((now, raw));
-    past.retain(|(at, _)| now.duration_since(*at) <= STABLE);
-    if raw >= current {
-        raw
+    let history = recommendations.entry(key.clone()).or_insert_with(|| vec![(now, current)]);
+    history.push((now, recommendation));
+    history.retain(|(at, _)| now.duration_since(*at) <= DOWNSCALE_STABILIZATION);
+    if recommendation >= current {
+        recommendation
     } else {
-        past.iter().map(|(_, recommendation)| *recommendation).max().unwrap_or(raw).min(current)
+        history.iter().map(|(_, replicas)| *replicas).max().unwrap_or(recommendation).min(current)
     }
 }
 
@@ -186,8 +193,8 @@ fn measure(
     spec: &HorizontalPodAutoscalerSpec,
     pods: &[Arc<PodState>],
     now: Timestamp,
-) -> Result<Vec<Measured>, String> {
-    let mut measured = Vec::new();
+) -> Result<Vec<Measurement>, String> {
+    let mut measurements = Vec::new();
     for metric in spec.metrics.iter().flatten() {
         let Some(source) = metric.resource.as_ref().filter(|_| metric.type_ == "Resource") else {
             return Err(format!(
@@ -202,9 +209,9 @@ fn measure(
                 source.name, source.name
             ));
         }
-        measured.push(measure_resource(&source.name, &source.target, pods, now)?);
+        measurements.push(measure_resource(&source.name, &source.target, pods, now)?);
     }
-    Ok(measured)
+    Ok(measurements)
 }
 
 fn measure_resource(
@@ -212,23 +219,25 @@ fn measure_resource(
     target: &MetricTarget,
     pods: &[Arc<PodState>],
     now: Timestamp,
-) -> Result<Measured, String> {
+) -> Result<Measurement, String> {
     let running: Vec<_> = pods.iter().filter(|pod| pod.phase == Phase::Running && pod.is_ready()).collect();
     let count = i64::try_from(running.len()).unwrap_or(i64::MAX);
     if count == 0 {
         return Err(format!("failed to get {name} utilization: no metrics returned from resource metrics API"));
     }
-    let cpu = name == "cpu";
-    let used = |pod: &PodState| -> i64 {
-        of_pod(pod, now).iter().map(|(_, usage)| if cpu { usage.cpu_milli } else { usage.memory }).sum()
+    let is_cpu = name == "cpu";
+    let usage_of = |pod: &PodState| -> i64 {
+        pod_usage(pod, now).iter().map(|(_, usage)| if is_cpu { usage.cpu_milli } else { usage.memory_bytes }).sum()
     };
-    let total: i64 = running.iter().map(|pod| used(pod)).sum();
+    let total: i64 = running.iter().map(|pod| usage_of(pod)).sum();
     let average = total / count;
-    let shown = if cpu { format!("{average}m") } else { average.to_string() };
-    let mut current = MetricValueStatus { average_value: Some(Quantity(shown)), ..MetricValueStatus::default() };
-    let ratio = if let Some(wanted) = target.average_utilization {
-        let requested: i64 =
-            running.iter().map(|pod| if cpu { pod.spec.requests.cpu_milli } else { pod.spec.requests.memory }).sum();
+    let text = if is_cpu { format!("{average}m") } else { average.to_string() };
+    let mut current = MetricValueStatus { average_value: Some(Quantity(text)), ..MetricValueStatus::default() };
+    let ratio = if let Some(target) = target.average_utilization {
+        let requested: i64 = running
+            .iter()
+            .map(|pod| if is_cpu { pod.spec.requests.cpu_milli } else { pod.spec.requests.memory_bytes })
+            .sum();
         if requested == 0 {
             let pod = &running[0].key.name;
             return Err(format!(
@@ -237,10 +246,10 @@ fn measure_resource(
         }
         let percent = total * 100 / requested;
         current.average_utilization = Some(i32::try_from(percent).unwrap_or(i32::MAX));
-        percent as f64 / f64::from(wanted.max(1))
-    } else if let Some(wanted) = &target.average_value {
-        let wanted = if cpu { milli(wanted) } else { whole(wanted) };
-        average as f64 / wanted.max(1) as f64
+        percent as f64 / f64::from(target.max(1))
+    } else if let Some(target) = &target.average_value {
+        let target = if is_cpu { milli_value(target) } else { whole_value(target) };
+        average as f64 / target.max(1) as f64
     } else {
         return Err("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set".into());
     };
@@ -249,16 +258,16 @@ fn measure_resource(
         resource: Some(ResourceMetricStatus { name: name.to_owned(), current }),
         ..MetricStatus::default()
     };
-    Ok(Measured { ratio, status })
+    Ok(Measurement { ratio, status })
 }
 
-/// The status under construction.
-struct Report {
+/// The next status of an autoscaler, under construction.
+struct StatusUpdate {
     status: HorizontalPodAutoscalerStatus,
     now: Timestamp,
 }
 
-impl Report {
+impl StatusUpdate {
     fn new(scaler: &HorizontalPodAutoscaler, now: Timestamp) -> Self {
         let mut status = scaler.status.clone().unwrap_or_default();
         status.observed_generation = scaler.metadata.generation;
@@ -266,13 +275,13 @@ impl Report {
         Self { status, now }
     }
 
-    fn set(&mut self, kind: &str, holds: &str, reason: &str, message: &str) {
+    fn set_condition(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
         let conditions = self.status.conditions.get_or_insert_default();
-        let since = conditions.iter().find(|known| known.type_ == kind && known.status == holds);
+        let since = conditions.iter().find(|known| known.type_ == kind && known.status == status);
         let since = since.and_then(|known| known.last_transition_time.clone()).or(Some(Time(self.now)));
         let condition = HorizontalPodAutoscalerCondition {
             type_: kind.into(),
-            status: holds.into(),
+            status: status.into(),
             reason: Some(reason.into()),
             message: Some(message.into()),
             last_transition_time: since,
@@ -284,23 +293,24 @@ impl Report {
         }
     }
 
-    fn limits(&mut self, desired: i32, min: i32, max: i32) {
+    /// Sets the condition ScalingLimited.
+    fn set_scaling_limited(&mut self, desired: i32, min: i32, max: i32) {
         if desired > max {
-            self.set(
+            self.set_condition(
                 "ScalingLimited",
                 "True",
                 "TooManyReplicas",
                 "the desired replica count is more than the maximum replica count",
             );
         } else if desired < min {
-            self.set(
+            self.set_condition(
                 "ScalingLimited",
                 "True",
                 "TooFewReplicas",
                 "the desired replica count is less than the minimum replica count",
             );
         } else {
-            self.set(
+            self.set_condition(
                 "ScalingLimited",
                 "False",
                 "DesiredWithinRange",
@@ -324,19 +334,19 @@ mod tests {
     #[case(4, 4, &[0.4, 0.8], 4)]
     #[case(4, 4, &[0.4], 2)]
     #[case(4, 4, &[], 4)]
-    fn largest_recommendation_is_used(
+    fn the_largest_recommendation_of_all_metrics_is_used(
         #[case] current: i32,
         #[case] ready: i32,
         #[case] ratios: &[f64],
         #[case] expected: i32,
     ) {
-        let measured: Vec<_> =
-            ratios.iter().map(|ratio| Measured { ratio: *ratio, status: MetricStatus::default() }).collect();
-        assert_eq!(desired(current, ready, &measured), expected);
+        let measurements: Vec<_> =
+            ratios.iter().map(|ratio| Measurement { ratio: *ratio, status: MetricStatus::default() }).collect();
+        assert_eq!(recommend_replicas(current, ready, &measurements), expected);
     }
 
     #[test]
-    fn downscale_waits_for_the_window() {
+    fn replicas_decrease_after_the_stabilization_window() {
         let (recommendations, key) = (Recommendations::default(), Key::new("ns", "web"));
         let at = |second: i64| Timestamp::from_second(1_767_225_600 + second).unwrap();
         assert_eq!(stabilize(&recommendations, &key, 2, 6, at(0)), 6);

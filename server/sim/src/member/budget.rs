@@ -1,4 +1,4 @@
-//! Disruption controller: computes how many pods of a PodDisruptionBudget can be disrupted.
+//! Disruption controller: computes how many pods of a PodDisruptionBudget may be disrupted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::error::Result;
 
 use super::pod::PodState;
 use super::recorder::{Source, Subject};
-use super::store::{Index, Key, Stored};
-use super::workload::rollout::resolve;
-use super::workload::{count, keys_of, spawn};
+use super::store::{Index, Key, StoreObject};
+use super::workload::rollout::resolve_int_or_percent;
+use super::workload::{count, new_change_queue, spawn_controller};
 use super::world::World;
 
 /// Time after which an evicted pod that is not being deleted counts as healthy again.
@@ -25,55 +25,55 @@ const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 const SOURCE: Source = Source { component: "controllermanager", host: None };
 
 pub fn start(world: &Arc<World>) {
-    let keys = keys_of(&world.budgets);
-    let (wanted, budgets) = (keys.clone(), Arc::downgrade(&world.budgets));
+    let keys = new_change_queue(&world.budgets);
+    let (queue, budgets) = (keys.clone(), Arc::downgrade(&world.budgets));
     world.pods.on_change(move |old, new| {
         let (Some(pod), Some(budgets)) = (new.or(old), budgets.upgrade()) else { return };
-        for budget in budgets.by(&Index::Namespace(pod.key.namespace.clone())) {
-            wanted.add(budget.key());
+        for budget in budgets.by_index(&Index::Namespace(pod.key.namespace.clone())) {
+            queue.add(budget.key());
         }
     });
-    spawn(world, "disruption", keys, 2, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(world, "disruption", keys, 2, |world, key| async move { reconcile(&world, &key).await });
 }
 
 async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(budget) = world.budgets.get(key) else { return Ok(None) };
     let Some(spec) = budget.spec.as_ref() else { return Ok(None) };
     let selector = spec.selector.as_ref().map(Selector::valid_or_nothing);
-    let selected = |pod: &Arc<PodState>| selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels));
+    let is_selected = |pod: &Arc<PodState>| selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels));
     let pods: Vec<_> = world
         .pods
-        .namespace(&key.namespace)
+        .in_namespace(&key.namespace)
         .into_iter()
-        .filter(|pod| !pod.phase.is_terminal() && selected(pod))
+        .filter(|pod| !pod.phase.is_terminal() && is_selected(pod))
         .collect();
-    let scale = expected(world, &pods);
+    let scale = expected_pod_count(world, &pods);
     let now = Timestamp::now();
-    let (status, recheck) = status(&budget, spec, &pods, scale, now);
-    for pod in overdue(&budget, &pods, now) {
+    let (status, next_check) = compute_status(&budget, spec, &pods, scale, now);
+    for pod in find_overdue(&budget, &pods, now) {
         let subject = Subject::pod(&pod.key, &pod.uid);
         let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
         world.recorder.record(subject, SOURCE, true, "NotDeleted", message);
     }
     world.set_status(&world.budgets, &budget, budget.status.as_ref(), &status).await?;
-    Ok(recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default() + Duration::from_millis(1)))
+    Ok(next_check.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default() + Duration::from_millis(1)))
 }
 
 /// Time by which an evicted pod must be deleted.
-fn deadline(budget: &PodDisruptionBudget, pod: &PodState) -> Option<Timestamp> {
+fn deletion_deadline(budget: &PodDisruptionBudget, pod: &PodState) -> Option<Timestamp> {
     let evicted = budget.status.as_ref()?.disrupted_pods.as_ref()?.get(&*pod.key.name)?;
     evicted.0.checked_add(DELETION_TIMEOUT).ok()
 }
 
 /// Evicted pods that were not deleted in time.
-fn overdue<'a>(budget: &PodDisruptionBudget, pods: &'a [Arc<PodState>], now: Timestamp) -> Vec<&'a Arc<PodState>> {
-    let is_late = |pod: &PodState| pod.deletion.is_none() && deadline(budget, pod).is_some_and(|at| at < now);
+fn find_overdue<'a>(budget: &PodDisruptionBudget, pods: &'a [Arc<PodState>], now: Timestamp) -> Vec<&'a Arc<PodState>> {
+    let is_late = |pod: &PodState| pod.deletion.is_none() && deletion_deadline(budget, pod).is_some_and(|at| at < now);
     pods.iter().filter(|pod| is_late(pod)).collect()
 }
 
-/// Desired replicas of the controllers of these pods.
-fn expected(world: &World, pods: &[Arc<PodState>]) -> i32 {
-    let mut wanted: HashMap<String, i32> = HashMap::new();
+/// Sum of the desired replicas of the controllers of these pods.
+fn expected_pod_count(world: &World, pods: &[Arc<PodState>]) -> i32 {
+    let mut replicas_by_uid: HashMap<String, i32> = HashMap::new();
     for pod in pods {
         let Some(owner) = &pod.owner else { continue };
         let key = Key::new(&pod.key.namespace, &owner.name);
@@ -100,15 +100,15 @@ fn expected(world: &World, pods: &[Arc<PodState>]) -> i32 {
             }
             _ => continue,
         };
-        wanted.insert(uid, replicas);
+        replicas_by_uid.insert(uid, replicas);
     }
-    wanted.values().sum()
+    replicas_by_uid.values().sum()
 }
 
-/// Computes the status for the selected pods and their desired number `scale`, and the time of the next check.
+/// Computes the status for the selected pods, of which `scale` are desired, and the time of the next check.
 ///
 /// Evicted pods count as disrupted until they are deleted or [`DELETION_TIMEOUT`] has passed.
-fn status(
+fn compute_status(
     budget: &PodDisruptionBudget,
     spec: &PodDisruptionBudgetSpec,
     pods: &[Arc<PodState>],
@@ -118,10 +118,10 @@ fn status(
     let disrupted: BTreeMap<String, Timestamp> = pods
         .iter()
         .filter(|pod| pod.deletion.is_none())
-        .filter_map(|pod| Some((pod.key.name.to_string(), deadline(budget, pod)?)))
+        .filter_map(|pod| Some((pod.key.name.to_string(), deletion_deadline(budget, pod)?)))
         .filter(|(_, deadline)| *deadline >= now)
         .collect();
-    let recheck = disrupted.values().min().copied();
+    let next_check = disrupted.values().min().copied();
     let disrupted: BTreeMap<String, Time> =
         disrupted.into_iter().map(|(name, deadline)| (name, Time(deadline - DELETION_TIMEOUT))).collect();
     let is_healthy =
@@ -129,30 +129,31 @@ fn status(
     let healthy = count(pods.iter().filter(is_healthy));
     let present = count(pods);
     let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
-        (Some(unavailable), _) => (scale, (scale - resolve(unavailable, scale, true)).max(0)),
+        (Some(unavailable), _) => (scale, (scale - resolve_int_or_percent(unavailable, scale, true)).max(0)),
         (None, Some(IntOrString::Int(available))) => (present, *available),
-        (None, Some(available)) => (scale, resolve(available, scale, true)),
+        (None, Some(available)) => (scale, resolve_int_or_percent(available, scale, true)),
         (None, None) => (present, present),
     };
     let allowed = if expected == 0 { 0 } else { (healthy - desired).max(0) };
-    let (holds, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let (condition_status, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
     let old = budget.status.clone().unwrap_or_default();
     let mut conditions = old.conditions.unwrap_or_default();
     let generation = budget.metadata.generation;
     match conditions.iter_mut().find(|condition| condition.type_ == "DisruptionAllowed") {
-        Some(known) if known.status == holds => known.observed_generation = generation,
+        Some(known) if known.status == condition_status => known.observed_generation = generation,
         known => {
-            let fresh = Condition {
+            let condition = Condition {
                 type_: "DisruptionAllowed".into(),
-                status: holds.into(),
+                status: condition_status.into(),
                 reason: reason.into(),
                 message: String::new(),
                 observed_generation: generation,
                 last_transition_time: Time(now),
             };
             match known {
-                Some(known) => *known = fresh,
-                None => conditions.push(fresh),
+                Some(known) => *known = condition,
+                None => conditions.push(condition),
             }
         }
     }
@@ -165,7 +166,7 @@ fn status(
         disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
         conditions: Some(conditions),
     };
-    (status, recheck)
+    (status, next_check)
 }
 
 #[cfg(test)]
@@ -185,38 +186,38 @@ mod tests {
                 "spec": {"nodeName": "n", "containers": []},
                 "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
             });
-            Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()))
+            Arc::new(Interner::default().intern_pod(serde_json::from_value(pod).unwrap()))
         };
         text.split_whitespace().map(pod).collect()
     }
 
     #[rstest::rstest]
     #[case(json!({"minAvailable": 1}), json!({}), "a:r b:r", (2, 1, 1), "", None)]
-    // An evicted pod counts as disrupted at once, for two minutes.
+    // An evicted pod counts as disrupted for two minutes.
     #[case(json!({"minAvailable": 1}), json!({"a": "2026-01-01T00:00:00Z"}), "a:r b:r", (1, 1, 0), "a", Some(90))]
     #[case(json!({"minAvailable": 1}), json!({"a": "2025-12-31T23:58:00Z"}), "a:r b:r", (2, 1, 1), "", None)]
     #[case(json!({"minAvailable": 1}), json!({"a": "2026-01-01T00:00:00Z"}), "a:rt b:r", (1, 1, 0), "", None)]
     #[case(json!({"minAvailable": 1}), json!({"gone": "2026-01-01T00:00:00Z"}), "a:r b:r", (2, 1, 1), "", None)]
     #[case(json!({"maxUnavailable": 1}), json!({}), "a:r b:r c:", (2, 2, 0), "", None)]
-    fn evictions_are_counted(
+    fn evicted_pods_count_as_disrupted_until_the_deletion_timeout(
         #[case] spec: Value,
         #[case] disrupted: Value,
-        #[case] has: &str,
+        #[case] pods_text: &str,
         #[case] expected: (i32, i32, i32),
-        #[case] left: &str,
-        #[case] recheck: Option<i64>,
+        #[case] disrupted_names: &str,
+        #[case] next_check_seconds: Option<i64>,
     ) {
         let budget: PodDisruptionBudget = serde_json::from_value(
             json!({"metadata": {"name": "b"}, "spec": spec, "status": {"disruptedPods": disrupted}}),
         )
         .unwrap();
         let now: Timestamp = "2026-01-01T00:00:30Z".parse().unwrap();
-        let pods = pods(has);
-        let (status, again) = status(&budget, budget.spec.as_ref().unwrap(), &pods, count(&pods), now);
+        let pods = pods(pods_text);
+        let (status, next_check) = compute_status(&budget, budget.spec.as_ref().unwrap(), &pods, count(&pods), now);
         let counts = [status.current_healthy, status.desired_healthy, status.disruptions_allowed].map(Option::unwrap);
         assert_eq!((counts[0], counts[1], counts[2]), expected);
         let names: Vec<String> = status.disrupted_pods.unwrap_or_default().into_keys().collect();
-        assert_eq!(names.join(" "), left);
-        assert_eq!(again.map(|at| at.duration_since(now).as_secs()), recheck);
+        assert_eq!(names.join(" "), disrupted_names);
+        assert_eq!(next_check.map(|at| at.duration_since(now).as_secs()), next_check_seconds);
     }
 }

@@ -1,9 +1,8 @@
-//! custom.metrics.k8s.io of a member: values are set by annotations of objects, in place of an adapter for a
-//! monitoring system.
+//! custom.metrics.k8s.io of a member. Values are set by annotations of objects; a real cluster has an adapter for a
+//! monitoring system instead.
 //!
 //! `metrics.sim.crowsnest.io/<metric>: "<quantity> [<label>=<value>,…]"` on a Pod, Node, Namespace, Service or
-//! workload sets that metric; the labels are those of the metric, for `metricLabelSelector`. Only running pods have
-//! values.
+//! workload sets that metric. `metricLabelSelector` selects by these labels. Only running pods have values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -20,37 +19,42 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Labels;
-use super::metrics::{refuse, respond, selector};
+use super::metrics::{error_response, json_response, parse_selector};
 use super::pod::Phase;
-use super::podlife::time;
-use super::store::{Key, Stored};
+use super::pod_lifecycle::format_time;
+use super::store::{Key, StoreObject};
 use super::world::World;
 
 const GROUP: &str = "custom.metrics.k8s.io";
 /// Served versions, preferred one first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-const ALL: &str = "*";
-/// Prefix of the annotations; the metric's name follows.
-pub const PREFIX: &str = "metrics.sim.crowsnest.io/";
+/// Name that requests the metric of all objects.
+const ALL_NAMES: &str = "*";
+/// Prefix of the annotations, followed by the metric's name.
+pub const ANNOTATION_PREFIX: &str = "metrics.sim.crowsnest.io/";
 
 /// A resource that can have metrics.
 #[derive(Debug, Clone, Copy)]
 struct DescribedResource {
-    /// With its group.
+    /// Plural name with the group, such as `jobs.batch`.
     resource: &'static str,
-    /// Group and version as adapters write them.
+    /// `apiVersion` in the form that adapters use: `/v1` for the core group.
     api_version: &'static str,
     kind: &'static str,
     namespaced: bool,
 }
 
-const fn described(resource: &'static str, api_version: &'static str, kind: &'static str) -> DescribedResource {
+const fn namespaced_resource(
+    resource: &'static str,
+    api_version: &'static str,
+    kind: &'static str,
+) -> DescribedResource {
     DescribedResource { resource, api_version, kind, namespaced: true }
 }
 
-const PODS: DescribedResource = described("pods", "/v1", "Pod");
+const PODS: DescribedResource = namespaced_resource("pods", "/v1", "Pod");
 
-/// Calls `visit` for all objects of one resource or of all: resource, key, labels and annotations.
+/// Calls `visit` with the resource, key, labels and annotations of each object of a resource, or of all resources.
 fn visit_objects(
     world: &World,
     resource: Option<&str>,
@@ -75,13 +79,13 @@ fn visit_objects(
         )* };
     }
     objects!(
-        nodes, DescribedResource { namespaced: false, ..described("nodes", "/v1", "Node") };
-        namespaces, DescribedResource { namespaced: false, ..described("namespaces", "/v1", "Namespace") };
-        services, described("services", "/v1", "Service");
-        deployments, described("deployments.apps", "apps/v1", "Deployment");
-        stateful_sets, described("statefulsets.apps", "apps/v1", "StatefulSet");
-        daemon_sets, described("daemonsets.apps", "apps/v1", "DaemonSet");
-        jobs, described("jobs.batch", "batch/v1", "Job");
+        nodes, DescribedResource { namespaced: false, ..namespaced_resource("nodes", "/v1", "Node") };
+        namespaces, DescribedResource { namespaced: false, ..namespaced_resource("namespaces", "/v1", "Namespace") };
+        services, namespaced_resource("services", "/v1", "Service");
+        deployments, namespaced_resource("deployments.apps", "apps/v1", "Deployment");
+        stateful_sets, namespaced_resource("statefulsets.apps", "apps/v1", "StatefulSet");
+        daemon_sets, namespaced_resource("daemonsets.apps", "apps/v1", "DaemonSet");
+        jobs, namespaced_resource("jobs.batch", "batch/v1", "Job");
     );
 }
 
@@ -92,8 +96,8 @@ struct Sample {
     labels: BTreeMap<String, String>,
 }
 
-/// Parses an annotation's value. Malformed ones are ignored, as for the simulation's other annotations.
-fn sample(text: &str) -> Option<Sample> {
+/// Parses an annotation's value. Malformed values are ignored, like those of the simulation's other annotations.
+fn parse_sample(text: &str) -> Option<Sample> {
     let (value, labels) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
     let pairs = labels.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let labels: Option<BTreeMap<String, String>> =
@@ -119,12 +123,12 @@ impl CustomMetrics {
         Self { world: Arc::downgrade(world) }
     }
 
-    /// Resources, whether they are namespaced, and their metrics.
+    /// Names of the metrics of each resource; the boolean is true for namespaced resources.
     fn metrics_by_resource(&self) -> BTreeMap<(&'static str, bool), BTreeSet<String>> {
         let mut metrics_by_resource = BTreeMap::<_, BTreeSet<String>>::new();
         if let Some(world) = self.world.upgrade() {
             visit_objects(&world, None, &mut |described, _, _, annotations| {
-                for metric in annotations.keys().filter_map(|name| name.strip_prefix(PREFIX)) {
+                for metric in annotations.keys().filter_map(|name| name.strip_prefix(ANNOTATION_PREFIX)) {
                     let resource = (described.resource, described.namespaced);
                     metrics_by_resource.entry(resource).or_default().insert(metric.to_owned());
                 }
@@ -133,15 +137,15 @@ impl CustomMetrics {
         metrics_by_resource
     }
 
-    fn answer(&self, request: &Request<Body>) -> Result<Value, ApiError> {
+    fn handle(&self, request: &Request<Body>) -> Result<Value, ApiError> {
         let path = percent_encoding::percent_decode_str(request.uri().path()).decode_utf8_lossy();
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         if request.method() != Method::GET {
             return Err(ApiError::method_not_allowed());
         }
-        let (version, requested) = match parts.as_slice() {
-            [_, GROUP] => return Ok(self.group()),
-            [_, _, version] => return Ok(self.resources(version)),
+        let (version, metric_request) = match parts.as_slice() {
+            [_, GROUP] => return Ok(self.api_group()),
+            [_, _, version] => return Ok(self.api_resource_list(version)),
             [_, _, version, "namespaces", name, "metrics", metric] => {
                 (version, MetricRequest { namespace: "", resource: "namespaces", name, metric })
             }
@@ -153,10 +157,11 @@ impl CustomMetrics {
             }
             _ => return Err(ApiError::unknown_resource()),
         };
-        let (objects, series) = (selector(request, "labelSelector")?, selector(request, "metricLabelSelector")?);
-        let items = self.values(version, &requested, objects.as_ref(), series.as_ref());
+        let object_selector = parse_selector(request, "labelSelector")?;
+        let metric_selector = parse_selector(request, "metricLabelSelector")?;
+        let items = self.metric_values(version, &metric_request, object_selector.as_ref(), metric_selector.as_ref());
         if items.is_empty() {
-            let MetricRequest { resource, metric, .. } = requested;
+            let MetricRequest { resource, metric, .. } = metric_request;
             let text = format!("the server could not find the metric {metric} for {resource}");
             return Err(ApiError::new(Reason::NotFound, text));
         }
@@ -165,70 +170,76 @@ impl CustomMetrics {
         )
     }
 
-    fn values(
+    fn metric_values(
         &self,
         version: &str,
-        requested: &MetricRequest<'_>,
-        objects: Option<&Selector>,
-        series: Option<&Selector>,
+        request: &MetricRequest<'_>,
+        object_selector: Option<&Selector>,
+        metric_selector: Option<&Selector>,
     ) -> Vec<Value> {
         let Some(world) = self.world.upgrade() else { return Vec::new() };
-        let (annotation, now) = (format!("{PREFIX}{}", requested.metric), Timestamp::now());
+        let (annotation, now) = (format!("{ANNOTATION_PREFIX}{}", request.metric), Timestamp::now());
         let mut values = BTreeMap::new();
-        visit_objects(&world, Some(requested.resource), &mut |described, key, labels, annotations| {
-            let is_requested = *key.namespace == *requested.namespace && [ALL, &*key.name].contains(&requested.name);
-            let is_selected = requested.name != ALL || objects.is_none_or(|objects| objects.matches(labels));
-            let Some(sample) =
-                annotations.get(&annotation).filter(|_| is_requested && is_selected).and_then(|text| sample(text))
+        visit_objects(&world, Some(request.resource), &mut |described, key, labels, annotations| {
+            let is_requested = *key.namespace == *request.namespace && [ALL_NAMES, &*key.name].contains(&request.name);
+            let is_selected =
+                request.name != ALL_NAMES || object_selector.is_none_or(|selector| selector.matches(labels));
+            let Some(sample) = annotations
+                .get(&annotation)
+                .filter(|_| is_requested && is_selected)
+                .and_then(|text| parse_sample(text))
             else {
                 return;
             };
-            if series.is_none_or(|series| series.matches(&sample.labels)) {
-                let selected = series.map(|_| json!({"matchLabels": sample.labels}));
-                values.insert(key.clone(), value(version, described, key, requested.metric, &sample, selected, now));
+            if metric_selector.is_none_or(|selector| selector.matches(&sample.labels)) {
+                let selector_json = metric_selector.map(|_| json!({"matchLabels": sample.labels}));
+                values.insert(
+                    key.clone(),
+                    metric_value(version, described, key, request.metric, &sample, selector_json, now),
+                );
             }
         });
         values.into_values().collect()
     }
 
-    fn group(&self) -> Value {
+    fn api_group(&self) -> Value {
         let versions =
             VERSIONS.map(|version| json!({"groupVersion": format!("{GROUP}/{version}"), "version": version}));
         json!({"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": versions, "preferredVersion": versions[0]})
     }
 
-    fn resources(&self, version: &str) -> Value {
+    fn api_resource_list(&self, version: &str) -> Value {
         let metrics_by_resource = self.metrics_by_resource();
-        let each = metrics_by_resource
+        let metrics = metrics_by_resource
             .iter()
             .flat_map(|(resource, metrics)| metrics.iter().map(move |metric| (resource, metric)));
         let resource = |((resource, namespaced), metric): (&(&str, bool), &String)| json!({"name": format!("{resource}/{metric}"), "singularName": "", "namespaced": namespaced, "kind": "MetricValueList", "verbs": ["get"]});
-        let resources: Vec<Value> = each.map(resource).collect();
+        let resources: Vec<Value> = metrics.map(resource).collect();
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{version}"), "resources": resources})
     }
 }
 
-fn value(
+fn metric_value(
     version: &str,
     described: DescribedResource,
     key: &Key,
     metric: &str,
     sample: &Sample,
-    selected: Option<Value>,
+    selector: Option<Value>,
     now: Timestamp,
 ) -> Value {
     let mut object = json!({"kind": described.kind, "name": &*key.name, "apiVersion": described.api_version});
     if described.namespaced {
         object["namespace"] = json!(&*key.namespace);
     }
-    let mut value = json!({"describedObject": object, "timestamp": time(now), "value": sample.value});
+    let mut value = json!({"describedObject": object, "timestamp": format_time(now), "value": sample.value});
     if version == "v1beta1" {
         value["metricName"] = metric.into();
-        value["selector"] = selected.into();
+        value["selector"] = selector.into();
     } else {
         value["metric"] = json!({"name": metric});
-        if let Some(selected) = selected {
-            value["metric"]["selector"] = selected;
+        if let Some(selector) = selector {
+            value["metric"]["selector"] = selector;
         }
     }
     value
@@ -241,14 +252,14 @@ impl Delegate for CustomMetrics {
     }
 
     async fn serve(&self, _user: &UserInfo, request: Request<Body>) -> Response<Body> {
-        match self.answer(&request) {
-            Ok(body) => respond(StatusCode::OK, &body),
-            Err(error) => refuse(&error),
+        match self.handle(&request) {
+            Ok(body) => json_response(StatusCode::OK, &body),
+            Err(error) => error_response(&error),
         }
     }
 
     fn discovery(&self) -> Vec<RankedGroup> {
-        let none = || json!({"group": "", "version": "", "kind": ""});
+        let no_kind = || json!({"group": "", "version": "", "kind": ""});
         let kind = json!({"group": "", "version": "", "kind": "MetricValueList"});
         let metrics_by_resource = self.metrics_by_resource();
         // kubectl does not cache an empty list and would request it with each command.
@@ -262,7 +273,7 @@ impl Delegate for CustomMetrics {
                     metrics.iter().map(|metric| json!({"subresource": metric, "responseKind": kind, "verbs": ["get"]}));
                 let metrics: Vec<Value> = metrics.collect();
                 let scope = if namespaced { "Namespaced" } else { "Cluster" };
-                json!({"resource": parent, "responseKind": none(), "scope": scope, "singularResource": "", "verbs": [],
+                json!({"resource": parent, "responseKind": no_kind(), "scope": scope, "singularResource": "", "verbs": [],
                     "subresources": metrics})
             })
             .collect();
@@ -284,8 +295,8 @@ mod tests {
     #[case(" 5 ", Some(("5", "")))]
     #[case("many", None)]
     #[case("5 verb", None)]
-    fn annotations_are_parsed(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
-        let actual = sample(text).map(|sample| {
+    fn an_annotation_has_a_quantity_and_optional_labels(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
+        let actual = parse_sample(text).map(|sample| {
             let labels: Vec<String> = sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
             (sample.value.to_string(), labels.join(" "))
         });
@@ -293,10 +304,10 @@ mod tests {
     }
 
     #[test]
-    fn values_match_their_api_version() {
+    fn values_have_the_form_of_the_requested_version() {
         let (key, now) = (Key::new("shop", "web"), Timestamp::UNIX_EPOCH);
-        let sample = sample("3 verb=GET").unwrap();
-        let value = |version, selected| value(version, PODS, &key, "qps", &sample, selected, now);
+        let sample = parse_sample("3 verb=GET").unwrap();
+        let value = |version, selector| metric_value(version, PODS, &key, "qps", &sample, selector, now);
         let object = json!({"kind": "Pod", "namespace": "shop", "name": "web", "apiVersion": "/v1"});
         let at = "1970-01-01T00:00:00Z";
         assert_eq!(

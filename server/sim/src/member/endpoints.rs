@@ -1,6 +1,6 @@
 //! Service controllers: EndpointSlices and Endpoints of the selected pods, and addresses of load balancers.
 
-use crate::member::world::{MANAGER, creation};
+use crate::member::world::{FIELD_MANAGER, create_params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,69 +18,72 @@ use crate::error::{Error, Result};
 
 use super::pod::PodState;
 use super::queue::Queue;
-use super::store::{Index, Key, Stored};
-use super::workload::pods::Parent;
-use super::workload::{Keys, keys_of, spawn};
+use super::store::{Index, Key, StoreObject};
+use super::workload::pods::WorkloadOwner;
+use super::workload::{KeyQueue, new_change_queue, spawn_controller};
 use super::world::{SharedObject, World};
 
-const SERVICE: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 const SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
-/// Maximum endpoints per slice.
-const SLICE: usize = 100;
-/// Changes of pods within this time are written together.
-const GATHER: Duration = Duration::from_millis(100);
+/// Maximum number of endpoints per EndpointSlice.
+const MAX_ENDPOINTS_PER_SLICE: usize = 100;
+/// Delay after a change of a pod, so that several changes are written together.
+const BATCH_DELAY: Duration = Duration::from_millis(100);
 
 pub fn start(world: &Arc<World>) {
-    let keys: Keys = keys_of(&world.services);
-    let (wanted, services) = (keys.clone(), Arc::downgrade(&world.services));
+    let keys: KeyQueue = new_change_queue(&world.services);
+    let (queue, services) = (keys.clone(), Arc::downgrade(&world.services));
     world.pods.on_change(move |old, new| {
         let Some(services) = services.upgrade() else { return };
-        let (Some(pod), shows) =
+        let (Some(pod), relevant_fields) =
             (new.or(old), |pod: &Arc<PodState>| (pod.ip.clone(), pod.is_ready(), pod.is_active(), pod.labels.clone()))
         else {
             return;
         };
-        if old.map(shows) == new.map(shows) {
+        if old.map(relevant_fields) == new.map(relevant_fields) {
             return;
         }
-        for service in services.by(&Index::Namespace(pod.key.namespace.clone())) {
-            let selects =
-                |pod: &Arc<PodState>| selector(&service).is_some_and(|selector| selector.matches(&pod.labels));
-            if old.is_some_and(selects) || new.is_some_and(selects) {
-                wanted.add_after(service.key(), GATHER);
+        for service in services.by_index(&Index::Namespace(pod.key.namespace.clone())) {
+            let is_selected =
+                |pod: &Arc<PodState>| parse_selector(&service).is_some_and(|selector| selector.matches(&pod.labels));
+            if old.is_some_and(is_selected) || new.is_some_and(is_selected) {
+                queue.add_after(service.key(), BATCH_DELAY);
             }
         }
     });
-    let wanted: Arc<Queue<Key>> = keys.clone();
+    let queue: Arc<Queue<Key>> = keys.clone();
     world.slices.on_change(move |old, new| {
-        let labels =
-            |slice: &EndpointSlice| slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE).cloned());
-        // Only changes by other writers are reverted.
+        let service_name = |slice: &EndpointSlice| {
+            slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME_LABEL).cloned())
+        };
+        // A slice that was deleted is created again.
         if let (Some(slice), None) = (old, new)
-            && let Some(name) = labels(slice)
+            && let Some(name) = service_name(slice)
         {
-            wanted.add_after(Key::new(&slice.key().namespace, &name), GATHER);
+            queue.add_after(Key::new(&slice.key().namespace, &name), BATCH_DELAY);
         }
     });
-    spawn(world, "endpoints", keys, 4, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(world, "endpoints", keys, 4, |world, key| async move { reconcile(&world, &key).await });
 }
 
-fn selector(service: &Service) -> Option<Selector> {
+fn parse_selector(service: &Service) -> Option<Selector> {
     let selector = service.spec.as_ref()?.selector.as_ref().filter(|selector| !selector.is_empty())?;
     Some(Selector::from_labels(selector))
 }
 
-/// Ports of a Service on a pod, with container port names resolved. Ports that the pod lacks are omitted.
-fn ports_on(ports: &[ServicePort], pod: &PodState) -> Vec<EndpointPort> {
-    let on_pod = |port: &ServicePort| {
+/// Resolves the target ports of a Service on a pod. Named ports that the pod does not declare are omitted.
+fn resolve_ports(ports: &[ServicePort], pod: &PodState) -> Vec<EndpointPort> {
+    let resolve = |port: &ServicePort| {
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
         let number = match &port.target_port {
             None | Some(IntOrString::Int(0)) => port.port,
             Some(IntOrString::Int(number)) => *number,
             Some(IntOrString::String(name)) => {
                 let mut declared = pod.spec.containers.iter().flat_map(|container| &container.ports);
-                declared.find(|known| known.name.as_deref() == Some(name) && *known.protocol == *protocol)?.port
+                declared
+                    .find(|candidate| candidate.name.as_deref() == Some(name) && *candidate.protocol == *protocol)?
+                    .port
             }
         };
         Some(EndpointPort {
@@ -90,7 +93,7 @@ fn ports_on(ports: &[ServicePort], pod: &PodState) -> Vec<EndpointPort> {
             app_protocol: port.app_protocol.clone(),
         })
     };
-    ports.iter().filter_map(on_pod).collect()
+    ports.iter().filter_map(resolve).collect()
 }
 
 fn endpoint(pod: &PodState, zone: Option<String>, publish_unready: bool) -> Option<Endpoint> {
@@ -116,23 +119,24 @@ fn endpoint(pod: &PodState, zone: Option<String>, publish_unready: bool) -> Opti
     })
 }
 
-type Wanted = BTreeMap<String, (Vec<EndpointPort>, Vec<Endpoint>)>;
+/// Ports and endpoints by a text form of the ports.
+type EndpointGroups = BTreeMap<String, (Vec<EndpointPort>, Vec<Endpoint>)>;
 
 /// Desired endpoints of a Service, grouped by common ports.
-fn wanted(world: &World, service: &Service, namespace: &str, selector: &Selector) -> Wanted {
+fn desired_endpoints(world: &World, service: &Service, namespace: &str, selector: &Selector) -> EndpointGroups {
     let spec = service.spec.clone().unwrap_or_default();
     let ports = spec.ports.unwrap_or_default();
     let publish_unready = spec.publish_not_ready_addresses.unwrap_or_default();
-    let nodes = world.node_labels();
-    let mut groups = Wanted::new();
-    for pod in world.pods.namespace(namespace) {
+    let nodes = world.nodes_by_name();
+    let mut groups = EndpointGroups::new();
+    for pod in world.pods.in_namespace(namespace) {
         if pod.phase.is_terminal() || !selector.matches(&pod.labels) {
             continue;
         }
         let labels = pod.node.as_ref().and_then(|node| nodes.get(node)).and_then(|node| node.metadata.labels.as_ref());
         let zone = labels.and_then(|labels| labels.get("topology.kubernetes.io/zone").cloned());
         let Some(endpoint) = endpoint(&pod, zone, publish_unready) else { continue };
-        let ports = ports_on(&ports, &pod);
+        let ports = resolve_ports(&ports, &pod);
         let group: Vec<_> =
             ports.iter().map(|port| format!("{:?}{:?}{:?}", port.name, port.port, port.protocol)).collect();
         groups.entry(group.join(" ")).or_insert_with(|| (ports, Vec::new())).1.push(endpoint);
@@ -145,44 +149,49 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         return Ok(None);
     };
     assign_address(world, &service).await?;
-    let Some(selector) = selector(&service) else { return Ok(None) };
+    let Some(selector) = parse_selector(&service) else { return Ok(None) };
     if service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
         return Ok(None);
     }
-    let groups = wanted(world, &service, &key.namespace, &selector);
+    let groups = desired_endpoints(world, &service, &key.namespace, &selector);
     write_endpoints(world, &service, &groups).await?;
     write_slices(world, &service, groups).await?;
     Ok(None)
 }
 
-async fn write_slices(world: &World, service: &SharedObject<Service>, groups: Wanted) -> Result<()> {
+async fn write_slices(world: &World, service: &SharedObject<Service>, groups: EndpointGroups) -> Result<()> {
     let key = service.key();
-    let parent = Parent::new(service, "v1", "Service", "endpoint-slice-controller");
-    let mut known: Vec<SharedObject<EndpointSlice>> = world.slices.owned(service.uid());
-    known.retain(|slice| {
-        slice.metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|by| by == SLICE_MANAGER)
+    let owner = WorkloadOwner::new(service, "v1", "Service", "endpoint-slice-controller");
+    let mut existing: Vec<SharedObject<EndpointSlice>> = world.slices.owned_by(service.uid());
+    existing.retain(|slice| {
+        slice
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(MANAGED_BY_LABEL))
+            .is_some_and(|by| by == SLICE_MANAGER)
     });
     let mut chunks: Vec<(Vec<EndpointPort>, Vec<Endpoint>)> = Vec::new();
     for (ports, endpoints) in groups.into_values() {
-        chunks.extend(endpoints.chunks(SLICE).map(|chunk| (ports.clone(), chunk.to_vec())));
+        chunks.extend(endpoints.chunks(MAX_ENDPOINTS_PER_SLICE).map(|chunk| (ports.clone(), chunk.to_vec())));
     }
     if chunks.is_empty() {
         chunks.push((Vec::new(), Vec::new()));
     }
     for (ports, endpoints) in chunks {
-        let same_ports = known.iter().position(|slice| slice.ports.clone().unwrap_or_default() == ports);
-        match same_ports.or((!known.is_empty()).then_some(0)).map(|at| known.remove(at)) {
+        let same_ports = existing.iter().position(|slice| slice.ports.clone().unwrap_or_default() == ports);
+        match same_ports.or((!existing.is_empty()).then_some(0)).map(|at| existing.remove(at)) {
             Some(slice) => {
-                let shown = (slice.endpoints.clone().unwrap_or_default(), slice.ports.clone().unwrap_or_default());
-                if shown != (endpoints.clone(), ports.clone()) {
+                let current = (slice.endpoints.clone().unwrap_or_default(), slice.ports.clone().unwrap_or_default());
+                if current != (endpoints.clone(), ports.clone()) {
                     let patch = json!({"endpoints": endpoints, "ports": ports});
                     world.patch(&world.slices, &slice.key(), None, &patch).await?;
                 }
             }
             None => {
                 let mut labels = service.metadata.labels.clone().unwrap_or_default();
-                labels.insert(SERVICE.into(), key.name.to_string());
-                labels.insert(MANAGED_BY.into(), SLICE_MANAGER.into());
+                labels.insert(SERVICE_NAME_LABEL.into(), key.name.to_string());
+                labels.insert(MANAGED_BY_LABEL.into(), SLICE_MANAGER.into());
                 let slice = EndpointSlice {
                     address_type: "IPv4".into(),
                     endpoints: Some(endpoints),
@@ -191,7 +200,7 @@ async fn write_slices(world: &World, service: &SharedObject<Service>, groups: Wa
                         generate_name: Some(format!("{}-", key.name)),
                         namespace: Some(key.namespace.to_string()),
                         labels: Some(labels),
-                        owner_references: Some(vec![parent.reference()]),
+                        owner_references: Some(vec![owner.owner_reference()]),
                         ..ObjectMeta::default()
                     },
                 };
@@ -199,21 +208,21 @@ async fn write_slices(world: &World, service: &SharedObject<Service>, groups: Wa
             }
         }
     }
-    for slice in known {
+    for slice in existing {
         world.delete(&world.slices, &slice).await?;
     }
     Ok(())
 }
 
 /// Writes the deprecated Endpoints, which some clients still read.
-async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups: &Wanted) -> Result<()> {
+async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups: &EndpointGroups) -> Result<()> {
     let subset = |(ports, endpoints): &(Vec<EndpointPort>, Vec<Endpoint>)| {
-        let side = |ready: bool| -> Vec<Value> {
-            let ready = endpoints.iter().filter(|endpoint| {
+        let addresses = |ready: bool| -> Vec<Value> {
+            let selected = endpoints.iter().filter(|endpoint| {
                 endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(ready))
             });
             let address = |endpoint: &Endpoint| json!({"ip": endpoint.addresses[0], "nodeName": endpoint.node_name, "targetRef": endpoint.target_ref});
-            ready.map(address).collect()
+            selected.map(address).collect()
         };
         let mut subset = json!({"ports": ports.iter().map(|port| {
             let mut port = json!({"name": port.name, "port": port.port, "protocol": port.protocol});
@@ -222,7 +231,7 @@ async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups:
             }
             port
         }).collect::<Vec<_>>()});
-        for (name, addresses) in [("addresses", side(true)), ("notReadyAddresses", side(false))] {
+        for (name, addresses) in [("addresses", addresses(true)), ("notReadyAddresses", addresses(false))] {
             if !addresses.is_empty() {
                 subset[name] = Value::Array(addresses);
             }
@@ -240,7 +249,7 @@ async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups:
     };
     let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
     let patch = json!({"subsets": subsets});
-    let patched = api.patch_metadata(&key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
+    let patched = api.patch_metadata(&key.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
     let error = match patched {
         Ok(_) => return Ok(()),
         Err(error) => Error::api(format!("write endpoints {key}"))(error),
@@ -253,8 +262,8 @@ async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups:
         "metadata": {"name": &*key.name, "namespace": &*key.namespace, "labels": service.metadata.labels},
     });
     let endpoints: DynamicObject =
-        serde_json::from_value(endpoints).map_err(|source| Error::Encode { what: "endpoints", source })?;
-    match api.create(&creation(), &endpoints).await.map_err(Error::api(format!("create endpoints {key}"))) {
+        serde_json::from_value(endpoints).map_err(|source| Error::Encode { object: "endpoints", source })?;
+    match api.create(&create_params(), &endpoints).await.map_err(Error::api(format!("create endpoints {key}"))) {
         Err(error) if !error.is_conflict() => Err(error),
         _ => Ok(()),
     }
@@ -263,13 +272,13 @@ async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups:
 /// Assigns an address to a load balancer, like a cloud controller.
 async fn assign_address(world: &World, service: &SharedObject<Service>) -> Result<()> {
     let spec = service.spec.as_ref();
-    let balanced = spec.and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
-    let shown = service
+    let is_load_balancer = spec.and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
+    let ingress = service
         .status
         .as_ref()
         .and_then(|status| status.load_balancer.as_ref())
         .and_then(|balancer| balancer.ingress.as_ref());
-    if !world.features.load_balancer || !balanced || shown.is_some_and(|ingress| !ingress.is_empty()) {
+    if !world.features.load_balancer || !is_load_balancer || ingress.is_some_and(|ingress| !ingress.is_empty()) {
         return Ok(());
     }
     // Derived from the cluster IP, and therefore unique in the cluster.

@@ -1,6 +1,6 @@
-//! Faults of a member: unreachable, silent, slow, failing or unhealthy API, closed watches, limited write rate.
+//! Faults of a member: outages, delays, failing requests, unhealthy health checks, closed watches, limited write rate.
 //!
-//! Faults affect requests through the listener; the member's own controllers are not affected. Node failures are in
+//! Faults affect requests through the listener only, not the member's own controllers. Node failures are in
 //! [`super::node`].
 
 use std::collections::BTreeMap;
@@ -28,23 +28,24 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::wire::{Wire, Wiring};
+use super::network::{Network, NetworkState};
 use crate::error::{Error, Result};
 
-/// Health endpoints.
-const HEALTH: [&str; 2] = ["/readyz", "/healthz"];
+/// Paths of the health checks.
+const HEALTH_PATHS: [&str; 2] = ["/readyz", "/healthz"];
 
-/// Fault settings of a member, shared by the listener's middleware and the clients that inject faults.
+/// Faults of a member, shared by the listener's middleware and the code that injects faults.
 #[derive(Default)]
 pub struct Faults {
     settings: Mutex<Settings>,
+    /// Cancelled to close the open watches; then replaced.
     watches: Mutex<CancellationToken>,
     write_slots: Mutex<WriteSlots>,
-    writes: AtomicU64,
+    write_count: AtomicU64,
     silent: watch::Sender<bool>,
-    /// Cancelled when the listener closes, which ends waiting requests.
+    /// Cancelled when the listener closes, which ends requests that are delayed.
     closing: Mutex<CancellationToken>,
-    wiring: Arc<Wiring>,
+    network: Arc<Network>,
 }
 
 /// Settings for individual requests.
@@ -54,30 +55,31 @@ struct Settings {
     /// Delays by path prefix, which replace the general one.
     delays: BTreeMap<String, Duration>,
     readyz: Option<StatusCode>,
-    errors: Errors,
+    errors: ErrorInjection,
 }
 
 impl Settings {
-    /// The delay of a path; the longest matching prefix counts.
-    fn delay_of(&self, path: &str) -> Duration {
-        let fitting = self.delays.iter().filter(|(beginning, _)| path.starts_with(beginning.as_str()));
-        fitting.max_by_key(|(beginning, _)| beginning.len()).map_or(self.delay, |(_, delay)| *delay)
+    /// Delay of requests for a path: that of the longest matching prefix.
+    fn path_delay(&self, path: &str) -> Duration {
+        let matching = self.delays.iter().filter(|(prefix, _)| path.starts_with(prefix.as_str()));
+        matching.max_by_key(|(prefix, _)| prefix.len()).map_or(self.delay, |(_, delay)| *delay)
     }
 }
 
 /// Fails a percentage of requests, evenly distributed.
 #[derive(Debug, Default, Clone, Copy)]
-struct Errors {
+struct ErrorInjection {
     percent: u8,
-    owed: u8,
+    /// Percentage points that have accumulated since the last failed request.
+    accumulated: u8,
 }
 
-impl Errors {
-    /// True if the next request fails.
-    fn next(&mut self) -> bool {
-        self.owed += self.percent.min(100);
-        let fails = self.owed >= 100;
-        self.owed -= if fails { 100 } else { 0 };
+impl ErrorInjection {
+    /// Decides whether the next request fails.
+    fn should_fail_next(&mut self) -> bool {
+        self.accumulated += self.percent.min(100);
+        let fails = self.accumulated >= 100;
+        self.accumulated -= if fails { 100 } else { 0 };
         fails
     }
 }
@@ -86,15 +88,15 @@ impl Errors {
 #[derive(Debug, Default)]
 struct WriteSlots {
     /// Interval between writes; zero means unlimited.
-    between: Duration,
+    interval: Duration,
     next: Option<Instant>,
 }
 
 impl WriteSlots {
-    /// Time at which the next write can start. Unused slots do not accumulate.
-    fn take(&mut self, now: Instant) -> Instant {
+    /// Reserves a slot and returns its time. Unused slots do not accumulate.
+    fn reserve(&mut self, now: Instant) -> Instant {
         let slot = self.next.map_or(now, |next| next.max(now));
-        self.next = Some(slot + self.between);
+        self.next = Some(slot + self.interval);
         slot
     }
 }
@@ -110,7 +112,7 @@ impl Faults {
     }
 
     /// Delays requests whose path has this prefix, instead of the general delay; zero removes the setting.
-    pub fn set_delay_of(&self, path: &str, delay: Duration) {
+    pub fn set_path_delay(&self, path: &str, delay: Duration) {
         let delays = &mut self.settings.lock().delays;
         match delay {
             Duration::ZERO => delays.remove(path),
@@ -128,15 +130,16 @@ impl Faults {
     }
 
     /// Fails a percentage of requests.
-    pub fn set_errors(&self, percent: u8) {
-        self.settings.lock().errors = Errors { percent, owed: 0 };
+    pub fn set_error_percent(&self, percent: u8) {
+        self.settings.lock().errors = ErrorInjection { percent, accumulated: 0 };
     }
 
-    pub fn errors(&self) -> u8 {
+    /// Percentage of requests that fail.
+    pub fn error_percent(&self) -> u8 {
         self.settings.lock().errors.percent
     }
 
-    /// Accepts requests without responding; open connections stay open. Pending requests are answered when it ends.
+    /// Accepts requests without responding; open connections stay open. Pending requests are processed when this ends.
     pub fn set_silent(&self, silent: bool) {
         self.silent.send_replace(silent);
     }
@@ -145,30 +148,31 @@ impl Faults {
         *self.silent.borrow()
     }
 
-    /// Holds all traffic in both directions, including the end of connections. Held data is delivered when it ends.
+    /// Holds back all traffic in both directions, including the closing of connections. The data is delivered when this
+    /// ends.
     pub fn set_partitioned(&self, partitioned: bool) {
-        self.wiring.set(if partitioned { Wire::Holds } else { Wire::Carries });
+        self.network.set(if partitioned { NetworkState::Stalled } else { NetworkState::Up });
     }
 
     pub fn is_partitioned(&self) -> bool {
-        self.wiring.get() == Wire::Holds
+        self.network.get() == NetworkState::Stalled
     }
 
     /// Limits writes per second, in the order of arrival; 0 means unlimited.
-    pub fn set_write_rate(&self, a_second: u32) {
-        let between = if a_second == 0 { Duration::ZERO } else { Duration::from_secs(1) / a_second };
-        *self.write_slots.lock() = WriteSlots { between, next: None };
+    pub fn set_write_rate(&self, writes_per_second: u32) {
+        let interval = if writes_per_second == 0 { Duration::ZERO } else { Duration::from_secs(1) / writes_per_second };
+        *self.write_slots.lock() = WriteSlots { interval, next: None };
     }
 
     /// Number of writes through the listener.
     pub fn writes(&self) -> u64 {
-        self.writes.load(Ordering::Relaxed)
+        self.write_count.load(Ordering::Relaxed)
     }
 
     /// Counts a write and waits for its slot.
     async fn wait_for_write_slot(&self) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        let slot = self.write_slots.lock().take(Instant::now());
+        self.write_count.fetch_add(1, Ordering::Relaxed);
+        let slot = self.write_slots.lock().reserve(Instant::now());
         tokio::time::sleep_until(slot).await;
     }
 
@@ -177,64 +181,64 @@ impl Faults {
         std::mem::take(&mut *self.watches.lock()).cancel();
     }
 
-    /// Resets the state of the previous listener when the listener opens.
-    fn open(&self) {
+    /// Resets the state of the previous listener when a listener opens.
+    fn reset_for_open(&self) {
         *self.closing.lock() = CancellationToken::new();
-        self.wiring.set(Wire::Carries);
+        self.network.set(NetworkState::Up);
     }
 
-    /// Ends all waiting when the listener closes, so that nothing delays it.
-    fn close(&self) {
+    /// Ends delayed requests and open watches when the listener closes, so that they do not delay it.
+    fn release_for_close(&self) {
         self.closing.lock().cancel();
         self.drop_watches();
         if self.is_partitioned() {
-            self.wiring.set(Wire::Breaks);
+            self.network.set(NetworkState::Broken);
         }
     }
 
     /// Delays a request according to the settings.
-    async fn hold_up(&self, path: &str, is_write: bool) {
-        let delay = self.settings.lock().delay_of(path);
+    async fn delay_request(&self, path: &str, is_write: bool) {
+        let delay = self.settings.lock().path_delay(path);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
         if is_write {
             self.wait_for_write_slot().await;
         }
-        spoken(&self.silent).await;
+        wait_while_silent(&self.silent).await;
     }
 
-    /// The response that replaces that of a request.
-    fn refuse(&self, path: &str) -> Option<Response> {
+    /// Response of an injected error, if this request fails.
+    fn injected_error(&self, path: &str) -> Option<Response> {
         let mut settings = self.settings.lock();
         if let Some(status) = settings.readyz
-            && HEALTH.contains(&path)
+            && HEALTH_PATHS.contains(&path)
         {
             return Some((status, "injected fault\n").into_response());
         }
-        settings.errors.next().then(|| failure(StatusCode::INTERNAL_SERVER_ERROR, "injected fault"))
+        settings.errors.should_fail_next().then(|| status_failure(StatusCode::INTERNAL_SERVER_ERROR, "injected fault"))
     }
 
     /// Adds the faults to a router as middleware.
-    pub fn around(self: &Arc<Self>, router: Router) -> Router {
-        router.layer(axum::middleware::from_fn_with_state(self.clone(), pass))
+    pub fn wrap_router(self: &Arc<Self>, router: Router) -> Router {
+        router.layer(axum::middleware::from_fn_with_state(self.clone(), inject_faults))
     }
 }
 
 /// Waits until the member is no longer silent; false if the settings have been dropped.
-async fn spoken(silent: &watch::Sender<bool>) -> bool {
+async fn wait_while_silent(silent: &watch::Sender<bool>) -> bool {
     silent.subscribe().wait_for(|silent| !silent).await.is_ok()
 }
 
-/// An error Status in Kubernetes' format.
-pub(super) fn failure(code: StatusCode, message: &str) -> Response {
+/// An error response with a Kubernetes Status as body.
+pub(super) fn status_failure(code: StatusCode, message: &str) -> Response {
     let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
         "reason": reason, "code": code.as_u16()});
     (code, Json(status)).into_response()
 }
 
-/// True for methods that modify; reviews and dry runs count as well.
+/// True for methods that write, including access reviews and dry runs.
 fn is_write(request: &Request) -> bool {
     matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
 }
@@ -245,51 +249,58 @@ fn is_watch(request: &Request) -> bool {
     query.flag("watch") || query.flag("follow") || request.uri().path().contains("/watch/")
 }
 
-async fn pass(State(faults): State<Arc<Faults>>, request: Request, next: Next) -> Response {
+async fn inject_faults(State(faults): State<Arc<Faults>>, request: Request, next: Next) -> Response {
     let closing = faults.closing.lock().clone();
     tokio::select! {
-        () = closing.cancelled() => return failure(StatusCode::SERVICE_UNAVAILABLE, "the member is being stopped"),
-        () = faults.hold_up(request.uri().path(), is_write(&request)) => {}
+        () = closing.cancelled() => return status_failure(StatusCode::SERVICE_UNAVAILABLE, "the member is being stopped"),
+        () = faults.delay_request(request.uri().path(), is_write(&request)) => {}
     }
-    if let Some(refused) = faults.refuse(request.uri().path()) {
-        return refused;
+    if let Some(response) = faults.injected_error(request.uri().path()) {
+        return response;
     }
     if !is_watch(&request) {
         return next.run(request).await;
     }
-    let cut = faults.watches.lock().clone();
+    let watches_closed = faults.watches.lock().clone();
     let (parts, body) = next.run(request).await.into_parts();
-    let silence = faults.clone();
+    let body_faults = faults.clone();
     let body = body.into_data_stream().filter_map(move |piece| {
-        let silence = silence.clone();
-        async move { (!silence.is_silent() || spoken(&silence.silent).await).then_some(piece) }
+        let faults = body_faults.clone();
+        async move { (!faults.is_silent() || wait_while_silent(&faults.silent).await).then_some(piece) }
     });
-    Response::from_parts(parts, Body::from_stream(body.take_until(cut.cancelled_owned())))
+    Response::from_parts(parts, Body::from_stream(body.take_until(watches_closed.cancelled_owned())))
 }
 
 /// The listening socket of a member, which can be closed and opened again on the same address.
-pub struct Listening {
+pub struct Listener {
     server: ApiServer,
     router: Router,
-    names: Vec<String>,
+    /// Names in the serving certificate.
+    certificate_names: Vec<String>,
     faults: Arc<Faults>,
     address: Mutex<SocketAddr>,
     running: AsyncMutex<Option<(CancellationToken, JoinHandle<()>)>>,
 }
 
-impl Listening {
+impl Listener {
     /// Opens the socket; port 0 selects a free port, which is kept.
     pub async fn open(
         server: ApiServer,
         router: Router,
-        names: Vec<String>,
+        certificate_names: Vec<String>,
         faults: Arc<Faults>,
         address: SocketAddr,
     ) -> Result<Self> {
-        let listening =
-            Self { server, router, names, faults, address: Mutex::new(address), running: AsyncMutex::new(None) };
-        listening.resume().await?;
-        Ok(listening)
+        let listener = Self {
+            server,
+            router,
+            certificate_names,
+            faults,
+            address: Mutex::new(address),
+            running: AsyncMutex::new(None),
+        };
+        listener.resume().await?;
+        Ok(listener)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -300,30 +311,30 @@ impl Listening {
         self.running.lock().await.is_some()
     }
 
-    /// Opens the socket again after [`Listening::pause`].
+    /// Opens the socket again after [`Listener::pause`].
     pub async fn resume(&self) -> Result<()> {
         let mut running = self.running.lock().await;
         if running.is_some() {
             return Ok(());
         }
-        self.faults.open();
+        self.faults.reset_for_open();
         let address = self.address();
-        let io = |source| Error::Io { what: format!("listen on {address}"), source };
+        let io = |source| Error::Io { operation: format!("cannot listen on {address}"), source };
         let listener = TcpListener::bind(address).await.map_err(io)?;
         *self.address.lock() = listener.local_addr().map_err(io)?;
-        let start = |error: crowsnest_apiserver::Error| Error::Start {
+        let to_error = |error: crowsnest_apiserver::Error| Error::Cluster {
             cluster: self.server.name().to_owned(),
             reason: error.to_string(),
         };
         let authority = self.server.authority();
         let tls = authority
-            .issue_serving_certificate(&self.names)
-            .and_then(|own| self.server.tls(ServingCertificates::new(&own)?))
-            .map_err(start)?;
+            .issue_serving_certificate(&self.certificate_names)
+            .and_then(|certificate| self.server.tls(ServingCertificates::new(&certificate)?))
+            .map_err(to_error)?;
         let stop = CancellationToken::new();
-        let wiring = self.faults.wiring.clone();
-        let between = move |stream| wiring.around(stream);
-        let serve = serve_with_wrapper(listener, Some(tls), self.router.clone(), stop.clone(), between);
+        let network = self.faults.network.clone();
+        let wrap = move |stream| network.wrap(stream);
+        let serve = serve_with_wrapper(listener, Some(tls), self.router.clone(), stop.clone(), wrap);
         let task = tokio::spawn(async move {
             if let Err(error) = serve.await {
                 tracing::error!(%error, "the listener of a member failed");
@@ -337,7 +348,7 @@ impl Listening {
     pub async fn pause(&self) {
         let Some((stop, task)) = self.running.lock().await.take() else { return };
         stop.cancel();
-        self.faults.close();
+        self.faults.release_for_close();
         if let Err(error) = task.await {
             tracing::error!(%error, "the listener task of a member panicked");
         }
@@ -352,31 +363,32 @@ mod tests {
     fn write_slots_do_not_accumulate() {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
-        let mut write_slots = WriteSlots { between: Duration::from_millis(4), next: None };
-        assert_eq!([0, 0, 1].map(|ms| write_slots.take(after(ms))), [0, 4, 8].map(after));
-        assert_eq!([100, 100].map(|ms| write_slots.take(after(ms))), [100, 104].map(after));
-        let mut free = WriteSlots::default();
-        assert_eq!([0, 0, 5].map(|ms| free.take(after(ms))), [0, 0, 5].map(after));
+        let mut write_slots = WriteSlots { interval: Duration::from_millis(4), next: None };
+        assert_eq!([0, 0, 1].map(|ms| write_slots.reserve(after(ms))), [0, 4, 8].map(after));
+        assert_eq!([100, 100].map(|ms| write_slots.reserve(after(ms))), [100, 104].map(after));
+        let mut unlimited = WriteSlots::default();
+        assert_eq!([0, 0, 5].map(|ms| unlimited.reserve(after(ms))), [0, 0, 5].map(after));
     }
 
     #[test]
-    fn errors_are_even_and_the_longest_prefix_counts() {
-        let failed = |percent| {
-            let mut errors = Errors { percent, owed: 0 };
-            (0..10).map(|_| u8::from(errors.next())).collect::<Vec<u8>>()
+    fn errors_are_evenly_distributed_and_the_longest_path_prefix_sets_the_delay() {
+        let failures = |percent| {
+            let mut errors = ErrorInjection { percent, accumulated: 0 };
+            (0..10).map(|_| u8::from(errors.should_fail_next())).collect::<Vec<u8>>()
         };
-        assert_eq!(failed(0), [0; 10]);
-        assert_eq!(failed(30), [0, 0, 0, 1, 0, 0, 1, 0, 0, 1]);
-        assert_eq!(failed(100), [1; 10]);
+        assert_eq!(failures(0), [0; 10]);
+        assert_eq!(failures(30), [0, 0, 0, 1, 0, 0, 1, 0, 0, 1]);
+        assert_eq!(failures(100), [1; 10]);
 
         let faults = Faults::default();
         let ms = Duration::from_millis;
         faults.set_delay(ms(1));
-        faults.set_delay_of("/api", ms(2));
-        faults.set_delay_of("/apis/apps", ms(3));
-        let delays = || ["/readyz", "/api/v1/pods", "/apis/apps/v1"].map(|path| faults.settings.lock().delay_of(path));
+        faults.set_path_delay("/api", ms(2));
+        faults.set_path_delay("/apis/apps", ms(3));
+        let delays =
+            || ["/readyz", "/api/v1/pods", "/apis/apps/v1"].map(|path| faults.settings.lock().path_delay(path));
         assert_eq!(delays(), [1, 2, 3].map(ms));
-        faults.set_delay_of("/apis/apps", Duration::ZERO);
+        faults.set_path_delay("/apis/apps", Duration::ZERO);
         assert_eq!(delays(), [1, 2, 2].map(ms));
     }
 

@@ -1,7 +1,7 @@
 //! Informers: one per kind and member, each of which updates a [`Store`].
 //!
-//! They read the member's storage instead of its API: objects that a controller has written and stored already are
-//! recognized by their revision and not decoded again, which covers most changes in a member.
+//! They read the member's storage instead of its API. Most changes in a member are writes of its own controllers, which
+//! have updated the store with the response; informers recognize these by the revision and do not decode them again.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -16,7 +16,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::store::{Index, Key, Store, Stored};
+use super::store::{Index, Key, Store, StoreObject};
 use crate::error::{Error, Result};
 
 /// A typed object for controllers: without managed fields, with its version as a number.
@@ -48,7 +48,7 @@ impl<K: Resource<DynamicType = ()>> From<K> for Object<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()> + Send + Sync + 'static> Stored for Object<K> {
+impl<K: Resource<DynamicType = ()> + Send + Sync + 'static> StoreObject for Object<K> {
     fn key(&self) -> Key {
         self.key.clone()
     }
@@ -82,19 +82,19 @@ pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Objects decoded before the task yields.
-const SLICE: usize = 64;
+/// Number of objects that are decoded before the task yields.
+const OBJECTS_PER_YIELD: usize = 64;
 
 /// Informer of a kind.
 pub struct Informer<T, F> {
     pub registry: Arc<Registry>,
     pub resource: ResourceRef,
     pub store: Arc<Store<T>>,
-    /// Converts a stored object to the form that is kept.
-    pub keep: F,
+    /// Converts an object to the form in the store.
+    pub convert: F,
 }
 
-impl<T: Stored, F> Informer<T, F> {
+impl<T: StoreObject, F> Informer<T, F> {
     /// Updates the store from the registry until cancelled.
     pub async fn run<K>(self, stop: CancellationToken)
     where
@@ -102,11 +102,11 @@ impl<T: Stored, F> Informer<T, F> {
         F: Fn(K) -> T,
     {
         loop {
-            let broken = tokio::select! {
+            let error = tokio::select! {
                 () = stop.cancelled() => return,
-                broken = self.follow::<K>() => broken,
+                error = self.list_and_watch::<K>() => error,
             };
-            match broken {
+            match error {
                 StorageError::Closed => return,
                 // The watch has expired: all objects are listed again.
                 error => tracing::debug!(resource = %self.resource.gvr.resource, %error, "restarting an informer"),
@@ -114,7 +114,8 @@ impl<T: Stored, F> Informer<T, F> {
         }
     }
 
-    async fn follow<K>(&self) -> StorageError
+    /// Lists all objects, then watches changes. Returns the error that ends the watch.
+    async fn list_and_watch<K>(&self) -> StorageError
     where
         K: DeserializeOwned,
         F: Fn(K) -> T,
@@ -125,19 +126,19 @@ impl<T: Stored, F> Informer<T, F> {
             Ok(listing) => listing,
             Err(error) => return error,
         };
-        let mut seen = HashSet::with_capacity(listing.records.len());
+        let mut listed = HashSet::with_capacity(listing.records.len());
         for (number, record) in listing.records.into_iter().enumerate() {
-            let key = key_in(&record.key);
-            if !self.store.has(&key, record.revision) {
-                self.take::<K>(&record.key, record.revision, &record.body).await;
+            let key = store_key(&record.key);
+            if !self.store.has_version(&key, record.revision) {
+                self.decode_and_apply::<K>(&record.key, record.revision, &record.body).await;
             }
-            seen.insert(key);
-            if number % SLICE == 0 {
+            listed.insert(key);
+            if number % OBJECTS_PER_YIELD == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        self.store.retain_seen(&before, &seen);
-        drop((before, seen));
+        self.store.retain_listed(&before, &listed);
+        drop((before, listed));
         let mut watcher = match self.registry.store.watch(&table, listing.revision) {
             Ok(watcher) => watcher,
             Err(error) => return error,
@@ -147,21 +148,21 @@ impl<T: Stored, F> Informer<T, F> {
                 Ok(changes) => changes,
                 Err(error) => return error,
             };
-            for slice in changes.chunks(SLICE) {
-                for change in slice {
-                    self.see::<K>(change).await;
+            for chunk in changes.chunks(OBJECTS_PER_YIELD) {
+                for change in chunk {
+                    self.handle_change::<K>(change).await;
                 }
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    async fn see<K>(&self, change: &Change)
+    async fn handle_change<K>(&self, change: &Change)
     where
         K: DeserializeOwned,
         F: Fn(K) -> T,
     {
-        let key = key_in(&change.key);
+        let key = store_key(&change.key);
         match change.kind {
             ChangeKind::Deleted => match self.store.get(&key) {
                 Some(known) if known.version() < change.revision => self.store.remove(&key, known.uid()),
@@ -169,32 +170,32 @@ impl<T: Stored, F> Informer<T, F> {
                 // Not in the store yet: a late response to its creation must not add it.
                 None => match change.body.links() {
                     Ok(links) => self.store.remove(&key, &links.uid),
-                    Err(error) => tracing::error!(key = %change.key, %error, "cannot read an object"),
+                    Err(error) => tracing::error!(key = %change.key, %error, "cannot decode an object"),
                 },
             },
-            ChangeKind::Added if self.store.expects(&key) => {}
-            _ if self.store.has(&key, change.revision) => {}
-            _ => self.take::<K>(&change.key, change.revision, &change.body).await,
+            ChangeKind::Added if self.store.is_expected(&key) => {}
+            _ if self.store.has_version(&key, change.revision) => {}
+            _ => self.decode_and_apply::<K>(&change.key, change.revision, &change.body).await,
         }
     }
 
-    async fn take<K>(&self, key: &ObjectKey, revision: Revision, body: &Body)
+    async fn decode_and_apply<K>(&self, key: &ObjectKey, revision: Revision, body: &Body)
     where
         K: DeserializeOwned,
         F: Fn(K) -> T,
     {
         match self.decode::<K>(key, revision, body).await {
             Ok(object) => {
-                self.store.apply((self.keep)(object));
+                self.store.apply((self.convert)(object));
             }
-            Err(error) => tracing::error!(%key, %error, "cannot read an object"),
+            Err(error) => tracing::error!(%key, %error, "cannot decode an object"),
         }
     }
 
     async fn decode<K: DeserializeOwned>(&self, key: &ObjectKey, revision: Revision, body: &Body) -> Result<K> {
-        let unreadable = |reason: String| Error::Stored { what: format!("{} {key}", self.resource.kind), reason };
-        let as_stored = self.resource.strategy.serves_stored();
-        if as_stored && body.api_version() == self.resource.gvr.api_version() {
+        let unreadable = |reason: String| Error::Decode { object: format!("{} {key}", self.resource.kind), reason };
+        let is_served_as_stored = self.resource.strategy.serves_stored();
+        if is_served_as_stored && body.api_version() == self.resource.gvr.api_version() {
             let mut text = Vec::new();
             body.write_json(&mut text, revision, true).map_err(|error| unreadable(error.to_string()))?;
             return serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()));
@@ -205,6 +206,6 @@ impl<T: Stored, F> Informer<T, F> {
     }
 }
 
-fn key_in(key: &ObjectKey) -> Key {
+fn store_key(key: &ObjectKey) -> Key {
     Key::new(key.namespace(), key.name())
 }

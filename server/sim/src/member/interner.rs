@@ -1,4 +1,4 @@
-//! Compact storage of pods: equal label sets, owners, specs and strings are shared.
+//! Converts pods to their compact form, in which equal label sets, owners, specs and strings are shared.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,11 +15,14 @@ use parking_lot::Mutex;
 use super::Labels;
 use super::informer::{controller_of, key_of, version_of};
 use super::pod::{
-    ContainerPhase, ContainerPort, ContainerSpec, ContainerView, Deletion, LastRun, Owner, Phase, PodState, Process,
-    Qos, RestartPolicy, SpecView, keeps_annotation,
+    ContainerPhase, ContainerPort, ContainerSpec, ContainerView, Deletion, LastRun, Owner, Phase, PodSpecView,
+    PodState, Process, Qos, RestartPolicy, is_used_annotation,
 };
-use super::resources::{Resources, milli};
+use super::resources::{Resources, milli_value};
 use super::store::Key;
+
+/// Number of pods after which unused values are dropped.
+const PODS_PER_SWEEP: usize = 5_000;
 
 /// Shares equal values between pods.
 #[derive(Default)]
@@ -32,25 +35,27 @@ struct Tables {
     strings: HashSet<Arc<str>>,
     labels: HashSet<Arc<Labels>>,
     owners: HashSet<Arc<Owner>>,
-    specs: HashMap<u64, Vec<Weak<SpecView>>>,
-    since_sweep: usize,
+    specs: HashMap<u64, Vec<Weak<PodSpecView>>>,
+    /// Number of pods since unused values were dropped.
+    pods_since_sweep: usize,
 }
 
 impl Interner {
-    pub fn text(&self, text: &str) -> Arc<str> {
-        self.tables.lock().text(text)
+    /// Returns the shared instance of a string.
+    pub fn intern_text(&self, text: &str) -> Arc<str> {
+        self.tables.lock().intern_text(text)
     }
 
     /// Converts a pod to its compact form.
-    pub fn pod(&self, pod: Pod) -> PodState {
+    pub fn intern_pod(&self, pod: Pod) -> PodState {
         let mut tables = self.tables.lock();
-        tables.sweep_sometimes();
-        tables.pod(pod)
+        tables.sweep_if_due();
+        tables.intern_pod(pod)
     }
 }
 
 impl Tables {
-    fn text(&mut self, text: &str) -> Arc<str> {
+    fn intern_text(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.strings.get(text) {
             return known.clone();
         }
@@ -59,7 +64,7 @@ impl Tables {
         shared
     }
 
-    fn labels(&mut self, labels: Labels) -> Arc<Labels> {
+    fn intern_labels(&mut self, labels: Labels) -> Arc<Labels> {
         if let Some(known) = self.labels.get(&labels) {
             return known.clone();
         }
@@ -68,10 +73,10 @@ impl Tables {
         shared
     }
 
-    fn spec(&mut self, spec: SpecView) -> Arc<SpecView> {
+    fn intern_spec(&mut self, spec: PodSpecView) -> Arc<PodSpecView> {
         let mut hasher = DefaultHasher::new();
         for container in &spec.containers {
-            (&container.name, &container.image, container.cpu_milli, container.memory).hash(&mut hasher);
+            (&container.name, &container.image, container.cpu_milli, container.memory_bytes).hash(&mut hasher);
         }
         spec.node_selector.hash(&mut hasher);
         let bucket = self.specs.entry(hasher.finish()).or_default();
@@ -84,20 +89,20 @@ impl Tables {
         shared
     }
 
-    /// Drops unused values from the tables every few thousand pods.
-    fn sweep_sometimes(&mut self) {
-        self.since_sweep += 1;
-        if self.since_sweep < 5_000 {
+    /// Drops unused values from the tables after every [`PODS_PER_SWEEP`] pods.
+    fn sweep_if_due(&mut self) {
+        self.pods_since_sweep += 1;
+        if self.pods_since_sweep < PODS_PER_SWEEP {
             return;
         }
-        self.since_sweep = 0;
+        self.pods_since_sweep = 0;
         self.labels.retain(|labels| Arc::strong_count(labels) > 1);
         self.owners.retain(|owner| Arc::strong_count(owner) > 1);
         self.strings.retain(|text| Arc::strong_count(text) > 1);
         self.specs.retain(|_, specs| specs.iter().any(|weak| weak.strong_count() > 0));
     }
 
-    fn pod(&mut self, pod: Pod) -> PodState {
+    fn intern_pod(&mut self, pod: Pod) -> PodState {
         let key = key_of(&pod.metadata);
         let version = version_of(&pod.metadata);
         let owner = controller_of(&pod.metadata).map(|owner| Owner {
@@ -111,41 +116,51 @@ impl Tables {
         let deletion = meta
             .deletion_timestamp
             .as_ref()
-            .map(|time| Deletion { at: time.0, grace: meta.deletion_grace_period_seconds.unwrap_or_default() });
+            .map(|time| Deletion { at: time.0, grace_seconds: meta.deletion_grace_period_seconds.unwrap_or_default() });
         let mut annotations = meta.annotations.unwrap_or_default();
-        annotations.retain(|name, _| keeps_annotation(name));
-        let conditions = Conditions::split(status.conditions.unwrap_or_default());
+        annotations.retain(|name, _| is_used_annotation(name));
+        let conditions = Conditions::from_list(status.conditions.unwrap_or_default());
         PodState {
-            key: Key { namespace: self.text(&key.namespace), name: key.name },
+            key: Key { namespace: self.intern_text(&key.namespace), name: key.name },
             uid: meta.uid.unwrap_or_default().into(),
             version,
             generation: meta.generation.unwrap_or_default(),
             created: meta.creation_timestamp.map(|time| time.0).unwrap_or_default(),
-            labels: self.labels(meta.labels.unwrap_or_default()),
-            annotations: self.labels(annotations),
-            owner: owner.map(|owner| self.owner(owner)),
+            labels: self.intern_labels(meta.labels.unwrap_or_default()),
+            annotations: self.intern_labels(annotations),
+            owner: owner.map(|owner| self.intern_owner(owner)),
             finalizers: meta.finalizers.unwrap_or_default().into_iter().map(Into::into).collect(),
             deletion,
-            node: spec.node_name.as_deref().filter(|name| !name.is_empty()).map(|name| self.text(name)),
+            node: spec.node_name.as_deref().filter(|name| !name.is_empty()).map(|name| self.intern_text(name)),
             spec: {
                 let view = self.spec_view(spec);
-                self.spec(view)
+                self.intern_spec(view)
             },
             phase: Phase::parse(status.phase.as_deref().unwrap_or_default()),
-            reason: status.reason.as_deref().map(|reason| self.text(reason)),
+            reason: status.reason.as_deref().map(|reason| self.intern_text(reason)),
             ip: status.pod_ip.map(Into::into),
             started: status.start_time.map(|time| time.0),
             scheduled: conditions.scheduled,
-            unschedulable: conditions.unschedulable,
+            unschedulable_message: conditions.unschedulable_message,
             ready_since: conditions.ready_since,
             unready_since: conditions.unready_since,
-            containers: status.container_statuses.into_iter().flatten().map(|status| self.container(status)).collect(),
-            init: status.init_container_statuses.into_iter().flatten().map(|status| self.container(status)).collect(),
+            containers: status
+                .container_statuses
+                .into_iter()
+                .flatten()
+                .map(|status| self.container_view(status))
+                .collect(),
+            init_containers: status
+                .init_container_statuses
+                .into_iter()
+                .flatten()
+                .map(|status| self.container_view(status))
+                .collect(),
             foreign_conditions: conditions.foreign,
         }
     }
 
-    fn owner(&mut self, owner: Owner) -> Arc<Owner> {
+    fn intern_owner(&mut self, owner: Owner) -> Arc<Owner> {
         if let Some(known) = self.owners.get(&owner) {
             return known.clone();
         }
@@ -154,36 +169,36 @@ impl Tables {
         shared
     }
 
-    fn container(&mut self, status: ContainerStatus) -> ContainerView {
+    fn container_view(&mut self, status: ContainerStatus) -> ContainerView {
         let terminated = |state: Option<ContainerState>| state.and_then(|state| state.terminated);
-        let last = terminated(status.last_state).map(|run| {
+        let last_run = terminated(status.last_state).map(|run| {
             Box::new(LastRun {
                 exit_code: run.exit_code,
-                reason: self.text(run.reason.as_deref().unwrap_or_default()),
+                reason: self.intern_text(run.reason.as_deref().unwrap_or_default()),
                 started: run.started_at.map(|time| time.0).unwrap_or_default(),
                 finished: run.finished_at.map(|time| time.0).unwrap_or_default(),
             })
         });
         let state = status.state.unwrap_or_default();
-        let doing = if let Some(running) = state.running {
+        let state = if let Some(running) = state.running {
             ContainerPhase::Running { since: running.started_at.map(|time| time.0).unwrap_or_default() }
         } else if let Some(run) = state.terminated {
             ContainerPhase::Terminated {
                 exit_code: run.exit_code,
-                reason: self.text(run.reason.as_deref().unwrap_or_default()),
+                reason: self.intern_text(run.reason.as_deref().unwrap_or_default()),
                 started: run.started_at.map(|time| time.0).unwrap_or_default(),
                 finished: run.finished_at.map(|time| time.0).unwrap_or_default(),
             }
         } else {
             let reason = state.waiting.and_then(|waiting| waiting.reason).unwrap_or_default();
-            ContainerPhase::Waiting { reason: self.text(&reason) }
+            ContainerPhase::Waiting { reason: self.intern_text(&reason) }
         };
         ContainerView {
-            name: self.text(&status.name),
-            doing,
+            name: self.intern_text(&status.name),
+            state,
             ready: status.ready,
             restarts: status.restart_count,
-            last,
+            last_run,
         }
     }
 
@@ -192,11 +207,11 @@ impl Tables {
             image: container.image.as_deref().unwrap_or_default(),
             command: container.command.as_deref().unwrap_or_default(),
             args: container.args.as_deref().unwrap_or_default(),
-            interactive: container.stdin.unwrap_or_default(),
+            has_stdin: container.stdin.unwrap_or_default(),
             restarts_always,
         };
         // The container ends with the session that attaches its stdin.
-        let ends_with_stdin = invocation.interactive && container.stdin_once == Some(true) && !restarts_always;
+        let ends_with_stdin = invocation.has_stdin && container.stdin_once == Some(true) && !restarts_always;
         let process = if ends_with_stdin || invocation.command_line().is_some() {
             Process::Command
         } else if invocation.runs_unknown_program() {
@@ -204,7 +219,7 @@ impl Tables {
         } else {
             Process::Image
         };
-        let (probed, ready_delay) = probes(container);
+        let (has_dynamic_probe, ready_delay_seconds) = probe_properties(container);
         let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
         let requests = requests.map(Resources::from_list).unwrap_or_default();
         let ports = container.ports.iter().flatten().map(|port| ContainerPort {
@@ -215,32 +230,39 @@ impl Tables {
             protocol: port.protocol.as_deref().unwrap_or("TCP").into(),
         });
         ContainerSpec {
-            name: self.text(&container.name),
-            image: self.text(container.image.as_deref().unwrap_or_default()),
+            name: self.intern_text(&container.name),
+            image: self.intern_text(container.image.as_deref().unwrap_or_default()),
             cpu_milli: requests.cpu_milli,
-            memory: requests.memory,
+            memory_bytes: requests.memory_bytes,
             ports: ports.collect(),
             process,
-            probed,
-            ready_delay,
+            has_dynamic_probe,
+            ready_delay_seconds,
         }
     }
 
-    fn spec_view(&mut self, spec: PodSpec) -> SpecView {
-        let init = spec.init_containers.as_deref().unwrap_or_default();
-        let always = !matches!(spec.restart_policy.as_deref(), Some("Never" | "OnFailure"));
-        let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
+    fn spec_view(&mut self, spec: PodSpec) -> PodSpecView {
+        let init_containers = spec.init_containers.as_deref().unwrap_or_default();
+        let restarts_always = !matches!(spec.restart_policy.as_deref(), Some("Never" | "OnFailure"));
+        let is_sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
         let claims = spec.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
-        SpecView {
-            containers: spec.containers.iter().map(|container| self.container_spec(container, always)).collect(),
-            init: init.iter().map(|container| self.container_spec(container, sidecar(container))).collect(),
-            sidecars: (0..init.len()).filter(|index| sidecar(&init[*index])).collect(),
-            requests: Resources::of_pod(&spec),
-            qos: qos(&spec),
+        PodSpecView {
+            containers: spec
+                .containers
+                .iter()
+                .map(|container| self.container_spec(container, restarts_always))
+                .collect(),
+            init_containers: init_containers
+                .iter()
+                .map(|container| self.container_spec(container, is_sidecar(container)))
+                .collect(),
+            sidecars: (0..init_containers.len()).filter(|index| is_sidecar(&init_containers[*index])).collect(),
+            requests: Resources::from_pod_spec(&spec),
+            qos: qos_class(&spec),
             claims: claims.map(|claim| claim.claim_name.as_str().into()).collect(),
             node_selector: spec.node_selector.unwrap_or_default(),
             affinity: spec.affinity.map(Box::new),
-            spread: spec.topology_spread_constraints.unwrap_or_default(),
+            topology_spread: spec.topology_spread_constraints.unwrap_or_default(),
             tolerations: spec.tolerations.unwrap_or_default(),
             priority: spec.priority.unwrap_or_default(),
             never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
@@ -250,84 +272,86 @@ impl Tables {
                 _ => RestartPolicy::Always,
             },
             host_network: spec.host_network.unwrap_or_default(),
-            gated: spec.scheduling_gates.is_some_and(|gates| !gates.is_empty()),
-            scheduler: spec.scheduler_name.as_deref().unwrap_or("default-scheduler").into(),
-            grace: spec.termination_grace_period_seconds.unwrap_or(30),
+            has_scheduling_gates: spec.scheduling_gates.is_some_and(|gates| !gates.is_empty()),
+            scheduler_name: spec.scheduler_name.as_deref().unwrap_or("default-scheduler").into(),
+            grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30),
         }
     }
 }
 
-/// True if the outcome of probes can change, and the seconds until the container can be ready.
-fn probes(container: &Container) -> (bool, i64) {
+/// True if the outcome of a probe can change, and the number of seconds until the container can be ready.
+fn probe_properties(container: &Container) -> (bool, i64) {
     let probes = [&container.startup_probe, &container.readiness_probe, &container.liveness_probe];
     if probes.iter().all(|probe| probe.is_none()) {
         return (false, 0);
     }
-    // Encoding of the container's types cannot fail.
+    // Containers can always be encoded.
     let spec = serde_json::to_value(container).unwrap_or_default();
-    let probed = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness]
+    let has_dynamic_probe = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness]
         .into_iter()
-        .any(|kind| Probe::of(&spec, kind).is_some_and(|probe| probe.is_known()));
+        .any(|kind| Probe::from_container(&spec, kind).is_some_and(|probe| probe.is_simulated()));
     let delay = |probe: &Option<k8s_openapi::api::core::v1::Probe>| {
         probe.as_ref().and_then(|probe| probe.initial_delay_seconds).map_or(0, i64::from)
     };
-    // Readiness probes count from the container's start, once the startup probe has succeeded.
-    (probed, delay(&container.startup_probe).max(delay(&container.readiness_probe)))
+    // Delays of readiness probes count from the start of the container, but the startup probe must succeed first.
+    (has_dynamic_probe, delay(&container.startup_probe).max(delay(&container.readiness_probe)))
 }
 
-/// The QoS class of a pod (`kubectl explain pod.status.qosClass`).
-fn qos(spec: &PodSpec) -> Qos {
+/// QoS class of a pod, as defined for `Pod.status.qosClass`.
+fn qos_class(spec: &PodSpec) -> Qos {
     let empty = BTreeMap::new();
-    let mut guaranteed = true;
-    let mut anything = false;
+    let mut is_guaranteed = true;
+    let mut has_resources = false;
     for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
         let resources = container.resources.as_ref();
         let requests = resources.and_then(|resources| resources.requests.as_ref()).unwrap_or(&empty);
         let limits = resources.and_then(|resources| resources.limits.as_ref()).unwrap_or(&empty);
         for name in ["cpu", "memory"] {
             let (request, limit) = (requests.get(name), limits.get(name));
-            anything |= request.is_some() || limit.is_some();
-            guaranteed &=
-                limit.is_some() && request.is_none_or(|request| limit.is_some_and(|limit| same(request, limit)));
+            has_resources |= request.is_some() || limit.is_some();
+            is_guaranteed &=
+                limit.is_some() && request.is_none_or(|request| limit.is_some_and(|limit| are_equal(request, limit)));
         }
     }
-    match (anything, guaranteed) {
+    match (has_resources, is_guaranteed) {
         (false, _) => Qos::BestEffort,
         (true, true) => Qos::Guaranteed,
         (true, false) => Qos::Burstable,
     }
 }
 
-fn same(a: &Quantity, b: &Quantity) -> bool {
-    milli(a) == milli(b)
+fn are_equal(a: &Quantity, b: &Quantity) -> bool {
+    milli_value(a) == milli_value(b)
 }
 
 /// The conditions of a pod by type.
 #[derive(Default)]
 struct Conditions {
     scheduled: Option<Timestamp>,
-    unschedulable: Option<Box<str>>,
+    unschedulable_message: Option<Box<str>>,
     ready_since: Option<Timestamp>,
     unready_since: Option<Timestamp>,
     foreign: Vec<PodCondition>,
 }
 
 impl Conditions {
-    fn split(conditions: Vec<PodCondition>) -> Self {
-        let mut split = Self::default();
+    fn from_list(conditions: Vec<PodCondition>) -> Self {
+        let mut conditions_by_type = Self::default();
         for condition in conditions {
             let since = condition.last_transition_time.as_ref().map(|time| time.0);
-            let holds = condition.status == "True";
-            match (condition.type_.as_str(), holds) {
-                ("PodScheduled", true) => split.scheduled = since,
-                ("PodScheduled", false) => split.unschedulable = Some(condition.message.unwrap_or_default().into()),
-                ("Ready", true) => split.ready_since = since.or(Some(Timestamp::UNIX_EPOCH)),
-                ("Ready", false) => split.unready_since = since,
+            let is_true = condition.status == "True";
+            match (condition.type_.as_str(), is_true) {
+                ("PodScheduled", true) => conditions_by_type.scheduled = since,
+                ("PodScheduled", false) => {
+                    conditions_by_type.unschedulable_message = Some(condition.message.unwrap_or_default().into())
+                }
+                ("Ready", true) => conditions_by_type.ready_since = since.or(Some(Timestamp::UNIX_EPOCH)),
+                ("Ready", false) => conditions_by_type.unready_since = since,
                 ("Initialized" | "ContainersReady" | "PodReadyToStartContainers", _) => {}
-                _ => split.foreign.push(condition),
+                _ => conditions_by_type.foreign.push(condition),
             }
         }
-        split
+        conditions_by_type
     }
 }
 
@@ -352,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_workload_share_values() {
+    fn pods_of_a_workload_share_specs_and_labels() {
         let interner = Interner::default();
-        let (a, b) = (interner.pod(pod("a")), interner.pod(pod("b")));
+        let (a, b) = (interner.intern_pod(pod("a")), interner.intern_pod(pod("b")));
         assert!(Arc::ptr_eq(&a.spec, &b.spec) && Arc::ptr_eq(&a.labels, &b.labels));
         assert_eq!(a.annotations.keys().collect::<Vec<_>>(), ["fleet.test/phase"]);
         assert_eq!(a.spec.qos, Qos::Guaranteed);

@@ -1,9 +1,9 @@
 //! Simulated member clusters: an API server with controllers, scheduler and kubelets that behave like a real
 //! cluster.
 //!
-//! [`Member::start`] starts a member. Its parts share a [`world::World`]: one watch per kind updates compact stores,
-//! which all controllers read. Components use the API through a `kube::Client` without a socket; external clients
-//! use the listener with [`faults`].
+//! [`Member::start`] starts a member. Its components share a [`world::World`]: one watch per kind updates compact
+//! stores, which all controllers read. Components use the API through a `kube::Client` without a socket. External
+//! clients use the listener, which can have [`faults`].
 
 pub mod admin;
 pub mod autoscaler;
@@ -14,9 +14,10 @@ pub mod faults;
 pub mod informer;
 pub mod interner;
 pub mod metrics;
+pub mod network;
 pub mod node;
 pub mod pod;
-pub mod podlife;
+pub mod pod_lifecycle;
 pub mod queue;
 pub mod recorder;
 pub mod resources;
@@ -25,7 +26,6 @@ pub mod shape;
 pub mod store;
 pub mod taint_eviction;
 pub mod volumes;
-pub mod wire;
 pub mod workload;
 pub mod world;
 
@@ -45,12 +45,12 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::faults::{Faults, Listening};
+use self::faults::{Faults, Listener};
 use self::recorder::Recorder;
 use self::shape::{KUBERNETES_VERSION, NodeShape};
 use self::world::{Features, World};
 use crate::error::{Error, Result};
-use crate::load::{self, Load, Loaded};
+use crate::load::{self, Load, RunningLoad};
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -68,8 +68,8 @@ pub enum Profile {
 
 impl Profile {
     fn features(self) -> Features {
-        let everything = self == Self::Default;
-        Features { metrics: everything, storage: everything, load_balancer: everything }
+        let has_all = self == Self::Default;
+        Features { metrics: has_all, storage: has_all, load_balancer: has_all }
     }
 }
 
@@ -105,7 +105,7 @@ impl MemberConfig {
         }
     }
 
-    fn shapes(&self) -> Vec<NodeShape> {
+    fn effective_node_shapes(&self) -> Vec<NodeShape> {
         match (&self.node_shapes, self.profile) {
             (Some(shapes), _) => shapes.clone(),
             (None, Profile::Default) => vec![NodeShape::default()],
@@ -125,11 +125,11 @@ pub enum Outage {
     Partitioned,
 }
 
-/// Waits for a time; false if `stopped` is cancelled before.
-async fn elapses(time: Duration, stopped: &CancellationToken) -> bool {
+/// Waits for `duration`; returns false if `stopped` is cancelled before.
+async fn sleep_unless_stopped(duration: Duration, stopped: &CancellationToken) -> bool {
     tokio::select! {
         () = stopped.cancelled() => false,
-        () = tokio::time::sleep(time) => true,
+        () = tokio::time::sleep(duration) => true,
     }
 }
 
@@ -139,8 +139,8 @@ pub struct Member {
     world: Arc<World>,
     kubelet: Arc<Kubelet>,
     faults: Arc<Faults>,
-    listening: Listening,
-    loads: Mutex<Vec<Loaded>>,
+    listener: Listener,
+    loads: Mutex<Vec<RunningLoad>>,
     /// The task that ends an outage or alternates outages.
     outage_task: AsyncMutex<Option<(CancellationToken, JoinHandle<()>)>>,
 }
@@ -149,19 +149,19 @@ impl Member {
     /// Starts a member: API server, controllers, nodes, listener. Returns when its stores are synchronized and it
     /// listens.
     pub async fn start(config: MemberConfig) -> Result<Arc<Self>> {
-        let refused = |error: crowsnest_registry::error::Error| Error::Start {
+        let start_error = |error: crowsnest_registry::error::Error| Error::Cluster {
             cluster: config.name.clone(),
             reason: error.to_string(),
         };
-        let mut names = Config::new(&config.name, Data::Memory).names;
+        let mut names = Config::new(&config.name, Data::Memory).certificate_names;
         names.extend(config.names.iter().cloned());
         names.push(config.listen.ip().to_string());
         let mut server = Config::new(&config.name, config.data.clone());
         // Simulated nodes are ready from the start.
-        server.disabled_admission = vec![Plugin::TaintNodesByCondition];
-        server.names = names.clone();
+        server.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
+        server.certificate_names = names.clone();
         server.version = config.kubernetes_version.clone();
-        let server = ApiServer::start(server).await.map_err(refused)?;
+        let server = ApiServer::start(server).await.map_err(start_error)?;
         let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));
         install(server.registry(), &kubelet);
 
@@ -169,31 +169,31 @@ impl Member {
         let (recorder, writer) = Recorder::new(client.clone());
         let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder));
         server.watch_tasks(world.tasks.clone());
-        world.tasks.keep("event recorder", writer.run(world.stop.clone()));
+        world.tasks.spawn_until_stop("event recorder", writer.run(world.stop.clone()));
         start_controllers(&world, &kubelet);
         // The recorded members ran OpenShift's controller manager.
         let service_certificates = config.profile == Profile::Conformance;
-        let parts =
+        let controllers =
             Controllers { service_accounts: true, service_certificates, quotas: true, storage_protection: true };
-        controllers::start(&server, parts);
+        controllers::start(&server, controllers);
         if world.features.metrics {
             server.api().add_delegate(Arc::new(metrics::Metrics::new(&world)));
             server.api().add_delegate(Arc::new(custom_metrics::CustomMetrics::new(&world)));
         }
-        world.watch(server.registry()).await?;
-        node::reconcile(&world, &config.shapes(), &config.kubernetes_version).await?;
+        world.start_informers(server.registry()).await?;
+        node::reconcile(&world, &config.effective_node_shapes(), &config.kubernetes_version).await?;
         volumes::write_storage_class(&world).await?;
 
         let faults = Arc::new(Faults::default());
-        let router = faults.around(server.router());
-        let listening = Listening::open(server.clone(), router, names, faults.clone(), config.listen).await?;
-        server.advertise(listening.address()).await;
+        let router = faults.wrap_router(server.router());
+        let listener = Listener::open(server.clone(), router, names, faults.clone(), config.listen).await?;
+        server.advertise(listener.address()).await;
         Ok(Arc::new(Self {
             server,
             world,
             kubelet,
             faults,
-            listening,
+            listener,
             loads: Mutex::default(),
             outage_task: AsyncMutex::default(),
         }))
@@ -203,12 +203,12 @@ impl Member {
         &self.world.name
     }
 
-    /// The underlying API server.
+    /// API server of the member.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// Stores and settings, for the kubelet's streams and tests.
+    /// Shared state of the member's components.
     pub fn world(&self) -> &Arc<World> {
         &self.world
     }
@@ -219,7 +219,7 @@ impl Member {
 
     /// Address of the listener.
     pub fn address(&self) -> SocketAddr {
-        self.listening.address()
+        self.listener.address()
     }
 
     /// `https://host:port`
@@ -229,15 +229,16 @@ impl Member {
 
     /// A kubeconfig of a cluster administrator.
     pub fn kubeconfig(&self) -> Result<String> {
-        let made = self.server.kubeconfig("admin", &["system:masters".to_owned()], &self.url());
-        made.map_err(|error| Error::Start { cluster: self.name().to_owned(), reason: error.to_string() })
+        let kubeconfig = self.server.kubeconfig("admin", &["system:masters".to_owned()], &self.url());
+        kubeconfig.map_err(|error| Error::Cluster { cluster: self.name().to_owned(), reason: error.to_string() })
     }
 
+    /// True if no outage is in effect.
     pub async fn is_reachable(&self) -> bool {
-        self.listening.is_open().await && !self.faults.is_silent() && !self.faults.is_partitioned()
+        self.listener.is_open().await && !self.faults.is_silent() && !self.faults.is_partitioned()
     }
 
-    /// Makes the member unreachable until it is resumed: closes the listener and all connections.
+    /// Makes the member unreachable until [`Member::resume`]: closes the listener and all connections.
     pub async fn pause(&self) {
         self.stop_outage_task().await;
         self.stop_listening().await;
@@ -250,16 +251,16 @@ impl Member {
     }
 
     /// Starts an outage that lasts until the member is resumed.
-    pub async fn cut_off(&self, outage: Outage) -> Result<()> {
+    pub async fn start_outage(&self, outage: Outage) -> Result<()> {
         self.stop_outage_task().await;
-        self.begin(outage).await
+        self.apply_outage(outage).await
     }
 
-    /// Starts an outage for a time.
-    pub async fn cut_off_for(self: &Arc<Self>, outage: Outage, time: Duration) -> Result<()> {
-        self.cut_off(outage).await?;
+    /// Starts an outage that ends after `duration`.
+    pub async fn start_outage_for(self: &Arc<Self>, outage: Outage, duration: Duration) -> Result<()> {
+        self.start_outage(outage).await?;
         self.start_outage_task(|member, stopped| async move {
-            if elapses(time, &stopped).await
+            if sleep_unless_stopped(duration, &stopped).await
                 && let Some(member) = member.upgrade()
             {
                 member.end_outage().await?;
@@ -270,14 +271,14 @@ impl Member {
         Ok(())
     }
 
-    /// Alternates between unreachable and reachable at an interval, until the member is resumed.
-    pub async fn flap(self: &Arc<Self>, every: Duration) -> Result<()> {
-        self.cut_off(Outage::Stopped).await?;
+    /// Alternates between unreachable and reachable, each for `interval`, until the member is resumed.
+    pub async fn flap(self: &Arc<Self>, interval: Duration) -> Result<()> {
+        self.start_outage(Outage::Stopped).await?;
         self.start_outage_task(|member, stopped| async move {
-            while elapses(every, &stopped).await {
+            while sleep_unless_stopped(interval, &stopped).await {
                 let Some(member) = member.upgrade() else { break };
                 match member.is_reachable().await {
-                    true => member.begin(Outage::Stopped).await?,
+                    true => member.apply_outage(Outage::Stopped).await?,
                     false => member.end_outage().await?,
                 }
             }
@@ -287,7 +288,7 @@ impl Member {
         Ok(())
     }
 
-    async fn begin(&self, outage: Outage) -> Result<()> {
+    async fn apply_outage(&self, outage: Outage) -> Result<()> {
         match outage {
             Outage::Stopped => self.stop_listening().await,
             Outage::Silent => {
@@ -303,33 +304,33 @@ impl Member {
     }
 
     async fn stop_listening(&self) {
-        self.kubelet.hang_up();
-        self.listening.pause().await;
+        self.kubelet.close_sessions();
+        self.listener.pause().await;
         self.faults.set_silent(false);
     }
 
     async fn end_outage(&self) -> Result<()> {
         self.faults.set_silent(false);
         self.faults.set_partitioned(false);
-        self.listening.resume().await
+        self.listener.resume().await
     }
 
     /// Starts a task that controls outages, which replaces the previous one.
-    async fn start_outage_task<F>(self: &Arc<Self>, outage: impl FnOnce(Weak<Self>, CancellationToken) -> F)
+    async fn start_outage_task<F>(self: &Arc<Self>, control: impl FnOnce(Weak<Self>, CancellationToken) -> F)
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
         let stop = self.world.stop.child_token();
-        let outage = outage(Arc::downgrade(self), stop.clone());
+        let control = control(Arc::downgrade(self), stop.clone());
         let task = tokio::spawn(async move {
-            if let Err(error) = outage.await {
+            if let Err(error) = control.await {
                 tracing::error!(%error, "cannot end the outage of a member");
             }
         });
         *self.outage_task.lock().await = Some((stop, task));
     }
 
-    /// Stops the task that controls outages, so that the latest request takes effect.
+    /// Stops the task that controls outages, so that it does not override the next call.
     async fn stop_outage_task(&self) {
         let Some((stop, task)) = self.outage_task.lock().await.take() else { return };
         stop.cancel();
@@ -338,7 +339,7 @@ impl Member {
         }
     }
 
-    /// Fails a node: NotReady, tainted, its pods evicted.
+    /// Fails a node: it becomes NotReady and is tainted, and its pods are evicted.
     pub async fn fail_node(&self, name: &str) -> Result<()> {
         node::set_failed(&self.world, name, true).await
     }
@@ -350,29 +351,29 @@ impl Member {
 
     /// Creates missing synthetic workloads and starts their churn, which ends with the member or is replaced by the
     /// next call.
-    pub async fn start_load(&self, load: Load) -> Result<load::Report> {
-        load.check().map_err(Error::Invalid)?;
-        let ended = |error: tokio::task::JoinError| Error::Start {
+    pub async fn start_load(&self, load: Load) -> Result<load::LoadReport> {
+        load.validate().map_err(Error::Invalid)?;
+        let task_error = |error: tokio::task::JoinError| Error::Cluster {
             cluster: self.name().to_owned(),
             reason: format!("synthetic load: {error}"),
         };
         // The churn of the previous load with this seed must not scale down new workloads.
-        let before: Vec<Loaded> = self.loads.lock().extract_if(.., |known| known.seed == load.seed).collect();
-        for loaded in before {
-            loaded.stop().await.map_err(ended)?;
+        let previous: Vec<RunningLoad> = self.loads.lock().extract_if(.., |other| other.seed == load.seed).collect();
+        for running in previous {
+            running.stop().await.map_err(task_error)?;
         }
         let (world, registry) = (self.world.clone(), self.server.registry().clone());
         // Runs as a task, so that it completes if the client disconnects, and members can be filled concurrently.
-        let filling = self.world.tasks.passing().spawn(async move { load::start(&world, &registry, load).await });
-        let loaded = filling.await.map_err(ended)??;
-        let report = loaded.report.clone();
-        self.loads.lock().push(loaded);
+        let task = self.world.tasks.tracker().spawn(async move { load::start(&world, &registry, load).await });
+        let running = task.await.map_err(task_error)??;
+        let report = running.report.clone();
+        self.loads.lock().push(running);
         Ok(report)
     }
 
     /// Number of changes by the churn of all loads.
-    pub fn changes(&self) -> u64 {
-        self.loads.lock().iter().map(Loaded::changes).sum()
+    pub fn churn_changes(&self) -> u64 {
+        self.loads.lock().iter().map(RunningLoad::changes).sum()
     }
 
     /// Stops the listener, then all tasks, then the API server.
@@ -384,13 +385,13 @@ impl Member {
         self.server
             .stop()
             .await
-            .map_err(|error| Error::Start { cluster: self.name().to_owned(), reason: error.to_string() })
+            .map_err(|error| Error::Cluster { cluster: self.name().to_owned(), reason: error.to_string() })
     }
 }
 
 /// Registers the handlers of all controllers and starts their tasks, before the informers run.
 fn start_controllers(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
-    podlife::start(world, kubelet);
+    pod_lifecycle::start(world, kubelet);
     scheduler::start(world);
     node::start(world);
     taint_eviction::start(world);

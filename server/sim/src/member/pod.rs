@@ -1,7 +1,7 @@
-//! Compact form of pods: a fraction of the complete object, with shared values.
+//! Compact form of pods: the fields that the simulation uses, with values that pods share.
 //!
-//! Read by the scheduler, the workload controllers, metrics and the kubelet's streams. A member with 10,000 pods of
-//! 500 workloads stores 500 label sets and specs, not 10,000.
+//! Used by the scheduler, the workload controllers, metrics and the kubelet. A member with 10,000 pods of 500 workloads
+//! stores 500 label sets and specs, not 10,000.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Affinity, PodCondition, Toleration, TopologySpr
 
 use super::Labels;
 use super::resources::Resources;
-use super::store::{Index, Key, Stored};
+use super::store::{Index, Key, StoreObject};
 
 /// `Pod.status.phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -70,11 +70,11 @@ pub enum ContainerPhase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {
     pub name: Arc<str>,
-    pub doing: ContainerPhase,
+    pub state: ContainerPhase,
     pub ready: bool,
     pub restarts: i32,
-    /// The previous run, if there was one.
-    pub last: Option<Box<LastRun>>,
+    /// Previous run of the container, if there was one.
+    pub last_run: Option<Box<LastRun>>,
 }
 
 /// `lastState.terminated`.
@@ -91,20 +91,23 @@ pub struct LastRun {
 pub struct ContainerSpec {
     pub name: Arc<str>,
     pub image: Arc<str>,
+    /// CPU request in millicores.
     pub cpu_milli: i64,
-    pub memory: i64,
+    /// Memory request.
+    pub memory_bytes: i64,
     pub ports: Vec<ContainerPort>,
     pub process: Process,
-    /// True for a probe whose outcome can change ([`crowsnest_kubelet::probes`]).
-    pub probed: bool,
-    /// Seconds from the start to the first startup and readiness probes, which succeed unless `probed`.
-    pub ready_delay: i64,
+    /// True if the container has a probe whose outcome can change ([`crowsnest_kubelet::probes`]).
+    pub has_dynamic_probe: bool,
+    /// Time from the start to the first startup and readiness probes, which succeed unless `has_dynamic_probe`.
+    pub ready_delay_seconds: i64,
 }
 
 impl ContainerSpec {
-    /// True if the kubelet observes the container: it has a process or probes.
+    /// True if the kubelet must observe the container, because it runs a command or has probes whose outcome can
+    /// change.
     pub fn is_observed(&self) -> bool {
-        self.probed || self.process == Process::Command
+        self.has_dynamic_probe || self.process == Process::Command
     }
 }
 
@@ -113,7 +116,7 @@ impl ContainerSpec {
 pub enum Process {
     /// The program of its image, which runs indefinitely.
     Image,
-    /// A command that the kubelet runs, or a session whose end it detects.
+    /// A command that the kubelet runs, or a container that ends with the session that attaches its stdin.
     Command,
     /// A program that the simulation does not know.
     Unknown,
@@ -132,27 +135,28 @@ pub struct ContainerPort {
 
 /// Fields of a pod's spec that the simulation uses. Pods with equal values share one instance.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SpecView {
+pub struct PodSpecView {
     pub containers: Vec<ContainerSpec>,
-    pub init: Vec<ContainerSpec>,
-    /// Init containers that keep running next to the others, by index into `init`.
+    pub init_containers: Vec<ContainerSpec>,
+    /// Init containers that keep running next to the others, by index into `init_containers`.
     pub sidecars: Vec<usize>,
     pub requests: Resources,
     /// Quality of service class; BestEffort if no container has requests or limits.
     pub qos: Qos,
     pub node_selector: Labels,
     pub affinity: Option<Box<Affinity>>,
-    pub spread: Vec<TopologySpreadConstraint>,
+    pub topology_spread: Vec<TopologySpreadConstraint>,
     pub tolerations: Vec<Toleration>,
     pub priority: i32,
-    /// `Never` in `preemptionPolicy`.
+    /// True for `preemptionPolicy: Never`.
     pub never_preempts: bool,
     pub restart_policy: RestartPolicy,
     pub host_network: bool,
-    pub gated: bool,
-    pub scheduler: Box<str>,
+    pub has_scheduling_gates: bool,
+    pub scheduler_name: Box<str>,
+    /// Names of the PersistentVolumeClaims.
     pub claims: Vec<Box<str>>,
-    pub grace: i64,
+    pub grace_seconds: i64,
 }
 
 /// `Pod.spec.restartPolicy`.
@@ -184,9 +188,9 @@ impl Qos {
 /// Deletion state of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deletion {
-    /// End of the grace period.
+    /// End of the grace period (`deletionTimestamp`).
     pub at: Timestamp,
-    pub grace: i64,
+    pub grace_seconds: i64,
 }
 
 /// A pod.
@@ -194,31 +198,33 @@ pub struct Deletion {
 pub struct PodState {
     pub key: Key,
     pub uid: Arc<str>,
+    /// The resourceVersion as a number.
     pub version: u64,
     pub generation: i64,
     pub created: Timestamp,
     pub labels: Arc<Labels>,
-    /// Annotations that the simulation or a controller reads; see [`keeps_annotation`].
+    /// Annotations that the simulation or a controller reads; see [`is_used_annotation`].
     pub annotations: Arc<Labels>,
     pub owner: Option<Arc<Owner>>,
     pub finalizers: Vec<Box<str>>,
     pub deletion: Option<Deletion>,
-    pub spec: Arc<SpecView>,
+    pub spec: Arc<PodSpecView>,
     pub node: Option<Arc<str>>,
     pub phase: Phase,
     /// `status.reason` of pods that were terminated (`Evicted`, …).
     pub reason: Option<Arc<str>>,
     pub ip: Option<Arc<str>>,
     pub started: Option<Timestamp>,
+    /// Last transition of a true PodScheduled condition.
     pub scheduled: Option<Timestamp>,
-    /// Message of a `PodScheduled=False` condition.
-    pub unschedulable: Option<Box<str>>,
+    /// Message of a false PodScheduled condition.
+    pub unschedulable_message: Option<Box<str>>,
     /// Time since which the Ready condition is true.
     pub ready_since: Option<Timestamp>,
     /// Last transition of a Ready condition that is not true.
     pub unready_since: Option<Timestamp>,
     pub containers: Box<[ContainerView]>,
-    pub init: Box<[ContainerView]>,
+    pub init_containers: Box<[ContainerView]>,
     /// Conditions that neither the kubelet nor the scheduler owns.
     pub foreign_conditions: Vec<PodCondition>,
 }
@@ -239,17 +245,18 @@ impl PodState {
         !self.phase.is_terminal() && self.deletion.is_none()
     }
 
-    /// True if it occupies resources of its node.
+    /// True if the pod uses resources of its node.
     pub fn occupies(&self) -> bool {
         self.node.is_some() && !self.phase.is_terminal()
     }
 
+    /// Number of restarts of all containers.
     pub fn restarts(&self) -> i32 {
-        self.containers.iter().chain(&self.init).map(|container| container.restarts).sum()
+        self.containers.iter().chain(&self.init_containers).map(|container| container.restarts).sum()
     }
 }
 
-impl Stored for PodState {
+impl StoreObject for PodState {
     fn key(&self) -> Key {
         self.key.clone()
     }
@@ -272,10 +279,10 @@ impl Stored for PodState {
 }
 
 /// True for annotations that the simulation reads.
-pub fn keeps_annotation(name: &str) -> bool {
+pub fn is_used_annotation(name: &str) -> bool {
     name.starts_with("fleet.test/")
-        || name.starts_with(super::podlife::PREFIX)
-        || name.starts_with(super::custom_metrics::PREFIX)
+        || name.starts_with(super::pod_lifecycle::ANNOTATION_PREFIX)
+        || name.starts_with(super::custom_metrics::ANNOTATION_PREFIX)
         || matches!(
             name,
             "controller.kubernetes.io/pod-deletion-cost"

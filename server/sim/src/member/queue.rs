@@ -1,4 +1,5 @@
-//! Work queue of a controller: each key at most once, never processed concurrently, with delays and per-key backoff.
+//! Work queue of a controller: a key is queued at most once and never processed concurrently; with delays and backoff
+//! per key.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -17,16 +18,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
 
-const RETRY: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(30));
+/// Backoff of failed keys.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(30));
 
 struct State<K> {
     ready: VecDeque<K>,
-    /// Keys in `ready`, and keys added while they are processed.
+    /// Keys in `ready`, and keys that were added while they were being processed.
     dirty: HashSet<K>,
-    working: HashSet<K>,
+    processing: HashSet<K>,
+    /// Times and tickets of delayed keys. A ticket that is not in `tickets` is obsolete.
     delayed: BinaryHeap<Reverse<(Instant, u64)>>,
-    /// Delayed keys by their ticket in `delayed`, and the earliest time of each.
+    /// Delayed keys by ticket.
     tickets: HashMap<u64, K>,
+    /// Earliest time and ticket of each delayed key.
     due: HashMap<K, (Instant, u64)>,
     next_ticket: u64,
     failures: HashMap<K, u32>,
@@ -44,7 +48,7 @@ impl<K: Clone + Eq + Hash> Default for Queue<K> {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
                 dirty: HashSet::new(),
-                working: HashSet::new(),
+                processing: HashSet::new(),
                 delayed: BinaryHeap::new(),
                 tickets: HashMap::new(),
                 due: HashMap::new(),
@@ -65,7 +69,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Adds a key after a delay; the earliest of several times is used.
+    /// Adds a key after a delay. If a delayed key is added again, the earlier time counts.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -95,20 +99,20 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Takes the next key. [`Queue::done`] must be called afterwards.
+    /// Takes the next key. [`Queue::mark_done`] must be called afterwards.
     async fn next(&self) -> K {
         loop {
-            let until = {
+            let next_due = {
                 let mut state = self.state.lock();
-                let until = state.promote(Instant::now());
+                let next_due = state.promote_due(Instant::now());
                 if let Some(key) = state.ready.pop_front() {
                     state.dirty.remove(&key);
-                    state.working.insert(key.clone());
+                    state.processing.insert(key.clone());
                     return key;
                 }
-                until
+                next_due
             };
-            match until {
+            match next_due {
                 Some(at) => tokio::select! {
                     () = self.wake.notified() => {}
                     () = tokio::time::sleep_until(at) => {}
@@ -118,9 +122,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    fn done(&self, key: &K) {
+    fn mark_done(&self, key: &K) {
         let mut state = self.state.lock();
-        state.working.remove(key);
+        state.processing.remove(key);
         if state.dirty.contains(key) {
             state.ready.push_back(key.clone());
             drop(state);
@@ -128,27 +132,28 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    fn succeeded(&self, key: &K) {
+    fn reset_failures(&self, key: &K) {
         self.state.lock().failures.remove(key);
     }
 
-    fn failed(&self, key: &K) -> Duration {
+    /// Counts a failure of a key and returns the delay before the next attempt.
+    fn record_failure(&self, key: &K) -> Duration {
         let mut state = self.state.lock();
         let failures = state.failures.entry(key.clone()).or_default();
         *failures += 1;
-        RETRY.delay(*failures)
+        RETRY_BACKOFF.delay(*failures)
     }
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
     fn push(&mut self, key: K) {
-        if self.dirty.insert(key.clone()) && !self.working.contains(&key) {
+        if self.dirty.insert(key.clone()) && !self.processing.contains(&key) {
             self.ready.push_back(key);
         }
     }
 
     /// Moves keys that are due to the ready list; returns the time of the next one.
-    fn promote(&mut self, now: Instant) -> Option<Instant> {
+    fn promote_due(&mut self, now: Instant) -> Option<Instant> {
         while let Some(Reverse((at, ticket))) = self.delayed.peek().copied() {
             if !self.tickets.contains_key(&ticket) {
                 self.delayed.pop();
@@ -167,10 +172,15 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 }
 
-/// Processes the queue's keys, `at_once` at a time, until cancelled. `work` returns when the key should be processed
-/// again. Failed keys are retried with increasing delay.
-pub async fn run<K, F, W>(name: &'static str, queue: Arc<Queue<K>>, at_once: usize, stop: CancellationToken, work: W)
-where
+/// Processes the queue's keys, at most `max_concurrent` at a time, until cancelled. `work` returns the delay after
+/// which the key is processed again, or `None`. Failed keys are retried with increasing delay.
+pub async fn run<K, F, W>(
+    name: &'static str,
+    queue: Arc<Queue<K>>,
+    max_concurrent: usize,
+    stop: CancellationToken,
+    work: W,
+) where
     K: Clone + Eq + Hash + std::fmt::Debug,
     F: Future<Output = Result<Option<Duration>>>,
     W: Fn(K) -> F,
@@ -181,9 +191,9 @@ where
             biased;
             () = stop.cancelled() => return,
             Some((key, outcome)) = running.next(), if !running.is_empty() => {
-                settle(name, &queue, key, outcome);
+                finish(name, &queue, key, outcome);
             }
-            key = queue.next(), if running.len() < at_once => {
+            key = queue.next(), if running.len() < max_concurrent => {
                 let future = work(key.clone());
                 running.push(async move { (key, future.await) });
             }
@@ -191,28 +201,28 @@ where
     }
 }
 
-fn settle<K>(name: &'static str, queue: &Queue<K>, key: K, outcome: Result<Option<Duration>>)
+fn finish<K>(name: &'static str, queue: &Queue<K>, key: K, outcome: Result<Option<Duration>>)
 where
     K: Clone + Eq + Hash + std::fmt::Debug,
 {
     match outcome {
-        Ok(again) => {
-            queue.succeeded(&key);
-            if let Some(delay) = again {
+        Ok(delay) => {
+            queue.reset_failures(&key);
+            if let Some(delay) = delay {
                 queue.add_after(key.clone(), delay);
             }
         }
         Err(error) => {
-            let delay = queue.failed(&key);
+            let delay = queue.record_failure(&key);
             if error.is_conflict() || error.is_not_found() {
-                tracing::debug!(controller = name, ?key, %error, "conflict, retrying");
+                tracing::debug!(controller = name, ?key, %error, "a reconciliation conflicted; retrying");
             } else {
-                tracing::warn!(controller = name, ?key, %error, retry = ?delay, "reconcile failed");
+                tracing::warn!(controller = name, ?key, %error, retry = ?delay, "a reconciliation failed; retrying");
             }
             queue.add_after(key.clone(), delay);
         }
     }
-    queue.done(&key);
+    queue.mark_done(&key);
 }
 
 #[cfg(test)]
@@ -220,7 +230,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn earliest_delay_is_used_and_dirty_keys_are_requeued() {
+    async fn the_earliest_delay_counts_and_keys_added_during_processing_are_requeued() {
         let queue = Queue::default();
         queue.add_after("late", Duration::from_secs(100));
         queue.add_after("late", Duration::from_millis(5));
@@ -230,7 +240,7 @@ mod tests {
         assert_eq!(queue.next().await, "now");
         queue.add("now");
         assert_eq!(queue.next().await, "late");
-        queue.done(&"now");
+        queue.mark_done(&"now");
         assert_eq!(queue.next().await, "now");
         assert!(queue.state.lock().tickets.is_empty());
     }

@@ -1,9 +1,10 @@
-//! Event recorder of a member's components: events are written in the background, repetitions are counted, old ones
-//! deleted.
+//! Event recorder of a member's components. Events are written in the background; repeated events are counted, old ones
+//! are deleted.
 //!
-//! Like the recorder of client-go, it never blocks: when the queue is full, events are dropped and counted.
+//! Like the recorder of client-go, it never blocks: when the queue is full, events are dropped, and their number is
+//! counted.
 
-use crate::member::world::{MANAGER, creation};
+use crate::member::world::{FIELD_MANAGER, create_params};
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -23,15 +24,17 @@ use tokio_util::sync::CancellationToken;
 use super::store::Key;
 
 /// Capacity of the queue.
-const WAITING: usize = 8192;
-/// Events written concurrently.
-const AT_ONCE: usize = 8;
-/// Number of event series remembered for counting.
-const SERIES: usize = 4096;
-/// kube-apiserver's `--event-ttl`.
-const TTL: Duration = Duration::from_secs(3600);
+const QUEUE_CAPACITY: usize = 8192;
+/// Maximum number of events that are written concurrently.
+const MAX_CONCURRENT_WRITES: usize = 8;
+/// Maximum number of event series whose repetitions are counted.
+const MAX_SERIES: usize = 4096;
+/// Age at which events are deleted; kube-apiserver's default `--event-ttl`.
+const EVENT_TTL: Duration = Duration::from_secs(3600);
+/// Interval at which old events are deleted.
+const DELETION_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum number of events; the oldest are deleted first.
-const KEPT: usize = 20_000;
+const MAX_EVENTS: usize = 20_000;
 
 /// The object of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,13 +43,13 @@ pub struct Subject {
     pub kind: &'static str,
     pub key: Key,
     pub uid: Arc<str>,
-    /// `spec.containers{web}`
-    pub field: Option<String>,
+    /// `fieldPath` of the event, such as `spec.containers{web}`.
+    pub field_path: Option<String>,
 }
 
 impl Subject {
     pub fn new(api_version: &'static str, kind: &'static str, key: Key, uid: &str) -> Self {
-        Self { api_version, kind, key, uid: uid.into(), field: None }
+        Self { api_version, kind, key, uid: uid.into(), field_path: None }
     }
 
     pub fn pod(key: &Key, uid: &str) -> Self {
@@ -61,16 +64,17 @@ pub struct Source {
     pub host: Option<Arc<str>>,
 }
 
+/// Identity of an event: repetitions with an equal identity are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Series {
     subject: Subject,
     source: Source,
-    warning: bool,
+    is_warning: bool,
     reason: &'static str,
     message: String,
 }
 
-struct Queued {
+struct QueuedEvent {
     series: Series,
     at: Timestamp,
 }
@@ -78,17 +82,17 @@ struct Queued {
 /// Queues events for the background writer.
 #[derive(Clone)]
 pub struct Recorder {
-    queue: mpsc::Sender<Queued>,
+    queue: mpsc::Sender<QueuedEvent>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Recorder {
     /// Creates a recorder and its writer.
-    pub fn new(client: Client) -> (Self, Writer) {
-        let (queue, waiting) = mpsc::channel(WAITING);
+    pub fn new(client: Client) -> (Self, EventWriter) {
+        let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
         let recorder = Self { queue, dropped: Arc::default() };
-        let seen = Mutex::new(lru::LruCache::new(NonZeroUsize::new(SERIES).unwrap_or(NonZeroUsize::MIN)));
-        (recorder, Writer { client, waiting, shared: Shared { seen, live: Mutex::default() } })
+        let counted = Mutex::new(lru::LruCache::new(NonZeroUsize::new(MAX_SERIES).unwrap_or(NonZeroUsize::MIN)));
+        (recorder, EventWriter { client, receiver, shared: Shared { counted, existing: Mutex::default() } })
     }
 
     /// Records an event, unless the queue is full.
@@ -96,12 +100,12 @@ impl Recorder {
         &self,
         subject: Subject,
         source: Source,
-        warning: bool,
+        is_warning: bool,
         reason: &'static str,
         message: impl Into<String>,
     ) {
-        let series = Series { subject, source, warning, reason, message: message.into() };
-        if self.queue.try_send(Queued { series, at: Timestamp::now() }).is_err() {
+        let series = Series { subject, source, is_warning, reason, message: message.into() };
+        if self.queue.try_send(QueuedEvent { series, at: Timestamp::now() }).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -113,42 +117,44 @@ impl Recorder {
 }
 
 struct Shared {
-    /// Name and count of the event of a series.
-    seen: Mutex<lru::LruCache<Series, (String, i32)>>,
+    /// Name and count of the event of each series.
+    counted: Mutex<lru::LruCache<Series, (String, i32)>>,
     /// Namespace, name and creation time of the existing events, oldest first.
-    live: Mutex<VecDeque<(Arc<str>, String, Timestamp)>>,
+    existing: Mutex<VecDeque<(Arc<str>, String, Timestamp)>>,
 }
 
 /// Writes events and deletes old ones.
-pub struct Writer {
+pub struct EventWriter {
     client: Client,
-    waiting: mpsc::Receiver<Queued>,
+    receiver: mpsc::Receiver<QueuedEvent>,
     shared: Shared,
 }
 
-impl Writer {
+impl EventWriter {
     /// Runs until cancelled.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { client, mut waiting, shared } = self;
-        load_live(&client, &shared).await;
-        let incoming = futures::stream::poll_fn(|context| waiting.poll_recv(context));
-        let writes = incoming.for_each_concurrent(AT_ONCE, |queued| write(&client, &shared, queued));
-        let trim = trim(&client, &shared);
+        let Self { client, mut receiver, shared } = self;
+        list_existing(&client, &shared).await;
+        let incoming = futures::stream::poll_fn(|context| receiver.poll_recv(context));
+        let writes =
+            incoming.for_each_concurrent(MAX_CONCURRENT_WRITES, |queued| write_event(&client, &shared, queued));
+        let deletion = delete_old_events(&client, &shared);
         tokio::select! {
             () = stop.cancelled() => {}
             () = writes => {}
-            () = trim => {}
+            () = deletion => {}
         }
     }
 }
 
-async fn load_live(client: &Client, shared: &Shared) {
+/// Lists the events that exist at the start.
+async fn list_existing(client: &Client, shared: &Shared) {
     let events: Api<Event> = Api::all(client.clone());
     match events.list_metadata(&ListParams::default()).await {
         Ok(list) => {
-            let mut known: Vec<_> = list.items.into_iter().map(|event| event.metadata).collect();
-            known.sort_by_key(|meta| meta.creation_timestamp.as_ref().map(|time| time.0));
-            shared.live.lock().extend(known.into_iter().map(|meta| {
+            let mut events: Vec<_> = list.items.into_iter().map(|event| event.metadata).collect();
+            events.sort_by_key(|meta| meta.creation_timestamp.as_ref().map(|time| time.0));
+            shared.existing.lock().extend(events.into_iter().map(|meta| {
                 let created = meta.creation_timestamp.map(|time| time.0).unwrap_or_default();
                 (Arc::from(meta.namespace.unwrap_or_default()), meta.name.unwrap_or_default(), created)
             }));
@@ -157,21 +163,21 @@ async fn load_live(client: &Client, shared: &Shared) {
     }
 }
 
-async fn write(client: &Client, shared: &Shared, queued: Queued) {
+async fn write_event(client: &Client, shared: &Shared, queued: QueuedEvent) {
     let namespace: Arc<str> = match &*queued.series.subject.key.namespace {
         "" => "default".into(),
         _ => queued.series.subject.key.namespace.clone(),
     };
     let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    let known = shared.seen.lock().get_mut(&queued.series).map(|(name, count)| {
+    let counted = shared.counted.lock().get_mut(&queued.series).map(|(name, count)| {
         *count += 1;
         (name.clone(), *count)
     });
-    if let Some((name, count)) = known {
-        let patch = json!({"count": count, "lastTimestamp": super::podlife::time(queued.at)});
-        match events.patch(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await {
+    if let Some((name, count)) = counted {
+        let patch = json!({"count": count, "lastTimestamp": super::pod_lifecycle::format_time(queued.at)});
+        match events.patch(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await {
             Ok(_) => return,
-            Err(error) => tracing::debug!(%error, "an event was deleted, writing a new one"),
+            Err(error) => tracing::debug!(%error, "cannot count a repeated event; writing a new one"),
         }
     }
     let name = format!(
@@ -179,30 +185,30 @@ async fn write(client: &Client, shared: &Shared, queued: Queued) {
         queued.series.subject.key.name,
         queued.at.as_nanosecond() ^ i128::from(rand::random::<u16>())
     );
-    let event = match serde_json::from_value::<Event>(body(&queued, &namespace, &name)) {
+    let event = match serde_json::from_value::<Event>(event_body(&queued, &namespace, &name)) {
         Ok(event) => event,
         Err(error) => return tracing::warn!(%error, "cannot encode an event"),
     };
-    match events.create(&creation(), &event).await {
+    match events.create(&create_params(), &event).await {
         Ok(_) => {
-            shared.live.lock().push_back((namespace, name.clone(), queued.at));
-            shared.seen.lock().put(queued.series, (name, 1));
+            shared.existing.lock().push_back((namespace, name.clone(), queued.at));
+            shared.counted.lock().put(queued.series, (name, 1));
         }
-        // A namespace in deletion accepts no events.
+        // Events are rejected in a namespace that is being deleted.
         Err(error) => tracing::debug!(%error, "cannot write an event"),
     }
 }
 
-fn body(queued: &Queued, namespace: &str, name: &str) -> Value {
-    let Series { subject, source, warning, reason, message } = &queued.series;
-    let at = super::podlife::time(queued.at);
+fn event_body(queued: &QueuedEvent, namespace: &str, name: &str) -> Value {
+    let Series { subject, source, is_warning, reason, message } = &queued.series;
+    let at = super::pod_lifecycle::format_time(queued.at);
     json!({
         "metadata": {"name": name, "namespace": namespace},
         "involvedObject": {
             "apiVersion": subject.api_version, "kind": subject.kind, "namespace": &*subject.key.namespace,
-            "name": &*subject.key.name, "uid": &*subject.uid, "fieldPath": subject.field,
+            "name": &*subject.key.name, "uid": &*subject.uid, "fieldPath": subject.field_path,
         },
-        "type": if *warning { "Warning" } else { "Normal" },
+        "type": if *is_warning { "Warning" } else { "Normal" },
         "reason": reason,
         "message": message,
         "source": {"component": source.component, "host": source.host.as_deref()},
@@ -212,22 +218,26 @@ fn body(queued: &Queued, namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Deletes events above the age or number limit.
-async fn trim(client: &Client, shared: &Shared) {
+/// Deletes events that are older than [`EVENT_TTL`], and the oldest ones beyond [`MAX_EVENTS`].
+async fn delete_old_events(client: &Client, shared: &Shared) {
     loop {
-        tokio::time::sleep(Duration::from_secs(30)).await;
+        tokio::time::sleep(DELETION_INTERVAL).await;
         loop {
             let oldest = {
-                let mut live = shared.live.lock();
+                let mut existing = shared.existing.lock();
                 let now = Timestamp::now();
-                let old = |at: &Timestamp| now.duration_since(*at).unsigned_abs() > TTL;
-                let too_many = live.len() > KEPT;
-                if live.front().is_some_and(|(_, _, at)| too_many || old(at)) { live.pop_front() } else { None }
+                let is_old = |at: &Timestamp| now.duration_since(*at).unsigned_abs() > EVENT_TTL;
+                let too_many = existing.len() > MAX_EVENTS;
+                if existing.front().is_some_and(|(_, _, at)| too_many || is_old(at)) {
+                    existing.pop_front()
+                } else {
+                    None
+                }
             };
             let Some((namespace, name, _)) = oldest else { break };
             let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
             if let Err(error) = events.delete(&name, &DeleteParams::default()).await {
-                tracing::debug!(%error, %name, "an old event was already deleted");
+                tracing::debug!(%error, %name, "cannot delete an old event");
             }
         }
     }

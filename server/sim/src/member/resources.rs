@@ -1,4 +1,4 @@
-//! Quantities of compute resources as the scheduler counts them.
+//! Amounts of compute resources, in the units of the scheduler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,14 +7,12 @@ use crowsnest_apimachinery::quantity::Quantity as Exact;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// cpu in millicores, other resources in whole units.
+/// Amounts of resources: CPU in millicores, other resources in whole units.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources {
     pub cpu_milli: i64,
-    /// bytes
-    pub memory: i64,
-    /// bytes of ephemeral-storage
-    pub ephemeral: i64,
+    pub memory_bytes: i64,
+    pub ephemeral_storage_bytes: i64,
     /// Extended resources and huge pages by name.
     pub other: BTreeMap<Arc<str>, i64>,
 }
@@ -25,21 +23,21 @@ impl Resources {
         let mut resources = Self::default();
         for (name, quantity) in list {
             match name.as_str() {
-                "cpu" => resources.cpu_milli = milli(quantity),
-                "memory" => resources.memory = whole(quantity),
-                "ephemeral-storage" => resources.ephemeral = whole(quantity),
+                "cpu" => resources.cpu_milli = milli_value(quantity),
+                "memory" => resources.memory_bytes = whole_value(quantity),
+                "ephemeral-storage" => resources.ephemeral_storage_bytes = whole_value(quantity),
                 "pods" => {}
                 other => {
-                    resources.other.insert(other.into(), whole(quantity));
+                    resources.other.insert(other.into(), whole_value(quantity));
                 }
             }
         }
         resources
     }
 
-    /// Requests of a pod: the sum of its containers (and restartable init containers), at least its largest init
-    /// container, plus overhead.
-    pub fn of_pod(spec: &PodSpec) -> Self {
+    /// Requests of a pod: the sum of its containers and sidecars, at least the largest init container with the sidecars
+    /// before it, plus overhead.
+    pub fn from_pod_spec(spec: &PodSpec) -> Self {
         let requests = |container: &Container| {
             container
                 .resources
@@ -55,19 +53,19 @@ impl Resources {
         let mut sidecars = Self::default();
         let mut largest = Self::default();
         for container in spec.init_containers.iter().flatten() {
-            let wants = requests(container);
+            let container_requests = requests(container);
             if container.restart_policy.as_deref() == Some("Always") {
-                sidecars.add(&wants);
+                sidecars.add(&container_requests);
             } else {
                 let mut with_sidecars = sidecars.clone();
-                with_sidecars.add(&wants);
-                largest.raise(&with_sidecars);
+                with_sidecars.add(&container_requests);
+                largest.raise_to(&with_sidecars);
             }
         }
         total.add(&sidecars);
-        total.raise(&largest);
-        if let Some(whole_pod) = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()) {
-            for (name, amount) in Self::from_list(whole_pod).entries() {
+        total.raise_to(&largest);
+        if let Some(pod_requests) = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()) {
+            for (name, amount) in Self::from_list(pod_requests).entries() {
                 total.set(&name, amount);
             }
         }
@@ -77,48 +75,53 @@ impl Resources {
         total
     }
 
-    pub fn add(&mut self, more: &Self) {
-        self.cpu_milli += more.cpu_milli;
-        self.memory += more.memory;
-        self.ephemeral += more.ephemeral;
-        for (name, amount) in &more.other {
+    pub fn add(&mut self, other: &Self) {
+        self.cpu_milli += other.cpu_milli;
+        self.memory_bytes += other.memory_bytes;
+        self.ephemeral_storage_bytes += other.ephemeral_storage_bytes;
+        for (name, amount) in &other.other {
             *self.other.entry(name.clone()).or_default() += amount;
         }
     }
 
-    pub fn subtract(&mut self, less: &Self) {
-        self.cpu_milli -= less.cpu_milli;
-        self.memory -= less.memory;
-        self.ephemeral -= less.ephemeral;
-        for (name, amount) in &less.other {
+    pub fn subtract(&mut self, other: &Self) {
+        self.cpu_milli -= other.cpu_milli;
+        self.memory_bytes -= other.memory_bytes;
+        self.ephemeral_storage_bytes -= other.ephemeral_storage_bytes;
+        for (name, amount) in &other.other {
             *self.other.entry(name.clone()).or_default() -= amount;
         }
     }
 
-    fn raise(&mut self, at_least: &Self) {
-        self.cpu_milli = self.cpu_milli.max(at_least.cpu_milli);
-        self.memory = self.memory.max(at_least.memory);
-        self.ephemeral = self.ephemeral.max(at_least.ephemeral);
-        for (name, amount) in &at_least.other {
-            let mine = self.other.entry(name.clone()).or_default();
-            *mine = (*mine).max(*amount);
+    /// Raises each amount to at least that of `minimum`.
+    fn raise_to(&mut self, minimum: &Self) {
+        self.cpu_milli = self.cpu_milli.max(minimum.cpu_milli);
+        self.memory_bytes = self.memory_bytes.max(minimum.memory_bytes);
+        self.ephemeral_storage_bytes = self.ephemeral_storage_bytes.max(minimum.ephemeral_storage_bytes);
+        for (name, amount) in &minimum.other {
+            let own = self.other.entry(name.clone()).or_default();
+            *own = (*own).max(*amount);
         }
     }
 
     fn set(&mut self, name: &str, amount: i64) {
         match name {
             "cpu" => self.cpu_milli = amount,
-            "memory" => self.memory = amount,
-            "ephemeral-storage" => self.ephemeral = amount,
+            "memory" => self.memory_bytes = amount,
+            "ephemeral-storage" => self.ephemeral_storage_bytes = amount,
             other => {
                 self.other.insert(other.into(), amount);
             }
         }
     }
 
-    /// Non-zero quantities by resource name; cpu in millicores.
+    /// Non-zero amounts by resource name; CPU in millicores.
     pub fn entries(&self) -> Vec<(Arc<str>, i64)> {
-        let fixed = [("cpu", self.cpu_milli), ("memory", self.memory), ("ephemeral-storage", self.ephemeral)];
+        let fixed = [
+            ("cpu", self.cpu_milli),
+            ("memory", self.memory_bytes),
+            ("ephemeral-storage", self.ephemeral_storage_bytes),
+        ];
         let fixed = fixed.into_iter().map(|(name, amount)| (Arc::from(name), amount));
         fixed
             .chain(self.other.iter().map(|(name, amount)| (name.clone(), *amount)))
@@ -126,36 +129,40 @@ impl Resources {
             .collect()
     }
 
-    /// Names of the resources of which `self` minus `used` is less than `wanted`, in the scheduler's order.
-    pub fn short_of(&self, used: &Self, wanted: &Self) -> Vec<Arc<str>> {
-        let lacks = |have: i64, taken: i64, want: i64| want > 0 && want > have - taken;
-        let mut short: Vec<Arc<str>> = Vec::new();
-        if lacks(self.cpu_milli, used.cpu_milli, wanted.cpu_milli) {
-            short.push("cpu".into());
+    /// Names of the resources of which `self` minus `used` is less than `requested`, in the scheduler's order.
+    pub fn insufficient_for(&self, used: &Self, requested: &Self) -> Vec<Arc<str>> {
+        let is_insufficient = |total: i64, used: i64, requested: i64| requested > 0 && requested > total - used;
+        let mut insufficient: Vec<Arc<str>> = Vec::new();
+        if is_insufficient(self.cpu_milli, used.cpu_milli, requested.cpu_milli) {
+            insufficient.push("cpu".into());
         }
-        if lacks(self.memory, used.memory, wanted.memory) {
-            short.push("memory".into());
+        if is_insufficient(self.memory_bytes, used.memory_bytes, requested.memory_bytes) {
+            insufficient.push("memory".into());
         }
-        if lacks(self.ephemeral, used.ephemeral, wanted.ephemeral) {
-            short.push("ephemeral-storage".into());
+        if is_insufficient(
+            self.ephemeral_storage_bytes,
+            used.ephemeral_storage_bytes,
+            requested.ephemeral_storage_bytes,
+        ) {
+            insufficient.push("ephemeral-storage".into());
         }
-        for (name, want) in &wanted.other {
-            let have = self.other.get(name).copied().unwrap_or_default();
-            if lacks(have, used.other.get(name).copied().unwrap_or_default(), *want) {
-                short.push(name.clone());
+        for (name, amount) in &requested.other {
+            let total = self.other.get(name).copied().unwrap_or_default();
+            if is_insufficient(total, used.other.get(name).copied().unwrap_or_default(), *amount) {
+                insufficient.push(name.clone());
             }
         }
-        short
+        insufficient
     }
 }
 
 /// A quantity in thousandths, rounded up; 0 for malformed text, which the API server rejects.
-pub fn milli(quantity: &Quantity) -> i64 {
+pub fn milli_value(quantity: &Quantity) -> i64 {
     Exact::parse(&quantity.0).map_or(0, |exact| exact.milli_value())
 }
 
 /// A quantity in whole units, rounded up.
-pub fn whole(quantity: &Quantity) -> i64 {
+pub fn whole_value(quantity: &Quantity) -> i64 {
     Exact::parse(&quantity.0).map_or(0, |exact| exact.value())
 }
 
@@ -175,11 +182,11 @@ mod tests {
     #[case("1n", 1, 1)]
     fn quantities_round_up(#[case] text: &str, #[case] thousandths: i64, #[case] units: i64) {
         let quantity = Quantity(text.into());
-        assert_eq!((milli(&quantity), whole(&quantity)), (thousandths, units));
+        assert_eq!((milli_value(&quantity), whole_value(&quantity)), (thousandths, units));
     }
 
     #[test]
-    fn pod_requests_are_the_sum_or_the_largest_init_container() {
+    fn pod_requests_are_the_sum_of_containers_or_the_largest_init_container() {
         let spec: PodSpec = serde_json::from_value(serde_json::json!({
             "initContainers": [
                 {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
@@ -189,7 +196,7 @@ mod tests {
             "overhead": {"cpu": "10m"},
         }))
         .unwrap();
-        let wants = Resources::of_pod(&spec);
-        assert_eq!((wants.cpu_milli, wants.memory), (1110, 1 << 20));
+        let requests = Resources::from_pod_spec(&spec);
+        assert_eq!((requests.cpu_milli, requests.memory_bytes), (1110, 1 << 20));
     }
 }

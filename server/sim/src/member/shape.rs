@@ -10,16 +10,16 @@ use sha2::{Digest, Sha256};
 
 use super::Labels;
 use super::node::NODE_PROPERTIES_ANNOTATION;
-use super::podlife::time;
+use super::pod_lifecycle::format_time;
 
-/// Address of a node without one.
+/// Address that is used for nodes without an address.
 pub const UNKNOWN_ADDRESS: &str = "127.0.0.1";
 
-pub const ZONE: &str = "topology.kubernetes.io/zone";
-pub const REGION: &str = "topology.kubernetes.io/region";
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
 
 /// Scheme of the nodes' `providerID`.
-const SCHEME: &str = "sim";
+const PROVIDER_ID_SCHEME: &str = "sim";
 
 /// Kubernetes version that members and their nodes report by default.
 pub use crowsnest_kube_apiserver::discovery::GIT_VERSION as KUBERNETES_VERSION;
@@ -37,7 +37,7 @@ pub struct NodeShape {
     /// Value of `topology.kubernetes.io/region`; empty means no label.
     #[serde(default)]
     pub region: String,
-    /// Zones, assigned to nodes in turn; empty means no label.
+    /// Values of `topology.kubernetes.io/zone`, assigned to nodes in turn; empty means no label.
     #[serde(default)]
     pub zones: Vec<String>,
     /// Labels in addition to those of every node.
@@ -50,7 +50,7 @@ pub struct NodeShape {
 impl Default for NodeShape {
     /// Three small nodes.
     fn default() -> Self {
-        let mut allocatable = amounts("4", "16Gi", "110");
+        let mut allocatable = resource_list("4", "16Gi", "110");
         allocatable.insert("ephemeral-storage".into(), "100Gi".into());
         Self {
             count: 3,
@@ -64,14 +64,14 @@ impl Default for NodeShape {
     }
 }
 
-fn amounts(cpu: &str, memory: &str, pods: &str) -> BTreeMap<String, String> {
+fn resource_list(cpu: &str, memory: &str, pods: &str) -> BTreeMap<String, String> {
     [("cpu", cpu), ("memory", memory), ("pods", pods)].map(|(name, amount)| (name.into(), amount.into())).into()
 }
 
 impl NodeShape {
     /// The node pool for a synthetic load of `pods` pods.
     pub fn for_load(pods: usize) -> Self {
-        let mut allocatable = amounts("96", "384Gi", "250");
+        let mut allocatable = resource_list("96", "384Gi", "250");
         allocatable.insert("ephemeral-storage".into(), "1Ti".into());
         Self {
             count: pods.div_ceil(200),
@@ -89,10 +89,10 @@ impl NodeShape {
             "m2" => ("4", "32Gi"),
             _ => ("8", "64Gi"),
         };
-        Self { allocatable: amounts(cpu, memory, "110"), instance_type: String::new(), ..Self::default() }
+        Self { allocatable: resource_list(cpu, memory, "110"), instance_type: String::new(), ..Self::default() }
     }
 
-    /// Labels of the `number`-th node of this shape, except those with its name.
+    /// Labels of the `number`-th node of this shape, counted from 0, except those that every node has.
     fn labels(&self, number: usize) -> Labels {
         let mut labels = self.labels.clone();
         let mut set = |key: &str, value: &str| labels.insert(key.to_owned(), value.to_owned());
@@ -100,10 +100,10 @@ impl NodeShape {
             set("node.kubernetes.io/instance-type", &self.instance_type);
         }
         if !self.region.is_empty() {
-            set(REGION, &self.region);
+            set(REGION_LABEL, &self.region);
         }
         if !self.zones.is_empty() {
-            set(ZONE, &self.zones[number % self.zones.len()]);
+            set(ZONE_LABEL, &self.zones[number % self.zones.len()]);
         }
         labels
     }
@@ -119,8 +119,8 @@ impl NodeShape {
     }
 }
 
-/// Properties that a shape sets on a node. The annotation [`NODE_PROPERTIES_ANNOTATION`] records them, so that a changed shape
-/// replaces the properties of the earlier one and keeps everything that users wrote.
+/// Properties that a shape sets on a node. The annotation [`NODE_PROPERTIES_ANNOTATION`] records them, so that a
+/// changed shape replaces the properties of the earlier one and keeps everything that users wrote.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeProperties {
     labels: Labels,
@@ -131,51 +131,54 @@ pub struct NodeProperties {
 }
 
 impl NodeProperties {
-    /// Reads the properties that the annotation of a node records; empty for a node of a version that did not record them.
-    pub fn recorded(node: &Value) -> Self {
+    /// Reads the properties from the annotation of a node; empty if an earlier version of Crowsnest wrote the node
+    /// without them.
+    pub fn from_annotation(node: &Value) -> Self {
         let annotations = node.pointer("/metadata/annotations");
         let text = annotations.and_then(|all| all.get(NODE_PROPERTIES_ANNOTATION)).and_then(Value::as_str);
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    fn record(&self) -> Value {
+    fn to_annotation(&self) -> Value {
         json!(self).to_string().into()
     }
 
-    /// Merge patches of a node and of its status that replace the properties `before` by these. `live` is the node.
+    /// Merge patches of a node and of its status that replace the properties `before` by these. `live` is the current
+    /// node.
     pub fn merge_patches_from(&self, before: &Self, live: &Value) -> (Value, Value) {
-        let mut labels = removed(&before.labels, &self.labels);
+        let mut labels = nulls_for_removed_keys(&before.labels, &self.labels);
         labels.extend(self.labels.iter().map(|(key, value)| (key.clone(), json!(value))));
-        let by = |taint: &Taint| (taint.key.clone(), taint.effect.clone());
-        let replaced: Vec<_> = before.taints.iter().chain(&self.taints).map(by).collect();
-        let kept = live.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
-        let key = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
-        let kept = kept.into_iter().filter(|taint| !replaced.contains(&(key(taint, "key"), key(taint, "effect"))));
+        let identity = |taint: &Taint| (taint.key.clone(), taint.effect.clone());
+        let replaced: Vec<_> = before.taints.iter().chain(&self.taints).map(identity).collect();
+        let live_taints = live.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+        let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
+        let kept =
+            live_taints.into_iter().filter(|taint| !replaced.contains(&(text(taint, "key"), text(taint, "effect"))));
         let taints: Vec<Value> = kept.chain(self.taints.iter().map(|taint| json!(taint))).collect();
         let main = json!({
-            "metadata": {"labels": labels, "annotations": {NODE_PROPERTIES_ANNOTATION: self.record()}},
+            "metadata": {"labels": labels, "annotations": {NODE_PROPERTIES_ANNOTATION: self.to_annotation()}},
             "spec": {"taints": taints},
         });
-        let mut amounts = removed(&before.allocatable, &self.allocatable);
-        amounts.extend(self.allocatable.iter().map(|(name, amount)| (name.clone(), json!(amount))));
-        let status = json!({"status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": {"kubeletVersion": self.version}}});
+        let mut resources = nulls_for_removed_keys(&before.allocatable, &self.allocatable);
+        resources.extend(self.allocatable.iter().map(|(name, amount)| (name.clone(), json!(amount))));
+        let status = json!({"status": {"capacity": resources, "allocatable": resources, "nodeInfo": {"kubeletVersion": self.version}}});
         (main, status)
     }
 }
 
 /// Nulls for the keys that only `before` has.
-fn removed<V>(before: &BTreeMap<String, V>, after: &BTreeMap<String, V>) -> Map<String, Value> {
+fn nulls_for_removed_keys<V>(before: &BTreeMap<String, V>, after: &BTreeMap<String, V>) -> Map<String, Value> {
     before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null)).collect()
 }
 
-/// Pod CIDR of a member's `index`-th node.
+/// Range of pod addresses of a member's `index`-th node.
 pub fn pod_cidr(member: &str, index: usize) -> String {
     let base = Sha256::digest(member.as_bytes());
     let (high, low) = (index / 256, index % 256);
     format!("10.{}.{low}.0/24", usize::from(base[0]) % 200 + high % 50 + 1)
 }
 
-/// The Node object of a member. `index` is that of its addresses.
+/// Creates a Node object of a member. `index` selects its address and its range of pod addresses.
 pub fn node(member: &str, name: &str, index: usize, properties: &NodeProperties, now: Timestamp) -> Value {
     let base = Sha256::digest(member.as_bytes());
     let cidr = pod_cidr(member, index);
@@ -187,12 +190,13 @@ pub fn node(member: &str, name: &str, index: usize, properties: &NodeProperties,
     for (key, value) in &properties.labels {
         labels[key] = json!(value);
     }
-    let mut spec = json!({"podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("{SCHEME}://{member}/{name}")});
+    let mut spec =
+        json!({"podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("{PROVIDER_ID_SCHEME}://{member}/{name}")});
     if !properties.taints.is_empty() {
         spec["taints"] = json!(properties.taints);
     }
     json!({
-        "metadata": {"name": name, "labels": labels, "annotations": {NODE_PROPERTIES_ANNOTATION: properties.record()}},
+        "metadata": {"name": name, "labels": labels, "annotations": {NODE_PROPERTIES_ANNOTATION: properties.to_annotation()}},
         "spec": spec,
         "status": {
             "capacity": properties.allocatable,
@@ -214,7 +218,7 @@ pub fn node(member: &str, name: &str, index: usize, properties: &NodeProperties,
 pub fn ready_conditions(now: Timestamp) -> Value {
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({"type": kind, "status": status, "reason": reason, "message": message,
-            "lastHeartbeatTime": time(now), "lastTransitionTime": time(now)})
+            "lastHeartbeatTime": format_time(now), "lastTransitionTime": format_time(now)})
     };
     json!([
         condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -228,7 +232,7 @@ pub fn ready_conditions(now: Timestamp) -> Value {
 pub fn unknown_conditions(now: Timestamp) -> Value {
     let condition = |kind: &str| {
         json!({"type": kind, "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status.",
-            "lastHeartbeatTime": time(now), "lastTransitionTime": time(now)})
+            "lastHeartbeatTime": format_time(now), "lastTransitionTime": format_time(now)})
     };
     json!([condition("MemoryPressure"), condition("DiskPressure"), condition("PIDPressure"), condition("Ready")])
 }
@@ -242,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_ranges_do_not_overlap() {
+    fn pod_address_ranges_do_not_overlap() {
         let cidrs: std::collections::HashSet<_> = (0..600).map(|index| pod_cidr("m1", index)).collect();
         assert_eq!(cidrs.len(), 600);
     }
@@ -250,9 +254,9 @@ mod tests {
     #[test]
     fn zones_are_assigned_in_turn() {
         let shape = NodeShape { zones: vec!["a".into(), "b".into()], region: "eu".into(), ..NodeShape::default() };
-        let zones: Vec<String> = (0..3).map(|number| shape.labels(number)[ZONE].clone()).collect();
+        let zones: Vec<String> = (0..3).map(|number| shape.labels(number)[ZONE_LABEL].clone()).collect();
         assert_eq!(zones, ["a", "b", "a"]);
-        assert_eq!(shape.labels(0)[REGION], "eu");
+        assert_eq!(shape.labels(0)[REGION_LABEL], "eu");
     }
 
     fn taint(key: &str) -> Taint {
@@ -260,18 +264,18 @@ mod tests {
     }
 
     #[test]
-    fn shape_changes_keep_changes_by_users() {
+    fn a_changed_shape_keeps_taints_that_users_added() {
         let mut shape = NodeShape { region: "eu".into(), taints: vec![taint("gpu")], ..NodeShape::default() };
         shape.allocatable.insert("nvidia.com/gpu".into(), "4".into());
         let before = shape.properties(0, "v1.35.0");
         let mut live = node("m1", "n", 0, &before, Timestamp::UNIX_EPOCH);
-        assert_eq!(NodeProperties::recorded(&live), before);
+        assert_eq!(NodeProperties::from_annotation(&live), before);
         live["spec"]["taints"] = json!([taint("gpu"), taint("mine")]);
         let after = NodeShape { zones: vec!["z".into()], ..NodeShape::default() }.properties(0, "v1.36.0");
         let (main, status) = after.merge_patches_from(&before, &live);
         let labels = &main["metadata"]["labels"];
-        assert_eq!((&labels[REGION], &labels[ZONE]), (&Value::Null, &json!("z")));
-        assert!(labels.as_object().unwrap().contains_key(REGION));
+        assert_eq!((&labels[REGION_LABEL], &labels[ZONE_LABEL]), (&Value::Null, &json!("z")));
+        assert!(labels.as_object().unwrap().contains_key(REGION_LABEL));
         assert_eq!(main["spec"]["taints"], json!([taint("mine")]));
         let allocatable = status["status"]["allocatable"].as_object().unwrap();
         assert_eq!((&allocatable["nvidia.com/gpu"], &allocatable["cpu"]), (&Value::Null, &json!("4")));

@@ -1,8 +1,7 @@
 //! Object cache of a member's controllers: one indexed store per kind, shared by all of them.
 //!
-//! Updated by [`super::informer`] (watch events) and by controllers with the responses to their own writes, so that
-//! a controller always sees its writes. Read by all modules in `member/`. Handlers run within the update, after the
-//! store has changed.
+//! Stores are updated by [`super::informer`] (watch events), and by controllers with the responses to their own writes,
+//! so that a controller always sees its writes. Handlers run within the update, after the store has changed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -13,7 +12,7 @@ use tokio::sync::watch;
 
 /// Number of UIDs of deleted objects kept as tombstones, so that a late response to a write cannot restore an
 /// object.
-const TOMBSTONES: usize = 8192;
+const MAX_TOMBSTONES: usize = 8192;
 
 /// Namespace and name. The namespace is empty for cluster-scoped objects.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,19 +39,21 @@ impl fmt::Debug for Key {
     }
 }
 
-/// An index for lookups.
+/// Key of an index over the objects of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Index {
     /// UID of the controller owner.
     Owner(Arc<str>),
+    /// Name of the namespace.
     Namespace(Arc<str>),
+    /// Name of the pod's node.
     Node(Arc<str>),
-    /// Objects in a namespace without a controller owner.
+    /// Namespace of an object without a controller owner.
     Orphan(Arc<str>),
 }
 
-/// An object that can be stored in a [`Store`].
-pub trait Stored: Send + Sync + 'static {
+/// An object in a [`Store`].
+pub trait StoreObject: Send + Sync + 'static {
     fn key(&self) -> Key;
     fn uid(&self) -> &str;
     /// The resourceVersion as a number.
@@ -65,9 +66,11 @@ type Handler<T> = Box<dyn Fn(Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync>;
 struct Inner<T> {
     objects: HashMap<Key, Arc<T>>,
     index: HashMap<Index, HashSet<Key>>,
+    /// UIDs of deleted objects (tombstones).
     deleted: HashSet<Arc<str>>,
+    /// The same UIDs, oldest first.
     deleted_order: VecDeque<Arc<str>>,
-    /// Keys whose initial state a bulk writer applies itself.
+    /// Keys of objects that a bulk writer creates and applies itself.
     expected: HashSet<Key>,
 }
 
@@ -75,12 +78,12 @@ struct Inner<T> {
 pub struct Store<T> {
     inner: RwLock<Inner<T>>,
     handlers: RwLock<Vec<Handler<T>>>,
-    /// Held during a change and its handlers, so that handlers see changes in order.
-    order: Mutex<()>,
+    /// Locked during a change and its handlers, so that handlers see changes in order.
+    change_lock: Mutex<()>,
     synced: watch::Sender<bool>,
 }
 
-impl<T: Stored> Default for Store<T> {
+impl<T: StoreObject> Default for Store<T> {
     fn default() -> Self {
         Self {
             inner: RwLock::new(Inner {
@@ -91,13 +94,13 @@ impl<T: Stored> Default for Store<T> {
                 expected: HashSet::new(),
             }),
             handlers: RwLock::new(Vec::new()),
-            order: Mutex::new(()),
+            change_lock: Mutex::new(()),
             synced: watch::Sender::new(false),
         }
     }
 }
 
-impl<T: Stored> Store<T> {
+impl<T: StoreObject> Store<T> {
     /// Registers a handler for all further changes, called with old and new state.
     pub fn on_change(&self, handler: impl Fn(Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) {
         self.handlers.write().push(Box::new(handler));
@@ -120,7 +123,7 @@ impl<T: Stored> Store<T> {
     }
 
     /// Objects of an index, ordered by key.
-    pub fn by(&self, index: &Index) -> Vec<Arc<T>> {
+    pub fn by_index(&self, index: &Index) -> Vec<Arc<T>> {
         let inner = self.inner.read();
         let mut keys: Vec<&Key> = inner.index.get(index).into_iter().flatten().collect();
         keys.sort();
@@ -132,19 +135,20 @@ impl<T: Stored> Store<T> {
     }
 
     /// Objects whose controller owner has this UID.
-    pub fn owned(&self, uid: &str) -> Vec<Arc<T>> {
-        self.by(&Index::Owner(uid.into()))
+    pub fn owned_by(&self, uid: &str) -> Vec<Arc<T>> {
+        self.by_index(&Index::Owner(uid.into()))
     }
 
-    pub fn namespace(&self, namespace: &str) -> Vec<Arc<T>> {
-        self.by(&Index::Namespace(namespace.into()))
+    /// Objects in a namespace, ordered by key.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
+        self.by_index(&Index::Namespace(namespace.into()))
     }
 
     /// Updates an object; older states and states of deleted objects are ignored.
     pub fn apply(&self, object: T) -> Arc<T> {
         let object = Arc::new(object);
         let key = object.key();
-        let _order = self.order.lock();
+        let _guard = self.change_lock.lock();
         let old = {
             let mut inner = self.inner.write();
             if inner.deleted.contains(object.uid()) {
@@ -164,27 +168,28 @@ impl<T: Stored> Store<T> {
             }
             old
         };
-        self.tell(old.as_ref(), Some(&object));
+        self.notify_handlers(old.as_ref(), Some(&object));
         object
     }
 
     /// True if the store has this or a newer version of an object.
-    pub fn has(&self, key: &Key, version: u64) -> bool {
+    pub fn has_version(&self, key: &Key, version: u64) -> bool {
         self.inner.read().objects.get(key).is_some_and(|known| known.version() >= version)
     }
 
-    /// Announces objects that the caller will create and apply, so that the informer need not decode them.
-    pub fn expect(&self, keys: impl IntoIterator<Item = Key>) {
+    /// Announces objects that the caller will create and apply, so that the informer does not decode them.
+    pub fn expect_keys(&self, keys: impl IntoIterator<Item = Key>) {
         self.inner.write().expected.extend(keys);
     }
 
-    pub fn expects(&self, key: &Key) -> bool {
+    /// True if a bulk writer has announced an object ([`Store::expect_keys`]).
+    pub fn is_expected(&self, key: &Key) -> bool {
         let inner = self.inner.read();
         !inner.expected.is_empty() && inner.expected.contains(key)
     }
 
-    /// Ends [`Store::expect`] after the objects have been applied.
-    pub fn settle<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) {
+    /// Ends [`Store::expect_keys`] after the objects have been applied.
+    pub fn stop_expecting<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) {
         let mut inner = self.inner.write();
         for key in keys {
             inner.expected.remove(key);
@@ -193,10 +198,10 @@ impl<T: Stored> Store<T> {
 
     /// Removes the object with this UID; a newer object of the same name is kept.
     pub fn remove(&self, key: &Key, uid: &str) {
-        let _order = self.order.lock();
+        let _guard = self.change_lock.lock();
         let old = {
             let mut inner = self.inner.write();
-            inner.bury(uid);
+            inner.add_tombstone(uid);
             if inner.objects.get(key).is_none_or(|known| known.uid() != uid) {
                 return;
             }
@@ -205,18 +210,18 @@ impl<T: Stored> Store<T> {
             inner.unindex(key, indexes.iter());
             old
         };
-        self.tell(old.as_ref(), None);
+        self.notify_handlers(old.as_ref(), None);
     }
 
-    /// The current versions, for [`Store::retain_seen`] after a list.
+    /// The current versions, for [`Store::retain_listed`] after a list.
     pub fn snapshot(&self) -> HashMap<Key, u64> {
         self.inner.read().objects.iter().map(|(key, object)| (key.clone(), object.version())).collect()
     }
 
     /// Removes the objects that existed before a list, have not changed since, and were not in the list.
-    pub fn retain_seen(&self, before: &HashMap<Key, u64>, seen: &HashSet<Key>) {
+    pub fn retain_listed(&self, before: &HashMap<Key, u64>, listed: &HashSet<Key>) {
         for (key, version) in before {
-            if seen.contains(key) {
+            if listed.contains(key) {
                 continue;
             }
             if let Some(object) = self.get(key)
@@ -228,19 +233,19 @@ impl<T: Stored> Store<T> {
         self.synced.send_replace(true);
     }
 
-    /// Waits for the first complete list.
-    pub async fn synced(&self) {
+    /// Waits until the first list is complete.
+    pub async fn wait_until_synced(&self) {
         let mut synced = self.synced.subscribe();
-        // The sender lives in self, so the wait can only end with the value.
+        // An error is impossible: the sender is a field of self.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// Drops all handlers and the references they hold.
+    /// Drops all handlers, and with them their references to other components.
     pub fn close(&self) {
         self.handlers.write().clear();
     }
 
-    fn tell(&self, old: Option<&Arc<T>>, new: Option<&Arc<T>>) {
+    fn notify_handlers(&self, old: Option<&Arc<T>>, new: Option<&Arc<T>>) {
         for handler in self.handlers.read().iter() {
             handler(old, new);
         }
@@ -259,11 +264,11 @@ impl<T> Inner<T> {
         }
     }
 
-    fn bury(&mut self, uid: &str) {
+    fn add_tombstone(&mut self, uid: &str) {
         let uid: Arc<str> = uid.into();
         if self.deleted.insert(uid.clone()) {
             self.deleted_order.push_back(uid);
-            if self.deleted_order.len() > TOMBSTONES
+            if self.deleted_order.len() > MAX_TOMBSTONES
                 && let Some(oldest) = self.deleted_order.pop_front()
             {
                 self.deleted.remove(&oldest);
@@ -277,9 +282,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Thing(&'static str, &'static str, u64);
+    struct TestObject(&'static str, &'static str, u64);
 
-    impl Stored for Thing {
+    impl StoreObject for TestObject {
         fn key(&self) -> Key {
             Key::new("ns", self.0)
         }
@@ -297,27 +302,27 @@ mod tests {
     #[test]
     fn late_responses_do_not_restore_old_states() {
         let store = Store::default();
-        store.apply(Thing("a", "u1", 5));
-        store.apply(Thing("a", "u1", 4));
+        store.apply(TestObject("a", "u1", 5));
+        store.apply(TestObject("a", "u1", 4));
         assert_eq!(store.get(&Key::new("ns", "a")).unwrap().version(), 5);
         store.remove(&Key::new("ns", "a"), "u1");
-        store.apply(Thing("a", "u1", 6));
+        store.apply(TestObject("a", "u1", 6));
         assert!(store.get(&Key::new("ns", "a")).is_none());
-        store.apply(Thing("a", "u2", 7));
+        store.apply(TestObject("a", "u2", 7));
         store.remove(&Key::new("ns", "a"), "u1");
-        assert_eq!(store.owned("owner-7").len(), 1);
-        assert!(store.owned("owner-5").is_empty());
+        assert_eq!(store.owned_by("owner-7").len(), 1);
+        assert!(store.owned_by("owner-5").is_empty());
     }
 
     #[test]
-    fn lists_remove_only_older_objects() {
+    fn a_list_removes_only_objects_that_existed_before_it() {
         let store = Store::default();
-        store.apply(Thing("gone", "u1", 1));
-        store.apply(Thing("kept", "u2", 2));
+        store.apply(TestObject("deleted", "u1", 1));
+        store.apply(TestObject("kept", "u2", 2));
         let before = store.snapshot();
-        store.apply(Thing("new", "u3", 9));
-        store.retain_seen(&before, &HashSet::from([Key::new("ns", "kept")]));
-        let mut names: Vec<_> = store.all().iter().map(|thing| thing.0).collect();
+        store.apply(TestObject("new", "u3", 9));
+        store.retain_listed(&before, &HashSet::from([Key::new("ns", "kept")]));
+        let mut names: Vec<_> = store.all().iter().map(|object| object.0).collect();
         names.sort_unstable();
         assert_eq!(names, ["kept", "new"]);
     }

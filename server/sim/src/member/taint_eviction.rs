@@ -1,5 +1,5 @@
-//! Taint eviction: deletes pods from nodes with `NoExecute` taints when their tolerations run out, as Kubernetes' taint-eviction
-//! controller does.
+//! Taint eviction: deletes pods from nodes with `NoExecute` taints when their tolerations run out, as Kubernetes'
+//! taint-eviction controller does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,26 +13,28 @@ use parking_lot::Mutex;
 use super::pod::PodState;
 use super::queue::{self, Queue};
 use super::recorder::{Source, Subject};
-use super::store::{Index, Key, Stored};
+use super::store::{Index, Key, StoreObject};
 use super::world::World;
 use crate::error::Result;
 
 const SOURCE: Source = Source { component: "taint-eviction-controller", host: None };
-const AT_ONCE: usize = 8;
+/// Maximum number of pods that are processed concurrently.
+const MAX_CONCURRENT_PODS: usize = 8;
 
-/// Pods that are under `NoExecute` taints and have not been evicted: UID, and the time at which the controller found them so.
+/// Pods on nodes with `NoExecute` taints that have not been evicted: UID, and the time at which the controller first
+/// saw this.
 #[derive(Default)]
 struct TaintedPods(Mutex<HashMap<Key, (Arc<str>, Timestamp)>>);
 
 impl TaintedPods {
-    /// The time at which the controller found the pod under taints: `now` at the first call.
-    fn found(&self, key: &Key, uid: &Arc<str>, now: Timestamp) -> Timestamp {
+    /// Time at which the controller first saw the pod on a tainted node; `now` at the first call.
+    fn first_seen(&self, key: &Key, uid: &Arc<str>, now: Timestamp) -> Timestamp {
         let mut pods = self.0.lock();
-        let (known, found) = pods.entry(key.clone()).or_insert_with(|| (uid.clone(), now));
-        if known != uid {
-            (*known, *found) = (uid.clone(), now);
+        let (known_uid, first_seen) = pods.entry(key.clone()).or_insert_with(|| (uid.clone(), now));
+        if known_uid != uid {
+            (*known_uid, *first_seen) = (uid.clone(), now);
         }
-        *found
+        *first_seen
     }
 
     fn forget(&self, key: &Key) {
@@ -43,16 +45,16 @@ impl TaintedPods {
 /// Starts the controller.
 pub fn start(world: &Arc<World>) {
     let (queue, tainted) = (Arc::new(Queue::<Key>::default()), Arc::new(TaintedPods::default()));
-    let (changed, known, pods) = (queue.clone(), tainted.clone(), Arc::downgrade(world));
+    let (changed, tainted_pods, pods) = (queue.clone(), tainted.clone(), Arc::downgrade(world));
     world.nodes.on_change(move |old, new| {
         let (Some(node), Some(world)) = (new, pods.upgrade()) else { return };
-        let taints = no_execute(node);
-        if old.map(|old| no_execute(old)).unwrap_or_default() == taints {
+        let taints = no_execute_taints(node);
+        if old.map(|old| no_execute_taints(old)).unwrap_or_default() == taints {
             return;
         }
-        for pod in world.pods.by(&Index::Node(node.key().name)) {
+        for pod in world.pods.by_index(&Index::Node(node.key().name)) {
             match taints.is_empty() {
-                true => known.forget(&pod.key),
+                true => tainted_pods.forget(&pod.key),
                 false => changed.add(pod.key.clone()),
             }
         }
@@ -61,39 +63,39 @@ pub fn start(world: &Arc<World>) {
     world.pods.on_change(move |old, new| {
         let (Some(pod), Some(world)) = (new, nodes.upgrade()) else { return };
         let Some(name) = pod.node.as_ref().filter(|_| old.is_none_or(|old| old.node.is_none())) else { return };
-        if world.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute(&node).is_empty()) {
+        if world.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute_taints(&node).is_empty()) {
             bound.add(pod.key.clone());
         }
     });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work("taint eviction", async move {
-        queue::run("taint-eviction", queue, AT_ONCE, stop, |key| evict(&shared, &tainted, key)).await;
+    world.spawn_when_synced("taint eviction", async move {
+        queue::run("taint-eviction", queue, MAX_CONCURRENT_PODS, stop, |key| evict(&shared, &tainted, key)).await;
     });
 }
 
-fn no_execute(node: &Node) -> Vec<Taint> {
+fn no_execute_taints(node: &Node) -> Vec<Taint> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     taints.iter().filter(|taint| taint.effect == NO_EXECUTE).cloned().collect()
 }
 
 /// A pod that is not being deleted, with the `NoExecute` taints of its node; `None` if there are none.
-fn under_taints(world: &World, key: &Key) -> Option<(Arc<PodState>, Vec<Taint>)> {
+fn pod_and_taints(world: &World, key: &Key) -> Option<(Arc<PodState>, Vec<Taint>)> {
     let pod = world.pods.get(key).filter(|pod| pod.deletion.is_none())?;
     let node = world.nodes.get(&Key::new("", pod.node.as_ref()?))?;
-    Some((pod, no_execute(&node))).filter(|(_, taints)| !taints.is_empty())
+    Some((pod, no_execute_taints(&node))).filter(|(_, taints)| !taints.is_empty())
 }
 
-/// Evicts a pod from a tainted node when its tolerations run out.
+/// Evicts a pod from a tainted node if its tolerations have run out; otherwise returns the time until then.
 async fn evict(world: &World, tainted: &TaintedPods, key: Key) -> Result<Option<Duration>> {
-    let Some((pod, taints)) = under_taints(world, &key) else {
+    let Some((pod, taints)) = pod_and_taints(world, &key) else {
         tainted.forget(&key);
         return Ok(None);
     };
     let now = Timestamp::now();
-    let found = tainted.found(&key, &pod.uid, now);
-    match time_to_eviction(&taints, &pod.spec.tolerations, found, now) {
+    let first_seen = tainted.first_seen(&key, &pod.uid, now);
+    match time_to_eviction(&taints, &pod.spec.tolerations, first_seen, now) {
         Some(Duration::ZERO) => {}
-        Some(left) => return Ok(Some(left)),
+        Some(wait) => return Ok(Some(wait)),
         None => {
             tainted.forget(&key);
             return Ok(None);
@@ -106,18 +108,19 @@ async fn evict(world: &World, tainted: &TaintedPods, key: Key) -> Result<Option<
     Ok(None)
 }
 
-/// Time until a pod is evicted; `None`: never. Of several taints the newest counts. A taint without `timeAdded`, such as one of
-/// `kubectl taint`, counts from `found`, the time at which the controller found the pod under it.
+/// Time until a pod is evicted; `None`: never. The newest of several taints counts. A taint without `timeAdded`, such
+/// as one of `kubectl taint`, counts from `first_seen`, the time at which the controller first saw the pod on the
+/// tainted node.
 fn time_to_eviction(
     taints: &[Taint],
     tolerations: &[Toleration],
-    found: Timestamp,
+    first_seen: Timestamp,
     now: Timestamp,
 ) -> Option<Duration> {
-    let Some(tolerated) = toleration_seconds(taints, tolerations) else { return Some(Duration::ZERO) };
-    let since = taints.iter().map(|taint| taint.time_added.as_ref().map_or(found, |added| added.0)).max();
+    let Some(tolerated_seconds) = toleration_seconds(taints, tolerations) else { return Some(Duration::ZERO) };
+    let since = taints.iter().map(|taint| taint.time_added.as_ref().map_or(first_seen, |added| added.0)).max();
     // A time beyond the range of timestamps is never reached.
-    let end = since.unwrap_or(found).checked_add(SignedDuration::from_secs(tolerated?)).ok()?;
+    let end = since.unwrap_or(first_seen).checked_add(SignedDuration::from_secs(tolerated_seconds?)).ok()?;
     Some(Duration::try_from(end.duration_since(now)).unwrap_or_default())
 }
 
@@ -143,7 +146,7 @@ mod tests {
     #[case::with_time(json!([taint(Some(90))]), json!([{"operator": "Exists", "tolerationSeconds": 30}]), 110, Some(10))]
     #[case::with_time_expired(json!([taint(Some(50))]), json!([{"operator": "Exists", "tolerationSeconds": 30}]), 110, Some(0))]
     #[case::newest(json!([taint(Some(50)), taint(None)]), json!([{"operator": "Exists", "tolerationSeconds": 30}]), 110, Some(20))]
-    fn eviction_waits_for_tolerations(
+    fn pods_are_evicted_when_their_toleration_seconds_have_passed(
         #[case] taints: Value,
         #[case] tolerations: Value,
         #[case] now: i64,
@@ -151,17 +154,17 @@ mod tests {
     ) {
         let taints: Vec<Taint> = serde_json::from_value(taints).unwrap();
         let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
-        let left = time_to_eviction(&taints, &tolerations, at(100), at(now));
-        assert_eq!(left, expected.map(Duration::from_secs));
+        let wait = time_to_eviction(&taints, &tolerations, at(100), at(now));
+        assert_eq!(wait, expected.map(Duration::from_secs));
     }
 
     #[test]
-    fn a_pod_is_found_once() {
+    fn the_time_at_which_a_pod_was_first_seen_is_kept_until_its_taints_are_removed() {
         let (pods, key) = (TaintedPods::default(), Key::new("shop", "web"));
-        let found = |uid: &str, second: i64| pods.found(&key, &uid.into(), at(second)).as_second();
-        assert_eq!([found("a", 100), found("a", 110)], [100, 100]);
-        assert_eq!(found("b", 120), 120, "another pod of the same name");
+        let first_seen = |uid: &str, second: i64| pods.first_seen(&key, &uid.into(), at(second)).as_second();
+        assert_eq!([first_seen("a", 100), first_seen("a", 110)], [100, 100]);
+        assert_eq!(first_seen("b", 120), 120, "another pod of the same name");
         pods.forget(&key);
-        assert_eq!(found("b", 130), 130, "its taints were removed in between");
+        assert_eq!(first_seen("b", 130), 130, "its taints were removed in between");
     }
 }

@@ -1,7 +1,7 @@
-//! Volume controllers: claims are bound to an existing matching volume, or to a new one if the member provisions
-//! storage.
+//! Volume controllers: a PersistentVolumeClaim is bound to an existing matching volume, or to a new one if the member
+//! provisions storage.
 
-use crate::member::world::{MANAGER, creation};
+use crate::member::world::{FIELD_MANAGER, create_params};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,38 +14,38 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 
 use super::informer::Object;
-use super::resources::whole;
-use super::store::{Key, Stored};
-use super::workload::{keys_of, spawn};
+use super::resources::whole_value;
+use super::store::{Key, StoreObject};
+use super::workload::{new_change_queue, spawn_controller};
 use super::world::World;
 
 /// Name of the default storage class.
-const CLASS: &str = "standard";
+const DEFAULT_STORAGE_CLASS: &str = "standard";
 const PROVISIONER: &str = "sim.crowsnest.io/volume";
 
 pub fn start(world: &Arc<World>) {
-    let claims = keys_of(&world.claims);
-    let wanted = claims.clone();
+    let claims = new_change_queue(&world.claims);
+    let queue = claims.clone();
     let pending = Arc::downgrade(&world.claims);
     world.volumes.on_change(move |_, new| {
         if let (Some(_), Some(claims)) = (new, pending.upgrade()) {
             for claim in claims.all().iter().filter(|claim| !is_bound(claim)) {
-                wanted.add(claim.key());
+                queue.add(claim.key());
             }
         }
     });
-    spawn(world, "persistentvolume-binder", claims, 4, |world, key| async move { bind(&world, &key).await });
-    let volumes = keys_of(&world.volumes);
-    let (wanted, all) = (volumes.clone(), Arc::downgrade(&world.volumes));
+    spawn_controller(world, "persistentvolume-binder", claims, 4, |world, key| async move { bind(&world, &key).await });
+    let volumes = new_change_queue(&world.volumes);
+    let (queue, all) = (volumes.clone(), Arc::downgrade(&world.volumes));
     world.claims.on_change(move |old, new| {
         if let (Some(claim), None, Some(all)) = (old, new, all.upgrade())
             && let Some(name) = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref())
             && all.get(&Key::new("", name)).is_some()
         {
-            wanted.add(Key::new("", name));
+            queue.add(Key::new("", name));
         }
     });
-    spawn(world, "persistentvolume", volumes, 2, |world, key| async move { reclaim(&world, &key).await });
+    spawn_controller(world, "persistentvolume", volumes, 2, |world, key| async move { reclaim(&world, &key).await });
 }
 
 /// Creates the default storage class in members with storage.
@@ -54,13 +54,13 @@ pub async fn write_storage_class(world: &World) -> Result<()> {
         return Ok(());
     }
     let class = json!({
-        "metadata": {"name": CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "metadata": {"name": DEFAULT_STORAGE_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
         "provisioner": PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", "allowVolumeExpansion": true,
     });
     let class: StorageClass =
-        serde_json::from_value(class).map_err(|source| Error::Encode { what: "storage class", source })?;
+        serde_json::from_value(class).map_err(|source| Error::Encode { object: "storage class", source })?;
     let api: Api<StorageClass> = Api::all(world.client.clone());
-    match api.create(&creation(), &class).await.map_err(Error::api("create the storage class")) {
+    match api.create(&create_params(), &class).await.map_err(Error::api("create the storage class")) {
         Err(error) if !error.is_conflict() => Err(error),
         _ => Ok(()),
     }
@@ -77,22 +77,22 @@ async fn bind(world: &World, key: &Key) -> Result<Option<Duration>> {
     }
     let spec = claim.spec.clone().unwrap_or_default();
     let class = spec.storage_class_name.clone();
-    let existing = world.volumes.all().into_iter().find(|volume| fits(volume, &claim));
+    let existing = world.volumes.all().into_iter().find(|volume| matches_claim(volume, &claim));
     let (name, capacity) = match (existing, class.as_deref()) {
         (Some(volume), _) => {
-            let patch = json!({"spec": {"claimRef": reference(&claim)}});
+            let patch = json!({"spec": {"claimRef": claim_reference(&claim)}});
             patch_volume(world, &volume.key().name, None, &patch).await?;
             let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.clone()).unwrap_or_default();
             (volume.key().name.to_string(), json!(capacity))
         }
-        (None, None | Some(CLASS)) if world.features.storage => {
+        (None, None | Some(DEFAULT_STORAGE_CLASS)) if world.features.storage => {
             let requests = spec.resources.as_ref().and_then(|resources| resources.requests.clone()).unwrap_or_default();
             let name = format!("pvc-{}", claim.uid());
             provision(world, &name, &claim, &requests).await?;
             (name, json!(requests))
         }
         _ => {
-            phase(world, &claim, "Pending").await?;
+            set_phase(world, &claim, "Pending").await?;
             return Ok(None);
         }
     };
@@ -102,7 +102,7 @@ async fn bind(world: &World, key: &Key) -> Result<Option<Duration>> {
         "spec": {"volumeName": name},
     });
     if class.is_none() && world.features.storage {
-        patch["spec"]["storageClassName"] = json!(CLASS);
+        patch["spec"]["storageClassName"] = json!(DEFAULT_STORAGE_CLASS);
     }
     world.patch(&world.claims, key, None, &patch).await?;
     let status = json!({"status": {"phase": "Bound", "accessModes": spec.access_modes, "capacity": capacity}});
@@ -110,35 +110,37 @@ async fn bind(world: &World, key: &Key) -> Result<Option<Duration>> {
     Ok(None)
 }
 
-async fn phase(world: &World, claim: &Object<PersistentVolumeClaim>, phase: &str) -> Result<()> {
+async fn set_phase(world: &World, claim: &Object<PersistentVolumeClaim>, phase: &str) -> Result<()> {
     if claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some(phase) {
         world.patch(&world.claims, &claim.key(), Some("status"), &json!({"status": {"phase": phase}})).await?;
     }
     Ok(())
 }
 
-fn fits(volume: &PersistentVolume, claim: &Object<PersistentVolumeClaim>) -> bool {
-    let (Some(has), Some(wants)) = (&volume.spec, &claim.spec) else { return false };
+/// True if a volume can be bound to a claim.
+fn matches_claim(volume: &PersistentVolume, claim: &Object<PersistentVolumeClaim>) -> bool {
+    let (Some(volume_spec), Some(claim_spec)) = (&volume.spec, &claim.spec) else { return false };
     let key = claim.key();
-    if let Some(reference) = &has.claim_ref {
-        let mine =
+    if let Some(reference) = &volume_spec.claim_ref {
+        let is_for_claim =
             reference.name.as_deref() == Some(&*key.name) && reference.namespace.as_deref() == Some(&*key.namespace);
-        return mine && reference.uid.as_deref().is_none_or(|uid| uid == claim.uid());
+        return is_for_claim && reference.uid.as_deref().is_none_or(|uid| uid == claim.uid());
     }
-    if let Some(name) = wants.volume_name.as_deref().filter(|name| !name.is_empty()) {
+    if let Some(name) = claim_spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
         return volume.metadata.name.as_deref() == Some(name);
     }
     let size = |list: Option<&std::collections::BTreeMap<String, _>>| {
-        list.and_then(|list| list.get("storage")).map_or(0, whole)
+        list.and_then(|list| list.get("storage")).map_or(0, whole_value)
     };
     let modes = |modes: &Option<Vec<String>>| modes.clone().unwrap_or_default();
-    has.storage_class_name.as_deref().unwrap_or_default() == wants.storage_class_name.as_deref().unwrap_or_default()
-        && modes(&wants.access_modes).iter().all(|mode| modes(&has.access_modes).contains(mode))
-        && size(has.capacity.as_ref())
-            >= size(wants.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
+    volume_spec.storage_class_name.as_deref().unwrap_or_default()
+        == claim_spec.storage_class_name.as_deref().unwrap_or_default()
+        && modes(&claim_spec.access_modes).iter().all(|mode| modes(&volume_spec.access_modes).contains(mode))
+        && size(volume_spec.capacity.as_ref())
+            >= size(claim_spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
 }
 
-fn reference(claim: &Object<PersistentVolumeClaim>) -> Value {
+fn claim_reference(claim: &Object<PersistentVolumeClaim>) -> Value {
     let key = claim.key();
     json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": &*key.namespace, "name": &*key.name, "uid": claim.uid()})
 }
@@ -154,14 +156,14 @@ async fn provision(
         "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}},
         "spec": {
             "capacity": requests, "accessModes": spec.access_modes, "persistentVolumeReclaimPolicy": "Delete",
-            "storageClassName": CLASS, "volumeMode": spec.volume_mode, "claimRef": reference(claim),
+            "storageClassName": DEFAULT_STORAGE_CLASS, "volumeMode": spec.volume_mode, "claimRef": claim_reference(claim),
             "hostPath": {"path": format!("/var/lib/volumes/{name}")},
         },
     });
     let volume: PersistentVolume =
-        serde_json::from_value(volume).map_err(|source| Error::Encode { what: "volume", source })?;
+        serde_json::from_value(volume).map_err(|source| Error::Encode { object: "volume", source })?;
     let api: Api<PersistentVolume> = Api::all(world.client.clone());
-    match api.create(&creation(), &volume).await.map_err(Error::api(format!("create volume {name}"))) {
+    match api.create(&create_params(), &volume).await.map_err(Error::api(format!("create volume {name}"))) {
         Ok(created) => {
             world.volumes.apply(created.into());
             Ok(())
@@ -173,7 +175,7 @@ async fn provision(
 
 async fn patch_volume(world: &World, name: &str, subresource: Option<&str>, patch: &Value) -> Result<()> {
     let api: Api<PersistentVolume> = Api::all(world.client.clone());
-    let params = PatchParams::apply(MANAGER);
+    let params = PatchParams::apply(FIELD_MANAGER);
     let patched = match subresource {
         Some(subresource) => api.patch_subresource(subresource, name, &params, &Patch::Merge(patch)).await,
         None => api.patch(name, &params, &Patch::Merge(patch)).await,
@@ -186,22 +188,22 @@ async fn patch_volume(world: &World, name: &str, subresource: Option<&str>, patc
 async fn reclaim(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(volume) = world.volumes.get(key) else { return Ok(None) };
     let spec = volume.spec.clone().unwrap_or_default();
-    let shown = volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     let Some(reference) = spec.claim_ref else {
-        if shown != "Available" {
+        if phase != "Available" {
             patch_volume(world, &key.name, Some("status"), &json!({"status": {"phase": "Available"}})).await?;
         }
         return Ok(None);
     };
     let claim =
         Key::new(reference.namespace.as_deref().unwrap_or_default(), reference.name.as_deref().unwrap_or_default());
-    let held =
+    let has_claim =
         world.claims.get(&claim).is_some_and(|claim| reference.uid.as_deref().is_none_or(|uid| uid == claim.uid()));
-    if held || reference.uid.is_none() {
+    if has_claim || reference.uid.is_none() {
         return Ok(None);
     }
-    // A bound volume is protected from removal.
-    if shown != "Released" {
+    // The API server does not delete a volume that is bound.
+    if phase != "Released" {
         patch_volume(world, &key.name, Some("status"), &json!({"status": {"phase": "Released"}})).await?;
     }
     if spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete") {

@@ -27,17 +27,17 @@ use tokio_util::sync::CancellationToken;
 use super::informer::{Informer, Object, key_of};
 use super::interner::Interner;
 use super::pod::PodState;
-use super::podlife::PodIps;
+use super::pod_lifecycle::PodIps;
 use super::recorder::Recorder;
-use super::store::{Key, Store, Stored};
+use super::store::{Key, Store, StoreObject};
 use crate::error::{Error, Result};
 
 /// Field manager of all writes by the simulation.
-pub const MANAGER: &str = "crowsnest-sim";
+pub const FIELD_MANAGER: &str = "crowsnest-sim";
 
-/// Parameters for creates.
-pub fn creation() -> PostParams {
-    PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() }
+/// Parameters of create requests.
+pub fn create_params() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() }
 }
 
 /// A shared object of a kind.
@@ -64,7 +64,7 @@ pub struct World {
     pub interner: Interner,
     pub recorder: Recorder,
     pub ips: PodIps,
-    /// UIDs of ReplicaSets whose pods are being written in bulk.
+    /// UIDs of Deployments and ReplicaSets whose dependents are being written in bulk.
     held: Mutex<HashSet<Arc<str>>>,
     /// Cancelled when the member stops.
     pub stop: CancellationToken,
@@ -115,7 +115,7 @@ macro_rules! each_store {
     };
 }
 
-/// A namespaced kind whose objects are read and written.
+/// A namespaced kind whose objects can be read and written.
 pub trait NamespacedKind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
 {
@@ -143,7 +143,7 @@ impl World {
             recorder,
             ips: PodIps::default(),
             held: Mutex::default(),
-            stop: tasks.stopping().clone(),
+            stop: tasks.stop_token().clone(),
             synced: CancellationToken::new(),
             tasks,
             pods: Arc::default(),
@@ -166,29 +166,29 @@ impl World {
         }
     }
 
-    /// Starts the informers after all controllers have registered their handlers, and waits until all lists are
-    /// complete.
-    pub async fn watch(self: &Arc<Self>, registry: &Arc<Registry>) -> Result<()> {
+    /// Starts the informers and waits until all lists are complete. All controllers must have registered their handlers
+    /// before.
+    pub async fn start_informers(self: &Arc<Self>, registry: &Arc<Registry>) -> Result<()> {
         let world = self.clone();
-        self.follow(registry, &self.pods, move |pod: Pod| world.interner.pod(pod))?;
-        macro_rules! watch_all {
-            ($($store:ident),*) => { $( self.follow_kind(registry, &self.$store)?; )* };
+        self.start_informer(registry, &self.pods, move |pod: Pod| world.interner.intern_pod(pod))?;
+        macro_rules! start_all {
+            ($($store:ident),*) => { $( self.start_kind_informer(registry, &self.$store)?; )* };
         }
-        each_store!(watch_all);
-        self.pods.synced().await;
+        each_store!(start_all);
+        self.pods.wait_until_synced().await;
         macro_rules! wait_all {
-            ($($store:ident),*) => { $( self.$store.synced().await; )* };
+            ($($store:ident),*) => { $( self.$store.wait_until_synced().await; )* };
         }
         each_store!(wait_all);
         self.synced.cancel();
         Ok(())
     }
 
-    /// Runs the task of a controller once every store is complete: a controller that has the workloads but not yet their pods would create
-    /// pods again. The task must run until the member stops.
-    pub fn work(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs the task of a controller once all stores are complete: with the workloads but not yet all pods, a
+    /// controller would create pods a second time. The task must run until the member stops.
+    pub fn spawn_when_synced(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let (synced, stop) = (self.synced.clone(), self.stop.clone());
-        self.tasks.keep(what, async move {
+        self.tasks.spawn_until_stop(name, async move {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = synced.cancelled() => task.await,
@@ -196,7 +196,8 @@ impl World {
         });
     }
 
-    /// Drops the references of controllers after their tasks have ended.
+    /// Drops all handlers of the stores, and with them the references of controllers. Must be called after all tasks
+    /// have ended.
     pub fn close(&self) {
         self.pods.close();
         macro_rules! close_all {
@@ -205,37 +206,38 @@ impl World {
         each_store!(close_all);
     }
 
-    fn follow_kind<K>(&self, registry: &Arc<Registry>, store: &Objects<K>) -> Result<()>
+    fn start_kind_informer<K>(&self, registry: &Arc<Registry>, store: &Objects<K>) -> Result<()>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {
-        self.follow(registry, store, |object: K| Object::from(object))
+        self.start_informer(registry, store, |object: K| Object::from(object))
     }
 
-    fn follow<K, T>(
+    fn start_informer<K, T>(
         &self,
         registry: &Arc<Registry>,
         store: &Arc<Store<T>>,
-        keep: impl Fn(K) -> T + Send + Sync + 'static,
+        convert: impl Fn(K) -> T + Send + Sync + 'static,
     ) -> Result<()>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
-        T: Stored,
+        T: StoreObject,
     {
         let gvr = Gvr::new(&K::group(&()), &K::version(&()), &K::plural(&()));
         let resource = registry
             .resource(&gvr)
-            .map_err(|error| Error::Start { cluster: self.name.to_string(), reason: error.to_string() })?;
-        let informer = Informer { registry: registry.clone(), resource, store: store.clone(), keep };
-        self.tasks.keep("informer", informer.run::<K>(self.stop.clone()));
+            .map_err(|error| Error::Cluster { cluster: self.name.to_string(), reason: error.to_string() })?;
+        let informer = Informer { registry: registry.clone(), resource, store: store.clone(), convert };
+        self.tasks.spawn_until_stop("informer", informer.run::<K>(self.stop.clone()));
         Ok(())
     }
 
-    /// Keeps controllers from processing an object while its dependents are written.
+    /// Prevents controllers from processing an object while its dependents are written.
     pub fn hold(&self, uid: &Arc<str>) {
         self.held.lock().insert(uid.clone());
     }
 
+    /// Ends [`World::hold`].
     pub fn release(&self, uid: &str) {
         self.held.lock().remove(uid);
     }
@@ -252,18 +254,18 @@ impl World {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Stores the response to a write of a pod.
-    pub fn saw_pod(&self, pod: Pod) -> Arc<PodState> {
-        self.pods.apply(self.interner.pod(pod))
+    /// Adds the response to a write of a pod to the store.
+    pub fn apply_pod(&self, pod: Pod) -> Arc<PodState> {
+        self.pods.apply(self.interner.intern_pod(pod))
     }
 
-    /// Writes a pod's status.
+    /// Merge-patches a pod's status and adds the response to the store.
     pub async fn patch_pod_status(&self, pod: &PodState, mut patch: Value) -> Result<Arc<PodState>> {
         patch["metadata"] = json!({"uid": &*pod.uid});
         let api: Api<Pod> = self.api(&pod.key.namespace);
-        let outcome = api.patch_status(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
+        let outcome = api.patch_status(&pod.key.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
         match outcome {
-            Ok(pod) => Ok(self.saw_pod(pod)),
+            Ok(pod) => Ok(self.apply_pod(pod)),
             Err(error) => {
                 let error = Error::api(format!("write status of pod {}", pod.key))(error);
                 if error.is_not_found() {
@@ -274,8 +276,8 @@ impl World {
         }
     }
 
-    /// The conditions of a pod in the API server.
-    pub async fn conditions(&self, pod: &PodState) -> Result<Vec<Value>> {
+    /// Reads the conditions of a pod from the API server.
+    pub async fn read_pod_conditions(&self, pod: &PodState) -> Result<Vec<Value>> {
         let api: Api<Pod> = self.api(&pod.key.namespace);
         let stored = api.get_opt(&pod.key.name).await.map_err(Error::api(format!("read pod {}", pod.key)))?;
         let stored = stored.filter(|stored| stored.metadata.uid.as_deref() == Some(&*pod.uid));
@@ -283,28 +285,31 @@ impl World {
         conditions
             .iter()
             .map(|condition| {
-                serde_json::to_value(condition).map_err(|source| Error::Encode { what: "pod condition", source })
+                serde_json::to_value(condition).map_err(|source| Error::Encode { object: "pod condition", source })
             })
             .collect()
     }
 
-    /// Deletes a pod; `grace` 0 forces deletion. A missing pod is not an error.
-    pub async fn delete_pod(&self, key: &Key, uid: &str, grace: Option<u32>) -> Result<()> {
+    /// Deletes a pod; `grace_seconds` 0 forces deletion. A missing pod is not an error.
+    pub async fn delete_pod(&self, key: &Key, uid: &str, grace_seconds: Option<u32>) -> Result<()> {
         let api: Api<Pod> = self.api(&key.namespace);
         let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
-        let params =
-            DeleteParams { grace_period_seconds: grace, preconditions: Some(preconditions), ..DeleteParams::default() };
+        let params = DeleteParams {
+            grace_period_seconds: grace_seconds,
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
         match api.delete(&key.name, &params).await {
-            Ok(answer) => {
-                let stays = |pod: &Pod| {
+            Ok(response) => {
+                let is_terminating = |pod: &Pod| {
                     let meta = &pod.metadata;
                     meta.deletion_timestamp.is_some()
-                        && (meta.deletion_grace_period_seconds.is_some_and(|left| left > 0)
+                        && (meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0)
                             || meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()))
                 };
-                match answer.left().filter(stays) {
+                match response.left().filter(is_terminating) {
                     Some(pod) => {
-                        self.saw_pod(pod);
+                        self.apply_pod(pod);
                     }
                     None => self.pods.remove(key, uid),
                 }
@@ -321,18 +326,18 @@ impl World {
         }
     }
 
-    /// Creates an object and stores the response.
+    /// Creates an object and adds the response to the store.
     pub async fn create<K>(&self, store: &Store<Object<K>>, object: &K) -> Result<SharedObject<K>>
     where
         K: NamespacedKind + Serialize,
     {
         let key = key_of(object.meta());
         let api: Api<K> = self.api(&key.namespace);
-        let created = api.create(&creation(), object).await;
+        let created = api.create(&create_params(), object).await;
         Ok(store.apply(created.map_err(Error::api(format!("create {} {key}", K::kind(&()))))?.into()))
     }
 
-    /// Merge-patches an object (or its `subresource`) and stores the response.
+    /// Merge-patches an object or its `subresource`, and adds the response to the store.
     pub async fn patch<K>(
         &self,
         store: &Store<Object<K>>,
@@ -344,7 +349,7 @@ impl World {
         K: NamespacedKind,
     {
         let api: Api<K> = self.api(&key.namespace);
-        let params = PatchParams::apply(MANAGER);
+        let params = PatchParams::apply(FIELD_MANAGER);
         let patched = match subresource {
             Some(name) => api.patch_subresource(name, &key.name, &params, &Patch::Merge(patch)).await,
             None => api.patch(&key.name, &params, &Patch::Merge(patch)).await,
@@ -352,8 +357,7 @@ impl World {
         Ok(store.apply(patched.map_err(Error::api(format!("patch {} {key}", K::kind(&()))))?.into()))
     }
 
-    /// Replaces the complete status unless it is unchanged. A status computed from an outdated object is rejected
-    /// and computed again.
+    /// Replaces the complete status unless it is unchanged.
     pub async fn set_status<K, S>(
         &self,
         store: &Store<Object<K>>,
@@ -369,10 +373,10 @@ impl World {
             return Ok(());
         }
         let encode =
-            |status: &S| serde_json::to_value(status).map_err(|source| Error::Encode { what: "status", source });
+            |status: &S| serde_json::to_value(status).map_err(|source| Error::Encode { object: "status", source });
         let mut status = encode(new)?;
         if let Some(old) = old {
-            remove_absent(&encode(old)?, &mut status);
+            null_absent_fields(&encode(old)?, &mut status);
         }
         let key = object.key();
         let patch = json!({"metadata": {"uid": object.uid()}, "status": status});
@@ -393,11 +397,12 @@ impl World {
             ..DeleteParams::default()
         };
         match api.delete(&key.name, &params).await {
-            Ok(answer) => {
-                let stays = |left: &K| left.meta().deletion_timestamp.is_some() && left.meta().finalizers.is_some();
-                match answer.left().filter(stays) {
-                    Some(left) => {
-                        store.apply(left.into());
+            Ok(response) => {
+                let is_terminating =
+                    |object: &K| object.meta().deletion_timestamp.is_some() && object.meta().finalizers.is_some();
+                match response.left().filter(is_terminating) {
+                    Some(object) => {
+                        store.apply(object.into());
                     }
                     None => store.remove(&key, object.uid()),
                 }
@@ -413,18 +418,18 @@ impl World {
         Ok(())
     }
 
-    /// Nodes by name, for their topology labels.
-    pub fn node_labels(&self) -> HashMap<Arc<str>, SharedObject<Node>> {
+    /// Nodes by name.
+    pub fn nodes_by_name(&self) -> HashMap<Arc<str>, SharedObject<Node>> {
         self.nodes.all().into_iter().map(|node| (node.key().name, node)).collect()
     }
 }
 
-/// Completes a merge patch from `old` to `new`: fields that `new` lacks are set to null, at any depth.
-fn remove_absent(old: &Value, new: &mut Value) {
+/// Completes `new` to a merge patch that replaces `old`: fields that `new` lacks are set to null, at any depth.
+fn null_absent_fields(old: &Value, new: &mut Value) {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return };
     for (name, before) in old {
         match new.get_mut(name) {
-            Some(after) => remove_absent(before, after),
+            Some(after) => null_absent_fields(before, after),
             None => {
                 new.insert(name.clone(), Value::Null);
             }
@@ -440,9 +445,9 @@ mod tests {
     #[case(json!({"a": 1, "b": 2}), json!({"a": 3}), json!({"a": 3, "b": null}))]
     #[case(json!({"m": {"x": 1, "y": 2}}), json!({"m": {"y": 2}}), json!({"m": {"x": null, "y": 2}}))]
     #[case(json!({"l": [1, 2]}), json!({"l": [1]}), json!({"l": [1]}))]
-    fn patches_remove_absent_fields(#[case] old: Value, #[case] new: Value, #[case] expected: Value) {
+    fn absent_fields_are_set_to_null(#[case] old: Value, #[case] new: Value, #[case] expected: Value) {
         let mut patch = new;
-        remove_absent(&old, &mut patch);
+        null_absent_fields(&old, &mut patch);
         assert_eq!(patch, expected);
     }
 }

@@ -1,11 +1,12 @@
-//! `crowsnest bench access`: access reviews over the RBAC objects of a large fleet, evaluated alone, without a control plane.
+//! `crowsnest bench access`: access reviews over the RBAC objects of a large fleet, evaluated alone, without a control
+//! plane.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
 use crowsnest_apimachinery::rbac::access::{Scope, VisibleRbac};
-use crowsnest_apimachinery::rbac::indirect::Places;
+use crowsnest_apimachinery::rbac::indirect::SearchedRules;
 use crowsnest_apimachinery::rbac::{Action, ObjectKind, Rbac};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
 use serde_json::{Value, json};
@@ -35,13 +36,13 @@ pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
     let before = resident_bytes()?;
     let fleet: Vec<Rbac> = (0..args.clusters).map(|_| cluster(args.bindings)).collect::<anyhow::Result<_>>()?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
-    printer.megabytes("access/memory", resident_bytes()?.saturating_sub(before))?;
+    printer.print_megabytes("access/memory", resident_bytes()?.saturating_sub(before))?;
     let visible = |_: ObjectKind, _: &str, _: &str| true;
     let views: Vec<VisibleRbac<'_>> = fleet.iter().map(|rbac| VisibleRbac { rbac, is_visible: &visible }).collect();
     let namespace = |nth: u32| format!("n{}", nth % NAMESPACES);
     let who_can = review_times(args.reviews, |nth| {
         let action = action(nth);
-        let scope = Scope::of(&namespace(nth));
+        let scope = Scope::from_namespace(&namespace(nth));
         views.iter().map(|view| view.who_can(&action, &scope).proofs.len()).sum()
     });
     printer.print_percentiles("access/who-can", who_can)?;
@@ -57,9 +58,9 @@ pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
     printer.print_percentiles("access/subject", subject)?;
     let one = *views.first().context("a cluster")?;
     let indirect = review_times(args.reviews.min(20), |nth| {
-        let (action, scope) = (action(nth), Scope::of(&namespace(nth)));
+        let (action, scope) = (action(nth), Scope::from_namespace(&namespace(nth)));
         let direct = one.who_can(&action, &scope).proofs;
-        Places { cluster: one, control_plane: None }.paths_to(&action, &scope, &direct).paths.len()
+        SearchedRules { cluster: one, control_plane: None }.paths_to(&action, &scope, &direct).paths.len()
     });
     printer.print_percentiles("access/indirect-one-cluster", indirect)
 }
@@ -109,9 +110,9 @@ fn subject(nth: u32) -> Value {
 /// Times of reviews.
 fn review_times(reviews: u32, review: impl Fn(u32) -> usize) -> Vec<Duration> {
     let time = |nth| {
-        let began = Instant::now();
+        let start = Instant::now();
         std::hint::black_box(review(nth));
-        began.elapsed()
+        start.elapsed()
     };
     (0..reviews).map(time).collect()
 }

@@ -103,7 +103,7 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
         namespaces.delete(&target.namespace, &DeleteParams::default()).await?;
         return result;
     }
-    let scratch = super::scratch();
+    let scratch = super::scratch_dir();
     let server = super::start_apiserver(&scratch).await?;
     measure_all(&Target::local(&scratch), Some(&server), args, &mut printer).await?;
     super::stop(server).await?;
@@ -121,28 +121,28 @@ async fn measure_all(
     args: &ApiserverArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let maps = maps(target).await?;
+    let maps = config_maps(target).await?;
     create_objects(&maps, args.objects, args.clients, SMALL_OBJECT_BYTES, Some(printer)).await?;
     measure_gets(&maps, args, printer).await?;
     measure_lists(target, server, args, printer).await?;
     measure_watches(target, args, printer).await
 }
 
-async fn config(target: &Target) -> anyhow::Result<kube::Config> {
+async fn load_config(target: &Target) -> anyhow::Result<kube::Config> {
     let file = &target.kubeconfig;
-    let mut config = kubeconfig::config(Some(file), None).await?;
+    let mut config = kubeconfig::load_config(Some(file), None).await?;
     config.read_timeout = None;
     Ok(config)
 }
 
 /// A client with a connection per concurrent request.
 async fn client(target: &Target) -> anyhow::Result<Client> {
-    Ok(Client::try_from(config(target).await?)?)
+    Ok(Client::try_from(load_config(target).await?)?)
 }
 
 /// A client whose requests share one HTTP/2 connection, as Go clients do.
-async fn sharing_client(target: &Target) -> anyhow::Result<Client> {
-    let config = config(target).await?;
+async fn shared_connection_client(target: &Target) -> anyhow::Result<Client> {
+    let config = load_config(target).await?;
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
         .https_only()
@@ -157,7 +157,7 @@ async fn sharing_client(target: &Target) -> anyhow::Result<Client> {
     Ok(Client::new(service, config.default_namespace))
 }
 
-async fn maps(target: &Target) -> anyhow::Result<Api<ConfigMap>> {
+async fn config_maps(target: &Target) -> anyhow::Result<Api<ConfigMap>> {
     Ok(Api::namespaced(client(target).await?, &target.namespace))
 }
 
@@ -189,7 +189,7 @@ fn config_map(name: &str, bytes: usize, seed: usize) -> anyhow::Result<ConfigMap
     Ok(serde_json::from_value(object)?)
 }
 
-fn name(nth: usize) -> String {
+fn config_map_name(nth: usize) -> String {
     format!("map-{nth:06}")
 }
 
@@ -201,24 +201,24 @@ async fn create_objects(
     bytes: usize,
     printer: Option<&mut MeasurementPrinter<impl Write>>,
 ) -> anyhow::Result<()> {
-    let (next, took) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(objects)));
-    let began = Instant::now();
+    let (next, durations) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(objects)));
+    let start = Instant::now();
     try_join_all((0..clients).map(|_| async {
         loop {
             let nth = next.fetch_add(1, Ordering::Relaxed);
             if nth >= objects {
                 return anyhow::Ok(());
             }
-            let object = config_map(&name(nth), bytes, nth)?;
-            let began = Instant::now();
+            let object = config_map(&config_map_name(nth), bytes, nth)?;
+            let start = Instant::now();
             maps.create(&PostParams::default(), &object).await?;
-            took.lock().push(began.elapsed());
+            durations.lock().push(start.elapsed());
         }
     }))
     .await?;
     let Some(printer) = printer else { return Ok(()) };
-    printer.line("apiserver/create/rate", objects as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
-    printer.print_percentiles("apiserver/create", took.into_inner())
+    printer.print("apiserver/create/rate", objects as f64 / start.elapsed().as_secs_f64(), "objects/s")?;
+    printer.print_percentiles("apiserver/create", durations.into_inner())
 }
 
 async fn measure_gets(
@@ -226,14 +226,14 @@ async fn measure_gets(
     args: &ApiserverArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let mut took = Vec::with_capacity(args.gets);
+    let mut durations = Vec::with_capacity(args.gets);
     for nth in 0..args.gets {
-        let name = name(nth * 7 % args.objects);
-        let began = Instant::now();
+        let name = config_map_name(nth * 7 % args.objects);
+        let start = Instant::now();
         maps.get(&name).await?;
-        took.push(began.elapsed());
+        durations.push(start.elapsed());
     }
-    printer.print_percentiles("apiserver/get", took)
+    printer.print_percentiles("apiserver/get", durations)
 }
 
 /// Lists all objects, uncompressed and with gzip as Go clients request, and measures the growth of the server's memory.
@@ -248,9 +248,9 @@ async fn measure_lists(
     let resident = server.map(|server| super::resident_kib(&server.child)).transpose()?;
     let before = resident.max(peak()?);
     for (encoding, name) in [("identity", ""), ("gzip", "-gzip")] {
-        let mut took = Vec::new();
+        let mut durations = Vec::new();
         for _ in 0..LIST_RUNS {
-            let began = Instant::now();
+            let start = Instant::now();
             let request = Request::get(format!("/api/v1/namespaces/{}/configmaps", target.namespace));
             let request = request.header(ACCEPT_ENCODING, encoding).body(kube::client::Body::empty())?;
             let mut body = client.send(request).await?.into_body();
@@ -258,19 +258,19 @@ async fn measure_lists(
             while let Some(frame) = body.frame().await {
                 bytes += frame?.data_ref().map_or(0, bytes::Bytes::len);
             }
-            took.push(began.elapsed());
+            durations.push(start.elapsed());
             ensure!(encoding == "gzip" || bytes > args.objects * SMALL_OBJECT_BYTES, "a list has {bytes} bytes");
         }
-        took.sort_unstable();
-        let middle = took.get(LIST_RUNS / 2).copied().unwrap_or_default();
-        printer.line(&format!("apiserver/list-{}{name}", args.objects), middle.as_secs_f64() * 1e3, "ms")?;
+        durations.sort_unstable();
+        let median = durations.get(LIST_RUNS / 2).copied().unwrap_or_default();
+        printer.print(&format!("apiserver/list-{}{name}", args.objects), median.as_secs_f64() * 1e3, "ms")?;
     }
     let (Some(before), Some(after)) = (before, peak()?) else { return Ok(()) };
     let growth = after.saturating_sub(before) as f64 / 1024.0;
-    printer.line(&format!("apiserver/list-{}/peak-rss-grown", args.objects), growth, "MB")
+    printer.print(&format!("apiserver/list-{}/peak-rss-grown", args.objects), growth, "MB")
 }
 
-pub(super) fn now() -> Duration {
+pub(super) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
@@ -281,26 +281,26 @@ async fn measure_watches(
     args: &ApiserverArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let config = config(target).await?;
+    let config = load_config(target).await?;
     let path = watch_path(target).await?;
     let tls = TlsConnector::from(Arc::new(config.rustls_client_config()?));
-    let opening = (0..args.watchers).map(async |_| open_watch(&config, &tls, &path).await);
-    let alone = futures::stream::iter(opening).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
-    let watchers = alone.into_iter().map(|stream| event_latencies(ReaderStream::new(stream), args.writes));
+    let opens = (0..args.watchers).map(async |_| open_watch(&config, &tls, &path).await);
+    let streams = futures::stream::iter(opens).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+    let watchers = streams.into_iter().map(|stream| event_latencies(ReaderStream::new(stream), args.writes));
     measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), printer).await?;
 
     let path = watch_path(target).await?;
-    let mut sharing = Vec::with_capacity(args.watchers);
-    while sharing.len() < args.watchers {
-        let client = sharing_client(target).await?;
-        sharing.extend(std::iter::repeat_n(client, MAX_STREAMS_PER_CONNECTION.min(args.watchers - sharing.len())));
+    let mut clients = Vec::with_capacity(args.watchers);
+    while clients.len() < args.watchers {
+        let client = shared_connection_client(target).await?;
+        clients.extend(std::iter::repeat_n(client, MAX_STREAMS_PER_CONNECTION.min(args.watchers - clients.len())));
     }
-    let opening = sharing.iter().map(async |client| {
+    let opens = clients.iter().map(async |client| {
         let request = Request::get(&path).body(kube::client::Body::empty())?;
         anyhow::Ok(client.send(request).await?.into_body().into_data_stream())
     });
-    let sharing = futures::stream::iter(opening).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
-    let watchers = sharing.into_iter().map(|stream| event_latencies(stream, args.writes));
+    let streams = futures::stream::iter(opens).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+    let watchers = streams.into_iter().map(|stream| event_latencies(stream, args.writes));
     measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), printer).await?;
     super::floor::measure(
         args.watchers,
@@ -314,7 +314,8 @@ async fn measure_watches(
 
 /// Watches start from a resourceVersion, as informers do after their list.
 async fn watch_path(target: &Target) -> anyhow::Result<String> {
-    let since = maps(target).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
+    let since =
+        config_maps(target).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
     let since = since.context("a list has no version")?;
     Ok(format!(
         "/api/v1/namespaces/{}/configmaps?watch=true&labelSelector=bench%3Dwatched&resourceVersion={since}",
@@ -349,27 +350,28 @@ async fn measure_watch(
     name: &str,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let maps = maps(target).await?;
+    let maps = config_maps(target).await?;
     let mut watching: JoinSet<_> = watchers.collect();
     for nth in 0..writes {
         let mut object = config_map(&watched_name(nth), SMALL_OBJECT_BYTES, nth)?;
         object.metadata.labels = Some([("bench".to_owned(), "watched".to_owned())].into());
-        object.metadata.annotations = Some([(WRITE_TIME_ANNOTATION.to_owned(), now().as_nanos().to_string())].into());
+        object.metadata.annotations =
+            Some([(WRITE_TIME_ANNOTATION.to_owned(), unix_time().as_nanos().to_string())].into());
         maps.create(&PostParams::default(), &object).await?;
         tokio::time::sleep(WRITE_INTERVAL).await;
     }
     let latencies = async {
-        let mut took = Vec::new();
+        let mut durations = Vec::new();
         while let Some(result) = watching.join_next().await {
-            took.extend(result??);
+            durations.extend(result??);
         }
-        anyhow::Ok(took)
+        anyhow::Ok(durations)
     };
-    let took = tokio::time::timeout(SETTLE_TIME * 12, latencies).await.context("not all events arrived")??;
+    let durations = tokio::time::timeout(SETTLE_TIME * 12, latencies).await.context("not all events arrived")??;
     for nth in 0..writes {
         maps.delete(&watched_name(nth), &DeleteParams::default()).await?;
     }
-    printer.print_percentiles(name, took)
+    printer.print_percentiles(name, durations)
 }
 
 fn watched_name(nth: usize) -> String {
@@ -384,21 +386,21 @@ pub(super) async fn event_latencies<E>(
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    let (mut stream, mut line, mut took) = (pin!(stream), Vec::new(), Vec::with_capacity(count));
-    while took.len() < count {
+    let (mut stream, mut line, mut durations) = (pin!(stream), Vec::new(), Vec::with_capacity(count));
+    while durations.len() < count {
         let bytes = stream.next().await.context("the watch ended")??;
         let mut rest = &bytes[..];
         while let Some(end) = memchr(b'\n', rest) {
             line.extend_from_slice(&rest[..end]);
             rest = &rest[end + 1..];
             if line.starts_with(b"{") {
-                took.push(now().saturating_sub(write_time(&line).context("an event has no write time")?));
+                durations.push(unix_time().saturating_sub(write_time(&line).context("an event has no write time")?));
             }
             line.clear();
         }
         line.extend_from_slice(rest);
     }
-    Ok(took)
+    Ok(durations)
 }
 
 fn write_time(line: &[u8]) -> Option<Duration> {
@@ -412,10 +414,10 @@ async fn measure_stored_objects(
     args: &ApiserverArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let scratch = super::scratch();
+    let scratch = super::scratch_dir();
     let server = super::start_apiserver(&scratch).await?;
     create_objects(
-        &maps(&Target::local(&scratch)).await?,
+        &config_maps(&Target::local(&scratch)).await?,
         args.stored,
         args.clients,
         LARGE_OBJECT_BYTES,
@@ -425,12 +427,12 @@ async fn measure_stored_objects(
     tokio::time::sleep(SETTLE_TIME).await;
     let megabytes = |kib: u64| kib as f64 / 1024.0;
     let prefix = format!("apiserver/stored-{}", args.stored);
-    printer.line(&format!("{prefix}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
+    printer.print(&format!("{prefix}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
     super::stop(server).await?;
     let restarted = super::start_apiserver(&scratch).await?;
-    printer.line(&format!("{prefix}/restart"), restarted.ready.as_secs_f64() * 1e3, "ms")?;
+    printer.print(&format!("{prefix}/restart"), restarted.ready.as_secs_f64() * 1e3, "ms")?;
     tokio::time::sleep(SETTLE_TIME).await;
-    printer.line(&format!("{prefix}/restarted-rss"), megabytes(super::resident_kib(&restarted.child)?), "MB")?;
+    printer.print(&format!("{prefix}/restarted-rss"), megabytes(super::resident_kib(&restarted.child)?), "MB")?;
     super::stop(restarted).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }

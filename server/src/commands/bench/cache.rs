@@ -33,43 +33,43 @@ pub(super) struct CacheArgs {
 }
 
 pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
-    let environment = BenchEnvironment::build(&args.pods).await?;
+    let environment = BenchEnvironment::start(&args.pods).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
-    printer.line("cache/objects", args.pods.pods as f64, "")?;
+    printer.print("cache/objects", args.pods.pods as f64, "")?;
     let before = super::resident_bytes()?;
-    printer.megabytes("cache/rss-before", before)?;
+    printer.print_megabytes("cache/rss-before", before)?;
 
-    let began = Instant::now();
+    let start = Instant::now();
     let (index, interest) = environment.open(&args.cache).await?;
     let proxy = Proxy::new(index.clone());
-    measure_fill(&index, args, began, &mut printer).await?;
-    printer.megabytes("cache/rss-searchable", super::resident_bytes()?)?;
-    printer.megabytes("cache/database", index.size().await?.bytes)?;
-    printer.megabytes("cache/text-index", size_of(&environment.scratch.join("text"))?)?;
+    measure_fill(&index, args, start, &mut printer).await?;
+    printer.print_megabytes("cache/rss-searchable", super::resident_bytes()?)?;
+    printer.print_megabytes("cache/database", index.size().await?.bytes)?;
+    printer.print_megabytes("cache/text-index", size_of(&environment.scratch.join("text"))?)?;
     reads::measure_lists(&proxy, args.pods.pods, args.reads, &mut printer).await?;
     let resident = super::resident_bytes()?;
-    printer.megabytes("cache/rss-after-lists", resident)?;
-    printer.line(
+    printer.print_megabytes("cache/rss-after-lists", resident)?;
+    printer.print(
         "cache/rss-each",
         resident.saturating_sub(before) as f64 / args.pods.pods.max(1) as f64,
         "B/object",
     )?;
     reads::measure_searches(&index, "cache/search", args.reads, &mut printer).await?;
     measure_churn(&index, &environment.members, args, &mut printer).await?;
-    printer.megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
+    printer.print_megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
     proxy.stop().await;
     stop(index, interest).await;
 
-    let began = Instant::now();
+    let start = Instant::now();
     let (index, interest) = environment.open(&args.cache).await?;
     let response = index
         .searcher()
         .search_all(reads::search_request("kind:pod status:CrashLoopBackOff", UserInfo::system()))
         .await?;
-    printer.milliseconds("cache/restart", began.elapsed())?;
+    printer.print_milliseconds("cache/restart", start.elapsed())?;
     ensure!(response.summary.is_some_and(|summary| summary.total > 0), "no object is found after the restart");
     stop(index, interest).await;
-    environment.clear().await
+    environment.stop().await
 }
 
 /// Prints measurements, one per line.
@@ -78,26 +78,27 @@ pub(super) struct MeasurementPrinter<W> {
 }
 
 impl<W: Write> MeasurementPrinter<W> {
-    pub(super) fn line(&mut self, name: &str, value: f64, unit: &str) -> anyhow::Result<()> {
+    /// Prints `name value unit`.
+    pub(super) fn print(&mut self, name: &str, value: f64, unit: &str) -> anyhow::Result<()> {
         let value = if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
         writeln!(self.out, "{name} {value} {unit}")?;
         Ok(self.out.flush()?)
     }
 
-    pub(super) fn megabytes(&mut self, name: &str, bytes: u64) -> anyhow::Result<()> {
-        self.line(name, bytes as f64 / 1e6, "MB")
+    pub(super) fn print_megabytes(&mut self, name: &str, bytes: u64) -> anyhow::Result<()> {
+        self.print(name, bytes as f64 / 1e6, "MB")
     }
 
-    pub(super) fn milliseconds(&mut self, name: &str, time: Duration) -> anyhow::Result<()> {
-        self.line(name, time.as_secs_f64() * 1e3, "ms")
+    pub(super) fn print_milliseconds(&mut self, name: &str, time: Duration) -> anyhow::Result<()> {
+        self.print(name, time.as_secs_f64() * 1e3, "ms")
     }
 
     /// Prints the median and the 99th percentile.
     pub(super) fn print_percentiles(&mut self, name: &str, mut times: Vec<Duration>) -> anyhow::Result<()> {
         times.sort_unstable();
         for (label, quantile) in [("p50", 0.5), ("p99", 0.99)] {
-            let at = ((times.len() as f64 * quantile).ceil() as usize).clamp(1, times.len().max(1)) - 1;
-            self.milliseconds(&format!("{name}-{label}"), times.get(at).copied().unwrap_or_default())?;
+            let index = ((times.len() as f64 * quantile).ceil() as usize).clamp(1, times.len().max(1)) - 1;
+            self.print_milliseconds(&format!("{name}-{label}"), times.get(index).copied().unwrap_or_default())?;
         }
         Ok(())
     }
@@ -107,17 +108,17 @@ impl<W: Write> MeasurementPrinter<W> {
 async fn measure_fill(
     index: &Index,
     args: &CacheArgs,
-    began: Instant,
+    start: Instant,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     wait_until_complete(index, args.pods.clusters).await?;
-    let stored = began.elapsed();
-    printer.milliseconds("cache/complete", stored)?;
-    printer.line("cache/ingest", args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
-    printer.megabytes("cache/rss-complete", super::resident_bytes()?)?;
+    let stored = start.elapsed();
+    printer.print_milliseconds("cache/complete", stored)?;
+    printer.print("cache/ingest", args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
+    printer.print_megabytes("cache/rss-complete", super::resident_bytes()?)?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    printer.milliseconds("cache/searchable", began.elapsed())
+    printer.print_milliseconds("cache/searchable", start.elapsed())
 }
 
 /// Measures latencies and searches while pods change.
@@ -128,14 +129,14 @@ async fn measure_churn(
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     set_churn(&members.address, args.churn).await?;
-    let began = Instant::now();
+    let start = Instant::now();
     let latencies = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
-    while began.elapsed() < Duration::from_secs(args.seconds) {
+    while start.elapsed() < Duration::from_secs(args.seconds) {
         reads::measure_searches(index, "cache/churn/search", args.reads, printer).await?;
     }
     let (watch, text) = latencies.await??;
     set_churn(&members.address, 0.0).await?;
-    printer.line("cache/churn/changes", watch.len() as f64 / args.seconds as f64, "changes/s")?;
+    printer.print("cache/churn/changes", watch.len() as f64 / args.seconds as f64, "changes/s")?;
     printer.print_percentiles("cache/churn/change-to-watch", watch)?;
     printer.print_percentiles("cache/churn/change-to-text", text)
 }

@@ -67,10 +67,10 @@ pub(super) struct BenchEnvironment {
 }
 
 impl BenchEnvironment {
-    pub(super) async fn build(pods: &PodArgs) -> anyhow::Result<Self> {
-        let scratch = super::scratch();
+    pub(super) async fn start(pods: &PodArgs) -> anyhow::Result<Self> {
+        let scratch = super::scratch_dir();
         let members = start_members(pods).await?;
-        let control_plane = control_plane().await?;
+        let control_plane = start_control_plane().await?;
         let client = control_plane.server.admin();
         register(&client, &members.address, pods.clusters).await?;
         Ok(Self { members, scratch, control_plane, client })
@@ -89,7 +89,7 @@ impl BenchEnvironment {
     }
 
     /// Stops the control plane and the members, and deletes the folder.
-    pub(super) async fn clear(self) -> anyhow::Result<()> {
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.control_plane.stop().await?;
         std::fs::remove_dir_all(&self.scratch).with_context(|| format!("cannot remove {}", self.scratch.display()))
     }
@@ -109,12 +109,13 @@ pub(super) async fn start_members(PodArgs { clusters, pods, pod_bytes }: &PodArg
     Ok(MembersProcess { _child: child, address })
 }
 
-async fn control_plane() -> anyhow::Result<ControlPlane> {
+async fn start_control_plane() -> anyhow::Result<ControlPlane> {
     let server = ApiServer::start(Config::new("bench", Data::Memory)).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let (stop, serves) = (CancellationToken::new(), server.clone());
-    let stops = stop.clone();
-    let serving = tokio::spawn(async move { serves.serve_beside(axum::Router::new(), listener, stops).await });
+    let (stop, server_clone) = (CancellationToken::new(), server.clone());
+    let stop_serving = stop.clone();
+    let serving =
+        tokio::spawn(async move { server_clone.serve_with_routes(axum::Router::new(), listener, stop_serving).await });
     Ok(ControlPlane { server, stop, serving })
 }
 
@@ -132,18 +133,18 @@ pub(super) async fn register(client: &Client, address: &str, clusters: u32) -> a
             "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}))?;
     Api::all(client.clone()).create(&create, &definition).await?;
-    let space: Namespace = parse_object(json!({"metadata": {"name": "bench"}}))?;
-    Api::all(client.clone()).create(&create, &space).await?;
+    let namespace: Namespace = parse_object(json!({"metadata": {"name": "bench"}}))?;
+    Api::all(client.clone()).create(&create, &namespace).await?;
     let secret: Secret = parse_object(json!({"metadata": {"name": "bench"}, "stringData": {"token": "bench"}}))?;
     Api::namespaced(client.clone(), "bench").create(&create, &secret).await?;
     let kind = kube::core::GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kube::api::ApiResource::from_gvk(&kind));
-    let served = async {
+    let wait = async {
         while api.list(&ListParams::default().limit(1)).await.is_err() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(SERVE_TIMEOUT, served).await.context("the control plane does not serve Clusters")?;
+    tokio::time::timeout(SERVE_TIMEOUT, wait).await.context("the control plane does not serve Clusters")?;
     for nth in 0..clusters {
         let cluster = parse_object(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": format!("bench{nth}")},

@@ -57,7 +57,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(900);
 pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     ensure!(args.taint > 0 && args.taint < args.members, "--taint must be at least 1 and less than --members");
     ensure!(args.bindings >= args.members, "--bindings must be at least --members");
-    let scratch = super::scratch();
+    let scratch = super::scratch_dir();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
     let mut fleet = BenchFleet::start(args.members, &scratch).await?;
@@ -65,14 +65,14 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     // Workloads can be applied only after the namespace exists in all members.
     fleet.controllers.wait_until_idle().await?;
     fleet.create_workloads(args).await?;
-    let copies = watch.wait_for("workloads", args.bindings, |seen| match seen {
+    let wait = watch.wait_for("workloads", args.bindings, |observation| match observation {
         Observation::Copy { workload, .. } => Some(workload),
         Observation::Binding { .. } => None,
     });
-    copies.await?;
+    wait.await?;
     fleet.controllers.wait_until_idle().await?;
 
-    printer.line(
+    printer.print(
         "failover/idle-cpu",
         fleet.idle_cpu_share(Duration::from_secs(args.rest)).await? * 100.0,
         "% of a core",
@@ -101,9 +101,9 @@ impl BenchFleet {
         std::fs::write(&kubeconfig, control_plane.connection()?.kubeconfig)?;
         let controllers = BenchProcess::evicting_controllers(&dir.join("cache"), &kubeconfig).await?;
         let client = control_plane.connection()?.client().await?;
-        let joining =
-            kubeconfigs.into_iter().enumerate().map(|(at, file)| join_member(&client, member_name(at + 1), file));
-        let members = stream::iter(joining).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
+        let joins =
+            kubeconfigs.into_iter().enumerate().map(|(index, file)| join_member(&client, member_name(index + 1), file));
+        let members = stream::iter(joins).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
         wait_for_clusters(&client, count).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         create(&client, "/api/v1/namespaces", &namespace).await?;
@@ -121,30 +121,30 @@ impl BenchFleet {
             let home = &names[number % names.len()];
             (format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"), deployment(number, home))
         });
-        let creating =
+        let creates =
             policies.chain(deployments).map(|(path, object)| async move { create(&self.client, &path, &object).await });
-        stream::iter(creating).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<()>().await
+        stream::iter(creates).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<()>().await
     }
 
     /// CPU usage of the controllers while idle, as a share of a core.
     async fn idle_cpu_share(&self, rest: Duration) -> anyhow::Result<f64> {
         tokio::time::sleep(SETTLE_TIME).await;
-        let (began, before) = (Instant::now(), self.controllers.cpu_time()?);
+        let (start, before) = (Instant::now(), self.controllers.cpu_time()?);
         tokio::time::sleep(rest).await;
-        Ok((self.controllers.cpu_time()? - before).as_secs_f64() / began.elapsed().as_secs_f64())
+        Ok((self.controllers.cpu_time()? - before).as_secs_f64() / start.elapsed().as_secs_f64())
     }
 
     async fn bindings(&self) -> anyhow::Result<HashMap<String, ResourceBinding>> {
         let bindings: Api<ResourceBinding> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let listed = bindings.list(&Default::default()).await.context("cannot list bindings")?;
-        Ok(listed.into_iter().map(|binding| (binding.name_any(), binding)).collect())
+        let list = bindings.list(&Default::default()).await.context("cannot list bindings")?;
+        Ok(list.into_iter().map(|binding| (binding.name_any(), binding)).collect())
     }
 
     async fn taint(&self, cluster: &str) -> anyhow::Result<()> {
         let clusters: Api<Cluster> = Api::all(self.client.clone());
         let patch = json!({"spec": {"taints": [{"key": "bench", "effect": "NoExecute"}]}});
-        let tainted = clusters.patch(cluster, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        tainted.map(drop).with_context(|| format!("cannot taint {cluster}"))
+        let result = clusters.patch(cluster, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        result.map(drop).with_context(|| format!("cannot taint {cluster}"))
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -160,9 +160,9 @@ pub(super) async fn join_member(
     name: String,
     file: Kubeconfig,
 ) -> anyhow::Result<(String, Client)> {
-    let config = kubeconfig::config_of(file).await?;
-    let registered = join(control_plane, &config, &JoinOptions::new(name.parse()?)).await;
-    registered.with_context(|| format!("cannot join {name}"))?;
+    let config = kubeconfig::config_from_content(file).await?;
+    let result = join(control_plane, &config, &JoinOptions::new(name.parse()?)).await;
+    result.with_context(|| format!("cannot join {name}"))?;
     Ok((name, Client::try_from(config)?))
 }
 
@@ -242,20 +242,20 @@ impl FleetWatch {
     /// Waits until `classify` has returned `count` distinct values; returns the time of the first occurrence of each.
     async fn wait_for<T: Eq + Hash>(
         &mut self,
-        what: &str,
+        name: &str,
         count: usize,
         classify: impl Fn(Observation) -> Option<T>,
     ) -> anyhow::Result<HashMap<T, Instant>> {
-        let mut found = HashMap::new();
-        while found.len() < count {
+        let mut times = HashMap::new();
+        while times.len() < count {
             let next = tokio::time::timeout(STEP_TIMEOUT, self.observations.recv()).await;
-            let next = next.with_context(|| format!("{what}: only {} of {count} arrived", found.len()))?;
-            let (seen, at) = next.context("the watches ended")?;
-            if let Some(thing) = classify(seen) {
-                found.entry(thing).or_insert(at);
+            let next = next.with_context(|| format!("{name}: only {} of {count} arrived", times.len()))?;
+            let (observation, at) = next.context("the watches ended")?;
+            if let Some(value) = classify(observation) {
+                times.entry(value).or_insert(at);
             }
         }
-        Ok(found)
+        Ok(times)
     }
 }
 
@@ -285,36 +285,37 @@ async fn measure_failover(
 ) -> anyhow::Result<()> {
     let tainted: HashSet<String> = (1..=args.taint).map(member_name).collect();
     let before = fleet.bindings().await?;
-    let is_hit = |binding: &ResourceBinding| binding.spec.clusters.iter().any(|target| tainted.contains(&target.name));
-    let hit: HashSet<&String> =
-        before.values().filter(|binding| is_hit(binding)).map(|binding| &binding.spec.resource.name).collect();
-    ensure!(!hit.is_empty(), "nothing runs in {tainted:?}");
+    let is_affected =
+        |binding: &ResourceBinding| binding.spec.clusters.iter().any(|target| tainted.contains(&target.name));
+    let affected: HashSet<&String> =
+        before.values().filter(|binding| is_affected(binding)).map(|binding| &binding.spec.resource.name).collect();
+    ensure!(!affected.is_empty(), "nothing runs in {tainted:?}");
 
-    let began = Instant::now();
+    let start = Instant::now();
     try_join_all(tainted.iter().map(|cluster| fleet.taint(cluster))).await?;
-    let found = watch.wait_for("decisions and replacements", 2 * hit.len(), |seen| match seen {
+    let wait = watch.wait_for("decisions and replacements", 2 * affected.len(), |observation| match observation {
         Observation::Binding { workload, clusters } => {
-            let elsewhere = !clusters.is_empty() && clusters.iter().all(|cluster| !tainted.contains(cluster));
-            (elsewhere && hit.contains(&workload)).then_some((Step::Scheduled, workload))
+            let is_moved = !clusters.is_empty() && clusters.iter().all(|cluster| !tainted.contains(cluster));
+            (is_moved && affected.contains(&workload)).then_some((Step::Scheduled, workload))
         }
         Observation::Copy { workload, member } => {
-            (!tainted.contains(&member) && hit.contains(&workload)).then_some((Step::Created, workload))
+            (!tainted.contains(&member) && affected.contains(&workload)).then_some((Step::Created, workload))
         }
     });
-    let found = found.await?;
-    let took = |step| {
-        let of_step = found.iter().filter(move |((of, _), _)| *of == step);
-        of_step.map(|(_, at)| at.duration_since(began)).collect::<Vec<Duration>>()
+    let times = wait.await?;
+    let durations_of = |step| {
+        let observed = times.iter().filter(move |((other, _), _)| *other == step);
+        observed.map(|(_, at)| at.duration_since(start)).collect::<Vec<Duration>>()
     };
-    printer.print_percentiles("failover/decided", took(Step::Scheduled))?;
-    let last = took(Step::Created).into_iter().max().unwrap_or_default();
-    printer.line("failover/replacements-requested", last.as_secs_f64(), "s")?;
+    printer.print_percentiles("failover/decided", durations_of(Step::Scheduled))?;
+    let last = durations_of(Step::Created).into_iter().max().unwrap_or_default();
+    printer.print("failover/replacements-requested", last.as_secs_f64(), "s")?;
 
     fleet.controllers.wait_until_idle().await?;
     let after = fleet.bindings().await?;
-    let untouched = before.iter().filter(|(_, binding)| !is_hit(binding));
-    let written = untouched.filter(|(name, binding)| {
+    let unaffected = before.iter().filter(|(_, binding)| !is_affected(binding));
+    let rewritten = unaffected.filter(|(name, binding)| {
         after.get(*name).is_none_or(|now| now.resource_version() != binding.resource_version())
     });
-    printer.line("failover/untouched-writes", written.count() as f64, "bindings")
+    printer.print("failover/untouched-writes", rewritten.count() as f64, "bindings")
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::io::ReaderStream;
 
-use super::apiserver::{MAX_CONCURRENT_OPENS, WRITE_TIME_ANNOTATION, event_latencies, now};
+use super::apiserver::{MAX_CONCURRENT_OPENS, WRITE_TIME_ANNOTATION, event_latencies, unix_time};
 use super::cache::MeasurementPrinter;
 use super::processes::BenchProcess;
 
@@ -70,7 +70,7 @@ pub(super) async fn broadcast(listeners: usize, writes: usize, bytes: usize, int
 
 /// A line of this size with the time of its creation.
 fn event(bytes: usize) -> Vec<u8> {
-    let mut line = format!("{{\"{WRITE_TIME_ANNOTATION}\":\"{}\",\"text\":\"", now().as_nanos()).into_bytes();
+    let mut line = format!("{{\"{WRITE_TIME_ANNOTATION}\":\"{}\",\"text\":\"", unix_time().as_nanos()).into_bytes();
     line.resize(bytes, b'x');
     line.extend_from_slice(b"\"}\n");
     line
@@ -93,19 +93,19 @@ pub(super) async fn measure(
         .with_root_certificates(roots)
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
-    let opening = (0..listeners).map(async |_| {
+    let opens = (0..listeners).map(async |_| {
         let socket = TcpStream::connect(source.address).await?;
         socket.set_nodelay(true)?;
         anyhow::Ok(connector.connect(ServerName::try_from(NAME)?, socket).await?)
     });
-    let streams = futures::stream::iter(opening).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
-    let mut reading: JoinSet<_> =
+    let streams = futures::stream::iter(opens).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+    let mut readers: JoinSet<_> =
         streams.into_iter().map(|stream| event_latencies(ReaderStream::new(stream), writes)).collect();
     process.request("send").await?;
-    let mut took = Vec::with_capacity(listeners * writes);
-    while let Some(read) = reading.join_next().await {
-        took.extend(read??);
+    let mut durations = Vec::with_capacity(listeners * writes);
+    while let Some(result) = readers.join_next().await {
+        durations.extend(result??);
     }
     process.stop().await?;
-    printer.print_percentiles(&format!("apiserver/watch-{listeners}-floor"), took)
+    printer.print_percentiles(&format!("apiserver/watch-{listeners}-floor"), durations)
 }

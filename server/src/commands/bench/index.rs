@@ -43,39 +43,39 @@ pub(super) struct IndexArgs {
 
 pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     args.cache.backend.validate()?;
-    let environment = BenchEnvironment::build(&args.pods).await?;
+    let environment = BenchEnvironment::start(&args.pods).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
-    printer.line("index/objects", args.pods.pods as f64, "")?;
-    printer.megabytes("index/rss-before", super::resident_bytes()?)?;
+    printer.print("index/objects", args.pods.pods as f64, "")?;
+    printer.print_megabytes("index/rss-before", super::resident_bytes()?)?;
 
-    let began = Instant::now();
+    let start = Instant::now();
     // A separate index, so that an installation on the same engine is not affected.
     let cache = args.cache.with_index_prefix(format!("crowsnest-bench-{}", std::process::id()));
     let (index, interest) = environment.open(&cache).await?;
     wait_until_complete(&index, args.pods.clusters).await?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    printer.line("index/searchable", began.elapsed().as_secs_f64(), "s")?;
-    printer.line("index/indexed", args.pods.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
-    printer.megabytes("index/rss-searchable", super::resident_bytes()?)?;
+    printer.print("index/searchable", start.elapsed().as_secs_f64(), "s")?;
+    printer.print("index/indexed", args.pods.pods as f64 / start.elapsed().as_secs_f64(), "objects/s")?;
+    printer.print_megabytes("index/rss-searchable", super::resident_bytes()?)?;
     let bytes = merged_size(index.options(), &environment.scratch).await?;
-    printer.megabytes("index/bytes", bytes)?;
-    printer.line("index/bytes-each", bytes as f64 / args.pods.pods.max(1) as f64, "B/object")?;
+    printer.print_megabytes("index/bytes", bytes)?;
+    printer.print("index/bytes-each", bytes as f64 / args.pods.pods.max(1) as f64, "B/object")?;
 
     measure_searches(&index, "index/search", args.searches, &mut printer).await?;
-    printer.megabytes("index/rss-after-searches", super::resident_bytes()?)?;
+    printer.print_megabytes("index/rss-after-searches", super::resident_bytes()?)?;
     set_churn(&environment.members.address, args.churn).await?;
     let latencies = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
     measure_searches(&index, "index/churn/search", args.searches, &mut printer).await?;
     let (changed, found) = latencies.await??;
     set_churn(&environment.members.address, 0.0).await?;
-    printer.line("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
+    printer.print("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
     printer.print_percentiles("index/churn/change-to-search", found)?;
-    printer.megabytes("index/churn/rss", super::resident_bytes()?)?;
+    printer.print_megabytes("index/churn/rss", super::resident_bytes()?)?;
     let options = index.options().clone();
     stop(index, interest).await;
     delete_index(&options).await?;
-    environment.clear().await
+    environment.stop().await
 }
 
 /// Measures searches of a user with permissions in every member: total time, time spent waiting for an external engine,
@@ -90,14 +90,14 @@ async fn measure_searches(
     let engine_time = || Duration::from_micros(index.metrics().text_query_microseconds.get());
     let (mut all, mut engine_times, mut own_times) = (Vec::new(), Vec::new(), Vec::new());
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
-        let (began, before) = (Instant::now(), engine_time());
+        let (start, before) = (Instant::now(), engine_time());
         let response = index.searcher().search_all(reads::search_request(query, reader.clone())).await?;
-        let (took, engine) = (began.elapsed(), engine_time().saturating_sub(before));
+        let (duration, engine) = (start.elapsed(), engine_time().saturating_sub(before));
         let summary = response.summary.with_context(|| format!("{query} has no summary"))?;
         ensure!(!summary.incomplete, "{query} timed out");
-        all.push(took);
+        all.push(duration);
         engine_times.push(engine);
-        own_times.push(took.saturating_sub(engine));
+        own_times.push(duration.saturating_sub(engine));
     }
     printer.print_percentiles(name, all)?;
     if index.metrics().text_queries.get() > 0 {

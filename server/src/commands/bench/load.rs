@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use crowsnest_component_base::kubeconfig;
-use crowsnest_sim::load::{Load, Report};
+use crowsnest_sim::load::{Load, LoadReport};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -35,18 +35,18 @@ struct State {
 
 pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Result<()> {
     ensure!(members > 0 && load.pods >= members, "the load must have at least one member and one pod per member");
-    let scratch = super::scratch();
+    let scratch = super::scratch_dir();
     let fleet = super::start(&scratch, members).await?;
     let members = try_join_all((1..=members).map(|number| open_member(&scratch, number))).await?;
 
-    let quiet = Load { churn: 0.0, ..load.clone() };
-    let began = Instant::now();
+    let load_without_churn = Load { churn_per_second: 0.0, ..load.clone() };
+    let start = Instant::now();
     let mut slowest = Duration::ZERO;
     tokio::select! {
-        filled = fill(&members, &quiet) => filled?,
-        failed = poll_latency(&members[0].api, &mut slowest) => return Err(failed),
+        result = fill(&members, &load_without_churn) => result?,
+        error = poll_latency(&members[0].api, &mut slowest) => return Err(error),
     }
-    let took = began.elapsed();
+    let duration = start.elapsed();
     let resident = super::resident_kib(&fleet.child)?;
     // Churn starts now, because changing pods would distort the readiness measurement.
     fill(&members, load).await?;
@@ -55,8 +55,8 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
 
     let mut out = std::io::stdout().lock();
-    writeln!(out, "load/ready {} ms", took.as_millis())?;
-    writeln!(out, "load/rate {:.0} pods/s", load.pods as f64 / took.as_secs_f64())?;
+    writeln!(out, "load/ready {} ms", duration.as_millis())?;
+    writeln!(out, "load/rate {:.0} pods/s", load.pods as f64 / duration.as_secs_f64())?;
     writeln!(out, "load/slowest-answer {} ms", slowest.as_millis())?;
     writeln!(out, "load/rss {:.1} MB", resident as f64 / 1024.0)?;
     writeln!(out, "load/churn {:.1} changes/s", changes as f64 / f64::from(seconds))?;
@@ -71,7 +71,7 @@ async fn open_member(dir: &Path, number: usize) -> anyhow::Result<SimulatedMembe
 
 async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
     let path = dir.join(format!("kubeconfigs/{name}.kubeconfig"));
-    let mut config = kubeconfig::config(Some(&path), None).await?;
+    let mut config = kubeconfig::load_config(Some(&path), None).await?;
     // A large load takes longer than the default timeout.
     config.read_timeout = None;
     Ok(Client::try_from(config)?)
@@ -79,17 +79,17 @@ async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
 
 /// Requests each member's share of the load and waits until its pods are ready, except for pods changed by churn.
 async fn fill(members: &[SimulatedMember], load: &Load) -> anyhow::Result<()> {
-    let each = members.iter().enumerate();
-    try_join_all(each.map(|(number, member)| fill_one(member, load.share(number, members.len())))).await?;
+    let numbered = members.iter().enumerate();
+    try_join_all(numbered.map(|(number, member)| fill_member(member, load.share(number, members.len())))).await?;
     Ok(())
 }
 
-async fn fill_one(member: &SimulatedMember, share: Load) -> anyhow::Result<()> {
+async fn fill_member(member: &SimulatedMember, share: Load) -> anyhow::Result<()> {
     let request = http::Request::post(format!("/sim/{}/load", member.name))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&share)?)?;
-    let report: Report = member.control_plane.request(request).await.context("cannot request the load")?;
-    while share.churn == 0.0 && read_state(member).await?.ready_pods < report.healthy {
+    let report: LoadReport = member.control_plane.request(request).await.context("cannot request the load")?;
+    while share.churn_per_second == 0.0 && read_state(member).await?.ready_pods < report.healthy {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())

@@ -63,18 +63,18 @@ impl ClusterPods {
     }
 
     /// resourceVersion and revision of a pod.
-    fn state(&self, at: usize) -> (u64, Revision) {
-        self.changes.lock().current.get(&at).copied().unwrap_or((at as u64 + 1, Revision::default()))
+    fn state(&self, index: usize) -> (u64, Revision) {
+        self.changes.lock().current.get(&index).copied().unwrap_or((index as u64 + 1, Revision::default()))
     }
 
-    fn change(&self, at: usize, now_us: i64) {
+    fn change(&self, index: usize, now_us: i64) {
         let mut changes = self.changes.lock();
         let version = *self.version.borrow() + 1;
-        let (pod_version, revision) = changes.current.entry(at).or_default();
+        let (pod_version, revision) = changes.current.entry(index).or_default();
         *pod_version = version;
         *revision = Revision { number: revision.number + 1, changed_at: now_us };
         let revision = *revision;
-        changes.log.push((at, revision));
+        changes.log.push((index, revision));
         self.version.send_replace(version);
     }
 }
@@ -214,12 +214,12 @@ async fn pods(
     let mut text = format!(
         r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":["#
     );
-    for at in query.from..end {
-        if at > query.from {
+    for index in query.from..end {
+        if index > query.from {
             text.push(',');
         }
-        let (version, revision) = cluster_pods.state(at);
-        members.pods.write(&mut text, cluster_pods.first + at * cluster_pods.step, version, revision);
+        let (version, revision) = cluster_pods.state(index);
+        members.pods.write(&mut text, cluster_pods.first + index * cluster_pods.step, version, revision);
     }
     text.push_str("]}");
     ([(axum::http::header::CONTENT_TYPE, "application/json")], text).into_response()
@@ -232,7 +232,7 @@ struct Watch {
     /// Index of the next initial event; `None` when all are sent.
     initial: Option<usize>,
     /// resourceVersion of the last event that was sent.
-    seen: u64,
+    sent_version: u64,
     versions: watch::Receiver<u64>,
     deadline: tokio::time::Instant,
 }
@@ -245,7 +245,11 @@ fn watch_pods(members: &Arc<Members>, cluster: usize, query: &ListQuery) -> Resp
         members: Arc::clone(members),
         cluster,
         initial: query.send_initial_events.then_some(0),
-        seen: if query.send_initial_events { now } else { query.resource_version.max(cluster_pods.count as u64) },
+        sent_version: if query.send_initial_events {
+            now
+        } else {
+            query.resource_version.max(cluster_pods.count as u64)
+        },
         versions,
         deadline: tokio::time::Instant::now() + Duration::from_secs(query.timeout_seconds),
     };
@@ -264,33 +268,34 @@ impl Watch {
         let mut text = String::new();
         if let Some(from) = self.initial {
             let end = cluster_pods.count.min(from + CHUNK_PODS);
-            for at in from..end {
-                let (version, revision) = cluster_pods.state(at);
-                self.event("ADDED", at, version, revision, &mut text);
+            for index in from..end {
+                let (version, revision) = cluster_pods.state(index);
+                self.write_event("ADDED", index, version, revision, &mut text);
             }
             self.initial = Some(end).filter(|end| *end < cluster_pods.count);
             if self.initial.is_none() {
-                let version = self.seen;
+                let version = self.sent_version;
                 text.push_str(&end_of_initial_events("v1", "Pod", version));
             }
             return Some(text);
         }
-        let seen = self.seen;
-        let changed = tokio::time::timeout_at(self.deadline, self.versions.wait_for(|version| *version > seen)).await;
+        let sent_version = self.sent_version;
+        let changed =
+            tokio::time::timeout_at(self.deadline, self.versions.wait_for(|version| *version > sent_version)).await;
         let version = *changed.ok()?.ok()?;
-        let first = (seen - cluster_pods.count as u64) as usize;
+        let first = (sent_version - cluster_pods.count as u64) as usize;
         let changed = cluster_pods.changes.lock().log[first..(version - cluster_pods.count as u64) as usize].to_vec();
-        for (after, (at, revision)) in changed.into_iter().enumerate() {
-            self.event("MODIFIED", at, seen + after as u64 + 1, revision, &mut text);
+        for (offset, (index, revision)) in changed.into_iter().enumerate() {
+            self.write_event("MODIFIED", index, sent_version + offset as u64 + 1, revision, &mut text);
         }
-        self.seen = version;
+        self.sent_version = version;
         Some(text)
     }
 
-    fn event(&self, what: &str, at: usize, version: u64, revision: Revision, text: &mut String) {
+    fn write_event(&self, event_type: &str, index: usize, version: u64, revision: Revision, text: &mut String) {
         let cluster_pods = &self.members.clusters[self.cluster];
-        text.push_str(&format!(r#"{{"type":"{what}","object":"#));
-        self.members.pods.write(text, cluster_pods.first + at * cluster_pods.step, version, revision);
+        text.push_str(&format!(r#"{{"type":"{event_type}","object":"#));
+        self.members.pods.write(text, cluster_pods.first + index * cluster_pods.step, version, revision);
         text.push_str("}\n");
     }
 }

@@ -59,22 +59,22 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let mut all = Vec::new();
     let mut kinds = Vec::new();
     for kind in KINDS {
-        let subjects = binding_cases(&planner, kind, args.bindings)?;
-        kinds.push((kind, all.len()..all.len() + subjects.len()));
-        all.extend(subjects);
+        let cases = binding_cases(&planner, kind, args.bindings)?;
+        kinds.push((kind, all.len()..all.len() + cases.len()));
+        all.extend(cases);
     }
     // Alternate the kinds.
-    let each = all.len() / KINDS.len();
+    let cases_per_kind = all.len() / KINDS.len();
     let mixed: Vec<&BindingCase> =
-        (0..all.len()).map(|nth| &all[nth % KINDS.len() * each + nth / KINDS.len()]).collect();
+        (0..all.len()).map(|nth| &all[nth % KINDS.len() * cases_per_kind + nth / KINDS.len()]).collect();
 
     let period = Duration::from_secs(u64::from(args.seconds));
     let mut out = std::io::stdout().lock();
     writeln!(out, "plan/threads {threads}")?;
     writeln!(out, "plan/decisions {:.0} decisions/s", planner.rate(&mixed, threads, period)?)?;
     for (kind, range) in kinds {
-        let subjects: Vec<&BindingCase> = all[range].iter().collect();
-        writeln!(out, "plan/{kind} {:.0} decisions/s", planner.rate(&subjects, threads, period)?)?;
+        let cases: Vec<&BindingCase> = all[range].iter().collect();
+        writeln!(out, "plan/{kind} {:.0} decisions/s", planner.rate(&cases, threads, period)?)?;
     }
     writeln!(out, "plan/new-requests {:.0} decisions/s", measure_new_requests(&planner, period)?)?;
     writeln!(out, "plan/promised {:.0} decisions/s", measure_promises(&fleet, &mut ledger, &mixed)?)?;
@@ -110,14 +110,14 @@ impl Fleet {
 
 /// A cluster whose nodes are about a third full.
 fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, CapacityFacts)> {
-    let listed: Vec<Value> = (0..nodes).map(|nth| node(number, nth)).collect();
-    let facts: Vec<NodeFacts> = listed.iter().map(NodeFacts::from_json).collect();
+    let node_objects: Vec<Value> = (0..nodes).map(|nth| node(number, nth)).collect();
+    let facts: Vec<NodeFacts> = node_objects.iter().map(NodeFacts::from_json).collect();
     let pods: Vec<PodFacts> = facts.iter().enumerate().flat_map(|(nth, node)| pods(node, nth)).collect();
-    let allocatable: Vec<FormattedAllocatable> = listed.iter().map(FormattedAllocatable::from_node).collect();
+    let allocatable: Vec<FormattedAllocatable> = node_objects.iter().map(FormattedAllocatable::from_node).collect();
     let models = default_models();
     let free = free_nodes(&facts, &pods);
     let summary = resource_summary(allocatable.iter(), pods.iter(), free.iter().map(|node| &node.free), &models);
-    let served = |group: &str, kinds: &[&str]| {
+    let api_resources = |group: &str, kinds: &[&str]| {
         let resources: Vec<Value> =
             kinds.iter().map(|kind| json!({"name": format!("{}s", kind.to_lowercase()), "kind": kind})).collect();
         json!({"groupVersion": group, "resources": resources})
@@ -133,11 +133,11 @@ fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, CapacityFacts)> 
             "zones": [format!("zone-{}", number % 15)],
         },
         "status": {"apiEnablements": [
-            served("apps/v1", &["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"]),
-            served("batch/v1", &["Job", "CronJob"]),
-            served("flink.apache.org/v1beta1", &["FlinkDeployment"]),
-            served("networking.k8s.io/v1", &["Ingress", "NetworkPolicy"]),
-            served("v1", &["ConfigMap", "Pod", "Secret", "Service", "ServiceAccount"]),
+            api_resources("apps/v1", &["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"]),
+            api_resources("batch/v1", &["Job", "CronJob"]),
+            api_resources("flink.apache.org/v1beta1", &["FlinkDeployment"]),
+            api_resources("networking.k8s.io/v1", &["Ingress", "NetworkPolicy"]),
+            api_resources("v1", &["ConfigMap", "Pod", "Secret", "Service", "ServiceAccount"]),
         ]},
     }))?;
     cluster.spec.resource_models = models;
@@ -170,8 +170,8 @@ fn node(cluster: u32, nth: u32) -> Value {
 
 /// Pods of a node; nodes have different load.
 fn pods(node: &NodeFacts, nth: usize) -> Vec<PodFacts> {
-    let each = i64::try_from(nth % 20).unwrap_or_default() + 10;
-    let share = |amount: i64| amount / 3 / each;
+    let count = i64::try_from(nth % 20).unwrap_or_default() + 10;
+    let share = |amount: i64| amount / 3 / count;
     let request = Resources {
         milli_cpu: share(node.allocatable.milli_cpu),
         memory: share(node.allocatable.memory),
@@ -179,7 +179,7 @@ fn pods(node: &NodeFacts, nth: usize) -> Vec<PodFacts> {
         ..Resources::default()
     };
     let pod = PodFacts { node: node.name.clone(), finished: false, request };
-    vec![pod; usize::try_from(each).unwrap_or_default()]
+    vec![pod; usize::try_from(count).unwrap_or_default()]
 }
 
 /// A binding to schedule.
@@ -262,20 +262,19 @@ fn spec(kind: &str, nth: u32) -> anyhow::Result<ResourceBindingSpec> {
 
 /// Bindings of a kind. Every second one is scheduled and then scaled up by one replica.
 fn binding_cases(planner: &Planner<'_>, kind: &str, bindings: u32) -> anyhow::Result<Vec<BindingCase>> {
-    let subject = |nth| {
-        let mut subject =
-            BindingCase { applied: None, spec: spec(kind, nth)?, status: ResourceBindingStatus::default() };
+    let case = |nth| {
+        let mut case = BindingCase { applied: None, spec: spec(kind, nth)?, status: ResourceBindingStatus::default() };
         if nth % 2 == 1 {
-            let Plan::Schedule { clusters, .. } = planner.decide(&subject) else {
+            let Plan::Schedule { clusters, .. } = planner.decide(&case) else {
                 bail!("no cluster fits the {kind} binding {nth}");
             };
-            subject.applied = Some(serde_json::to_string(&subject.spec.placement)?);
-            subject.spec.clusters = clusters;
-            subject.spec.replicas += i32::from(subject.spec.components.is_empty());
+            case.applied = Some(serde_json::to_string(&case.spec.placement)?);
+            case.spec.clusters = clusters;
+            case.spec.replicas += i32::from(case.spec.components.is_empty());
         }
-        Ok(subject)
+        Ok(case)
     };
-    (0..bindings).map(subject).collect()
+    (0..bindings).map(case).collect()
 }
 
 /// The planner with its input.
@@ -285,8 +284,8 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn decide(&self, subject: &BindingCase) -> Plan {
-        let world = SchedulingContext {
+    fn decide(&self, case: &BindingCase) -> Plan {
+        let context = SchedulingContext {
             clusters: &self.fleet.clusters,
             estimate: &self.estimate,
             peers: &[],
@@ -297,23 +296,23 @@ impl Planner<'_> {
         };
         let binding = Binding {
             generation: 1,
-            applied_placement: subject.applied.as_deref(),
-            spec: &subject.spec,
-            status: &subject.status,
+            applied_placement: case.applied.as_deref(),
+            spec: &case.spec,
+            status: &case.status,
         };
-        scheduling::plan(&world, &binding).0
+        scheduling::plan(&context, &binding).0
     }
 
     /// Decisions per second of several threads.
-    fn rate(&self, subjects: &[&BindingCase], threads: NonZeroUsize, period: Duration) -> anyhow::Result<f64> {
+    fn rate(&self, cases: &[&BindingCase], threads: NonZeroUsize, period: Duration) -> anyhow::Result<f64> {
         let next = AtomicUsize::new(0);
-        let began = Instant::now();
+        let start = Instant::now();
         let decide = || {
             let (mut decided, mut scheduled) = (0_usize, 0_usize);
-            while began.elapsed() < period {
-                let subject = subjects[next.fetch_add(1, Ordering::Relaxed) % subjects.len()];
+            while start.elapsed() < period {
+                let case = cases[next.fetch_add(1, Ordering::Relaxed) % cases.len()];
                 decided += 1;
-                scheduled += usize::from(matches!(self.decide(subject), Plan::Schedule { .. }));
+                scheduled += usize::from(matches!(self.decide(case), Plan::Schedule { .. }));
             }
             (decided, scheduled)
         };
@@ -321,51 +320,55 @@ impl Planner<'_> {
             let running: Vec<_> = (0..threads.get()).map(|_| scope.spawn(decide)).collect();
             running.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
         });
-        let took = began.elapsed();
+        let duration = start.elapsed();
         let mut decided = 0;
-        for counted in counts {
-            let Ok((some, scheduled)) = counted else { bail!("a thread panicked") };
-            ensure!(some == scheduled, "{} of {some} decisions did not schedule", some - scheduled);
-            decided += some;
+        for count in counts {
+            let Ok((thread_decided, scheduled)) = count else { bail!("a thread panicked") };
+            ensure!(
+                thread_decided == scheduled,
+                "{} of {thread_decided} decisions did not schedule",
+                thread_decided - scheduled
+            );
+            decided += thread_decided;
         }
-        Ok(decided as f64 / took.as_secs_f64())
+        Ok(decided as f64 / duration.as_secs_f64())
     }
 }
 
 /// Decisions per second for resource requests without cached estimates, in one thread.
 fn measure_new_requests(planner: &Planner<'_>, period: Duration) -> anyhow::Result<f64> {
-    let began = Instant::now();
+    let start = Instant::now();
     let mut decided = 0_u32;
-    let mut deciding = Duration::ZERO;
-    while began.elapsed() < period {
-        let mut subject =
+    let mut decision_time = Duration::ZERO;
+    while start.elapsed() < period {
+        let mut case =
             BindingCase { applied: None, spec: spec("dynamic-weights", 1)?, status: ResourceBindingStatus::default() };
-        let requirements = subject.spec.replica_requirements.as_mut().context("no requirements")?;
+        let requirements = case.spec.replica_requirements.as_mut().context("no requirements")?;
         requirements
             .resource_request
             .insert("memory".to_owned(), serde_json::from_value(json!(format!("{}Ki", 200_000 + decided)))?);
-        let start = Instant::now();
-        ensure!(matches!(planner.decide(&subject), Plan::Schedule { .. }), "no cluster fits a new request");
-        deciding += start.elapsed();
+        let decision_start = Instant::now();
+        ensure!(matches!(planner.decide(&case), Plan::Schedule { .. }), "no cluster fits a new request");
+        decision_time += decision_start.elapsed();
         decided += 1;
     }
-    Ok(f64::from(decided) / deciding.as_secs_f64())
+    Ok(f64::from(decided) / decision_time.as_secs_f64())
 }
 
 /// Decisions per second if each reserves its capacity before the next one, without cached estimates.
-fn measure_promises(fleet: &Fleet, ledger: &mut Ledger, subjects: &[&BindingCase]) -> anyhow::Result<f64> {
+fn measure_promises(fleet: &Fleet, ledger: &mut Ledger, cases: &[&BindingCase]) -> anyhow::Result<f64> {
     let estimate_cache = EstimateCache::default();
-    let began = Instant::now();
+    let start = Instant::now();
     for nth in 0..PROMISED_DECISIONS {
-        let (subject, key) = (subjects[nth % subjects.len()], BindingKey::new("", format!("binding-{nth}")));
+        let (case, key) = (cases[nth % cases.len()], BindingKey::new("", format!("binding-{nth}")));
         let planner = Planner {
             fleet,
             estimate: Estimator { free_capacities: fleet.free_capacities(ledger, &key), cache: &estimate_cache },
         };
         // The fleet fills up; a decision that nothing fits counts too.
-        let Plan::Schedule { clusters, .. } = planner.decide(subject) else { continue };
-        ledger.promise(&key, &subject.spec, &subject.status, &clusters, began.elapsed());
+        let Plan::Schedule { clusters, .. } = planner.decide(case) else { continue };
+        ledger.promise(&key, &case.spec, &case.status, &clusters, start.elapsed());
         ledger.confirm_write(&key, 1);
     }
-    Ok(PROMISED_DECISIONS as f64 / began.elapsed().as_secs_f64())
+    Ok(PROMISED_DECISIONS as f64 / start.elapsed().as_secs_f64())
 }

@@ -1,5 +1,5 @@
-//! Processes of `crowsnest bench propagate`, `failover` and `writes`: API servers, simulated members, and the controllers with
-//! their cache.
+//! Processes of `crowsnest bench propagate`, `failover` and `writes`: API servers, simulated members, and the
+//! controllers with their cache.
 //!
 //! A process writes its connection data as the first line of its output. It then writes one line of output for each
 //! line of input and stops when its input ends.
@@ -23,7 +23,7 @@ use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_plan::gates::Gates;
-use crowsnest_sim::member::faults::{Faults, Listening};
+use crowsnest_sim::member::faults::{Faults, Listener};
 use crowsnest_sim::member::{Member, MemberConfig};
 use futures::future::try_join_all;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -58,7 +58,7 @@ pub(super) struct AdminConnection {
 impl AdminConnection {
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         let file = Kubeconfig::from_yaml(&self.kubeconfig)?;
-        Ok(Client::try_from(kubeconfig::config_of(file).await?)?)
+        Ok(Client::try_from(kubeconfig::config_from_content(file).await?)?)
     }
 }
 
@@ -77,16 +77,16 @@ pub(super) struct IdleReport {
     /// Time since the start of the process.
     pub after: Duration,
     /// Resident memory in bytes.
-    pub resident: u64,
+    pub resident_bytes: u64,
     /// Peak resident memory in bytes.
-    pub peak: u64,
+    pub peak_bytes: u64,
 }
 
 /// A listening API server with fault injection and, optionally, an audit log.
 struct BenchApiServer {
     api: ApiServer,
     faults: Arc<Faults>,
-    _listening: Listening,
+    _listener: Listener,
     connection: AdminConnection,
     audit: Option<Writer>,
 }
@@ -107,25 +107,25 @@ impl BenchApiServer {
         let token = format!("{:032x}", rand::random::<u128>());
         let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.into()], ..UserInfo::default() };
         config.tokens.insert(token.clone(), admin);
-        let names = config.names.clone();
+        let names = config.certificate_names.clone();
         let server = ApiServer::start(config).await?;
         controllers::start(&server, Controllers::default());
         if control_plane {
             let mut manifests = crowsnest_install::base_manifests();
             manifests.extend(crowsnest_api::crd::crds(None));
-            manifests.push(clusters());
+            manifests.push(cluster_definition());
             crowsnest_install::apply_all(&server.admin(), &manifests).await?;
         }
         let faults = Arc::new(Faults::default());
-        let router = faults.around(server.router());
+        let router = faults.wrap_router(server.router());
         let address = ([127, 0, 0, 1], 0).into();
-        let listening = Listening::open(server.clone(), router, names, faults.clone(), address).await?;
-        let url = format!("https://{}", listening.address());
+        let listener = Listener::open(server.clone(), router, names, faults.clone(), address).await?;
+        let url = format!("https://{}", listener.address());
         let kubeconfig = server.kubeconfig("admin", &[MASTERS.to_owned()], &url)?;
         let controllers_kubeconfig = server.kubeconfig(CONTROLLERS, &[MASTERS.to_owned()], &url)?;
         let ca = server.authority().certificate().to_owned();
         let connection = AdminConnection { url, ca, token, kubeconfig, controllers_kubeconfig };
-        Ok(Self { api: server, faults, _listening: listening, connection, audit })
+        Ok(Self { api: server, faults, _listener: listener, connection, audit })
     }
 
     /// Stops the server, then flushes the audit log.
@@ -153,7 +153,7 @@ impl BenchApiServer {
 }
 
 /// A CustomResourceDefinition for Clusters, instead of the aggregated API.
-fn clusters() -> Value {
+fn cluster_definition() -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -194,8 +194,8 @@ pub(super) async fn run_apiserver(name: &str, control_plane: bool, audit_log: Op
 
 /// Runs simulated members `member1`, `member2`, … in one process.
 pub(super) async fn run_simulated_members(count: usize) -> anyhow::Result<()> {
-    let starting = (1..=count).map(|number| Member::start(MemberConfig::new(&member_name(number))));
-    let members = stream::iter(starting).buffered(MAX_CONCURRENT_STARTS).try_collect::<Vec<_>>().await?;
+    let starts = (1..=count).map(|number| Member::start(MemberConfig::new(&member_name(number))));
+    let members = stream::iter(starts).buffered(MAX_CONCURRENT_STARTS).try_collect::<Vec<_>>().await?;
     let kubeconfigs = members.iter().map(|member| member.kubeconfig()).collect::<Result<Vec<String>, _>>()?;
     write_line(&serde_json::to_string(&kubeconfigs)?)?;
     let mut commands = stdin_lines();
@@ -220,10 +220,10 @@ fn controller_config(evict: bool) -> crowsnest_controllers::runtime::Config {
 
 /// Runs the controllers with a cache in `dir`, against the control plane of a kubeconfig or an embedded one.
 pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict: bool) -> anyhow::Result<()> {
-    let began = Instant::now();
+    let start = Instant::now();
     let (server, client) = match kubeconfig {
         Some(path) => {
-            let config = kubeconfig::config(Some(path), None).await?;
+            let config = kubeconfig::load_config(Some(path), None).await?;
             write_line("{}")?;
             (None, Client::try_from(config)?)
         }
@@ -243,9 +243,9 @@ pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict
     while let Some(line) = commands.next_line().await? {
         match (line.as_str(), &server) {
             ("idle", _) => {
-                let after = wait_until_idle(&manager, &index, began).await?;
-                let (resident, peak) = (super::resident_bytes()?, peak_bytes()?);
-                write_line(&serde_json::to_string(&IdleReport { after, resident, peak })?)?;
+                let after = wait_until_idle(&manager, &index, start).await?;
+                let (resident_bytes, peak_bytes) = (super::resident_bytes()?, peak_bytes()?);
+                write_line(&serde_json::to_string(&IdleReport { after, resident_bytes, peak_bytes })?)?;
             }
             (_, Some(server)) => write_line(&server.execute(&line)?)?,
             (_, None) => bail!("unknown request {line:?}"),
@@ -260,12 +260,12 @@ pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict
     }
 }
 
-/// Waits until the controllers are idle and receive no changes; returns the time since `began`.
-async fn wait_until_idle(manager: &Manager, index: &Index, began: Instant) -> anyhow::Result<Duration> {
+/// Waits until the controllers are idle and receive no changes; returns the time since `start`.
+async fn wait_until_idle(manager: &Manager, index: &Index, start: Instant) -> anyhow::Result<Duration> {
     manager.health().wait_for(Result::is_ok).await?;
     loop {
         manager.idle().await;
-        let (since, seq) = (began.elapsed(), index.seq());
+        let (since, seq) = (start.elapsed(), index.seq());
         let mut checks = 0;
         while checks < IDLE_CHECKS && index.seq() == seq && manager.idle().now_or_never().is_some() {
             tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
@@ -344,10 +344,16 @@ impl BenchProcess {
     }
 
     /// Starts the event source without an API server.
-    pub(super) async fn floor(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<Self> {
-        let numbers = [listeners, writes, bytes, every.as_millis() as usize].map(|number| number.to_string());
-        let [listeners, writes, bytes, every] = numbers.each_ref().map(String::as_str);
-        Self::start(&["floor", "--listeners", listeners, "--writes", writes, "--bytes", bytes, "--every", every]).await
+    pub(super) async fn floor(
+        listeners: usize,
+        writes: usize,
+        bytes: usize,
+        interval: Duration,
+    ) -> anyhow::Result<Self> {
+        let numbers = [listeners, writes, bytes, interval.as_millis() as usize].map(|number| number.to_string());
+        let [listeners, writes, bytes, interval] = numbers.each_ref().map(String::as_str);
+        Self::start(&["floor", "--listeners", listeners, "--writes", writes, "--bytes", bytes, "--every", interval])
+            .await
     }
 
     /// The first line of output.
@@ -367,7 +373,7 @@ impl BenchProcess {
     pub(super) fn cpu_time(&self) -> anyhow::Result<Duration> {
         let process = self.child.id().context("the process exited unexpectedly")?;
         // A tick is 10 ms.
-        Ok(Duration::from_millis(super::ticks(&process.to_string())? * 10))
+        Ok(Duration::from_millis(super::process_cpu_ticks(&process.to_string())? * 10))
     }
 
     pub(super) fn connection(&self) -> anyhow::Result<AdminConnection> {

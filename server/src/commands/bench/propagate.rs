@@ -51,7 +51,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.config_maps > 0, "--members and --config-maps must be at least 1");
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    let scratch = super::scratch();
+    let scratch = super::scratch_dir();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     measure_propagation(args, &scratch.join("propagate"), &mut printer).await?;
     if args.cold > 0 {
@@ -76,9 +76,9 @@ impl BenchFleet {
     async fn start(members: usize, has_own_control_plane: bool, dir: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let kubeconfig = dir.join("control-plane.kubeconfig");
-        let mut started = Vec::new();
+        let mut member_processes = Vec::new();
         for number in 1..=members {
-            started.push(BenchProcess::server(&member_name(number), false).await?);
+            member_processes.push(BenchProcess::server(&member_name(number), false).await?);
         }
         let control_plane = match has_own_control_plane {
             true => Some(BenchProcess::server("control-plane", true).await?),
@@ -93,16 +93,16 @@ impl BenchFleet {
         };
         let controllers = BenchProcess::controllers(&dir.join("cache"), file).await?;
         let client = control_plane.as_ref().unwrap_or(&controllers).connection()?.client().await?;
-        for (number, member) in started.iter().enumerate() {
+        for (number, member) in member_processes.iter().enumerate() {
             register(&client, &member_name(number + 1), &member.connection()?).await?;
         }
         wait_for_clusters(&client, members).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         create(&client, "/api/v1/namespaces", &namespace).await?;
-        Ok(Self { members: started, control_plane, controllers, client, kubeconfig })
+        Ok(Self { members: member_processes, control_plane, controllers, client, kubeconfig })
     }
 
-    async fn limit(&mut self, writes: u32) -> anyhow::Result<()> {
+    async fn limit_writes(&mut self, writes: u32) -> anyhow::Result<()> {
         for process in self.members.iter_mut().chain(&mut self.control_plane) {
             process.limit_writes(writes).await?;
         }
@@ -111,12 +111,12 @@ impl BenchFleet {
 
     /// Write counters of the control plane, and the sum of all members.
     async fn counts(&mut self) -> anyhow::Result<(Count, Count)> {
-        let mut all = Count { requests: 0, revision: 0 };
+        let mut sum = Count { requests: 0, revision: 0 };
         for member in &mut self.members {
             let count = member.count().await?;
-            all = Count { requests: all.requests + count.requests, revision: all.revision + count.revision };
+            sum = Count { requests: sum.requests + count.requests, revision: sum.revision + count.revision };
         }
-        Ok((self.control_plane.as_mut().unwrap_or(&mut self.controllers).count().await?, all))
+        Ok((self.control_plane.as_mut().unwrap_or(&mut self.controllers).count().await?, sum))
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -172,7 +172,7 @@ pub(super) async fn wait_for_clusters(client: &Client, clusters: usize) -> anyho
 
 async fn create_templates(client: &Client, count: usize) -> anyhow::Result<()> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    let creating = stream::iter(0..count).map(|number| {
+    let creates = stream::iter(0..count).map(|number| {
         let path = &path;
         async move {
             let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": template_name(number)},
@@ -180,7 +180,7 @@ async fn create_templates(client: &Client, count: usize) -> anyhow::Result<()> {
             create(client, path, &template).await
         }
     });
-    creating.buffer_unordered(MAX_CONCURRENT_CREATES).try_collect::<()>().await
+    creates.buffer_unordered(MAX_CONCURRENT_CREATES).try_collect::<()>().await
 }
 
 fn template_name(number: usize) -> String {
@@ -220,9 +220,10 @@ impl FleetWatch {
         for (member, process) in fleet.members.iter().enumerate() {
             let api: Api<ConfigMap> = Api::namespaced(process.connection()?.client().await?, NAMESPACE);
             let config = watcher::Config::default().labels("karmada.io/managed=true");
-            let (mut seen, sender) = (watcher(api, config).default_backoff().applied_objects().boxed(), sender.clone());
+            let (mut objects, sender) =
+                (watcher(api, config).default_backoff().applied_objects().boxed(), sender.clone());
             watches.spawn(async move {
-                while let Some(next) = seen.next().await {
+                while let Some(next) = objects.next().await {
                     // The watcher recovers from errors by itself.
                     let Ok(object) = next else { continue };
                     let stamp = object.data.and_then(|mut data| data.remove("stamp")).unwrap_or_default();
@@ -241,8 +242,8 @@ impl FleetWatch {
         let mut seen = HashSet::new();
         loop {
             let next = tokio::time::timeout(STEP_TIMEOUT, self.observations.recv()).await;
-            let seen_now = next.with_context(|| format!("only {} of {count} arrived", seen.len()))?;
-            let observation = seen_now.context("the watches ended")?;
+            let next = next.with_context(|| format!("only {} of {count} arrived", seen.len()))?;
+            let observation = next.context("the watches ended")?;
             if is_match(&observation) && seen.insert((observation.member, observation.name)) && seen.len() == count {
                 return Ok(observation.at);
             }
@@ -261,27 +262,31 @@ async fn measure_propagation(
     let mut watch = FleetWatch::start(&fleet).await?;
     fleet.controllers.wait_until_idle().await?;
     if args.writes > 0 {
-        fleet.limit(args.writes).await?;
+        fleet.limit_writes(args.writes).await?;
     }
     let (before, _) = fleet.counts().await?;
     let count = args.config_maps * args.members;
-    let began = Instant::now();
+    let start = Instant::now();
     create_policy(&fleet.client).await?;
-    let applied = watch.wait_for(count, |_| true).await? - began;
-    printer.milliseconds("propagate/applied", applied)?;
-    printer.line("propagate/applied-rate", count as f64 / applied.as_secs_f64(), "objects/s")?;
-    let IdleReport { resident, .. } = fleet.controllers.wait_until_idle().await?;
-    let elapsed = began.elapsed();
+    let applied = watch.wait_for(count, |_| true).await? - start;
+    printer.print_milliseconds("propagate/applied", applied)?;
+    printer.print("propagate/applied-rate", count as f64 / applied.as_secs_f64(), "objects/s")?;
+    let IdleReport { resident_bytes, .. } = fleet.controllers.wait_until_idle().await?;
+    let elapsed = start.elapsed();
     let (after, _) = fleet.counts().await?;
-    printer.milliseconds("propagate/statuses-told", elapsed)?;
-    let each = |now: u64, before: u64| (now - before) as f64 / args.config_maps as f64;
-    printer.line("propagate/control-plane-writes", each(after.revision, before.revision), "writes/template")?;
+    printer.print_milliseconds("propagate/statuses-told", elapsed)?;
+    let per_template = |now: u64, before: u64| (now - before) as f64 / args.config_maps as f64;
+    printer.print(
+        "propagate/control-plane-writes",
+        per_template(after.revision, before.revision),
+        "writes/template",
+    )?;
     if args.writes > 0 {
         // Requests exceed writes on conflicts and no-op updates.
-        let requests = each(after.requests, before.requests);
-        printer.line("propagate/control-plane-requests", requests, "requests/template")?;
+        let requests = per_template(after.requests, before.requests);
+        printer.print("propagate/control-plane-requests", requests, "requests/template")?;
     }
-    printer.line("propagate/rss", resident as f64 / 1e6, "MB")?;
+    printer.print("propagate/rss", resident_bytes as f64 / 1e6, "MB")?;
     let mut times = Vec::with_capacity(args.changes);
     for number in 0..args.changes {
         times.push(measure_change(&fleet.client, &mut watch, number, args).await?);
@@ -305,11 +310,11 @@ async fn measure_change(
     let request = http::Request::patch(format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"))
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
         .body(serde_json::to_vec(&json!({"data": {"stamp": stamp}}))?)?;
-    let began = Instant::now();
+    let start = Instant::now();
     client.request::<Value>(request).await.context("cannot change a template")?;
-    let seen =
+    let observed_at =
         watch.wait_for(args.members, |observation| observation.name == name && observation.stamp == stamp).await?;
-    Ok(seen - began)
+    Ok(observed_at - start)
 }
 
 /// Measures restarts of the controllers in steady state, without a cache and with the previous one.
@@ -321,28 +326,28 @@ async fn measure_restarts(
     let mut fleet = BenchFleet::start(args.members, true, dir).await?;
     create_policy(&fleet.client).await?;
     let mut watch = FleetWatch::start(&fleet).await?;
-    let began = Instant::now();
+    let start = Instant::now();
     create_templates(&fleet.client, args.cold).await?;
     watch.wait_for(args.cold * args.members, |_| true).await?;
     drop(watch);
-    printer.line("propagate/filled", began.elapsed().as_secs_f64(), "s")?;
+    printer.print("propagate/filled", start.elapsed().as_secs_f64(), "s")?;
     fleet.controllers.wait_until_idle().await?;
-    for start in ["cold", "warm"] {
+    for cache_state in ["cold", "warm"] {
         let before = fleet.counts().await?;
         let BenchFleet { members, control_plane, controllers, client, kubeconfig } = fleet;
         controllers.stop().await?;
         let mut controllers = BenchProcess::controllers(&dir.join("next-cache"), Some(&kubeconfig)).await?;
-        let IdleReport { after, resident, peak } = controllers.wait_until_idle().await?;
+        let IdleReport { after, resident_bytes, peak_bytes } = controllers.wait_until_idle().await?;
         fleet = BenchFleet { members, control_plane, controllers, client, kubeconfig };
         let now = fleet.counts().await?;
-        printer.line(&format!("propagate/{start}/quiet"), after.as_secs_f64(), "s")?;
-        for (whose, before, now) in [("control-plane", before.0, now.0), ("members", before.1, now.1)] {
+        printer.print(&format!("propagate/{cache_state}/quiet"), after.as_secs_f64(), "s")?;
+        for (servers, before, now) in [("control-plane", before.0, now.0), ("members", before.1, now.1)] {
             let (changed, requests) = (now.revision - before.revision, now.requests - before.requests);
-            printer.line(&format!("propagate/{start}/{whose}-writes"), changed as f64, "writes")?;
-            printer.line(&format!("propagate/{start}/{whose}-requests"), requests as f64, "requests")?;
+            printer.print(&format!("propagate/{cache_state}/{servers}-writes"), changed as f64, "writes")?;
+            printer.print(&format!("propagate/{cache_state}/{servers}-requests"), requests as f64, "requests")?;
         }
-        printer.line(&format!("propagate/{start}/rss"), resident as f64 / 1e6, "MB")?;
-        printer.line(&format!("propagate/{start}/peak-rss"), peak as f64 / 1e6, "MB")?;
+        printer.print(&format!("propagate/{cache_state}/rss"), resident_bytes as f64 / 1e6, "MB")?;
+        printer.print(&format!("propagate/{cache_state}/peak-rss"), peak_bytes as f64 / 1e6, "MB")?;
     }
     fleet.stop().await
 }

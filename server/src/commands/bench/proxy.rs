@@ -91,7 +91,7 @@ pub(super) async fn run(args: &ProxyArgs) -> anyhow::Result<()> {
 }
 
 async fn measure_transfers(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let scratch = super::scratch();
+    let scratch = super::scratch_dir();
     let fleet = super::start(&scratch, 1).await?;
     let clients = PodClients::open(&scratch).await?;
     let line = "x".repeat(1_000);
@@ -99,10 +99,10 @@ async fn measure_transfers(args: &ProxyArgs, printer: &mut MeasurementPrinter<im
     clients.wait_for_lines(&format!("{LOG_LINES} ")).await?;
     measure_gets(&clients, args.gets, printer).await?;
     let megabytes = args.megabytes;
-    measure_throughput("logs", &clients, printer, |pods| logs(pods, megabytes)).await?;
-    measure_throughput("exec", &clients, printer, |pods| exec(pods, megabytes)).await?;
-    measure_throughput("copy-to", &clients, printer, |pods| copy(pods, megabytes)).await?;
-    kubectl_cp(&scratch, megabytes, printer).await?;
+    measure_throughput("logs", &clients, printer, |pods| transfer_logs(pods, megabytes)).await?;
+    measure_throughput("exec", &clients, printer, |pods| transfer_by_exec(pods, megabytes)).await?;
+    measure_throughput("copy-to", &clients, printer, |pods| copy_to_pod(pods, megabytes)).await?;
+    measure_kubectl_cp(&scratch, megabytes, printer).await?;
     super::stop(fleet).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
@@ -111,15 +111,16 @@ async fn measure_transfers(args: &ProxyArgs, printer: &mut MeasurementPrinter<im
 /// other.
 async fn measure_sessions(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     for name in ["direct", "through"] {
-        let scratch = super::scratch();
+        let scratch = super::scratch_dir();
         let fleet = super::start(&scratch, 1).await?;
         let clients = PodClients::open(&scratch).await?;
         clients.start_pod("echo ready; sleep 100000").await?;
         let before = super::resident_kib(&fleet.child)?;
-        let open = sessions(if name == "direct" { &clients.direct } else { &clients.proxied }, args.sessions).await?;
-        let grown = super::resident_kib(&fleet.child)?.saturating_sub(before) as f64 / 1024.0;
+        let open =
+            open_sessions(if name == "direct" { &clients.direct } else { &clients.proxied }, args.sessions).await?;
+        let growth = super::resident_kib(&fleet.child)?.saturating_sub(before) as f64 / 1024.0;
         drop(open);
-        printer.line(&format!("proxy/sessions-{}/{name}-rss", args.sessions), grown, "MB")?;
+        printer.print(&format!("proxy/sessions-{}/{name}-rss", args.sessions), growth, "MB")?;
         super::stop(fleet).await?;
         std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     }
@@ -128,8 +129,8 @@ async fn measure_sessions(args: &ProxyArgs, printer: &mut MeasurementPrinter<imp
 
 impl PodClients {
     async fn open(dir: &Path) -> anyhow::Result<Self> {
-        let direct = pods(dir, "member1", "").await?;
-        let proxied = pods(dir, "cp", PROXY_PATH).await?;
+        let direct = open_pods(dir, "member1", "").await?;
+        let proxied = open_pods(dir, "cp", PROXY_PATH).await?;
         Ok(Self { direct, proxied })
     }
 
@@ -140,7 +141,7 @@ impl PodClients {
             "metadata": {"name": POD_NAME},
             "spec": {"containers": [{"name": "main", "image": "busybox", "command": ["sh", "-c", script]}]}}))?;
         self.direct.create(&PostParams::default(), &pod).await?;
-        let runs = async {
+        let wait = async {
             for pods in [&self.direct, &self.proxied] {
                 let phase = |pod: Pod| pod.status.and_then(|status| status.phase);
                 while pods.get(POD_NAME).await.ok().and_then(phase).as_deref() != Some("Running") {
@@ -148,7 +149,7 @@ impl PodClients {
                 }
             }
         };
-        tokio::time::timeout(POD_START_TIMEOUT, runs).await.context("the pod did not start")
+        tokio::time::timeout(POD_START_TIMEOUT, wait).await.context("the pod did not start")
     }
 
     /// Waits until the last line of the pod's log starts with this text.
@@ -163,9 +164,9 @@ impl PodClients {
     }
 }
 
-async fn pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<Api<Pod>> {
+async fn open_pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<Api<Pod>> {
     let file = dir.join(format!("kubeconfigs/{kubeconfig}.kubeconfig"));
-    let mut config = kubeconfig::config(Some(&file), None).await?;
+    let mut config = kubeconfig::load_config(Some(&file), None).await?;
     config.read_timeout = None;
     let mut parts = config.cluster_url.into_parts();
     parts.path_and_query = Some(format!("{}/", path).parse()?);
@@ -182,9 +183,9 @@ async fn measure_gets(
     let (mut direct, mut through) = (Vec::new(), Vec::new());
     for _ in 0..times {
         for (pods, times) in [(&clients.direct, &mut direct), (&clients.proxied, &mut through)] {
-            let began = Instant::now();
+            let start = Instant::now();
             pods.get(POD_NAME).await?;
-            times.push(began.elapsed());
+            times.push(start.elapsed());
         }
     }
     printer.print_percentiles("proxy/get/direct", direct)?;
@@ -200,9 +201,9 @@ async fn measure_throughput<F: Future<Output = anyhow::Result<usize>>>(
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for (pods, rates) in [&clients.direct, &clients.proxied].into_iter().zip(&mut rates) {
-            let began = Instant::now();
+            let start = Instant::now();
             let bytes = transfer(pods.clone()).await?;
-            rates.push(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
+            rates.push(bytes as f64 / 1e6 / start.elapsed().as_secs_f64());
         }
     }
     printer.print_throughput(name, rates)
@@ -215,14 +216,14 @@ impl<W: Write> MeasurementPrinter<W> {
             let middle = rates.len() / 2;
             *rates.select_nth_unstable_by(middle, f64::total_cmp).1
         });
-        self.line(&format!("proxy/{name}/direct"), direct, "MB/s")?;
-        self.line(&format!("proxy/{name}/through"), through, "MB/s")?;
-        self.line(&format!("proxy/{name}/ratio"), through / direct * 100.0, "%")
+        self.print(&format!("proxy/{name}/direct"), direct, "MB/s")?;
+        self.print(&format!("proxy/{name}/through"), through, "MB/s")?;
+        self.print(&format!("proxy/{name}/ratio"), through / direct * 100.0, "%")
     }
 }
 
 /// Reads the pod's log repeatedly until enough bytes were read.
-async fn logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
+async fn transfer_logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let mut bytes = 0;
     while bytes < megabytes * 1_000_000 {
         let log = pods.logs(POD_NAME, &LogParams::default()).await?;
@@ -233,9 +234,9 @@ async fn logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
 }
 
 /// Pipes bytes through a command.
-async fn exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
-    let mut sender = exec_command(&pods, &["cat"]).await?;
-    let (mut stdin, mut stdout) = take_stdio(&mut sender)?;
+async fn transfer_by_exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
+    let mut process = exec_command(&pods, &["cat"]).await?;
+    let (mut stdin, mut stdout) = take_stdio(&mut process)?;
     let total_bytes = megabytes * 1_000_000;
     let writing = async move {
         let chunk = vec![b'x'; CHUNK_BYTES];
@@ -258,15 +259,15 @@ async fn exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
         anyhow::Ok(bytes)
     };
     let ((), bytes) = futures::try_join!(writing, reading)?;
-    sender.abort();
+    process.abort();
     Ok(bytes)
 }
 
 /// Sends bytes to a command, as `kubectl cp` does; the command responds after it has read all of them.
-async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
+async fn copy_to_pod(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let bytes = megabytes * 1_000_000;
-    let counts = format!("head -c {bytes} > /dev/null; echo read");
-    let mut process = exec_command(&pods, &["sh", "-c", &counts]).await?;
+    let script = format!("head -c {bytes} > /dev/null; echo read");
+    let mut process = exec_command(&pods, &["sh", "-c", &script]).await?;
     let (mut stdin, mut stdout) = take_stdio(&mut process)?;
     let chunk = vec![b'x'; CHUNK_BYTES];
     let mut remaining = bytes;
@@ -283,7 +284,11 @@ async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
 }
 
 /// Copies files to and from the pod with the kubectl in `$KUBECTL` or `$PATH`.
-async fn kubectl_cp(dir: &Path, megabytes: usize, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+async fn measure_kubectl_cp(
+    dir: &Path,
+    megabytes: usize,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
     let kubectl = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
     let version = Command::new(&kubectl).args(["version", "--client"]).stdout(Stdio::null()).status().await;
     if !version.is_ok_and(|status| status.success()) {
@@ -300,13 +305,13 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, printer: &mut MeasurementPrint
             for (way, rates) in [("member1", ""), ("cp", PROXY_PATH)].into_iter().zip(&mut rates) {
                 let (config, path) = way;
                 let config = dir.join(format!("kubeconfigs/{config}.kubeconfig"));
-                let server = server_of(&config)?;
-                let mut copying = Command::new(&kubectl);
-                copying.arg("--kubeconfig").arg(&config).arg("--server").arg(format!("{server}{path}"));
-                let began = Instant::now();
-                let done = copying.arg("cp").args(paths).stdout(Stdio::null()).output().await?;
-                ensure!(done.status.success(), "kubectl cp: {}", String::from_utf8_lossy(&done.stderr));
-                rates.push(megabytes as f64 / began.elapsed().as_secs_f64());
+                let server = read_server(&config)?;
+                let mut command = Command::new(&kubectl);
+                command.arg("--kubeconfig").arg(&config).arg("--server").arg(format!("{server}{path}"));
+                let start = Instant::now();
+                let output = command.arg("cp").args(paths).stdout(Stdio::null()).output().await?;
+                ensure!(output.status.success(), "kubectl cp: {}", String::from_utf8_lossy(&output.stderr));
+                rates.push(megabytes as f64 / start.elapsed().as_secs_f64());
             }
         }
         printer.print_throughput(name, rates)?;
@@ -316,7 +321,7 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, printer: &mut MeasurementPrint
     Ok(())
 }
 
-fn server_of(kubeconfig: &Path) -> anyhow::Result<String> {
+fn read_server(kubeconfig: &Path) -> anyhow::Result<String> {
     let file = KubeconfigFile::read(kubeconfig)?.into_content();
     let cluster = file.clusters.into_iter().next().and_then(|named| named.cluster);
     cluster.and_then(|cluster| cluster.server).context("the kubeconfig has no server")
@@ -343,16 +348,16 @@ struct Session {
 }
 
 /// Opens sessions and waits for their first output.
-async fn sessions(pods: &Api<Pod>, count: usize) -> anyhow::Result<Vec<Session>> {
+async fn open_sessions(pods: &Api<Pod>, count: usize) -> anyhow::Result<Vec<Session>> {
     let mut open = Vec::new();
     let all: Vec<usize> = (0..count).collect();
-    for some in all.chunks(50) {
-        open.extend(try_join_all(some.iter().map(|nth| session(pods, *nth))).await?);
+    for chunk in all.chunks(50) {
+        open.extend(try_join_all(chunk.iter().map(|nth| open_session(pods, *nth))).await?);
     }
     Ok(open)
 }
 
-async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
+async fn open_session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
     if nth.is_multiple_of(2) {
         let mut process = exec_command(pods, &["cat"]).await?;
         let (mut stdin, mut stdout) = take_stdio(&mut process)?;
@@ -371,12 +376,12 @@ async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
 /// Measures thousands of watches of the merged stream.
 async fn measure_watches(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let environment =
-        BenchEnvironment::build(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
+        BenchEnvironment::start(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
     let (index, interest) = environment.open(&args.cache).await?;
     wait_until_complete(&index, CLUSTERS).await?;
     let proxy = Proxy::new(index.clone());
     let before = super::resident_bytes()?;
-    let took = Arc::new(Mutex::new(Vec::new()));
+    let latencies = Arc::new(Mutex::new(Vec::new()));
     let mut watching = JoinSet::new();
     let names = Pods { fleet: args.pods, bytes: 0 };
     for nth in 0..args.watches {
@@ -384,28 +389,28 @@ async fn measure_watches(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl
             true => format!("api/v1/namespaces/{}/pods", namespace(nth)),
             false => pod_watch_path(names, nth * args.pods / args.watches),
         };
-        watching.spawn(watch(proxy.clone(), path, Arc::clone(&took)));
+        watching.spawn(watch(proxy.clone(), path, Arc::clone(&latencies)));
     }
     set_churn(&environment.members.address, args.churn).await?;
     // Events during the start of the watches are not counted.
     tokio::time::sleep(Duration::from_secs(args.seconds.min(3))).await;
-    took.lock().clear();
+    latencies.lock().clear();
     tokio::time::sleep(Duration::from_secs(args.seconds)).await;
-    let times = std::mem::take(&mut *took.lock());
+    let times = std::mem::take(&mut *latencies.lock());
     set_churn(&environment.members.address, 0.0).await?;
     ensure!(!times.is_empty(), "no event was delivered");
-    printer.line("proxy/watches", args.watches as f64, "")?;
-    printer.line("proxy/watches/delivered", times.len() as f64 / args.seconds as f64, "events/s")?;
+    printer.print("proxy/watches", args.watches as f64, "")?;
+    printer.print("proxy/watches/delivered", times.len() as f64 / args.seconds as f64, "events/s")?;
     printer.print_percentiles("proxy/watches/delivery", times)?;
-    let grown = super::resident_bytes()?.saturating_sub(before);
-    printer.line("proxy/watches/rss", grown as f64 / 1e6, "MB")?;
+    let growth = super::resident_bytes()?.saturating_sub(before);
+    printer.print("proxy/watches/rss", growth as f64 / 1e6, "MB")?;
     if let Some(ended) = watching.try_join_next() {
         ended??;
         anyhow::bail!("the watch ended");
     }
     watching.shutdown().await;
     stop(index, interest).await;
-    environment.clear().await
+    environment.stop().await
 }
 
 /// Path of a watch of one pod.
@@ -414,9 +419,9 @@ fn pod_watch_path(pods: Pods, nth: usize) -> String {
     format!("api/v1/namespaces/{namespace}/pods?fieldSelector=metadata.name%3D{name}")
 }
 
-async fn watch(proxy: Proxy, path: String, took: Arc<Mutex<Vec<Duration>>>) -> anyhow::Result<()> {
-    let sign = if path.contains('?') { '&' } else { '?' };
-    let uri = format!("/{path}{sign}watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+async fn watch(proxy: Proxy, path: String, latencies: Arc<Mutex<Vec<Duration>>>) -> anyhow::Result<()> {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let uri = format!("/{path}{separator}watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
     let request = Request::get(&uri).body(Body::new(Empty::<Bytes>::new().map_err(|e| match e {})))?;
     let path = path.split_once('?').map_or(path.as_str(), |(path, _)| path);
     let response = proxy.fleet_wide(&UserInfo::system(), path, request).await;
@@ -426,7 +431,7 @@ async fn watch(proxy: Proxy, path: String, took: Arc<Mutex<Vec<Duration>>>) -> a
         let Ok(data) = frame.map_err(anyhow::Error::from_boxed)?.into_data() else { continue };
         let now = jiff::Timestamp::now().as_microsecond();
         let since = |at: i64| Duration::from_micros(u64::try_from(now - at).unwrap_or_default());
-        took.lock().extend(data.split(|byte| *byte == b'\n').filter_map(changed_at).map(since));
+        latencies.lock().extend(data.split(|byte| *byte == b'\n').filter_map(changed_at).map(since));
     }
     Ok(())
 }

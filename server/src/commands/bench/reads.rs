@@ -54,22 +54,22 @@ pub(super) async fn measure_lists(
 ) -> anyhow::Result<()> {
     if pods <= MAX_FULL_LIST {
         for _ in 0..2 {
-            let began = Instant::now();
+            let start = Instant::now();
             list(proxy, "api/v1/pods").await?;
-            printer.milliseconds("cache/list-all", began.elapsed())?;
+            printer.print_milliseconds("cache/list-all", start.elapsed())?;
         }
     }
     let (mut pages, mut narrow) = (Vec::new(), Vec::new());
     let names = Pods { fleet: pods, bytes: 0 };
     for nth in 0..times {
-        let began = Instant::now();
+        let start = Instant::now();
         list(proxy, "api/v1/pods?limit=500").await?;
-        pages.push(began.elapsed());
+        pages.push(start.elapsed());
         let (app, namespace) = (names.app(nth), namespace(nth));
         let path = format!("api/v1/namespaces/{namespace}/pods?labelSelector=app%3Dapp-{app}");
-        let began = Instant::now();
+        let start = Instant::now();
         list(proxy, &path).await?;
-        narrow.push(began.elapsed());
+        narrow.push(start.elapsed());
     }
     printer.print_percentiles("cache/list-500", pages)?;
     printer.print_percentiles("cache/namespace-and-label", narrow)
@@ -86,15 +86,15 @@ pub(super) async fn measure_searches(
     let mut all = Vec::with_capacity(times);
     let mut slowest = (Duration::ZERO, "");
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
-        let began = Instant::now();
+        let start = Instant::now();
         let response = index.searcher().search_all(search_request(query, reader.clone())).await?;
-        let took = began.elapsed();
+        let duration = start.elapsed();
         ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
-        slowest = slowest.max((took, query));
-        all.push(took);
+        slowest = slowest.max((duration, query));
+        all.push(duration);
     }
     printer.print_percentiles(name, all)?;
-    printer.milliseconds(&format!("{name}-slowest[{}]", slowest.1), slowest.0)
+    printer.print_milliseconds(&format!("{name}-slowest[{}]", slowest.1), slowest.0)
 }
 
 /// Measures the time from a change in a member to the change log, and to its commit in the text index.

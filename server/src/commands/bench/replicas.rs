@@ -68,9 +68,9 @@ struct ChangeLatencies {
 }
 
 pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
-    let scratch = super::scratch();
+    let scratch = super::scratch_dir();
     std::fs::create_dir_all(&scratch)?;
-    let (StoreOptions::Postgres(options), _) = args.db.store()? else { bail!("--db must be a Postgres URL") };
+    let (StoreOptions::Postgres(options), _) = args.db.store_options()? else { bail!("--db must be a Postgres URL") };
     crowsnest_index::check::delete_all(&StoreOptions::Postgres(options), None).await?;
     let members =
         start_members(&PodArgs { clusters: args.clusters, pods: args.pods, pod_bytes: args.pod_bytes }).await?;
@@ -81,17 +81,17 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     std::fs::write(&kubeconfig, &connection.kubeconfig)?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
 
-    let began = Instant::now();
+    let start = Instant::now();
     let starts = (0..args.replicas).map(|number| {
         let (dir, kubeconfig) = (scratch.join(number.to_string()), kubeconfig.clone());
         async move { BenchProcess::replica(&dir, &kubeconfig, (DATABASE_VARIABLE, args.db.reveal())).await }
     });
     let mut replicas = try_join_all(starts).await?;
     request_all(&mut replicas, &format!("complete {}", args.clusters)).await?;
-    printer.milliseconds("replicas/complete", began.elapsed())?;
-    printer.line("replicas/ingest", args.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
+    printer.print_milliseconds("replicas/complete", start.elapsed())?;
+    printer.print("replicas/ingest", args.pods as f64 / start.elapsed().as_secs_f64(), "objects/s")?;
     request_all(&mut replicas, "searchable").await?;
-    printer.milliseconds("replicas/searchable", began.elapsed())?;
+    printer.print_milliseconds("replicas/searchable", start.elapsed())?;
     print_resource_usage(&mut replicas, "replicas", &mut printer).await?;
     measure_searches(&mut replicas, args.seconds, "replicas", &mut printer).await?;
 
@@ -111,7 +111,7 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     set_churn(&members.address, 0.0).await?;
     let reports: Vec<ChangeLatencies> = parse_all(&reports)?;
     let longest = reports.iter().flat_map(|report| &report.watch).max().copied().unwrap_or_default();
-    printer.milliseconds("replicas/killed/longest-silence", longest)?;
+    printer.print_milliseconds("replicas/killed/longest-silence", longest)?;
     for replica in replicas {
         replica.stop().await?;
     }
@@ -137,9 +137,9 @@ async fn print_resource_usage(
 ) -> anyhow::Result<()> {
     let reports: Vec<ResourceUsage> = parse_all(&request_all(replicas, "usage").await?)?;
     let max = |field: fn(&ResourceUsage) -> u64| reports.iter().map(field).max().unwrap_or_default();
-    printer.megabytes(&format!("{name}/rss"), max(|usage| usage.resident))?;
-    printer.megabytes(&format!("{name}/text-index"), max(|usage| usage.text_index))?;
-    printer.megabytes(&format!("{name}/database"), max(|usage| usage.database))
+    printer.print_megabytes(&format!("{name}/rss"), max(|usage| usage.resident))?;
+    printer.print_megabytes(&format!("{name}/text-index"), max(|usage| usage.text_index))?;
+    printer.print_megabytes(&format!("{name}/database"), max(|usage| usage.database))
 }
 
 /// Measures the searches of concurrent users on all replicas.
@@ -152,7 +152,7 @@ async fn measure_searches(
     let latencies: Vec<Vec<Duration>> = parse_all(&request_all(replicas, &format!("searches {seconds}")).await?)?;
     let all: Vec<Duration> = latencies.into_iter().flatten().collect();
     let name = format!("{name}/users-{}", USERS_PER_REPLICA * replicas.len());
-    printer.line(&name, all.len() as f64 / seconds as f64, "answers/s")?;
+    printer.print(&name, all.len() as f64 / seconds as f64, "answers/s")?;
     printer.print_percentiles(&name, all)
 }
 
@@ -170,18 +170,18 @@ async fn measure_changes(
         all.text.extend(report.text);
         all
     });
-    printer.line(&format!("{name}/changes"), (all.watch.len() / count) as f64 / seconds as f64, "changes/s")?;
+    printer.print(&format!("{name}/changes"), (all.watch.len() / count) as f64 / seconds as f64, "changes/s")?;
     printer.print_percentiles(&format!("{name}/change-to-watch"), all.watch)?;
     printer.print_percentiles(&format!("{name}/change-to-text"), all.text)
 }
 
 /// Runs a replica with its text index in `dir`.
 pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> anyhow::Result<()> {
-    let config = crowsnest_component_base::kubeconfig::config(Some(kubeconfig), None).await?;
+    let config = crowsnest_component_base::kubeconfig::load_config(Some(kubeconfig), None).await?;
     let fleet = Fleet::start(kube::Client::try_from(config)?, FleetOptions::on_loopback()).await?;
     let reason = InterestReason::ResourceRegistry("bench".to_owned());
     let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, reason };
-    let (StoreOptions::Postgres(postgres), _) = db.store()? else {
+    let (StoreOptions::Postgres(postgres), _) = db.store_options()? else {
         bail!("{DATABASE_VARIABLE} must be a Postgres URL")
     };
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -238,9 +238,9 @@ async fn search_concurrently(index: &Index, time: Duration) -> anyhow::Result<Ve
         let mut all = Vec::new();
         while Instant::now() < end {
             let query = reads::QUERIES[(user + all.len()) % reads::QUERIES.len()];
-            let began = Instant::now();
+            let start = Instant::now();
             let response = index.searcher().search_all(reads::search_request(query, reader.clone())).await?;
-            all.push(began.elapsed());
+            all.push(start.elapsed());
             ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         }
         anyhow::Ok(all)

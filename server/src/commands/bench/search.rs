@@ -52,22 +52,22 @@ const PARTIAL_QUERIES: [&str; 6] =
 const PARSED_QUERIES: usize = 200_000;
 
 pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
-    let environment = BenchEnvironment::build(&args.pods).await?;
+    let environment = BenchEnvironment::start(&args.pods).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     measure_parser(&mut printer)?;
-    let began = Instant::now();
+    let start = Instant::now();
     let (index, interest) = environment.open(&args.cache).await?;
     wait_until_complete(&index, args.pods.clusters).await?;
     let target = index.seq();
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    printer.line("search/filled", began.elapsed().as_secs_f64(), "s")?;
+    printer.print("search/filled", start.elapsed().as_secs_f64(), "s")?;
     let segments = index.metrics().text_segments.get();
     super::wait_until_idle().await?;
-    printer.line("search/merged", began.elapsed().as_secs_f64(), "s")?;
-    printer.line("search/segments-before", segments as f64, "")?;
-    printer.line("search/segments", index.metrics().text_segments.get() as f64, "")?;
-    printer.line("search/objects", args.pods.pods as f64, "")?;
-    printer.line("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
+    printer.print("search/merged", start.elapsed().as_secs_f64(), "s")?;
+    printer.print("search/segments-before", segments as f64, "")?;
+    printer.print("search/segments", index.metrics().text_segments.get() as f64, "")?;
+    printer.print("search/objects", args.pods.pods as f64, "")?;
+    printer.print("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
     measure_queries(&index, &tenant, "search/tenant", args.searches, &mut printer).await?;
@@ -88,18 +88,18 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     measure_kubectl_and_jq(&index, &environment.members, args, &mut printer).await?;
     stop(index, interest).await;
-    environment.clear().await
+    environment.stop().await
 }
 
 fn measure_parser(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let (began, limits) = (Instant::now(), crowsnest_query::Limits::default());
+    let (start, limits) = (Instant::now(), crowsnest_query::Limits::default());
     let mut terms = 0_usize;
     for nth in 0..PARSED_QUERIES {
         let read = crowsnest_query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query was rejected")?;
         read.filter.for_each_term(&mut |_| terms += 1);
     }
     ensure!(terms > PARSED_QUERIES, "the queries have no terms");
-    printer.line("search/parser", PARSED_QUERIES as f64 / began.elapsed().as_secs_f64(), "queries/s")
+    printer.print("search/parser", PARSED_QUERIES as f64 / start.elapsed().as_secs_f64(), "queries/s")
 }
 
 /// Measures sequential searches, each query of the mix equally often; prints the slowest query's latencies.
@@ -113,15 +113,17 @@ async fn measure_queries(
     let mut all = Vec::with_capacity(times);
     let mut of_each = vec![Vec::new(); QUERIES.len()];
     for nth in 0..times {
-        let took = time_search(index, user, QUERIES[nth % QUERIES.len()]).await?;
-        all.push(took);
-        of_each[nth % QUERIES.len()].push(took);
+        let duration = time_search(index, user, QUERIES[nth % QUERIES.len()]).await?;
+        all.push(duration);
+        of_each[nth % QUERIES.len()].push(duration);
     }
     printer.print_percentiles(name, all)?;
     for (query, mut times) in QUERIES.iter().zip(of_each) {
         times.sort_unstable();
-        printer
-            .milliseconds(&format!("{name}-p50[{query}]"), times.get(times.len() / 2).copied().unwrap_or_default())?;
+        printer.print_milliseconds(
+            &format!("{name}-p50[{query}]"),
+            times.get(times.len() / 2).copied().unwrap_or_default(),
+        )?;
     }
     Ok(())
 }
@@ -167,11 +169,11 @@ fn queries_without_hits(times: usize) -> impl Iterator<Item = String> {
 }
 
 async fn time_search(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
-    let began = Instant::now();
+    let start = Instant::now();
     let response = index.searcher().search_all(search_request(query, user.clone())).await?;
-    let took = began.elapsed();
+    let duration = start.elapsed();
     ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
-    Ok(took)
+    Ok(duration)
 }
 
 async fn measure_suggestions(
@@ -185,9 +187,9 @@ async fn measure_suggestions(
     for nth in 0..times {
         let query = PARTIAL_QUERIES[nth % PARTIAL_QUERIES.len()].to_owned();
         let request = SuggestRequest { query: query.clone(), cursor: usize::MAX, caller: user.clone(), limit: 20 };
-        let began = Instant::now();
+        let start = Instant::now();
         let suggestions = index.searcher().suggest(&request).await?;
-        all.push(began.elapsed());
+        all.push(start.elapsed());
         ensure!(!suggestions.items.is_empty(), "no suggestions for {query}");
     }
     printer.print_percentiles(name, all)
@@ -219,7 +221,7 @@ async fn measure_concurrent_users(
         all.extend(done??);
     }
     let name = format!("{prefix}/users-{}", args.users);
-    printer.line(&name, all.len() as f64 / args.seconds as f64, "answers/s")?;
+    printer.print(&name, all.len() as f64 / args.seconds as f64, "answers/s")?;
     printer.print_percentiles(&name, all)
 }
 
@@ -232,7 +234,7 @@ async fn measure_kubectl_and_jq(
 ) -> anyhow::Result<()> {
     let Some(kubectl) = &args.kubectl else { return Ok(()) };
     let (query, filter) = COMPARED_QUERY;
-    let began = Instant::now();
+    let start = Instant::now();
     let mut found = 0;
     for cluster in 0..args.pods.clusters {
         let server = format!("http://{}/c/{cluster}", members.address);
@@ -248,10 +250,10 @@ async fn measure_kubectl_and_jq(
         ensure!(listing.wait().await?.success() && filtered.status.success(), "kubectl or jq failed");
         found += String::from_utf8_lossy(&filtered.stdout).lines().count();
     }
-    printer.milliseconds("search/kubectl-and-jq", began.elapsed())?;
-    let began = Instant::now();
+    printer.print_milliseconds("search/kubectl-and-jq", start.elapsed())?;
+    let start = Instant::now();
     let response = index.searcher().search_all(search_request(query, UserInfo::system())).await?;
-    printer.milliseconds("search/same-question", began.elapsed())?;
+    printer.print_milliseconds("search/same-question", start.elapsed())?;
     let total = response.summary.map_or(0, |summary| summary.total);
     ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");
     Ok(())

@@ -53,7 +53,7 @@ const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 
 pub(super) async fn run(args: &WritesArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.deployments > 0, "--members and --deployments must be at least 1");
-    let scratch = super::scratch();
+    let scratch = super::scratch_dir();
     std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     measure(args, &scratch, &mut MeasurementPrinter { out: std::io::stdout() }).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
@@ -76,21 +76,21 @@ async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter
     // Deployments can be applied only after the namespace exists in all members.
     controllers.wait_until_idle().await?;
 
-    let (began, from, cpu_before) = (Instant::now(), Timestamp::now(), controllers.cpu_time()?);
+    let (start, from, cpu_before) = (Instant::now(), Timestamp::now(), controllers.cpu_time()?);
     create_deployments(&client, args).await?;
     wait_for_deployments(&client, args).await?;
-    let completed_after = began.elapsed();
+    let completed_after = start.elapsed();
     controllers.wait_until_idle().await?;
     tokio::time::sleep(Duration::from_secs(args.settle)).await;
     let (until, cpu) = (Timestamp::now(), controllers.cpu_time()? - cpu_before);
-    let resident = controllers.wait_until_idle().await?.peak;
+    let resident = controllers.wait_until_idle().await?.peak_bytes;
     controllers.stop().await?;
     control_plane.stop().await?;
     simulated.stop().await?;
 
-    printer.line("writes/complete", completed_after.as_secs_f64(), "s")?;
-    printer.line("writes/controllers-cpu", cpu.as_secs_f64(), "s")?;
-    printer.megabytes("writes/controllers-peak-rss", resident)?;
+    printer.print("writes/complete", completed_after.as_secs_f64(), "s")?;
+    printer.print("writes/controllers-cpu", cpu.as_secs_f64(), "s")?;
+    printer.print_megabytes("writes/controllers-peak-rss", resident)?;
     let log = std::fs::read_to_string(&audit_log).with_context(|| format!("cannot read {}", audit_log.display()))?;
     print_counts(&count_requests(&log, (from, until))?, args.deployments, printer)
 }
@@ -225,7 +225,7 @@ fn print_counts(
     let per_deployment = |requests: usize| requests as f64 / deployments as f64;
     let (mut writes, mut events, mut reads, mut conflicts) = (0, 0, 0, 0);
     for ((verb, resource), count) in counts {
-        printer.line(&format!("writes/{verb}/{resource}"), per_deployment(count.requests), unit)?;
+        printer.print(&format!("writes/{verb}/{resource}"), per_deployment(count.requests), unit)?;
         conflicts += count.conflicts;
         match READ_VERBS.contains(&verb.as_str()) {
             true => reads += count.requests,
@@ -233,10 +233,10 @@ fn print_counts(
         }
         events += if resource == "events" { count.requests } else { 0 };
     }
-    printer.line("writes/events", per_deployment(events), unit)?;
-    printer.line("writes/all", per_deployment(writes), unit)?;
-    printer.line("writes/reads", per_deployment(reads), unit)?;
-    printer.line("writes/conflicts", conflicts as f64, "requests")
+    printer.print("writes/events", per_deployment(events), unit)?;
+    printer.print("writes/all", per_deployment(writes), unit)?;
+    printer.print("writes/reads", per_deployment(reads), unit)?;
+    printer.print("writes/conflicts", conflicts as f64, "requests")
 }
 
 #[cfg(test)]

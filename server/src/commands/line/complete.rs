@@ -56,14 +56,14 @@ const LINKS: [&str; 4] =
 pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.plugin {
         let program = std::env::current_exe().context("cannot find this program")?;
-        link(&program, folder)?;
+        link_plugins(&program, folder)?;
         return Ok(ExitCode::SUCCESS);
     }
     let shell = args.shell.as_ref().context("specify a shell, or --plugin FOLDER")?;
     let program = std::env::args_os().next().unwrap_or_default();
     // A program started by its path is completed by that path.
-    let by_path = Path::new(&program).components().count() > 1;
-    let completer = if by_path { std::env::current_exe().context("cannot find this program")? } else { program.into() };
+    let is_path = Path::new(&program).components().count() > 1;
+    let completer = if is_path { std::env::current_exe().context("cannot find this program")? } else { program.into() };
     let name = shell.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let shells = Shells::builtins();
     let shell = shells.completer(&name).ok_or_else(|| anyhow!("unsupported shell {name}"))?;
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Existing links are replaced; files are not.
-fn link(program: &Path, folder: &Path) -> anyhow::Result<()> {
+fn link_plugins(program: &Path, folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for name in LINKS {
         let link = folder.join(name);
@@ -126,13 +126,14 @@ fn rename_command(command: Command, name: &str) -> Command {
 pub(crate) fn handle_request() -> anyhow::Result<bool> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let program = words.first().and_then(|program| Path::new(program).file_stem()).unwrap_or_default();
-    let for_kubectl = program.to_string_lossy().starts_with(KUBECTL_COMPLETION_PREFIX);
-    if for_kubectl {
+    let is_kubectl_request = program.to_string_lossy().starts_with(KUBECTL_COMPLETION_PREFIX);
+    if is_kubectl_request {
         words[0] = "crowsnest".into();
         let last = words.len() - 1;
-        let found = complete(&mut live_command(), words, last, None).context("cannot complete the command line")?;
+        let candidates =
+            complete(&mut live_command(), words, last, None).context("cannot complete the command line")?;
         let mut out = std::io::stdout().lock();
-        for candidate in found.iter().filter(|candidate| !candidate.is_hide_set()) {
+        for candidate in candidates.iter().filter(|candidate| !candidate.is_hide_set()) {
             let help = candidate.get_help().map(|help| help.to_string().lines().next().unwrap_or_default().to_owned());
             match help.filter(|help| !help.is_empty()) {
                 Some(help) => writeln!(out, "{}\t{help}", candidate.get_value().to_string_lossy())?,
@@ -154,8 +155,8 @@ fn live_command() -> Command {
 
 /// Adds live completion to arguments that name objects.
 fn add_live_completion(command: Command) -> Command {
-    let of = command.get_name().to_owned();
-    let command = command.mut_args(|arg| add_completer(arg, &of));
+    let command_name = command.get_name().to_owned();
+    let command = command.mut_args(|arg| add_completer(arg, &command_name));
     command.mut_subcommands(add_live_completion)
 }
 
@@ -200,13 +201,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("bin");
         for program in ["/opt/old/crowsnest", "/opt/crowsnest"] {
-            link(Path::new(program), &folder).unwrap();
+            link_plugins(Path::new(program), &folder).unwrap();
         }
         let plugin = folder.join("kubectl_complete-karmada");
         assert_eq!(std::fs::read_link(&plugin).unwrap(), Path::new("/opt/crowsnest"));
         std::fs::remove_file(&plugin).unwrap();
         std::fs::write(&plugin, "").unwrap();
-        let error = link(Path::new("/opt/crowsnest"), &folder).unwrap_err().to_string();
+        let error = link_plugins(Path::new("/opt/crowsnest"), &folder).unwrap_err().to_string();
         assert!(error.contains("exists and is not a link"), "{error}");
     }
 
@@ -224,8 +225,8 @@ mod tests {
         let candidates = |words: &[&str]| -> Vec<String> {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             let last = words.len() - 1;
-            let found = complete(&mut live_command(), words, last, None).unwrap();
-            found.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
+            let candidates = complete(&mut live_command(), words, last, None).unwrap();
+            candidates.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
         };
         assert_eq!(candidates(&["crowsnest", "port"]), ["port-forward"]);
         assert_eq!(candidates(&["crowsnest", "completion", "z"]), ["zsh"]);

@@ -22,8 +22,8 @@ pub(in crate::commands) fn read_arguments(command: &Command, line: &[OsString]) 
     let Some((name, sub_matches)) = matches.subcommand() else { return Ok(Vec::new()) };
     let path = sub_matches.try_get_one::<PathBuf>(CONFIG_FLAG).ok().flatten();
     let (Some(path), Some(command)) = (path, command.find_subcommand(name)) else { return Ok(Vec::new()) };
-    let to_error = |why: String| {
-        let text = format!("--{CONFIG_FLAG} {}: {why}\n", path.display());
+    let to_error = |reason: String| {
+        let text = format!("--{CONFIG_FLAG} {}: {reason}\n", path.display());
         clap::Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
     };
     let text = std::fs::read_to_string(path).map_err(|error| to_error(error.to_string()))?;
@@ -58,12 +58,12 @@ fn flag_arguments(flag: &Arg, key: &str, value: &Value) -> Result<Vec<String>, S
             _ => Err(format!("{key} must be true or false")),
         };
     }
-    let each = matches!(flag.get_action(), ArgAction::Append) && flag.get_value_delimiter().is_none();
+    let is_repeatable = matches!(flag.get_action(), ArgAction::Append) && flag.get_value_delimiter().is_none();
     match value {
         Value::Null => Ok(Vec::new()),
         Value::Array(values) => {
             let values: Vec<String> = values.iter().map(|value| format_scalar(key, value)).collect::<Result<_, _>>()?;
-            match each {
+            match is_repeatable {
                 true => Ok(values.into_iter().map(|value| format!("--{key}={value}")).collect()),
                 false => {
                     let delimiter = flag.get_value_delimiter().unwrap_or(',').to_string();

@@ -15,7 +15,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crowsnest_cli::clients::reason;
+use crowsnest_cli::clients::describe_cause;
 
 /// A bootstrap token `<id>.<secret>`; `Debug` hides the secret.
 #[derive(Clone)]
@@ -109,20 +109,20 @@ pub(super) async fn discover(
     let cluster_info = read_cluster_info(&Client::try_from(unverified_config)?, endpoint).await?;
     let text = signed_kubeconfig(&cluster_info, token)?;
     let authority = trusted_authority(text, trusted_cas)?;
-    let found = ControlPlane { server, authority, proxy };
-    let verified_info = read_cluster_info(&Client::try_from(found.config())?, endpoint).await?;
+    let control_plane = ControlPlane { server, authority, proxy };
+    let verified_info = read_cluster_info(&Client::try_from(control_plane.config())?, endpoint).await?;
     ensure!(
         signed_kubeconfig(&verified_info, token)? == text,
         "the cluster-info of {endpoint} differs over a verified connection; the first connection may have been intercepted"
     );
-    Ok(found)
+    Ok(control_plane)
 }
 
 async fn read_cluster_info(client: &Client, endpoint: &str) -> anyhow::Result<ConfigMap> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
     maps.get("cluster-info")
         .await
-        .map_err(|error| anyhow!("cannot read the cluster-info of {endpoint}: {}", reason(&error)))
+        .map_err(|error| anyhow!("cannot read the cluster-info of {endpoint}: {}", describe_cause(&error)))
 }
 
 /// The kubeconfig in `cluster-info`, if its signature is valid.

@@ -15,7 +15,7 @@ use crowsnest_members::unregister::AGENT;
 use serde_json::{Value, json};
 
 use super::discovery::ControlPlane;
-use crowsnest_agent::agent::certificate::Issued;
+use crowsnest_agent::agent::certificate::IssuedCertificate;
 
 pub(super) const ACCOUNT: &str = "karmada-agent-sa";
 pub(super) const SECRET: &str = "karmada-kubeconfig";
@@ -26,7 +26,11 @@ const METRICS_PORT: u16 = 8080;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The agent's kubeconfig of the control plane, as YAML.
-pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>, issued: &Issued) -> String {
+pub(super) fn kubeconfig(
+    control_plane: &ControlPlane,
+    proxy: Option<&http::Uri>,
+    issued: &IssuedCertificate,
+) -> String {
     let authority = certificates_as_pem(&control_plane.authority);
     let server = control_plane.server.to_string();
     let mut cluster =
@@ -48,12 +52,12 @@ pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>
 pub(super) fn write_kubeconfig(file: &Path, kubeconfig: &str) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(file).and_then(|mut file| {
+    let result = options.open(file).and_then(|mut file| {
         // An existing file may have had wider permissions.
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         file.write_all(kubeconfig.as_bytes())
     });
-    written.with_context(|| format!("cannot write {}", file.display()))
+    result.with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Settings of the agent's Deployment.

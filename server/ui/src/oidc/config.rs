@@ -32,18 +32,18 @@ impl SignInConfig {
             Some(url) => url.clone(),
             None => Url::parse(&format!("http://{ui}{CALLBACK}"))?,
         };
-        if let Some(wrong) = wrong_with(&redirect_url) {
-            bail!("--oidc-redirect-url {redirect_url}: {wrong}");
+        if let Some(problem) = redirect_url_problem(&redirect_url) {
+            bail!("--oidc-redirect-url {redirect_url}: {problem}");
         }
-        let named = self.scopes.iter().map(|scope| scope.trim()).filter(|s| !s.is_empty() && *s != "openid");
-        let scopes = std::iter::once("openid").chain(named).map(str::to_owned).collect();
+        let additional = self.scopes.iter().map(|scope| scope.trim()).filter(|s| !s.is_empty() && *s != "openid");
+        let scopes = std::iter::once("openid").chain(additional).map(str::to_owned).collect();
         Ok(Client { secret_file: self.secret_file.clone(), redirect_url, scopes })
     }
 }
 
 /// The reason that the redirect URL is invalid or insecure.
-fn wrong_with(url: &Url) -> Option<String> {
-    let loopback = match url.host() {
+fn redirect_url_problem(url: &Url) -> Option<String> {
+    let is_loopback = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
@@ -51,7 +51,7 @@ fn wrong_with(url: &Url) -> Option<String> {
     };
     match url.scheme() {
         "https" => {}
-        "http" if loopback => {}
+        "http" if is_loopback => {}
         "http" => {
             return Some(
                 "plain http is allowed for loopback addresses only; terminate TLS in front of the UI".to_owned(),
@@ -59,8 +59,8 @@ fn wrong_with(url: &Url) -> Option<String> {
         }
         _ => return Some("must be an https URL".to_owned()),
     }
-    let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-    (url.path() != CALLBACK || !bare || url.password().is_some())
+    let has_only_path = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    (url.path() != CALLBACK || !has_only_path || url.password().is_some())
         .then(|| format!("must end with {CALLBACK}, the callback path of the UI"))
 }
 
@@ -86,9 +86,9 @@ mod tests {
         ];
         for (url, expected) in cases {
             let config = SignInConfig { redirect_url: Some(url.parse().unwrap()), ..SignInConfig::default() };
-            let got = config.validate(ui).err().map(|e| e.to_string());
-            assert_eq!(got.is_some(), expected.is_some(), "{url} {got:?}");
-            assert!(got.unwrap_or_default().contains(expected.unwrap_or_default()), "{url}");
+            let error = config.validate(ui).err().map(|e| e.to_string());
+            assert_eq!(error.is_some(), expected.is_some(), "{url} {error:?}");
+            assert!(error.unwrap_or_default().contains(expected.unwrap_or_default()), "{url}");
         }
     }
 }

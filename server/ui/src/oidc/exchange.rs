@@ -17,8 +17,9 @@ pub(super) struct Tokens {
     pub(super) refresh_token: Option<String>,
 }
 
+/// Error response of the token endpoint (RFC 6749, section 5.2).
 #[derive(Deserialize)]
-struct Refused {
+struct ErrorResponse {
     error: String,
     error_description: Option<String>,
 }
@@ -37,7 +38,7 @@ pub(super) enum ExchangeError {
     Status(StatusCode),
     /// serde's own message may contain a token.
     #[error("cannot decode the response of the issuer's token endpoint")]
-    Unreadable,
+    Undecodable,
 }
 
 impl ExchangeError {
@@ -55,24 +56,24 @@ pub(super) async fn redeem(oidc: &Oidc, client: &Client, code: &str, verifier: &
         ("redirect_uri", client.redirect_url.as_str()),
         ("code_verifier", verifier),
     ];
-    ask(oidc, client, &form).await
+    request_tokens(oidc, client, &form).await
 }
 
 /// Renews tokens with a refresh token.
 pub(super) async fn renew(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<Tokens, ExchangeError> {
-    ask(oidc, client, &[("grant_type", "refresh_token"), ("refresh_token", refresh_token)]).await
+    request_tokens(oidc, client, &[("grant_type", "refresh_token"), ("refresh_token", refresh_token)]).await
 }
 
-async fn ask(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<Tokens, ExchangeError> {
-    let published = oidc.issuer().documents().await?;
-    let endpoint = published.metadata.token_endpoint.as_deref();
+async fn request_tokens(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<Tokens, ExchangeError> {
+    let documents = oidc.issuer().documents().await?;
+    let endpoint = documents.metadata.token_endpoint.as_deref();
     let endpoint = endpoint.ok_or(ExchangeError::NoEndpoint("token_endpoint"))?;
-    let (status, body) = post(oidc, client, &published.metadata, endpoint, form).await?;
+    let (status, body) = post(oidc, client, &documents.metadata, endpoint, form).await?;
     if status == StatusCode::OK {
-        return serde_json::from_slice(&body).map_err(|_| ExchangeError::Unreadable);
+        return serde_json::from_slice(&body).map_err(|_| ExchangeError::Undecodable);
     }
-    match serde_json::from_slice::<Refused>(&body) {
-        Ok(Refused { error, error_description }) => {
+    match serde_json::from_slice::<ErrorResponse>(&body) {
+        Ok(ErrorResponse { error, error_description }) => {
             let description = error_description.map(|text| format!(": {text}")).unwrap_or_default();
             Err(ExchangeError::Refused { error, description })
         }
@@ -82,10 +83,10 @@ async fn ask(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<Toke
 
 /// Revokes a refresh token if the issuer supports it (RFC 7009).
 pub(super) async fn revoke(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<(), ExchangeError> {
-    let published = oidc.issuer().documents().await?;
-    let Some(endpoint) = published.metadata.revocation_endpoint.as_deref() else { return Ok(()) };
+    let documents = oidc.issuer().documents().await?;
+    let Some(endpoint) = documents.metadata.revocation_endpoint.as_deref() else { return Ok(()) };
     let form = [("token", refresh_token), ("token_type_hint", "refresh_token")];
-    match post(oidc, client, &published.metadata, endpoint, &form).await? {
+    match post(oidc, client, &documents.metadata, endpoint, &form).await? {
         (status, _) if status.is_success() => Ok(()),
         (status, _) => Err(ExchangeError::Status(status)),
     }
@@ -100,40 +101,40 @@ async fn post(
 ) -> Result<(StatusCode, Vec<u8>), ExchangeError> {
     let id = oidc.settings().client_id();
     let secret = match &client.secret_file {
-        Some(path) => Some(secret(path).await?),
+        Some(path) => Some(read_secret(path).await?),
         None => None,
     };
     let mut request = oidc.issuer().http().post(endpoint).header(header::ACCEPT, "application/json");
     let body = match secret {
-        Some(secret) if in_header(metadata) => {
-            request = request.basic_auth(encoded(id), Some(encoded(&secret)));
-            written(form, &[])
+        Some(secret) if sends_secret_in_header(metadata) => {
+            request = request.basic_auth(form_encode(id), Some(form_encode(&secret)));
+            encode_form(form, &[])
         }
-        Some(secret) => written(form, &[("client_id", id), ("client_secret", &secret)]),
-        None => written(form, &[("client_id", id)]),
+        Some(secret) => encode_form(form, &[("client_id", id), ("client_secret", &secret)]),
+        None => encode_form(form, &[("client_id", id)]),
     };
     let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(body);
     Ok(oidc.issuer().send(endpoint, request).await?)
 }
 
-fn written(form: &[(&str, &str)], more: &[(&str, &str)]) -> String {
-    Serializer::new(String::new()).extend_pairs(form).extend_pairs(more).finish()
+fn encode_form(form: &[(&str, &str)], credentials: &[(&str, &str)]) -> String {
+    Serializer::new(String::new()).extend_pairs(form).extend_pairs(credentials).finish()
 }
 
 /// True for `client_secret_basic`, the default authentication method of clients; false if the issuer supports only
 /// `client_secret_post`.
-fn in_header(metadata: &Metadata) -> bool {
+fn sends_secret_in_header(metadata: &Metadata) -> bool {
     let methods = metadata.token_endpoint_auth_methods_supported.as_deref().unwrap_or_default();
-    let has = |method: &str| methods.iter().any(|name| name == method);
-    has("client_secret_basic") || !has("client_secret_post")
+    let supports = |method: &str| methods.iter().any(|name| name == method);
+    supports("client_secret_basic") || !supports("client_secret_post")
 }
 
-fn encoded(text: &str) -> String {
+fn form_encode(text: &str) -> String {
     byte_serialize(text.as_bytes()).collect()
 }
 
-async fn secret(path: &Path) -> Result<String, ExchangeError> {
-    let read = tokio::fs::read_to_string(path).await;
-    let text = read.map_err(|source| ExchangeError::Secret { path: path.to_owned(), source })?;
+async fn read_secret(path: &Path) -> Result<String, ExchangeError> {
+    let content = tokio::fs::read_to_string(path).await;
+    let text = content.map_err(|source| ExchangeError::Secret { path: path.to_owned(), source })?;
     Ok(text.trim().to_owned())
 }

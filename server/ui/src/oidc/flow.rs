@@ -27,14 +27,16 @@ pub(super) struct Flow {
     /// PKCE verifier: proves that the sender of the code has requested it.
     pub(super) verifier: String,
     /// Page to show after the sign-in.
-    pub(super) back: String,
-    until: Timestamp,
+    #[serde(rename = "back")]
+    pub(super) return_path: String,
+    #[serde(rename = "until")]
+    expires: Timestamp,
 }
 
 impl Flow {
-    pub(super) fn new(random: [Secret; 3], back: String, now: Timestamp) -> Self {
+    pub(super) fn new(random: [Secret; 3], return_path: String, now: Timestamp) -> Self {
         let [state, nonce, verifier] = random.map(|bytes| URL_SAFE_NO_PAD.encode(bytes));
-        Self { state, nonce, verifier, back, until: now.saturating_add(SIGN_IN_TIMEOUT).unwrap_or(now) }
+        Self { state, nonce, verifier, return_path, expires: now.saturating_add(SIGN_IN_TIMEOUT).unwrap_or(now) }
     }
 
     /// Address of the issuer that the browser is redirected to.
@@ -55,22 +57,22 @@ impl Flow {
 }
 
 /// Seals the flow in a cookie that only holders of the key can open.
-pub(super) fn close(seal: &Seal, flow: &Flow, nonce: [u8; 12]) -> Option<String> {
-    seal.close(Purpose::Flow, &serde_json::to_vec(flow).ok()?, nonce)
+pub(super) fn seal(seal: &Seal, flow: &Flow, nonce: [u8; 12]) -> Option<String> {
+    seal.seal(Purpose::Flow, &serde_json::to_vec(flow).ok()?, nonce)
 }
 
 /// Opens the flow in a cookie that was sealed here and has not expired.
 pub(super) fn open(seal: &Seal, cookie: &str, now: Timestamp) -> Option<Flow> {
     let flow: Flow = serde_json::from_slice(&seal.open(Purpose::Flow, cookie)?).ok()?;
-    (now <= flow.until).then_some(flow)
+    (now <= flow.expires).then_some(flow)
 }
 
 /// The path with query of a page of this UI, or `/` for any other value. Browsers interpret `//host`, `/\host`, and
 /// such paths with tabs or line breaks, as other hosts.
-pub(super) fn local_path(given: &str) -> String {
-    let plain = given.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\' && byte != b'#');
-    let local = given.starts_with('/') && !given.starts_with("//") && !given.starts_with("/ui/");
-    if plain && local && given.len() <= MAX_PATH_LENGTH { given.to_owned() } else { "/".to_owned() }
+pub(super) fn local_path(path: &str) -> String {
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\' && byte != b'#');
+    let is_local = path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/ui/");
+    if is_plain && is_local && path.len() <= MAX_PATH_LENGTH { path.to_owned() } else { "/".to_owned() }
 }
 
 #[cfg(test)]
@@ -140,20 +142,20 @@ mod tests {
 
     #[test]
     fn only_own_unexpired_cookies_open() {
-        let seal = |letter: &str| Seal::new(&letter.repeat(40)).unwrap();
-        let (ours, theirs) = (seal("a"), seal("b"));
+        let new_seal = |letter: &str| Seal::new(&letter.repeat(40)).unwrap();
+        let (own_seal, other_seal) = (new_seal("a"), new_seal("b"));
         let flow = flow(Timestamp::UNIX_EPOCH);
-        let cookie = close(&ours, &flow, [9; 12]).unwrap();
+        let cookie = seal(&own_seal, &flow, [9; 12]).unwrap();
         let (in_time, late) = (Timestamp::from_second(600).unwrap(), Timestamp::from_second(601).unwrap());
-        assert_eq!(open(&ours, &cookie, in_time), Some(flow.clone()));
-        assert_eq!(open(&ours, &cookie, late), None);
-        assert_eq!(open(&theirs, &cookie, in_time), None);
+        assert_eq!(open(&own_seal, &cookie, in_time), Some(flow.clone()));
+        assert_eq!(open(&own_seal, &cookie, late), None);
+        assert_eq!(open(&other_seal, &cookie, in_time), None);
         assert!(!cookie.contains(&flow.verifier));
         // A session's cookie is not accepted as a flow.
         let content = serde_json::to_vec(&flow).unwrap();
-        let session = ours.close(Purpose::Session, &content, [8; 12]).unwrap();
+        let session = own_seal.seal(Purpose::Session, &content, [8; 12]).unwrap();
         for forged in [session.as_str(), "", "AAAA", "%"] {
-            assert_eq!(open(&ours, forged, in_time), None, "{forged}");
+            assert_eq!(open(&own_seal, forged, in_time), None, "{forged}");
         }
     }
 }

@@ -33,7 +33,7 @@ use super::seal::Seal;
 pub use config::SignInConfig;
 use crowsnest_process::reply::Body;
 use flow::{Flow, SIGN_IN_TIMEOUT, local_path};
-use page::{Refusal, SIGN_IN_AGAIN};
+use page::{SIGN_IN_AGAIN, SignInFailure};
 use sessions::{NewSession, Sessions};
 
 /// Paths where a sign-in begins and to which the issuer redirects.
@@ -70,7 +70,7 @@ impl SignIn {
     }
 
     /// True for HTTPS. Plain HTTP is allowed for loopback addresses only, where some browsers ignore `Secure` cookies.
-    fn secure(&self) -> bool {
+    fn is_secure(&self) -> bool {
         self.client.redirect_url.scheme() == "https"
     }
 
@@ -80,21 +80,21 @@ impl SignIn {
             Kind::Flow => ("crowsnest-sign-in", SameSite::Lax, Some(SIGN_IN_TIMEOUT.as_secs())),
             Kind::Session => ("crowsnest-oidc", SameSite::Strict, None),
         };
-        Cookie { name, value: value.to_owned(), same_site, max_age, secure: self.secure() }
+        Cookie { name, value: value.to_owned(), same_site, max_age, is_secure: self.is_secure() }
     }
 
     /// Session handle of a browser.
     pub(super) fn handle(&self, headers: &HeaderMap) -> Option<String> {
-        cookies::find(headers, &self.cookie(Kind::Session, "").full_name())
+        cookies::find_value(headers, &self.cookie(Kind::Session, "").full_name())
     }
 
     /// Name of the issuer and start address, for the sign-in page.
-    pub(super) fn offer(&self) -> serde_json::Value {
+    pub(super) fn describe(&self) -> serde_json::Value {
         let issuer = self.oidc.settings().issuer_url();
         let name = Url::parse(issuer).ok().and_then(|url| url.host_str().map(str::to_owned));
         // A sign-in must begin at the host where it ends, because cookies are bound to a host.
-        let begin = self.client.redirect_url.join(LOGIN).map(String::from);
-        serde_json::json!({"name": name, "login": begin.unwrap_or_else(|_| LOGIN.to_owned())})
+        let login_url = self.client.redirect_url.join(LOGIN).map(String::from);
+        serde_json::json!({"name": name, "login": login_url.unwrap_or_else(|_| LOGIN.to_owned())})
     }
 
     /// URL of a path of this server, and the issuer, whose ID tokens are accepted there.
@@ -104,28 +104,30 @@ impl SignIn {
 
     /// Ends the browser's session. Returns the cookie that deletes it and the issuer's sign-out address, if any.
     pub(super) async fn sign_out(&self, headers: &HeaderMap) -> (Cookie, Option<String>) {
-        let gone = self.cookie(Kind::Session, "").deleted();
-        let Some(handle) = self.handle(headers) else { return (gone, None) };
-        let Some(refresh_token) = self.sessions.close(&handle).await else { return (gone, None) };
+        let deleted_cookie = self.cookie(Kind::Session, "").into_deletion();
+        let Some(handle) = self.handle(headers) else { return (deleted_cookie, None) };
+        let Some(refresh_token) = self.sessions.close(&handle).await else { return (deleted_cookie, None) };
         if let Some(token) = refresh_token
             && let Err(error) = exchange::revoke(&self.oidc, &self.client, &token).await
         {
             tracing::warn!(error = format_error_chain(&error), "cannot revoke a refresh token");
         }
-        let published = self.oidc.issuer().documents().await.ok();
-        let end = published.and_then(|published| published.metadata.end_session_endpoint.clone());
-        (gone, end.and_then(|end| end_session(&end, self.oidc.settings().client_id())))
+        let documents = self.oidc.issuer().documents().await.ok();
+        let endpoint = documents.and_then(|documents| documents.metadata.end_session_endpoint.clone());
+        (deleted_cookie, endpoint.and_then(|endpoint| sign_out_url(&endpoint, self.oidc.settings().client_id())))
     }
 
     /// Starts a sign-in. Returns the address to redirect to and the cookie with its state.
-    async fn begin(&self, back: String) -> Result<(Url, Cookie), Refusal> {
-        let published = self.oidc.issuer().documents().await.map_err(|error| Refusal::of_issuer(&error))?;
-        let endpoint = published.metadata.authorization_endpoint.as_deref().and_then(|url| Url::parse(url).ok());
-        let endpoint = endpoint
-            .ok_or_else(|| Refusal::of_exchange(&exchange::ExchangeError::NoEndpoint("authorization_endpoint")))?;
-        let flow = Flow::new(rand::random(), back, Timestamp::now());
-        let sealed = flow::close(&self.seal, &flow, rand::random()).ok_or_else(|| {
-            Refusal::new(
+    async fn begin(&self, return_path: String) -> Result<(Url, Cookie), SignInFailure> {
+        let documents =
+            self.oidc.issuer().documents().await.map_err(|error| SignInFailure::from_issuer_error(&error))?;
+        let endpoint = documents.metadata.authorization_endpoint.as_deref().and_then(|url| Url::parse(url).ok());
+        let endpoint = endpoint.ok_or_else(|| {
+            SignInFailure::from_exchange_error(&exchange::ExchangeError::NoEndpoint("authorization_endpoint"))
+        })?;
+        let flow = Flow::new(rand::random(), return_path, Timestamp::now());
+        let sealed = flow::seal(&self.seal, &flow, rand::random()).ok_or_else(|| {
+            SignInFailure::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "The state of this sign-in is too large for a cookie.",
                 SIGN_IN_AGAIN,
@@ -137,64 +139,64 @@ impl SignIn {
 
     /// The sign-in in progress of a browser.
     fn pending(&self, headers: &HeaderMap) -> Option<Flow> {
-        let cookie = cookies::find(headers, &self.cookie(Kind::Flow, "").full_name())?;
+        let cookie = cookies::find_value(headers, &self.cookie(Kind::Flow, "").full_name())?;
         flow::open(&self.seal, &cookie, Timestamp::now())
     }
 
     /// Checks the returned values and exchanges the code for tokens.
-    async fn finish(&self, flow: &Flow, brought: &CallbackParameters) -> Result<NewSession, Refusal> {
-        if brought.state.as_deref() != Some(flow.state.as_str()) {
-            let what =
+    async fn finish(&self, flow: &Flow, parameters: &CallbackParameters) -> Result<NewSession, SignInFailure> {
+        if parameters.state.as_deref() != Some(flow.state.as_str()) {
+            let cause =
                 "This response belongs to another sign-in: its state differs from the latest one in this browser.";
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, SIGN_IN_AGAIN));
+            return Err(SignInFailure::new(StatusCode::BAD_REQUEST, cause, SIGN_IN_AGAIN));
         }
         let issuer = self.oidc.settings().issuer_url();
-        if let Some(other) = brought.iss.as_deref().filter(|iss| *iss != issuer) {
-            let what = format!("This response is from {other}, but the sign-in was started at {issuer}.");
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, SIGN_IN_AGAIN));
+        if let Some(other) = parameters.iss.as_deref().filter(|iss| *iss != issuer) {
+            let cause = format!("This response is from {other}, but the sign-in was started at {issuer}.");
+            return Err(SignInFailure::new(StatusCode::BAD_REQUEST, cause, SIGN_IN_AGAIN));
         }
-        if let Some(error) = &brought.error {
-            return Err(Refusal::by_issuer(error, brought.error_description.as_deref()));
+        if let Some(error) = &parameters.error {
+            return Err(SignInFailure::from_error_response(error, parameters.error_description.as_deref()));
         }
-        let Some(code) = brought.code.as_deref().filter(|code| !code.is_empty()) else {
-            let what = "The identity provider returned no code.";
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, SIGN_IN_AGAIN));
+        let Some(code) = parameters.code.as_deref().filter(|code| !code.is_empty()) else {
+            let cause = "The identity provider returned no code.";
+            return Err(SignInFailure::new(StatusCode::BAD_REQUEST, cause, SIGN_IN_AGAIN));
         };
         let tokens = exchange::redeem(&self.oidc, &self.client, code, &flow.verifier).await;
-        let tokens = tokens.map_err(|error| Refusal::of_exchange(&error))?;
+        let tokens = tokens.map_err(|error| SignInFailure::from_exchange_error(&error))?;
         let Some(id_token) = tokens.id_token else {
-            let what = "The identity provider returned no id_token.";
-            let next = "The administrator of the identity provider must allow the scope openid for this client.";
-            return Err(Refusal::new(StatusCode::BAD_GATEWAY, what, next));
+            let cause = "The identity provider returned no id_token.";
+            let next_step = "The administrator of the identity provider must allow the scope openid for this client.";
+            return Err(SignInFailure::new(StatusCode::BAD_GATEWAY, cause, next_step));
         };
-        let claims = self.oidc.verify(&id_token).await.map_err(|error| Refusal::of_token(&error))?;
+        let claims = self.oidc.verify(&id_token).await.map_err(|error| SignInFailure::from_token_error(&error))?;
         if claims.get("nonce").and_then(serde_json::Value::as_str) != Some(flow.nonce.as_str()) {
-            let what = "The identity provider's token was rejected: it belongs to another sign-in, its nonce differs.";
-            return Err(Refusal::new(StatusCode::UNAUTHORIZED, what, SIGN_IN_AGAIN));
+            let cause = "The identity provider's token was rejected: it belongs to another sign-in, its nonce differs.";
+            return Err(SignInFailure::new(StatusCode::UNAUTHORIZED, cause, SIGN_IN_AGAIN));
         }
-        let refused = |error: ClaimError| Refusal::of_token(&OidcError::from(error));
-        self.oidc.user(&claims).map_err(refused)?;
+        let rejected = |error: ClaimError| SignInFailure::from_token_error(&OidcError::from(error));
+        self.oidc.user(&claims).map_err(rejected)?;
         Ok(NewSession { id_token, claims, refresh_token: tokens.refresh_token })
     }
 
-    /// Refusal for a user whom the control plane does not accept.
-    fn unknown(&self, failure: &ApiError) -> Refusal {
+    /// The failure for a user whom the control plane does not accept.
+    fn unaccepted_user_failure(&self, failure: &ApiError) -> SignInFailure {
         let message = &failure.message;
         match code(failure) {
             StatusCode::UNAUTHORIZED => {
                 let settings = self.oidc.settings();
-                let next = format!(
+                let next_step = format!(
                     "The administrator of the control plane must start its API server with --oidc-issuer-url={} and \
                      --oidc-client-id={}, and with the same other --oidc-* flags as Crowsnest.",
                     settings.issuer_url(),
                     settings.client_id()
                 );
-                let what = "The identity provider authenticated you, but the control plane does not accept its token.";
-                Refusal::new(StatusCode::UNAUTHORIZED, what, next)
+                let cause = "The identity provider authenticated you, but the control plane does not accept its token.";
+                SignInFailure::new(StatusCode::UNAUTHORIZED, cause, next_step)
             }
             status => {
-                let what = format!("Cannot read your identity from the control plane: {message}");
-                Refusal::new(status, what, "Try again in a moment.")
+                let cause = format!("Cannot read your identity from the control plane: {message}");
+                SignInFailure::new(status, cause, "Try again in a moment.")
             }
         }
     }
@@ -209,25 +211,25 @@ enum Kind {
 
 /// The issuer's sign-out address. The user confirms there: an ID token hint would avoid this, but a token must not be
 /// in an address.
-fn end_session(endpoint: &str, client_id: &str) -> Option<String> {
+fn sign_out_url(endpoint: &str, client_id: &str) -> Option<String> {
     let mut url = Url::parse(endpoint).ok()?;
     url.query_pairs_mut().append_pair("client_id", client_id);
     Some(url.into())
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Begin {
+pub(super) struct LoginParameters {
     #[serde(rename = "return")]
-    back: Option<String>,
+    return_path: Option<String>,
 }
 
 /// `GET /ui/oidc/login`.
-pub(super) async fn login(State(ui): State<Ui>, Query(begin): Query<Begin>) -> Response<Body> {
-    let back = local_path(begin.back.as_deref().unwrap_or_default());
-    let Some(sign_in) = &ui.oidc else { return not_offered() };
-    match sign_in.begin(back.clone()).await {
+pub(super) async fn login(State(ui): State<Ui>, Query(parameters): Query<LoginParameters>) -> Response<Body> {
+    let return_path = local_path(parameters.return_path.as_deref().unwrap_or_default());
+    let Some(sign_in) = &ui.oidc else { return not_configured() };
+    match sign_in.begin(return_path.clone()).await {
         Ok((url, cookie)) => redirect(url.as_str(), &[cookie]),
-        Err(refusal) => refused(&refusal, &back, &[]),
+        Err(failure) => failure_page(&failure, &return_path, &[]),
     }
 }
 
@@ -245,62 +247,69 @@ pub(super) struct CallbackParameters {
 pub(super) async fn callback(
     State(ui): State<Ui>,
     headers: HeaderMap,
-    Query(brought): Query<CallbackParameters>,
+    Query(parameters): Query<CallbackParameters>,
 ) -> Response<Body> {
-    let Some(sign_in) = &ui.oidc else { return not_offered() };
-    let spent = sign_in.cookie(Kind::Flow, "").deleted();
+    let Some(sign_in) = &ui.oidc else { return not_configured() };
+    let deleted_cookie = sign_in.cookie(Kind::Flow, "").into_deletion();
     let Some(flow) = sign_in.pending(&headers) else {
-        let what = "This browser has not started a sign-in here, or it has expired.";
-        return refused(&Refusal::new(StatusCode::BAD_REQUEST, what, SIGN_IN_AGAIN), "/", &[spent]);
+        let cause = "This browser has not started a sign-in here, or it has expired.";
+        return failure_page(
+            &SignInFailure::new(StatusCode::BAD_REQUEST, cause, SIGN_IN_AGAIN),
+            "/",
+            &[deleted_cookie],
+        );
     };
-    let fresh = match sign_in.finish(&flow, &brought).await {
-        Ok(fresh) => fresh,
-        Err(refusal) => return refused(&refusal, &flow.back, &[spent]),
+    let new_session = match sign_in.finish(&flow, &parameters).await {
+        Ok(new_session) => new_session,
+        Err(failure) => return failure_page(&failure, &flow.return_path, &[deleted_cookie]),
     };
-    let known = match ui.upstream.as_bearer(&fresh.id_token) {
+    let user = match ui.upstream.as_bearer(&new_session.id_token) {
         Ok(actor) => actor.whoami().await,
         Err(failure) => Err(failure),
     };
-    match known {
+    match user {
         Ok(_) => {
             // A browser has one session at a time, so an earlier session or token is removed.
             if let Some(handle) = sign_in.handle(&headers) {
                 sign_in.sessions.close(&handle).await;
             }
-            let handle = sign_in.sessions.open(fresh, flow.nonce, rand::random());
-            let opened = sign_in.cookie(Kind::Session, &handle);
-            redirect(&flow.back, &[spent, opened, ui.tokens.end(&headers), ui.identities.end(&headers)])
+            let handle = sign_in.sessions.open(new_session, flow.nonce, rand::random());
+            let session_cookie = sign_in.cookie(Kind::Session, &handle);
+            redirect(
+                &flow.return_path,
+                &[deleted_cookie, session_cookie, ui.tokens.end(&headers), ui.identities.end(&headers)],
+            )
         }
-        Err(failure) => refused(&sign_in.unknown(&failure), &flow.back, &[spent]),
+        Err(failure) => failure_page(&sign_in.unaccepted_user_failure(&failure), &flow.return_path, &[deleted_cookie]),
     }
 }
 
-fn not_offered() -> Response<Body> {
-    let what = "Sign-in with an identity provider is not configured.";
-    let next =
+fn not_configured() -> Response<Body> {
+    let cause = "Sign-in with an identity provider is not configured.";
+    let next_step =
         "Sign in with a token on the first page, or start Crowsnest with --oidc-issuer-url and --oidc-client-id.";
-    refused(&Refusal::new(StatusCode::NOT_FOUND, what, next), "/", &[])
+    failure_page(&SignInFailure::new(StatusCode::NOT_FOUND, cause, next_step), "/", &[])
 }
 
-fn refused(refusal: &Refusal, back: &str, cookies: &[Cookie]) -> Response<Body> {
-    tracing::info!(why = refusal.what, "a sign-in ended without a session");
-    dressed(refusal.page(back), cookies)
+fn failure_page(failure: &SignInFailure, return_path: &str, cookies: &[Cookie]) -> Response<Body> {
+    tracing::info!(why = failure.cause, "a sign-in ended without a session");
+    finish_response(failure.page(return_path), cookies)
 }
 
-fn redirect(to: &str, cookies: &[Cookie]) -> Response<Body> {
-    let Ok(location) = HeaderValue::from_str(to) else {
+fn redirect(url: &str, cookies: &[Cookie]) -> Response<Body> {
+    let Ok(location) = HeaderValue::from_str(url) else {
         return ApiError::internal("invalid redirect URL").into_response();
     };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     response.headers_mut().insert(header::LOCATION, location);
-    dressed(response, cookies)
+    finish_response(response, cookies)
 }
 
 /// Adds cookies and disables caching.
-fn dressed(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
+fn finish_response(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    cookies::set(response, cookies)
+    cookies::add_cookies(response, cookies)
 }
 
 #[cfg(test)]
@@ -309,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_session_holds_no_token() {
-        let url = end_session("https://id.example.com/logout?a=b", "crows nest");
+        let url = sign_out_url("https://id.example.com/logout?a=b", "crows nest");
         assert_eq!(url.as_deref(), Some("https://id.example.com/logout?a=b&client_id=crows+nest"));
     }
 }

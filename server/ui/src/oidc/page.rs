@@ -21,48 +21,48 @@ pub(super) const SIGN_IN_AGAIN: &str = "Sign in again. Complete the sign-in in t
 
 /// Reason why a sign-in fails.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct SignInFailure {
     pub(super) status: StatusCode,
-    pub(super) what: String,
-    pub(super) next: String,
+    pub(super) cause: String,
+    pub(super) next_step: String,
 }
 
-impl Refusal {
-    pub(super) fn new(status: StatusCode, what: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { status, what: what.into(), next: next.into() }
+impl SignInFailure {
+    pub(super) fn new(status: StatusCode, cause: impl Into<String>, next_step: impl Into<String>) -> Self {
+        Self { status, cause: cause.into(), next_step: next_step.into() }
     }
 
-    /// Refusal reported by the issuer.
-    pub(super) fn by_issuer(error: &str, description: Option<&str>) -> Self {
-        let tail = description.map(|text| format!(": {text}")).unwrap_or_default();
-        let next = match error {
+    /// A failure reported by the issuer.
+    pub(super) fn from_error_response(error: &str, description: Option<&str>) -> Self {
+        let description = description.map(|text| format!(": {text}")).unwrap_or_default();
+        let next_step = match error {
             "access_denied" => "Ask the administrator of the identity provider for access.",
             "login_required" | "interaction_required" | "consent_required" | "temporarily_unavailable" => SIGN_IN_AGAIN,
             _ => CHECK_FLAGS,
         };
-        Self::new(StatusCode::FORBIDDEN, format!("The identity provider refused: {error}{tail}"), next)
+        Self::new(StatusCode::FORBIDDEN, format!("The identity provider refused: {error}{description}"), next_step)
     }
 
-    pub(super) fn of_exchange(error: &ExchangeError) -> Self {
-        let next = match error {
-            ExchangeError::Issuer(error) => return Self::of_issuer(error),
+    pub(super) fn from_exchange_error(error: &ExchangeError) -> Self {
+        let next_step = match error {
+            ExchangeError::Issuer(error) => return Self::from_issuer_error(error),
             ExchangeError::Status(_) => TRY_LATER,
             error if error.is_final() => SIGN_IN_AGAIN,
             _ => CHECK_FLAGS,
         };
-        let what = format!("The identity provider returned no tokens for this sign-in: {}", format_error_chain(error));
-        Self::new(StatusCode::BAD_GATEWAY, what, next)
+        let cause = format!("The identity provider returned no tokens for this sign-in: {}", format_error_chain(error));
+        Self::new(StatusCode::BAD_GATEWAY, cause, next_step)
     }
 
-    /// Refusal because the issuer cannot be used.
-    pub(super) fn of_issuer(error: &IssuerError) -> Self {
-        let what = format!("Cannot connect to the identity provider: {}", format_error_chain(error));
-        Self::new(StatusCode::BAD_GATEWAY, what, TRY_LATER)
+    /// A failure because the issuer cannot be used.
+    pub(super) fn from_issuer_error(error: &IssuerError) -> Self {
+        let cause = format!("Cannot connect to the identity provider: {}", format_error_chain(error));
+        Self::new(StatusCode::BAD_GATEWAY, cause, TRY_LATER)
     }
 
-    pub(super) fn of_token(error: &OidcError) -> Self {
-        let next = match error {
-            OidcError::Issuer(error) => return Self::of_issuer(error),
+    pub(super) fn from_token_error(error: &OidcError) -> Self {
+        let next_step = match error {
+            OidcError::Issuer(error) => return Self::from_issuer_error(error),
             OidcError::Token(TokenError::Expired(_) | TokenError::NotYetValid { .. }) => {
                 "Sign in again. If the problem persists, the clocks of Crowsnest and of the identity provider differ."
             }
@@ -74,18 +74,18 @@ impl Refusal {
             }
             _ => CHECK_FLAGS,
         };
-        let what = format!("The identity provider's token was rejected: {}", format_error_chain(error));
-        Self::new(StatusCode::UNAUTHORIZED, what, next)
+        let cause = format!("The identity provider's token was rejected: {}", format_error_chain(error));
+        Self::new(StatusCode::UNAUTHORIZED, cause, next_step)
     }
 
-    /// Renders the page; `back` is the page to show after another sign-in.
-    pub(super) fn page(&self, back: &str) -> Response<Body> {
-        let again: String = byte_serialize(back.as_bytes()).collect();
-        let what: String = self.what.chars().take(MAX_MESSAGE_LENGTH).collect();
+    /// Renders the page; `return_path` is the page to show after another sign-in.
+    pub(super) fn page(&self, return_path: &str) -> Response<Body> {
+        let return_path: String = byte_serialize(return_path.as_bytes()).collect();
+        let cause: String = self.cause.chars().take(MAX_MESSAGE_LENGTH).collect();
         let page = include_str!("refused.html")
-            .replace("{{again}}", &format!("{LOGIN}?return={again}"))
-            .replace("{{next}}", &escaped(&self.next))
-            .replace("{{what}}", &escaped(&what));
+            .replace("{{again}}", &format!("{LOGIN}?return={return_path}"))
+            .replace("{{next_step}}", &escape_html(&self.next_step))
+            .replace("{{cause}}", &escape_html(&cause));
         let mut response = Response::new(Body::from(page));
         *response.status_mut() = self.status;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
@@ -93,7 +93,7 @@ impl Refusal {
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, letter| {
         match letter {
             '&' => out.push_str("&amp;"),
@@ -113,8 +113,8 @@ mod tests {
 
     #[tokio::test]
     async fn messages_of_the_issuer_are_escaped() {
-        let refusal = Refusal::by_issuer("<b>", Some("\"'&</p><script>{{again}}"));
-        let response = refusal.page("/search?q=a&b");
+        let failure = SignInFailure::from_error_response("<b>", Some("\"'&</p><script>{{again}}"));
+        let response = failure.page("/search?q=a&b");
         assert_eq!(response.status(), 403);
         let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
         let page = String::from_utf8(body.to_vec()).unwrap();
@@ -123,17 +123,23 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_next_step() {
+    fn failures_name_the_next_step() {
         let cases = [
-            (Refusal::by_issuer("access_denied", None), "Ask the administrator of the identity provider"),
-            (Refusal::by_issuer("invalid_scope", None), "must check the flags --oidc-*"),
-            (Refusal::of_token(&TokenError::Signature.into()), "must check the flags --oidc-*"),
-            (Refusal::of_token(&TokenError::Expired("x".into()).into()), "the clocks of Crowsnest"),
-            (Refusal::of_token(&ClaimError::EmailNotVerified.into()), "verify your mail address"),
-            (Refusal::of_exchange(&ExchangeError::Status(StatusCode::BAD_GATEWAY)), "Try again in a moment"),
+            (
+                SignInFailure::from_error_response("access_denied", None),
+                "Ask the administrator of the identity provider",
+            ),
+            (SignInFailure::from_error_response("invalid_scope", None), "must check the flags --oidc-*"),
+            (SignInFailure::from_token_error(&TokenError::Signature.into()), "must check the flags --oidc-*"),
+            (SignInFailure::from_token_error(&TokenError::Expired("x".into()).into()), "the clocks of Crowsnest"),
+            (SignInFailure::from_token_error(&ClaimError::EmailNotVerified.into()), "verify your mail address"),
+            (
+                SignInFailure::from_exchange_error(&ExchangeError::Status(StatusCode::BAD_GATEWAY)),
+                "Try again in a moment",
+            ),
         ];
-        for (refusal, next) in cases {
-            assert!(refusal.next.contains(next), "{refusal:?}");
+        for (failure, next_step) in cases {
+            assert!(failure.next_step.contains(next_step), "{failure:?}");
         }
     }
 }

@@ -17,10 +17,11 @@ use super::flow::Secret;
 use crate::handle::{self, Fingerprint, fingerprint};
 
 /// Idle time after which a session ends. The issuer limits the lifetime of active sessions.
-const IDLE: Duration = Duration::from_secs(12 * 3600);
-const MOST: u64 = 10_000;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(12 * 3600);
+/// Maximum number of sessions; the least used ones are ended first.
+const MAX_SESSIONS: u64 = 10_000;
 /// Tokens that expire within this time are renewed, because they could expire during a request.
-const MARGIN: SignedDuration = SignedDuration::from_secs(10);
+const RENEWAL_MARGIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// Sessions by the fingerprint of their handle.
 pub(super) struct Sessions(Cache<Fingerprint, Arc<Session>>);
@@ -30,17 +31,17 @@ pub(super) struct Session {
     subject: String,
     /// Nonce of the sign-in; later ID tokens repeat or omit it.
     nonce: String,
-    held: Mutex<Held>,
+    tokens: Mutex<SessionTokens>,
 }
 
-struct Held {
+struct SessionTokens {
     id_token: String,
     expires: Timestamp,
     refresh_token: Option<String>,
 }
 
-impl Held {
-    fn is_good(&self, now: Timestamp, margin: SignedDuration) -> bool {
+impl SessionTokens {
+    fn is_valid(&self, now: Timestamp, margin: SignedDuration) -> bool {
         now.saturating_add(margin).is_ok_and(|then| then < self.expires)
     }
 }
@@ -54,17 +55,19 @@ pub(super) struct NewSession {
 
 /// Reason why a session has no valid token.
 #[derive(Debug)]
-enum NoToken {
+enum TokenError {
     /// The session has ended permanently.
     Ended(String),
-    NotNow(String),
+    Unavailable(String),
 }
 
-impl From<NoToken> for ApiError {
-    fn from(no_token: NoToken) -> Self {
-        match no_token {
-            NoToken::Ended(why) => Self::new(Reason::Unauthorized, format!("{why}; sign in again")),
-            NoToken::NotNow(why) => Self::new(Reason::ServiceUnavailable, format!("cannot renew your session: {why}")),
+impl From<TokenError> for ApiError {
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Ended(reason) => Self::new(Reason::Unauthorized, format!("{reason}; sign in again")),
+            TokenError::Unavailable(reason) => {
+                Self::new(Reason::ServiceUnavailable, format!("cannot renew your session: {reason}"))
+            }
         }
     }
 }
@@ -75,19 +78,19 @@ fn claim<'a>(claims: &'a Claims, name: &str) -> &'a str {
 
 impl Sessions {
     pub(super) fn new() -> Self {
-        Self(Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build())
+        Self(Cache::builder().max_capacity(MAX_SESSIONS).time_to_idle(IDLE_TIMEOUT).build())
     }
 
     /// Opens a session; returns its handle.
-    pub(super) fn open(&self, fresh: NewSession, nonce: String, random: Secret) -> String {
-        let handle = handle::handle(random);
+    pub(super) fn open(&self, new_session: NewSession, nonce: String, random: Secret) -> String {
+        let handle = handle::encode_handle(random);
         let session = Session {
-            subject: claim(&fresh.claims, "sub").to_owned(),
+            subject: claim(&new_session.claims, "sub").to_owned(),
             nonce,
-            held: Mutex::new(Held {
-                expires: oidc::expiry(&fresh.claims),
-                id_token: fresh.id_token,
-                refresh_token: fresh.refresh_token,
+            tokens: Mutex::new(SessionTokens {
+                expires: oidc::expiry(&new_session.claims),
+                id_token: new_session.id_token,
+                refresh_token: new_session.refresh_token,
             }),
         };
         self.0.insert(fingerprint(&handle), Arc::new(session));
@@ -97,7 +100,7 @@ impl Sessions {
     /// Ends a session; returns its refresh token, to be revoked at the issuer.
     pub(super) async fn close(&self, handle: &str) -> Option<Option<String>> {
         let session = self.0.remove(&fingerprint(handle))?;
-        let refresh_token = session.held.lock().await.refresh_token.take();
+        let refresh_token = session.tokens.lock().await.refresh_token.take();
         Some(refresh_token)
     }
 }
@@ -107,78 +110,84 @@ impl SignIn {
     pub async fn token(self: &Arc<Self>, handle: &str) -> Result<String, ApiError> {
         let key = fingerprint(handle);
         let Some(session) = self.sessions.0.get(&key) else {
-            return Err(NoToken::Ended("your session has ended".to_owned()).into());
+            return Err(TokenError::Ended("your session has ended".to_owned()).into());
         };
         {
-            let held = session.held.lock().await;
-            if held.is_good(Timestamp::now(), MARGIN) {
-                return Ok(held.id_token.clone());
+            let tokens = session.tokens.lock().await;
+            if tokens.is_valid(Timestamp::now(), RENEWAL_MARGIN) {
+                return Ok(tokens.id_token.clone());
             }
         }
         // The renewal must complete even if the browser disconnects, because the refresh token may work only once.
         let this = Arc::clone(self);
-        let renewed = self.renewals.spawn(async move { this.renewed(&session).await }).await;
+        let renewed = self.renewals.spawn(async move { this.renew(&session).await }).await;
         let renewed = renewed.map_err(ApiError::internal)?;
-        if matches!(renewed, Err(NoToken::Ended(_))) {
+        if matches!(renewed, Err(TokenError::Ended(_))) {
             self.sessions.0.invalidate(&key);
         }
         Ok(renewed?)
     }
 
-    /// Renews one at a time, because refresh tokens often work only once.
-    async fn renewed(&self, session: &Session) -> Result<String, NoToken> {
-        let mut held = session.held.lock().await;
-        if held.is_good(Timestamp::now(), MARGIN) {
-            return Ok(held.id_token.clone());
+    /// Renews one token at a time, because refresh tokens often work only once.
+    async fn renew(&self, session: &Session) -> Result<String, TokenError> {
+        let mut tokens = session.tokens.lock().await;
+        if tokens.is_valid(Timestamp::now(), RENEWAL_MARGIN) {
+            return Ok(tokens.id_token.clone());
         }
-        match self.next(session, &held).await {
-            Ok(next) => {
-                *held = next;
-                Ok(held.id_token.clone())
+        match self.request_renewal(session, &tokens).await {
+            Ok(renewed) => {
+                *tokens = renewed;
+                Ok(tokens.id_token.clone())
             }
-            Err(NoToken::NotNow(_)) if held.is_good(Timestamp::now(), SignedDuration::ZERO) => {
-                Ok(held.id_token.clone())
+            Err(TokenError::Unavailable(_)) if tokens.is_valid(Timestamp::now(), SignedDuration::ZERO) => {
+                Ok(tokens.id_token.clone())
             }
-            Err(no_token) => {
-                let (NoToken::Ended(why) | NoToken::NotNow(why)) = &no_token;
+            Err(error) => {
+                let (TokenError::Ended(why) | TokenError::Unavailable(why)) = &error;
                 tracing::info!(why, "cannot renew a session of the UI");
-                Err(no_token)
+                Err(error)
             }
         }
     }
 
-    async fn next(&self, session: &Session, held: &Held) -> Result<Held, NoToken> {
-        let Some(refresh_token) = &held.refresh_token else {
-            return Err(NoToken::Ended(format!("your session lasted until {:.0}", held.expires)));
+    async fn request_renewal(&self, session: &Session, tokens: &SessionTokens) -> Result<SessionTokens, TokenError> {
+        let Some(refresh_token) = &tokens.refresh_token else {
+            return Err(TokenError::Ended(format!("your session lasted until {:.0}", tokens.expires)));
         };
-        let Tokens { id_token, refresh_token: next } =
+        let Tokens { id_token, refresh_token: new_refresh_token } =
             exchange::renew(&self.oidc, &self.client, refresh_token).await.map_err(|error| match error.is_final() {
-                true => NoToken::Ended(format!("your session is no longer renewed: {}", format_error_chain(&error))),
-                false => NoToken::NotNow(format_error_chain(&error)),
+                true => TokenError::Ended(format!("your session is no longer renewed: {}", format_error_chain(&error))),
+                false => TokenError::Unavailable(format_error_chain(&error)),
             })?;
         let id_token = id_token.ok_or_else(|| {
-            NoToken::Ended("your session has ended: the issuer renewed it without an id_token".to_owned())
+            TokenError::Ended("your session has ended: the issuer renewed it without an id_token".to_owned())
         })?;
         let claims = self.oidc.verify(&id_token).await.map_err(|error| match error {
-            OidcError::Issuer(_) => NoToken::NotNow(format_error_chain(&error)),
-            error => NoToken::Ended(format!("your session has ended: {}", format_error_chain(&error))),
+            OidcError::Issuer(_) => TokenError::Unavailable(format_error_chain(&error)),
+            error => TokenError::Ended(format!("your session has ended: {}", format_error_chain(&error))),
         })?;
-        if let Some(wrong) = session.differs(&claims) {
-            return Err(NoToken::Ended(format!("your session has ended: the issuer renewed it with another {wrong}")));
+        if let Some(claim) = session.differing_claim(&claims) {
+            return Err(TokenError::Ended(format!(
+                "your session has ended: the issuer renewed it with another {claim}"
+            )));
         }
         let expires = oidc::expiry(&claims);
-        Ok(Held { id_token, expires, refresh_token: next.or_else(|| Some(refresh_token.clone())) })
+        Ok(SessionTokens {
+            id_token,
+            expires,
+            refresh_token: new_refresh_token.or_else(|| Some(refresh_token.clone())),
+        })
     }
 }
 
 impl Session {
     /// The claim of a renewed token that differs from the original (OpenID Connect Core 12.2).
-    fn differs(&self, claims: &Claims) -> Option<&'static str> {
+    fn differing_claim(&self, claims: &Claims) -> Option<&'static str> {
         if claim(claims, "sub") != self.subject {
             return Some("user");
         }
-        let nonce = claims.get("nonce").is_some() && claim(claims, "nonce") != self.nonce;
-        nonce.then_some("nonce")
+        let has_other_nonce = claims.get("nonce").is_some() && claim(claims, "nonce") != self.nonce;
+        has_other_nonce.then_some("nonce")
     }
 }
 
@@ -191,22 +200,22 @@ mod tests {
         value.as_object().cloned().unwrap()
     }
 
-    fn held(expires: i64) -> Held {
+    fn tokens(expires: i64) -> SessionTokens {
         let expires = Timestamp::from_second(expires).unwrap();
-        Held { id_token: "a.b.c".into(), expires, refresh_token: None }
+        SessionTokens { id_token: "a.b.c".into(), expires, refresh_token: None }
     }
 
     #[test]
     fn tokens_are_renewed_before_they_expire() {
         let now = Timestamp::from_second(100).unwrap();
-        for (expires, good) in [(111, true), (110, false), (100, false), (90, false)] {
-            assert_eq!(held(expires).is_good(now, MARGIN), good, "{expires}");
+        for (expires, expected) in [(111, true), (110, false), (100, false), (90, false)] {
+            assert_eq!(tokens(expires).is_valid(now, RENEWAL_MARGIN), expected, "{expires}");
         }
     }
 
     #[test]
     fn renewed_tokens_must_have_the_same_subject() {
-        let session = Session { subject: "u-1".into(), nonce: "n".into(), held: Mutex::new(held(0)) };
+        let session = Session { subject: "u-1".into(), nonce: "n".into(), tokens: Mutex::new(tokens(0)) };
         let cases = [
             (json!({"sub": "u-1"}), None),
             (json!({"sub": "u-1", "nonce": "n"}), None),
@@ -216,20 +225,22 @@ mod tests {
             (json!({}), Some("user")),
         ];
         for (given, expected) in cases {
-            assert_eq!(session.differs(&claims(given.clone())), expected, "{given}");
+            assert_eq!(session.differing_claim(&claims(given.clone())), expected, "{given}");
         }
     }
 
     #[tokio::test]
     async fn handles_open_one_session_until_it_is_closed() {
         let sessions = Sessions::new();
-        let fresh = |refresh: &str| NewSession {
+        let new_session = |refresh: &str| NewSession {
             id_token: "a.b.c".into(),
             claims: claims(json!({"sub": "u-1", "exp": 5})),
             refresh_token: Some(refresh.to_owned()),
         };
-        let (one, other) =
-            (sessions.open(fresh("r-1"), "n".into(), [1; 32]), sessions.open(fresh("r-2"), "n".into(), [2; 32]));
+        let (one, other) = (
+            sessions.open(new_session("r-1"), "n".into(), [1; 32]),
+            sessions.open(new_session("r-2"), "n".into(), [2; 32]),
+        );
         assert_eq!(sessions.close("nobody's").await, None);
         assert_eq!(sessions.close(&one).await, Some(Some("r-1".to_owned())));
         assert_eq!(sessions.close(&one).await, None);

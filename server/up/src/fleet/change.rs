@@ -1,4 +1,5 @@
-//! When `up` writes the shape of a member to its Cluster, and what an earlier shape left there to be removed.
+//! Determines whether `up` writes the shape of a member to its Cluster, and which fields of an earlier shape it
+//! removes.
 
 use crowsnest_api::cluster::Cluster;
 use serde_json::{Map, Value, json};
@@ -16,25 +17,25 @@ pub(crate) struct ShapeChange {
 }
 
 impl ShapeChange {
-    /// True if the Cluster is written. The default shape does not change a Cluster whose place is set already.
-    pub(crate) fn is_written(&self, existing: Option<&Cluster>) -> bool {
-        let placed = |cluster: &Cluster| {
+    /// True if the Cluster must be written. The default shape does not change a Cluster whose place is set already.
+    pub(crate) fn requires_write(&self, existing: Option<&Cluster>) -> bool {
+        let has_place = |cluster: &Cluster| {
             let spec = &cluster.spec;
             !spec.provider.is_empty() || !spec.region.is_empty() || !spec.zones.is_empty()
         };
         match &self.before {
             Some(before) => {
-                let written = |shape: &MemberShape| {
+                let written_fields = |shape: &MemberShape| {
                     (shape.provider.clone(), shape.region.clone(), shape.zones.clone(), shape.labels.clone())
                 };
-                existing.is_none() || written(before) != written(&self.after)
+                existing.is_none() || written_fields(before) != written_fields(&self.after)
             }
-            None => self.is_requested || !existing.is_some_and(placed),
+            None => self.is_requested || !existing.is_some_and(has_place),
         }
     }
 
     /// Merge patch that removes from the Cluster what only the earlier shape had.
-    pub(crate) fn removed(&self) -> Option<Value> {
+    pub(crate) fn removal_patch(&self) -> Option<Value> {
         let before = self.before.as_ref()?;
         let mut spec = Map::new();
         let mut remove = |field: &str, is_removed: bool| {
@@ -57,7 +58,7 @@ mod tests {
 
     #[test]
     fn clusters_are_written_when_the_shape_changes() {
-        let default = MemberShape::default_of(0);
+        let default = MemberShape::default_for_index(0);
         let other = MemberShape { region: String::new(), ..default.clone() };
         let change = |is_requested, before: Option<&MemberShape>, after: &MemberShape| ShapeChange {
             is_requested,
@@ -77,10 +78,10 @@ mod tests {
             (change(true, Some(&default), &other), Some(&placed), true),
         ];
         for (number, (change, existing, expected)) in cases.into_iter().enumerate() {
-            assert_eq!(change.is_written(existing), expected, "case {number}");
+            assert_eq!(change.requires_write(existing), expected, "case {number}");
         }
-        let removed = change(true, Some(&default), &other).removed();
-        assert_eq!(removed, Some(json!({"metadata": {"labels": {}}, "spec": {"region": null}})));
-        assert_eq!(change(true, Some(&default), &default).removed(), None);
+        let patch = change(true, Some(&default), &other).removal_patch();
+        assert_eq!(patch, Some(json!({"metadata": {"labels": {}}, "spec": {"region": null}})));
+        assert_eq!(change(true, Some(&default), &default).removal_patch(), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The text of `--members`: `3`, `east,west`, `east:nodes=2,cpu=8;west:nodes=4`.
 //!
-//! Groups are separated by `;`. A group is a number or names, separated by `,`, and, after a `:`, the settings of each of
-//! them: `KEY=VALUE`, separated by `,`.
+//! Groups are separated by `;`. A group is a number or names, separated by `,`, and, after a `:`, the settings of each
+//! of them: `KEY=VALUE`, separated by `,`.
 
 use serde_json::Value;
 
@@ -25,9 +25,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<(MemberSettings, bool)>, String> {
             None => (group, None),
         };
         let shape = settings.map(|settings| parse_settings(names.trim(), settings)).transpose()?;
-        let is_shaped = shape.is_some();
+        let has_settings = shape.is_some();
         let shape = shape.unwrap_or_default();
-        let member = |name: String| (MemberSettings { name, ..shape.clone() }, is_shaped);
+        let member = |name: String| (MemberSettings { name, ..shape.clone() }, has_settings);
         match names.trim().parse::<usize>() {
             Ok(count) => members.extend((1..=count.min(MAX_MEMBERS + 1)).map(|n| member(format!("member{n}")))),
             Err(_) => members.extend(names.split(',').map(|name| member(name.trim().to_owned()))),
@@ -58,7 +58,7 @@ fn parse_settings(names: &str, text: &str) -> Result<MemberSettings, String> {
                 let (key, value) = value.split_once('=').ok_or_else(|| invalid("label=KEY=VALUE"))?;
                 nodes.labels.insert(key.to_owned(), value.to_owned());
             }
-            "taint" => nodes.taints.push(taint(value).ok_or_else(|| invalid("taint=KEY[=VALUE]:EFFECT"))?),
+            "taint" => nodes.taints.push(parse_taint(value).ok_or_else(|| invalid("taint=KEY[=VALUE]:EFFECT"))?),
             "cpu" | "memory" | "ephemeral-storage" | "pods" => {
                 nodes.allocatable.insert(key.to_owned(), Value::String(text));
             }
@@ -73,7 +73,7 @@ fn parse_settings(names: &str, text: &str) -> Result<MemberSettings, String> {
     Ok(member)
 }
 
-fn taint(text: &str) -> Option<TaintSettings> {
+fn parse_taint(text: &str) -> Option<TaintSettings> {
     let (key, effect) = text.split_once(':')?;
     let (key, value) = key.split_once('=').unwrap_or((key, ""));
     Some(TaintSettings { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() })

@@ -1,6 +1,7 @@
 //! Simulated members as `--members` requests them: a number, names, settings in the text, or a file.
 //!
-//! [`inline`] and [`file`] read the two forms into [`MemberSettings`], [`shape`] checks them and adds what they leave out.
+//! [`inline`] and [`file`] read the two forms into [`MemberSettings`], [`shape`] checks them and adds what they leave
+//! out.
 
 mod change;
 mod file;
@@ -19,13 +20,13 @@ pub(crate) use change::ShapeChange;
 use settings::MemberSettings;
 pub use shape::MemberShape;
 
-/// Largest number of simulated members.
+/// Maximum number of simulated members.
 const MAX_MEMBERS: usize = 200;
 
 /// Kubeconfigs beside those of the members.
 const RESERVED_NAMES: [&str; 2] = ["cp", "fleet"];
 
-/// Why the requested members cannot be simulated.
+/// Reason why the requested members cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     #[error("{0}")]
@@ -61,7 +62,7 @@ impl FromStr for MembersArg {
         }
         let settings = inline::parse(text).map_err(FleetError::Text)?;
         let paths = settings.iter().map(|(settings, _)| settings.name.clone()).collect();
-        requests(settings, paths).map(Self::Members).map_err(FleetError::Text)
+        resolve_requests(settings, paths).map(Self::Members).map_err(FleetError::Text)
     }
 }
 
@@ -75,11 +76,11 @@ impl MembersArg {
                     Ok(text) => text,
                     Err(source) => return Err(FleetError::Read { path, source }),
                 };
-                let read = file::parse(&text).and_then(|members| {
+                let requests = file::parse(&text).and_then(|members| {
                     let paths = (0..members.len()).map(|index| format!("members[{index}]")).collect();
-                    requests(members.into_iter().map(|member| (member, true)).collect(), paths)
+                    resolve_requests(members.into_iter().map(|member| (member, true)).collect(), paths)
                 });
-                read.map_err(|reason| FleetError::File { path, reason })
+                requests.map_err(|reason| FleetError::File { path, reason })
             }
         }
     }
@@ -87,12 +88,12 @@ impl MembersArg {
 
 /// Checks members and adds what they leave out. The flag of a member says whether it has settings; `paths` name the
 /// members in errors.
-fn requests(members: Vec<(MemberSettings, bool)>, paths: Vec<String>) -> Result<Vec<MemberRequest>, String> {
+fn resolve_requests(members: Vec<(MemberSettings, bool)>, paths: Vec<String>) -> Result<Vec<MemberRequest>, String> {
     if members.len() > MAX_MEMBERS {
         return Err(format!("at most {MAX_MEMBERS} members can be simulated"));
     }
     let (mut requests, mut errors, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
-    for (index, ((settings, is_shaped), path)) in members.into_iter().zip(paths).enumerate() {
+    for (index, ((settings, has_settings), path)) in members.into_iter().zip(paths).enumerate() {
         let name = match ClusterName::from_str(&settings.name) {
             Ok(name) if RESERVED_NAMES.contains(&name.as_str()) => {
                 Err(format!("{name} names a kubeconfig of the fleet itself; choose another"))
@@ -103,10 +104,10 @@ fn requests(members: Vec<(MemberSettings, bool)>, paths: Vec<String>) -> Result<
         };
         match name {
             Ok(name) => {
-                let shape = is_shaped.then(|| shape::resolve(settings, index, &path)).transpose();
+                let shape = has_settings.then(|| shape::resolve(settings, index, &path)).transpose();
                 match shape {
                     Ok(shape) => requests.push(MemberRequest { name, shape }),
-                    Err(found) => errors.extend(found),
+                    Err(shape_errors) => errors.extend(shape_errors),
                 }
             }
             // Names of the text are their own paths.

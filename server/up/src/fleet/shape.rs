@@ -6,7 +6,7 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE};
-use crowsnest_sim::member::shape::{KUBERNETES_VERSION, NodeShape, REGION, ZONE};
+use crowsnest_sim::member::shape::{KUBERNETES_VERSION, NodeShape, REGION_LABEL, ZONE_LABEL};
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,12 +14,12 @@ use serde_json::Value;
 use super::settings::{Labels, MemberSettings, NodeSettings, TaintSettings};
 
 /// `spec.provider` of members whose settings name none; scheme of their nodes' `providerID`.
-const PROVIDER: &str = "sim";
+const DEFAULT_PROVIDER: &str = "sim";
 /// Number of default regions, over which members whose settings name neither region nor zones are spread in turn.
-const REGIONS: usize = 3;
+const DEFAULT_REGION_COUNT: usize = 3;
 /// Zones of a region whose settings name none.
-const ZONES: [char; 3] = ['a', 'b', 'c'];
-/// Largest number of nodes of one member.
+const DEFAULT_ZONES: [char; 3] = ['a', 'b', 'c'];
+/// Maximum number of nodes of one member.
 pub(super) const MAX_NODES: usize = 1_000;
 const EFFECTS: [&str; 3] = [NO_SCHEDULE, "PreferNoSchedule", NO_EXECUTE];
 
@@ -41,12 +41,12 @@ pub struct MemberShape {
 
 impl MemberShape {
     /// Shape of the `index`-th member of a fleet without settings.
-    pub fn default_of(index: usize) -> Self {
+    pub fn default_for_index(index: usize) -> Self {
         let region = default_region(index);
-        let zones = zones_of(&region);
+        let zones = default_zones(&region);
         Self {
             kubernetes_version: KUBERNETES_VERSION.to_owned(),
-            provider: PROVIDER.to_owned(),
+            provider: DEFAULT_PROVIDER.to_owned(),
             nodes: vec![NodeShape { region: region.clone(), zones: zones.clone(), ..NodeShape::default() }],
             region,
             zones,
@@ -56,66 +56,66 @@ impl MemberShape {
 }
 
 fn default_region(index: usize) -> String {
-    format!("region-{}", index % REGIONS + 1)
+    format!("region-{}", index % DEFAULT_REGION_COUNT + 1)
 }
 
-fn zones_of(region: &str) -> Vec<String> {
-    ZONES.iter().map(|zone| format!("{region}-{zone}")).collect()
+fn default_zones(region: &str) -> Vec<String> {
+    DEFAULT_ZONES.iter().map(|zone| format!("{region}-{zone}")).collect()
 }
 
 /// Checks the settings of the `index`-th member. `path` is the path of its fields in errors.
 pub(super) fn resolve(settings: MemberSettings, index: usize, path: &str) -> Result<MemberShape, Vec<FieldError>> {
-    let mut check = Check::default();
+    let mut validator = Validator::default();
     let member = settings.name;
     let pools = settings.nodes.unwrap_or_else(|| vec![NodeSettings::default()]);
-    check.zones(&format!("{path}.zones"), &settings.zones);
-    let names_zones = !settings.zones.is_empty() || pools.iter().any(|pool| !pool.zones.is_empty());
-    let region = settings.region.unwrap_or_else(|| if names_zones { String::new() } else { default_region(index) });
-    let own_zones = if names_zones || region.is_empty() { settings.zones } else { zones_of(&region) };
-    let provider = settings.provider.unwrap_or_else(|| PROVIDER.to_owned());
-    check.value(&format!("{path}.provider"), &provider);
-    check.value(&format!("{path}.region"), &region);
-    check.labels(&format!("{path}.labels"), &settings.labels, &[]);
+    validator.zones(&format!("{path}.zones"), &settings.zones);
+    let has_zones = !settings.zones.is_empty() || pools.iter().any(|pool| !pool.zones.is_empty());
+    let region = settings.region.unwrap_or_else(|| if has_zones { String::new() } else { default_region(index) });
+    let member_zones = if has_zones || region.is_empty() { settings.zones } else { default_zones(&region) };
+    let provider = settings.provider.unwrap_or_else(|| DEFAULT_PROVIDER.to_owned());
+    validator.value(&format!("{path}.provider"), &provider);
+    validator.value(&format!("{path}.region"), &region);
+    validator.labels(&format!("{path}.labels"), &settings.labels, &[]);
     let version = settings.kubernetes_version.as_deref().unwrap_or(KUBERNETES_VERSION);
-    let kubernetes_version = check.version(&format!("{path}.kubernetesVersion"), version);
+    let kubernetes_version = validator.version(&format!("{path}.kubernetesVersion"), version);
 
     let mut nodes = Vec::new();
     for (number, pool) in pools.into_iter().enumerate() {
         let path = format!("{path}.nodes[{number}]");
-        let count = check.count(&format!("{path}.count"), pool.count, &member);
-        nodes.push(NodeShape { count, ..check.pool(&path, pool, &own_zones, &region) });
+        let count = validator.count(&format!("{path}.count"), pool.count, &member);
+        nodes.push(NodeShape { count, ..validator.pool(&path, pool, &member_zones, &region) });
     }
     let count = nodes.iter().map(|shape| shape.count).sum::<usize>();
     if count > MAX_NODES {
-        check.0.push(FieldError::invalid(format!("{path}.nodes"), &count, range_of_nodes(&member)));
+        validator.0.push(FieldError::invalid(format!("{path}.nodes"), &count, node_count_message(&member)));
     }
-    let mut zones = own_zones;
+    let mut zones = member_zones;
     for zone in nodes.iter().flat_map(|shape| &shape.zones) {
         if !zones.contains(zone) {
             zones.push(zone.clone());
         }
     }
-    if !check.0.is_empty() {
-        return Err(check.0);
+    if !validator.0.is_empty() {
+        return Err(validator.0);
     }
     Ok(MemberShape { kubernetes_version, provider, region, zones, labels: settings.labels, nodes })
 }
 
-fn range_of_nodes(member: &str) -> String {
+fn node_count_message(member: &str) -> String {
     format!("member {member} must have from 0 to {MAX_NODES} nodes")
 }
 
 /// Errors found so far.
 #[derive(Default)]
-struct Check(Vec<FieldError>);
+struct Validator(Vec<FieldError>);
 
-impl Check {
-    fn problems(&mut self, path: &str, value: &str, problems: Vec<String>) {
+impl Validator {
+    fn push_all(&mut self, path: &str, value: &str, problems: Vec<String>) {
         self.0.extend(problems.into_iter().map(|problem| FieldError::invalid(path, value, problem)));
     }
 
     fn value(&mut self, path: &str, value: &str) {
-        self.problems(path, value, format::label_value(value));
+        self.push_all(path, value, format::label_value(value));
     }
 
     fn zones(&mut self, path: &str, zones: &[String]) {
@@ -134,7 +134,7 @@ impl Check {
     fn labels(&mut self, path: &str, labels: &Labels, derived: &[(&str, &str)]) {
         for (key, value) in labels {
             let path = format!("{path}[{key}]");
-            self.problems(&path, key, format::qualified_name(key));
+            self.push_all(&path, key, format::qualified_name(key));
             self.value(&path, value);
             if let Some((_, from)) = derived.iter().find(|(label, _)| label == key) {
                 self.0.push(FieldError::forbidden(path, format!("the label is set from {from}")));
@@ -159,9 +159,9 @@ impl Check {
     /// Number of nodes of a pool; 0 for an invalid one.
     fn count(&mut self, path: &str, count: Option<i64>, member: &str) -> usize {
         let Some(count) = count else { return NodeShape::default().count };
-        let checked = usize::try_from(count).ok().filter(|count| *count <= MAX_NODES);
-        checked.unwrap_or_else(|| {
-            self.0.push(FieldError::invalid(path, &count, range_of_nodes(member)));
+        let valid_count = usize::try_from(count).ok().filter(|count| *count <= MAX_NODES);
+        valid_count.unwrap_or_else(|| {
+            self.0.push(FieldError::invalid(path, &count, node_count_message(member)));
             0
         })
     }
@@ -171,8 +171,8 @@ impl Check {
         let derived = [
             ("kubernetes.io/hostname", "the name of the node"),
             ("node.kubernetes.io/instance-type", "instanceType"),
-            (ZONE, "zones"),
-            (REGION, "region"),
+            (ZONE_LABEL, "zones"),
+            (REGION_LABEL, "region"),
         ];
         let default = NodeShape::default();
         self.labels(&format!("{path}.labels"), &pool.labels, &derived);
@@ -180,7 +180,7 @@ impl Check {
         let instance_type = pool.instance_type.unwrap_or(default.instance_type);
         self.value(&format!("{path}.instanceType"), &instance_type);
         let mut allocatable = default.allocatable;
-        allocatable.extend(self.amounts(&format!("{path}.allocatable"), pool.allocatable));
+        allocatable.extend(self.quantities(&format!("{path}.allocatable"), pool.allocatable));
         NodeShape {
             count: default.count,
             allocatable,
@@ -196,7 +196,7 @@ impl Check {
         let mut seen = BTreeSet::new();
         for (index, taint) in taints.iter().enumerate() {
             let path = format!("{path}[{index}]");
-            self.problems(&format!("{path}.key"), &taint.key, format::qualified_name(&taint.key));
+            self.push_all(&format!("{path}.key"), &taint.key, format::qualified_name(&taint.key));
             self.value(&format!("{path}.value"), &taint.value);
             if !EFFECTS.contains(&taint.effect.as_str()) {
                 self.0.push(FieldError::not_supported(format!("{path}.effect"), &taint.effect, &EFFECTS));
@@ -215,15 +215,15 @@ impl Check {
     }
 
     /// Quantities as text.
-    fn amounts(&mut self, path: &str, amounts: BTreeMap<String, Value>) -> BTreeMap<String, String> {
-        let mut read = BTreeMap::new();
-        for (name, value) in amounts {
+    fn quantities(&mut self, path: &str, values: BTreeMap<String, Value>) -> BTreeMap<String, String> {
+        let mut quantities = BTreeMap::new();
+        for (name, value) in values {
             let path = format!("{path}[{name}]");
             let is_native = ["cpu", "memory", "ephemeral-storage", "pods"].contains(&name.as_str());
             let is_extended = name.contains('/') && format::qualified_name(&name).is_empty();
             if !is_native && !is_extended && !name.starts_with("hugepages-") {
-                let known = "must be cpu, memory, ephemeral-storage, pods, hugepages-SIZE or an extended resource such as nvidia.com/gpu";
-                self.0.push(FieldError::invalid(path, &name, known));
+                let expected = "must be cpu, memory, ephemeral-storage, pods, hugepages-SIZE or an extended resource such as nvidia.com/gpu";
+                self.0.push(FieldError::invalid(path, &name, expected));
                 continue;
             }
             let text = match &value {
@@ -231,18 +231,18 @@ impl Check {
                 other => other.to_string(),
             };
             // Pods and extended resources are counted in whole units.
-            let is_counted = name == "pods" || is_extended;
+            let is_whole = name == "pods" || is_extended;
             let problem = match Quantity::parse(&text) {
                 Ok(quantity) if quantity.sign() < 0 => "must not be negative",
-                Ok(quantity) if is_counted && quantity.milli_value() % 1_000 != 0 => "must be an integer",
+                Ok(quantity) if is_whole && quantity.milli_value() % 1_000 != 0 => "must be an integer",
                 Ok(_) => {
-                    read.insert(name, text);
+                    quantities.insert(name, text);
                     continue;
                 }
                 Err(_) => "must be a quantity such as 8, 500m or 16Gi",
             };
             self.0.push(FieldError::invalid(path, &value, problem));
         }
-        read
+        quantities
     }
 }

@@ -93,7 +93,7 @@ fn invalid_inline_settings_are_rejected(#[case] text: &str, #[case] expected: &s
 }
 
 /// Writes the text to a file and reads the members from it.
-fn from_file(text: &str) -> Result<Vec<MemberRequest>, String> {
+fn parse_file(text: &str) -> Result<Vec<MemberRequest>, String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fleet.yaml");
     std::fs::write(&path, text).unwrap();
@@ -106,7 +106,7 @@ const EXAMPLE: &str = include_str!("../../../../docs/fleet-shapes/fleet.yaml");
 
 #[test]
 fn documented_file_is_parsed() {
-    let members = from_file(EXAMPLE).unwrap();
+    let members = parse_file(EXAMPLE).unwrap();
     let expected = ["east 3 acme/eu/eu-1+eu-2", "west 2 acme/us/us-1+us-2", "gpu 3 acme/eu/eu-1+eu-3"];
     assert_eq!(summarize(&members), expected);
     let gpu = members[2].shape.as_ref().unwrap();
@@ -116,9 +116,9 @@ fn documented_file_is_parsed() {
 
 #[test]
 fn members_of_files_have_the_default_shape() {
-    let members = from_file("members: [{name: a}, {name: b}]").unwrap();
+    let members = parse_file("members: [{name: a}, {name: b}]").unwrap();
     let shapes: Vec<MemberShape> = members.into_iter().filter_map(|member| member.shape).collect();
-    assert_eq!(shapes, [MemberShape::default_of(0), MemberShape::default_of(1)]);
+    assert_eq!(shapes, [MemberShape::default_for_index(0), MemberShape::default_for_index(1)]);
 }
 
 #[rstest]
@@ -162,14 +162,14 @@ fn members_of_files_have_the_default_shape() {
 #[case::several("members: [{name: A}, {name: a, region: ' '}]", "[members[0].name: Invalid value")]
 #[case::not_yaml("members: [", "")]
 fn invalid_files_are_rejected(#[case] text: &str, #[case] expected: &str) {
-    let error = from_file(text).unwrap_err();
+    let error = parse_file(text).unwrap_err();
     assert!(error.starts_with(&format!("file of members F: {expected}")), "{error}");
 }
 
 /// The data directory stores shapes as JSON.
 #[test]
 fn shapes_round_trip_through_json() {
-    for member in from_file(EXAMPLE).unwrap() {
+    for member in parse_file(EXAMPLE).unwrap() {
         let shape = member.shape.unwrap();
         let text: Value = serde_json::to_value(&shape).unwrap();
         assert_eq!(serde_json::from_value::<MemberShape>(text).unwrap(), shape);

@@ -1,6 +1,6 @@
 //! Property tests of quota enforcement: random creations, updates and deletions of bindings by several writers, through
-//! replicas of the webhook. They check that the limit is never exceeded, that no binding within the limit is denied, that
-//! forged reviews have no effect, and that the webhook writes nothing.
+//! replicas of the webhook. They check that the limit is never exceeded, that no binding within the limit is denied,
+//! that forged reviews have no effect, and that the webhook writes nothing.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -115,9 +115,9 @@ impl SlowStore {
             control_plane: kube::Client::new(service, "shop"),
             gates: Gates { federated_quota_enforcement: true, ..Gates::default() },
             allow_no_execute_taint_policy: false,
-            local_endpoints: false,
+            allow_local_endpoints: false,
         };
-        Replica { webhooks, quotas: Quotas::default() }
+        Replica { webhooks, quotas: QuotaState::default() }
     }
 }
 
@@ -149,7 +149,7 @@ fn body(number: usize, state: BindingState) -> Value {
 
 struct Replica {
     webhooks: Webhooks,
-    quotas: Quotas,
+    quotas: QuotaState,
 }
 
 impl Replica {
@@ -177,8 +177,8 @@ fn request(number: usize, old: Option<BindingState>, replicas: i64, dry_run: boo
 struct Action {
     binding: usize,
     replicas: Option<i64>,
-    /// Sends a review that must have no effect: true, a dry run; false, a review from a client other than the API server.
-    /// `None`: a review by the API server, followed by the write.
+    /// Sends a review that must have no effect: true, a dry run; false, a review from a client other than the API
+    /// server. `None`: a review by the API server, followed by the write.
     forged: Option<bool>,
 }
 
@@ -300,27 +300,44 @@ fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
     let reservation = |base_version: &str, milli: i64| Reservation {
         base_version: base_version.to_owned(),
         increase: cpu(milli),
-        until: now + RESERVATION_LIFETIME,
+        expires: now + RESERVATION_LIFETIME,
     };
     let mut reservations = Reservations::default();
     reservations.reserve(NamespacedName::new("shop", "new"), reservation("", 50));
     reservations.reserve(NamespacedName::new("shop", "changed"), reservation("7", 30));
     reservations.reserve(NamespacedName::new("shop", "changed"), reservation("7", 20));
     reservations.reserve(NamespacedName::new("other", "new"), reservation("", 90));
-    let stored = |versions: &[(&str, &str)]| Stored {
+    let stored = |versions: &[(&str, &str)]| StoredBindings {
         used: Usage::new(),
         versions: versions.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect(),
     };
     let milli = |usage: Usage| usage.get("cpu").map_or(0, |cpu| cpu.milli_value());
-    assert_eq!(milli(reservations.open(&NamespacedName::new("shop", "web"), &stored(&[("changed", "7")]), now)), 80);
-    assert_eq!(milli(reservations.open(&NamespacedName::new("shop", "new"), &stored(&[("changed", "7")]), now)), 30);
-    assert_eq!(milli(reservations.open(&NamespacedName::new("shop", "web"), &stored(&[("changed", "8")]), now)), 50);
     assert_eq!(
-        milli(reservations.open(&NamespacedName::new("shop", "web"), &stored(&[("changed", "8"), ("new", "9")]), now)),
+        milli(reservations.reserved_usage(&NamespacedName::new("shop", "web"), &stored(&[("changed", "7")]), now)),
+        80
+    );
+    assert_eq!(
+        milli(reservations.reserved_usage(&NamespacedName::new("shop", "new"), &stored(&[("changed", "7")]), now)),
+        30
+    );
+    assert_eq!(
+        milli(reservations.reserved_usage(&NamespacedName::new("shop", "web"), &stored(&[("changed", "8")]), now)),
+        50
+    );
+    assert_eq!(
+        milli(reservations.reserved_usage(
+            &NamespacedName::new("shop", "web"),
+            &stored(&[("changed", "8"), ("new", "9")]),
+            now
+        )),
         0
     );
     assert_eq!(
-        milli(reservations.open(&NamespacedName::new("other", "web"), &stored(&[]), now + RESERVATION_LIFETIME)),
+        milli(reservations.reserved_usage(
+            &NamespacedName::new("other", "web"),
+            &stored(&[]),
+            now + RESERVATION_LIFETIME
+        )),
         0
     );
     assert!(reservations.0.is_empty());

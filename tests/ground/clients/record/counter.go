@@ -1,4 +1,4 @@
-// Package record keeps what an informer does: its requests and its events.
+// Package record records the requests and events of an informer.
 package record
 
 import (
@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Requests counts the requests of one client that were answered with success, by what an informer uses them for.
+// Requests counts the requests of one client that were answered with success, by purpose.
 type Requests struct {
 	// Lists are GETs of a collection; pages of one list count once each.
 	Lists int

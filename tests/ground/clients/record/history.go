@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// State is what the checks need of an object: which object it is, and the number of the write that made it so.
+// State identifies an object and the write that produced its current state.
 type State struct {
 	UID string
 	// Sequence counts the writes to objects of this name.
@@ -48,7 +48,7 @@ func (h *History) Add(name string, object State) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	if last, found := h.last[name]; found {
-		h.contradiction(name, "added at %d, though it was there at %d", object.Sequence, last.Sequence)
+		h.addContradiction(name, "added at %d, though it was there at %d", object.Sequence, last.Sequence)
 	}
 	h.record(name, Added(object.Sequence), object)
 }
@@ -60,12 +60,12 @@ func (h *History) Update(name string, object State) {
 	last, found := h.last[name]
 	switch {
 	case !found:
-		h.contradiction(name, "updated to %d, though it was not there", object.Sequence)
+		h.addContradiction(name, "updated to %d, though it was not there", object.Sequence)
 	case last.Version == object.Version && last.UID == object.UID:
 		h.replayed++
 		return
 	case object.Sequence <= last.Sequence:
-		h.contradiction(name, "updated to %d after %d", object.Sequence, last.Sequence)
+		h.addContradiction(name, "updated to %d after %d", object.Sequence, last.Sequence)
 	}
 	h.record(name, Updated(object.Sequence), object)
 }
@@ -76,9 +76,9 @@ func (h *History) Delete(name string, object State) {
 	defer h.lock.Unlock()
 	last, found := h.last[name]
 	if !found {
-		h.contradiction(name, "deleted at %d, though it was not there", object.Sequence)
+		h.addContradiction(name, "deleted at %d, though it was not there", object.Sequence)
 	} else if object.Sequence < last.Sequence {
-		h.contradiction(name, "deleted at %d after %d", object.Sequence, last.Sequence)
+		h.addContradiction(name, "deleted at %d after %d", object.Sequence, last.Sequence)
 	}
 	h.events[name] = append(h.events[name], Deleted(object.Sequence))
 	delete(h.last, name)
@@ -89,7 +89,7 @@ func (h *History) record(name, event string, object State) {
 	h.last[name] = object
 }
 
-func (h *History) contradiction(name, format string, values ...any) {
+func (h *History) addContradiction(name, format string, values ...any) {
 	h.problems = append(h.problems, name+" was "+fmt.Sprintf(format, values...))
 }
 
@@ -122,7 +122,7 @@ func (h *History) Differences(writes map[string][]string) []string {
 	return differences
 }
 
-// Contradictions returns what the events say that cannot be, and the number of replayed objects.
+// Contradictions returns inconsistent events, and the number of replayed objects.
 func (h *History) Contradictions() ([]string, int) {
 	h.lock.Lock()
 	defer h.lock.Unlock()

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { asOf, BARS, bucketsOf, during, fieldOf, lately, momentOf, rangeOf, secondsOf, spanned, spanOf, within } from './times'
+import { queryAtTime, BAR_COUNT, splitRange, queryForRange, timeFieldOf, queryForSpan, momentOf, histogramRange, parseTimeSeconds, joinBuckets, spanOf, queryForBucket } from './times'
 
 const NOW = Date.parse('2026-08-01T12:00:00Z') / 1000
 const at = (time: string) => Date.parse(`2026-08-01T${time}Z`) / 1000
@@ -9,7 +9,7 @@ it.each([
   ['kind:event type:Warning', 'last'],
   ['kind:ev', 'last'],
   ['web', 'changed'],
-])('%s is counted by %s', (q, field) => expect(fieldOf(q)).toBe(field))
+])('%s is counted by %s', (q, field) => expect(timeFieldOf(q)).toBe(field))
 
 it.each([
   ['now-2h', at('10:00:00')],
@@ -21,42 +21,42 @@ it.each([
   ['2026-08-01', at('00:00:00')],
   ['', NOW],
   ['tea', undefined],
-])('%s is %s', (time, seconds) => expect(secondsOf(time, NOW)).toBe(seconds))
+])('%s is %s', (time, seconds) => expect(parseTimeSeconds(time, NOW)).toBe(seconds))
 
 it.each([
   ['kind:pod', undefined],
   ['kind:pod at:now-2h', at('10:00:00')],
   ['kind:pod during:now-3h..now-1h', at('11:00:00')],
   ['kind:event during:10:04..10:06', at('10:06:00')],
-])('%s is about %s', (q, moment) => expect(momentOf(q, NOW)).toBe(moment))
+])('%s refers to the Unix time %s', (q, moment) => expect(momentOf(q, NOW)).toBe(moment))
 
 describe('the range of a histogram', () => {
-  it('is the last day, or the one of the query', () => {
-    expect(rangeOf('kind:pod', NOW)).toEqual({ from: NOW + 2_880 - 86_400, to: NOW + 2_880 })
-    expect(rangeOf('kind:pod changed:<1h', NOW)).toEqual({ from: NOW + 120 - 3_600, to: NOW + 120 })
-    expect(rangeOf('kind:event during:2026-08-01T10:00:00Z..2026-08-01T10:59:59Z', NOW)).toEqual({ from: at('10:00:00'), to: at('11:00:00') })
+  it('is the last day, or the range of the query', () => {
+    expect(histogramRange('kind:pod', NOW)).toEqual({ from: NOW + 2_880 - 86_400, to: NOW + 2_880 })
+    expect(histogramRange('kind:pod changed:<1h', NOW)).toEqual({ from: NOW + 120 - 3_600, to: NOW + 120 })
+    expect(histogramRange('kind:event during:2026-08-01T10:00:00Z..2026-08-01T10:59:59Z', NOW)).toEqual({ from: at('10:00:00'), to: at('11:00:00') })
   })
 
-  it('has bars without gaps', () => {
-    const buckets = bucketsOf({ from: 0, to: 300 })
-    expect(buckets).toHaveLength(BARS)
+  it('is divided into bars without gaps', () => {
+    const buckets = splitRange({ from: 0, to: 300 })
+    expect(buckets).toHaveLength(BAR_COUNT)
     expect(buckets[1]).toEqual({ from: 10, to: 20 })
-    expect(spanned(buckets, 3, 1)).toEqual({ from: 10, to: 40 })
+    expect(joinBuckets(buckets, 3, 1)).toEqual({ from: 10, to: 40 })
   })
 })
 
-it('terms of time replace each other', () => {
-  expect(lately('kind:pod at:now-2h', '1h')).toBe('kind:pod changed:<1h')
-  expect(lately('kind:event last:<6h', undefined)).toBe('kind:event')
-  expect(lately('kind:pod OR kind:node', '1h')).toBe('(kind:pod OR kind:node) changed:<1h')
-  expect(asOf('kind:pod changed:<1h', 'now-2h')).toBe('kind:pod at:now-2h')
-  expect(asOf('kind:pod at:now-2h', ' ')).toBe('kind:pod')
+it('a new time replaces the previous one', () => {
+  expect(queryForSpan('kind:pod at:now-2h', '1h')).toBe('kind:pod changed:<1h')
+  expect(queryForSpan('kind:event last:<6h', undefined)).toBe('kind:event')
+  expect(queryForSpan('kind:pod OR kind:node', '1h')).toBe('(kind:pod OR kind:node) changed:<1h')
+  expect(queryAtTime('kind:pod changed:<1h', 'now-2h')).toBe('kind:pod at:now-2h')
+  expect(queryAtTime('kind:pod at:now-2h', ' ')).toBe('kind:pod')
   expect(spanOf('kind:event last:<15m')).toBe('15m')
 })
 
-it('a selected range is a term of the query', () => {
+it('a selected range becomes a term of the query', () => {
   const range = { from: at('10:00:00'), to: at('10:10:00') }
-  expect(during('kind:event last:<6h', range)).toBe('kind:event during:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
-  expect(during('kind:pod', range)).toBe('kind:pod changed:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
-  expect(within('kind:event', range)).toBe('kind:event last:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
+  expect(queryForRange('kind:event last:<6h', range)).toBe('kind:event during:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
+  expect(queryForRange('kind:pod', range)).toBe('kind:pod changed:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
+  expect(queryForBucket('kind:event', range)).toBe('kind:event last:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
 })

@@ -1,6 +1,6 @@
-// Views of paths between objects, of access, and of assistants.
+// Views below /paths, /who-can and /assistants.
 import { useLocation } from 'wouter'
-import { Part } from '../../parts/Part'
+import { SectionPage } from '../../parts/SectionPage'
 import { useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'
 import { Assistants } from './Assistants'
@@ -17,8 +17,8 @@ export function AnalysisViews() {
   const t = useTextOf(analysisText)
   const [path] = useLocation()
   return (
-    <Part label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
+    <SectionPage label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
       {path === '/who-can' ? <WhoCan /> : path === '/assistants' ? <Assistants /> : <PathsPage />}
-    </Part>
+    </SectionPage>
   )
 }

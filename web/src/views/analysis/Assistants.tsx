@@ -1,4 +1,4 @@
-// How to connect an assistant that uses the Model Context Protocol. See docs/MCP.md.
+// Instructions to connect an assistant that uses the Model Context Protocol. See docs/MCP.md.
 import { Command } from '../../parts/Command'
 import { useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'

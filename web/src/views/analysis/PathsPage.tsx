@@ -1,4 +1,4 @@
-// Paths between objects that match a pattern, as trees. See docs/PATHS.md.
+// Page with the paths between objects that match a pattern, as trees. See docs/PATHS.md.
 import type { FormEvent } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, writeAddress } from '../../api/address'
@@ -6,14 +6,15 @@ import { getJson } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
-import { useTextOf } from '../../text'
+import { skippedText } from '../../parts/skipped'
+import { useText, useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'
 import { TreeDrawing } from '../propagation/TreeDrawing'
 import { pathTrees, type ObjectPaths } from './pathTrees'
 
 const EXAMPLES = ['ingress -ROUTES_TO*-> pod', 'secret <-USES- deploy -OWNS*..3-> pod', 'sa <-SUBJECT- rolebinding -ROLE_REF-> role']
 /** Maximum number of paths on the page. */
-const MOST = 100
+const MAX_PATHS = 100
 
 export function PathsPage() {
   const t = useTextOf(analysisText)
@@ -52,37 +53,38 @@ export function PathsPage() {
           </ul>
         </section>
       ) : (
-        <Found key={`${shortest} ${p}`} pattern={p} shortest={shortest === 'true'} />
+        <PathResults key={`${shortest} ${p}`} pattern={p} shortest={shortest === 'true'} />
       )}
     </>
   )
 }
 
-function Found({ pattern, shortest }: { pattern: string; shortest: boolean }) {
+function PathResults({ pattern, shortest }: { pattern: string; shortest: boolean }) {
   const t = useTextOf(analysisText)
-  const parameters = writeAddress({ p: pattern, shortest, limit: MOST })
-  const found = usePolledQuery(['paths', pattern, shortest], (signal) => getJson<ObjectPaths>(`${API}/paths${parameters}`, signal), false)
+  const common = useText()
+  const parameters = writeAddress({ p: pattern, shortest, limit: MAX_PATHS })
+  const result = usePolledQuery(['paths', pattern, shortest], (signal) => getJson<ObjectPaths>(`${API}/paths${parameters}`, signal), false)
   return (
-    <QueryResult of={found}>
-      {(answer) => (
+    <QueryResult query={result}>
+      {(response) => (
         <>
           <p className="notice" role="status">
-            {answer.paths.length === 0 ? t.noPaths : t.pathCount(answer.paths.length, answer.total, answer.totalRelation === 'gte')}
+            {response.paths.length === 0 ? t.noPaths : t.pathCount(response.paths.length, response.total, response.totalRelation === 'gte')}
           </p>
-          {answer.notices.map((notice) => (
+          {response.notices.map((notice) => (
             <p key={notice} className="notice">
               {notice}
             </p>
           ))}
-          {answer.skipped.map(({ cluster, reason }) => (
-            <p key={cluster} className="bad">
-              <ClusterName name={cluster} />: {reason}
+          {response.skipped.map((skipped) => (
+            <p key={skipped.cluster} className="bad">
+              <ClusterName name={skipped.cluster} />: {skippedText(skipped, common)}
             </p>
           ))}
-          {answer.paths.length > 0 && (
+          {response.paths.length > 0 && (
             <TreeDrawing
               key={pattern}
-              roots={pathTrees(answer)}
+              roots={pathTrees(response)}
               label={t.pathTree(pattern)}
               objectOf={({ object }) => object}
               addressOf={({ object }) => object && objectAddress(object)}

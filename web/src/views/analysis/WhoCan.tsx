@@ -1,13 +1,14 @@
-// Subjects that RBAC allows an action, in all clusters. See docs/ACCESS.md.
+// Page with the subjects that RBAC allows an action, in all clusters. See docs/ACCESS.md.
 import type { FormEvent } from 'react'
 import { useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
+import { skippedText } from '../../parts/skipped'
 import { Table } from '../../parts/Table'
-import { useTextOf } from '../../text'
+import { useText, useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'
-import { accessReview, referenceText, type AccessReview, type Action } from './access'
+import { createAccessReview, referenceText, type AccessReview, type Action } from './access'
 
 const VERBS = ['get', 'list', 'watch', 'create', 'update', 'patch', 'delete', 'deletecollection', 'impersonate', 'bind', 'escalate', 'approve', 'use']
 
@@ -19,8 +20,8 @@ export function WhoCan() {
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault()
     const form = new FormData(event.currentTarget)
-    const given = (field: string) => String(form.get(field) ?? '').trim() || undefined
-    navigate(`/who-can${writeAddress({ verb: given('verb'), resource: given('resource'), name: given('name'), namespace: given('namespace') })}`)
+    const value = (field: string) => String(form.get(field) ?? '').trim() || undefined
+    navigate(`/who-can${writeAddress({ verb: value('verb'), resource: value('resource'), name: value('name'), namespace: value('namespace') })}`)
   }
   return (
     <>
@@ -46,18 +47,19 @@ export function WhoCan() {
         </label>
         <button type="submit">{t.review}</button>
       </form>
-      {resource !== '' && <Reviewed key={JSON.stringify([verb, resource, namespace, name])} action={{ verb, resource, namespace, name }} />}
+      {resource !== '' && <ReviewResult key={JSON.stringify([verb, resource, namespace, name])} action={{ verb, resource, namespace, name }} />}
     </>
   )
 }
 
-function Reviewed({ action }: { action: Action }) {
-  const review = usePolledQuery(['access', action], () => accessReview(action), false)
-  return <QueryResult of={review}>{(found) => <Grants status={found.status} />}</QueryResult>
+function ReviewResult({ action }: { action: Action }) {
+  const review = usePolledQuery(['access', action], (signal) => createAccessReview(action, signal), false)
+  return <QueryResult query={review}>{(response) => <Grants status={response.status} />}</QueryResult>
 }
 
 function Grants({ status: { grants, clusters, warnings, remainingItemCount = 0 } }: { status: AccessReview['status'] }) {
   const t = useTextOf(analysisText)
+  const common = useText()
   return (
     <>
       {warnings.map((warning) => (
@@ -67,14 +69,14 @@ function Grants({ status: { grants, clusters, warnings, remainingItemCount = 0 }
       ))}
       {clusters
         .filter(({ state }) => state !== 'Complete')
-        .map(({ name, state, evaluationError }) => (
+        .map(({ name, state, evaluationError, ageSeconds }) => (
           <p key={name} className="bad">
-            <ClusterName name={name} /> {[state, evaluationError].filter(Boolean).join(': ')}
+            <ClusterName name={name} /> {skippedText({ reason: [state, evaluationError].filter(Boolean).join(': '), ageSeconds }, common)}
           </p>
         ))}
       {grants.length === 0 && <p className="empty">{t.noGrants}</p>}
       {grants.length > 0 && (
-        <Table label={t.grants} heads={t.grantHeads}>
+        <Table label={t.grants} headers={t.grantHeads}>
           {grants.map(({ cluster, subject, namespace, binding, role }, nth) => (
             <tr key={nth}>
               <td>

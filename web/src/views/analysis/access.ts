@@ -1,8 +1,8 @@
-// Requests and responses of `access.crowsnest.io`. See docs/ACCESS.md.
+// Client of `access.crowsnest.io/v1alpha1`. See docs/ACCESS.md.
 import { readJson } from '../../api/json'
 import { send } from '../../api/kube'
 
-const REVIEWS = '/apis/access.crowsnest.io/v1alpha1/resourceaccessreviews'
+const REVIEWS_PATH = '/apis/access.crowsnest.io/v1alpha1/resourceaccessreviews'
 
 interface Reference {
   kind: string
@@ -13,17 +13,25 @@ interface Reference {
 export interface Grant {
   cluster: string
   subject: Reference
-  /** Absent: everywhere. */
+  /** Absent: all namespaces. */
   namespace?: string
   /** Absent for `system:masters`. */
   binding?: Reference
   role?: Reference
 }
 
+export interface ReviewedCluster {
+  name: string
+  state: 'Complete' | 'Stale' | 'Unknown'
+  evaluationError?: string
+  /** Age of the cached rules of a stale cluster. */
+  ageSeconds?: number
+}
+
 export interface AccessReview {
   status: {
     grants: Grant[]
-    clusters: { name: string; state: 'Complete' | 'Stale' | 'Unknown'; evaluationError?: string; ageSeconds?: number }[]
+    clusters: ReviewedCluster[]
     warnings: string[]
     remainingItemCount?: number
   }
@@ -38,8 +46,8 @@ export interface Action {
   name?: string | undefined
 }
 
-/** The spec of a review of an action. */
-export function reviewOf({ verb, resource, namespace, name }: Action): Record<string, unknown> {
+/** The spec of a ResourceAccessReview for an action. */
+export function reviewSpec({ verb, resource, namespace, name }: Action): Record<string, unknown> {
   if (resource.startsWith('/')) return { nonResourceAttributes: { verb, path: resource } }
   const [type = '', subresource] = resource.split('/')
   const [plural = '', ...group] = type.split('.')
@@ -54,10 +62,11 @@ export function reviewOf({ verb, resource, namespace, name }: Action): Record<st
   return { resourceAttributes, ...(!namespace && { namespaces: ['*'] }) }
 }
 
-export async function accessReview(action: Action): Promise<AccessReview> {
-  return readJson<AccessReview>(await send('POST', REVIEWS, { spec: reviewOf(action) }))
+/** The subjects that may perform an action, in all clusters. */
+export async function createAccessReview(action: Action, signal?: AbortSignal): Promise<AccessReview> {
+  return readJson<AccessReview>(await send('POST', REVIEWS_PATH, { spec: reviewSpec(action) }, { signal }))
 }
 
-/** `Role shop/secrets`; system:masters needs no binding. */
+/** Text of a reference: `Role shop/secrets`; a dash for the missing binding of system:masters. */
 export const referenceText = (reference: Reference | undefined): string =>
   reference === undefined ? '–' : `${reference.kind} ${reference.namespace ? `${reference.namespace}/` : ''}${reference.name}`

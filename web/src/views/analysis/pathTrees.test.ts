@@ -10,12 +10,12 @@ const edges = [
   { from: 1, to: 2, type: 'OWNS', via: ['metadata.ownerReferences'] },
   { from: 1, to: 3, type: 'OWNS', via: ['metadata.ownerReferences'] },
 ]
-const shown = ({ note, name, title, children }: TreeNode): unknown => [note, name, title, children.map(shown)]
+const summarize = ({ note, name, title, children }: TreeNode): unknown => [note, name, title, children.map(summarize)]
 
 test('paths with the same beginning share it', () => {
   const trees = pathTrees({ nodes, edges, paths: [{ nodes: [0, 1, 2], edges: [0, 1] }, { nodes: [0, 1, 3], edges: [0, 2] }, { nodes: [4], edges: [] }] })
   const owned = 'metadata.ownerReferences'
-  expect(trees.map(shown)).toEqual([
+  expect(trees.map(summarize)).toEqual([
     ['', 'db', undefined, [['← USES', 'web', 'spec.a, spec.b', [['OWNS →', 'web-0', owned, []], ['OWNS →', 'web-1', owned, []]]]]],
     ['', 'other', undefined, []],
   ])

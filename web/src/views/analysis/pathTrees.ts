@@ -1,4 +1,4 @@
-// Paths of the search API's `paths` as trees: paths with the same beginning share it. Pure.
+// Converts the result of the search API's `paths` to trees, in which paths share their common beginning. Pure.
 import type { Hit, Skipped } from '../../api/types'
 import { nodeOf, type TreeNode } from '../propagation/tree'
 
@@ -11,11 +11,10 @@ interface PathEdge {
 }
 
 export interface ObjectPaths {
-  pattern: string
-  /** Hits without matches. */
+  /** Objects of all paths. */
   nodes: Hit[]
   edges: PathEdge[]
-  /** Positions of nodes and edges; there is one more node than edges. */
+  /** Indices of the nodes and edges of each path; a path has one more node than edges. */
   paths: { nodes: number[]; edges: number[] }[]
   total: number
   totalRelation: 'eq' | 'gte'
@@ -31,10 +30,10 @@ export function pathTrees({ nodes, edges, paths }: Pick<ObjectPaths, 'nodes' | '
     let id = ''
     for (const [step, nth] of path.nodes.entries()) {
       const hit = nodes[nth]
-      const over = path.edges[step - 1]
-      const edge = over === undefined ? undefined : edges[over]
+      const edgeIndex = path.edges[step - 1]
+      const edge = edgeIndex === undefined ? undefined : edges[edgeIndex]
       if (!hit || (step > 0 && !edge)) break
-      id = `${id} ${over ?? ''}/${nth}`
+      id = `${id} ${edgeIndex ?? ''}/${nth}`
       let node = siblings.find((one) => one.id === id)
       if (!node) {
         node = { ...nodeOf(hit), id, note: edge ? arrowTo(nth, edge) : '', title: edge?.via.join(', ') }

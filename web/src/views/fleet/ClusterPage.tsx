@@ -1,21 +1,21 @@
-// One cluster: health, capacity, pending objects, and actions.
+// Page of one cluster: health, capacity, pending objects, and actions.
 import { useState } from 'react'
 import { Link, useLocation } from 'wouter'
 import { objectAddress, searchAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
-import { EFFECTS, isCordoned, UNSCHEDULABLE, type Cluster, type Taint } from '../../api/karmada'
-import { countObjects, getObject, patch } from '../../api/kube'
+import { TAINT_EFFECTS, isCordoned, UNSCHEDULABLE, type Cluster, type Taint } from '../../api/karmada'
+import { countObjects, getObject, patchObject } from '../../api/kube'
 import type { ClusterStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { useCanI } from '../../api/useCanI'
-import { QueryResult, Problem, usePolledQuery } from '../../parts/polledQuery'
+import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
-import { number, since } from '../../parts/format'
+import { formatNumber, formatAgeSince } from '../../parts/format'
 import { Modal } from '../../parts/Modal'
 import { Pill } from '../../parts/Pill'
-import { quantity, readable } from '../../api/quantity'
+import { parseQuantity, formatQuantity } from '../../api/quantity'
 import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
@@ -24,21 +24,21 @@ import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
 import { NodeHeatmap } from './NodeHeatmap'
 import { NodeTable } from './Nodes'
-import { Heard } from './Heard'
+import { DataAge } from './DataAge'
 
 const refOf = (name: string): ObjectRef => ({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name })
 
-const DRAINED: Taint = { key: 'drained', effect: 'NoExecute' }
+const DRAIN_TAINT: Taint = { key: 'drained', effect: 'NoExecute' }
 
-/** A view that changes or unjoins the cluster after a preview. */
-const planAddress = (name: string, more: Record<string, unknown> = {}) =>
-  `/plan${writeAddress({ apiVersion: 'cluster.karmada.io/v1alpha1', kind: 'Cluster', name, ...more })}`
+/** Address of the preview for a change or the deletion of a Cluster. */
+const planAddress = (name: string, parameters: Record<string, unknown> = {}) =>
+  `/plan${writeAddress({ apiVersion: 'cluster.karmada.io/v1alpha1', kind: 'Cluster', name, ...parameters })}`
 
-/** A draft in which a taint evicts all workloads that do not tolerate it; undefined if it is too long for an address. */
-async function drainedAddress(cluster: Cluster): Promise<string | undefined> {
-  const [{ toFragment }, { withoutServerFields }, { print }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
-  const draft = withoutServerFields({ ...cluster, spec: { ...cluster.spec, taints: [...(cluster.spec.taints ?? []), DRAINED] } }, { version: true })
-  const fragment = await toFragment(print(draft))
+/** Address of a preview in which a NoExecute taint evicts all workloads that do not tolerate it; undefined if the draft is too long for an address. */
+async function drainPreviewAddress(cluster: Cluster): Promise<string | undefined> {
+  const [{ toFragment }, { withoutServerFields }, { printYaml }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
+  const draft = withoutServerFields({ ...cluster, spec: { ...cluster.spec, taints: [...(cluster.spec.taints ?? []), DRAIN_TAINT] } }, { version: true })
+  const fragment = await toFragment(printYaml(draft))
   return fragment === undefined ? undefined : `${planAddress(cluster.metadata.name, { drained: true })}#${fragment}`
 }
 
@@ -48,18 +48,18 @@ export function ClusterPage({ name }: { name: string }) {
   const cluster = usePolledQuery(['cluster', name], (signal) => getObject<Cluster>(refOf(name), signal), 3_000)
   const { fleet } = useFleet()
   const status = fleet?.clusters.find((one) => one.name === name)
-  const hidden = cluster.error instanceof ApiError && cluster.error.code !== 404
+  const isHidden = cluster.error instanceof ApiError && cluster.error.code !== 404
   return (
     <>
       <h1>
         <ClusterName name={name} />
       </h1>
       {fleet && !status && !cluster.data && <p role="alert">{t.unknownCluster(name)}</p>}
-      {hidden && <Problem error={cluster.error} />}
-      <Facts status={status} cluster={cluster.data} />
+      {isHidden && <ErrorMessage error={cluster.error} />}
+      <StatusSummary status={status} cluster={cluster.data} />
       <Actions name={name} cluster={cluster.data} onDone={() => void cluster.refetch()} />
-      {cluster.data && <Told cluster={cluster.data} />}
-      <WaitingFor name={name} />
+      {cluster.data && <ClusterDetails cluster={cluster.data} />}
+      <PendingCounts name={name} />
       <h2>{t.nodes}</h2>
       <NodeHeatmap cluster={name} />
       <NodeTable q={`cluster:${name}`} />
@@ -67,22 +67,22 @@ export function ClusterPage({ name }: { name: string }) {
       <p>
         <Link href={objectAddress(refOf(name), 'journal')}>{journal.title}</Link>
       </p>
-      <EventTable q={`kind:event (cluster:${name} OR about:cluster/${name})`} live most={25} />
+      <EventTable q={`kind:event (cluster:${name} OR about:cluster/${name})`} live limit={25} />
       <Queries name={name} />
     </>
   )
 }
 
-function Facts({ status, cluster }: { status: ClusterStatus | undefined; cluster: Cluster | undefined }) {
+function StatusSummary({ status, cluster }: { status: ClusterStatus | undefined; cluster: Cluster | undefined }) {
   const t = useTextOf(fleetText)
   if (!status) return null
-  const where = [status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')
+  const location = [status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')
   return (
     <p>
       <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyWords[status.ready] ?? status.ready} />
       {status.message && ` · ${status.message}`} · {status.version} · {status.mode}
-      {where && ` · ${where}`}
-      {status.nodes && ` · ${t.nodesReady(status.nodes.ready, status.nodes.total)}`} · {t.freshness} <Heard seconds={status.ageSeconds} />
+      {location && ` · ${location}`}
+      {status.nodes && ` · ${t.nodesReady(status.nodes.ready, status.nodes.total)}`} · {t.freshness} <DataAge seconds={status.ageSeconds} />
       {cluster?.spec.apiEndpoint && (
         <>
           {' '}
@@ -96,27 +96,27 @@ function Facts({ status, cluster }: { status: ClusterStatus | undefined; cluster
 function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | undefined; onDone: () => void }) {
   const t = useTextOf(fleetText)
   const [, navigate] = useLocation()
-  const [doing, setDoing] = useState<'cordon' | 'taints'>()
+  const [openDialog, setOpenDialog] = useState<'cordon' | 'taints'>()
   const [failure, setFailure] = useState<{ error?: unknown; text?: string }>({})
-  const wish = { cluster: CONTROL_PLANE, group: 'cluster.karmada.io', resource: 'clusters', name }
-  const mayPatch = useCanI({ ...wish, verb: 'patch' })
-  const mayDelete = useCanI({ ...wish, verb: 'delete' })
-  const patching = mayPatch && cluster ? undefined : t.mayNotPatch(name)
+  const attributes = { cluster: CONTROL_PLANE, group: 'cluster.karmada.io', resource: 'clusters', name }
+  const mayPatch = useCanI({ ...attributes, verb: 'patch' })
+  const mayDelete = useCanI({ ...attributes, verb: 'delete' })
+  const patchDisabledReason = mayPatch && cluster ? undefined : t.mayNotPatch(name)
   const done = () => {
-    setDoing(undefined)
+    setOpenDialog(undefined)
     onDone()
   }
-  const previewDrain = (of: Cluster) =>
-    drainedAddress(of).then(
+  const previewDrain = (cluster: Cluster) =>
+    drainPreviewAddress(cluster).then(
       (address) => (address === undefined ? setFailure({ text: t.drainTooLong }) : navigate(address)),
       (error: unknown) => setFailure({ error }),
     )
   return (
     <div className="acts">
-      <Control why={patching} onClick={() => setDoing('cordon')}>
+      <Control disabledReason={patchDisabledReason} onClick={() => setOpenDialog('cordon')}>
         {isCordoned(cluster?.spec.taints) ? t.uncordon : t.cordon}
       </Control>
-      <Control why={patching} onClick={() => setDoing('taints')}>
+      <Control disabledReason={patchDisabledReason} onClick={() => setOpenDialog('taints')}>
         {t.editTaints}
       </Control>
       {cluster && <Link href={planAddress(name)}>{t.whatIf}</Link>}
@@ -125,30 +125,30 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
           {t.whatIfDrained}
         </button>
       )}
-      {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <Control why={t.mayNotDelete(name)}>{t.unjoin}</Control>}
+      {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <Control disabledReason={t.mayNotDelete(name)}>{t.unjoin}</Control>}
       <Link href={objectAddress(refOf(name))}>{t.object}</Link>
-      <Problem error={failure.error} />
+      <ErrorMessage error={failure.error} />
       {failure.text !== undefined && <p role="alert">{failure.text}</p>}
-      {doing === 'cordon' && cluster && <Cordon cluster={cluster} onDone={done} onClose={() => setDoing(undefined)} />}
-      {doing === 'taints' && cluster && <Taints cluster={cluster} onDone={done} onClose={() => setDoing(undefined)} />}
+      {openDialog === 'cordon' && cluster && <Cordon cluster={cluster} onDone={done} onClose={() => setOpenDialog(undefined)} />}
+      {openDialog === 'taints' && cluster && <Taints cluster={cluster} onDone={done} onClose={() => setOpenDialog(undefined)} />}
     </div>
   )
 }
 
 /**
- * Concurrent changes of the taints are not overwritten: the change applies to the taints that were read. Other fields of a Cluster,
- * above all its status, change all the time and cause no conflict.
+ * Replaces the taints of a Cluster, unless they have changed since they were read (409). Changes of other fields, such as the status, cause
+ * no conflict.
  */
-async function putTaints(cluster: Cluster, taints: Taint[], tries = 3): Promise<void> {
+async function writeTaints(cluster: Cluster, taints: Taint[], attempts = 3): Promise<void> {
   const { name } = cluster.metadata
   const now = await getObject<Cluster>(refOf(name))
   const { resourceVersion } = JSON.stringify(now.spec.taints ?? []) === JSON.stringify(cluster.spec.taints ?? []) ? now.metadata : cluster.metadata
   try {
-    await patch(refOf(name), { metadata: { resourceVersion }, spec: { taints: taints.length > 0 ? taints : null } })
+    await patchObject(refOf(name), { metadata: { resourceVersion }, spec: { taints: taints.length > 0 ? taints : null } })
   } catch (error) {
-    const again = error instanceof ApiError && error.code === 409 && resourceVersion === now.metadata.resourceVersion && tries > 1
-    if (!again) throw error
-    await putTaints(cluster, taints, tries - 1)
+    const canRetry = error instanceof ApiError && error.code === 409 && resourceVersion === now.metadata.resourceVersion && attempts > 1
+    if (!canRetry) throw error
+    await writeTaints(cluster, taints, attempts - 1)
   }
 }
 
@@ -163,16 +163,16 @@ function Cordon({ cluster, onDone, onClose }: DialogProps) {
   const [error, setError] = useState<unknown>()
   const { name } = cluster.metadata
   const taints = cluster.spec.taints ?? []
-  const cordoned = isCordoned(taints)
-  const label = cordoned ? t.sureUncordon(name) : t.sureCordon(name)
-  const run = () => putTaints(cluster, cordoned ? taints.filter((taint) => !isCordoned([taint])) : [...taints, UNSCHEDULABLE]).then(onDone, setError)
+  const isAlreadyCordoned = isCordoned(taints)
+  const label = isAlreadyCordoned ? t.confirmUncordon(name) : t.confirmCordon(name)
+  const run = () => writeTaints(cluster, isAlreadyCordoned ? taints.filter((taint) => !isCordoned([taint])) : [...taints, UNSCHEDULABLE]).then(onDone, setError)
   return (
     <Modal label={label} onClose={onClose}>
       <p>{label}</p>
-      <Problem error={error} />
+      <ErrorMessage error={error} />
       <p className="acts">
         <button type="button" onClick={() => void run()}>
-          {cordoned ? t.uncordon : t.cordon}
+          {isAlreadyCordoned ? t.uncordon : t.cordon}
         </button>
         <button type="button" onClick={onClose}>
           {t.cancel}
@@ -193,7 +193,7 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
       <form
         onSubmit={(event) => {
           event.preventDefault()
-          putTaints(cluster, taints.map(({ value, ...taint }) => ({ ...taint, ...(value && { value }) }))).then(onDone, setError)
+          writeTaints(cluster, taints.map(({ value, ...taint }) => ({ ...taint, ...(value && { value }) }))).then(onDone, setError)
         }}
       >
         <h2>{label}</h2>
@@ -202,7 +202,7 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
             <input type="text" aria-label={t.key} placeholder={t.key} required value={taint.key} onChange={(event) => change(nth, { key: event.target.value })} />
             <input type="text" aria-label={t.value} placeholder={t.value} value={taint.value ?? ''} onChange={(event) => change(nth, { value: event.target.value })} />
             <select aria-label={t.effect} value={taint.effect} onChange={(event) => change(nth, { effect: event.target.value })}>
-              {EFFECTS.map((effect) => (
+              {TAINT_EFFECTS.map((effect) => (
                 <option key={effect}>{effect}</option>
               ))}
             </select>
@@ -212,12 +212,12 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
           </p>
         ))}
         <p>
-          <button type="button" onClick={() => setTaints([...taints, { key: '', effect: EFFECTS[0]! }])}>
+          <button type="button" onClick={() => setTaints([...taints, { key: '', effect: TAINT_EFFECTS[0]! }])}>
             {t.addTaint}
           </button>
         </p>
         <p className="notice">{t.noExecute}</p>
-        <Problem error={error} />
+        <ErrorMessage error={error} />
         <p className="acts">
           <button type="submit" className="primary">{t.save}</button>
           <button type="button" onClick={onClose}>
@@ -229,14 +229,14 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
   )
 }
 
-/** The status of the Cluster. */
-function Told({ cluster }: { cluster: Cluster }) {
+/** Conditions, taints, capacity, resource models and APIs of a Cluster. */
+function ClusterDetails({ cluster }: { cluster: Cluster }) {
   const t = useTextOf(fleetText)
   const { status, spec } = cluster
   return (
     <>
       <h2>{t.conditions}</h2>
-      <Table label={t.conditions} heads={t.conditionHeads}>
+      <Table label={t.conditions} headers={t.conditionHeads}>
         {(status?.conditions ?? []).map((condition) => (
           <tr key={condition.type} data-condition={condition.type}>
             <th scope="row">{condition.type}</th>
@@ -244,7 +244,7 @@ function Told({ cluster }: { cluster: Cluster }) {
               <Pill state={condition.status} tone={toneOfReadiness(condition.status)} />
             </td>
             <td>{condition.reason}</td>
-            <td>{since(condition.lastTransitionTime)}</td>
+            <td>{formatAgeSince(condition.lastTransitionTime)}</td>
             <td>{condition.message}</td>
           </tr>
         ))}
@@ -253,7 +253,7 @@ function Told({ cluster }: { cluster: Cluster }) {
       {(spec.taints ?? []).length === 0 ? (
         <p className="empty">{t.noTaints}</p>
       ) : (
-        <Table label={t.taints} heads={t.taintHeads}>
+        <Table label={t.taints} headers={t.taintHeads}>
           {(spec.taints ?? []).map(({ key, value, effect, timeAdded }) => (
             <tr key={`${key}:${effect}`}>
               <th scope="row">
@@ -262,7 +262,7 @@ function Told({ cluster }: { cluster: Cluster }) {
                   {value && `=${value}`}:{effect}
                 </code>
               </th>
-              <td>{since(timeAdded)}</td>
+              <td>{formatAgeSince(timeAdded)}</td>
             </tr>
           ))}
         </Table>
@@ -277,21 +277,21 @@ function Told({ cluster }: { cluster: Cluster }) {
 function Capacity({ cluster }: { cluster: Cluster }) {
   const t = useTextOf(fleetText)
   const { allocatable = {}, allocated = {}, allocating = {} } = cluster.status?.resourceSummary ?? {}
-  const resources = Object.keys(allocatable).filter((resource) => quantity(allocatable[resource]) > 0)
+  const resources = Object.keys(allocatable).filter((resource) => parseQuantity(allocatable[resource]) > 0)
   if (resources.length === 0) return null
   return (
     <>
       <h2>{t.capacity}</h2>
-      <Table label={t.capacity} heads={t.capacityHeads}>
+      <Table label={t.capacity} headers={t.capacityHeads}>
         {resources.map((resource) => {
-          const [used, whole, waits] = [allocated, allocatable, allocating].map((of) => quantity(of[resource])) as [number, number, number]
+          const [used, total, pending] = [allocated, allocatable, allocating].map((quantities) => parseQuantity(quantities[resource])) as [number, number, number]
           return (
             <tr key={resource}>
               <th scope="row">{resource}</th>
               <td>
-                <Bar label={resource} used={used} whole={whole} text={t.of(readable(resource, used), readable(resource, whole))} />
+                <Bar label={resource} used={used} total={total} text={t.usedOf(formatQuantity(resource, used), formatQuantity(resource, total))} />
               </td>
-              <td>{waits > 0 ? readable(resource, waits) : ''}</td>
+              <td>{pending > 0 ? formatQuantity(resource, pending) : ''}</td>
             </tr>
           )
         })}
@@ -310,7 +310,7 @@ function Models({ cluster }: { cluster: Cluster }) {
       {models.length === 0 ? (
         <p className="empty">{t.noModels}</p>
       ) : (
-        <Table label={t.models} heads={t.modelHeads}>
+        <Table label={t.models} headers={t.modelHeads}>
           {models.map(({ grade, ranges }) => (
             <tr key={grade}>
               <th scope="row">{grade}</th>
@@ -318,7 +318,7 @@ function Models({ cluster }: { cluster: Cluster }) {
               <td>
                 {ranges.map(({ name, min, max }) => (
                   <span key={name} className="chip">
-                    {name} {min} – {quantity(max) > 1e15 ? '∞' : max}
+                    {name} {min} – {parseQuantity(max) > 1e15 ? '∞' : max}
                   </span>
                 ))}
               </td>
@@ -332,13 +332,13 @@ function Models({ cluster }: { cluster: Cluster }) {
 
 function Apis({ cluster }: { cluster: Cluster }) {
   const t = useTextOf(fleetText)
-  const [wanted, setWanted] = useState('')
+  const [filter, setFilter] = useState('')
   const groups = cluster.status?.apiEnablements ?? []
-  const word = wanted.trim().toLowerCase()
-  const fits = groups
+  const pattern = filter.trim().toLowerCase()
+  const matching = groups
     .map(({ groupVersion, resources = [] }) => ({
       groupVersion,
-      resources: groupVersion.toLowerCase().includes(word) ? resources : resources.filter(({ kind, name }) => `${kind} ${name}`.toLowerCase().includes(word)),
+      resources: groupVersion.toLowerCase().includes(pattern) ? resources : resources.filter(({ kind, name }) => `${kind} ${name}`.toLowerCase().includes(pattern)),
     }))
     .filter(({ resources }) => resources.length > 0)
   return (
@@ -352,10 +352,10 @@ function Apis({ cluster }: { cluster: Cluster }) {
           )}
         </summary>
         <p className="acts">
-          <input type="search" aria-label={t.apiFilter} placeholder={t.apiFilter} value={wanted} onChange={(event) => setWanted(event.target.value)} />
+          <input type="search" aria-label={t.apiFilter} placeholder={t.apiFilter} value={filter} onChange={(event) => setFilter(event.target.value)} />
         </p>
         <dl className="facts">
-          {fits.map(({ groupVersion, resources }) => (
+          {matching.map(({ groupVersion, resources }) => (
             <div key={groupVersion} className="pair">
               <dt>{groupVersion}</dt>
               <dd>
@@ -373,32 +373,32 @@ function Apis({ cluster }: { cluster: Cluster }) {
   )
 }
 
-/** The execution namespace of a cluster in Karmada. */
-const worksOf = (name: string) => `kind:work ns:karmada-es-${name}`
+/** Query for the Works in a cluster's execution namespace. */
+const worksQuery = (name: string) => `kind:work ns:karmada-es-${name}`
 
-const WAITING: [keyof FleetText['waitingNames'], (name: string) => string][] = [
+const PENDING_QUERIES: [keyof FleetText['waitingNames'], (name: string) => string][] = [
   ['bindings', (name) => `kind:resourcebinding,clusterresourcebinding on:${name}`],
-  ['unapplied', (name) => `${worksOf(name)} is:drifted`],
-  ['suspended', (name) => `${worksOf(name)} condition:Dispatching=False`],
-  ['removing', (name) => `${worksOf(name)} is:terminating`],
+  ['unapplied', (name) => `${worksQuery(name)} is:drifted`],
+  ['suspended', (name) => `${worksQuery(name)} condition:Dispatching=False`],
+  ['removing', (name) => `${worksQuery(name)} is:terminating`],
   ['leavingIt', (name) => `kind:resourcebinding,clusterresourcebinding evicting:${name}`],
   ['unhealthy', (name) => `kind:resourcebinding,clusterresourcebinding on:${name} health:Unhealthy`],
 ]
 
-function WaitingFor({ name }: { name: string }) {
+function PendingCounts({ name }: { name: string }) {
   const t = useTextOf(fleetText)
   const counts = usePolledQuery(['waiting', name], (signal) =>
-    Promise.all(WAITING.map(async ([label, query]) => ({ label, q: query(name), total: (await countObjects(query(name), [], signal)).total }))),
+    Promise.all(PENDING_QUERIES.map(async ([label, query]) => ({ label, q: query(name), total: (await countObjects(query(name), [], signal)).total }))),
   )
   return (
     <>
       <h2>{t.waiting}</h2>
-      <QueryResult of={counts}>
+      <QueryResult query={counts}>
         {(all) => (
           <ul className="plain">
             {all.map(({ label, q, total }) => (
               <li key={label}>
-                <Link href={searchAddress({ q })}>{t.waitingNames[label]}</Link> <b>{number(total)}</b>
+                <Link href={searchAddress({ q })}>{t.waitingNames[label]}</Link> <b>{formatNumber(total)}</b>
               </li>
             ))}
           </ul>
@@ -414,7 +414,7 @@ const QUERIES: [keyof FleetText['queryNames'], (name: string) => string][] = [
   ['pods', (name) => `cluster:${name} kind:pod -status:Running,Completed,Succeeded`],
   ['changed', (name) => `cluster:${name} changed:<1h`],
   ['warnings', (name) => `cluster:${name} kind:event type:Warning last:<1h`],
-  ['works', worksOf],
+  ['works', worksQuery],
   ['deleted', (name) => `cluster:${name} is:deleted deleted:<1d`],
 ]
 

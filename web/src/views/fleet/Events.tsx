@@ -1,26 +1,27 @@
-// Events of the whole fleet: a histogram over time, the list, and new events as they arrive.
+// Events page of the whole fleet: a histogram over time and a list, both live.
 import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { clusterAddress, objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
 import { isKind } from '../../api/client'
 import { mapConcurrently } from '../../api/concurrency'
-import { involvedAddress, involvedOf, lastOccurrence, newestFirst } from '../../api/involved'
-import { clusterOf, countObjects, objectsOf } from '../../api/kube'
+import { involvedAddress, involvedObjectOf, lastOccurrence, newestFirst } from '../../api/involved'
+import { clusterOf, countObjects, queryObjects } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
-import { age, clock, since } from '../../parts/format'
+import { formatTime, formatAgeSince } from '../../parts/format'
 import { QueryFilter } from '../../parts/QueryFilter'
 import { Pill } from '../../parts/Pill'
+import { skippedText } from '../../parts/skipped'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
 import { fleetText } from '../../text/fleet'
-import { buckets, during, iso, isSpan, SPANS, type Bucket, type Span } from './buckets'
+import { splitSpan, bucketQuery, formatIso, isSpan, SPANS, type Bucket, type Span } from './buckets'
 
-const MOST = 100
+const MAX_EVENTS = 100
 /** Concurrent requests for the histogram. */
-const AT_ONCE = 4
+const MAX_CONCURRENT_REQUESTS = 4
 
 interface View {
   q: string
@@ -44,9 +45,9 @@ export function Events() {
   const t = useTextOf(fleetText)
   const [, navigate] = useLocation()
   const view = readView(useParameters())
-  const go = (changed: Partial<View>) => navigate(viewAddress({ ...view, ...changed }), { replace: true })
-  const asked = ['kind:event', view.type && `type:${view.type}`, view.q].filter(Boolean).join(' ')
-  const range = view.from && view.to ? during({ from: Date.parse(view.from) / 1000, to: Date.parse(view.to) / 1000 }) : `last:<${view.span}`
+  const updateView = (changed: Partial<View>) => navigate(viewAddress({ ...view, ...changed }), { replace: true })
+  const query = ['kind:event', view.type && `type:${view.type}`, view.q].filter(Boolean).join(' ')
+  const range = view.from && view.to ? bucketQuery({ from: Date.parse(view.from) / 1000, to: Date.parse(view.to) / 1000 }) : `last:<${view.span}`
   const { q: _q, ...others } = view
   return (
     <>
@@ -55,7 +56,7 @@ export function Events() {
         <QueryFilter label={t.eventFilter} path="/fleet/events" q={view.q} parameters={{ span: others.span, type: others.type || undefined }} placeholder="reason:FailedScheduling cluster:member1 about:pod/*" />
         <label>
           {t.span}{' '}
-          <select value={view.span} onChange={(event) => go({ span: event.target.value as Span, from: undefined, to: undefined })}>
+          <select value={view.span} onChange={(event) => updateView({ span: event.target.value as Span, from: undefined, to: undefined })}>
             {SPANS.map((span) => (
               <option key={span} value={span}>
                 {t.spans[span]}
@@ -65,65 +66,65 @@ export function Events() {
         </label>
         <label>
           {t.type}{' '}
-          <select value={view.type} onChange={(event) => go({ type: event.target.value })}>
+          <select value={view.type} onChange={(event) => updateView({ type: event.target.value })}>
             <option value="">{t.anyType}</option>
             <option>Warning</option>
             <option>Normal</option>
           </select>
         </label>
-        <button type="button" className="live" aria-pressed={view.live} onClick={() => go({ live: !view.live })}>
+        <button type="button" className="live" aria-pressed={view.live} onClick={() => updateView({ live: !view.live })}>
           <i aria-hidden="true" className={view.live ? 'beat' : undefined} /> {t.live}
         </button>
       </div>
-      <Histogram asked={asked} span={view.span} live={view.live} onChoose={({ from, to }) => go({ from: iso(from), to: iso(to) })} chosen={view.from} />
+      <Histogram query={query} span={view.span} live={view.live} onChoose={({ from, to }) => updateView({ from: formatIso(from), to: formatIso(to) })} selectedFrom={view.from} />
       {view.from && view.to && (
         <p>
-          {t.between(clock(new Date(view.from)), clock(new Date(view.to)))}{' '}
-          <button type="button" onClick={() => go({ from: undefined, to: undefined })}>
-            {t.whole}
+          {t.between(formatTime(new Date(view.from)), formatTime(new Date(view.to)))}{' '}
+          <button type="button" onClick={() => updateView({ from: undefined, to: undefined })}>
+            {t.wholeTime}
           </button>
         </p>
       )}
-      <Reasons asked={`${asked} ${range}`} onChoose={(reason) => go({ q: `${view.q} reason:${reason}`.trim() })} live={view.live} />
-      <EventTable q={`${asked} ${range}`} live={view.live} />
+      <Reasons query={`${query} ${range}`} onChoose={(reason) => updateView({ q: `${view.q} reason:${reason}`.trim() })} live={view.live} />
+      <EventTable q={`${query} ${range}`} live={view.live} />
     </>
   )
 }
 
-interface Counts extends Bucket {
+interface BucketCounts extends Bucket {
   warnings: number
   others: number
 }
 
-function useNow(every: number, running: boolean): number {
+function useNow(intervalMs: number, isRunning: boolean): number {
   const [now, setNow] = useState(() => Date.now() / 1000)
   useEffect(() => {
-    if (!running) return
-    const timer = setInterval(() => setNow(Date.now() / 1000), every)
+    if (!isRunning) return
+    const timer = setInterval(() => setNow(Date.now() / 1000), intervalMs)
     return () => clearInterval(timer)
-  }, [every, running])
+  }, [intervalMs, isRunning])
   return now
 }
 
-/** Past bars are not requested again; only the last ones change. */
-function useCounts(asked: string, span: Span, live: boolean) {
+/** Event counts of the histogram's buckets. Completed buckets are requested once. */
+function useCounts(query: string, span: Span, live: boolean) {
   const now = useNow(5_000, live)
-  const [known] = useState(() => new Map<string, Counts>())
-  const wanted = buckets(span, now)
-  const key = (bucket: Bucket) => `${asked} ${during(bucket)}`
+  const [completed] = useState(() => new Map<string, BucketCounts>())
+  const all = splitSpan(span, now)
+  const key = (bucket: Bucket) => `${query} ${bucketQuery(bucket)}`
   return usePolledQuery(
-    ['histogram', asked, span, wanted[0]!.from],
+    ['histogram', query, span, all[0]!.from],
     async (signal) => {
-      const open = wanted.filter((bucket) => !known.has(key(bucket)))
-      const one = async (bucket: Bucket): Promise<Counts> => {
+      const missing = all.filter((bucket) => !completed.has(key(bucket)))
+      const countEvents = async (bucket: Bucket): Promise<BucketCounts> => {
         const { total, facets } = await countObjects(key(bucket), ['type'], signal)
         const warnings = facets.type?.find(({ value }) => value === 'Warning')?.count ?? 0
         const counts = { ...bucket, warnings, others: total - warnings }
-        if (bucket.over) known.set(key(bucket), counts)
+        if (bucket.isComplete) completed.set(key(bucket), counts)
         return counts
       }
-      const found = await mapConcurrently(open, AT_ONCE, one)
-      return wanted.map((bucket) => known.get(key(bucket)) ?? found.find(({ from }) => from === bucket.from) ?? { ...bucket, warnings: 0, others: 0 })
+      const counted = await mapConcurrently(missing, MAX_CONCURRENT_REQUESTS, countEvents)
+      return all.map((bucket) => completed.get(key(bucket)) ?? counted.find(({ from }) => from === bucket.from) ?? { ...bucket, warnings: 0, others: 0 })
     },
     live ? 5_000 : false,
   )
@@ -132,18 +133,18 @@ function useCounts(asked: string, span: Span, live: boolean) {
 const WIDTH = 900
 const HEIGHT = 110
 
-function Histogram({ asked, span, live, onChoose, chosen }: { asked: string; span: Span; live: boolean; onChoose: (bucket: Bucket) => void; chosen: string | undefined }) {
+function Histogram({ query, span, live, onChoose, selectedFrom }: { query: string; span: Span; live: boolean; onChoose: (bucket: Bucket) => void; selectedFrom: string | undefined }) {
   const t = useTextOf(fleetText)
-  const ask = useTextOf(queryText)
-  const counts = useCounts(asked, span, live)
+  const commonText = useTextOf(queryText)
+  const counts = useCounts(query, span, live)
   return (
-    <QueryResult of={counts}>
+    <QueryResult query={counts}>
       {(bars) => {
-        const most = Math.max(1, ...bars.map(({ warnings, others }) => warnings + others))
-        const sum = (of: 'warnings' | 'others') => bars.reduce((all, bar) => all + bar[of], 0)
+        const max = Math.max(1, ...bars.map(({ warnings, others }) => warnings + others))
+        const sum = (severity: 'warnings' | 'others') => bars.reduce((all, bar) => all + bar[severity], 0)
         const width = WIDTH / bars.length
-        const high = (count: number) => (count / most) * HEIGHT
-        const time = (bar: Bucket) => clock(new Date(bar.from * 1000))
+        const barHeight = (count: number) => (count / max) * HEIGHT
+        const time = (bar: Bucket) => formatTime(new Date(bar.from * 1000))
         return (
           <figure className="histogram">
             <figcaption>
@@ -151,11 +152,11 @@ function Histogram({ asked, span, live, onChoose, chosen }: { asked: string; spa
             </figcaption>
             <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={t.histogram(sum('warnings'), sum('others'))}>
               {bars.map((bar, nth) => (
-                <g key={bar.from} className={chosen === iso(bar.from) ? 'chosen' : undefined} onClick={() => onChoose(bar)}>
+                <g key={bar.from} className={selectedFrom === formatIso(bar.from) ? 'chosen' : undefined} onClick={() => onChoose(bar)}>
                   <title>{t.bucket(time(bar), bar.warnings, bar.others)}</title>
                   <rect className="room" x={nth * width} y={0} width={width} height={HEIGHT} />
-                  <rect className="others" x={nth * width + 1} y={HEIGHT - high(bar.others)} width={width - 2} height={high(bar.others)} />
-                  <rect className="warnings" x={nth * width + 1} y={HEIGHT - high(bar.others) - high(bar.warnings)} width={width - 2} height={high(bar.warnings)} />
+                  <rect className="others" x={nth * width + 1} y={HEIGHT - barHeight(bar.others)} width={width - 2} height={barHeight(bar.others)} />
+                  <rect className="warnings" x={nth * width + 1} y={HEIGHT - barHeight(bar.others) - barHeight(bar.warnings)} width={width - 2} height={barHeight(bar.warnings)} />
                 </g>
               ))}
             </svg>
@@ -164,8 +165,8 @@ function Histogram({ asked, span, live, onChoose, chosen }: { asked: string; spa
               <span>{time(bars.at(-1)!)}</span>
             </p>
             <details>
-              <summary>{ask.openTable}</summary>
-              <Table label={t.histogram(sum('warnings'), sum('others'))} heads={t.histogramHeads}>
+              <summary>{commonText.asTable}</summary>
+              <Table label={t.histogram(sum('warnings'), sum('others'))} headers={t.histogramHeads}>
                 {bars.map((bar) => (
                   <tr key={bar.from}>
                     <th scope="row">
@@ -186,9 +187,9 @@ function Histogram({ asked, span, live, onChoose, chosen }: { asked: string; spa
   )
 }
 
-function Reasons({ asked, onChoose, live }: { asked: string; onChoose: (reason: string) => void; live: boolean }) {
+function Reasons({ query, onChoose, live }: { query: string; onChoose: (reason: string) => void; live: boolean }) {
   const t = useTextOf(fleetText)
-  const reasons = usePolledQuery(['reasons', asked], (signal) => countObjects(asked, ['reason'], signal), live ? 10_000 : false)
+  const reasons = usePolledQuery(['reasons', query], (signal) => countObjects(query, ['reason'], signal), live ? 10_000 : false)
   const values = reasons.data?.facets.reason ?? []
   const skipped = reasons.data?.skipped ?? []
   return (
@@ -196,10 +197,9 @@ function Reasons({ asked, onChoose, live }: { asked: string; onChoose: (reason: 
       {skipped.length > 0 && (
         <p className="notice" role="status">
           {t.notComplete}{' '}
-          {skipped.map(({ cluster, reason, ageSeconds }) => (
-            <span key={cluster} className="chip">
-              <ClusterName name={cluster} /> {reason}
-              {ageSeconds !== undefined && `, ${t.asOf(age(ageSeconds))}`}
+          {skipped.map((one) => (
+            <span key={one.cluster} className="chip">
+              <ClusterName name={one.cluster} /> {skippedText(one, t)}
             </span>
           ))}
         </p>
@@ -217,30 +217,30 @@ function Reasons({ asked, onChoose, live }: { asked: string; onChoose: (reason: 
   )
 }
 
-/** The newest events that match a query. */
-export function EventTable({ q, live, most = MOST }: { q: string; live: boolean; most?: number }) {
+/** Table of the newest events that match a query. */
+export function EventTable({ q, live, limit = MAX_EVENTS }: { q: string; live: boolean; limit?: number }) {
   const t = useTextOf(fleetText)
   const events = usePolledQuery(
-    ['events', q, most],
+    ['events', q, limit],
     async (signal) => {
-      const [found, count] = await Promise.all([objectsOf<KubeEvent>(`${q} sort:-last`, most, signal), countObjects(q, [], signal)])
-      return { found: found.sort(newestFirst), total: count.total }
+      const [events, count] = await Promise.all([queryObjects<KubeEvent>(`${q} sort:-last`, limit, signal), countObjects(q, [], signal)])
+      return { events: events.sort(newestFirst), total: count.total }
     },
     live ? 5_000 : false,
   )
   return (
-    <QueryResult of={events}>
-      {({ found, total }) =>
-        found.length === 0 ? (
+    <QueryResult query={events}>
+      {({ events, total }) =>
+        events.length === 0 ? (
           <p className="empty">{t.noEvents}</p>
         ) : (
           <>
             <p className="notice">
-              {found.length < total && `${t.firstEvents(found.length, total)} `}
+              {events.length < total && `${t.firstEvents(events.length, total)} `}
               <Link href={searchAddress({ q })}>{t.asQuery}</Link>
             </p>
-            <Table label={t.events} heads={t.eventHeads}>
-              {found.map((event) => (
+            <Table label={t.events} headers={t.eventHeads}>
+              {events.map((event) => (
                 <EventRow key={`${clusterOf(event)}/${event.metadata.namespace}/${event.metadata.name}`} event={event} />
               ))}
             </Table>
@@ -254,13 +254,13 @@ export function EventTable({ q, live, most = MOST }: { q: string; live: boolean;
 function EventRow({ event }: { event: KubeEvent }) {
   const cluster = clusterOf(event)
   const { namespace, name } = event.metadata
-  const about = involvedOf(event) ?? {}
-  const address = involvedAddress(cluster, about)
-  const isCluster = isKind(about, 'cluster.karmada.io', 'Cluster') && about.name !== undefined
-  const named = `${about.kind ?? ''} ${about.namespace ? `${about.namespace}/` : ''}${about.name ?? ''}`.trim()
+  const involved = involvedObjectOf(event) ?? {}
+  const address = involvedAddress(cluster, involved)
+  const isAboutCluster = isKind(involved, 'cluster.karmada.io', 'Cluster') && involved.name !== undefined
+  const involvedName = `${involved.kind ?? ''} ${involved.namespace ? `${involved.namespace}/` : ''}${involved.name ?? ''}`.trim()
   return (
     <tr>
-      <td title={lastOccurrence(event)}>{since(lastOccurrence(event))}</td>
+      <td title={lastOccurrence(event)}>{formatAgeSince(lastOccurrence(event))}</td>
       <td>
         <ClusterName name={cluster} />
       </td>
@@ -271,14 +271,14 @@ function EventRow({ event }: { event: KubeEvent }) {
         <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'events', namespace, name })}>{event.reason}</Link>
       </th>
       <td>
-        {isCluster ? (
-          <Link href={clusterAddress(about.name ?? '')}>
-            {about.kind} <ClusterName name={about.name ?? ''} />
+        {isAboutCluster ? (
+          <Link href={clusterAddress(involved.name ?? '')}>
+            {involved.kind} <ClusterName name={involved.name ?? ''} />
           </Link>
         ) : address === undefined ? (
-          named
+          involvedName
         ) : (
-          <Link href={address}>{named}</Link>
+          <Link href={address}>{involvedName}</Link>
         )}
       </td>
       <td className="number">{event.count ?? 1}</td>

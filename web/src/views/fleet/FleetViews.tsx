@@ -1,6 +1,6 @@
 // Views below /fleet and /cluster: clusters, problems and events.
 import { useLocation } from 'wouter'
-import { Part } from '../../parts/Part'
+import { SectionPage } from '../../parts/SectionPage'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 import { ClusterPage } from './ClusterPage'
@@ -22,7 +22,7 @@ export function FleetViews() {
   const [path] = useLocation()
   const cluster = /^\/cluster\/([^/]+)$/.exec(path)?.[1]
   return (
-    <Part label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
+    <SectionPage label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
       {cluster !== undefined ? (
         <ClusterPage name={decodeURIComponent(cluster)} key={cluster} />
       ) : path === '/fleet/nodes' ? (
@@ -34,6 +34,6 @@ export function FleetViews() {
       ) : (
         <Overview />
       )}
-    </Part>
+    </SectionPage>
   )
 }

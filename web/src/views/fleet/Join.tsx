@@ -1,43 +1,43 @@
 import { useState } from 'react'
 import { parse } from 'yaml'
 import { CONTROL_PLANE } from '../../api/client'
-import { clusterInfo, kubeconfig, makeAccount } from '../../api/joining'
+import { readClusterInfo, agentKubeconfig, createAgentAccount } from '../../api/joining'
 import { useFleet } from '../../api/useFleet'
 import { useCanI } from '../../api/useCanI'
-import { Problem } from '../../parts/polledQuery'
+import { ErrorMessage } from '../../parts/polledQuery'
 import { Command } from '../../parts/Command'
 import { Control } from '../../parts/Control'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 
-/** Karmada's rules for cluster names. */
+/** Cluster names that Karmada accepts: DNS labels of at most 48 characters. */
 const NAME = /^[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?$/
 
-interface Account {
+interface AgentAccount {
   name: string
-  config: string
-  known: boolean
+  kubeconfig: string
+  hasServerAddress: boolean
 }
 
-/** Joining a cluster: by a direct connection, or by an agent's tunnel. */
+/** Instructions to join a cluster: by a direct connection, or by an agent's tunnel. */
 export function Join() {
   const t = useTextOf(fleetText)
   const { fleet } = useFleet()
   const [name, setName] = useState('')
-  const [account, setAccount] = useState<Account>()
+  const [account, setAccount] = useState<AgentAccount>()
   const [error, setError] = useState<unknown>()
   const mayAccount = useCanI({ cluster: CONTROL_PLANE, verb: 'create', resource: 'serviceaccounts', namespace: 'karmada-cluster' })
   const mayRoles = useCanI({ cluster: CONTROL_PLANE, verb: 'create', group: 'rbac.authorization.k8s.io', resource: 'clusterroles' })
-  const taken = fleet?.clusters.some((cluster) => cluster.name === name)
-  const why = !mayAccount ? t.mayNotAccount : !mayRoles ? t.mayNotRoles : taken ? t.taken(name) : NAME.test(name) ? undefined : t.badName
-  const shown = NAME.test(name) ? name : 'NAME'
+  const isTaken = fleet?.clusters.some((cluster) => cluster.name === name)
+  const disabledReason = !mayAccount ? t.mayNotAccount : !mayRoles ? t.mayNotRoles : isTaken ? t.nameInUse(name) : NAME.test(name) ? undefined : t.invalidName
+  const shownName = NAME.test(name) ? name : 'NAME'
 
-  const make = async () => {
+  const createAccount = async () => {
     setError(undefined)
     setAccount(undefined)
-    const info = await clusterInfo()
-    const token = await makeAccount(name)
-    setAccount({ name, known: info !== undefined, config: kubeconfig(name, info === undefined ? undefined : (parse(info) as Record<string, unknown>), token) })
+    const info = await readClusterInfo()
+    const token = await createAgentAccount(name)
+    setAccount({ name, hasServerAddress: info !== undefined, kubeconfig: agentKubeconfig(name, info === undefined ? undefined : (parse(info) as Record<string, unknown>), token) })
   }
   return (
     <>
@@ -49,27 +49,27 @@ export function Join() {
       </p>
       <h2>{t.joinPush}</h2>
       <p>{t.joinPushHow}</p>
-      <Command text={`crowsnest join ${shown} --cluster-kubeconfig ${shown}.kubeconfig`} />
+      <Command text={`crowsnest join ${shownName} --cluster-kubeconfig ${shownName}.kubeconfig`} />
       <h2>{t.joinPull}</h2>
       <p>{t.joinPullHow}</p>
       <p className="acts">
-        <Control why={why} onClick={() => void make().catch(setError)}>
-          {t.makeAccount}
+        <Control disabledReason={disabledReason} onClick={() => void createAccount().catch(setError)}>
+          {t.createAccount}
         </Control>
       </p>
-      <Problem error={error} />
-      {account && <Shown account={account} />}
-      <p>{t.joinThen}</p>
-      <Command text={`crowsnest agent --cluster-name ${shown} --control-plane-kubeconfig agent-${shown}.kubeconfig --kubeconfig ${shown}.kubeconfig`} />
+      <ErrorMessage error={error} />
+      {account && <AccountResult account={account} />}
+      <p>{t.joinNextStep}</p>
+      <Command text={`crowsnest agent --cluster-name ${shownName} --control-plane-kubeconfig agent-${shownName}.kubeconfig --kubeconfig ${shownName}.kubeconfig`} />
     </>
   )
 }
 
-/** The token is kept in the page's memory only. */
-function Shown({ account }: { account: Account }) {
+/** Kubeconfig of the created account. Its token is kept in the page's memory only. */
+function AccountResult({ account }: { account: AgentAccount }) {
   const t = useTextOf(fleetText)
   const download = () => {
-    const address = URL.createObjectURL(new Blob([account.config], { type: 'application/yaml' }))
+    const address = URL.createObjectURL(new Blob([account.kubeconfig], { type: 'application/yaml' }))
     const link = document.createElement('a')
     link.href = address
     link.download = `agent-${account.name}.kubeconfig`
@@ -78,9 +78,9 @@ function Shown({ account }: { account: Account }) {
   }
   return (
     <section aria-live="polite">
-      <p>{t.accountMade(account.name)}</p>
-      {!account.known && <p role="alert">{t.noInfo}</p>}
-      <Command text={account.config} />
+      <p>{t.accountCreated(account.name)}</p>
+      {!account.hasServerAddress && <p role="alert">{t.noClusterInfo}</p>}
+      <Command text={account.kubeconfig} />
       <p className="acts">
         <button type="button" onClick={download}>
           {t.download}

@@ -1,20 +1,20 @@
 import { Link, useSearch as useParameters } from 'wouter'
 import { clusterAddress, objectAddress, readAddress, searchAddress } from '../../api/address'
 import type { Node } from '../../api/karmada'
-import { clusterOf, countObjects, objectsOf } from '../../api/kube'
+import { clusterOf, countObjects, queryObjects } from '../../api/kube'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
-import { since } from '../../parts/format'
+import { formatAgeSince } from '../../parts/format'
 import { QueryFilter } from '../../parts/QueryFilter'
 import { Pill } from '../../parts/Pill'
-import { quantity, readable } from '../../api/quantity'
+import { parseQuantity, formatQuantity } from '../../api/quantity'
 import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 
-/** Whole objects are large: limit of nodes on a page, which the page reports. */
-const MOST = 200
+/** Maximum number of nodes on the page: manifests of nodes are large. */
+const MAX_NODES = 200
 
 /** Nodes of all clusters, filtered by a query. */
 export function Nodes() {
@@ -29,30 +29,30 @@ export function Nodes() {
   )
 }
 
-const queryOf = (q: string) => `kind:node ${q}`.trim()
+const nodeQuery = (q: string) => `kind:node ${q}`.trim()
 
-/** The first nodes that match a query, and their number. */
+/** The first nodes that match a query, and the total number. */
 export function useNodes(q: string) {
-  const whole = queryOf(q)
+  const query = nodeQuery(q)
   return usePolledQuery(['nodes', q], async (signal) => {
-    const [found, count] = await Promise.all([objectsOf<Node>(`${whole} sort:cluster,name`, MOST, signal), countObjects(whole, [], signal)])
-    return { found, total: count.total }
+    const [nodes, count] = await Promise.all([queryObjects<Node>(`${query} sort:cluster,name`, MAX_NODES, signal), countObjects(query, [], signal)])
+    return { nodes, total: count.total }
   })
 }
 
 export function NodeTable({ q }: { q: string }) {
   const t = useTextOf(fleetText)
-  const whole = queryOf(q)
+  const query = nodeQuery(q)
   const nodes = useNodes(q)
   return (
-    <QueryResult of={nodes}>
-      {({ found, total }) => (
+    <QueryResult query={nodes}>
+      {({ nodes, total }) => (
         <>
           <p className="notice">
-            {found.length < total ? t.firstNodes(found.length, total) : t.nodeCount(total)} · <Link href={searchAddress({ q: whole })}>{t.asQuery}</Link>
+            {nodes.length < total ? t.firstNodes(nodes.length, total) : t.nodeCount(total)} · <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
           </p>
-          <Table label={t.nodes} heads={t.nodeHeads}>
-            {found.map((node) => (
+          <Table label={t.nodes} headers={t.nodeHeads}>
+            {nodes.map((node) => (
               <NodeRow key={`${clusterOf(node)}/${node.metadata.name}`} node={node} />
             ))}
           </Table>
@@ -67,9 +67,9 @@ function NodeRow({ node }: { node: Node }) {
   const cluster = clusterOf(node)
   const { status, spec, metadata } = node
   const ready = status?.conditions?.find(({ type }) => type === 'Ready')?.status ?? 'Unknown'
-  // Abnormal conditions only: most node conditions are normal when they are False.
-  const pressing = (status?.conditions ?? []).filter(({ type, status }) => type !== 'Ready' && status === 'True')
-  const has = (resource: string) => readable(resource, quantity(status?.allocatable?.[resource]))
+  // Node conditions other than Ready are normal when they are False.
+  const abnormalConditions = (status?.conditions ?? []).filter(({ type, status }) => type !== 'Ready' && status === 'True')
+  const allocatable = (resource: string) => formatQuantity(resource, parseQuantity(status?.allocatable?.[resource]))
   return (
     <tr data-node={metadata.name}>
       <td>
@@ -83,17 +83,17 @@ function NodeRow({ node }: { node: Node }) {
       <td>
         <Pill state={ready} tone={toneOfReadiness(ready)} text={t.readyWords[ready] ?? ready} />{' '}
         {spec?.unschedulable && <span className="chip">{t.unschedulable}</span>}
-        {pressing.map(({ type, message }) => (
+        {abnormalConditions.map(({ type, message }) => (
           <span key={type} className="chip" title={message}>
             {type}
           </span>
         ))}
       </td>
       <td>{status?.nodeInfo?.kubeletVersion}</td>
-      <td className="number">{has('cpu')}</td>
-      <td className="number">{has('memory')}</td>
+      <td className="number">{allocatable('cpu')}</td>
+      <td className="number">{allocatable('memory')}</td>
       <td className="number">
-        <Link href={searchAddress({ q: `kind:pod cluster:${cluster} node:${metadata.name}` })}>{has('pods')}</Link>
+        <Link href={searchAddress({ q: `kind:pod cluster:${cluster} node:${metadata.name}` })}>{allocatable('pods')}</Link>
       </td>
       <td>
         {(spec?.taints ?? []).map(({ key, effect }) => (
@@ -102,7 +102,7 @@ function NodeRow({ node }: { node: Node }) {
           </span>
         ))}
       </td>
-      <td>{since(metadata.creationTimestamp)}</td>
+      <td>{formatAgeSince(metadata.creationTimestamp)}</td>
     </tr>
   )
 }

@@ -1,64 +1,64 @@
 import { Link } from 'wouter'
 import { clusterAddress, searchAddress } from '../../api/address'
-import { clusterFacts, RESOURCES, type ClusterFacts, type Resource, type Room } from '../../api/clusters'
+import { readClusterSummaries, RESOURCES, type ClusterSummary, type Resource, type ResourceUsage } from '../../api/clusters'
 import { isCordoned } from '../../api/karmada'
-import { problemsOf } from '../../api/problems'
+import { readProblems } from '../../api/problems'
 import type { ClusterStatus, FacetValue, FleetStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
-import { number } from '../../parts/format'
+import { formatNumber } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
-import { readable } from '../../api/quantity'
+import { formatQuantity } from '../../api/quantity'
 import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
-import { Heard } from './Heard'
+import { DataAge } from './DataAge'
 
-/** Number of clusters listed with a problem. */
-const WORST = 3
+/** Maximum number of clusters listed with a problem. */
+const MAX_CLUSTERS_PER_PROBLEM = 3
 
 export function Overview() {
   const t = useTextOf(fleetText)
-  const { fleet, problem } = useFleet()
-  const { data: clusters = new Map<string, ClusterFacts>(), error, isPending } = usePolledQuery(['clusters'], clusterFacts)
-  // The index does not return objects that are hidden from the user.
-  const untold = error !== null || (!isPending && clusters.size === 0 && (fleet?.clusters.length ?? 0) > 0)
+  const { fleet, errorMessage } = useFleet()
+  const { data: clusters = new Map<string, ClusterSummary>(), error, isPending } = usePolledQuery(['clusters'], readClusterSummaries)
+  // A search does not return Clusters that the user may not read.
+  const isCapacityHidden = error !== null || (!isPending && clusters.size === 0 && (fleet?.clusters.length ?? 0) > 0)
   return (
     <>
       <h1>{t.fleet}</h1>
-      {problem && <p role="alert">{t.interrupted(problem)}</p>}
-      {fleet && <Totals known={fleet.clusters} clusters={[...clusters.values()]} search={fleet.search} />}
-      {untold && <p className="notice">{t.noCapacity}</p>}
+      {errorMessage && <p role="alert">{t.interrupted(errorMessage)}</p>}
+      {fleet && <Totals statuses={fleet.clusters} clusters={[...clusters.values()]} search={fleet.search} />}
+      {isCapacityHidden && <p className="notice">{t.noCapacity}</p>}
       <Problems />
       <h2>{t.clusters}</h2>
-      {fleet && <Clusters known={fleet.clusters} clusters={clusters} />}
+      {fleet && <Clusters statuses={fleet.clusters} clusters={clusters} />}
     </>
   )
 }
 
-function Totals({ known, clusters, search }: { known: ClusterStatus[]; clusters: ClusterFacts[]; search: FleetStatus['search'] }) {
+function Totals({ statuses, clusters, search }: { statuses: ClusterStatus[]; clusters: ClusterSummary[]; search: FleetStatus['search'] }) {
   const t = useTextOf(fleetText)
   const sum = (resource: Resource) => {
-    const rooms = clusters.map(({ room }) => room[resource]).filter((one) => one !== undefined)
-    return { used: rooms.reduce((all, one) => all + one.used, 0), whole: rooms.reduce((all, one) => all + one.whole, 0) }
+    const usages = clusters.map(({ usage }) => usage[resource]).filter((one) => one !== undefined)
+    return { used: usages.reduce((all, one) => all + one.used, 0), total: usages.reduce((all, one) => all + one.total, 0) }
   }
-  const nodes = known.map((cluster) => cluster.nodes ?? { total: 0, ready: 0 })
+  const nodes = statuses.map((cluster) => cluster.nodes ?? { total: 0, ready: 0 })
   const bars = ([['cpu', t.cpu], ['memory', t.memory], ['pods', t.pods]] as const).map(([resource, label]) => ({ resource, label, ...sum(resource) }))
   return (
     <section className="totals" aria-label={t.summary}>
       <p>
-        <strong>{t.ready(known.filter(({ ready }) => ready === 'True').length, known.length)}</strong>
+        <strong>{t.ready(statuses.filter(({ ready }) => ready === 'True').length, statuses.length)}</strong>
         {t.nodesReady(nodes.reduce((all, one) => all + one.ready, 0), nodes.reduce((all, one) => all + one.total, 0))}
       </p>
       {bars
-        .filter(({ whole }) => whole > 0)
-        .map(({ resource, label, used, whole }) => (
+        .filter(({ total }) => total > 0)
+        .map(({ resource, label, used, total }) => (
           <p key={resource}>
             {label}
-            <Bar label={label} used={used} whole={whole} text={t.of(readable(resource, used), readable(resource, whole))} />
+            <Bar label={label} used={used} total={total} text={t.usedOf(formatQuantity(resource, used), formatQuantity(resource, total))} />
           </p>
         ))}
       {search && <p data-search={search.backend}>{t.searchedBy(search.backend, search.behind)}</p>}
@@ -68,23 +68,23 @@ function Totals({ known, clusters, search }: { known: ClusterStatus[]; clusters:
 
 function Problems() {
   const t = useTextOf(fleetText)
-  const counts = usePolledQuery(['problems'], problemsOf, 10_000)
+  const counts = usePolledQuery(['problems'], readProblems, 10_000)
   return (
     <>
       <h2>{t.problems}</h2>
-      <QueryResult of={counts}>
-        {(there) => {
-          if (there.length === 0) return <p className="empty">{t.noProblems}</p>
+      <QueryResult query={counts}>
+        {(problems) => {
+          if (problems.length === 0) return <p className="empty">{t.noProblems}</p>
           return (
-            <Table label={t.problems} heads={t.problemHeads}>
-              {there.map(({ name, q, found }) => (
+            <Table label={t.problems} headers={t.problemHeads}>
+              {problems.map(({ name, q, result }) => (
                 <tr key={name} data-problem={name}>
                   <th scope="row">
                     <Link href={searchAddress({ q })}>{t.problemNames[name]}</Link>
                   </th>
-                  <td className="number">{number(found.total)}</td>
+                  <td className="number">{formatNumber(result.total)}</td>
                   <td>
-                    <Where q={q} values={found.facets.cluster ?? []} />
+                    <TopClusters q={q} values={result.facets.cluster ?? []} />
                   </td>
                 </tr>
               ))}
@@ -96,8 +96,8 @@ function Problems() {
   )
 }
 
-function Where({ q, values }: { q: string; values: FacetValue[] }) {
-  return values.slice(0, WORST).map(({ value, count }) => (
+function TopClusters({ q, values }: { q: string; values: FacetValue[] }) {
+  return values.slice(0, MAX_CLUSTERS_PER_PROBLEM).map(({ value, count }) => (
     <span key={value} className="chip">
       <Link href={searchAddress({ q: `${q} cluster:${value}` })}>
         <ClusterName name={value} /> {count}
@@ -106,18 +106,18 @@ function Where({ q, values }: { q: string; values: FacetValue[] }) {
   ))
 }
 
-function Clusters({ known, clusters }: { known: ClusterStatus[]; clusters: Map<string, ClusterFacts> }) {
+function Clusters({ statuses, clusters }: { statuses: ClusterStatus[]; clusters: Map<string, ClusterSummary> }) {
   const t = useTextOf(fleetText)
   return (
-    <Table label={t.clusters} heads={t.clusterHeads}>
-      {known.map((status) => (
+    <Table label={t.clusters} headers={t.clusterHeads}>
+      {statuses.map((status) => (
         <ClusterRow key={status.name} status={status} cluster={clusters.get(status.name)} />
       ))}
     </Table>
   )
 }
 
-function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: ClusterFacts | undefined }) {
+function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: ClusterSummary | undefined }) {
   const t = useTextOf(fleetText)
   const taints = cluster?.taints ?? []
   return (
@@ -137,12 +137,12 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
       <td className="number">{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
       {RESOURCES.map((resource) => (
         <td key={resource}>
-          <RoomBar label={`${t[resource]}, ${status.name}`} of={cluster?.room[resource]} resource={resource} />
+          <UsageBar label={`${t[resource]}, ${status.name}`} usage={cluster?.usage[resource]} resource={resource} />
         </td>
       ))}
-      <td className="number">{number(status.objects)}</td>
+      <td className="number">{formatNumber(status.objects)}</td>
       <td>
-        {cluster?.leaving && <span className="chip">{t.leaving}</span>}
+        {cluster?.isBeingDeleted && <span className="chip">{t.leaving}</span>}
         {isCordoned(taints) && <span className="chip">{t.cordoned}</span>}
         {taints.filter((taint) => !isCordoned([taint])).map(({ key, effect }) => (
           <span key={`${key}:${effect}`} className="chip">
@@ -151,14 +151,14 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
         ))}
       </td>
       <td>
-        <Heard seconds={status.ageSeconds} />
+        <DataAge seconds={status.ageSeconds} />
       </td>
     </tr>
   )
 }
 
-function RoomBar({ label, of, resource }: { label: string; of: Room | undefined; resource: Resource }) {
+function UsageBar({ label, usage, resource }: { label: string; usage: ResourceUsage | undefined; resource: Resource }) {
   const t = useTextOf(fleetText)
-  if (!of) return null
-  return <Bar label={label} used={of.used} whole={of.whole} text={t.of(readable(resource, of.used), readable(resource, of.whole))} />
+  if (!usage) return null
+  return <Bar label={label} used={usage.used} total={usage.total} text={t.usedOf(formatQuantity(resource, usage.used), formatQuantity(resource, usage.total))} />
 }

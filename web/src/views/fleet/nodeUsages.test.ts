@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Node } from '../../api/karmada'
-import { usageOf } from '../../parts/usage'
+import { usageLevelOf } from '../../parts/usage'
 import { nodeUsages } from './nodeUsages'
 
 const node = (name: string, pods: string | undefined): Node => ({ apiVersion: 'v1', kind: 'Node', metadata: { name }, status: pods === undefined ? {} : { allocatable: { pods } } })
@@ -14,9 +14,9 @@ test('nodes are sorted by usage; nodes without allocatable pods are omitted', ()
     { value: 'gone', count: 3 },
   ]
   expect(nodeUsages(nodes, counts)).toEqual([
-    { node: 'b', pods: 90, capacity: 100, percent: 90, usage: 'full' },
-    { node: 'd', pods: 7, capacity: 10, percent: 70, usage: 'high' },
-    { node: 'a', pods: 11, capacity: 110, percent: 10, usage: undefined },
+    { node: 'b', pods: 90, capacity: 100, percent: 90, level: 'full' },
+    { node: 'd', pods: 7, capacity: 10, percent: 70, level: 'high' },
+    { node: 'a', pods: 11, capacity: 110, percent: 10, level: undefined },
   ])
 })
 
@@ -27,4 +27,4 @@ test.each([
   [0.89, 'high'],
   [0.9, 'full'],
   [1, 'full'],
-] as const)('a share of %d is %s', (part, usage) => expect(usageOf(part)).toBe(usage))
+] as const)('a used fraction of %d has the level %s', (fraction, level) => expect(usageLevelOf(fraction)).toBe(level))

@@ -1,8 +1,8 @@
 import { Link } from 'wouter'
 import { searchAddress } from '../../api/address'
-import type { Kept } from '../../api/saved'
+import type { SavedSearches } from '../../api/saved'
 import { Query } from '../../parts/Query'
-import { forgetAsked } from '../../prefs'
+import { clearRecentQueries } from '../../prefs'
 import { useText, type Text } from '../../text'
 
 const STARTERS: [keyof Text['starters'], string][] = [
@@ -15,13 +15,13 @@ const STARTERS: [keyof Text['starters'], string][] = [
   ['nodes', 'kind:node -status:Ready'],
   ['deleted', 'is:deleted deleted:<1d'],
 ]
-/** Number of previous queries shown. */
-const ASKED = 8
+/** Maximum number of recent queries shown. */
+const MAX_RECENT_QUERIES = 8
 
-/** The start page: common queries, saved searches, previous queries. */
-export function Start({ user, saved, asked }: { user: string; saved: Kept; asked: string[] }) {
+/** Start page of the search: common queries, saved searches and recent queries. */
+export function Start({ user, saved, recentQueries }: { user: string; saved: SavedSearches; recentQueries: string[] }) {
   const t = useText()
-  const own = saved.searches ?? []
+  const searches = saved.searches ?? []
   return (
     <div className="start">
       <ul className="starters" aria-label={t.startFrom}>
@@ -33,13 +33,13 @@ export function Start({ user, saved, asked }: { user: string; saved: Kept; asked
           </li>
         ))}
       </ul>
-      {own.length > 0 && (
+      {searches.length > 0 && (
         <section aria-label={t.savedSearches}>
           <h2>
             <Link href="/saved">{t.savedSearches}</Link>
           </h2>
           <ul className="starters">
-            {own.map(({ metadata, spec }) => (
+            {searches.map(({ metadata, spec }) => (
               <li key={metadata.name}>
                 <Link href={searchAddress({ q: spec.query })} title={spec.query}>
                   {spec.title}
@@ -51,16 +51,16 @@ export function Start({ user, saved, asked }: { user: string; saved: Kept; asked
         </section>
       )}
       {saved.error && <p role="alert">{saved.error}</p>}
-      {asked.length > 0 && (
-        <section aria-label={t.askedBefore}>
+      {recentQueries.length > 0 && (
+        <section aria-label={t.recentQueries}>
           <h2>
-            {t.askedBefore}{' '}
-            <button type="button" onClick={() => forgetAsked(user)}>
-              {t.forget}
+            {t.recentQueries}{' '}
+            <button type="button" onClick={() => clearRecentQueries(user)}>
+              {t.clearRecentQueries}
             </button>
           </h2>
           <ul className="starters">
-            {asked.slice(0, ASKED).map((q) => (
+            {recentQueries.slice(0, MAX_RECENT_QUERIES).map((q) => (
               <li key={q}>
                 <Link href={searchAddress({ q })}>
                   <Query text={q} />

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { ClusterStatus } from '../../api/types'
-import { shownClusters, fleetHealthOf } from './fleetHealth'
+import { clustersToShow, fleetHealthOf } from './fleetHealth'
 
 const cluster = (name: string, ready: ClusterStatus['ready'] = 'True'): ClusterStatus => ({ name, ready, objects: 0, pods: 0 })
 const PODS = { name: 'pods', tone: 'bad' } as const
@@ -18,6 +18,6 @@ it.each([
   expect(fleetHealthOf(clusters, problems)).toEqual({ tone, notReady })
 })
 
-it('lists clusters that are not ready first', () => {
-  expect(shownClusters([cluster('b'), cluster('a'), cluster('c', 'False')], 2).map(({ name }) => name)).toEqual(['c', 'a'])
+it('clusters that are not ready are shown first', () => {
+  expect(clustersToShow([cluster('b'), cluster('a'), cluster('c', 'False')], 2).map(({ name }) => name)).toEqual(['c', 'a'])
 })

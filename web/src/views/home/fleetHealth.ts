@@ -18,6 +18,6 @@ export function fleetHealthOf(clusters: readonly ClusterStatus[], problems: read
 }
 
 /** The first `limit` clusters for the home page, those that are not ready first. */
-export function shownClusters(clusters: readonly ClusterStatus[], limit: number): ClusterStatus[] {
+export function clustersToShow(clusters: readonly ClusterStatus[], limit: number): ClusterStatus[] {
   return [...clusters].sort((a, b) => Number(a.ready === 'True') - Number(b.ready === 'True') || a.name.localeCompare(b.name)).slice(0, limit)
 }

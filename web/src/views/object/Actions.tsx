@@ -7,74 +7,74 @@ import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
 import { Modal } from '../../parts/Modal'
 import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
-import { explain } from './explain'
+import { objectText as texts } from '../../text/object'
+import { describeError } from './explain'
 import { canRestart, canScale } from './facts'
 import { removeObject, restartObject, scaleObject, type WriteMode, type WriteResponse } from './objects'
 import { isManaged } from './Overview'
-import { useView } from './state'
+import { useViewParameters } from './state'
 
 type Action = 'scale' | 'restart' | 'delete'
 
-/** Actions on an object; forbidden ones explain why. */
+/** Buttons for actions on an object; a forbidden action is disabled with a reason. */
 export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
-  const [view, change] = useView()
-  // The address may name the action, so that a key in the results opens it.
-  const [doing, setDoing] = useState<Action | undefined>(view.do === 'scale' && canScale(refTo) ? 'scale' : undefined)
-  const [done, setDone] = useState<Done>()
+  const [view, change] = useViewParameters()
+  // The parameter `do` opens an action, for the shortcut key in the search results.
+  const [action, setAction] = useState<Action | undefined>(view.do === 'scale' && canScale(refTo) ? 'scale' : undefined)
+  const [result, setResult] = useState<ActionResult>()
   const client = useQueryClient()
   const { cluster, resource, namespace, name } = refTo
-  const wish = { cluster, group: groupOf(refTo.apiVersion), resource, namespace, name }
-  const mayDelete = useCanI({ ...wish, verb: 'delete' })
-  const mayPatch = useCanI({ ...wish, verb: 'patch' })
-  const mayScale = useCanI({ ...wish, verb: 'patch', subresource: 'scale' })
-  const where = namespace ?? t.everywhere
-  const why = (may: boolean, verb: string, what: string) => (may ? undefined : t.mayNot(verb, what, where, cluster))
+  const attributes = { cluster, group: groupOf(refTo.apiVersion), resource, namespace, name }
+  const mayDelete = useCanI({ ...attributes, verb: 'delete' })
+  const mayPatch = useCanI({ ...attributes, verb: 'patch' })
+  const mayScale = useCanI({ ...attributes, verb: 'patch', subresource: 'scale' })
+  const scope = namespace ?? t.anyNamespace
+  const deniedReason = (isAllowed: boolean, verb: string, resourceName: string) => (isAllowed ? undefined : t.mayNot(verb, resourceName, scope, cluster))
   const undo = (replicas: number) => {
-    setDone(undefined)
+    setResult(undefined)
     scaleObject(refTo, replicas, 'real').then(
-      () => setDone({ said: t.didDo.scale(replicas) }),
-      (error: unknown) => setDone({ said: explain(error, cluster, t), failed: true }),
+      () => setResult({ message: t.actionDone.scale(replicas) }),
+      (error: unknown) => setResult({ message: describeError(error, cluster, t), isFailed: true }),
     ).finally(() => void client.invalidateQueries())
   }
   const close = () => {
-    setDoing(undefined)
+    setAction(undefined)
     if (view.do !== undefined) change({ do: undefined })
   }
   return (
     <>
       {canScale(refTo) && (
-        <Control why={why(mayScale, 'patch', `${resource}/scale`)} onClick={() => setDoing('scale')}>
+        <Control disabledReason={deniedReason(mayScale, 'patch', `${resource}/scale`)} onClick={() => setAction('scale')}>
           {t.scale}
         </Control>
       )}
       {canRestart(refTo) && (
-        <Control why={why(mayPatch, 'patch', resource)} onClick={() => setDoing('restart')}>
+        <Control disabledReason={deniedReason(mayPatch, 'patch', resource)} onClick={() => setAction('restart')}>
           {t.restart}
         </Control>
       )}
-      <Control why={why(mayDelete, 'delete', resource)} className="danger" onClick={() => setDoing('delete')}>
+      <Control disabledReason={deniedReason(mayDelete, 'delete', resource)} className="danger" onClick={() => setAction('delete')}>
         {t.delete}
       </Control>
-      <span role="status" className={done?.failed ? 'bad' : undefined}>
-        {done?.said}
+      <span role="status" className={result?.isFailed ? 'bad' : undefined}>
+        {result?.message}
       </span>
-      {done?.undo !== undefined && (
-        <button type="button" onClick={() => undo(done.undo ?? 0)}>
+      {result?.previousReplicas !== undefined && (
+        <button type="button" onClick={() => undo(result.previousReplicas ?? 0)}>
           {t.undo}
         </button>
       )}
-      {doing && (
+      {action && (
         <Confirm
-          key={doing}
-          action={doing}
+          key={action}
+          action={action}
           refTo={refTo}
           object={object}
           onClose={close}
-          onDone={(after) => {
+          onDone={(next) => {
             close()
-            setDone(after)
+            setResult(next)
             void client.invalidateQueries()
           }}
         />
@@ -83,67 +83,67 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   )
 }
 
-/** The last action. */
-interface Done {
-  said: string
-  /** The number of replicas before it: scaling can be undone, since nothing else has changed. */
-  undo?: number
-  failed?: boolean
+/** Result of the last action. */
+interface ActionResult {
+  message: string
+  /** Number of replicas before the object was scaled; present only if scaling can be undone. */
+  previousReplicas?: number
+  isFailed?: boolean
 }
 
 interface ConfirmProps {
   action: Action
   refTo: ObjectRef
   object: KubeObject
-  onDone: (done: Done) => void
+  onDone: (done: ActionResult) => void
   onClose: () => void
 }
 
-type Asked = { at: 'asking' } | { at: 'agreed'; warnings: string[] } | { at: 'refused'; why: string }
+type DryRun = { status: 'running' } | { status: 'accepted'; warnings: string[] } | { status: 'refused'; reason: string }
 
-/** Describes the action and its target; the action is enabled after a dry run in the cluster. */
+/** Confirmation of an action. Its button is enabled after a successful dry run in the cluster. */
 function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
   const t = useTextOf(texts)
-  const now = Number((object.spec as { replicas?: number } | undefined)?.replicas ?? 0)
-  const [replicas, setReplicas] = useState(now)
-  const [asked, setAsked] = useState<Asked>({ at: 'asking' })
-  const [problem, setProblem] = useState<string>()
-  const [sending, setSending] = useState(false)
+  const currentReplicas = Number((object.spec as { replicas?: number } | undefined)?.replicas ?? 0)
+  const [replicas, setReplicas] = useState(currentReplicas)
+  const [dryRun, setDryRun] = useState<DryRun>({ status: 'running' })
+  const [errorMessage, setErrorMessage] = useState<string>()
+  const [isSending, setIsSending] = useState(false)
   const { cluster, namespace, name } = refTo
   const uid = object.metadata.uid
   const run = (mode: WriteMode): Promise<WriteResponse> =>
     action === 'delete' ? removeObject(refTo, uid, mode) : action === 'scale' ? scaleObject(refTo, replicas, mode) : restartObject(refTo, new Date(), mode)
 
   useEffect(() => {
-    let gone = false
-    setAsked({ at: 'asking' })
-    // Waits until the number is typed completely.
+    let isCancelled = false
+    setDryRun({ status: 'running' })
+    // Debounces typing of the number.
     const timer = setTimeout(() => {
       run('dry-run').then(
-        ({ warnings }) => !gone && setAsked({ at: 'agreed', warnings }),
-        (error: unknown) => !gone && setAsked({ at: 'refused', why: explain(error, cluster, t) }),
+        ({ warnings }) => !isCancelled && setDryRun({ status: 'accepted', warnings }),
+        (error: unknown) => !isCancelled && setDryRun({ status: 'refused', reason: describeError(error, cluster, t) }),
       )
     }, action === 'scale' ? 300 : 0)
     return () => {
-      gone = true
+      isCancelled = true
       clearTimeout(timer)
     }
   }, [replicas])
 
-  const title = t.reallyDo[action](`${object.kind} ${name}`)
+  const title = t.actionTitles[action](`${object.kind} ${name}`)
   return (
     <Modal label={title} onClose={onClose}>
       <form
         className="confirm"
         onSubmit={(event) => {
           event.preventDefault()
-          if (asked.at !== 'agreed' || sending) return
-          setSending(true)
+          if (dryRun.status !== 'accepted' || isSending) return
+          setIsSending(true)
           run('real').then(
-            () => onDone({ said: t.didDo[action](replicas), ...(action === 'scale' && replicas !== now && { undo: now }) }),
+            () => onDone({ message: t.actionDone[action](replicas), ...(action === 'scale' && replicas !== currentReplicas && { previousReplicas: currentReplicas }) }),
             (error: unknown) => {
-              setSending(false)
-              setProblem(explain(error, cluster, t))
+              setIsSending(false)
+              setErrorMessage(describeError(error, cluster, t))
             },
           )
         }}
@@ -159,23 +159,23 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
             <label>
               {t.replicas} <input type="number" min="0" max="100000" required value={replicas} onChange={(event) => setReplicas(event.target.valueAsNumber || 0)} />
             </label>{' '}
-            <span className="notice">{t.replicasNow(now)}</span>
+            <span className="notice">{t.replicasNow(currentReplicas)}</span>
           </p>
         )}
-        {action !== 'scale' && <p>{t.whatHappens[action]}</p>}
-        <p role="status" className={asked.at === 'refused' ? 'bad' : 'notice'}>
-          {asked.at === 'asking' ? t.asking : asked.at === 'agreed' ? t.agreed : asked.why}
+        {action !== 'scale' && <p>{t.actionEffects[action]}</p>}
+        <p role="status" className={dryRun.status === 'refused' ? 'bad' : 'notice'}>
+          {dryRun.status === 'running' ? t.dryRunRunning : dryRun.status === 'accepted' ? t.dryRunAccepted : dryRun.reason}
         </p>
-        {asked.at === 'agreed' &&
-          asked.warnings.map((warning) => (
+        {dryRun.status === 'accepted' &&
+          dryRun.warnings.map((warning) => (
             <p key={warning} className="notice">
               {warning}
             </p>
           ))}
-        {problem && <p role="alert">{problem}</p>}
+        {errorMessage && <p role="alert">{errorMessage}</p>}
         <p className="tools">
-          <Control type="submit" className={action === 'delete' ? 'danger' : 'primary'} why={asked.at === 'agreed' ? undefined : asked.at === 'asking' ? t.asking : asked.why}>
-            {t.doIt[action]}
+          <Control type="submit" className={action === 'delete' ? 'danger' : 'primary'} disabledReason={dryRun.status === 'accepted' ? undefined : dryRun.status === 'running' ? t.dryRunRunning : dryRun.reason}>
+            {t.actionButtons[action]}
           </Control>
           <button type="button" onClick={onClose}>
             {t.cancel}

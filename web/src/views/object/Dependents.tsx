@@ -1,37 +1,37 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from 'wouter'
 import { objectAddress } from '../../api/address'
-import { getJson, reported, type ObjectRef } from '../../api/client'
+import { getJson, viewErrorOf, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { ClusterName } from '../../parts/ClusterName'
 import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
+import { objectText as texts } from '../../text/object'
 import { reachedRows, type BlastRadius, type Side } from './reached'
-import { explain } from './explain'
+import { describeError } from './explain'
 import { objectParameters } from './objects'
 
-/** Objects that depend on an object, or on which it depends, in all clusters. */
+/** Objects in all clusters that depend on an object, or that it depends on. */
 export function Dependents({ refTo, side }: { refTo: ObjectRef; side: Side }) {
   const t = useTextOf(texts)
-  const found = useQuery({
+  const blastRadius = useQuery({
     queryKey: ['blastradius', refTo, side],
     queryFn: ({ signal }) => getJson<BlastRadius>(`${API}/blastradius?${objectParameters(refTo)}&dependencies=${side === 'dependencies'}`, signal),
     refetchInterval: 30_000,
   })
-  const rows = found.data ? reachedRows(found.data) : []
+  const rows = blastRadius.data ? reachedRows(blastRadius.data) : []
   return (
     <>
-      {reported(found.error) !== undefined && <p role="alert">{explain(found.error, refTo.cluster, t)}</p>}
-      {found.data && rows.length === 0 && <p className="empty">{t.nothingDepends[side]}</p>}
-      {found.data?.notices.map((notice) => (
+      {viewErrorOf(blastRadius.error) !== undefined && <p role="alert">{describeError(blastRadius.error, refTo.cluster, t)}</p>}
+      {blastRadius.data && rows.length === 0 && <p className="empty">{t.nothingDepends[side]}</p>}
+      {blastRadius.data?.notices.map((notice) => (
         <p className="notice" key={notice}>
           {notice}
         </p>
       ))}
       {rows.length > 0 && (
-        <Table caption label={t.sides[side]} heads={t.dependentColumns}>
+        <Table caption label={t.sides[side]} headers={t.dependentColumns}>
           {rows.map(({ node, distance, type, via, from }) => (
             <tr key={`${node.cluster} ${node.uid}`}>
               <th scope="row">

@@ -4,19 +4,19 @@ import { ApiError, getText, objectPath, type ObjectRef } from '../../api/client'
 import { printJson } from '../../api/json'
 import { ClusterName } from '../../parts/ClusterName'
 import { Editor } from '../../parts/Editor'
-import { openApiOf, schemaOf } from '../../parts/schema'
-import { parse, print } from '../../parts/yaml'
+import { readOpenApi, findSchema } from '../../parts/schema'
+import { parseYaml, printYaml } from '../../parts/yaml'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
-import { explain } from './explain'
+import { objectText as texts } from '../../text/object'
+import { describeError } from './explain'
 import { withoutManagedFields } from './manifest'
-import { apply, compare, formatPath, type Change, type Merged } from './merge'
+import { apply, mergeThreeWay, formatPath, type Change, type MergeResult } from './merge'
 import { replaceObject, type WriteMode, type WriteResponse } from './objects'
 import { EDITOR_HEIGHT } from './JsonAsYaml'
 
 /** A change of the object in the cluster since the edit began. */
-interface ConcurrentChange extends Merged {
+interface ConcurrentChange extends MergeResult {
   /** The current object. */
   text: string
   value: unknown
@@ -32,10 +32,10 @@ interface EditProps {
   onDone: (saved: boolean) => void
 }
 
-/** Whether the cluster provides a schema of the kind. */
+/** True if the cluster provides a schema of the kind. */
 async function hasSchema({ cluster, apiVersion }: ObjectRef, kind: string): Promise<boolean> {
-  const api = await openApiOf(cluster, apiVersion)
-  return api !== undefined && schemaOf(api, apiVersion, kind) !== undefined
+  const api = await readOpenApi(cluster, apiVersion)
+  return api !== undefined && findSchema(api, apiVersion, kind) !== undefined
 }
 
 /** Editor of an object's manifest. An edit is previewed by a dry run before it is saved. */
@@ -61,8 +61,8 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
   /** Rebases the edited manifest onto the current object. If fields other than server-maintained ones have changed, shows both sides and returns undefined. */
   const rebase = async (manifest: string): Promise<string | undefined> => {
     const text = withoutManagedFields(await getText(objectPath(refTo), 'application/yaml'))
-    const [original, mine, value] = [base, manifest, text].map((yaml) => parse(yaml).value)
-    const concurrent: ConcurrentChange = { ...compare(original, mine, value), text, value }
+    const [original, mine, value] = [base, manifest, text].map((yaml) => parseYaml(yaml).value)
+    const concurrent: ConcurrentChange = { ...mergeThreeWay(original, mine, value), text, value }
     if (concurrent.theirs.length > 0) {
       setStep({ phase: 'conflict', concurrent })
       return undefined
@@ -72,7 +72,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
   }
 
   const reapply = (concurrent: ConcurrentChange, mine: Change[]) => {
-    const rebased = print(apply(concurrent.value, mine))
+    const rebased = printYaml(apply(concurrent.value, mine))
     setBase(concurrent.text)
     setDraft(rebased)
     return rebased
@@ -92,13 +92,13 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
   }
 
   const submit = (mode: WriteMode) => {
-    const [first] = parse(draft).problems
+    const [first] = parseYaml(draft).problems
     setErrorMessage(first?.message)
     setNotice(undefined)
     if (first) return
     setPending(true)
     send(draft, mode)
-      .catch((error: unknown) => setErrorMessage(explain(error, refTo.cluster, t)))
+      .catch((error: unknown) => setErrorMessage(describeError(error, refTo.cluster, t)))
       .finally(() => setPending(false))
   }
 
@@ -168,7 +168,7 @@ function Conflict({ concurrent, onReapply, onDiscard }: { concurrent: Concurrent
     <>
       <h2>{t.objectChanged}</h2>
       <p>{t.objectChangedHint}</p>
-      <Table caption label={t.theirChanges} heads={t.changeColumns}>
+      <Table caption label={t.theirChanges} headers={t.changeColumns}>
         {concurrent.theirs.map((change) => (
           <tr key={formatPath(change.path)}>
             <th scope="row">{formatPath(change.path)}</th>
@@ -177,7 +177,7 @@ function Conflict({ concurrent, onReapply, onDiscard }: { concurrent: Concurrent
           </tr>
         ))}
       </Table>
-      <Table caption label={t.myChanges} heads={[...t.changeColumns, t.decision]}>
+      <Table caption label={t.myChanges} headers={[...t.changeColumns, t.decision]}>
         {concurrent.mine.map((change) => (
           <tr key={formatPath(change.path)}>
             <th scope="row">{formatPath(change.path)}</th>
@@ -191,7 +191,7 @@ function Conflict({ concurrent, onReapply, onDiscard }: { concurrent: Concurrent
                     checked={mineSelected.has(change)}
                     onChange={(event) => setMineSelected(new Set(event.target.checked ? [...mineSelected, change] : [...mineSelected].filter((other) => other !== change)))}
                   />{' '}
-                  {t.takeMine}
+                  {t.useMine}
                 </label>
               ) : (
                 t.willBeApplied

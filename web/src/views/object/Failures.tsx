@@ -1,4 +1,4 @@
-// Failure first: what a pod died of, and the failing pods of a workload.
+// Failures of an object: the states of a pod's failing containers, and the failing pods of a workload.
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
 import { clusterRoot, CONTROL_PLANE, getJson, groupOf, request, type ObjectRef } from '../../api/client'
@@ -8,23 +8,23 @@ import type { Hit, KubeEvent, KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
 import { usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
-import { since } from '../../parts/format'
+import { formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
+import { objectText as texts } from '../../text/object'
 import { failuresOf, type Failure } from './failures'
 import { podsOf } from './facts'
-import { parameters } from './useLogs'
+import { logParameters } from './useLogs'
 
 export function Failures({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const failures = failuresOf(object)
-  if (failures.length > 0) return <OfPod refTo={refTo} object={object} failures={failures} />
-  const q = failingPods(refTo, object.kind)
-  return q === undefined ? null : <OfWorkload q={q} />
+  if (failures.length > 0) return <PodFailures refTo={refTo} object={object} failures={failures} />
+  const q = failingPodsQuery(refTo, object.kind)
+  return q === undefined ? null : <WorkloadFailures q={q} />
 }
 
-function OfPod({ refTo, object, failures }: { refTo: ObjectRef; object: KubeObject; failures: Failure[] }) {
+function PodFailures({ refTo, object, failures }: { refTo: ObjectRef; object: KubeObject; failures: Failure[] }) {
   const t = useTextOf(texts)
   return (
     <section className="failures" aria-label={t.failures}>
@@ -35,7 +35,7 @@ function OfPod({ refTo, object, failures }: { refTo: ObjectRef; object: KubeObje
             {[
               failure.exitCode !== undefined && t.exited(failure.exitCode),
               failure.restarts > 0 && t.restarted(failure.restarts),
-              failure.since && t.ago(since(failure.since)),
+              failure.since && t.ago(formatAgeSince(failure.since)),
             ]
               .filter(Boolean)
               .join(' · ')}
@@ -49,15 +49,15 @@ function OfPod({ refTo, object, failures }: { refTo: ObjectRef; object: KubeObje
   )
 }
 
-/** The last line that the container wrote before it ended. */
+/** The last line in the log of a container's current or previous run. */
 function LastLine({ refTo, failure: { container, previous } }: { refTo: ObjectRef; failure: Failure }) {
   const t = useTextOf(texts)
   const q = podsOf(refTo, refTo.cluster) ?? ''
   const line = usePolledQuery(
     ['last line', refTo, container, previous],
     async (signal) => {
-      const asked = parameters({ q, container, previous, follow: false, tail: '1' })
-      const text = await withTimeout((patience) => request(`${API}/logs?${asked}`, { headers: { Accept: 'text/plain' }, signal: patience }).then((response) => response.text()), signal)
+      const query = logParameters({ q, container, previous, follow: false, tail: '1' })
+      const text = await withTimeout((timeoutSignal) => request(`${API}/logs?${query}`, { headers: { Accept: 'text/plain' }, signal: timeoutSignal }).then((response) => response.text()), signal)
       return text.trim().split('\n').at(-1) ?? ''
     },
     30_000,
@@ -71,7 +71,7 @@ function LastLine({ refTo, failure: { container, previous } }: { refTo: ObjectRe
   )
 }
 
-/** Lines of plain text begin with their source: `member1 default/web-0 web | text`. */
+/** Removes the source at the beginning of a log line in plain text: `member1 default/web-0 web | text`. */
 const withoutSource = (line: string) => line.replace(/^\S+ \S+ \S+ \| /, '')
 
 function LastWarning({ cluster, object }: { cluster: string; object: KubeObject }) {
@@ -79,32 +79,32 @@ function LastWarning({ cluster, object }: { cluster: string; object: KubeObject 
   const { namespace, uid, name } = object.metadata
   const events = usePolledQuery(['last warning', cluster, uid], (signal) => {
     const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''},type=Warning`)
-    return withTimeout((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1/namespaces/${namespace ?? ''}/events?fieldSelector=${selector}&limit=50`, patience), signal)
+    return withTimeout((timeoutSignal) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1/namespaces/${namespace ?? ''}/events?fieldSelector=${selector}&limit=50`, timeoutSignal), signal)
   })
   const [last] = [...(events.data?.items ?? [])].sort(newestFirst)
   if (!last) return null
   return (
     <p>
-      <Pill state="Warning" text={last.reason} /> {last.message} · {t.ago(since(lastOccurrence(last)))}{' '}
+      <Pill state="Warning" text={last.reason} /> {last.message} · {t.ago(formatAgeSince(lastOccurrence(last)))}{' '}
       <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'pods', namespace, name }, 'events')}>{t.tabs.events}</Link>
     </p>
   )
 }
 
-/** Number of failing pods shown. */
-const MOST = 5
-const OWNERS: Record<string, string> = { deployments: 'apps', statefulsets: 'apps', daemonsets: 'apps', replicasets: 'apps', jobs: 'batch' }
+/** Maximum number of failing pods shown. */
+const MAX_PODS = 5
+const WORKLOAD_GROUPS: Record<string, string> = { deployments: 'apps', statefulsets: 'apps', daemonsets: 'apps', replicasets: 'apps', jobs: 'batch' }
 
-/** The query for the failing pods of a workload; a template's are those of all clusters. */
-export function failingPods({ apiVersion, resource, cluster, namespace, name }: ObjectRef, kind: string): string | undefined {
-  if (OWNERS[resource] !== groupOf(apiVersion)) return undefined
-  const where = cluster === CONTROL_PLANE ? '' : ` cluster:=${cluster}`
-  return `kind:pod ns:=${namespace ?? ''} owner:${kind.toLowerCase()}/${name} depth:2${where} -status:Running,Completed,Succeeded`
+/** Query for the failing pods of a workload, for a template in all clusters; undefined for other kinds. */
+export function failingPodsQuery({ apiVersion, resource, cluster, namespace, name }: ObjectRef, kind: string): string | undefined {
+  if (WORKLOAD_GROUPS[resource] !== groupOf(apiVersion)) return undefined
+  const clusterTerm = cluster === CONTROL_PLANE ? '' : ` cluster:=${cluster}`
+  return `kind:pod ns:=${namespace ?? ''} owner:${kind.toLowerCase()}/${name} depth:2${clusterTerm} -status:Running,Completed,Succeeded`
 }
 
-function OfWorkload({ q }: { q: string }) {
+function WorkloadFailures({ q }: { q: string }) {
   const t = useTextOf(texts)
-  const pods = usePolledQuery(['failing', q], (signal) => getJson<{ hits: Hit[]; total: number }>(`${API}/query?limit=${MOST}&facets=&q=${encodeURIComponent(`${q} sort:-restarts`)}`, signal))
+  const pods = usePolledQuery(['failing', q], (signal) => getJson<{ hits: Hit[]; total: number }>(`${API}/query?limit=${MAX_PODS}&facets=&q=${encodeURIComponent(`${q} sort:-restarts`)}`, signal))
   if (!pods.data || pods.data.hits.length === 0) return null
   const { hits, total } = pods.data
   return (
@@ -112,7 +112,7 @@ function OfWorkload({ q }: { q: string }) {
       <p>
         <Link href={searchAddress({ q })}>{t.failingPods(total)}</Link>
       </p>
-      <Table label={t.failures} heads={t.failingHeads}>
+      <Table label={t.failures} headers={t.failingHeads}>
         {hits.map((hit) => (
           <tr key={`${hit.cluster}/${hit.name}`}>
             <th scope="row">
@@ -125,7 +125,7 @@ function OfWorkload({ q }: { q: string }) {
               <Pill state={hit.status} />
             </td>
             <td className="number">{hit.restarts}</td>
-            <td className="number">{since(hit.created)}</td>
+            <td className="number">{formatAgeSince(hit.created)}</td>
           </tr>
         ))}
       </Table>

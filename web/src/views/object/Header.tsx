@@ -6,62 +6,62 @@ import type { Hit, KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
 import { KindIcon } from '../../icons/Icon'
 import { ClusterName } from '../../parts/ClusterName'
-import { since } from '../../parts/format'
+import { formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { toneOf, toneOfReady } from '../../parts/status'
 import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
-import { headline } from './headline'
-import { copiesOf } from './objects'
+import { objectText as texts } from '../../text/object'
+import { headlineOf } from './headline'
+import { copiesQuery } from './objects'
 
-/** Copies that are requested, and copies that are shown. */
-const MOST = 100
-const SHOWN = 12
-/** Milliseconds after which the index has a change of the object. */
-const INDEXED_AFTER = 5_000
-/** Milliseconds between searches while the object does not change: its copies can change without it. */
-const COPIES_EVERY = 60_000
+/** Maximum number of copies that are requested, and that are shown. */
+const MAX_COPIES = 100
+const MAX_SHOWN_COPIES = 12
+/** Time after which a change of the object is searchable. */
+const INDEX_DELAY_MS = 5_000
+/** Interval of searches for copies while the object itself does not change. */
+const COPIES_INTERVAL_MS = 60_000
 
 interface HeaderProps {
   refTo: ObjectRef
   object: KubeObject | undefined
   kind: string
-  /** It is propagated, so its namesakes are copies. */
-  propagated: boolean
+  /** True if the object is propagated, so that objects of the same name in other clusters are its copies. */
+  isPropagated: boolean
   tab: Tab
 }
 
-/** What the object is, its state with the reason, and its copies in clusters. */
-export function Header({ refTo, object, kind, propagated, tab }: HeaderProps) {
+/** Header of the object page: identity, state with the reason, and copies in other clusters. */
+export function Header({ refTo, object, kind, isPropagated, tab }: HeaderProps) {
   const t = useTextOf(texts)
   const { cluster, apiVersion, namespace, name } = refTo
   const copies = useQuery({
     queryKey: ['copies', refTo, object?.metadata.resourceVersion],
-    queryFn: ({ signal }) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MOST}&facets=&q=${encodeURIComponent(copiesOf(refTo))}`, signal),
+    queryFn: ({ signal }) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MAX_COPIES}&facets=&q=${encodeURIComponent(copiesQuery(refTo))}`, signal),
     enabled: object !== undefined,
     placeholderData: keepPreviousData,
-    refetchInterval: ({ state }) => (state.dataUpdateCount < 2 ? INDEXED_AFTER : COPIES_EVERY),
+    refetchInterval: ({ state }) => (state.dataUpdateCount < 2 ? INDEX_DELAY_MS : COPIES_INTERVAL_MS),
   })
   const hits = copies.data?.hits ?? []
-  const state = object && headline(object, hits.find((hit) => hit.cluster === cluster))
+  const state = object && headlineOf(object, hits.find((hit) => hit.cluster === cluster))
   return (
     <>
       <h1>
         <KindIcon kind={kind} /> <small>{kind}</small> {name}
       </h1>
       <p className="identity">
-        {state && <Pill state={state.state} tone={state.tone} title={state.why} />} <ClusterName name={cluster} />
+        {state && <Pill state={state.state} tone={state.tone} title={state.reason} />} <ClusterName name={cluster} />
         {namespace && <> · {t.namespaceIs(namespace)}</>}
         {groupOf(apiVersion) && <> · {apiVersion}</>}
-        {object && <> · {t.old(since(object.metadata.creationTimestamp))}</>}
+        {object && <> · {t.ageText(formatAgeSince(object.metadata.creationTimestamp))}</>}
       </p>
-      {state?.why && <p className={`why ${state.tone}`}>{state.why}</p>}
-      {propagated && <Copies refTo={refTo} hits={hits} tab={tab} />}
+      {state?.reason && <p className={`why ${state.tone}`}>{state.reason}</p>}
+      {isPropagated && <Copies refTo={refTo} hits={hits} tab={tab} />}
     </>
   )
 }
 
-/** `member1 2/2`: the copy in each cluster, and the template. */
+/** Links to the copies in other clusters and to the template, with their state: `member1 2/2`. */
 function Copies({ refTo, hits, tab }: { refTo: ObjectRef; hits: Hit[]; tab: Tab }) {
   const t = useTextOf(texts)
   const others = hits.filter(({ cluster }) => cluster !== refTo.cluster)
@@ -69,7 +69,7 @@ function Copies({ refTo, hits, tab }: { refTo: ObjectRef; hits: Hit[]; tab: Tab 
   const sorted = [...others].sort((a, b) => Number(b.cluster === CONTROL_PLANE) - Number(a.cluster === CONTROL_PLANE) || a.cluster.localeCompare(b.cluster))
   return (
     <nav className="copies" aria-label={t.copies}>
-      {sorted.slice(0, SHOWN).map((hit) => {
+      {sorted.slice(0, MAX_SHOWN_COPIES).map((hit) => {
         const tone = hit.ready ? toneOfReady(hit.ready) : toneOf(hit.status)
         return (
           <Link key={hit.cluster} className={`chip ${tone}`} href={objectAddress(hit, tab)} title={hit.status}>
@@ -77,7 +77,7 @@ function Copies({ refTo, hits, tab }: { refTo: ObjectRef; hits: Hit[]; tab: Tab 
           </Link>
         )
       })}
-      {sorted.length > SHOWN && <Link href={searchAddress({ q: copiesOf(refTo) })}>{t.moreCopies(sorted.length - SHOWN)}</Link>}
+      {sorted.length > MAX_SHOWN_COPIES && <Link href={searchAddress({ q: copiesQuery(refTo) })}>{t.moreCopies(sorted.length - MAX_SHOWN_COPIES)}</Link>}
     </nav>
   )
 }

@@ -1,32 +1,34 @@
 // The journal of one object: all entries, or those around a time.
 import { useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
-import { readJournal, WITHIN } from '../../api/journal'
+import { readJournal, WITHIN_OPTIONS } from '../../api/journal'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
-import { age } from '../../parts/format'
+import { formatAge } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
-import { useTextOf } from '../../text'
+import { skippedText } from '../../parts/skipped'
+import { useText, useTextOf } from '../../text'
 import { journalText } from '../../text/journal'
-import { useView } from './state'
+import { useViewParameters } from './state'
 
 export function Journal({ refTo, about }: { refTo: ObjectRef; about: string }) {
   const t = useTextOf(journalText)
-  const [view, change] = useView()
+  const common = useText()
+  const [view, change] = useViewParameters()
   const journal = usePolledQuery(['journal', about, view.at, view.within], (signal) => readJournal(about, { at: view.at, within: view.within }, signal))
   return (
     <>
       <p className="notice">{refTo.cluster === CONTROL_PLANE ? t.hint : t.templateHint}</p>
       <TimeRangeForm at={view.at ?? ''} within={view.within ?? '5m'} onSubmit={(at, within) => change({ at: at || undefined, within: at ? within : undefined, entry: undefined }, true)} />
-      <QueryResult of={journal}>
+      <QueryResult query={journal}>
         {({ entries, total, keptForSeconds, skipped, notices }) => (
           <>
             {skipped.length > 0 && (
               <p className="bad">
                 {t.notComplete}{' '}
-                {skipped.map(({ cluster, reason }) => (
-                  <span key={cluster} className="chip">
-                    <ClusterName name={cluster} /> {reason}
+                {skipped.map((one) => (
+                  <span key={one.cluster} className="chip">
+                    <ClusterName name={one.cluster} /> {skippedText(one, common)}
                   </span>
                 ))}
               </p>
@@ -38,7 +40,7 @@ export function Journal({ refTo, about }: { refTo: ObjectRef; about: string }) {
             ))}
             {entries.length === 0 ? <p className="empty">{t.noEntries}</p> : <JournalTable entries={entries} chosen={view.entry} onChoose={(entry) => change({ entry })} />}
             <p className="notice">
-              {t.kept(age(keptForSeconds))} {entries.filter(({ isCause }) => !isCause).length < total && t.newestOf(entries.filter(({ isCause }) => !isCause).length, total)}
+              {t.retention(formatAge(keptForSeconds))} {entries.filter(({ isCause }) => !isCause).length < total && t.newestOf(entries.filter(({ isCause }) => !isCause).length, total)}
             </p>
           </>
         )}
@@ -71,7 +73,7 @@ function TimeRangeForm({ at, within, onSubmit }: { at: string; within: string; o
       <label>
         {t.within}{' '}
         <select value={within} onChange={(event) => onSubmit(text.trim(), event.target.value)}>
-          {WITHIN.map((span) => (
+          {WITHIN_OPTIONS.map((span) => (
             <option key={span}>{span}</option>
           ))}
         </select>

@@ -1,107 +1,107 @@
-// The lines of a log: only visible ones are rendered, optionally wrapped, with their volume over time above them.
+// Lines of a log, of which only the visible ones are rendered, with a histogram above them.
 import { memo, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent, type RefObject } from 'react'
 import { parseJson, printJson } from '../../api/json'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
 import { useCopied } from '../../parts/flash'
-import { clock, colour, number } from '../../parts/format'
-import { step } from '../../parts/window'
+import { formatTime, stableColour, formatNumber } from '../../parts/format'
+import { rowAfterKey } from '../../parts/window'
 import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
-import { even, reveal, ROW, rowsOf, uneven, visible } from './grid'
-import { highlighted, levelOf } from './level'
+import { objectText as texts } from '../../text/object'
+import { evenGrid, scrollTopToReveal, ROW_HEIGHT, countRows, unevenGrid, visibleLines } from './grid'
+import { splitByText, levelOf } from './level'
 import { lineIdOf, type LogLine, type LogSource, type LogBuffer } from './logBuffer'
 import { volumeBars } from './volume'
 
-/** Characters of a line shown in its row; the full line is shown below. */
-const SHOWN = 1_000
-/** Characters by which the width of one is measured. */
-const MEASURED = 50
+/** Maximum number of characters shown in a row; a selected line is shown in full. */
+const MAX_SHOWN_CHARACTERS = 1_000
+/** Number of characters in the element that measures the width of a character. */
+const PROBE_CHARACTERS = 50
 
 interface LinesProps {
   buffer: LogBuffer
   /** Version of the buffer, incremented on change. */
-  drawn: number
-  following: boolean
-  /** The line in the address. */
-  linked: string | undefined
-  chosen: string | undefined
+  bufferVersion: number
+  isFollowing: boolean
+  /** Identifier of the line in the address when the page was opened. */
+  linkedLineId: string | undefined
+  chosenLineId: string | undefined
   timestamps: boolean
-  /** Lines that are too long for the width take several rows. */
+  /** Wraps long lines. */
   wrap: boolean
-  /** A text that is highlighted. */
+  /** Text to highlight. */
   mark: string | undefined
   onChoose: (name: string | undefined) => void
-  /** Shows the lines around a selected one; absent if no line is filtered out. */
+  /** Removes the filters, so that the lines around the selected one are shown; undefined without filters. */
   onContext: (() => void) | undefined
 }
 
-/** The visible lines. At the end the view follows new lines; elsewhere it stays. */
-export function Lines({ buffer, drawn, following, linked, chosen, timestamps, wrap, mark, onChoose, onContext }: LinesProps) {
+/** The visible lines. If scrolled to the end, the view follows new lines; otherwise it keeps its position. */
+export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosenLineId, timestamps, wrap, mark, onChoose, onContext }: LinesProps) {
   const t = useTextOf(texts)
   const box = useRef<HTMLDivElement>(null)
-  const [place, setPlace] = useState({ top: 0, height: 600 })
-  const [atEnd, setAtEnd] = useState(linked === undefined)
-  /** Number of lines when the view was at the end last. */
-  const seen = useRef(0)
-  if (atEnd) seen.current = buffer.total
-  const unseen = buffer.total - seen.current
-  /** The first visible line and its distance from the top: lines are dropped, inserted and wrapped before it. */
+  const [viewport, setViewport] = useState({ top: 0, height: 600 })
+  const [atEnd, setAtEnd] = useState(linkedLineId === undefined)
+  /** Total number of lines when the view was last scrolled to the end. */
+  const seenCount = useRef(0)
+  if (atEnd) seenCount.current = buffer.total
+  const unseenCount = buffer.total - seenCount.current
+  /** The first visible line and the scroll offset within it. It keeps the position when lines above it are dropped, inserted or wrapped. */
   const anchor = useRef<{ line: LogLine; from: number }>(undefined)
   const columns = useColumns(box, wrap, timestamps)
-  const grid = useMemo(() => (columns === undefined ? even(buffer.length) : uneven(rowsIn(buffer, columns))), [buffer, drawn, buffer.length, columns])
-  const sought = useRef(linked)
-  const selected = useMemo(() => (chosen === undefined ? undefined : buffer.findLast((line) => lineIdOf(line) === chosen)), [chosen, buffer, drawn])
+  const grid = useMemo(() => (columns === undefined ? evenGrid(buffer.length) : unevenGrid(countRowsOfLines(buffer, columns))), [buffer, bufferVersion, buffer.length, columns])
+  const soughtLineId = useRef(linkedLineId)
+  const selected = useMemo(() => (chosenLineId === undefined ? undefined : buffer.findLast((line) => lineIdOf(line) === chosenLineId)), [chosenLineId, buffer, bufferVersion])
 
-  const hold = (shown: HTMLDivElement) => {
-    const first = grid.at(shown.scrollTop)
+  const updateAnchor = (element: HTMLDivElement) => {
+    const first = grid.at(element.scrollTop)
     const line = buffer.at(first)
-    anchor.current = line && { line, from: shown.scrollTop - grid.top(first) }
+    anchor.current = line && { line, from: element.scrollTop - grid.top(first) }
   }
   const measure = () => {
-    const shown = box.current
-    if (!shown) return
-    hold(shown)
-    setPlace({ top: shown.scrollTop, height: shown.clientHeight })
-    setAtEnd(shown.scrollHeight - shown.scrollTop - shown.clientHeight < ROW)
+    const element = box.current
+    if (!element) return
+    updateAnchor(element)
+    setViewport({ top: element.scrollTop, height: element.clientHeight })
+    setAtEnd(element.scrollHeight - element.scrollTop - element.clientHeight < ROW_HEIGHT)
   }
   useLayoutEffect(() => {
-    const shown = box.current
-    if (!shown) return
+    const element = box.current
+    if (!element) return
     const { line, from = 0 } = anchor.current ?? {}
-    const place = line === undefined ? -1 : buffer.indexOf(line)
-    if (sought.current !== undefined && selected) {
-      sought.current = undefined
-      shown.scrollTop = Math.max(0, grid.top(buffer.indexOf(selected)) - shown.clientHeight / 2)
-    } else if (atEnd) shown.scrollTop = shown.scrollHeight
-    else if (line) shown.scrollTop = place < 0 ? 0 : grid.top(place) + from
-    hold(shown)
-    setPlace({ top: shown.scrollTop, height: shown.clientHeight })
-  }, [drawn, buffer, grid])
+    const index = line === undefined ? -1 : buffer.indexOf(line)
+    if (soughtLineId.current !== undefined && selected) {
+      soughtLineId.current = undefined
+      element.scrollTop = Math.max(0, grid.top(buffer.indexOf(selected)) - element.clientHeight / 2)
+    } else if (atEnd) element.scrollTop = element.scrollHeight
+    else if (line) element.scrollTop = index < 0 ? 0 : grid.top(index) + from
+    updateAnchor(element)
+    setViewport({ top: element.scrollTop, height: element.clientHeight })
+  }, [bufferVersion, buffer, grid])
 
-  const { first, last } = visible(grid, place.top, place.height)
+  const { first, last } = visibleLines(grid, viewport.top, viewport.height)
   const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => buffer.at(first + nth)).filter((line) => line !== undefined)
-  const move = (event: KeyboardEvent) => {
-    const shown = box.current
-    if (!shown || event.ctrlKey || event.metaKey || event.altKey) return
+  const handleKey = (event: KeyboardEvent) => {
+    const element = box.current
+    if (!element || event.ctrlKey || event.metaKey || event.altKey) return
     if (event.key === 'Escape') return onChoose(undefined)
     const now = selected ? buffer.indexOf(selected) : buffer.length
-    const to = step(event.key, now, buffer.length, Math.max(1, Math.floor(shown.clientHeight / ROW) - 2))
+    const to = rowAfterKey(event.key, now, buffer.length, Math.max(1, Math.floor(element.clientHeight / ROW_HEIGHT) - 2))
     const line = to === undefined ? undefined : buffer.at(to)
     if (to === undefined || !line) return
     event.preventDefault()
     event.stopPropagation()
     onChoose(lineIdOf(line))
-    shown.scrollTop = reveal(grid, to, shown.scrollTop, shown.clientHeight)
+    element.scrollTop = scrollTopToReveal(grid, to, element.scrollTop, element.clientHeight)
   }
-  const jump = (line: LogLine) => {
+  const scrollToLine = (line: LogLine) => {
     setAtEnd(false)
     box.current?.scrollTo(0, grid.top(buffer.indexOf(line)))
   }
   return (
     <>
-      {linked !== undefined && chosen === linked && !selected && <p className="notice">{t.lineIsNotThere}</p>}
-      <VolumeStrip buffer={buffer} drawn={drawn} onJump={jump} />
+      {linkedLineId !== undefined && chosenLineId === linkedLineId && !selected && <p className="notice">{t.lineMissing}</p>}
+      <VolumeStrip buffer={buffer} bufferVersion={bufferVersion} onJump={scrollToLine} />
       <div
         className={`log${timestamps ? ' timed' : ''}${wrap ? ' wrap' : ''}`}
         ref={box}
@@ -110,7 +110,7 @@ export function Lines({ buffer, drawn, following, linked, chosen, timestamps, wr
         tabIndex={0}
         aria-activedescendant={selected && rows.includes(selected) ? `line-${selected.sequence}` : undefined}
         onScroll={measure}
-        onKeyDown={move}
+        onKeyDown={handleKey}
       >
         <div role="presentation" className="lines" style={{ height: grid.height }}>
           {wrap && (
@@ -118,12 +118,12 @@ export function Lines({ buffer, drawn, following, linked, chosen, timestamps, wr
               <span className="source" />
               {timestamps && <time>{'0'.repeat(23)}</time>}
               <code>
-                <span>{'0'.repeat(MEASURED)}</span>
+                <span>{'0'.repeat(PROBE_CHARACTERS)}</span>
               </code>
             </div>
           )}
           {rows.map((line, nth) => (
-            <Row key={line.sequence} line={line} top={grid.top(first + nth)} height={grid.top(first + nth + 1) - grid.top(first + nth)} chosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
+            <Row key={line.sequence} line={line} top={grid.top(first + nth)} height={grid.top(first + nth + 1) - grid.top(first + nth)} isChosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
           ))}
         </div>
       </div>
@@ -137,56 +137,56 @@ export function Lines({ buffer, drawn, following, linked, chosen, timestamps, wr
               box.current?.scrollTo(0, box.current.scrollHeight)
             }}
           >
-            {following ? t.toEndAndFollow : t.toEnd} {unseen > 0 && t.newLines(unseen)}
+            {isFollowing ? t.toEndAndFollow : t.toEnd} {unseenCount > 0 && t.newLines(unseenCount)}
           </button>
         </p>
       )}
-      {selected && <Whole line={selected} onContext={onContext} onClose={() => onChoose(undefined)} />}
+      {selected && <SelectedLine line={selected} onContext={onContext} onClose={() => onChoose(undefined)} />}
     </>
   )
 }
 
-/** Columns of the text of a line; undefined: lines are not wrapped. */
+/** Number of characters that fit a row; undefined while lines are not wrapped. */
 function useColumns(box: RefObject<HTMLDivElement | null>, wrap: boolean, timestamps: boolean): number | undefined {
   const [columns, setColumns] = useState<number>()
   useLayoutEffect(() => {
-    const shown = box.current
-    if (!wrap || !shown) return setColumns(undefined)
+    const element = box.current
+    if (!wrap || !element) return setColumns(undefined)
     const measure = () => {
-      const code = shown.querySelector('.probe code')
-      const letter = (code?.firstElementChild?.getBoundingClientRect().width ?? 0) / MEASURED
+      const code = element.querySelector('.probe code')
+      const letter = (code?.firstElementChild?.getBoundingClientRect().width ?? 0) / PROBE_CHARACTERS
       if (code && letter > 0) setColumns(Math.max(1, Math.floor(code.getBoundingClientRect().width / letter)))
     }
     measure()
     const sizes = new ResizeObserver(measure)
-    sizes.observe(shown)
+    sizes.observe(element)
     return () => sizes.disconnect()
   }, [box, wrap, timestamps])
   return columns
 }
 
-/** Rows of each line. */
-function* rowsIn(buffer: LogBuffer, columns: number): Generator<number> {
-  for (let nth = 0; nth < buffer.length; nth++) yield rowsOf(shownOf(buffer.at(nth)?.text ?? ''), columns)
+/** Yields the number of rows of each line. */
+function* countRowsOfLines(buffer: LogBuffer, columns: number): Generator<number> {
+  for (let nth = 0; nth < buffer.length; nth++) yield countRows(truncate(buffer.at(nth)?.text ?? ''), columns)
 }
 
-const shownOf = (text: string) => (text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text)
+const truncate = (text: string) => (text.length > MAX_SHOWN_CHARACTERS ? `${text.slice(0, MAX_SHOWN_CHARACTERS)}…` : text)
 
-/** Lines over time, with errors and warnings in their own colours; a click leads to the first line of a bar. */
-function VolumeStrip({ buffer, drawn, onJump }: { buffer: LogBuffer; drawn: number; onJump: (line: LogLine) => void }) {
+/** Histogram of the lines over time, by level. A click on a bar scrolls to its first line. */
+function VolumeStrip({ buffer, bufferVersion, onJump }: { buffer: LogBuffer; bufferVersion: number; onJump: (line: LogLine) => void }) {
   const t = useTextOf(texts)
-  const bars = useMemo(() => volumeBars(buffer), [buffer, drawn, buffer.length])
+  const bars = useMemo(() => volumeBars(buffer), [buffer, bufferVersion, buffer.length])
   if (bars.length === 0) return null
-  const most = Math.max(1, ...bars.map(({ lines }) => lines))
-  const sum = (of: 'lines' | 'errors' | 'warnings') => number(bars.reduce((all, bar) => all + bar[of], 0))
-  const part = (n: number) => ({ height: `${(n / most) * 100}%` })
+  const max = Math.max(1, ...bars.map(({ lines }) => lines))
+  const sum = (level: 'lines' | 'errors' | 'warnings') => formatNumber(bars.reduce((all, bar) => all + bar[level], 0))
+  const heightOf = (n: number) => ({ height: `${(n / max) * 100}%` })
   return (
     <div className="volume" role="img" aria-label={t.volume(sum('lines'), sum('errors'), sum('warnings'))}>
       {bars.map(({ from, lines, errors, warnings, first }) => (
-        <span key={from} title={`${clock(new Date(from))}: ${t.volume(number(lines), number(errors), number(warnings))}`} onClick={() => first && onJump(first)}>
-          <i className="others" style={part(lines - errors - warnings)} />
-          <i className="warn" style={part(warnings)} />
-          <i className="bad" style={part(errors)} />
+        <span key={from} title={`${formatTime(new Date(from))}: ${t.volume(formatNumber(lines), formatNumber(errors), formatNumber(warnings))}`} onClick={() => first && onJump(first)}>
+          <i className="others" style={heightOf(lines - errors - warnings)} />
+          <i className="warn" style={heightOf(warnings)} />
+          <i className="bad" style={heightOf(errors)} />
         </span>
       ))}
     </div>
@@ -197,37 +197,37 @@ interface RowProps {
   line: LogLine
   top: number
   height: number
-  chosen: boolean
+  isChosen: boolean
   timestamps: boolean
   mark: string | undefined
   onChoose: (name: string) => void
 }
 
-const Row = memo(function Row({ line, top, height, chosen, timestamps, mark, onChoose }: RowProps) {
+const Row = memo(function Row({ line, top, height, isChosen, timestamps, mark, onChoose }: RowProps) {
   const { source, text, time } = line
   return (
-    <div role="option" aria-selected={chosen} id={`line-${line.sequence}`} className={`line ${levelOf(text) ?? ''}`} style={{ top, height }} onClick={() => onChoose(lineIdOf(line))}>
+    <div role="option" aria-selected={isChosen} id={`line-${line.sequence}`} className={`line ${levelOf(text) ?? ''}`} style={{ top, height }} onClick={() => onChoose(lineIdOf(line))}>
       <Source source={source} />
       {timestamps && <time>{time?.slice(0, 23).replace('T', ' ')}</time>}
-      <code>{highlighted(shownOf(text), mark).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))}</code>
+      <code>{splitByText(truncate(text), mark).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))}</code>
     </div>
   )
 })
 
-/** The source of a line: cluster with colour and shape, pod with its colour. */
+/** The source of a line: cluster, pod and container. */
 function Source({ source: { cluster, pod, container, namespace } }: { source: LogSource }) {
   return (
     <span className="source" title={`${cluster} ${namespace}/${pod} ${container}`}>
       <ClusterName name={cluster} />
-      <span className="pod" style={{ borderLeftColor: colour(`${cluster}/${pod}`) }}>
+      <span className="pod" style={{ borderLeftColor: stableColour(`${cluster}/${pod}`) }}>
         {pod} {container}
       </span>
     </span>
   )
 }
 
-/** A selected line in full, with its address. */
-function Whole({ line, onContext, onClose }: { line: LogLine; onContext: (() => void) | undefined; onClose: () => void }) {
+/** The selected line in full, with a button that copies its link. */
+function SelectedLine({ line, onContext, onClose }: { line: LogLine; onContext: (() => void) | undefined; onClose: () => void }) {
   const t = useTextOf(texts)
   const [copied, copy] = useCopied()
   const { source, text, time, truncated } = line
@@ -235,7 +235,7 @@ function Whole({ line, onContext, onClose }: { line: LogLine; onContext: (() => 
     <section className="whole" aria-label={t.chosenLine}>
       <p className="tools">
         <ClusterName name={source.cluster} /> {source.namespace}/{source.pod} {source.container} <time>{time}</time>
-        <Control why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
+        <Control disabledReason={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
           {copied !== undefined ? t.copied : t.copyLink}
         </Control>
         {onContext && (
@@ -247,14 +247,14 @@ function Whole({ line, onContext, onClose }: { line: LogLine; onContext: (() => 
           {t.close}
         </button>
       </p>
-      <pre tabIndex={0}>{readable(text)}</pre>
-      {truncated && <p className="notice">{t.lineWasCut}</p>}
+      <pre tabIndex={0}>{formatJson(text)}</pre>
+      {truncated && <p className="notice">{t.lineTruncated}</p>}
     </section>
   )
 }
 
-/** JSON formatted on several lines; other text unchanged. */
-function readable(text: string): string {
+/** Formats JSON with indentation; other text is returned unchanged. */
+function formatJson(text: string): string {
   if (!/^\s*[{[]/.test(text)) return text
   try {
     return printJson(parseJson(text), 2)

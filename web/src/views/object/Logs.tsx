@@ -3,32 +3,33 @@ import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
-import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
+import { skippedText } from '../../parts/skipped'
+import { useText, useTextOf } from '../../text'
+import { objectText as texts } from '../../text/object'
 import { containers, podsOf } from './facts'
 import { Lines } from './LogLines'
 import type { LogBuffer } from './logBuffer'
-import { useView } from './state'
-import { download, useLogs, type Told, type Wish } from './useLogs'
+import { useViewParameters } from './state'
+import { downloadLogs, useLogs, type LogStatus, type LogRequest } from './useLogs'
 
 const SINCE = ['5m', '15m', '1h', '6h', '1d', '7d']
 
-/** The query for the logs of a view; undefined: the object has no known pods. */
-export function logsOf(ref: ObjectRef, view: Record<string, string>): string | undefined {
+/** Query for the pods whose logs the view shows; undefined if no pods of the object are known. */
+export function logsQuery(ref: ObjectRef, view: Record<string, string>): string | undefined {
   const everywhere = ref.cluster === CONTROL_PLANE || view.clusters === 'all'
   return podsOf(ref, everywhere ? undefined : ref.cluster)
 }
 
-/** The logs of an object's pods in one stream: of all containers, and of all clusters if there are several. */
+/** Logs tab: the logs of all containers of an object's pods in one stream, optionally from all clusters. */
 export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObject; q: string }) {
   const t = useTextOf(texts)
-  const [view, change] = useView()
-  // The line in the address at load time: selecting another one sends no request.
+  const [view, change] = useViewParameters()
+  // The line in the address when the page was opened. Selecting another line must not send a request.
   const [line] = useState(view.line)
   const [problem, setProblem] = useState<string>()
   const previous = view.previous === 'true'
   const follow = view.follow !== 'false' && !previous
-  const wish: Wish = {
+  const logRequest: LogRequest = {
     q,
     container: view.container,
     include: view.include,
@@ -39,15 +40,15 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
     follow,
     line,
   }
-  const { buffer, told, drawn, again } = useLogs(wish)
+  const { buffer, status, bufferVersion, restart } = useLogs(logRequest)
   const names = useMemo(() => containers(object).map(({ name }) => name), [object])
   const choose = useCallback((name: string | undefined) => change({ line: name }), [change])
-  const toggle = (name: string, on: boolean, usual = false) => change({ [name]: on === usual ? undefined : String(on) })
+  const toggle = (name: string, on: boolean, isDefault = false) => change({ [name]: on === isDefault ? undefined : String(on) })
   return (
     <>
       <form
         className="tools"
-        aria-label={t.whichLines}
+        aria-label={t.lineFilters}
         onSubmit={(event) => {
           event.preventDefault()
           const form = new FormData(event.currentTarget)
@@ -90,7 +91,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
             <input type="checkbox" checked={view.clusters === 'all'} onChange={(event) => change({ clusters: event.target.checked ? 'all' : undefined })} /> {t.allClusters}
           </label>
         )}
-        <Control aria-pressed={follow} why={previous ? t.previousEnded : undefined} onClick={() => toggle('follow', !follow, true)}>
+        <Control aria-pressed={follow} disabledReason={previous ? t.previousEnded : undefined} onClick={() => toggle('follow', !follow, true)}>
           {t.follow}
         </Control>
         <label className="option">
@@ -102,37 +103,38 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
         <label className="option">
           <input type="checkbox" checked={view.wrap === 'true'} onChange={(event) => toggle('wrap', event.target.checked)} /> {t.wrap}
         </label>
-        <button type="button" onClick={() => download(wish, refTo.name).then(() => setProblem(undefined), (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))}>
+        <button type="button" onClick={() => downloadLogs(logRequest, refTo.name).then(() => setProblem(undefined), (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))}>
           {t.download}
         </button>
-        <button type="button" onClick={again}>
-          {t.askAgain}
+        <button type="button" onClick={restart}>
+          {t.refresh}
         </button>
       </p>
       {problem && <p role="alert">{problem}</p>}
-      <Said told={told} buffer={buffer} />
-      <Lines buffer={buffer} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
+      <LogStatusSummary status={status} buffer={buffer} />
+      <Lines buffer={buffer} bufferVersion={bufferVersion} isFollowing={follow} linkedLineId={line} chosenLineId={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
     </>
   )
 }
 
-function Said({ told, buffer }: { told: Told; buffer: LogBuffer }) {
+function LogStatusSummary({ status, buffer }: { status: LogStatus; buffer: LogBuffer }) {
   const t = useTextOf(texts)
-  const { state, why, sources, refused, notices, skipped } = told
+  const common = useText()
+  const { state, reason, sources, refused, notices, skipped } = status
   return (
     <>
       <p className={state === 'broken' ? 'bad said' : 'notice said'}>
-        <span role="status">{t.logStates[state]}</span> {why} · {t.logsOfPods(sources.size)} · {t.linesCame(buffer.total)}
-        {buffer.dropped > 0 && <> · {t.linesLeft(buffer.dropped)}</>}
+        <span role="status">{t.logStates[state]}</span> {reason} · {t.logsOfPods(sources.size)} · {t.lineCount(buffer.total)}
+        {buffer.dropped > 0 && <> · {t.linesDropped(buffer.dropped)}</>}
       </p>
       {notices.map((notice) => (
         <p key={notice} className="notice">
           {notice}
         </p>
       ))}
-      {skipped.map(({ cluster, reason }) => (
-        <p key={cluster} className="bad">
-          <ClusterName name={cluster} />: {reason}
+      {skipped.map((one) => (
+        <p key={one.cluster} className="bad">
+          <ClusterName name={one.cluster} />: {skippedText(one, common)}
         </p>
       ))}
       {refused.map(({ source, message }) => (

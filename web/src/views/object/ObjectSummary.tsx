@@ -1,6 +1,6 @@
 import { Link } from 'wouter'
 import { objectAddress, type Tab } from '../../api/address'
-import { getJson, objectPath, reported, type ObjectRef } from '../../api/client'
+import { getJson, objectPath, viewErrorOf, type ObjectRef } from '../../api/client'
 import { withTimeout } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
 import { KindIcon } from '../../icons/Icon'
@@ -9,27 +9,27 @@ import { ClusterName } from '../../parts/ClusterName'
 import { Pill } from '../../parts/Pill'
 import { Skeleton } from '../../parts/Skeleton'
 import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
-import { explain } from './explain'
+import { objectText as texts } from '../../text/object'
+import { describeError } from './explain'
 import { Failures } from './Failures'
 import { podsOf } from './facts'
-import { isSecret, readWithheld } from './objects'
+import { isSecret, readSecretWithoutValues } from './objects'
 import { Overview } from './Overview'
 import './object.css'
 
 export interface SummarizedObject extends ObjectRef {
   kind: string
-  /** As kubectl prints it, if known. */
+  /** Status as kubectl prints it, if known. */
   status?: string | undefined
 }
 
 /** Summary of an object, beside a list or a graph. */
-export function ObjectSummary({ of: hit }: { of: SummarizedObject }) {
+export function ObjectSummary({ object: hit }: { object: SummarizedObject }) {
   const t = useTextOf(texts)
   const { cluster, apiVersion, resource, namespace, name } = hit
   const ref = { cluster, apiVersion, resource, namespace, name }
-  const object = usePolledQuery(['object', ref], (signal) => (isSecret(ref) ? readWithheld(ref, signal) : withTimeout((patience) => getJson<KubeObject>(objectPath(ref), patience), signal)))
-  const failure = reported(object.error)
+  const object = usePolledQuery(['object', ref], (signal) => (isSecret(ref) ? readSecretWithoutValues(ref, signal) : withTimeout((timeoutSignal) => getJson<KubeObject>(objectPath(ref), timeoutSignal), signal)))
+  const failure = viewErrorOf(object.error)
   const tabs: Tab[] = ['yaml', 'events', 'related', 'history', ...(podsOf(ref, cluster) === undefined ? [] : (['logs'] as const))]
   return (
     <article className="resource">
@@ -47,7 +47,7 @@ export function ObjectSummary({ of: hit }: { of: SummarizedObject }) {
           </Link>
         ))}
       </p>
-      {failure !== undefined && <p role="alert">{explain(failure, cluster, t)}</p>}
+      {failure !== undefined && <p role="alert">{describeError(failure, cluster, t)}</p>}
       {!object.data && failure === undefined && <Skeleton />}
       {object.data && (
         <>

@@ -1,30 +1,30 @@
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
-import { CONTROL_PLANE, isKind, type ObjectRef, qualified } from '../../api/client'
-import { involvedAddress, involvedOf } from '../../api/involved'
-import { isTold } from '../../api/journal'
+import { CONTROL_PLANE, isKind, type ObjectRef, qualifiedName } from '../../api/client'
+import { involvedAddress, involvedObjectOf } from '../../api/involved'
+import { canHaveJournal } from '../../api/journal'
 import { resourceOf } from '../../api/kinds'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
-import { since } from '../../parts/format'
+import { formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
-import { facts, keys, type Condition, type Container, type Port } from './facts'
+import { objectText as texts } from '../../text/object'
+import { factsOf, dataKeys, type Condition, type Container, type Port } from './facts'
 
-/** Summary of an object; values link to other objects with them. */
+/** Overview tab: important fields, conditions, containers, ports, labels and annotations of an object. */
 export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
-  const { conditions, containers, ports, fields } = facts(object)
+  const { conditions, containers, ports, fields } = factsOf(object)
   const { labels = {}, annotations = {}, finalizers = [], ownerReferences = [] } = object.metadata
-  const data = keys(object)
-  const about = involvedOf(object)
-  const aboutAddress = about && involvedAddress(refTo.cluster, about)
-  const aboutName = about && `${about.kind ?? ''} ${about.namespace ? `${about.namespace}/` : ''}${about.name ?? ''}`.trim()
+  const data = dataKeys(object)
+  const involved = involvedObjectOf(object)
+  const involvedHref = involved && involvedAddress(refTo.cluster, involved)
+  const involvedName = involved && `${involved.kind ?? ''} ${involved.namespace ? `${involved.namespace}/` : ''}${involved.name ?? ''}`.trim()
   return (
     <div className="overview">
-      {object.metadata.deletionTimestamp && <p role="alert">{t.beingDeleted(since(object.metadata.deletionTimestamp))}</p>}
+      {object.metadata.deletionTimestamp && <p role="alert">{t.beingDeleted(formatAgeSince(object.metadata.deletionTimestamp))}</p>}
       <Managed refTo={refTo} object={object} />
       <dl className="facts">
         {fields.map(([name, value]) => (
@@ -33,21 +33,21 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
             <dd>{name === 'nodeName' ? <Link href={objectAddress({ cluster: refTo.cluster, apiVersion: 'v1', resource: 'nodes', name: value })}>{value}</Link> : value}</dd>
           </div>
         ))}
-        {about && (
+        {involved && (
           <div>
             <dt>{t.about}</dt>
-            <dd>{aboutAddress === undefined ? aboutName : <Link href={aboutAddress}>{aboutName}</Link>}</dd>
+            <dd>{involvedHref === undefined ? involvedName : <Link href={involvedHref}>{involvedName}</Link>}</dd>
           </div>
         )}
         {ownerReferences.map((owner) => {
           const resource = resourceOf(owner.apiVersion, owner.kind)
-          const there = { cluster: refTo.cluster, apiVersion: owner.apiVersion, namespace: isKind(owner, '', 'Node') ? undefined : refTo.namespace, name: owner.name }
-          const q = `kind:${qualified(owner.kind, owner.apiVersion)} name:=${owner.name} cluster:=${refTo.cluster}`
+          const owned = { cluster: refTo.cluster, apiVersion: owner.apiVersion, namespace: isKind(owner, '', 'Node') ? undefined : refTo.namespace, name: owner.name }
+          const q = `kind:${qualifiedName(owner.kind, owner.apiVersion)} name:=${owner.name} cluster:=${refTo.cluster}`
           return (
             <div key={`${owner.kind}/${owner.name}`}>
               <dt>{t.owner}</dt>
               <dd>
-                <Link href={resource ? objectAddress({ ...there, resource }) : searchAddress({ q })}>
+                <Link href={resource ? objectAddress({ ...owned, resource }) : searchAddress({ q })}>
                   {owner.kind} {owner.name}
                 </Link>
               </dd>
@@ -98,11 +98,11 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
   )
 }
 
-/** A copy that is propagated from a template. */
+/** True for a copy that is propagated from a template. */
 export const isManaged = (refTo: ObjectRef, object: KubeObject) =>
-  refTo.cluster !== CONTROL_PLANE && isTold(refTo, object)
+  refTo.cluster !== CONTROL_PLANE && canHaveJournal(refTo, object)
 
-/** Links to the template: changes of the copy are reverted. */
+/** Notice that changes of a propagated copy are reverted, with a link to its template. */
 export function Managed({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   if (!isManaged(refTo, object)) return null
@@ -119,7 +119,7 @@ export function Managed({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
 function Conditions({ conditions }: { conditions: Condition[] }) {
   const t = useTextOf(texts)
   return (
-    <Table caption label={t.conditions} heads={t.conditionColumns}>
+    <Table caption label={t.conditions} headers={t.conditionColumns}>
       {conditions.map(({ type, status, good, reason, message, since: from }) => (
         <tr key={type}>
           <th scope="row">{type}</th>
@@ -128,7 +128,7 @@ function Conditions({ conditions }: { conditions: Condition[] }) {
           </td>
           <td>{reason}</td>
           <td>{message}</td>
-          <td title={from}>{since(from)}</td>
+          <td title={from}>{formatAgeSince(from)}</td>
         </tr>
       ))}
     </Table>
@@ -138,7 +138,7 @@ function Conditions({ conditions }: { conditions: Condition[] }) {
 function Containers({ containers }: { containers: Container[] }) {
   const t = useTextOf(texts)
   return (
-    <Table caption label={t.containers} heads={t.containerColumns}>
+    <Table caption label={t.containers} headers={t.containerColumns}>
       {containers.map(({ name, init, image, state, ready, restarts, ports, requests, limits }) => (
         <tr key={name}>
           <th scope="row">
@@ -165,7 +165,7 @@ function Containers({ containers }: { containers: Container[] }) {
 function Ports({ ports }: { ports: Port[] }) {
   const t = useTextOf(texts)
   return (
-    <Table caption label={t.ports} heads={t.portColumns}>
+    <Table caption label={t.ports} headers={t.portColumns}>
       {ports.map(({ name, port, target }) => (
         <tr key={port}>
           <th scope="row">{name || '—'}</th>

@@ -2,29 +2,29 @@ import { useQuery } from '@tanstack/react-query'
 import { useMemo } from 'react'
 import { Link, useLocation } from 'wouter'
 import { objectAddress } from '../../api/address'
-import { CONTROL_PLANE, getJson, reported, type ObjectRef } from '../../api/client'
+import { CONTROL_PLANE, getJson, viewErrorOf, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
-import { ClusterMark, ClusterName, colourOf } from '../../parts/ClusterName'
+import { ClusterMark, ClusterName, clusterColour } from '../../parts/ClusterName'
 import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
-import { object as texts } from '../../text/object'
+import { objectText as texts } from '../../text/object'
 import { Dependents } from './Dependents'
 import { isSide, SIDES } from './reached'
-import { explain } from './explain'
-import { arrange, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
+import { describeError } from './explain'
+import { layoutGraph, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
 import { objectParameters } from './objects'
-import { useView } from './state'
+import { useViewParameters } from './state'
 
-const DEPTH = '2'
+const DEFAULT_DEPTH = '2'
 
-/** References of an object in both directions, over several steps: as a graph or a table. */
+/** Related tab: references from and to an object over several steps, as a graph or a table, or its dependents. */
 export function Related({ refTo }: { refTo: ObjectRef }) {
   const t = useTextOf(texts)
-  const [view, change] = useView()
+  const [view, change] = useViewParameters()
   const side = isSide(view.side) ? view.side : undefined
-  const depth = view.depth ?? DEPTH
-  const listed = view.as === 'list'
+  const depth = view.depth ?? DEFAULT_DEPTH
+  const isTable = view.as === 'list'
   const graph = useQuery({
     queryKey: ['graph', refTo, depth],
     queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${objectParameters(refTo)}&depth=${encodeURIComponent(depth)}`, signal),
@@ -65,24 +65,24 @@ export function Related({ refTo }: { refTo: ObjectRef }) {
             ))}
           </select>
         </label>
-        <button type="button" aria-pressed={listed} onClick={() => change({ as: listed ? undefined : 'list' })}>
+        <button type="button" aria-pressed={isTable} onClick={() => change({ as: isTable ? undefined : 'list' })}>
           {t.asTable}
         </button>
       </p>
-      {reported(graph.error) !== undefined && <p role="alert">{explain(graph.error, refTo.cluster, t)}</p>}
+      {viewErrorOf(graph.error) !== undefined && <p role="alert">{describeError(graph.error, refTo.cluster, t)}</p>}
       {graph.data && graph.data.nodes.length === 1 && <p className="empty">{t.nothingRelated}</p>}
       {graph.data?.more && <p className="notice">{t.moreRelated(graph.data.nodes.length)}</p>}
-      {graph.data && (listed ? <Listed graph={graph.data} /> : <Drawn graph={graph.data} open={new Set(view.open?.split(','))} onOpen={(key) => change({ open: [...(view.open?.split(',') ?? []), key].join(',') })} />)}
+      {graph.data && (isTable ? <RelatedTables graph={graph.data} /> : <RelatedGraph graph={graph.data} open={new Set(view.open?.split(','))} onOpen={(key) => change({ open: [...(view.open?.split(',') ?? []), key].join(',') })} />)}
     </>
   )
 }
 
 const addressOf = (node: Node) => objectAddress(node, 'related')
 
-function Drawn({ graph, open, onOpen }: { graph: Graph; open: ReadonlySet<string>; onOpen: (key: string) => void }) {
+function RelatedGraph({ graph, open, onOpen }: { graph: Graph; open: ReadonlySet<string>; onOpen: (key: string) => void }) {
   const t = useTextOf(texts)
-  const opened = [...open].join()
-  const { boxes, lines, width, height } = useMemo(() => arrange(graph, open), [graph, opened])
+  const openKeys = [...open].join()
+  const { boxes, lines, width, height } = useMemo(() => layoutGraph(graph, open), [graph, openKeys])
   return (
     <>
       <p className="notice legend">{t.graphLegend}</p>
@@ -92,7 +92,7 @@ function Drawn({ graph, open, onOpen }: { graph: Graph; open: ReadonlySet<string
             <Arrow key={`${line.from.key} ${line.to.key} ${line.relation}`} {...line} />
           ))}
           {boxes.map((box) => (
-            <Place key={box.key} box={box} graph={graph} onOpen={onOpen} />
+            <GraphBox key={box.key} box={box} graph={graph} onOpen={onOpen} />
           ))}
         </svg>
       </div>
@@ -100,7 +100,7 @@ function Drawn({ graph, open, onOpen }: { graph: Graph; open: ReadonlySet<string
   )
 }
 
-/** From the referring to the referenced object, with the relation as text. */
+/** Arrow from the referring to the referenced object. */
 function Arrow({ from, to, relation }: Line) {
   const t = useTextOf(texts)
   const forward = from.x <= to.x
@@ -119,29 +119,29 @@ function Arrow({ from, to, relation }: Line) {
   )
 }
 
-const cut = (text: string, most: number) => (text.length > most ? `${text.slice(0, most - 1)}…` : text)
+const truncate = (text: string, most: number) => (text.length > most ? `${text.slice(0, most - 1)}…` : text)
 
-function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Graph; onOpen: (key: string) => void }) {
+function GraphBox({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Graph; onOpen: (key: string) => void }) {
   const t = useTextOf(texts)
   const [, navigate] = useLocation()
   const { controlPlane } = useText()
   const nth = box.members[0] ?? 0
   const node = nodes[nth]
   if (!node) return null
-  const many = box.members.length > 1
+  const isFolded = box.members.length > 1
   const state = [node.status, node.ready].filter(Boolean).join(' ')
-  const name = many ? t.folded(box.members.length) : node.name
-  const how = many || nth === 0 ? [] : related(nth, edges).map(({ word, other }) => `${t.relations[word.relation][word.end]} ${nodes[other]?.kind} ${nodes[other]?.name}`)
+  const name = isFolded ? t.foldedBox(box.members.length) : node.name
+  const relationTexts = isFolded || nth === 0 ? [] : relationsOf(nth, edges).map(({ role, other }) => `${t.relations[role.relation][role.end]} ${nodes[other]?.kind} ${nodes[other]?.name}`)
   const kind = `${node.kind} · ${node.cluster === CONTROL_PLANE ? controlPlane : node.cluster}`
-  const shown = [cut(kind, state && !many ? 23 : 32), cut(name, 26), ...(many || !state ? [] : [cut(state, 14)])]
-  const isCut = shown[0] !== kind || shown[1] !== name
+  const shown = [truncate(kind, state && !isFolded ? 23 : 32), truncate(name, 26), ...(isFolded || !state ? [] : [truncate(state, 14)])]
+  const isTruncated = shown[0] !== kind || shown[1] !== name
   // Truncated for display; the full text is available to screen readers.
-  const label = `${shown.join(' ')}${isCut ? `; ${kind} ${name}` : ''}${how.length > 0 ? `; ${how.slice(0, 3).join('; ')}` : ''}`
-  const inside = (
+  const label = `${shown.join(' ')}${isTruncated ? `; ${kind} ${name}` : ''}${relationTexts.length > 0 ? `; ${relationTexts.slice(0, 3).join('; ')}` : ''}`
+  const content = (
     <>
       <title>{label}</title>
       <rect width={BOX.width} height={BOX.height} rx="6" />
-      <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={colourOf(node.cluster)} />
+      <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={clusterColour(node.cluster)} />
       <ClusterMark name={node.cluster} x="13" y="9" width="10" height="10" />
       <text x="27" y="18" className="kind">
         {shown[0]}
@@ -163,11 +163,11 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
   if (nth === 0) {
     return (
       <g className="place here" transform={at} role="img" aria-label={label}>
-        {inside}
+        {content}
       </g>
     )
   }
-  if (many) {
+  if (isFolded) {
     const unfold = () => onOpen(box.key)
     return (
       <g
@@ -179,7 +179,7 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
         onClick={unfold}
         onKeyDown={(event) => (event.key === 'Enter' || event.key === ' ') && (event.preventDefault(), unfold())}
       >
-        {inside}
+        {content}
       </g>
     )
   }
@@ -195,43 +195,43 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
           navigate(addressOf(node))
         }}
       >
-        {inside}
+        {content}
       </a>
     </g>
   )
 }
 
 interface Relation {
-  word: { relation: Edge['relation']; end: 'from' | 'to' }
+  role: { relation: Edge['relation']; end: 'from' | 'to' }
   other: number
 }
 
-/** The relation to an object: `to` if it is referenced. */
-function related(nth: number, edges: Edge[]): Relation[] {
+/** Relations of a node. `end` is `to` if the node refers to the other one, `from` if the other one refers to it. */
+function relationsOf(nth: number, edges: Edge[]): Relation[] {
   return edges.flatMap(({ from, to, relation }): Relation[] =>
-    from === nth ? [{ word: { relation, end: 'to' }, other: to }] : to === nth ? [{ word: { relation, end: 'from' }, other: from }] : [],
+    from === nth ? [{ role: { relation, end: 'to' }, other: to }] : to === nth ? [{ role: { relation, end: 'from' }, other: from }] : [],
   )
 }
 
-/** Events have a table of their own, below the other objects. */
-function Listed({ graph }: { graph: Graph }) {
+/** The graph as tables: one for Events, below the one for other objects. */
+function RelatedTables({ graph }: { graph: Graph }) {
   const t = useTextOf(texts)
   const all = graph.nodes.map((_, nth) => nth)
   const isOfEvent = (nth: number) => nth > 0 && graph.nodes[nth] !== undefined && isEvent(graph.nodes[nth])
   const events = all.filter(isOfEvent)
   return (
     <>
-      <Rows label={t.related} graph={graph} shown={all.filter((nth) => !isOfEvent(nth))} />
-      {events.length > 0 && <Rows label={t.tabs.events} graph={graph} shown={events} />}
+      <RelatedTable label={t.related} graph={graph} indices={all.filter((nth) => !isOfEvent(nth))} />
+      {events.length > 0 && <RelatedTable label={t.tabs.events} graph={graph} indices={events} />}
     </>
   )
 }
 
-function Rows({ label, graph: { nodes, edges }, shown }: { label: string; graph: Graph; shown: number[] }) {
+function RelatedTable({ label, graph: { nodes, edges }, indices }: { label: string; graph: Graph; indices: number[] }) {
   const t = useTextOf(texts)
-  const rows = shown.flatMap((nth) => (nodes[nth] ? [{ node: nodes[nth], nth }] : []))
+  const rows = indices.flatMap((nth) => (nodes[nth] ? [{ node: nodes[nth], nth }] : []))
   return (
-    <Table caption label={label} heads={t.relatedColumns}>
+    <Table caption label={label} headers={t.relatedColumns}>
       {rows.map(({ node, nth }) => (
         <tr key={nth}>
           <th scope="row">{nth === 0 ? node.name : <Link href={addressOf(node)}>{node.name}</Link>}</th>
@@ -244,9 +244,9 @@ function Rows({ label, graph: { nodes, edges }, shown }: { label: string; graph:
           </td>
           <td>
             <ul className="relations">
-              {related(nth, edges).map(({ word, other }) => (
-                <li key={`${word.relation} ${word.end} ${other}`}>
-                  {t.relations[word.relation][word.end]} {nodes[other]?.kind} {nodes[other]?.name}
+              {relationsOf(nth, edges).map(({ role, other }) => (
+                <li key={`${role.relation} ${role.end} ${other}`}>
+                  {t.relations[role.relation][role.end]} {nodes[other]?.kind} {nodes[other]?.name}
                 </li>
               ))}
             </ul>

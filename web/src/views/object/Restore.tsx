@@ -9,15 +9,15 @@ import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
 import { Differences } from '../../parts/Differences'
 import { Modal } from '../../parts/Modal'
-import { parse, print } from '../../parts/yaml'
+import { parseYaml, printYaml } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { historyText } from '../../text/history'
-import { object as texts } from '../../text/object'
-import { explain } from './explain'
-import { changes, isOwn, formatPath } from './merge'
+import { objectText as texts } from '../../text/object'
+import { describeError } from './explain'
+import { computeChanges, isServerField, formatPath } from './merge'
 import { createObject, readVersion, replaceObject } from './objects'
 import { isManaged } from './Overview'
-import { restored } from './restore'
+import { restoreVersion } from './restore'
 
 interface RestoreProps {
   refTo: ObjectRef
@@ -26,61 +26,61 @@ interface RestoreProps {
   onClose: () => void
 }
 
-type Checked = { at: 'checking' } | { at: 'refused'; why: string } | { at: 'accepted'; text: string; current: KubeObject | undefined; differences: Difference[]; warnings: string[] }
+type DryRun = { status: 'checking' } | { status: 'refused'; reason: string } | { status: 'accepted'; text: string; current: KubeObject | undefined; differences: Difference[]; warnings: string[] }
 
 /** The object in its cluster; undefined if it is deleted. */
 async function currentOf(ref: ObjectRef): Promise<KubeObject | undefined> {
   try {
-    return await withTimeout((patience) => getJson<KubeObject>(objectPath(ref), patience))
+    return await withTimeout((timeoutSignal) => getJson<KubeObject>(objectPath(ref), timeoutSignal))
   } catch (error) {
     if (error instanceof ApiError && error.code === 404) return undefined
     throw error
   }
 }
 
-async function check(ref: ObjectRef, seq: number): Promise<Checked> {
+async function dryRunRestore(ref: ObjectRef, seq: number): Promise<DryRun> {
   const [current, version] = await Promise.all([currentOf(ref), readVersion(ref, seq)])
-  const text = print(restored(current, version))
-  const answer = await (current ? replaceObject : createObject)(ref, text, 'dry-run')
-  const found = changes(current ?? {}, parse(answer.text).value).filter((change) => !isOwn(change))
-  const differences = found.map(({ path, before, after }) => ({ path: formatPath(path), before, after }))
-  return { at: 'accepted', text, current, differences: current ? differences : [], warnings: answer.warnings }
+  const text = printYaml(restoreVersion(current, version))
+  const response = await (current ? replaceObject : createObject)(ref, text, 'dry-run')
+  const changed = computeChanges(current ?? {}, parseYaml(response.text).value).filter((change) => !isServerField(change))
+  const differences = changed.map(({ path, before, after }) => ({ path: formatPath(path), before, after }))
+  return { status: 'accepted', text, current, differences: current ? differences : [], warnings: response.warnings }
 }
 
 export function Restore({ refTo, seq, onDone, onClose }: RestoreProps) {
   const t = useTextOf(historyText)
-  const own = useTextOf(texts)
-  const [checked, setChecked] = useState<Checked>({ at: 'checking' })
-  const [sending, setSending] = useState(false)
+  const objectTexts = useTextOf(texts)
+  const [dryRun, setDryRun] = useState<DryRun>({ status: 'checking' })
+  const [isSending, setIsSending] = useState(false)
   const { cluster, name } = refTo
-  const refused = (error: unknown) => setChecked({ at: 'refused', why: explain(error, cluster, own) })
+  const refuse = (error: unknown) => setDryRun({ status: 'refused', reason: describeError(error, cluster, objectTexts) })
   useEffect(() => {
-    let over = false
-    check(refTo, seq).then(
-      (found) => !over && setChecked(found),
-      (error: unknown) => !over && refused(error),
+    let isCancelled = false
+    dryRunRestore(refTo, seq).then(
+      (checked) => !isCancelled && setDryRun(checked),
+      (error: unknown) => !isCancelled && refuse(error),
     )
     return () => {
-      over = true
+      isCancelled = true
     }
   }, [seq])
-  const accepted = checked.at === 'accepted' ? checked : undefined
-  const unchanged = accepted?.current !== undefined && accepted.differences.length === 0
-  const why = checked.at === 'checking' ? t.checking : checked.at === 'refused' ? checked.why : unchanged ? t.unchanged : undefined
+  const accepted = dryRun.status === 'accepted' ? dryRun : undefined
+  const isUnchanged = accepted?.current !== undefined && accepted.differences.length === 0
+  const disabledReason = dryRun.status === 'checking' ? t.checking : dryRun.status === 'refused' ? dryRun.reason : isUnchanged ? t.unchanged : undefined
   const confirm = async () => {
-    if (!accepted || sending) return
-    setSending(true)
+    if (!accepted || isSending) return
+    setIsSending(true)
     try {
-      // The status may have changed since; any other change is shown, and needs a new confirmation.
-      const fresh = await check(refTo, seq)
-      const isSame = fresh.at === 'accepted' && printJson(fresh.differences) === printJson(accepted.differences)
-      if (!isSame) return setChecked(fresh)
+      // If anything but the status has changed since the dry run, the new differences are shown and need another confirmation.
+      const fresh = await dryRunRestore(refTo, seq)
+      const isSame = fresh.status === 'accepted' && printJson(fresh.differences) === printJson(accepted.differences)
+      if (!isSame) return setDryRun(fresh)
       await (fresh.current ? replaceObject : createObject)(refTo, fresh.text, 'real')
       onDone()
     } catch (error) {
-      refused(error)
+      refuse(error)
     } finally {
-      setSending(false)
+      setIsSending(false)
     }
   }
   return (
@@ -90,24 +90,24 @@ export function Restore({ refTo, seq, onDone, onClose }: RestoreProps) {
         <p>
           <ClusterName name={cluster} />
         </p>
-        <p>{t.whatIsRestored}</p>
+        <p>{t.restoreEffect}</p>
         {accepted && !accepted.current && <p>{t.recreated}</p>}
-        {accepted?.current && isManaged(refTo, accepted.current) && <p className="notice">{own.managed}</p>}
-        <p role="status" className={checked.at === 'refused' ? 'bad' : 'notice'}>
-          {why ?? t.accepted}
+        {accepted?.current && isManaged(refTo, accepted.current) && <p className="notice">{objectTexts.managed}</p>}
+        <p role="status" className={dryRun.status === 'refused' ? 'bad' : 'notice'}>
+          {disabledReason ?? t.accepted}
         </p>
         {accepted?.warnings.map((warning) => (
           <p key={warning} className="notice">
             {warning}
           </p>
         ))}
-        {accepted && <Differences caption label={t.fields} of={accepted.differences} />}
+        {accepted && <Differences caption label={t.fields} differences={accepted.differences} />}
         <p className="tools">
-          <Control className="primary" why={why} onClick={() => void confirm()}>
+          <Control className="primary" disabledReason={disabledReason} onClick={() => void confirm()}>
             {t.restoreIn(cluster)}
           </Control>
           <button type="button" onClick={onClose}>
-            {own.cancel}
+            {objectTexts.cancel}
           </button>
         </p>
       </div>

@@ -5,42 +5,42 @@ import { useEffect, useRef, useState } from 'react'
 import { ApiError, objectPath, request, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
-import { clock } from '../../parts/format'
+import { formatTime } from '../../parts/format'
 import { usePrefs } from '../../prefs'
 import { useTextOf } from '../../text'
-import { object as texts, type ObjectText } from '../../text/object'
-import { ended, ERROR, isMissing, pack, PROTOCOLS, SHELLS, size, STDERR, STDIN, STDOUT, unpack } from './channel'
+import { objectText as texts, type ObjectText } from '../../text/object'
+import { parseExitStatus, ERROR, isShellMissing, encodeMessage, PROTOCOLS, SHELLS, resizeMessage, STDERR, STDIN, STDOUT, decodeMessage } from './channel'
 import { containers } from './facts'
-import { useView } from './state'
+import { useViewParameters } from './state'
 import { strictDocument } from './styles'
 
-/** Interval of keepalive messages while the user does not type. */
-const HEARTBEAT = 25_000
-const MOST_TRIES = 6
+/** Interval of keepalive messages. */
+const KEEPALIVE_INTERVAL_MS = 25_000
+const MAX_RETRIES = 6
 
-type State = { at: 'connecting' } | { at: 'open'; shell: string } | { at: 'lost'; why: string; tries: number } | { at: 'ended'; why: string }
+type State = { status: 'connecting' } | { status: 'open'; shell: string } | { status: 'lost'; why: string; tries: number } | { status: 'ended'; why: string }
 
-/** A shell in a container. A lost connection is opened again as a new shell, with a note. */
+/** Terminal tab: a shell in a container. After a lost connection a new shell is opened, with a note in the terminal. */
 export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
-  const [view, change] = useView()
+  const [view, change] = useViewParameters()
   const { theme } = usePrefs()
   const names = containers(object).filter(({ init }) => !init).map(({ name }) => name)
-  const usual = object.metadata.annotations?.['kubectl.kubernetes.io/default-container']
-  const container = view.container ?? (usual && names.includes(usual) ? usual : names[0])
+  const defaultContainer = object.metadata.annotations?.['kubectl.kubernetes.io/default-container']
+  const container = view.container ?? (defaultContainer && names.includes(defaultContainer) ? defaultContainer : names[0])
   const shell = view.shell ?? 'auto'
-  const [state, setState] = useState<State>({ at: 'connecting' })
-  const [begun, setBegun] = useState(0)
-  const place = useRef<HTMLDivElement>(null)
+  const [state, setState] = useState<State>({ status: 'connecting' })
+  const [sessionCount, setSessionCount] = useState(0)
+  const hostRef = useRef<HTMLDivElement>(null)
   const screen = useRef<Screen>(undefined)
   const toolbar = useRef<HTMLParagraphElement>(null)
   const path = `${objectPath(refTo)}/exec`
 
   useEffect(() => {
-    const host = place.current
+    const host = hostRef.current
     if (!host) return
     const strict = strictDocument(document)
-    const shown = new Screen({
+    const terminal = new Screen({
       documentOverride: strict.document,
       fontFamily: 'ui-monospace, monospace',
       fontSize: 13,
@@ -51,41 +51,41 @@ export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObje
       theme: colours(host),
     })
     const fit = new FitAddon()
-    shown.loadAddon(fit)
-    shown.open(host)
-    shown.textarea?.setAttribute('aria-label', t.terminal)
+    terminal.loadAddon(fit)
+    terminal.open(host)
+    terminal.textarea?.setAttribute('aria-label', t.terminal)
     fit.fit()
-    screen.current = shown
+    screen.current = terminal
     const sizes = new ResizeObserver(() => fit.fit())
     sizes.observe(host)
-    // All keys are sent to the shell, except for the one that leaves the terminal.
-    shown.attachCustomKeyEventHandler((event) => {
+    // All keys are sent to the shell, except for F6, which leaves the terminal.
+    terminal.attachCustomKeyEventHandler((event) => {
       if (event.key !== 'F6') return true
       if (event.type === 'keydown') toolbar.current?.querySelector<HTMLElement>('select, button')?.focus()
       event.preventDefault()
       return false
     })
-    const keep = (event: KeyboardEvent) => event.stopPropagation()
-    host.addEventListener('keydown', keep)
+    const stopKeys = (event: KeyboardEvent) => event.stopPropagation()
+    host.addEventListener('keydown', stopKeys)
     return () => {
-      host.removeEventListener('keydown', keep)
+      host.removeEventListener('keydown', stopKeys)
       sizes.disconnect()
-      shown.dispose()
+      terminal.dispose()
       strict.close()
       screen.current = undefined
     }
   }, [t])
 
   useEffect(() => {
-    if (screen.current && place.current) screen.current.options.theme = colours(place.current)
+    if (screen.current && hostRef.current) screen.current.options.theme = colours(hostRef.current)
   }, [theme])
 
   useEffect(() => {
-    const shown = screen.current
-    if (!shown || container === undefined) return
-    shown.reset()
-    return connect(shown, path, container, shell, t, setState)
-  }, [path, container, shell, begun, t])
+    const terminal = screen.current
+    if (!terminal || container === undefined) return
+    terminal.reset()
+    return connect(terminal, path, container, shell, t, setState)
+  }, [path, container, shell, sessionCount, t])
 
   return (
     <section className="terminal" aria-label={t.terminal}>
@@ -108,16 +108,16 @@ export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObje
             ))}
           </select>
         </label>
-        <span role="status" className={state.at === 'lost' ? 'bad' : 'notice'}>
-          {state.at === 'connecting' ? t.connecting : state.at === 'open' ? t.connected(state.shell) : state.at === 'lost' ? t.lost(state.why) : t.shellEnded(state.why)}
+        <span role="status" className={state.status === 'lost' ? 'bad' : 'notice'}>
+          {state.status === 'connecting' ? t.connecting : state.status === 'open' ? t.connected(state.shell) : state.status === 'lost' ? t.lost(state.why) : t.shellEnded(state.why)}
         </span>
-        {(state.at === 'ended' || state.at === 'lost') && (
-          <button type="button" onClick={() => setBegun((n) => n + 1)}>
+        {(state.status === 'ended' || state.status === 'lost') && (
+          <button type="button" onClick={() => setSessionCount((n) => n + 1)}>
             {t.connectAgain}
           </button>
         )}
       </p>
-      <div className="screen" ref={place} />
+      <div className="screen" ref={hostRef} />
       <p className="notice">
         {t.recorded} {t.leaveTerminal}
       </p>
@@ -125,110 +125,110 @@ export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObje
   )
 }
 
-/** The page's colours, as numbers. */
+/** The page's colours as computed values, because xterm.js does not resolve CSS variables. */
 function colours(host: HTMLElement) {
   const probe = document.createElement('i')
   host.append(probe)
-  const of = (name: string) => {
+  const colourOf = (name: string) => {
     probe.style.color = `var(--${name})`
     return getComputedStyle(probe).color
   }
-  const theme = { background: of('raised'), foreground: of('text'), cursor: of('text'), cursorAccent: of('raised'), selectionBackground: of('chosen') }
+  const theme = { background: colourOf('raised'), foreground: colourOf('text'), cursor: colourOf('text'), cursorAccent: colourOf('raised'), selectionBackground: colourOf('chosen') }
   probe.remove()
   return theme
 }
 
-/** Connects and reconnects. Returns a function that ends this. */
-function connect(screen: Screen, path: string, container: string, wanted: string, t: ObjectText, tell: (state: State) => void): () => void {
-  const candidates = wanted === 'auto' ? SHELLS : [wanted]
+/** Opens a shell, and reopens it after a lost connection. Returns a function that closes it. */
+function connect(screen: Screen, path: string, container: string, requestedShell: string, t: ObjectText, onState: (state: State) => void): () => void {
+  const candidates = requestedShell === 'auto' ? SHELLS : [requestedShell]
   let nth = 0
   let tries = 0
-  let over = false
+  let isClosed = false
   let socket: WebSocket | undefined
   let retry: ReturnType<typeof setTimeout> | undefined
-  const say = (text: string) => screen.write(`\r\n\x1b[7m ${text} \x1b[0m\r\n`)
+  const printNote = (text: string) => screen.write(`\r\n\x1b[7m ${text} \x1b[0m\r\n`)
 
-  const begin = () => {
+  const open = () => {
     const shell = candidates[nth] ?? 'sh'
     const query = new URLSearchParams({ container, command: shell, stdin: 'true', stdout: 'true', tty: 'true' })
     const address = new URL(`${path}?${query.toString()}`, window.location.href)
     address.protocol = address.protocol.replace('http', 'ws')
-    const own = new WebSocket(address, PROTOCOLS)
-    own.binaryType = 'arraybuffer'
-    socket = own
-    let opened = false
+    const current = new WebSocket(address, PROTOCOLS)
+    current.binaryType = 'arraybuffer'
+    socket = current
+    let isOpened = false
     let status = ''
-    let heard = false
+    let hasOutput = false
     const decoder = new TextDecoder()
-    own.onopen = () => {
-      opened = true
-      if (tries > 0) say(t.newShell(clock(new Date())))
-      tell({ at: 'open', shell })
-      own.send(size(screen.cols, screen.rows))
+    current.onopen = () => {
+      isOpened = true
+      if (tries > 0) printNote(t.newShell(formatTime(new Date())))
+      onState({ status: 'open', shell })
+      current.send(resizeMessage(screen.cols, screen.rows))
     }
-    own.onmessage = ({ data }) => {
-      const message = unpack(data as ArrayBuffer)
+    current.onmessage = ({ data }) => {
+      const message = decodeMessage(data as ArrayBuffer)
       if (!message) return
       if (message.channel === STDOUT || message.channel === STDERR) {
         if (message.data.length === 0) return
-        if (!heard) {
-          heard = true
+        if (!hasOutput) {
+          hasOutput = true
           tries = 0
           screen.focus()
         }
         screen.write(message.data)
       } else if (message.channel === ERROR) status += decoder.decode(message.data)
     }
-    own.onclose = ({ reason }) => {
-      if (over || socket !== own) return
+    current.onclose = ({ reason }) => {
+      if (isClosed || socket !== current) return
       if (status !== '') {
-        const how = ended(status)
-        if (!heard && isMissing(how) && nth + 1 < candidates.length) {
+        const exit = parseExitStatus(status)
+        if (!hasOutput && isShellMissing(exit) && nth + 1 < candidates.length) {
           nth += 1
-          return begin()
+          return open()
         }
-        const why = how.code === undefined ? how.message : t.exited(how.code)
-        say(t.shellEnded(why))
-        return tell({ at: 'ended', why: isMissing(how) && !heard ? `${why} ${t.noShell}` : why })
+        const why = exit.code === undefined ? exit.message : t.exited(exit.code)
+        printNote(t.shellEnded(why))
+        return onState({ status: 'ended', why: isShellMissing(exit) && !hasOutput ? `${why} ${t.noShell}` : why })
       }
-      if (opened) return again(reason || t.brokenOff)
+      if (isOpened) return reconnect(reason || t.interrupted)
       // Browsers do not report why a WebSocket failed; a plain request to the address does.
       request(`${path}?${query.toString()}`).then(
-        () => again(t.notOpened),
+        () => reconnect(t.notOpened),
         (error: unknown) => {
-          if (over) return
+          if (isClosed) return
           const refused = error instanceof ApiError && [401, 403, 404, 409].includes(error.code)
           const why = error instanceof ApiError && error.code !== 400 ? error.message : t.notOpened
-          if (refused) tell({ at: 'ended', why })
-          else again(why)
+          if (refused) onState({ status: 'ended', why })
+          else reconnect(why)
         },
       )
     }
   }
-  const again = (why: string) => {
-    if (over) return
+  const reconnect = (why: string) => {
+    if (isClosed) return
     tries += 1
-    if (tries === 1) say(t.lost(why))
-    if (tries > MOST_TRIES) return tell({ at: 'ended', why })
-    tell({ at: 'lost', why, tries })
-    retry = setTimeout(begin, Math.min(1_000 * 2 ** (tries - 1), 15_000))
+    if (tries === 1) printNote(t.lost(why))
+    if (tries > MAX_RETRIES) return onState({ status: 'ended', why })
+    onState({ status: 'lost', why, tries })
+    retry = setTimeout(open, Math.min(1_000 * 2 ** (tries - 1), 15_000))
   }
   const send = (message: Uint8Array<ArrayBuffer>) => {
     if (socket?.readyState === WebSocket.OPEN) socket.send(message)
   }
-  const typed = screen.onData((text) => send(pack(STDIN, new TextEncoder().encode(text))))
-  const binary = screen.onBinary((text) => send(pack(STDIN, Uint8Array.from(text, (c) => c.charCodeAt(0)))))
-  const sized = screen.onResize(({ cols, rows }) => send(size(cols, rows)))
-  const beat = setInterval(() => send(size(screen.cols, screen.rows)), HEARTBEAT)
-  tell({ at: 'connecting' })
-  begin()
+  const input = screen.onData((text) => send(encodeMessage(STDIN, new TextEncoder().encode(text))))
+  const binary = screen.onBinary((text) => send(encodeMessage(STDIN, Uint8Array.from(text, (c) => c.charCodeAt(0)))))
+  const resize = screen.onResize(({ cols, rows }) => send(resizeMessage(cols, rows)))
+  const keepalive = setInterval(() => send(resizeMessage(screen.cols, screen.rows)), KEEPALIVE_INTERVAL_MS)
+  onState({ status: 'connecting' })
+  open()
   return () => {
-    over = true
+    isClosed = true
     clearTimeout(retry)
-    clearInterval(beat)
-    typed.dispose()
+    clearInterval(keepalive)
+    input.dispose()
     binary.dispose()
-    sized.dispose()
+    resize.dispose()
     socket?.close()
   }
 }

@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest'
-import { ended, isMissing, pack, size, STDIN, unpack } from './channel'
+import { parseExitStatus, isShellMissing, encodeMessage, resizeMessage, STDIN, decodeMessage } from './channel'
 
 it('the first byte of a message is its channel', () => {
-  const message = pack(STDIN, new TextEncoder().encode('ls'))
+  const message = encodeMessage(STDIN, new TextEncoder().encode('ls'))
   expect([...message]).toEqual([0, 108, 115])
-  expect(unpack(message.buffer)).toEqual({ channel: 0, data: message.subarray(1) })
-  expect(unpack(new ArrayBuffer(0))).toBeUndefined()
-  expect(new TextDecoder().decode(size(80, 24))).toBe('\u0004{"Width":80,"Height":24}')
+  expect(decodeMessage(message.buffer)).toEqual({ channel: 0, data: message.subarray(1) })
+  expect(decodeMessage(new ArrayBuffer(0))).toBeUndefined()
+  expect(new TextDecoder().decode(resizeMessage(80, 24))).toBe('\u0004{"Width":80,"Height":24}')
 })
 
 it.each([
@@ -16,6 +16,6 @@ it.each([
   ['{"status":"Failure","message":"x","details":{"causes":[{"reason":"ExitCode","message":"127"}]}}', { code: 127, message: 'x' }, true],
   ['no JSON', { code: undefined, message: 'no JSON' }, false],
 ])('%s', (status, expected, missing) => {
-  expect(ended(status)).toEqual(expected)
-  expect(isMissing(ended(status))).toBe(missing)
+  expect(parseExitStatus(status)).toEqual(expected)
+  expect(isShellMissing(parseExitStatus(status))).toBe(missing)
 })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { KubeObject } from '../../api/types'
-import { canRestart, canScale, conditions, containers, facts, podsOf, ports } from './facts'
+import { canRestart, canScale, conditions, containers, factsOf, podsOf, ports } from './facts'
 
 const object = (fields: Record<string, unknown>): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a' }, ...fields })
 
@@ -11,7 +11,7 @@ describe('containers', () => {
   }
   const plain = { name: 'web', image: 'nginx:1', init: false, ports: ['http 80/TCP', '53/UDP'], requests: 'cpu 100m', limits: '' }
 
-  it('of a pod, with their state', () => {
+  it('of a pod have a state', () => {
     const status = { containerStatuses: [{ name: 'web', ready: false, restartCount: 4, state: { waiting: { reason: 'CrashLoopBackOff' } } }], initContainerStatuses: [{ name: 'first', ready: true, restartCount: 0, state: { terminated: { reason: 'Completed', exitCode: 0 } } }] }
     expect(containers(object({ spec, status }))).toEqual([
       { ...plain, state: 'waiting (CrashLoopBackOff)', ready: false, restarts: 4 },
@@ -22,23 +22,23 @@ describe('containers', () => {
   it.each([
     ['a template', { template: { spec } }],
     ['a CronJob', { jobTemplate: { spec: { template: { spec } } } }],
-  ])('of %s', (_, of) => {
-    expect(containers(object({ spec: of }))[0]).toEqual(plain)
+  ])('of %s', (_, spec) => {
+    expect(containers(object({ spec }))[0]).toEqual(plain)
   })
 
-  it('of an object without containers', () => {
+  it('are empty for an object without containers', () => {
     expect(containers(object({ spec: { containers: 'many' }, status: null }))).toEqual([])
-    expect(facts(object({}))).toEqual({ conditions: [], containers: [], ports: [], fields: [] })
+    expect(factsOf(object({}))).toEqual({ conditions: [], containers: [], ports: [], fields: [] })
   })
 })
 
 it('conditions are good or bad', () => {
-  const told = [['Ready', 'True'], ['Ready', 'False'], ['MemoryPressure', 'False'], ['DiskPressure', 'True'], ['Ready', 'Unknown']]
-  const status = { conditions: told.map(([type, status]) => ({ type, status })) }
+  const given = [['Ready', 'True'], ['Ready', 'False'], ['MemoryPressure', 'False'], ['DiskPressure', 'True'], ['Ready', 'Unknown']]
+  const status = { conditions: given.map(([type, status]) => ({ type, status })) }
   expect(conditions(object({ status })).map(({ good }) => good)).toEqual([true, false, true, false, undefined])
 })
 
-it('ports of a Service', () => {
+it('ports of a Service have their protocol, node port and target', () => {
   const spec = { ports: [{ name: 'http', port: 80, targetPort: 'web', nodePort: 30_000 }, { port: 53, protocol: 'UDP' }] }
   expect(ports({ ...object({ spec }), kind: 'Service' })).toEqual([
     { name: 'http', port: '80/TCP (node 30000)', target: 'web' },
@@ -51,7 +51,7 @@ it.each([
   ['apps/v1', 'deployments', undefined, 'kind:deployment name:=a ns:=n select:pod'],
   ['example.io/v1', 'deployments', 'm1', undefined],
   ['v1', 'configmaps', 'm1', undefined],
-])('pods of %s %s', (apiVersion, resource, cluster, expected) => {
+])('the query for the pods of %s %s', (apiVersion, resource, cluster, expected) => {
   expect(podsOf({ apiVersion, resource, namespace: 'n', name: 'a' }, cluster)).toBe(expected)
 })
 
@@ -62,6 +62,6 @@ it.each([
   ['v1', 'replicationcontrollers', false, true],
   ['platform.example.com/v1', 'deployments', false, false],
   ['v1', 'deployments', false, false],
-])('what can be done to %s %s', (apiVersion, resource, restart, scale) => {
+])('%s %s can be restarted: %s, scaled: %s', (apiVersion, resource, restart, scale) => {
   expect([canRestart({ apiVersion, resource }), canScale({ apiVersion, resource })]).toEqual([restart, scale])
 })

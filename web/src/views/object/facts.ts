@@ -1,4 +1,4 @@
-// Summary of an object. Pure; fields may be missing or of unexpected types.
+// Facts about an object for its overview. Pure; fields may be missing or of unexpected types.
 import { groupOf, isKind } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 
@@ -8,17 +8,17 @@ export interface Condition {
   reason: string
   message: string
   since: string
-  /** Undefined: not known to be good or bad. */
+  /** True if the status is the desired one; undefined for the status Unknown. */
   good: boolean | undefined
 }
 
 export interface Container {
   name: string
   image: string
-  /** An init container. */
+  /** True for an init container. */
   init: boolean
   ports: string[]
-  /** The current state; absent in a template. */
+  /** The current state; absent in a pod template. */
   state?: string
   ready?: boolean
   restarts?: number
@@ -36,83 +36,83 @@ export interface Facts {
   conditions: Condition[]
   containers: Container[]
   ports: Port[]
-  /** Numbers and strings of spec and status, by their field names. */
+  /** Names and values of important fields of status and spec. */
   fields: [string, string][]
 }
 
-type Loose = Record<string, unknown>
+type UntypedFields = Record<string, unknown>
 
-const loose = (value: unknown): Loose => (typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Loose) : {})
-const list = (value: unknown): Loose[] => (Array.isArray(value) ? value.map(loose) : [])
-const text = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean' ? String(value) : '')
+const fieldsOf = (value: unknown): UntypedFields => (typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as UntypedFields) : {})
+const fieldsOfItems = (value: unknown): UntypedFields[] => (Array.isArray(value) ? value.map(fieldsOf) : [])
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean' ? String(value) : '')
 
-/** Conditions for which True is bad. */
+/** Types of conditions that should be False. */
 const BAD = /Pressure$|Unavailable$|Failed|Failure|Degraded|Stalled|Terminating|Disrupted|DisruptionTarget|Conflict|CompleteAPIEnablementsUnknown/
 
 export function conditions(object: KubeObject): Condition[] {
-  return list(loose(object.status).conditions).map((condition) => {
-    const type = text(condition.type)
-    const status = text(condition.status)
+  return fieldsOfItems(fieldsOf(object.status).conditions).map((condition) => {
+    const type = textOf(condition.type)
+    const status = textOf(condition.status)
     const known = status === 'True' || status === 'False'
     return {
       type,
       status,
       good: known ? (status === 'True') !== BAD.test(type) : undefined,
-      since: text(condition.lastTransitionTime),
-      reason: text(condition.reason),
-      message: text(condition.message),
+      since: textOf(condition.lastTransitionTime),
+      reason: textOf(condition.reason),
+      message: textOf(condition.message),
     }
   })
 }
 
 /** The pod spec: the object's own, or its template's. */
-export function podSpec(object: KubeObject): Loose {
-  const spec = loose(object.spec)
+export function podSpec(object: KubeObject): UntypedFields {
+  const spec = fieldsOf(object.spec)
   if (Array.isArray(spec.containers)) return spec
-  const within = spec.jobTemplate === undefined ? spec : loose(loose(spec.jobTemplate).spec)
-  return loose(loose(within.template).spec)
+  const jobSpec = spec.jobTemplate === undefined ? spec : fieldsOf(fieldsOf(spec.jobTemplate).spec)
+  return fieldsOf(fieldsOf(jobSpec.template).spec)
 }
 
 export function containers(object: KubeObject): Container[] {
   const spec = podSpec(object)
-  const status = loose(object.status)
-  const states = [...list(status.containerStatuses), ...list(status.initContainerStatuses)]
-  const of = (init: boolean) => (container: Loose) => {
-    const name = text(container.name)
-    const now = states.find((state) => state.name === name)
-    const resources = loose(container.resources)
+  const status = fieldsOf(object.status)
+  const states = [...fieldsOfItems(status.containerStatuses), ...fieldsOfItems(status.initContainerStatuses)]
+  const toContainer = (init: boolean) => (container: UntypedFields) => {
+    const name = textOf(container.name)
+    const containerStatus = states.find((state) => state.name === name)
+    const resources = fieldsOf(container.resources)
     return {
       name,
-      image: text(container.image),
+      image: textOf(container.image),
       init,
-      ports: list(container.ports).map((port) => `${text(port.name) && `${text(port.name)} `}${text(port.containerPort)}/${text(port.protocol) || 'TCP'}`),
-      requests: amounts(resources.requests),
-      limits: amounts(resources.limits),
-      ...(now && { state: state(now.state), ready: now.ready === true, restarts: Number(now.restartCount ?? 0) }),
+      ports: fieldsOfItems(container.ports).map((port) => `${textOf(port.name) && `${textOf(port.name)} `}${textOf(port.containerPort)}/${textOf(port.protocol) || 'TCP'}`),
+      requests: formatQuantities(resources.requests),
+      limits: formatQuantities(resources.limits),
+      ...(containerStatus && { state: stateText(containerStatus.state), ready: containerStatus.ready === true, restarts: Number(containerStatus.restartCount ?? 0) }),
     }
   }
-  return [...list(spec.containers).map(of(false)), ...list(spec.initContainers).map(of(true))]
+  return [...fieldsOfItems(spec.containers).map(toContainer(false)), ...fieldsOfItems(spec.initContainers).map(toContainer(true))]
 }
 
-const amounts = (value: unknown) =>
-  Object.entries(loose(value))
-    .map(([name, amount]) => `${name} ${text(amount)}`)
+const formatQuantities = (value: unknown) =>
+  Object.entries(fieldsOf(value))
+    .map(([name, amount]) => `${name} ${textOf(amount)}`)
     .join(', ')
 
 /** The state of a container, with a reason if it is not running. */
-function state(value: unknown): string {
-  const [name = '', more] = Object.entries(loose(value))[0] ?? []
-  const { reason, exitCode } = loose(more)
-  const why = [text(reason), exitCode === undefined ? '' : `exit ${text(exitCode)}`].filter(Boolean).join(', ')
+function stateText(value: unknown): string {
+  const [name = '', details] = Object.entries(fieldsOf(value))[0] ?? []
+  const { reason, exitCode } = fieldsOf(details)
+  const why = [textOf(reason), exitCode === undefined ? '' : `exit ${textOf(exitCode)}`].filter(Boolean).join(', ')
   return why ? `${name} (${why})` : name
 }
 
 export function ports(object: KubeObject): Port[] {
   if (!isKind(object, '', 'Service')) return []
-  return list(loose(object.spec).ports).map((port) => ({
-    name: text(port.name),
-    port: `${text(port.port)}/${text(port.protocol) || 'TCP'}${port.nodePort === undefined ? '' : ` (node ${text(port.nodePort)})`}`,
-    target: text(port.targetPort) || text(port.port),
+  return fieldsOfItems(fieldsOf(object.spec).ports).map((port) => ({
+    name: textOf(port.name),
+    port: `${textOf(port.port)}/${textOf(port.protocol) || 'TCP'}${port.nodePort === undefined ? '' : ` (node ${textOf(port.nodePort)})`}`,
+    target: textOf(port.targetPort) || textOf(port.port),
   }))
 }
 
@@ -143,9 +143,9 @@ const FIELDS: [string, string][] = [
   ['spec', 'providerID'],
 ]
 
-export function facts(object: KubeObject): Facts {
-  const fields = FIELDS.map(([part, name]): [string, string] => [name, text(loose(object[part])[name])])
-  if (object.type !== undefined) fields.push(['type', text(object.type)])
+export function factsOf(object: KubeObject): Facts {
+  const fields = FIELDS.map(([part, name]): [string, string] => [name, textOf(fieldsOf(object[part])[name])])
+  if (object.type !== undefined) fields.push(['type', textOf(object.type)])
   return {
     conditions: conditions(object),
     containers: containers(object),
@@ -155,22 +155,22 @@ export function facts(object: KubeObject): Facts {
 }
 
 /** Keys of a ConfigMap's or Secret's data. */
-export function keys(object: KubeObject): string[] {
-  return [object.data, object.binaryData].flatMap((data) => Object.keys(loose(data)))
+export function dataKeys(object: KubeObject): string[] {
+  return [object.data, object.binaryData].flatMap((data) => Object.keys(fieldsOf(data)))
 }
 
 /** Resources that create new pods when their template changes, by group. */
-const RESTARTED: Record<string, string[]> = { apps: ['deployments', 'statefulsets', 'daemonsets'] }
+const RESTARTABLE: Record<string, string[]> = { apps: ['deployments', 'statefulsets', 'daemonsets'] }
 /** Built-in resources with a scale subresource, by group. */
-const SCALED: Record<string, string[]> = { '': ['replicationcontrollers'], apps: ['deployments', 'statefulsets', 'replicasets'] }
+const SCALABLE: Record<string, string[]> = { '': ['replicationcontrollers'], apps: ['deployments', 'statefulsets', 'replicasets'] }
 
 type Resource = { apiVersion: string; resource: string }
-const isIn = (of: Record<string, string[]>, { apiVersion, resource }: Resource) => of[groupOf(apiVersion)]?.includes(resource) ?? false
-/** Whether an object can be restarted by a change of its template. */
-export const canRestart = (of: Resource) => isIn(RESTARTED, of)
-/** Whether an object has a number of replicas to set. */
-export const canScale = (of: Resource) => isIn(SCALED, of)
-/** Kinds whose pods are known, with their group and query. */
+const isIn = (groups: Record<string, string[]>, { apiVersion, resource }: Resource) => groups[groupOf(apiVersion)]?.includes(resource) ?? false
+/** True for resources that are restarted by a change of their pod template. */
+export const canRestart = (resource: Resource) => isIn(RESTARTABLE, resource)
+/** True for built-in resources with a scale subresource. */
+export const canScale = (resource: Resource) => isIn(SCALABLE, resource)
+/** Resources whose pods a query finds, with their group and their kind in the query. */
 const WITH_PODS: Record<string, [string, string]> = {
   pods: ['', 'pod'],
   deployments: ['apps', 'deployment'],
@@ -182,7 +182,7 @@ const WITH_PODS: Record<string, [string, string]> = {
   services: ['', 'service'],
 }
 
-/** The query for an object's pods; undefined: none are known. */
+/** Query for an object's pods, in one cluster or in all; undefined for resources without pods. */
 export function podsOf(ref: { apiVersion: string; resource: string; namespace?: string | undefined; name: string }, cluster: string | undefined): string | undefined {
   const known = WITH_PODS[ref.resource]
   if (!known || known[0] !== groupOf(ref.apiVersion)) return undefined

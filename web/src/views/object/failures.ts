@@ -1,4 +1,4 @@
-// Why a pod fails: its containers that do not run, or were restarted. Pure; fields may be missing.
+// Failures of a pod: containers that do not run, or have failed before. Pure; fields may be missing.
 import { isKind } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 
@@ -6,17 +6,17 @@ export interface Failure {
   container: string
   /** The state as kubectl prints it: `CrashLoopBackOff`, `OOMKilled`. */
   state: string
-  /** Of the current or the previous run. */
+  /** Exit code of the current or the previous run. */
   exitCode?: number
   message?: string
   restarts: number
-  /** When the current or the previous run ended. */
+  /** Time at which the current or the previous run ended. */
   since?: string
-  /** The log of the previous run tells more than that of the current one. */
+  /** True if the log of the previous run contains the cause. */
   previous: boolean
 }
 
-interface Ended {
+interface TerminatedState {
   exitCode?: number
   reason?: string
   message?: string
@@ -27,12 +27,12 @@ interface ContainerStatus {
   name?: string
   ready?: boolean
   restartCount?: number
-  state?: { waiting?: { reason?: string; message?: string }; running?: { startedAt?: string }; terminated?: Ended }
-  lastState?: { terminated?: Ended }
+  state?: { waiting?: { reason?: string; message?: string }; running?: { startedAt?: string }; terminated?: TerminatedState }
+  lastState?: { terminated?: TerminatedState }
 }
 
-/** Reasons for waiting that are progress. */
-const PROGRESS = new Set(['ContainerCreating', 'PodInitializing', undefined])
+/** Waiting reasons of containers that are starting. */
+const PROGRESS_REASONS = new Set(['ContainerCreating', 'PodInitializing', undefined])
 
 export function failuresOf(object: KubeObject): Failure[] {
   if (!isKind(object, '', 'Pod')) return []
@@ -40,8 +40,8 @@ export function failuresOf(object: KubeObject): Failure[] {
     containerStatuses?: ContainerStatus[]
     initContainerStatuses?: ContainerStatus[]
   }
-  const found = [...initContainerStatuses, ...containerStatuses].flatMap(failureOf)
-  if (found.length > 0 || phase !== 'Failed') return found
+  const failures = [...initContainerStatuses, ...containerStatuses].flatMap(failureOf)
+  if (failures.length > 0 || phase !== 'Failed') return failures
   return [{ container: '', state: String(reason ?? phase), restarts: 0, previous: false, ...(typeof message === 'string' && { message }) }]
 }
 
@@ -58,12 +58,12 @@ function failureOf({ name = '', restartCount: restarts = 0, state = {}, lastStat
   const withMessage = (message: string | undefined) => (message ? { message } : {})
   if (state.waiting) {
     const { reason, message } = state.waiting
-    return PROGRESS.has(reason) ? [] : [{ ...common, state: reason ?? '', ...withMessage(before?.message ?? message) }]
+    return PROGRESS_REASONS.has(reason) ? [] : [{ ...common, state: reason ?? '', ...withMessage(before?.message ?? message) }]
   }
   if (state.terminated) {
     const { exitCode = 0, reason, message } = state.terminated
     return exitCode === 0 ? [] : [{ ...common, state: reason ?? `ExitCode:${exitCode}`, ...withMessage(message) }]
   }
-  // It runs again after a failure.
+  // The container runs again after a failure.
   return before !== undefined && before.exitCode !== 0 ? [{ ...common, state: before.reason ?? 'Error', ...withMessage(before.message) }] : []
 }

@@ -7,18 +7,18 @@ import { conditions } from './facts'
 export interface Headline {
   state: string
   tone: Tone
-  /** Reason and message of the condition that is not as it should be. */
-  why?: string
+  /** Reason and message of the failing condition. */
+  reason?: string
 }
 
-/** `hit`: the object in the index, which has the state that kubectl prints. */
-export function headline(object: KubeObject, hit: Pick<Hit, 'status' | 'ready'> | undefined): Headline | undefined {
+/** State of an object. `hit` is the object in the index, which has the state that kubectl prints. */
+export function headlineOf(object: KubeObject, hit: Pick<Hit, 'status' | 'ready'> | undefined): Headline | undefined {
   const state = stateOf(object, hit)
   if (!state) return undefined
   if (state.tone === 'good' && isKind(object, '', 'Pod')) return state
-  const wrong = conditions(object).find(({ good }) => good === false)
-  const why = wrong && [wrong.reason || wrong.type, wrong.message].filter(Boolean).join(': ')
-  return why ? { ...state, why } : state
+  const failing = conditions(object).find(({ good }) => good === false)
+  const reason = failing && [failing.reason || failing.type, failing.message].filter(Boolean).join(': ')
+  return reason ? { ...state, reason } : state
 }
 
 function stateOf({ metadata, status }: KubeObject, hit: Pick<Hit, 'status' | 'ready'> | undefined): Headline | undefined {

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { arrange, isEvent, levels, type Edge, type Graph, type Node } from './layout'
+import { layoutGraph, isEvent, computeLevels, type Edge, type Graph, type Node } from './layout'
 
 const node = (kind: string, name: string): Node => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name })
 
@@ -11,7 +11,7 @@ it('referenced objects are left, referring objects right', () => {
     { from: 3, to: 0, relation: 'owner' },
     { from: 2, to: 4, relation: 'uses' },
   ]
-  expect(levels(6, edges)).toEqual([0, -1, 1, 1, 0, 0])
+  expect(computeLevels(6, edges)).toEqual([0, -1, 1, 1, 0, 0])
 })
 
 it('many objects of a kind are folded into a box', () => {
@@ -20,10 +20,10 @@ it('many objects of a kind are folded into a box', () => {
     edges: Array.from({ length: 10 }, (_, nth) => ({ from: nth + 1, to: 0, relation: 'owner' as const })),
     more: false,
   }
-  const folded = arrange(graph, new Set())
+  const folded = layoutGraph(graph, new Set())
   expect(folded.boxes.map((box) => box.members.length)).toEqual([1, 10])
   expect(folded.lines).toHaveLength(1)
-  const opened = arrange(graph, new Set([folded.boxes[1]!.key]))
+  const opened = layoutGraph(graph, new Set([folded.boxes[1]!.key]))
   expect(opened.boxes).toHaveLength(11)
   expect(opened.lines).toHaveLength(10)
   const places = opened.boxes.map(({ x, y }) => `${x} ${y}`)
@@ -36,11 +36,11 @@ it('events are one box, below other objects', () => {
     edges: [1, 2, 3].map((from) => ({ from, to: 0, relation: from === 3 ? ('uses' as const) : ('about' as const) })),
     more: false,
   }
-  const { boxes } = arrange(graph, new Set())
+  const { boxes } = layoutGraph(graph, new Set())
   expect(boxes.map(({ members }) => members)).toEqual([[0], [3], [1, 2]])
   const [, endpoints, events] = boxes
   expect(events!.y).toBeGreaterThan(endpoints!.y)
-  expect(arrange(graph, new Set([events!.key])).boxes.map(({ members }) => members)).toEqual([[0], [3], [1], [2]])
+  expect(layoutGraph(graph, new Set([events!.key])).boxes.map(({ members }) => members)).toEqual([[0], [3], [1], [2]])
 })
 
 it('an Event of another group is a normal object', () => {

@@ -16,9 +16,10 @@ export interface Graph {
   more: boolean
 }
 
+/** Size of a box, and distances between boxes, in pixels. */
 export const BOX = { width: 230, height: 46, across: 100, down: 12 }
-/** Maximum number of adjacent objects of one kind; more are folded into a box. */
-const APART = 6
+/** Maximum number of objects of one kind and level that are shown individually; more are folded into a box. */
+const MAX_UNFOLDED = 6
 
 export interface Box {
   key: string
@@ -41,29 +42,29 @@ export interface Layout {
   height: number
 }
 
-/** Events are apart from other objects: there may be many, and they explain nothing about structure. */
+/** True for Events, which are shown apart from other objects: there may be many, and they are not part of the structure. */
 export const isEvent = ({ apiVersion, kind }: Pick<Node, 'apiVersion' | 'kind'>) => kind === 'Event' && (apiVersion === 'v1' || apiVersion.startsWith('events.k8s.io/'))
 
-/** Columns to the right of the first one. */
-export function levels(count: number, edges: Edge[]): number[] {
-  const found: (number | undefined)[] = Array.from({ length: count })
-  found[0] = 0
+/** Column of each node relative to the first node: references lead to the left. */
+export function computeLevels(count: number, edges: Edge[]): number[] {
+  const levels: (number | undefined)[] = Array.from({ length: count })
+  levels[0] = 0
   const queue = [0]
   for (let at = queue.shift(); at !== undefined; at = queue.shift()) {
-    const here = found[at] ?? 0
+    const currentLevel = levels[at] ?? 0
     for (const { from, to } of edges) {
-      const [next, level] = from === at ? [to, here - 1] : to === at ? [from, here + 1] : [undefined, 0]
-      if (next === undefined || found[next] !== undefined) continue
-      found[next] = level
+      const [next, level] = from === at ? [to, currentLevel - 1] : to === at ? [from, currentLevel + 1] : [undefined, 0]
+      if (next === undefined || levels[next] !== undefined) continue
+      levels[next] = level
       queue.push(next)
     }
   }
-  return found.map((level) => level ?? 0)
+  return levels.map((level) => level ?? 0)
 }
 
-/** `open` contains the keys of expanded boxes. */
-export function arrange({ nodes, edges }: Graph, open: ReadonlySet<string>): Layout {
-  const level = levels(nodes.length, edges)
+/** Computes the layout of a graph. `open` contains the keys of expanded boxes. */
+export function layoutGraph({ nodes, edges }: Graph, open: ReadonlySet<string>): Layout {
+  const level = computeLevels(nodes.length, edges)
   const groups = new Map<string, number[]>()
   nodes.forEach((node, nth) => {
     const key = nth === 0 ? '' : `${node.kind}@${level[nth]}@${node.cluster}`
@@ -74,8 +75,8 @@ export function arrange({ nodes, edges }: Graph, open: ReadonlySet<string>): Lay
   // Events are the last boxes of a column.
   const ordered = [...groups].sort(([, one], [, other]) => Number(isOfEvents(one)) - Number(isOfEvents(other)))
   for (const [key, members] of ordered) {
-    const folded = members.length > (isOfEvents(members) ? 1 : APART) && !open.has(key)
-    const boxes = folded ? [{ key, members }] : members.map((nth) => ({ key: `${key}#${nth}`, members: [nth] }))
+    const isFolded = members.length > (isOfEvents(members) ? 1 : MAX_UNFOLDED) && !open.has(key)
+    const boxes = isFolded ? [{ key, members }] : members.map((nth) => ({ key: `${key}#${nth}`, members: [nth] }))
     const column = level[members[0] ?? 0] ?? 0
     columns.set(column, [...(columns.get(column) ?? []), ...boxes])
   }
@@ -87,10 +88,10 @@ export function arrange({ nodes, edges }: Graph, open: ReadonlySet<string>): Lay
     const top = ((tallest - inside.length) * step) / 2
     return inside.map(({ key, members }, row) => ({ key, members, x: nth * (BOX.width + BOX.across), y: top + row * step }))
   })
-  const of = new Map(boxes.flatMap((box) => box.members.map((member): [number, Box] => [member, box])))
+  const boxOf = new Map(boxes.flatMap((box) => box.members.map((member): [number, Box] => [member, box])))
   const lines = new Map<string, Line>()
   for (const { from, to, relation } of edges) {
-    const [one, other] = [of.get(from), of.get(to)]
+    const [one, other] = [boxOf.get(from), boxOf.get(to)]
     if (one && other && one !== other) lines.set(`${one.key} ${other.key} ${relation}`, { from: one, to: other, relation })
   }
   return { boxes, lines: [...lines.values()], width: order.length * (BOX.width + BOX.across) - BOX.across, height: tallest * step - BOX.down }

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { highlighted, levelOf } from './level'
+import { splitByText, levelOf } from './level'
 
 it.each([
   ['{"level":"error","msg":"no route"}', 'bad'],
@@ -19,4 +19,4 @@ it.each([
   ['nothing', 'x', ['nothing']],
   ['nothing', undefined, ['nothing']],
   ['xx', 'x', ['*x', '*x']],
-])('%s with %s', (line, text, pieces) => expect(highlighted(line, text).map(({ text, hit }) => `${hit ? '*' : ''}${text}`)).toEqual(pieces))
+])('%s is split at %s', (line, text, pieces) => expect(splitByText(line, text).map(({ text, hit }) => `${hit ? '*' : ''}${text}`)).toEqual(pieces))

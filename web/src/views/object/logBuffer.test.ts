@@ -19,7 +19,7 @@ it('long lines reduce the number of lines', () => {
   expect([buffer.length, buffer.at(0)?.text.length]).toEqual([1, 5_000])
 })
 
-it('memory is bounded', () => {
+it('the number of characters is bounded', () => {
   const buffer = new LogBuffer(2_000)
   for (let nth = 0; nth < 100_000; nth++) buffer.push(line(String(nth)))
   expect([buffer.at(0)?.text, buffer.at(1_999)?.text, buffer.findLast(({ text }) => text === '98500')?.sequence]).toEqual(['98000', '99999', 98_500])

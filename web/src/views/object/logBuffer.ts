@@ -90,12 +90,12 @@ export class LogBuffer {
   /** Index of a line; -1 if it was dropped. */
   indexOf(line: LogLine): number {
     const lines = this.normalize()
-    const wanted = { line, key: line.time === undefined ? (this.keyWithoutTime(line) ?? '') : timeKey(line.time) }
+    const target = { line, key: line.time === undefined ? (this.keyWithoutTime(line) ?? '') : timeKey(line.time) }
     let [from, to] = [0, lines.length]
     while (from < to) {
       const middle = (from + to) >>> 1
-      const kept = lines[middle]
-      if (kept && order(kept, wanted) < 0) from = middle + 1
+      const middleLine = lines[middle]
+      if (middleLine && order(middleLine, target) < 0) from = middle + 1
       else to = middle
     }
     return lines[from]?.line.sequence === line.sequence ? from : -1

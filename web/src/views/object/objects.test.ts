@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { parameters, type Wish } from './useLogs'
-import { objectParameters, copiesOf, dotted, isNoise, ofSpec, readWarnings, withoutValues } from './objects'
+import { logParameters, type LogRequest } from './useLogs'
+import { objectParameters, copiesQuery, toFieldPath, isVolatile, toSpecVersions, readWarnings, withoutValues } from './objects'
 
 it('values of a Secret are removed', () => {
   const applied = 'kubectl.kubernetes.io/last-applied-configuration'
@@ -14,8 +14,8 @@ it.each([
   ['/status/replicas', 'status.replicas', true],
   ['/metadata/resourceVersion', 'metadata.resourceVersion', true],
   ['/data/status', 'data.status', false],
-])('%s is %s', (pointer, path, noise) => {
-  expect([dotted(pointer), isNoise(pointer)]).toEqual([path, noise])
+])('%s is %s', (pointer, path, isNoise) => {
+  expect([toFieldPath(pointer), isVolatile(pointer)]).toEqual([path, isNoise])
 })
 
 it('warning headers are parsed', () => {
@@ -23,34 +23,34 @@ it('warning headers are parsed', () => {
   expect(readWarnings(null)).toEqual([])
 })
 
-it('objects are requested by their identity', () => {
+it('objects without a namespace have no namespace parameter', () => {
   expect(objectParameters({ cluster: 'm1', apiVersion: 'v1', resource: 'nodes', name: 'n' })).toBe('cluster=m1&apiVersion=v1&resource=nodes&name=n')
 })
 
 it.each([
   [{ apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }, 'kind:deployments name:=web ns:=shop apiVersion:=apps/v1'],
   [{ apiVersion: 'rbac.authorization.k8s.io/v1', resource: 'clusterroles', name: 'system:node' }, 'kind:clusterroles name:="system:node" apiVersion:=rbac.authorization.k8s.io/v1'],
-])('copies are found by kind and name', (ref, q) => expect(copiesOf(ref)).toBe(q))
+])('the query for copies of %j is %s', (ref, q) => expect(copiesQuery(ref)).toBe(q))
 
-const wish: Wish = { q: 'kind:pod', previous: false, follow: true }
+const request: LogRequest = { q: 'kind:pod', previous: false, follow: true }
 it.each([
-  ['the last lines', wish, undefined, { tail: '1000', follow: 'true' }],
-  ['since a time', { ...wish, since: '1h', container: 'web', include: 'a|b' }, undefined, { since: '1h', container: '^web$', include: 'a|b', follow: 'true' }],
-  ['a line', { ...wish, line: '2026-01-01T00:00:10Z m1 n p c' }, undefined, { sinceTime: '2026-01-01T00:00:05.000Z', follow: 'true' }],
-  ['the run before', { ...wish, previous: true, tail: '5' }, undefined, { tail: '5', previous: 'true' }],
-  ['again, after an interruption', { ...wish, tail: '5' }, '2026-01-01T00:00:10Z', { sinceTime: '2026-01-01T00:00:10Z', follow: 'true' }],
-] as [string, Wish, string | undefined, Record<string, string>][])('logs: %s', (_, wanted, again, expected) => {
-  expect(Object.fromEntries(new URLSearchParams(parameters(wanted, again)))).toEqual({ q: 'kind:pod', maxStreams: '100', ...expected })
+  ['the last lines', request, undefined, { tail: '1000', follow: 'true' }],
+  ['since a time', { ...request, since: '1h', container: 'web', include: 'a|b' }, undefined, { since: '1h', container: '^web$', include: 'a|b', follow: 'true' }],
+  ['around a line', { ...request, line: '2026-01-01T00:00:10Z m1 n p c' }, undefined, { sinceTime: '2026-01-01T00:00:05.000Z', follow: 'true' }],
+  ['the previous run', { ...request, previous: true, tail: '5' }, undefined, { tail: '5', previous: 'true' }],
+  ['resumed after an interruption', { ...request, tail: '5' }, '2026-01-01T00:00:10Z', { sinceTime: '2026-01-01T00:00:10Z', follow: 'true' }],
+] as [string, LogRequest, string | undefined, Record<string, string>][])('logs: %s', (_, logRequest, resumeTime, expected) => {
+  expect(Object.fromEntries(new URLSearchParams(logParameters(logRequest, resumeTime)))).toEqual({ q: 'kind:pod', maxStreams: '100', ...expected })
 })
 
-it('versions of one generation are one change of the spec', () => {
+it('versions of one generation are combined', () => {
   const version = (seq: number, generation: number) => ({ seq, generation, resourceVersion: String(seq), from: `at ${seq}`, until: `at ${seq + 1}` })
   const versions = [version(9, 3), version(8, 3), version(7, 2), version(6, 2), version(5, 1)]
-  expect(ofSpec(versions).map(({ seq, generation, from }) => [seq, generation, from])).toEqual([
+  expect(toSpecVersions(versions).map(({ seq, generation, from }) => [seq, generation, from])).toEqual([
     [9, 3, 'at 8'],
     [7, 2, 'at 6'],
     [5, 1, 'at 5'],
   ])
   // Kinds without a generation.
-  expect(ofSpec([version(2, 0), version(1, 0)])).toHaveLength(2)
+  expect(toSpecVersions([version(2, 0), version(1, 0)])).toHaveLength(2)
 })

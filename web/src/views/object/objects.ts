@@ -5,22 +5,23 @@ import { quote } from '../../api/query'
 import type { KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
 
-/** Dry run: the cluster processes the request without storing it. */
+/** In a dry run the cluster processes the request without storing the result. */
 export type WriteMode = 'dry-run' | 'real'
 
 export const isSecret = ({ apiVersion, resource }: ObjectRef) => apiVersion === 'v1' && resource === 'secrets'
 
 /** Parameters of an object in the search API. */
 export function objectParameters({ cluster, apiVersion, resource, namespace, name }: ObjectRef): string {
-  const given = { cluster, apiVersion, resource, ...(namespace && { namespace }), name }
-  return new URLSearchParams(given).toString()
+  const parameters = { cluster, apiVersion, resource, ...(namespace && { namespace }), name }
+  return new URLSearchParams(parameters).toString()
 }
 
-/** The query for an object and its namesakes of the same kind in all clusters. */
-export function copiesOf({ apiVersion, resource, namespace, name }: Omit<ObjectRef, 'cluster'>): string {
+/** Query for the objects of a kind, namespace and name in all clusters. */
+export function copiesQuery({ apiVersion, resource, namespace, name }: Omit<ObjectRef, 'cluster'>): string {
   return `kind:${resource} name:=${quote(name)}${namespace ? ` ns:=${quote(namespace)}` : ''} apiVersion:=${quote(apiVersion)}`
 }
 
+/** A cached version of an object. `seq` is the store's number of the change that created it. */
 export interface Version {
   seq: number
   resourceVersion: string
@@ -31,18 +32,18 @@ export interface Version {
 }
 
 /**
- * Versions with changes of the spec, newest first: one per generation, which is the last version of it and began with the first. Kinds
- * without a generation have all versions.
+ * Combines the versions of a generation, since only the status differs between them: the result is the last version, with the begin of the
+ * first. Versions without a generation are kept. The order is newest first.
  */
-export function ofSpec(versions: readonly Version[]): Version[] {
-  const found: Version[] = []
+export function toSpecVersions(versions: readonly Version[]): Version[] {
+  const result: Version[] = []
   for (const version of versions) {
-    const newer = found.at(-1)
+    const newer = result.at(-1)
     const isSame = newer !== undefined && version.generation !== 0 && version.generation === newer.generation && newer.deleted === version.deleted
-    if (isSame) found[found.length - 1] = { ...newer, from: version.from }
-    else found.push(version)
+    if (isSame) result[result.length - 1] = { ...newer, from: version.from }
+    else result.push(version)
   }
-  return found
+  return result
 }
 
 export interface History {
@@ -56,11 +57,11 @@ export interface Diff {
   more: boolean
 }
 
-/** Fields that change continuously. */
-export const isNoise = (pointer: string) => /^\/(status|metadata\/(resourceVersion|generation|managedFields))(\/|$)/.test(pointer)
+/** True for fields that change continuously: status and metadata of the server. */
+export const isVolatile = (pointer: string) => /^\/(status|metadata\/(resourceVersion|generation|managedFields))(\/|$)/.test(pointer)
 
 /** A JSON pointer as a field path: `spec.containers[0].image`. */
-export function dotted(pointer: string): string {
+export function toFieldPath(pointer: string): string {
   const parts = pointer.split('/').slice(1).map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'))
   return parts.reduce((path, part) => {
     if (/^\d+$/.test(part)) return `${path}[${part}]`
@@ -74,8 +75,8 @@ export const readHistory = (ref: ObjectRef, signal?: AbortSignal) => getJson<His
 export const readVersion = (ref: ObjectRef, seq: number | string, signal?: AbortSignal) =>
   getJson<KubeObject>(`${API}/history?${objectParameters(ref)}&seq=${seq}`, signal)
 
-/** A Secret from the cache, with keys and without values; the cluster is not queried. */
-export async function readWithheld(ref: ObjectRef, signal?: AbortSignal): Promise<KubeObject> {
+/** A Secret from the cache with empty values; no request is sent to its cluster. Throws if it is not cached. */
+export async function readSecretWithoutValues(ref: ObjectRef, signal?: AbortSignal): Promise<KubeObject> {
   const { versions } = await readHistory(ref, signal)
   const now = versions.find(({ until }) => until === undefined)
   if (!now) throw new Error(`${ref.name} is not in the cache`)
@@ -94,7 +95,7 @@ export function withoutValues(secret: KubeObject): KubeObject {
   }
 }
 
-/** The response to a write, with its warnings. */
+/** The response to a write as YAML, with its warnings. */
 export interface WriteResponse {
   text: string
   warnings: string[]
@@ -112,15 +113,15 @@ export function readWarnings(header: string | null): string[] {
   return [...(header ?? '').matchAll(/\d{3} \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text]) => (text ?? '').replace(/\\(.)/g, '$1'))
 }
 
-/** Replaces the whole object; unknown fields are refused, and an outdated version as well (409). */
+/** Replaces an object. The server refuses unknown fields, and an outdated resourceVersion (409). */
 export const replaceObject = (ref: ObjectRef, yaml: string, mode: WriteMode) =>
   send('PUT', `${objectPath(ref)}?fieldManager=crowsnest-ui&fieldValidation=Strict`, mode, yaml, 'application/yaml')
 
-/** Creates an object of this name; it must not exist. */
+/** Creates an object. Fails with 409 if it exists. */
 export const createObject = (ref: ObjectRef, yaml: string, mode: WriteMode) =>
   send('POST', `${objectPath({ ...ref, name: '' }).replace(/\/$/, '')}?fieldManager=crowsnest-ui&fieldValidation=Strict`, mode, yaml, 'application/yaml')
 
-/** Deletes the displayed object only, by its UID. */
+/** Deletes an object if it still has this UID. */
 export const removeObject = (ref: ObjectRef, uid: string | undefined, mode: WriteMode) => {
   // If a deletion has a body, API servers ignore the query parameters: without this a dry run would delete.
   const dry = mode === 'dry-run' && { dryRun: ['All'] }
@@ -131,7 +132,7 @@ export const removeObject = (ref: ObjectRef, uid: string | undefined, mode: Writ
 export const scaleObject = (ref: ObjectRef, replicas: number, mode: WriteMode) =>
   send('PATCH', `${objectPath(ref)}/scale?fieldManager=crowsnest-ui`, mode, JSON.stringify({ spec: { replicas } }), 'application/merge-patch+json')
 
-/** As `kubectl rollout restart`: a new annotation changes the template. */
+/** Restarts a workload as `kubectl rollout restart` does, by an annotation of its pod template. */
 export const restartObject = (ref: ObjectRef, at: Date, mode: WriteMode) => {
   const annotations = { 'kubectl.kubernetes.io/restartedAt': at.toISOString().replace(/\.\d+Z$/, 'Z') }
   const body = { spec: { template: { metadata: { annotations } } } }

@@ -3,7 +3,7 @@ import { isSide, reachedRows } from './reached'
 
 const node = (kind: string, name: string) => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name, uid: name })
 
-test('rows name the object over which they were reached', () => {
+test('rows contain the object from which they were reached', () => {
   const nodes = [node('Secret', 'db'), node('Pod', 'web-0'), node('EndpointSlice', 'web')]
   const edges = [
     { from: 1, to: 0, type: 'USES', via: ['spec.a', 'spec.b'] },
@@ -20,6 +20,6 @@ test('rows name the object over which they were reached', () => {
   ])
 })
 
-test('sides are read from addresses', () => {
+test('only dependents and dependencies are sides', () => {
   expect([isSide('dependents'), isSide('dependencies'), isSide('x'), isSide(undefined)]).toEqual([true, true, false, false])
 })

@@ -1,4 +1,4 @@
-// Rows of the objects that depend on an object, as the search API's `blastradius` returns them.
+// Table rows for a response of the search API's `blastradius`. Pure.
 import type { Node } from './layout'
 
 export const SIDES = ['dependents', 'dependencies'] as const
@@ -12,7 +12,7 @@ interface PathEdge {
 }
 
 export interface BlastRadius {
-  /** The object itself is first. */
+  /** All objects; the first is the object of the request. */
   nodes: Node[]
   edges: PathEdge[]
   reached: { node: number; distance: number; edge: number }[]
@@ -25,19 +25,19 @@ export interface ReachedRow {
   type: string
   /** Fields that state the edge. */
   via: string
-  /** Kind and name of the object over which it was reached. */
+  /** Kind and name of the object at the other end of the edge. */
   from: string
 }
 
-/** The objects in order of their distance. */
+/** One row for each reached object, in the order of the response. */
 export function reachedRows({ nodes, edges, reached }: BlastRadius): ReachedRow[] {
   return reached.flatMap(({ node: nth, distance, edge }) => {
     const node = nodes[nth]
-    const over = edges[edge]
-    if (!node || !over) return []
-    const other = nodes[over.from === nth ? over.to : over.from]
-    const arrow = over.from === nth ? `${over.type} →` : `← ${over.type}`
-    return [{ node, distance, type: arrow, via: over.via.join(', '), from: other ? `${other.kind} ${other.name}` : '' }]
+    const pathEdge = edges[edge]
+    if (!node || !pathEdge) return []
+    const other = nodes[pathEdge.from === nth ? pathEdge.to : pathEdge.from]
+    const arrow = pathEdge.from === nth ? `${pathEdge.type} →` : `← ${pathEdge.type}`
+    return [{ node, distance, type: arrow, via: pathEdge.via.join(', '), from: other ? `${other.kind} ${other.name}` : '' }]
   })
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { KubeObject } from '../../api/types'
-import { restored } from './restore'
+import { restoreVersion } from './restore'
 
 const version: KubeObject = {
   apiVersion: 'apps/v1',
@@ -18,7 +18,7 @@ test('the current object keeps its identity, annotations and status', () => {
     spec: { replicas: 7, paused: true },
     status: { replicas: 7 },
   }
-  expect(restored(current, version)).toEqual({
+  expect(restoreVersion(current, version)).toEqual({
     apiVersion: 'apps/v1',
     kind: 'Deployment',
     metadata: { name: 'web', namespace: 'shop', uid: 'u', resourceVersion: '9', labels: { app: 'web' }, annotations: { whole: 'text' } },
@@ -28,7 +28,7 @@ test('the current object keeps its identity, annotations and status', () => {
 })
 
 test('a deleted object is created without fields of the server', () => {
-  expect(restored(undefined, version)).toEqual({
+  expect(restoreVersion(undefined, version)).toEqual({
     apiVersion: 'apps/v1',
     kind: 'Deployment',
     metadata: { name: 'web', namespace: 'shop', labels: { app: 'web' }, annotations: { cut: 'short' } },

@@ -1,17 +1,17 @@
-// State of an object view in the address, which reproduces it.
+// State of the object page, which is stored in the parameters of its address.
 import { useCallback } from 'react'
 import { useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
 
-/** Parameters of the view; undefined removes one. */
-export type Changed = Record<string, string | undefined>
+/** Parameters to change; undefined removes one. */
+export type ViewParameters = Record<string, string | undefined>
 
-/** The address' parameters, and a setter; `step` adds a history entry. */
-export function useView(): [Record<string, string>, (changed: Changed, step?: boolean) => void] {
+/** The parameters of the address, and a function that changes them; with `step` it adds a history entry. */
+export function useViewParameters(): [Record<string, string>, (changed: ViewParameters, step?: boolean) => void] {
   const [, navigate] = useLocation()
   const view = readAddress(useParameters())
   const change = useCallback(
-    (changed: Changed, step = false) => navigate(`/object${writeAddress({ ...readAddress(window.location.search), ...changed })}`, { replace: !step }),
+    (changed: ViewParameters, step = false) => navigate(`/object${writeAddress({ ...readAddress(window.location.search), ...changed })}`, { replace: !step }),
     [navigate],
   )
   return [view, change]

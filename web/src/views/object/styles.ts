@@ -1,6 +1,6 @@
-// xterm.js writes <style> elements and style attributes, which the content security policy forbids. It accepts its document as an
-// option: this one wraps the page's, and turns them into constructed style sheets and properties set by script, which are allowed.
-// xterm's renderer ignores the option, so the page's own createElement is replaced while a terminal exists.
+// Document wrapper for xterm.js, which creates <style> elements and style attributes that the content security policy forbids. The wrapper
+// turns them into constructed style sheets and properties set by script, which are allowed. xterm.js accepts a document as an option, but
+// its renderer ignores the option, so the page's own createElement is replaced as well while a terminal exists.
 
 export interface StrictDocument {
   document: Document
@@ -11,49 +11,49 @@ export interface StrictDocument {
 export function strictDocument(page: Document): StrictDocument {
   const create = page.createElement.bind(page)
   const sheets = new Set<CSSStyleSheet>()
-  const drop = (sheet: CSSStyleSheet) => {
+  const removeSheet = (sheet: CSSStyleSheet) => {
     sheets.delete(sheet)
     page.adoptedStyleSheets = page.adoptedStyleSheets.filter((other) => other !== sheet)
   }
-  const style = () => {
+  const createStyle = () => {
     const sheet = new CSSStyleSheet()
     sheets.add(sheet)
     page.adoptedStyleSheets = [...page.adoptedStyleSheets, sheet]
-    const stand = create('span')
-    stand.hidden = true
+    const placeholder = create('span')
+    placeholder.hidden = true
     let text = ''
-    Object.defineProperty(stand, 'textContent', {
+    Object.defineProperty(placeholder, 'textContent', {
       get: () => text,
       set: (written: string) => sheet.replaceSync((text = written)),
     })
-    stand.remove = () => {
-      drop(sheet)
-      Element.prototype.remove.call(stand)
+    placeholder.remove = () => {
+      removeSheet(sheet)
+      Element.prototype.remove.call(placeholder)
     }
-    return stand
+    return placeholder
   }
-  const element = (name: string) => {
-    if (name === 'style') return style()
-    const made = create(name)
-    made.setAttribute = (attribute: string, value: string) => {
-      if (attribute === 'style') made.style.cssText = value
-      else Element.prototype.setAttribute.call(made, attribute, value)
+  const createElement = (name: string) => {
+    if (name === 'style') return createStyle()
+    const created = create(name)
+    created.setAttribute = (attribute: string, value: string) => {
+      if (attribute === 'style') created.style.cssText = value
+      else Element.prototype.setAttribute.call(created, attribute, value)
     }
-    return made
+    return created
   }
   const document = new Proxy(page, {
     get(target, property) {
-      if (property === 'createElement') return element
+      if (property === 'createElement') return createElement
       const value: unknown = Reflect.get(target, property, target)
       return typeof value === 'function' ? (value as (...given: unknown[]) => unknown).bind(target) : value
     },
   })
-  const ours = element as Document['createElement']
-  page.createElement = ours
+  const pageCreateElement = createElement as Document['createElement']
+  page.createElement = pageCreateElement
   const close = () => {
-    sheets.forEach(drop)
+    sheets.forEach(removeSheet)
     // Other calls are passed to the browser's document.
-    if (page.createElement === ours) delete (page as Partial<Document>).createElement
+    if (page.createElement === pageCreateElement) delete (page as Partial<Document>).createElement
   }
   return { document, close }
 }

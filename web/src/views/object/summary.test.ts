@@ -33,7 +33,7 @@ test('values of Secrets are not shown', () => {
 const managed = (...fields: object[]): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a', managedFields: fields } })
 
 test.each([
-  ['the manager of that second', managed({ manager: 'kubectl', time: '2026-01-01T00:00:10Z' }), 'kubectl'],
+  ['a manager that wrote in that second', managed({ manager: 'kubectl', time: '2026-01-01T00:00:10Z' }), 'kubectl'],
   ['another time', managed({ manager: 'kubectl', time: '2026-01-01T00:01:00Z' }), undefined],
   ['writers of the status', managed({ manager: 'kubelet', subresource: 'status', time: '2026-01-01T00:00:10Z' }), undefined],
   ['two managers', managed({ manager: 'a', time: '2026-01-01T00:00:10Z' }, { manager: 'b', time: '2026-01-01T00:00:11Z' }), undefined],

@@ -1,76 +1,76 @@
-// A change of an object in one line: `image v1 → v2`. Pure.
+// Summarizes a change of an object in one line: `image v1 → v2`. Pure.
 import { printJson } from '../../api/json'
 import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import type { HistoryText } from '../../text/history'
-import { dotted, isNoise } from './objects'
+import { toFieldPath, isVolatile } from './objects'
 
-/** Parts of a line; more are counted. */
-const MOST = 3
-/** Characters of a value that is shown. */
-const LONGEST = 40
-const RESTARTED = '/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt'
+/** Maximum number of parts in a summary; further ones are counted. */
+const MAX_PARTS = 3
+/** Maximum length of a value that is shown. */
+const MAX_VALUE_CHARACTERS = 40
+const RESTARTED_AT_PATH = '/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt'
 
-/** The most telling differences; those in the status are left out. */
+/** The most important differences; those in the status are omitted. */
 export function summaryOf(differences: readonly Difference[], t: HistoryText): string {
-  const shown = differences.filter(({ path }) => !isNoise(path))
-  if (shown.length === 0) return differences.length > 0 ? t.statusOnly : t.noChange
-  const parts = [...new Set([...shown].sort((one, other) => rank(one.path) - rank(other.path)).map((one) => partOf(one, t)))]
-  return [...parts.slice(0, MOST), ...(parts.length > MOST ? [t.moreChanges(parts.length - MOST)] : [])].join(', ')
+  const visible = differences.filter(({ path }) => !isVolatile(path))
+  if (visible.length === 0) return differences.length > 0 ? t.statusOnly : t.noChange
+  const parts = [...new Set([...visible].sort((one, other) => rank(one.path) - rank(other.path)).map((one) => partOf(one, t)))]
+  return [...parts.slice(0, MAX_PARTS), ...(parts.length > MAX_PARTS ? [t.moreChanges(parts.length - MAX_PARTS)] : [])].join(', ')
 }
 
-/** Without the values of a Secret: they are not shown, not even in part. */
+/** Removes the values of a Secret from differences. */
 export function withoutSecrets(differences: readonly Difference[]): Difference[] {
-  const hidden = (value: unknown) => (value === undefined ? undefined : {})
-  return differences.map((one) => (/^\/(data|stringData)\b/.test(one.path) ? { ...one, before: hidden(one.before), after: hidden(one.after) } : one))
+  const hide = (value: unknown) => (value === undefined ? undefined : {})
+  return differences.map((one) => (/^\/(data|stringData)\b/.test(one.path) ? { ...one, before: hide(one.before), after: hide(one.after) } : one))
 }
 
-/** Images and replicas first, metadata last. */
+/** Sort order of a difference: images and replicas first, metadata last. */
 function rank(path: string): number {
   if (/\/image$/.test(path)) return 0
-  if (path === '/spec/replicas' || path === RESTARTED) return 1
+  if (path === '/spec/replicas' || path === RESTARTED_AT_PATH) return 1
   return path.startsWith('/metadata/') ? 3 : 2
 }
 
 function partOf({ path, before, after }: Difference, t: HistoryText): string {
-  if (path === RESTARTED) return t.restarted
+  if (path === RESTARTED_AT_PATH) return t.restarted
   const name = shortName(path)
   if (before === undefined) return t.added(name)
   if (after === undefined) return t.removed(name)
-  const [was, is] = /\/image$/.test(path) ? images(String(before), String(after)) : [plain(before), plain(after)]
-  return was === undefined || is === undefined ? t.changed(name) : `${name} ${was} → ${is}`
+  const [oldText, newText] = /\/image$/.test(path) ? shortImages(String(before), String(after)) : [shortText(before), shortText(after)]
+  return oldText === undefined || newText === undefined ? t.changed(name) : `${name} ${oldText} → ${newText}`
 }
 
-/** The field alone; list items and map entries with what they belong to. */
+/** The last field of a path, with the index or key of a list item or map entry. */
 function shortName(path: string): string {
-  const field = dotted(path)
+  const field = toFieldPath(path)
   const last = /(?:^|\.)([^.[\]]+(?:\[\d+\]|\["[^"]*"\])*)$/.exec(field)?.[1]
   return last ?? field
 }
 
-/** The tags, if the repository is the same. */
-function images(before: string, after: string): [string, string] {
+/** Shortens images of the same repository to their tags or digests. */
+function shortImages(before: string, after: string): [string, string] {
   const split = (image: string) => /^(.+?)(?:(@.+)|:([^/:]+))$/.exec(image)
   const [one, other] = [split(before), split(after)]
   if (one?.[1] === undefined || one[1] !== other?.[1]) return [before, after]
-  const tag = (found: RegExpExecArray) => found[3] ?? (found[2] ?? '').slice(0, '@sha256:'.length + 12)
+  const tag = (match: RegExpExecArray) => match[3] ?? (match[2] ?? '').slice(0, '@sha256:'.length + 12)
   return [tag(one), tag(other)]
 }
 
-/** A value that fits a line; undefined: it does not. */
-function plain(value: unknown): string | undefined {
+/** A value as text; undefined if it is too long for the summary, or an object. */
+function shortText(value: unknown): string | undefined {
   if (typeof value === 'object' && value !== null) return undefined
   const text = typeof value === 'string' ? value : printJson(value)
-  return text.length > LONGEST || text.includes('\n') ? undefined : text || '""'
+  return text.length > MAX_VALUE_CHARACTERS || text.includes('\n') ? undefined : text || '""'
 }
 
-/** Seconds between the time of a field manager, which has no fraction, and the begin of a version. */
-const CLOSE = 2
+/** Maximum difference between the time of a field manager, which is in whole seconds, and the begin of a version. */
+const MAX_TIME_DIFFERENCE_SECONDS = 2
 
-/** The field manager that wrote at that time; undefined: it has written again since, or is not known. */
+/** The only field manager that wrote at a time; undefined if there is none or several, or it has written again since. */
 export function managerAt(object: KubeObject | undefined, time: string): string | undefined {
   const at = Date.parse(time) / 1000
   const managers = Array.isArray(object?.metadata.managedFields) ? (object.metadata.managedFields as { manager?: string; time?: string; subresource?: string }[]) : []
-  const close = managers.filter((one) => one.subresource !== 'status' && one.time !== undefined && Math.abs(Date.parse(one.time) / 1000 - at) <= CLOSE)
-  return close.length === 1 ? close[0]?.manager : undefined
+  const candidates = managers.filter((one) => one.subresource !== 'status' && one.time !== undefined && Math.abs(Date.parse(one.time) / 1000 - at) <= MAX_TIME_DIFFERENCE_SECONDS)
+  return candidates.length === 1 ? candidates[0]?.manager : undefined
 }

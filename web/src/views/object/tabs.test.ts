@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { PLACEMENT_TABS } from './placement'
-import { tabShown, tabsOf } from './tabs'
+import { shownTab, tabsOf } from './tabs'
 
 const TEMPLATE = tabsOf({ placement: PLACEMENT_TABS, journal: true, logs: true, terminal: false })
 const CONFIG_MAP = tabsOf({ placement: [], journal: false, logs: false, terminal: false })
@@ -21,6 +21,6 @@ it.each([
   ['drift', CONFIG_MAP, false, 'drift'],
   ['drift', CONFIG_MAP, true, 'overview'],
   ['drift', TEMPLATE, true, 'drift'],
-] as const)('of %s and %j, loaded: %s, %s is shown', (named, tabs, loaded, shown) => {
-  expect(tabShown(named, tabs, loaded)).toBe(shown)
+] as const)('for the tab %s and the tabs %j, loaded: %s, %s is shown', (requested, tabs, loaded, shown) => {
+  expect(shownTab(requested, tabs, loaded)).toBe(shown)
 })

@@ -1,25 +1,25 @@
-// Tabs of an object.
+// Selects the tabs of an object. Pure.
 import { TABS, type Tab } from '../../api/address'
 import { isPlacementTab, type PlacementTab } from './placement'
 
-interface Has {
-  /** Tabs of its propagation. */
+interface ObjectFeatures {
+  /** Propagation tabs. */
   placement: readonly PlacementTab[]
-  /** The object is moved by policies, so it has a journal. */
+  /** True if policies move the object, so that it has a journal. */
   journal: boolean
-  /** Its pods are known. */
+  /** True if pods of the object are known. */
   logs: boolean
-  /** It is a pod. */
+  /** True for a pod. */
   terminal: boolean
 }
 
 /** The tabs that apply to an object, in their usual order. */
-export function tabsOf({ placement, journal, logs, terminal }: Has): Tab[] {
+export function tabsOf({ placement, journal, logs, terminal }: ObjectFeatures): Tab[] {
   const optional: Partial<Record<Tab, boolean>> = { journal, logs, terminal }
   return TABS.filter((tab) => (isPlacementTab(tab) ? placement.includes(tab) : (optional[tab] ?? true)))
 }
 
-/** The tab of an address; the overview if the object does not have it. Until the object is `loaded`, it is not known what it has. */
-export function tabShown(tab: Tab, tabs: readonly Tab[], loaded: boolean): Tab {
+/** The tab of the address, or the overview if the object does not have that tab. Until the object is loaded, tabs that depend on it are kept. */
+export function shownTab(tab: Tab, tabs: readonly Tab[], loaded: boolean): Tab {
   return tabs.includes(tab) || (!loaded && (tab === 'journal' || isPlacementTab(tab))) ? tab : 'overview'
 }

@@ -1,31 +1,31 @@
 import { useCallback, useEffect, useRef, useState } from 'react'
-import { reported, request } from '../../api/client'
+import { viewErrorOf, request } from '../../api/client'
 import { streamEvents } from '../../api/sse'
 import type { Notice, Skipped } from '../../api/types'
 import { API } from '../../api/useSearch'
 import { timeBefore, keyOf, LogBuffer, type LogSource } from './logBuffer'
 
-/** Parameters of the logs. */
-export interface Wish {
+/** Parameters of a request for logs. */
+export interface LogRequest {
   q: string
   container?: string | undefined
   include?: string | undefined
   exclude?: string | undefined
   since?: string | undefined
-  /** Last lines of each log, if no time is given. */
+  /** Number of last lines of each log, if no time is given. */
   tail?: string | undefined
   previous: boolean
   follow: boolean
-  /** A line that must be included. */
+  /** Identifier of a line that must be included. */
   line?: string | undefined
 }
 
-/** State of the logs. */
-export interface Told {
+/** State of a stream of logs. */
+export interface LogStatus {
   state: 'connecting' | 'following' | 'ended' | 'broken'
   /** Why the stream failed or ended. */
-  why: string | undefined
-  /** Logs being read, by key. */
+  reason: string | undefined
+  /** Sources whose logs are being read, by key. */
   sources: ReadonlyMap<string, LogSource>
   refused: { source: LogSource; message: string }[]
   notices: string[]
@@ -33,21 +33,22 @@ export interface Told {
   logs: number | undefined
 }
 
-const NOTHING: Told = { state: 'connecting', why: undefined, sources: new Map(), refused: [], notices: [], skipped: [], logs: undefined }
-const TAIL = '1000'
-/** Minimum interval between renderings. */
-const SHOW_EVERY = 200
+const INITIAL_STATUS: LogStatus = { state: 'connecting', reason: undefined, sources: new Map(), refused: [], notices: [], skipped: [], logs: undefined }
+const DEFAULT_TAIL = '1000'
+/** Interval between renderings. */
+const RENDER_INTERVAL_MS = 200
 
-export function parameters({ q, container, include, exclude, since, tail, previous, follow, line }: Wish, again?: string): string {
+/** Query string of a request for logs. `resumeTime`: time of the last line before the stream was interrupted. */
+export function logParameters({ q, container, include, exclude, since, tail, previous, follow, line }: LogRequest, resumeTime?: string): string {
   const set = new URLSearchParams({ q, maxStreams: '100' })
   if (container) set.set('container', `^${container}$`)
   if (include) set.set('include', include)
   if (exclude) set.set('exclude', exclude)
-  const from = again ?? (line === undefined ? undefined : timeBefore(line))
+  const from = resumeTime ?? (line === undefined ? undefined : timeBefore(line))
   if (from !== undefined) set.set('sinceTime', from)
   else if (since) set.set('since', since)
-  const last = tail ?? (from === undefined && !since ? TAIL : undefined)
-  if (last !== undefined && again === undefined) set.set('tail', last)
+  const last = tail ?? (from === undefined && !since ? DEFAULT_TAIL : undefined)
+  if (last !== undefined && resumeTime === undefined) set.set('tail', last)
   if (previous) set.set('previous', 'true')
   else if (follow) set.set('follow', 'true')
   return set.toString()
@@ -60,120 +61,120 @@ interface Line extends LogSource {
 }
 
 /** Streams logs into a buffer. An interrupted stream resumes without duplicate lines. */
-export function useLogs(wish: Wish): { buffer: LogBuffer; told: Told; drawn: number; again: () => void } {
+export function useLogs(logRequest: LogRequest): { buffer: LogBuffer; status: LogStatus; bufferVersion: number; restart: () => void } {
   const buffer = useRef(new LogBuffer())
-  const [told, setTold] = useState(NOTHING)
-  const [drawn, setDrawn] = useState(0)
-  const [asked, setAsked] = useState(0)
-  const key = JSON.stringify(wish)
+  const [status, setStatus] = useState(INITIAL_STATUS)
+  const [bufferVersion, setBufferVersion] = useState(0)
+  const [restartCount, setRestartCount] = useState(0)
+  const key = JSON.stringify(logRequest)
 
   useEffect(() => {
-    const wanted = JSON.parse(key) as Wish
+    const parsedRequest = JSON.parse(key) as LogRequest
     const abort = new AbortController()
     let timer: ReturnType<typeof setTimeout> | undefined
-    let pause = 500
+    let retryDelayMs = 500
     let changed = true
-    const now: { -readonly [Field in keyof Told]: Told[Field] } = { ...NOTHING }
+    const nextStatus: { -readonly [Field in keyof LogStatus]: LogStatus[Field] } = { ...INITIAL_STATUS }
     const sources = new Map<string, LogSource>()
-    /** The last time of each log. */
-    const last = new Map<string, string>()
+    /** Time of the last line of each log. */
+    const lastTimes = new Map<string, string>()
     let newest: string | undefined
-    const own = new LogBuffer()
-    buffer.current = own
+    const lines = new LogBuffer()
+    buffer.current = lines
     const show = () => {
       if (!changed) return
       changed = false
-      setTold({ ...now, sources: new Map(sources) })
-      setDrawn((n) => n + 1)
+      setStatus({ ...nextStatus, sources: new Map(sources) })
+      setBufferVersion((n) => n + 1)
     }
-    const source = (of: Line): LogSource => {
-      const known = sources.get(keyOf(of))
-      if (known) return known
-      const { cluster, namespace, pod, container } = of
-      const made = { cluster, namespace, pod, container }
-      sources.set(keyOf(made), made)
-      return made
+    const sourceOf = (line: Line): LogSource => {
+      const existing = sources.get(keyOf(line))
+      if (existing) return existing
+      const { cluster, namespace, pod, container } = line
+      const created = { cluster, namespace, pod, container }
+      sources.set(keyOf(created), created)
+      return created
     }
-    const heard = (again: boolean) => (event: string, data: unknown) => {
+    const handleEvent = (isResumed: boolean) => (event: string, data: unknown) => {
       // Ignore events of a cancelled request.
       if (abort.signal.aborted) return
       changed = true
-      const of = data as Line & { message: string; why: string; logs: number }
+      const payload = data as Line & { message: string; why: string; logs: number }
       switch (event) {
         case 'line': {
-          const from = source(of)
+          const from = sourceOf(payload)
           const log = keyOf(from)
-          const before = last.get(log)
-          // A duplicate after reconnecting.
-          if (again && of.time !== undefined && before !== undefined && of.time <= before) return
-          if (of.time !== undefined) {
-            last.set(log, of.time)
-            if (newest === undefined || of.time > newest) newest = of.time
+          const before = lastTimes.get(log)
+          // After reconnecting, the server can send lines again.
+          if (isResumed && payload.time !== undefined && before !== undefined && payload.time <= before) return
+          if (payload.time !== undefined) {
+            lastTimes.set(log, payload.time)
+            if (newest === undefined || payload.time > newest) newest = payload.time
           }
-          own.push({ time: of.time, text: of.text, truncated: of.cut === true, source: from })
+          lines.push({ time: payload.time, text: payload.text, truncated: payload.cut === true, source: from })
           return
         }
         case 'joined':
-          source(of)
-          now.state = 'following'
-          now.why = undefined
-          pause = 500
+          sourceOf(payload)
+          nextStatus.state = 'following'
+          nextStatus.reason = undefined
+          retryDelayMs = 500
           return
         case 'refused':
-          now.refused = [...now.refused.filter(({ source: other }) => keyOf(other) !== keyOf(of)), { source: of, message: of.message }].slice(-20)
+          nextStatus.refused = [...nextStatus.refused.filter(({ source: other }) => keyOf(other) !== keyOf(payload)), { source: payload, message: payload.message }].slice(-20)
           return
         case 'left':
-          sources.delete(keyOf(of))
+          sources.delete(keyOf(payload))
           return
         case 'notices':
-          now.notices = (data as Notice[]).map(({ message }) => message)
+          nextStatus.notices = (data as Notice[]).map(({ message }) => message)
           return
         case 'skipped':
-          now.skipped = data as Skipped[]
+          nextStatus.skipped = data as Skipped[]
           return
         case 'error':
-          now.why = of.message
+          nextStatus.reason = payload.message
           return
         case 'done':
-          now.logs = of.logs
-          now.why = of.why ?? now.why
+          nextStatus.logs = payload.logs
+          nextStatus.reason = payload.why ?? nextStatus.reason
           return
       }
     }
-    const begin = (again: boolean) => {
-      now.state = again ? now.state : 'connecting'
-      const on = heard(again)
-      streamEvents(`${API}/logs?${parameters(wanted, again ? newest : undefined)}`, abort.signal, ({ event, data }) => on(event, JSON.parse(data))).then(
-        () => ended(undefined),
-        (error: unknown) => ended(error),
+    const start = (isResumed: boolean) => {
+      nextStatus.state = isResumed ? nextStatus.state : 'connecting'
+      const on = handleEvent(isResumed)
+      streamEvents(`${API}/logs?${logParameters(parsedRequest, isResumed ? newest : undefined)}`, abort.signal, ({ event, data }) => on(event, JSON.parse(data))).then(
+        () => handleEnd(undefined),
+        (error: unknown) => handleEnd(error),
       )
     }
-    const ended = (error: unknown) => {
+    const handleEnd = (error: unknown) => {
       if (abort.signal.aborted) return
       changed = true
-      if (reported(error) !== undefined) now.why = error instanceof Error ? error.message : String(error)
-      now.state = error === undefined && !wanted.follow ? 'ended' : 'broken'
+      if (viewErrorOf(error) !== undefined) nextStatus.reason = error instanceof Error ? error.message : String(error)
+      nextStatus.state = error === undefined && !parsedRequest.follow ? 'ended' : 'broken'
       // Invalid requests are not retried.
-      const wrong = error !== undefined && 'code' in (error as object) && (error as { code: number }).code < 500
-      if (wanted.follow && !wanted.previous && !wrong) timer = setTimeout(() => begin(true), (pause = Math.min(pause * 2, 15_000)))
+      const isInvalid = error !== undefined && 'code' in (error as object) && (error as { code: number }).code < 500
+      if (parsedRequest.follow && !parsedRequest.previous && !isInvalid) timer = setTimeout(() => start(true), (retryDelayMs = Math.min(retryDelayMs * 2, 15_000)))
       show()
     }
     show()
-    begin(false)
-    const shown = setInterval(show, SHOW_EVERY)
+    start(false)
+    const renderTimer = setInterval(show, RENDER_INTERVAL_MS)
     return () => {
       abort.abort()
       clearTimeout(timer)
-      clearInterval(shown)
+      clearInterval(renderTimer)
     }
-  }, [key, asked])
+  }, [key, restartCount])
 
-  return { buffer: buffer.current, told, drawn, again: useCallback(() => setAsked((n) => n + 1), []) }
+  return { buffer: buffer.current, status, bufferVersion, restart: useCallback(() => setRestartCount((n) => n + 1), []) }
 }
 
 /** Downloads all matching lines as a text file, without buffering them in the page. */
-export async function download(wish: Wish, name: string): Promise<void> {
-  const response = await request(`${API}/logs?${parameters({ ...wish, follow: false, line: undefined, tail: wish.tail ?? (wish.since ? undefined : '-1') })}&timestamps=true`, { headers: { Accept: 'text/plain' } })
+export async function downloadLogs(logRequest: LogRequest, name: string): Promise<void> {
+  const response = await request(`${API}/logs?${logParameters({ ...logRequest, follow: false, line: undefined, tail: logRequest.tail ?? (logRequest.since ? undefined : '-1') })}&timestamps=true`, { headers: { Accept: 'text/plain' } })
   const address = URL.createObjectURL(await response.blob())
   const link = document.createElement('a')
   link.href = address

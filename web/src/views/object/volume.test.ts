@@ -10,11 +10,11 @@ const line = (nth: number, second: number | undefined, text = 'fine'): LogLine =
   truncated: false,
   source,
 })
-const of = (...lines: LogLine[]) => ({ length: lines.length, at: (place: number) => lines[place] })
+const lineList = (...lines: LogLine[]) => ({ length: lines.length, at: (index: number) => lines[index] })
 
 test('lines are counted over time, by level', () => {
   const lines = [line(0, 0), line(1, 1, 'level=error'), line(2, undefined, '  at main.go'), line(3, 5, '[warn] slow'), line(4, 10)]
-  const bars = volumeBars(of(...lines), 4)
+  const bars = volumeBars(lineList(...lines), 4)
   expect(bars.map(({ lines, errors, warnings }) => [lines, errors, warnings])).toEqual([
     [3, 1, 0],
     [0, 0, 0],
@@ -26,7 +26,7 @@ test('lines are counted over time, by level', () => {
 })
 
 test.each([
-  ['no lines', of()],
-  ['one time', of(line(0, 1), line(1, 1))],
-  ['no times', of(line(0, undefined), line(1, undefined))],
+  ['no lines', lineList()],
+  ['one time', lineList(line(0, 1), line(1, 1))],
+  ['no times', lineList(line(0, undefined), line(1, undefined))],
 ])('%s have no bars', (_, lines) => expect(volumeBars(lines)).toEqual([]))

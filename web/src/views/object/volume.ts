@@ -2,7 +2,7 @@
 import { levelOf } from './level'
 import type { LogLine } from './logBuffer'
 
-export const BARS = 60
+export const BAR_COUNT = 60
 
 export interface VolumeBar {
   /** Unix milliseconds. */
@@ -37,7 +37,7 @@ function parseLine(line: LogLine): ParsedLine {
 }
 
 /** Bars of equal duration from the first to the last line. Lines must be sorted by time. Empty if all lines have one time, or none has a time. */
-export function volumeBars(lines: LineList, bars = BARS): VolumeBar[] {
+export function volumeBars(lines: LineList, bars = BAR_COUNT): VolumeBar[] {
   const all = Array.from({ length: lines.length }, (_, nth) => lines.at(nth)).filter((line) => line !== undefined)
   const hasTime = (line: LogLine | undefined) => line !== undefined && !Number.isNaN(parseLine(line).time)
   const [first, last] = [all.find(hasTime), all.findLast(hasTime)]

@@ -1,7 +1,7 @@
 import { Link, useSearch as useParameters } from 'wouter'
 import { clusterAddress, readAddress, searchAddress } from '../../api/address'
 import { conditionOf, type Binding } from '../../api/karmada'
-import { countObjects, objectsOf } from '../../api/kube'
+import { countObjects, queryObjects } from '../../api/kube'
 import { templateAddress } from '../../api/propagation'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
@@ -12,10 +12,10 @@ import { useTextOf } from '../../text'
 import { propagationText } from '../../text/propagation'
 
 const MAX_BINDINGS = 100
-/** Bindings of both scopes. */
+/** Query for bindings of both scopes. */
 export const BINDINGS = 'kind:resourcebinding,clusterresourcebinding'
 
-/** All propagated objects, with links to their explanations. */
+/** Page with all propagated objects and links to their explanations. */
 export function Bindings() {
   const t = useTextOf(propagationText)
   const { q = '' } = readAddress(useParameters())
@@ -31,7 +31,7 @@ export function Bindings() {
 export function useBindings(q: string, limit = MAX_BINDINGS) {
   const query = `${BINDINGS} ${q}`.trim()
   return usePolledQuery(['bindings', query, limit], async (signal) => {
-    const [bindings, count] = await Promise.all([objectsOf<Binding>(`${query} sort:namespace,name`, limit, signal), countObjects(query, [], signal)])
+    const [bindings, count] = await Promise.all([queryObjects<Binding>(`${query} sort:namespace,name`, limit, signal), countObjects(query, [], signal)])
     return { bindings, total: count.total, query }
   })
 }
@@ -39,7 +39,7 @@ export function useBindings(q: string, limit = MAX_BINDINGS) {
 export function BindingTable({ q, emptyText }: { q: string; emptyText: string }) {
   const t = useTextOf(propagationText)
   return (
-    <QueryResult of={useBindings(q)}>
+    <QueryResult query={useBindings(q)}>
       {({ bindings, total, query }) =>
         bindings.length === 0 ? (
           <p className="empty">{emptyText}</p>
@@ -49,7 +49,7 @@ export function BindingTable({ q, emptyText }: { q: string; emptyText: string })
               {bindings.length < total && `${t.firstOf(bindings.length, total)} `}
               <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
             </p>
-            <Table label={t.tabs.bindings} heads={t.bindingHeads}>
+            <Table label={t.tabs.bindings} headers={t.bindingHeads}>
               {bindings.map((binding) => (
                 <BindingRow key={`${binding.metadata.namespace}/${binding.metadata.name}`} binding={binding} />
               ))}
@@ -68,7 +68,7 @@ function BindingRow({ binding: { spec, status, metadata } }: { binding: Binding 
   return (
     <tr data-binding={metadata.name}>
       <th scope="row">
-        <TemplateLink of={spec.resource} />
+        <TemplateLink template={spec.resource} />
       </th>
       <td>
         {(spec.clusters ?? []).length === 0 && t.notScheduled}
@@ -91,7 +91,7 @@ function BindingRow({ binding: { spec, status, metadata } }: { binding: Binding 
 }
 
 /** A template's name with a link to its explanation. */
-export function TemplateLink({ of: { apiVersion, kind, namespace, name } }: { of: Binding['spec']['resource'] }) {
+export function TemplateLink({ template: { apiVersion, kind, namespace, name } }: { template: Binding['spec']['resource'] }) {
   return (
     <Link href={templateAddress('why', { apiVersion, kind, name, ...(namespace && { namespace }) })}>
       {kind} {namespace ? `${namespace}/` : ''}

@@ -1,20 +1,20 @@
-// Desired and live state of an object in a cluster, field by field, with the managers of fields that differ.
+// Drift tab: desired and live state of an object in a cluster, field by field, with the managers of fields that differ.
 import { lazy, Suspense } from 'react'
 import { Link } from 'wouter'
 import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
-import { driftOf, type Differing } from '../../api/drift'
+import { computeDrift, type FieldDifference } from '../../api/drift'
 import { getObject, withTimeout } from '../../api/kube'
-import { plan, type Template } from '../../api/propagation'
+import { createPlan, type Template } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
-import { QueryResult, Problem, usePolledQuery } from '../../parts/polledQuery'
+import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { Value } from '../../parts/Differences'
-import { since } from '../../parts/format'
+import { formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { withoutServerFields } from '../../parts/manifest'
 import { Table } from '../../parts/Table'
-import { print } from '../../parts/yaml'
+import { printYaml } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
 import { propagationText } from '../../text/propagation'
@@ -22,21 +22,21 @@ import './propagation.css'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
-interface Wanted {
+interface DesiredManifest {
   name: string
-  carried: KubeObject
+  manifest: KubeObject
 }
 
-/** Manifests of Works, from a plan without changes: the right to get the template is sufficient. */
-async function wantedOf(template: Template, signal: AbortSignal): Promise<Wanted[]> {
-  const stored = await getObject<KubeObject>({ cluster: CONTROL_PLANE, ...template }, signal)
-  const { templates } = await plan({ objects: [withoutServerFields(stored, { version: false })], limit: 1 })
-  const wanted = (templates[0]?.clusters ?? []).flatMap(({ name, change, manifest, manifestBefore }) => {
-    // For unchanged clusters, the plan contains the manifest once.
-    const carried = manifestBefore ?? (change === 'Unchanged' ? manifest : undefined)
-    return carried === undefined ? [] : [{ name, carried }]
+/** Manifests of a template's Works by cluster. They are read from a plan without changes, for which the right to get the template is sufficient. */
+async function readDesiredManifests(template: Template, signal: AbortSignal): Promise<DesiredManifest[]> {
+  const storedTemplate = await getObject<KubeObject>({ cluster: CONTROL_PLANE, ...template }, signal)
+  const { templates } = await createPlan({ objects: [withoutServerFields(storedTemplate, { version: false })], limit: 1 }, signal)
+  const desired = (templates[0]?.clusters ?? []).flatMap(({ name, change, manifest, manifestBefore }) => {
+    // For an unchanged cluster, the plan contains only `manifest`.
+    const current = manifestBefore ?? (change === 'Unchanged' ? manifest : undefined)
+    return current === undefined ? [] : [{ name, manifest: current }]
   })
-  return wanted.sort((a, b) => a.name.localeCompare(b.name))
+  return desired.sort((a, b) => a.name.localeCompare(b.name))
 }
 
 interface DriftProps {
@@ -49,12 +49,12 @@ interface DriftProps {
 
 export function Drift({ template, cluster, hrefOf }: DriftProps) {
   const t = useTextOf(propagationText)
-  const wanted = usePolledQuery(['wanted', template], (signal) => wantedOf(template, signal), 10_000)
+  const desired = usePolledQuery(['wanted', template], (signal) => readDesiredManifests(template, signal), 10_000)
   return (
-    <QueryResult of={wanted}>
+    <QueryResult query={desired}>
       {(clusters) => {
-        const shown = clusters.find(({ name }) => name === cluster) ?? clusters[0]
-        if (!shown) return <p className="empty">{t.noWanted}</p>
+        const selected = clusters.find(({ name }) => name === cluster) ?? clusters[0]
+        if (!selected) return <p className="empty">{t.notPropagated}</p>
         return (
           <>
             <nav className="acts" aria-label={t.chooseCluster}>
@@ -64,13 +64,13 @@ export function Drift({ template, cluster, hrefOf }: DriftProps) {
                   className="chip"
                   href={hrefOf(name)}
                   replace
-                  aria-current={name === shown.name ? 'page' : undefined}
+                  aria-current={name === selected.name ? 'page' : undefined}
                 >
                   <ClusterName name={name} />
                 </Link>
               ))}
             </nav>
-            <InCluster key={shown.name} cluster={shown.name} wanted={shown.carried} template={template} />
+            <ClusterDrift key={selected.name} cluster={selected.name} desired={selected.manifest} template={template} />
           </>
         )
       }}
@@ -78,34 +78,34 @@ export function Drift({ template, cluster, hrefOf }: DriftProps) {
   )
 }
 
-function InCluster({ cluster, wanted, template }: { cluster: string; wanted: KubeObject; template: Template }) {
+function ClusterDrift({ cluster, desired, template }: { cluster: string; desired: KubeObject; template: Template }) {
   const t = useTextOf(propagationText)
-  const ask = useTextOf(queryText)
+  const commonText = useTextOf(queryText)
   const ref = { cluster, ...template }
-  const live = usePolledQuery(['live', ref], (signal) => withTimeout((within) => getObject<KubeObject>(ref, within), signal))
+  const live = usePolledQuery(['live', ref], (signal) => withTimeout((timeoutSignal) => getObject<KubeObject>(ref, timeoutSignal), signal))
   return (
     <>
       <h2>
         {t.driftOf(cluster)} · <Link href={objectAddress(ref)}>{t.object}</Link>
       </h2>
       <p className="notice">{t.fromPlan}</p>
-      {!live.data && !live.error && <p className="empty">{ask.loading}</p>}
+      {!live.data && !live.error && <p className="empty">{commonText.loading}</p>}
       {/* An unresponsive member affects only its own section. */}
-      <Problem error={live.error} from={cluster} />
-      {live.data && <Compared cluster={cluster} wanted={wanted} live={live.data} />}
+      <ErrorMessage error={live.error} from={cluster} />
+      {live.data && <DriftReport cluster={cluster} desired={desired} live={live.data} />}
     </>
   )
 }
 
-function Compared({ cluster, wanted, live }: { cluster: string; wanted: KubeObject; live: KubeObject }) {
+function DriftReport({ cluster, desired, live }: { cluster: string; desired: KubeObject; live: KubeObject }) {
   const t = useTextOf(propagationText)
-  const { differing, added } = driftOf(wanted, live)
+  const { changed, added } = computeDrift(desired, live)
   return (
     <>
       <p role="status">
-        <Pill state={differing.length === 0 ? t.same : t.fieldsDiffer(differing.length)} tone={differing.length === 0 ? 'good' : 'bad'} />
+        <Pill state={changed.length === 0 ? t.same : t.fieldsDiffer(changed.length)} tone={changed.length === 0 ? 'good' : 'bad'} />
       </p>
-      {differing.length > 0 && <Fields label={t.driftOf(cluster)} fields={differing} />}
+      {changed.length > 0 && <Fields label={t.driftOf(cluster)} fields={changed} />}
       <details>
         <summary>{t.added(added.length)}</summary>
         <Fields label={t.added(added.length)} fields={added} />
@@ -113,33 +113,33 @@ function Compared({ cluster, wanted, live }: { cluster: string; wanted: KubeObje
       <details>
         <summary>{t.wholeDiff}</summary>
         <Suspense fallback={null}>
-          <Editor label={t.wholeDiff} original={print(withoutServerFields(wanted, { version: false }))} value={print(withoutServerFields(live, { version: false }))} />
+          <Editor label={t.wholeDiff} original={printYaml(withoutServerFields(desired, { version: false }))} value={printYaml(withoutServerFields(live, { version: false }))} />
         </Suspense>
       </details>
     </>
   )
 }
 
-function Fields({ label, fields }: { label: string; fields: Differing[] }) {
+function Fields({ label, fields }: { label: string; fields: FieldDifference[] }) {
   const t = useTextOf(propagationText)
   return (
-    <Table label={label} heads={t.driftHeads}>
-      {fields.map(({ path, wanted, live, owners }) => (
+    <Table label={label} headers={t.driftHeads}>
+      {fields.map(({ path, desired, live, owners }) => (
         <tr key={path} data-path={path}>
           <th scope="row">
             <code>{path}</code>
           </th>
           <td>
-            <Value value={wanted} />
+            <Value value={desired} />
           </td>
           <td>
             <Value value={live} />
           </td>
           <td>
-            {owners.length === 0 && <span className="why">{t.nobody}</span>}
+            {owners.length === 0 && <span className="why">{t.noOwner}</span>}
             {owners.map(({ manager, operation, time }) => (
               <span key={`${manager}/${operation}`} className="chip" title={time}>
-                {manager} {operation && <small>{operation}</small>} {time && since(time)}
+                {manager} {operation && <small>{operation}</small>} {time && formatAgeSince(time)}
               </span>
             ))}
           </td>

@@ -1,14 +1,14 @@
-// Evictions with their causes, retained copies, and doubted cluster health. See docs/FAILOVER.md.
+// Failover page: evictions with their causes, retained copies, and doubted cluster health. See docs/FAILOVER.md.
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { clusterAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
-import { CLUSTERS } from '../../api/clusters'
-import { entriesIn, entriesOf } from '../../api/journal'
+import { CLUSTER_QUERY } from '../../api/clusters'
+import { parseEntries, journalQuery } from '../../api/journal'
 import { conditionOf, type Binding, type Cluster, type EvictionTask } from '../../api/karmada'
-import { countObjects, objectsOf } from '../../api/kube'
+import { countObjects, queryObjects } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
-import { age, since } from '../../parts/format'
+import { formatAge, formatAgeSince } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
 import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
@@ -20,57 +20,57 @@ import { isSpan, SPANS } from '../fleet/buckets'
 import { EventTable } from '../fleet/Events'
 import { BindingTable, TemplateLink, useBindings } from './Bindings'
 
-/** Conditions of a Cluster about doubt, halted evictions and removal; each with its normal status. */
-const TELLING = { HealthSignals: 'True', EvictionsHalted: 'False', Removing: '' }
-/** Thresholds of unready clusters with --failover-safety=safe. */
-const MANY = 0.3
-const MOST = 0.55
-const EVENTS = 'EvictionWaitsForReplacement,EvictionCancelled,EvictionsHalted,EvictionsResumed,ClusterFlipped,ReturnRefused,ResourcesLeftBehind,EvictWorkloadFromClusterSucceed'
+/** Conditions of a Cluster about doubt, halted evictions and removal, each with its normal status; Removing has none. */
+const NORMAL_STATUS = { HealthSignals: 'True', EvictionsHalted: 'False', Removing: '' }
+/** Fractions of unready clusters above which evictions slow down and halt, with --failover-safety=safe. */
+const SECONDARY_RATE_THRESHOLD = 0.3
+const HALT_THRESHOLD = 0.55
+const EVENT_REASONS = 'EvictionWaitsForReplacement,EvictionCancelled,EvictionsHalted,EvictionsResumed,ClusterFlipped,ReturnRefused,ResourcesLeftBehind,EvictWorkloadFromClusterSucceed'
 
 export function Failover() {
   const t = useTextOf(propagationText)
-  const clusters = usePolledQuery(['clusters in doubt'], doubtful)
+  const clusters = usePolledQuery(['clusters in doubt'], readFleetDoubt)
   return (
     <>
       <h1>{t.tabs.failover}</h1>
       <h2>{t.breaker}</h2>
-      <QueryResult of={clusters}>{(told) => <Breaker {...told} />}</QueryResult>
+      <QueryResult query={clusters}>{(doubt) => <Breaker {...doubt} />}</QueryResult>
       <h2>{t.doubts}</h2>
-      <QueryResult of={clusters}>{(told) => told.all > 0 && <Doubts clusters={told.clusters} />}</QueryResult>
+      <QueryResult query={clusters}>{(doubt) => doubt.total > 0 && <Doubts clusters={doubt.clusters} />}</QueryResult>
       <h2>{t.evictions}</h2>
       <Evictions />
-      <h2>{t.returning}</h2>
+      <h2>{t.pendingFailback}</h2>
       <BindingTable q="ann:failover.crowsnest.io/home" emptyText={t.noneOfThese} />
-      <h2>{t.fenced}</h2>
+      <h2>{t.waitingForFence}</h2>
       <BindingTable q="condition:WaitingForFence=True" emptyText={t.noneOfThese} />
-      <Moves />
+      <FleetJournal />
       <h2>{t.failoverEvents}</h2>
-      <EventTable q={`kind:event reason:${EVENTS}`} live most={30} />
-      <p className="notice">{t.onlyYours}</p>
+      <EventTable q={`kind:event reason:${EVENT_REASONS}`} live limit={30} />
+      <p className="notice">{t.readableOnly}</p>
     </>
   )
 }
 
-/** Number of journal entries shown. */
-const MOST_MOVES = 200
+/** Maximum number of journal entries shown. */
+const MAX_ENTRIES = 200
 
 /** The journal of the fleet, newest first. */
-function Moves() {
+function FleetJournal() {
   const t = useTextOf(journalText)
   const { spans } = useTextOf(fleetText)
   const [, navigate] = useLocation()
   const view = readAddress(useParameters())
-  const last = isSpan(view.last) ? view.last : '1h'
-  const go = (changed: Record<string, string | undefined>) => navigate(`/steer/failover${writeAddress({ ...view, ...changed })}`, { replace: true })
-  const q = entriesOf(last)
-  const moves = usePolledQuery(['moves', last], async (signal) => entriesIn(await objectsOf<KubeEvent>(`${q} sort:-last`, MOST_MOVES, signal)).reverse())
+  const selectedSpan = isSpan(view.last) ? view.last : '1h'
+  const updateView = (changed: Record<string, string | undefined>) => navigate(`/steer/failover${writeAddress({ ...view, ...changed })}`, { replace: true })
+  const q = journalQuery(selectedSpan)
+  const journal = usePolledQuery(['moves', selectedSpan], async (signal) => parseEntries(await queryObjects<KubeEvent>(`${q} sort:-last`, MAX_ENTRIES, signal)).reverse())
   return (
     <>
       <h2>{t.title}</h2>
       <p className="acts">
         <label>
           {t.last}{' '}
-          <select value={last} onChange={(event) => go({ last: event.target.value, entry: undefined })}>
+          <select value={selectedSpan} onChange={(event) => updateView({ last: event.target.value, entry: undefined })}>
             {SPANS.map((span) => (
               <option key={span} value={span}>
                 {spans[span]}
@@ -80,42 +80,42 @@ function Moves() {
         </label>
         <Link href={searchAddress({ q })}>{t.asQuery}</Link>
       </p>
-      <QueryResult of={moves}>{(entries) => (entries.length === 0 ? <p className="empty">{t.noEntries}</p> : <JournalTable entries={entries} chosen={view.entry} onChoose={(entry) => go({ entry })} />)}</QueryResult>
+      <QueryResult query={journal}>{(entries) => (entries.length === 0 ? <p className="empty">{t.noEntries}</p> : <JournalTable entries={entries} chosen={view.entry} onChoose={(entry) => updateView({ entry })} />)}</QueryResult>
     </>
   )
 }
 
-interface Doubtful {
-  all: number
-  /** Not ready, and not being deleted. */
-  down: number
-  /** Clusters with a condition to show. */
+interface FleetDoubt {
+  total: number
+  /** Number of clusters that are not ready and not being deleted. */
+  unready: number
+  /** Clusters with an abnormal condition. */
   clusters: Cluster[]
 }
 
-/** Number of doubted or leaving clusters shown. */
-const MOST_DOUBTS = 100
-const DOUBTS = Object.entries(TELLING).map(([type, well]) => `(condition:${type}${well && ` -condition:${type}=${well}`})`)
+/** Maximum number of doubted or leaving clusters shown. */
+const MAX_CLUSTERS = 100
+const DOUBT_TERMS = Object.entries(NORMAL_STATUS).map(([type, normal]) => `(condition:${type}${normal && ` -condition:${type}=${normal}`})`)
 
-async function doubtful(signal: AbortSignal): Promise<Doubtful> {
+async function readFleetDoubt(signal: AbortSignal): Promise<FleetDoubt> {
   const [all, down, clusters] = await Promise.all([
-    countObjects(CLUSTERS, [], signal),
-    countObjects(`${CLUSTERS} condition:Ready=False -is:terminating`, [], signal),
-    objectsOf<Cluster>(`${CLUSTERS} (${DOUBTS.join(' OR ')}) sort:name`, MOST_DOUBTS, signal),
+    countObjects(CLUSTER_QUERY, [], signal),
+    countObjects(`${CLUSTER_QUERY} condition:Ready=False -is:terminating`, [], signal),
+    queryObjects<Cluster>(`${CLUSTER_QUERY} (${DOUBT_TERMS.join(' OR ')}) sort:name`, MAX_CLUSTERS, signal),
   ])
-  return { all: all.total, down: down.total, clusters }
+  return { total: all.total, unready: down.total, clusters }
 }
 
-function Breaker({ all, down, clusters }: Doubtful) {
+function Breaker({ total, unready, clusters }: FleetDoubt) {
   const t = useTextOf(propagationText)
-  if (all === 0) return <p className="empty">{t.noClusters}</p>
-  const doubted = clusters.some(({ status }) => conditionOf(status?.conditions, 'HealthSignals')?.reason === 'Doubted')
-  const part = down / all
-  const halted = doubted || (down >= 2 && part > MOST)
-  const state = halted ? 'halted' : down >= 2 && part > MANY ? 'slow' : 'calm'
+  if (total === 0) return <p className="empty">{t.noClusters}</p>
+  const isDoubted = clusters.some(({ status }) => conditionOf(status?.conditions, 'HealthSignals')?.reason === 'Doubted')
+  const unreadyFraction = unready / total
+  const isHalted = isDoubted || (unready >= 2 && unreadyFraction > HALT_THRESHOLD)
+  const state = isHalted ? 'halted' : unready >= 2 && unreadyFraction > SECONDARY_RATE_THRESHOLD ? 'slow' : 'calm'
   return (
     <p data-breaker={state}>
-      <Pill state={t.breakerSays(down, all)} tone={state === 'calm' ? (down === 0 ? 'good' : 'warn') : 'bad'} />{' '}
+      <Pill state={t.breakerCounts(unready, total)} tone={state === 'calm' ? (unready === 0 ? 'good' : 'warn') : 'bad'} />{' '}
       {state === 'halted' ? t.breakerHalted : state === 'slow' ? t.breakerSlow : t.breakerCalm} <small className="why">{t.breakerNote}</small>
     </p>
   )
@@ -123,13 +123,13 @@ function Breaker({ all, down, clusters }: Doubtful) {
 
 function Doubts({ clusters }: { clusters: Cluster[] }) {
   const t = useTextOf(propagationText)
-  const told = clusters.flatMap((cluster) =>
-    (cluster.status?.conditions ?? []).filter(({ type, status }) => type in TELLING && TELLING[type as keyof typeof TELLING] !== status).map((condition) => ({ cluster, condition })),
+  const abnormal = clusters.flatMap((cluster) =>
+    (cluster.status?.conditions ?? []).filter(({ type, status }) => type in NORMAL_STATUS && NORMAL_STATUS[type as keyof typeof NORMAL_STATUS] !== status).map((condition) => ({ cluster, condition })),
   )
-  if (told.length === 0) return <p className="empty">{t.noDoubts}</p>
+  if (abnormal.length === 0) return <p className="empty">{t.noDoubts}</p>
   return (
-    <Table label={t.doubts} heads={t.doubtHeads}>
-      {told.map(({ cluster, condition }) => (
+    <Table label={t.doubts} headers={t.doubtHeads}>
+      {abnormal.map(({ cluster, condition }) => (
         <tr key={`${cluster.metadata.name}/${condition.type}`} data-doubt={cluster.metadata.name}>
           <th scope="row">
             <Link href={clusterAddress(cluster.metadata.name)}>
@@ -141,7 +141,7 @@ function Doubts({ clusters }: { clusters: Cluster[] }) {
             {condition.type}={condition.status}
           </td>
           <td>{condition.reason}</td>
-          <td>{since(condition.lastTransitionTime)}</td>
+          <td>{formatAgeSince(condition.lastTransitionTime)}</td>
           <td>{condition.message}</td>
         </tr>
       ))}
@@ -152,12 +152,12 @@ function Doubts({ clusters }: { clusters: Cluster[] }) {
 function Evictions() {
   const t = useTextOf(propagationText)
   return (
-    <QueryResult of={useBindings('is:evicting')}>
+    <QueryResult query={useBindings('is:evicting')}>
       {({ bindings }) => {
         const tasks = bindings.flatMap((binding) => (binding.spec.gracefulEvictionTasks ?? []).map((task) => ({ binding, task })))
         if (tasks.length === 0) return <p className="empty">{t.noEvictions}</p>
         return (
-          <Table label={t.evictions} heads={t.evictionHeads}>
+          <Table label={t.evictions} headers={t.evictionHeads}>
             {tasks.map(({ binding, task }) => (
               <TaskRow key={`${binding.metadata.namespace}/${binding.metadata.name}/${task.fromCluster}`} binding={binding} task={task} />
             ))}
@@ -173,14 +173,14 @@ function TaskRow({ binding, task }: { binding: Binding; task: EvictionTask }) {
   return (
     <tr data-evicting={task.fromCluster}>
       <th scope="row">
-        <TemplateLink of={binding.spec.resource} />
+        <TemplateLink template={binding.spec.resource} />
       </th>
       <td>
         <ClusterName name={task.fromCluster} /> {task.replicas !== undefined && `× ${task.replicas}`}
       </td>
       <td>{task.reason}</td>
       <td>{task.producer}</td>
-      <td>{since(task.creationTimestamp)}</td>
+      <td>{formatAgeSince(task.creationTimestamp)}</td>
       <td>
         {task.purgeMode} <span className="mid">{task.suppressDeletion ? t.suppressed : <Grace task={task} />}</span>
       </td>
@@ -192,6 +192,6 @@ function TaskRow({ binding, task }: { binding: Binding; task: EvictionTask }) {
 function Grace({ task: { creationTimestamp, gracePeriodSeconds } }: { task: EvictionTask }) {
   const t = useTextOf(propagationText)
   if (!creationTimestamp || gracePeriodSeconds === undefined) return null
-  const left = Date.parse(creationTimestamp) / 1000 + gracePeriodSeconds - Date.now() / 1000
-  return <>{left > 0 ? t.graceLeft(age(left)) : t.graceOver}</>
+  const secondsLeft = Date.parse(creationTimestamp) / 1000 + gracePeriodSeconds - Date.now() / 1000
+  return <>{secondsLeft > 0 ? t.graceLeft(formatAge(secondsLeft)) : t.graceOver}</>
 }

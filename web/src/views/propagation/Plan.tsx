@@ -1,125 +1,125 @@
-// Drafts: objects as text, validated while they are edited, previewed, and then applied.
+// What-if page: a draft of objects is validated while it is edited, previewed, and then applied.
 import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { fromFragment, SKELETONS, titleOf, toFragment, withRemovals } from '../../api/draft'
-import { KINDS } from '../../api/karmada'
-import { getObject, refOf, remove, resourceOf, write as store } from '../../api/kube'
-import { plan, policyAddress, type PlanReport } from '../../api/propagation'
+import { POLICY_KINDS } from '../../api/karmada'
+import { getObject, discoverRef, deleteObject, discoverResource, storeObject as store } from '../../api/kube'
+import { createPlan, policyAddress, type PlanReport } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
-import { QueryResult, Problem, usePolledQuery } from '../../parts/polledQuery'
+import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQuery'
 import { Control } from '../../parts/Control'
 import { Editor } from '../../parts/Editor'
 import { useCopied } from '../../parts/flash'
-import { locate, read, withoutServerFields, type Manifest } from '../../parts/manifest'
-import { schemasOf, validate, type Words } from '../../parts/validate'
-import { print, type Problem as Mark } from '../../parts/yaml'
+import { locate, parseManifests, withoutServerFields, type Manifest } from '../../parts/manifest'
+import { readSchemas, validate, type ValidationMessages } from '../../parts/validate'
+import { printYaml, type Problem as Mark } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
 import { propagationText } from '../../text/propagation'
 import { PlanResult } from './PlanResult'
 
 /** Debounce interval of the validation, in milliseconds. */
-const AFTER = 600
-const NONE: Mark[] = []
+const VALIDATION_DEBOUNCE_MS = 600
+const NO_MARKS: Mark[] = []
 
 export function Plan() {
   const search = useParameters()
-  const given = readAddress(search)
-  return given.delete ? <Deletion key={search} given={given} /> : <Beginning key={search} given={given} />
+  const parameters = readAddress(search)
+  return parameters.delete ? <Deletion key={search} parameters={parameters} /> : <DraftPage key={search} parameters={parameters} />
 }
 
-type Given = Record<string, string>
+type Parameters = Record<string, string>
 
-async function refGiven({ apiVersion = '', kind = '', resource, namespace, name = '' }: Given): Promise<ObjectRef> {
-  const found = resource ?? (await resourceOf(apiVersion, kind))?.name
-  if (!found) throw new ApiError(404, 'NotFound', `no matches for kind "${kind}" in version "${apiVersion}"`)
-  return { cluster: CONTROL_PLANE, apiVersion, resource: found, namespace: namespace || undefined, name }
+async function readRef({ apiVersion = '', kind = '', resource, namespace, name = '' }: Parameters): Promise<ObjectRef> {
+  const resourceName = resource ?? (await discoverResource(apiVersion, kind))?.name
+  if (!resourceName) throw new ApiError(404, 'NotFound', `no matches for kind "${kind}" in version "${apiVersion}"`)
+  return { cluster: CONTROL_PLANE, apiVersion, resource: resourceName, namespace: namespace || undefined, name }
 }
 
-interface Begun {
+interface LoadedDraft {
   text: string
   stored: KubeObject | undefined
 }
 
-/** A draft from an address, a stored object, a new one, or an empty draft. */
-async function begin(given: Given, signal: AbortSignal): Promise<Begun> {
-  const sent = await fromFragment(window.location.hash)
-  if (!given.name) return { text: sent ?? SKELETONS[given.new ?? ''] ?? '', stored: undefined }
-  const stored = await getObject<KubeObject>(await refGiven(given), signal)
-  return { text: sent ?? print(withoutServerFields(stored, { version: true })), stored }
+/** The draft of an address: the text in its fragment, a stored object, the skeleton of a new one, or an empty text. */
+async function loadDraft(parameters: Parameters, signal: AbortSignal): Promise<LoadedDraft> {
+  const linked = await fromFragment(window.location.hash)
+  if (!parameters.name) return { text: linked ?? SKELETONS[parameters.new ?? ''] ?? '', stored: undefined }
+  const stored = await getObject<KubeObject>(await readRef(parameters), signal)
+  return { text: linked ?? printYaml(withoutServerFields(stored, { version: true })), stored }
 }
 
-function Beginning({ given }: { given: Given }) {
+function DraftPage({ parameters }: { parameters: Parameters }) {
   const t = useTextOf(propagationText)
   const [, navigate] = useLocation()
-  const begun = usePolledQuery(['draft', given], (signal) => begin(given, signal), false)
+  const draft = usePolledQuery(['draft', parameters], (signal) => loadDraft(parameters, signal), false)
   return (
     <>
       <h1>{t.planTitle}</h1>
       <p className="notice">{t.planHint}</p>
-      {!given.name && (
+      {!parameters.name && (
         <p className="acts">
           <label>
             {t.format}{' '}
-            <select value={given.new ?? ''} onChange={(event) => navigate(`/plan${writeAddress({ new: event.target.value || undefined })}`)}>
+            <select value={parameters.new ?? ''} onChange={(event) => navigate(`/plan${writeAddress({ new: event.target.value || undefined })}`)}>
               <option value="">{t.startEmpty}</option>
-              {KINDS.map(({ kind }) => (
+              {POLICY_KINDS.map(({ kind }) => (
                 <option key={kind}>{kind}</option>
               ))}
             </select>
           </label>
         </p>
       )}
-      <QueryResult of={begun}>{({ text, stored }) => <Bench begun={text} stored={stored} />}</QueryResult>
+      <QueryResult query={draft}>{({ text, stored }) => <DraftEditor initialText={text} stored={stored} />}</QueryResult>
     </>
   )
 }
 
 /** Validation results of the current draft. */
-interface Checked {
-  of: string
+interface Validation {
+  text: string
   marks: Mark[]
-  count: number
+  manifestCount: number
   /** Fields that another manager owns. */
-  conflict: boolean
+  hasConflict: boolean
 }
 
-function Bench({ begun, stored }: { begun: string; stored: KubeObject | undefined }) {
+function DraftEditor({ initialText, stored }: { initialText: string; stored: KubeObject | undefined }) {
   const t = useTextOf(propagationText)
-  const [text, setText] = useState(begun)
+  const [text, setText] = useState(initialText)
   const [force, setForce] = useState(false)
-  const [place, setPlace] = useState<{ at: number }>()
-  const checked = useChecked(text, force)
-  const [asked, setAsked] = useState<{ report?: PlanReport; error?: unknown; busy?: boolean }>({})
-  const [applied, setApplied] = useState<{ done?: KubeObject[]; error?: unknown; busy?: boolean }>({})
-  const parsed = read(text)
-  const empty = parsed.manifests.length === 0
-  const current = checked?.of === text ? checked : undefined
-  const readable = parsed.problems.length + parsed.others.length === 0
-  const whyNotAsk = asked.busy ? t.asking : empty ? t.emptyDraft : readable ? undefined : t.fixFirst
-  const whyNotApply = applied.busy ? t.applying : empty ? t.emptyDraft : !current ? t.notChecked : current.marks.length > 0 ? t.fixFirst : undefined
+  const [goTo, setGoTo] = useState<{ at: number }>()
+  const validation = useValidation(text, force)
+  const [preview, setPreview] = useState<{ report?: PlanReport; error?: unknown; busy?: boolean }>({})
+  const [applyResult, setApplyResult] = useState<{ done?: KubeObject[]; error?: unknown; busy?: boolean }>({})
+  const parsed = parseManifests(text)
+  const isEmpty = parsed.manifests.length === 0
+  const current = validation?.text === text ? validation : undefined
+  const isParsed = parsed.problems.length + parsed.nonObjects.length === 0
+  const previewDisabledReason = preview.busy ? t.planning : isEmpty ? t.emptyDraft : isParsed ? undefined : t.fixFirst
+  const applyDisabledReason = applyResult.busy ? t.applying : isEmpty ? t.emptyDraft : !current ? t.notChecked : current.marks.length > 0 ? t.fixFirst : undefined
 
-  const ask = async () => {
-    setAsked({ busy: true })
+  const runPreview = async () => {
+    setPreview({ busy: true })
     try {
-      setAsked({ report: await plan({ objects: await proposed(parsed.manifests, stored) }) })
+      setPreview({ report: await createPlan({ objects: await proposedObjects(parsed.manifests, stored) }) })
     } catch (error) {
-      setAsked({ error })
+      setPreview({ error })
     }
   }
   const apply = async () => {
-    setApplied({ busy: true })
-    const done: KubeObject[] = []
+    setApplyResult({ busy: true })
+    const storedObjects: KubeObject[] = []
     try {
-      for (const { object } of parsed.manifests) done.push(await store(object, { dryRun: false, force }))
-      setApplied({ done })
+      for (const { object } of parsed.manifests) storedObjects.push(await store(object, { dryRun: false, force }))
+      setApplyResult({ done: storedObjects })
     } catch (error) {
-      setApplied({ done, error })
+      setApplyResult({ done: storedObjects, error })
     }
-    setText(withVersions(text, parsed.manifests, done))
+    setText(withVersions(text, parsed.manifests, storedObjects))
   }
   return (
     <>
@@ -128,14 +128,14 @@ function Bench({ begun, stored }: { begun: string; stored: KubeObject | undefine
         value={text}
         onChange={(value) => {
           setText(value)
-          setApplied({})
+          setApplyResult({})
         }}
-        problems={current?.marks ?? NONE}
-        goTo={place}
+        problems={current?.marks ?? NO_MARKS}
+        goTo={goTo}
         height="52vh"
       />
-      <Verdict text={text} checked={current} empty={empty} onGo={(at) => setPlace({ at })} />
-      {current?.conflict && (
+      <ValidationResult text={text} validation={current} isEmpty={isEmpty} onGo={(at) => setGoTo({ at })} />
+      {current?.hasConflict && (
         <p>
           {t.conflict}{' '}
           <label>
@@ -144,52 +144,52 @@ function Bench({ begun, stored }: { begun: string; stored: KubeObject | undefine
         </p>
       )}
       <div className="acts">
-        <Control why={whyNotAsk} onClick={() => void ask()}>
-          {asked.busy ? t.asking : t.ask}
+        <Control disabledReason={previewDisabledReason} onClick={() => void runPreview()}>
+          {preview.busy ? t.planning : t.whatIf}
         </Control>
-        <Control why={whyNotApply} className="primary" onClick={() => void apply()}>
-          {applied.busy ? t.applying : t.apply}
+        <Control disabledReason={applyDisabledReason} className="primary" onClick={() => void apply()}>
+          {applyResult.busy ? t.applying : t.apply}
         </Control>
         <CopyLink text={text} />
       </div>
-      {applied.done && applied.done.length > 0 && (
+      {applyResult.done && applyResult.done.length > 0 && (
         <p role="status" className="good">
           {t.applied}{' '}
-          {applied.done.map((object) => (
-            <Link key={titleOf(object)} className="chip" href={placeOf(object)}>
+          {applyResult.done.map((object) => (
+            <Link key={titleOf(object)} className="chip" href={addressOf(object)}>
               {titleOf(object)}
             </Link>
           ))}
         </p>
       )}
-      <Problem error={applied.error} />
-      <Problem error={asked.error} />
-      {asked.report && <PlanResult report={asked.report} />}
+      <ErrorMessage error={applyResult.error} />
+      <ErrorMessage error={preview.error} />
+      {preview.report && <PlanResult report={preview.report} />}
     </>
   )
 }
 
-function placeOf(object: KubeObject): string {
+function addressOf(object: KubeObject): string {
   const { kind, apiVersion, metadata } = object
-  if (KINDS.some((one) => one.kind === kind)) return policyAddress({ kind, name: metadata.name, ...(metadata.namespace && { namespace: metadata.namespace }) })
+  if (POLICY_KINDS.some((one) => one.kind === kind)) return policyAddress({ kind, name: metadata.name, ...(metadata.namespace && { namespace: metadata.namespace }) })
   return `/why${writeAddress({ apiVersion, kind, namespace: metadata.namespace, name: metadata.name })}`
 }
 
-/** Objects for the plan: with a namespace where needed, and with removals relative to the object that was read. */
-async function proposed(manifests: Manifest[], stored: KubeObject | undefined): Promise<unknown[]> {
-  const one = async ({ object }: Manifest) => {
-    const ref = await refOf(object)
-    const own = withoutServerFields(object, { version: false })
-    const named = ref?.namespace ? { ...own, metadata: { ...own.metadata, namespace: ref.namespace } } : own
-    const same = stored?.kind === object.kind && stored.metadata.name === object.metadata.name && stored.metadata.namespace === named.metadata.namespace
-    return same ? withRemovals(stored, named) : named
+/** Objects for the plan, with the default namespace where needed and with the removals relative to the stored object. */
+async function proposedObjects(manifests: Manifest[], stored: KubeObject | undefined): Promise<unknown[]> {
+  const propose = async ({ object }: Manifest) => {
+    const ref = await discoverRef(object)
+    const ownFields = withoutServerFields(object, { version: false })
+    const withNamespace = ref?.namespace ? { ...ownFields, metadata: { ...ownFields.metadata, namespace: ref.namespace } } : ownFields
+    const isStored = stored?.kind === object.kind && stored.metadata.name === object.metadata.name && stored.metadata.namespace === withNamespace.metadata.namespace
+    return isStored ? withRemovals(stored, withNamespace) : withNamespace
   }
-  return Promise.all(manifests.map(one))
+  return Promise.all(manifests.map(propose))
 }
 
-/** The stored version becomes the base of the next change. */
-function withVersions(text: string, manifests: Manifest[], done: KubeObject[]): string {
-  return done.reduce((changed, stored, nth) => {
+/** Replaces each resourceVersion in the draft by that of the stored object, so that the draft can be applied again. */
+function withVersions(text: string, manifests: Manifest[], storedObjects: KubeObject[]): string {
+  return storedObjects.reduce((changed, stored, nth) => {
     const before = manifests[nth]?.object.metadata.resourceVersion
     const after = stored.metadata.resourceVersion
     if (!before || !after) return changed
@@ -198,82 +198,82 @@ function withVersions(text: string, manifests: Manifest[], done: KubeObject[]): 
 }
 
 /** Validates each object by a dry run after a pause in typing. */
-function useChecked(text: string, force: boolean): Checked | undefined {
+function useValidation(text: string, force: boolean): Validation | undefined {
   const { noObject } = useTextOf(propagationText)
-  const words = useTextOf(queryText)
-  const [checked, setChecked] = useState<Checked>()
+  const messages = useTextOf(queryText)
+  const [validation, setValidation] = useState<Validation>()
   useEffect(() => {
-    let over = false
+    let isCancelled = false
     const timer = setTimeout(() => {
-      check(text, force, noObject, words).then(
-        (found) => !over && setChecked(found),
-        (error: unknown) => !over && setChecked({ of: text, marks: [{ from: 0, to: 0, message: error instanceof Error ? error.message : String(error) }], count: 0, conflict: false }),
+      validateDraft(text, force, noObject, messages).then(
+        (result) => !isCancelled && setValidation(result),
+        (error: unknown) => !isCancelled && setValidation({ text: text, marks: [{ from: 0, to: 0, message: error instanceof Error ? error.message : String(error) }], manifestCount: 0, hasConflict: false }),
       )
-    }, AFTER)
+    }, VALIDATION_DEBOUNCE_MS)
     return () => {
-      over = true
+      isCancelled = true
       clearTimeout(timer)
     }
-  }, [text, force, noObject, words])
-  return checked
+  }, [text, force, noObject, messages])
+  return validation
 }
 
-async function check(text: string, force: boolean, noObject: string, words: Words): Promise<Checked> {
-  const { manifests, problems, others } = read(text)
-  const found: Checked = { of: text, marks: [...problems, ...others.map((place) => ({ ...place, message: noObject }))], count: manifests.length, conflict: force }
+async function validateDraft(text: string, force: boolean, noObject: string, messages: ValidationMessages): Promise<Validation> {
+  const { manifests, problems, nonObjects } = parseManifests(text)
+  const validation: Validation = { text: text, marks: [...problems, ...nonObjects.map((range) => ({ ...range, message: noObject }))], manifestCount: manifests.length, hasConflict: force }
   for (const manifest of manifests) {
-    const lacks = (['apiVersion', 'kind'] as const).find((field) => typeof manifest.object[field] !== 'string') ?? (manifest.object.metadata?.name ? undefined : 'metadata.name')
-    if (lacks) {
-      found.marks.push({ ...locate(manifest, lacks), message: `${lacks}: Required value` })
+    const missingField = (['apiVersion', 'kind'] as const).find((field) => typeof manifest.object[field] !== 'string') ?? (manifest.object.metadata?.name ? undefined : 'metadata.name')
+    if (missingField) {
+      validation.marks.push({ ...locate(manifest, missingField), message: `${missingField}: Required value` })
       continue
     }
     try {
       await store(manifest.object, { dryRun: true, force })
     } catch (error) {
       if (!(error instanceof ApiError)) throw error
-      found.conflict ||= error.causes.some(({ reason }) => reason === 'FieldManagerConflict')
+      validation.hasConflict ||= error.causes.some(({ reason }) => reason === 'FieldManagerConflict')
       const marks = marksOf(error, manifest)
-      // The server decides what is wrong; where it does not name the field, the schema locates the value.
-      const unlocated = marks.every(({ message }) => message === wholeMessage(error))
-      const located = unlocated ? validate(text, await schemasOf(CONTROL_PLANE, text), words).filter(({ from }) => from >= manifest.from && from <= manifest.to) : []
-      found.marks.push(...(located.length > 0 ? located : marks))
+      // If the server's error names no field, errors of the schema locate the value.
+      const isUnlocated = marks.every(({ message }) => message === wholeMessage(error))
+      const locatedMarks = isUnlocated ? validate(text, await readSchemas(CONTROL_PLANE, text), messages).filter(({ from }) => from >= manifest.from && from <= manifest.to) : []
+      validation.marks.push(...(locatedMarks.length > 0 ? locatedMarks : marks))
     }
   }
-  return found
+  return validation
 }
 
-/** Error messages, each with its field. */
+/** Messages of an error at the positions of their fields. */
 export function marksOf(error: ApiError, manifest: Manifest): Mark[] {
-  const named = error.causes.filter(({ field }) => field)
-  if (named.length > 0) return named.map(({ field = '', message = '' }) => ({ ...locate(manifest, field), message: `${field}: ${message || error.message}` }))
+  const fieldCauses = error.causes.filter(({ field }) => field)
+  if (fieldCauses.length > 0) return fieldCauses.map(({ field = '', message = '' }) => ({ ...locate(manifest, field), message: `${field}: ${message || error.message}` }))
   const fields = [...error.message.matchAll(/(?:unknown|duplicate) field "([^"]+)"/g)]
-  if (fields.length > 0) return fields.map(([said, field = '']) => ({ ...locate(manifest, field), message: said }))
-  // The format of conflicts in server-side apply.
+  if (fields.length > 0) return fields.map(([match, field = '']) => ({ ...locate(manifest, field), message: match }))
+  // Format of unknown fields in server-side apply.
   const undeclared = [...error.message.matchAll(/\.(\S+): field not declared in schema/g)]
-  if (undeclared.length > 0) return undeclared.map(([said, field = '']) => ({ ...locate(manifest, field), message: said.slice(1) }))
+  if (undeclared.length > 0) return undeclared.map(([match, field = '']) => ({ ...locate(manifest, field), message: match.slice(1) }))
   return [{ ...locate(manifest, 'kind'), message: wholeMessage(error) }]
 }
 
 /** The message of an error that names no field. */
 const wholeMessage = ({ message, code }: ApiError) => `${message} (${code})`
 
-function Verdict({ text, checked, empty, onGo }: { text: string; checked: Checked | undefined; empty: boolean; onGo: (at: number) => void }) {
+function ValidationResult({ text, validation, isEmpty, onGo }: { text: string; validation: Validation | undefined; isEmpty: boolean; onGo: (at: number) => void }) {
   const t = useTextOf(propagationText)
   const line = (at: number) => text.slice(0, at).split('\n').length
-  if (empty && checked?.marks.length === 0) return null
-  if (!checked) return <p role="status">{t.checking}</p>
-  if (checked.marks.length === 0) {
+  if (isEmpty && validation?.marks.length === 0) return null
+  if (!validation) return <p role="status">{t.checking}</p>
+  if (validation.marks.length === 0) {
     return (
       <p role="status" className="good">
-        {t.checked(checked.count)}
+        {t.checked(validation.manifestCount)}
       </p>
     )
   }
   return (
     <div className="problems" role="alert">
-      <p>{t.refused(checked.marks.length)}</p>
+      <p>{t.refused(validation.marks.length)}</p>
       <ul className="plain">
-        {checked.marks.map(({ from, message }, nth) => (
+        {validation.marks.map(({ from, message }, nth) => (
           <li key={nth}>
             <button type="button" onClick={() => onGo(from)}>
               {t.line(line(from))}
@@ -286,53 +286,53 @@ function Verdict({ text, checked, empty, onGo }: { text: string; checked: Checke
   )
 }
 
-/** The draft is in the fragment of the address, which is not sent to a server. */
+/** Copies a link with the draft in its fragment, which is not sent to a server. */
 function CopyLink({ text }: { text: string }) {
   const t = useTextOf(propagationText)
-  const [long, setLong] = useState(false)
+  const [isTooLong, setIsTooLong] = useState(false)
   const [copied, copyText] = useCopied()
   const copy = async () => {
     const fragment = await toFragment(text)
-    setLong(fragment === undefined)
+    setIsTooLong(fragment === undefined)
     if (fragment === undefined) return
     window.history.replaceState(window.history.state, '', `#${fragment}`)
     await copyText(window.location.href)
   }
   return (
     <>
-      <Control why={navigator.clipboard === undefined ? t.noClipboard : text.trim() === '' ? t.emptyDraft : undefined} onClick={() => void copy()}>
-        {copied !== undefined ? t.linked : t.copyLink}
+      <Control disabledReason={navigator.clipboard === undefined ? t.noClipboard : text.trim() === '' ? t.emptyDraft : undefined} onClick={() => void copy()}>
+        {copied !== undefined ? t.linkCopied : t.copyLink}
       </Control>
-      {long && <span role="alert">{t.tooLong}</span>}
+      {isTooLong && <span role="alert">{t.tooLong}</span>}
     </>
   )
 }
 
-/** Previews the deletion of an object, and then allows it. */
-function Deletion({ given }: { given: Given }) {
+/** Previews the deletion of an object, and deletes it after a confirmation. */
+function Deletion({ parameters }: { parameters: Parameters }) {
   const t = useTextOf(propagationText)
-  const { apiVersion = '', kind = '', namespace, name = '' } = given
-  const planned = usePolledQuery(['deletion', given], () => plan({ deletions: [{ apiVersion, kind, metadata: { name, ...(namespace && { namespace }) } }], manifests: false }), false)
-  const found = usePolledQuery(['ref', given], () => refGiven(given), false)
+  const { apiVersion = '', kind = '', namespace, name = '' } = parameters
+  const plan = usePolledQuery(['deletion', parameters], (signal) => createPlan({ deletions: [{ apiVersion, kind, metadata: { name, ...(namespace && { namespace }) } }], manifests: false }, signal), false)
+  const ref = usePolledQuery(['ref', parameters], () => readRef(parameters), false)
   return (
     <>
       <h1>{t.deletionOf(kind, namespace ? `${namespace}/${name}` : name)}</h1>
-      <QueryResult of={planned}>{(report) => <PlanResult report={report} />}</QueryResult>
-      <Problem error={found.error} />
-      {found.data && <ForGood refTo={found.data} kind={kind} />}
+      <QueryResult query={plan}>{(report) => <PlanResult report={report} />}</QueryResult>
+      <ErrorMessage error={ref.error} />
+      {ref.data && <ConfirmDeletion refTo={ref.data} kind={kind} />}
     </>
   )
 }
 
-function ForGood({ refTo, kind }: { refTo: ObjectRef; kind: string }) {
+function ConfirmDeletion({ refTo, kind }: { refTo: ObjectRef; kind: string }) {
   const t = useTextOf(propagationText)
-  const [typed, setTyped] = useState('')
-  const [gone, setGone] = useState(false)
+  const [typedName, setTypedName] = useState('')
+  const [isDeleted, setIsDeleted] = useState(false)
   const [error, setError] = useState<unknown>()
   const group = refTo.apiVersion.includes('/') ? refTo.apiVersion.replace(/\/.*/, '') : ''
-  const may = useCanI({ cluster: CONTROL_PLANE, verb: 'delete', group, resource: refTo.resource, namespace: refTo.namespace, name: refTo.name })
-  const where = refTo.namespace ? t.inNamespace(refTo.namespace) : t.inCluster
-  if (gone) {
+  const mayDelete = useCanI({ cluster: CONTROL_PLANE, verb: 'delete', group, resource: refTo.resource, namespace: refTo.namespace, name: refTo.name })
+  const scope = refTo.namespace ? t.inNamespace(refTo.namespace) : t.inCluster
+  if (isDeleted) {
     return (
       <p role="status" className="good">
         {t.deleted(kind, refTo.name)}
@@ -343,19 +343,19 @@ function ForGood({ refTo, kind }: { refTo: ObjectRef; kind: string }) {
     <form
       onSubmit={(event) => {
         event.preventDefault()
-        if (typed === refTo.name && may) remove(refTo).then(() => setGone(true), setError)
+        if (typedName === refTo.name && mayDelete) deleteObject(refTo).then(() => setIsDeleted(true), setError)
       }}
     >
       {kind === 'Cluster' && <p className="notice">{t.clusterStays}</p>}
       <p className="acts">
         <label>
-          {t.typeName(refTo.name)} <input type="text" autoComplete="off" spellCheck={false} value={typed} onChange={(event) => setTyped(event.target.value)} />
+          {t.typeName(refTo.name)} <input type="text" autoComplete="off" spellCheck={false} value={typedName} onChange={(event) => setTypedName(event.target.value)} />
         </label>
-        <Control type="submit" className="danger" why={may ? (typed === refTo.name ? undefined : t.typeFirst) : t.mayNot('delete', refTo.resource, where)}>
-          {t.deleteFor}
+        <Control type="submit" className="danger" disabledReason={mayDelete ? (typedName === refTo.name ? undefined : t.typeFirst) : t.mayNot('delete', refTo.resource, scope)}>
+          {t.deletePermanently}
         </Control>
       </p>
-      <Problem error={error} />
+      <ErrorMessage error={error} />
     </form>
   )
 }

@@ -1,4 +1,4 @@
-// The result of a plan: templates that would move, and the manifests of each cluster.
+// Result of a plan: affected templates, and their manifests in each cluster.
 import { lazy, Suspense, useState } from 'react'
 import type { ClusterPlan, PlanReport, TemplatePlan } from '../../api/propagation'
 import { ClusterName } from '../../parts/ClusterName'
@@ -6,18 +6,18 @@ import { Differences } from '../../parts/Differences'
 import { withoutServerFields } from '../../parts/manifest'
 import { Modal } from '../../parts/Modal'
 import { Table } from '../../parts/Table'
-import { print } from '../../parts/yaml'
+import { printYaml } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
 import { propagationText } from '../../text/propagation'
 import { TemplateLink } from './Bindings'
-import { SchedulingReport, WaitingFor } from './Why'
+import { SchedulingReport, Blockers } from './Why'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
 export function PlanResult({ report }: { report: PlanReport }) {
   const t = useTextOf(propagationText)
-  const moved = report.templates.filter(({ change, message, waiting }) => change !== 'Unchanged' || message || waiting.length > 0)
+  const affected = report.templates.filter(({ change, message, waiting }) => change !== 'Unchanged' || message || waiting.length > 0)
   return (
     <section className="plans" aria-label={t.planned}>
       <h2>{t.planned}</h2>
@@ -34,15 +34,15 @@ export function PlanResult({ report }: { report: PlanReport }) {
               {object.kind} {object.namespace ? `${object.namespace}/` : ''}
               {object.name}: <span className={object.change}>{t.changes[object.change]}</span>
             </p>
-            <Differences label={`${object.kind} ${object.name}`} of={object.differences} />
+            <Differences label={`${object.kind} ${object.name}`} differences={object.differences} />
           </div>
         ))}
       </details>
-      <p role="status">{moved.length === 0 ? t.nothingMoves : t.moves(moved.length)}</p>
+      <p role="status">{affected.length === 0 ? t.nothingMoves : t.moves(affected.length)}</p>
       {report.more > 0 && <p className="notice">{t.moreTemplates(report.more)}</p>}
       {report.withheld > 0 && <p className="notice">{t.withheld(report.withheld)}</p>}
       {report.templates.map((template) => (
-        <OfTemplate key={`${template.template.kind}/${template.template.namespace}/${template.template.name}`} plan={template} />
+        <TemplateResult key={`${template.template.kind}/${template.template.namespace}/${template.template.name}`} plan={template} />
       ))}
     </section>
   )
@@ -50,24 +50,24 @@ export function PlanResult({ report }: { report: PlanReport }) {
 
 const policyText = (policy: TemplatePlan['policy'], none: string) => (policy ? `${policy.kind} ${policy.namespace ? `${policy.namespace}/` : ''}${policy.name}` : none)
 
-function OfTemplate({ plan }: { plan: TemplatePlan }) {
+function TemplateResult({ plan }: { plan: TemplatePlan }) {
   const t = useTextOf(propagationText)
-  const [shown, setShown] = useState<ClusterPlan>()
-  const [before, after] = [policyText(plan.policyBefore, t.noPolicy), policyText(plan.policy, t.noPolicy)]
+  const [shownPlan, setShownPlan] = useState<ClusterPlan>()
+  const [previousPolicy, newPolicy] = [policyText(plan.policyBefore, t.noPolicy), policyText(plan.policy, t.noPolicy)]
   return (
     <article data-template={plan.template.name}>
       <h3>
-        <TemplateLink of={plan.template} /> <span className={plan.change}>{t.changes[plan.change]}</span>
+        <TemplateLink template={plan.template} /> <span className={plan.change}>{t.changes[plan.change]}</span>
       </h3>
       {plan.message && <p className="bad">{plan.message}</p>}
-      {before !== after && (
+      {previousPolicy !== newPolicy && (
         <p>
-          {t.policyChange}: {before} → {after}
+          {t.policyChange}: {previousPolicy} → {newPolicy}
         </p>
       )}
       {plan.dependencies.length > 0 && (
         <p>
-          {t.along}{' '}
+          {t.dependencies}{' '}
           {plan.dependencies.map((one) => (
             <span key={`${one.kind}/${one.name}`} className="chip">
               {one.kind} {one.name}
@@ -76,16 +76,16 @@ function OfTemplate({ plan }: { plan: TemplatePlan }) {
         </p>
       )}
       {plan.clusters.length > 0 && (
-        <Table label={`${plan.template.kind} ${plan.template.name}`} heads={t.planHeads}>
+        <Table label={`${plan.template.kind} ${plan.template.name}`} headers={t.planHeads}>
           {plan.clusters.map((cluster) => (
-            <ClusterRow key={cluster.name} plan={cluster} onShow={() => setShown(cluster)} />
+            <ClusterRow key={cluster.name} plan={cluster} onShow={() => setShownPlan(cluster)} />
           ))}
         </Table>
       )}
       {plan.waiting.length > 0 && (
         <>
           <h4>{t.waiting}</h4>
-          <WaitingFor waiting={plan.waiting} />
+          <Blockers waiting={plan.waiting} />
         </>
       )}
       {plan.scheduling && (
@@ -94,14 +94,14 @@ function OfTemplate({ plan }: { plan: TemplatePlan }) {
           <SchedulingReport scheduling={plan.scheduling} />
         </details>
       )}
-      {shown && <Manifests plan={shown} onClose={() => setShown(undefined)} />}
+      {shownPlan && <Manifests plan={shownPlan} onClose={() => setShownPlan(undefined)} />}
     </article>
   )
 }
 
 function ClusterRow({ plan, onShow }: { plan: ClusterPlan; onShow: () => void }) {
   const t = useTextOf(propagationText)
-  const ask = useTextOf(queryText)
+  const commonText = useTextOf(queryText)
   const isThere = plan.change !== 'Removed'
   const wasThere = plan.change !== 'Added'
   return (
@@ -116,11 +116,11 @@ function ClusterRow({ plan, onShow }: { plan: ClusterPlan; onShow: () => void })
         {plan.differences.length > 0 && (
           <details>
             <summary>{plan.differences.length}</summary>
-            <Differences label={t.manifestOf(plan.name)} of={plan.differences} />
+            <Differences label={t.manifestOf(plan.name)} differences={plan.differences} />
           </details>
         )}
         {(plan.manifest ?? plan.manifestBefore) && (
-          <button type="button" onClick={onShow} title={ask.whole}>
+          <button type="button" onClick={onShow} title={commonText.showFull}>
             {t.manifest}
           </button>
         )}
@@ -132,7 +132,7 @@ function ClusterRow({ plan, onShow }: { plan: ClusterPlan; onShow: () => void })
 
 function Manifests({ plan, onClose }: { plan: ClusterPlan; onClose: () => void }) {
   const t = useTextOf(propagationText)
-  const text = (manifest: ClusterPlan['manifest']) => (manifest ? print(withoutServerFields(manifest, { version: false })) : '')
+  const text = (manifest: ClusterPlan['manifest']) => (manifest ? printYaml(withoutServerFields(manifest, { version: false })) : '')
   return (
     <Modal label={t.manifestOf(plan.name)} className="wide" onClose={onClose}>
       <h2>

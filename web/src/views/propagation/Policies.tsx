@@ -1,12 +1,12 @@
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, searchAddress, writeAddress } from '../../api/address'
-import { kindNamed, KINDS, type Policy, type Selector } from '../../api/karmada'
-import { countObjects, objectsOf } from '../../api/kube'
+import { findPolicyKind, POLICY_KINDS, type Policy, type Selector } from '../../api/karmada'
+import { countObjects, queryObjects } from '../../api/kube'
 import { policyAddress } from '../../api/propagation'
 import { unknownClusters } from '../../api/unknownClusters'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
-import { since } from '../../parts/format'
+import { formatAgeSince } from '../../parts/format'
 import { QueryFilter } from '../../parts/QueryFilter'
 import { Table } from '../../parts/Table'
 import { useKnownClusters } from '../../parts/useKnownClusters'
@@ -23,10 +23,10 @@ export function Policies() {
   const t = useTextOf(propagationText)
   const [, navigate] = useLocation()
   const { kind = '', q = '' } = readAddress(useParameters())
-  const kinds = kindNamed(kind) ? kind : KINDS.map((one) => one.kind).join()
+  const kinds = findPolicyKind(kind) ? kind : POLICY_KINDS.map((one) => one.kind).join()
   const query = `cluster:@control-plane kind:${kinds.toLowerCase()} ${q}`.trim()
   const policies = usePolledQuery(['policies', query], async (signal) => {
-    const [items, count] = await Promise.all([objectsOf<Policy>(`${query} sort:kind,namespace,name`, MAX_POLICIES, signal), countObjects(query, [], signal)])
+    const [items, count] = await Promise.all([queryObjects<Policy>(`${query} sort:kind,namespace,name`, MAX_POLICIES, signal), countObjects(query, [], signal)])
     return { items, total: count.total }
   })
   return (
@@ -37,15 +37,15 @@ export function Policies() {
           {t.kind}{' '}
           <select value={kind} onChange={(event) => navigate(`/steer${writeAddress({ kind: event.target.value || undefined, q: q || undefined })}`)}>
             <option value="">{t.everyKind}</option>
-            {KINDS.map((one) => (
+            {POLICY_KINDS.map((one) => (
               <option key={one.kind}>{one.kind}</option>
             ))}
           </select>
         </label>
         <QueryFilter label={t.filter} path="/steer" q={q} parameters={{ kind: kind || undefined }} placeholder="ns:shop name:web*" />
-        <Link href={`/plan${writeAddress({ new: kind || 'PropagationPolicy' })}`}>{t.newOne}</Link>
+        <Link href={`/plan${writeAddress({ new: kind || 'PropagationPolicy' })}`}>{t.createNew}</Link>
       </div>
-      <QueryResult of={policies}>
+      <QueryResult query={policies}>
         {({ items, total }) =>
           items.length === 0 ? (
             <p className="empty box">
@@ -57,7 +57,7 @@ export function Policies() {
                 {items.length < total && `${t.firstOf(items.length, total)} `}
                 <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
               </p>
-              <Table label={t.tabs.policies} heads={t.policyHeads}>
+              <Table label={t.tabs.policies} headers={t.policyHeads}>
                 {items.map((policy) => (
                   <PolicyRow key={`${policy.kind}/${policy.metadata.namespace}/${policy.metadata.name}`} policy={policy} />
                 ))}
@@ -87,7 +87,7 @@ function PolicyRow({ policy }: { policy: Policy }) {
         <PlacementSummary policy={policy} />
       </td>
       <td>{spec.priority}</td>
-      <td>{since(metadata.creationTimestamp)}</td>
+      <td>{formatAgeSince(metadata.creationTimestamp)}</td>
     </tr>
   )
 }

@@ -2,14 +2,14 @@ import { lazy } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
-import { kindNamed, type Kind, type Policy } from '../../api/karmada'
+import { findPolicyKind, type PolicyKind, type Policy } from '../../api/karmada'
 import { countObjects, getObject } from '../../api/kube'
 import { useCanI } from '../../api/useCanI'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { Control } from '../../parts/Control'
 import { withoutServerFields } from '../../parts/manifest'
-import { number, since } from '../../parts/format'
-import { print } from '../../parts/yaml'
+import { formatNumber, formatAgeSince } from '../../parts/format'
+import { printYaml } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { propagationText } from '../../text/propagation'
 import { BindingTable } from './Bindings'
@@ -21,13 +21,13 @@ const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default
 export function PolicyPage() {
   const t = useTextOf(propagationText)
   const { kind: kindParameter = '', namespace, name = '' } = readAddress(useParameters())
-  const kind = kindNamed(kindParameter)
+  const kind = findPolicyKind(kindParameter)
   if (!kind) return <p role="alert">{t.unknownKind(kindParameter)}</p>
   const ref = { cluster: CONTROL_PLANE, apiVersion: kind.apiVersion, resource: kind.resource, namespace: kind.namespaced ? namespace : undefined, name }
   return <PolicyDetails kind={kind} refTo={ref} key={`${kindParameter}/${namespace}/${name}`} />
 }
 
-function PolicyDetails({ kind, refTo }: { kind: Kind; refTo: ObjectRef }) {
+function PolicyDetails({ kind, refTo }: { kind: PolicyKind; refTo: ObjectRef }) {
   const t = useTextOf(propagationText)
   const policy = usePolledQuery(['policy', refTo], (signal) => getObject<Policy>(refTo, signal), 3_000)
   const { namespace, name } = refTo
@@ -39,12 +39,12 @@ function PolicyDetails({ kind, refTo }: { kind: Kind; refTo: ObjectRef }) {
         <small>{kind.kind}</small> {name}
       </h1>
       <PolicyActions kind={kind} refTo={refTo} />
-      <QueryResult of={policy}>
+      <QueryResult query={policy}>
         {(policy) => (
           <>
             <p>
               {namespace && <>{namespace} · </>}
-              {since(policy.metadata.creationTimestamp)} · <PlacementSummary policy={policy} />
+              {formatAgeSince(policy.metadata.creationTimestamp)} · <PlacementSummary policy={policy} />
             </p>
             {policy.spec.resourceSelectors && (
               <p>
@@ -59,7 +59,7 @@ function PolicyDetails({ kind, refTo }: { kind: Kind; refTo: ObjectRef }) {
               </>
             )}
             <h2>{t.definition}</h2>
-            <Editor label={t.definition} value={print(withoutServerFields(policy, { version: false }))} height="50vh" />
+            <Editor label={t.definition} value={printYaml(withoutServerFields(policy, { version: false }))} height="50vh" />
           </>
         )}
       </QueryResult>
@@ -67,17 +67,17 @@ function PolicyDetails({ kind, refTo }: { kind: Kind; refTo: ObjectRef }) {
   )
 }
 
-function PolicyActions({ kind, refTo: { namespace, name } }: { kind: Kind; refTo: ObjectRef }) {
+function PolicyActions({ kind, refTo: { namespace, name } }: { kind: PolicyKind; refTo: ObjectRef }) {
   const t = useTextOf(propagationText)
   const group = kind.apiVersion.replace(/\/.*/, '')
   const attributes = { cluster: CONTROL_PLANE, group, resource: kind.resource, namespace, name }
   const mayDelete = useCanI({ ...attributes, verb: 'delete' })
-  const where = namespace ? t.inNamespace(namespace) : t.inCluster
-  const plan = (more: object) => `/plan${writeAddress({ apiVersion: kind.apiVersion, kind: kind.kind, namespace, name, ...more })}`
+  const scope = namespace ? t.inNamespace(namespace) : t.inCluster
+  const plan = (parameters: object) => `/plan${writeAddress({ apiVersion: kind.apiVersion, kind: kind.kind, namespace, name, ...parameters })}`
   return (
     <div className="acts">
       <Link href={plan({})}>{t.edit}</Link>
-      {mayDelete ? <Link href={plan({ delete: true })}>{t.deleteIt}</Link> : <Control why={t.mayNot('delete', kind.resource, where)}>{t.deleteIt}</Control>}
+      {mayDelete ? <Link href={plan({ delete: true })}>{t.deleteObject}</Link> : <Control disabledReason={t.mayNot('delete', kind.resource, scope)}>{t.deleteObject}</Control>}
       <Link href={objectAddress({ cluster: CONTROL_PLANE, apiVersion: kind.apiVersion, resource: kind.resource, namespace, name })}>{t.object}</Link>
     </div>
   )
@@ -89,7 +89,7 @@ function AppliedTo({ name }: { name: string }) {
   const works = usePolledQuery(['applied', name], (signal) => countObjects(q, [], signal))
   return (
     <p>
-      <Link href={searchAddress({ q })}>{t.appliedTo}</Link> <b>{works.data && number(works.data.total)}</b>
+      <Link href={searchAddress({ q })}>{t.appliedTo}</Link> <b>{works.data && formatNumber(works.data.total)}</b>
     </p>
   )
 }

@@ -1,7 +1,7 @@
 // Propagation views: policies, explanations, previews, failover, quotas.
 import { lazy, Suspense } from 'react'
 import { useLocation } from 'wouter'
-import { Part } from '../../parts/Part'
+import { SectionPage } from '../../parts/SectionPage'
 import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
 import { propagationText } from '../../text/propagation'
@@ -31,9 +31,9 @@ export function PropagationViews() {
   const ask = useTextOf(queryText)
   const [path] = useLocation()
   return (
-    <Part label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
+    <SectionPage label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
       <Suspense fallback={<p className="empty">{ask.loading}</p>}>{viewOf(path)}</Suspense>
-    </Part>
+    </SectionPage>
   )
 }
 

@@ -1,15 +1,15 @@
-// FederatedResourceQuotas: usage in total and per cluster, and refusals.
+// Quotas page: usage of FederatedResourceQuotas in total and per cluster, and refusals.
 import { Link, useSearch as useParameters } from 'wouter'
 import { readAddress } from '../../api/address'
 import { conditionOf, type Quantities, type Quota } from '../../api/karmada'
-import { objectsOf } from '../../api/kube'
+import { queryObjects } from '../../api/kube'
 import { policyAddress } from '../../api/propagation'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
-import { since } from '../../parts/format'
+import { formatAgeSince } from '../../parts/format'
 import { QueryFilter } from '../../parts/QueryFilter'
-import { quantity, readable } from '../../api/quantity'
+import { parseQuantity, formatQuantity } from '../../api/quantity'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { propagationText } from '../../text/propagation'
@@ -17,30 +17,30 @@ import { EventTable } from '../fleet/Events'
 import { TemplateLink, useBindings } from './Bindings'
 import { uncountedUsage } from './uncountedUsage'
 
-const MOST = 100
+const MAX_QUOTAS = 100
 
 export function Quotas() {
   const t = useTextOf(propagationText)
   const { q = '' } = readAddress(useParameters())
   const query = `kind:federatedresourcequota ${q}`.trim()
-  const quotas = usePolledQuery(['quotas', query], (signal) => objectsOf<Quota>(`${query} sort:namespace,name`, MOST, signal))
+  const quotas = usePolledQuery(['quotas', query], (signal) => queryObjects<Quota>(`${query} sort:namespace,name`, MAX_QUOTAS, signal))
   return (
     <>
       <h1>{t.tabs.quotas}</h1>
       <div className="acts">
         <QueryFilter label={t.filter} path="/steer/quotas" q={q} parameters={{}} placeholder="ns:shop" />
-        <Link href="/plan?new=FederatedResourceQuota">{t.newOne}</Link>
+        <Link href="/plan?new=FederatedResourceQuota">{t.createNew}</Link>
       </div>
-      <QueryResult of={quotas}>
-        {(found) =>
-          found.length === 0 ? (
+      <QueryResult query={quotas}>
+        {(items) =>
+          items.length === 0 ? (
             <p className="empty box">
               {t.noQuotas} <Link href="/plan?new=FederatedResourceQuota">{t.createFirst}</Link>
             </p>
           ) : (
             <div className="cards">
-              {found.map((quota) => (
-                <Card key={`${quota.metadata.namespace}/${quota.metadata.name}`} quota={quota} />
+              {items.map((quota) => (
+                <QuotaCard key={`${quota.metadata.namespace}/${quota.metadata.name}`} quota={quota} />
               ))}
             </div>
           )
@@ -49,16 +49,16 @@ export function Quotas() {
       <h2>{t.refusals}</h2>
       <Refusals q={q} />
       <h2>{t.denials}</h2>
-      <EventTable q={`kind:event type:Warning "quota" ${q}`.trim()} live most={30} />
+      <EventTable q={`kind:event type:Warning "quota" ${q}`.trim()} live limit={30} />
     </>
   )
 }
 
-function Card({ quota }: { quota: Quota }) {
+function QuotaCard({ quota }: { quota: Quota }) {
   const t = useTextOf(propagationText)
   const { metadata, spec, status } = quota
   const { namespace, name } = metadata
-  const inClusters = status?.aggregatedStatus ?? []
+  const clusterUsages = status?.aggregatedStatus ?? []
   return (
     <section className="card" aria-label={name} data-quota={`${namespace}/${name}`}>
       <h3>
@@ -67,31 +67,31 @@ function Card({ quota }: { quota: Quota }) {
         </Link>
       </h3>
       <p className="mid">{t.overall}</p>
-      <Bars of={name} hard={spec.overall} used={status?.overallUsed} />
+      <Bars label={name} hard={spec.overall} used={status?.overallUsed} />
       {uncountedUsage(quota).map(({ resource, excess }) => (
         <p key={resource} className="notice">
-          {t.uncounted(resource, readable(resource, excess))}
+          {t.uncounted(resource, formatQuantity(resource, excess))}
         </p>
       ))}
       {(spec.staticAssignments ?? []).length > 0 && <p className="mid">{t.assigned}</p>}
       {spec.staticAssignments?.map(({ clusterName, hard }) => (
         <div key={clusterName}>
           <ClusterName name={clusterName} />
-          <Bars of={`${name} ${clusterName}`} hard={hard} used={inClusters.find((one) => one.clusterName === clusterName)?.used} />
+          <Bars label={`${name} ${clusterName}`} hard={hard} used={clusterUsages.find((one) => one.clusterName === clusterName)?.used} />
         </div>
       ))}
     </section>
   )
 }
 
-function Bars({ of, hard = {}, used }: { of: string; hard?: Quantities | undefined; used: Quantities | undefined }) {
+function Bars({ label, hard = {}, used }: { label: string; hard?: Quantities | undefined; used: Quantities | undefined }) {
   const t = useTextOf(propagationText)
   return Object.entries(hard).map(([resource, limit]) => {
-    const [taken, whole] = [quantity(used?.[resource]), quantity(limit)]
+    const [usedAmount, limitAmount] = [parseQuantity(used?.[resource]), parseQuantity(limit)]
     return (
       <p key={resource}>
         {resource} {used?.[resource] === undefined && <span className="mid">{t.notCounted}</span>}
-        <Bar label={`${of} ${resource}`} used={taken} whole={whole} text={t.quotaUse(readable(resource, taken), readable(resource, whole))} />
+        <Bar label={`${label} ${resource}`} used={usedAmount} total={limitAmount} text={t.quotaUse(formatQuantity(resource, usedAmount), formatQuantity(resource, limitAmount))} />
       </p>
     )
   })
@@ -100,20 +100,20 @@ function Bars({ of, hard = {}, used }: { of: string; hard?: Quantities | undefin
 function Refusals({ q }: { q: string }) {
   const t = useTextOf(propagationText)
   return (
-    <QueryResult of={useBindings(`reason:QuotaExceeded ${q}`)}>
+    <QueryResult query={useBindings(`reason:QuotaExceeded ${q}`)}>
       {({ bindings }) =>
         bindings.length === 0 ? (
           <p className="empty">{t.noRefusals}</p>
         ) : (
-          <Table label={t.refusals} heads={t.refusalHeads}>
+          <Table label={t.refusals} headers={t.refusalHeads}>
             {bindings.map(({ metadata, spec, status }) => {
               const scheduled = conditionOf(status?.conditions, 'Scheduled')
               return (
                 <tr key={`${metadata.namespace}/${metadata.name}`} data-refused={spec.resource.name}>
                   <th scope="row">
-                    <TemplateLink of={spec.resource} />
+                    <TemplateLink template={spec.resource} />
                   </th>
-                  <td>{since(scheduled?.lastTransitionTime)}</td>
+                  <td>{formatAgeSince(scheduled?.lastTransitionTime)}</td>
                   <td>{scheduled?.message}</td>
                 </tr>
               )

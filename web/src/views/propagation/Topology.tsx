@@ -1,4 +1,4 @@
-// The topology of a template: binding, clusters, objects and pods, live. An accessible tree.
+// Topology tab: the policy, binding, clusters, objects and pods of a template as a live tree.
 import { useState } from 'react'
 import { useQueries } from '@tanstack/react-query'
 import { clusterAddress, objectAddress, searchAddress, writeAddress } from '../../api/address'
@@ -9,55 +9,55 @@ import { QueryResult } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { useTextOf } from '../../text'
 import { propagationText } from '../../text/propagation'
-import { copiesOf } from '../object/objects'
+import { copiesQuery } from '../object/objects'
 import type { SummarizedObject } from '../object/ObjectSummary'
-import { useView } from '../object/state'
-import { clustersNamed, gathered, onlyProblems } from './shape'
+import { useViewParameters } from '../object/state'
+import { filterClusters, groupClusters, onlyProblems } from './shape'
 import { TreeDrawing } from './TreeDrawing'
-import { owned, treeOf, type MemberGraph, type TreeNode } from './tree'
+import { buildMemberTree, buildTree, type MemberGraph, type TreeNode } from './tree'
 import './propagation.css'
 import { useExplanation } from './Why'
 
-/** Number of clusters expanded by default; others are expanded on selection. */
-const OPEN = 6
-/** Buttons that expand clusters; with more clusters, they are found by name. */
-const MOST_BUTTONS = 24
-/** Clusters named in a query. */
-const MOST_NAMED = 50
+/** Maximum number of clusters expanded by default. */
+const MAX_OPEN_CLUSTERS = 6
+/** Maximum number of buttons that expand clusters; others are found by name. */
+const MAX_BUTTONS = 24
+/** Maximum number of clusters named in a query. */
+const MAX_NAMED_CLUSTERS = 50
 
 export function Topology({ template }: { template: Template }) {
-  return <QueryResult of={useExplanation(template)}>{(told) => <Shown told={told} template={template} />}</QueryResult>
+  return <QueryResult query={useExplanation(template)}>{(explanation) => <TopologyTree explanation={explanation} template={template} />}</QueryResult>
 }
 
-function Shown({ told, template }: { told: Explanation; template: Template }) {
+function TopologyTree({ explanation, template }: { explanation: Explanation; template: Template }) {
   const t = useTextOf(propagationText)
   // Clusters with problems first.
-  const order = [...told.targets].sort((a, b) => Number(a.applied && a.health !== 'Unhealthy') - Number(b.applied && b.health !== 'Unhealthy'))
-  const [chosen, setChosen] = useState<Record<string, boolean>>({})
-  const byThemselves = new Set(order.slice(0, OPEN).map(({ cluster }) => cluster))
-  const isOpen = (cluster: string) => chosen[cluster] ?? byThemselves.has(cluster)
-  const open = told.targets.map(({ cluster }) => cluster).filter(isOpen)
-  const members = useMembers(template, open)
-  const [view, change] = useView()
-  const [named, setNamed] = useState('')
-  const whole = treeOf(told, members.found)
-  const query = (clusters: string[]) => `${copiesOf(template)} cluster:${clusters.slice(0, MOST_NAMED).join()}`
-  const tree = gathered(view.only === 'problems' ? onlyProblems(whole) : whole, isOpen, query)
-  const buttons = clustersNamed(order.map(({ cluster }) => cluster), named, MOST_BUTTONS)
+  const order = [...explanation.targets].sort((a, b) => Number(a.applied && a.health !== 'Unhealthy') - Number(b.applied && b.health !== 'Unhealthy'))
+  const [toggled, setToggled] = useState<Record<string, boolean>>({})
+  const openByDefault = new Set(order.slice(0, MAX_OPEN_CLUSTERS).map(({ cluster }) => cluster))
+  const isOpen = (cluster: string) => toggled[cluster] ?? openByDefault.has(cluster)
+  const open = explanation.targets.map(({ cluster }) => cluster).filter(isOpen)
+  const members = useMemberTrees(template, open)
+  const [view, change] = useViewParameters()
+  const [nameFilter, setNameFilter] = useState('')
+  const fullTree = buildTree(explanation, members.trees)
+  const query = (clusters: string[]) => `${copiesQuery(template)} cluster:${clusters.slice(0, MAX_NAMED_CLUSTERS).join()}`
+  const tree = groupClusters(view.only === 'problems' ? onlyProblems(fullTree) : fullTree, isOpen, query)
+  const buttons = filterClusters(order.map(({ cluster }) => cluster), nameFilter, MAX_BUTTONS)
   return (
     <>
       <p className="acts">
         <label>
           <input type="checkbox" checked={view.only === 'problems'} onChange={(event) => change({ only: event.target.checked ? 'problems' : undefined })} /> {t.onlyProblems}
         </label>
-        {told.targets.length > MOST_BUTTONS && (
-          <input type="search" aria-label={t.findCluster} placeholder={t.findCluster} value={named} onChange={(event) => setNamed(event.target.value)} />
+        {explanation.targets.length > MAX_BUTTONS && (
+          <input type="search" aria-label={t.findCluster} placeholder={t.findCluster} value={nameFilter} onChange={(event) => setNameFilter(event.target.value)} />
         )}
       </p>
-      {told.targets.length > 1 && (
+      {explanation.targets.length > 1 && (
         <p className="acts">
           {buttons.shown.map((cluster) => (
-            <button key={cluster} type="button" aria-pressed={isOpen(cluster)} aria-label={`${isOpen(cluster) ? t.hideMembers : t.showMembers} ${cluster}`} onClick={() => setChosen({ ...chosen, [cluster]: !isOpen(cluster) })}>
+            <button key={cluster} type="button" aria-pressed={isOpen(cluster)} aria-label={`${isOpen(cluster) ? t.hideMembers : t.showMembers} ${cluster}`} onClick={() => setToggled({ ...toggled, [cluster]: !isOpen(cluster) })}>
               <ClusterName name={cluster} />
             </button>
           ))}
@@ -70,14 +70,14 @@ function Shown({ told, template }: { told: Explanation; template: Template }) {
           {t.graphMissing(cluster)}
         </p>
       ))}
-      {open.length < told.targets.length && <p className="notice">{t.notShown(told.targets.length - open.length)}</p>}
+      {open.length < explanation.targets.length && <p className="notice">{t.notShown(explanation.targets.length - open.length)}</p>}
     </>
   )
 }
 
 /** The template's objects in members, from the cache, so that an unresponsive member does not delay the page. */
-function useMembers(template: Template, clusters: string[]) {
-  const asked = useQueries({
+function useMemberTrees(template: Template, clusters: string[]) {
+  const queries = useQueries({
     queries: clusters.map((cluster) => ({
       queryKey: ['graph', cluster, template],
       queryFn: ({ signal }: { signal: AbortSignal }) => getJson<MemberGraph>(`${API}/graph${writeAddress({ cluster, ...template, depth: 3 })}`, signal),
@@ -87,9 +87,9 @@ function useMembers(template: Template, clusters: string[]) {
   })
   const isRoot = ({ resource, name, apiVersion }: { resource: string; name: string; apiVersion: string }) =>
     resource === template.resource && name === template.name && apiVersion.replace(/\/.*/, '') === template.apiVersion.replace(/\/.*/, '')
-  const found = new Map<string, TreeNode | undefined>()
-  clusters.forEach((cluster, nth) => found.set(cluster, asked[nth]?.data && owned(asked[nth].data, isRoot)))
-  return { found, missing: clusters.filter((_, nth) => asked[nth]?.error) }
+  const trees = new Map<string, TreeNode | undefined>()
+  clusters.forEach((cluster, nth) => trees.set(cluster, queries[nth]?.data && buildMemberTree(queries[nth].data, isRoot)))
+  return { trees, missing: clusters.filter((_, nth) => queries[nth]?.error) }
 }
 
 const refOfPolicy = ({ kind, namespace }: PolicyName) => ({
@@ -101,13 +101,13 @@ const refOfPolicy = ({ kind, namespace }: PolicyName) => ({
 /** The object of a node; a group has none. */
 function objectOf(node: TreeNode, template: Template): SummarizedObject | undefined {
   const { kind, name } = node
-  const here = { cluster: CONTROL_PLANE, kind, name }
+  const base = { cluster: CONTROL_PLANE, kind, name }
   if (node.query) return undefined
-  if (node.policy) return { ...here, ...refOfPolicy(node.policy) }
+  if (node.policy) return { ...base, ...refOfPolicy(node.policy) }
   if (node.object) return node.object
-  if (kind === 'Cluster') return { ...here, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters' }
-  if (node.id === 'template') return { ...here, ...template }
-  return node.id === 'binding' ? { ...here, apiVersion: 'work.karmada.io/v1alpha2', resource: `${kind.toLowerCase()}s`, namespace: template.namespace } : undefined
+  if (kind === 'Cluster') return { ...base, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters' }
+  if (node.id === 'template') return { ...base, ...template }
+  return node.id === 'binding' ? { ...base, apiVersion: 'work.karmada.io/v1alpha2', resource: `${kind.toLowerCase()}s`, namespace: template.namespace } : undefined
 }
 
 function addressOf(node: TreeNode, template: Template): string | undefined {

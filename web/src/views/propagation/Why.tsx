@@ -1,12 +1,12 @@
-// The complete explanation of an object's placement (docs/EXPLAIN.md), kept up to date.
+// Placement tab: the explanation of a template's placement (docs/EXPLAIN.md), polled.
 import { Link } from 'wouter'
 import { clusterAddress, objectAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
-import { explain, nameOf, policyAddress, templateAddress, type ClusterReport, type Explanation, type PolicyReport, type Scheduling, type Target, type Template, type Waiting } from '../../api/propagation'
+import { readExplanation, templateName, policyAddress, templateAddress, type ClusterReport, type Explanation, type PolicyReport, type Scheduling, type Target, type Template, type Blocker } from '../../api/propagation'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { Differences } from '../../parts/Differences'
-import { number, since } from '../../parts/format'
+import { formatNumber, formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
@@ -14,30 +14,30 @@ import { propagationText } from '../../text/propagation'
 import { filterOutcomeOf } from './filterOutcome'
 
 export function useExplanation(template: Template) {
-  return usePolledQuery(['explain', template], (signal) => explain(template, signal), 3_000)
+  return usePolledQuery(['explain', template], (signal) => readExplanation(template, signal), 3_000)
 }
 
 export function Why({ template }: { template: Template }) {
   const t = useTextOf(propagationText)
   return (
-    <QueryResult of={useExplanation(template)}>
-      {(told) => (
+    <QueryResult query={useExplanation(template)}>
+      {(explanation) => (
         <>
-          <Summary told={told} />
+          <Summary explanation={explanation} />
           <h2>{t.waiting}</h2>
-          <WaitingFor waiting={told.waiting} />
+          <Blockers waiting={explanation.waiting} />
           <h2>{t.targets}</h2>
-          <Targets targets={told.targets} />
+          <Targets targets={explanation.targets} />
           <h2>{t.policies}</h2>
-          <PolicyReports policies={told.policies} />
-          {told.scheduling && (
+          <PolicyReports policies={explanation.policies} />
+          {explanation.scheduling && (
             <>
               <h2>{t.scheduling}</h2>
-              <SchedulingReport scheduling={told.scheduling} />
+              <SchedulingReport scheduling={explanation.scheduling} />
             </>
           )}
           <h2>{t.overrides}</h2>
-          <Overrides targets={told.targets} />
+          <Overrides targets={explanation.targets} />
           <p className="notice">
             {t.inTerminal} <code>{command(template)}</code>
           </p>
@@ -48,10 +48,10 @@ export function Why({ template }: { template: Template }) {
 }
 
 function command(template: Template): string {
-  return `crowsnest explain ${nameOf(template).replace(':', '/')}${template.namespace ? ` -n ${template.namespace}` : ''}`
+  return `crowsnest explain ${templateName(template).replace(':', '/')}${template.namespace ? ` -n ${template.namespace}` : ''}`
 }
 
-function Summary({ told: { policy, binding } }: { told: Explanation }) {
+function Summary({ explanation: { policy, binding } }: { explanation: Explanation }) {
   const t = useTextOf(propagationText)
   return (
     <dl className="facts">
@@ -68,7 +68,7 @@ function Summary({ told: { policy, binding } }: { told: Explanation }) {
       </dd>
       {binding && (
         <>
-          <dt>{t.bound}</dt>
+          <dt>{t.boundBy}</dt>
           <dd>
             <Link
               href={objectAddress({
@@ -82,7 +82,7 @@ function Summary({ told: { policy, binding } }: { told: Explanation }) {
               {binding.kind} {binding.name}
             </Link>
             {binding.replicas > 0 && `, ${t.replicas(binding.replicas)}`}
-            {binding.scheduledAt && `, ${t.scheduledAt(since(binding.scheduledAt))}`}
+            {binding.scheduledAt && `, ${t.scheduledAt(formatAgeSince(binding.scheduledAt))}`}
             {binding.message && `: ${binding.message}`}
           </dd>
           {(binding.requiredBy ?? []).length > 0 && (
@@ -103,11 +103,11 @@ function Summary({ told: { policy, binding } }: { told: Explanation }) {
   )
 }
 
-export function WaitingFor({ waiting }: { waiting: Waiting[] }) {
+export function Blockers({ waiting }: { waiting: Blocker[] }) {
   const t = useTextOf(propagationText)
   if (waiting.length === 0) return <p className="empty">{t.noWaiting}</p>
   return (
-    <Table label={t.waiting} heads={t.waitingHeads}>
+    <Table label={t.waiting} headers={t.waitingHeads}>
       {waiting.map(({ cause, cluster, message }, nth) => (
         <tr key={nth} data-cause={cause}>
           <th scope="row">{cause}</th>
@@ -123,9 +123,9 @@ function PolicyReports({ policies }: { policies: PolicyReport[] }) {
   const t = useTextOf(propagationText)
   if (policies.length === 0) return <p className="empty">{t.noneSelects}</p>
   return (
-    <Table label={t.policies} heads={t.reportHeads}>
+    <Table label={t.policies} headers={t.reportHeads}>
       {policies.map((policy) => {
-        const won = policy.outcome === 'Chosen' || policy.outcome === 'Claimed'
+        const isChosen = policy.outcome === 'Chosen' || policy.outcome === 'Claimed'
         return (
           <tr key={`${policy.kind}/${policy.namespace}/${policy.name}`} data-outcome={policy.outcome}>
             <th scope="row">
@@ -137,7 +137,7 @@ function PolicyReports({ policies }: { policies: PolicyReport[] }) {
             <td>{policy.priority}</td>
             <td>{policy.selectsBy}</td>
             <td>
-              <Pill state={won ? t.won : t.lost} tone={won ? 'good' : 'idle'} />
+              <Pill state={isChosen ? t.isChosen : t.isNotChosen} tone={isChosen ? 'good' : 'idle'} />
             </td>
             <td>{policy.message}</td>
           </tr>
@@ -159,7 +159,7 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
         <div key={nth}>
           {term.affinity && <h3>{t.term(term.affinity)}</h3>}
           {term.message && <p className="bad">{term.message}</p>}
-          <Table label={term.affinity ? t.term(term.affinity) : t.scheduling} heads={t.clusterHeads}>
+          <Table label={term.affinity ? t.term(term.affinity) : t.scheduling} headers={t.clusterHeads}>
             {term.clusters.map((cluster) => (
               <tr key={cluster.name} data-cluster={cluster.name}>
                 <th scope="row">
@@ -168,10 +168,10 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
                   </Link>
                 </th>
                 <td>
-                  <Fits of={cluster} />
+                  <FilterResult report={cluster} />
                 </td>
                 <td className="number">{cluster.rejected ? '' : cluster.score}</td>
-                <td className="number">{cluster.estimate && number(cluster.estimate.replicas)}</td>
+                <td className="number">{cluster.estimate && formatNumber(cluster.estimate.replicas)}</td>
                 <td>{cluster.estimate?.boundBy && (t.bounds[cluster.estimate.boundBy] ?? cluster.estimate.boundBy)}</td>
                 <td>{cluster.rejected ? '' : cluster.selected ? t.yes : t.no}</td>
                 <td>{cluster.replicas}</td>
@@ -184,14 +184,14 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
   )
 }
 
-/** A cluster fits, does not, or fits only until a taint evicts. */
-function Fits({ of }: { of: ClusterReport }) {
+/** Result of the filters for a cluster: it fits, is rejected, or fits until a taint evicts the workload. */
+function FilterResult({ report }: { report: ClusterReport }) {
   const t = useTextOf(propagationText)
-  const { filter, reason, tone } = filterOutcomeOf(of)
+  const { filter, reason, tone } = filterOutcomeOf(report)
   return (
     <>
       <Pill state={filter ?? (tone === 'warn' ? t.evicted : t.fits)} tone={tone} />
-      {reason !== undefined && <div className="mid">{of.rejected ? reason : t.untolerated(reason)}</div>}
+      {reason !== undefined && <div className="mid">{report.rejected ? reason : t.untolerated(reason)}</div>}
     </>
   )
 }
@@ -200,7 +200,7 @@ function Targets({ targets }: { targets: Target[] }) {
   const t = useTextOf(propagationText)
   if (targets.length === 0) return <p className="empty">{t.noTargets}</p>
   return (
-    <Table label={t.targets} heads={t.targetHeads}>
+    <Table label={t.targets} headers={t.targetHeads}>
       {targets.map(({ cluster, placed, replicas, applied, health, work }) => (
         <tr key={`${cluster}/${placed}`} data-target={cluster}>
           <th scope="row">
@@ -211,7 +211,7 @@ function Targets({ targets }: { targets: Target[] }) {
           <td>{t.placed[placed]}</td>
           <td>{replicas}</td>
           <td>
-            <Pill state={applied ? t.there : t.notThere} tone={applied ? 'good' : 'bad'} />
+            <Pill state={applied ? t.isApplied : t.isNotApplied} tone={applied ? 'good' : 'bad'} />
           </td>
           <td>
             <Pill state={health} />
@@ -238,7 +238,7 @@ function Overrides({ targets }: { targets: Target[] }) {
         <h3>
           <Link href={policyAddress(override)}>{name}</Link> · <ClusterName name={cluster} />
         </h3>
-        {override.differences.length === 0 ? <p className="empty">{t.changesNothing}</p> : <Differences label={t.overridesIn(name, cluster)} of={override.differences} />}
+        {override.differences.length === 0 ? <p className="empty">{t.changesNothing}</p> : <Differences label={t.overridesIn(name, cluster)} differences={override.differences} />}
       </section>
     )
   })

@@ -8,7 +8,7 @@ export interface FilterOutcome {
   tone: 'good' | 'warn' | 'bad'
 }
 
-/** Outcome for a cluster. Filters keep a current target, which an untolerated NoExecute taint can still evict: that is a warning. */
+/** Outcome for a cluster. A current target that passes the filters but will be evicted by an untolerated NoExecute taint is a warning. */
 export function filterOutcomeOf({ rejected, evictedBy }: Pick<ClusterReport, 'rejected' | 'evictedBy'>): FilterOutcome {
   if (rejected) return { filter: rejected.filter, reason: rejected.reason, tone: 'bad' }
   return evictedBy === undefined ? { tone: 'good' } : { reason: evictedBy, tone: 'warn' }

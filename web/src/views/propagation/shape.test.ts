@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest'
-import { clustersNamed, gathered, onlyProblems } from './shape'
+import { filterClusters, groupClusters, onlyProblems } from './shape'
 import type { TreeNode } from './tree'
 
 const node = (kind: string, name: string, more: Partial<TreeNode> = {}): TreeNode => ({ id: `${kind} ${name}`, kind, name, health: 'good', children: [], ...more })
 const cluster = (name: string, more: Partial<TreeNode> = {}) => node('Cluster', name, { cluster: name, ...more })
 const names = ({ name, children }: TreeNode): unknown => (children.length === 0 ? name : { [name]: children.map(names) })
 
-test('the ways to problems remain', () => {
+test('only problems and the nodes above them remain', () => {
   const root = node('Deployment', 'web', {
     children: [
       node('ResourceBinding', 'b', {
@@ -22,11 +22,11 @@ test('the ways to problems remain', () => {
   expect(names(onlyProblems(node('Deployment', 'web', { children: [cluster('fine')] })))).toEqual('web')
 })
 
-test('many collapsed clusters of one state are one node', () => {
+test('many collapsed clusters of one state are combined to one node', () => {
   const fine = Array.from({ length: 300 }, (_, nth) => cluster(`m${nth}`))
   const bad = ['x', 'y'].map((name) => cluster(name, { health: 'bad' }))
   const root = node('Deployment', 'web', { children: [node('ResourceBinding', 'b', { children: [...fine, ...bad] })] })
-  const binding = gathered(root, (name) => name === 'm7', (clusters) => `cluster:${clusters.length}`).children[0]!
+  const binding = groupClusters(root, (name) => name === 'm7', (clusters) => `cluster:${clusters.length}`).children[0]!
   expect(binding.children.map(({ kind, name, health }) => [kind, name, health])).toEqual([
     ['Cluster', 'm7', 'good'],
     ['Cluster', 'x', 'bad'],
@@ -40,4 +40,4 @@ test.each([
   ['', 2, { shown: ['east-1', 'east-2'], more: 1 }],
   [' WEST', 2, { shown: ['west-1'], more: 0 }],
   ['none', 2, { shown: [], more: 0 }],
-] as const)('clusters named %j', (text, most, expected) => expect(clustersNamed(['east-1', 'east-2', 'west-1'], text, most)).toEqual(expected))
+] as const)('clusters named %j', (text, limit, expected) => expect(filterClusters(['east-1', 'east-2', 'west-1'], text, limit)).toEqual(expected))

@@ -1,42 +1,42 @@
-// Reduces a topology to what fits a page: problems alone, and clusters of one state as one node. Pure.
+// Reduces a topology tree: to its problems, and by combining clusters of one state to one node. Pure.
 import type { TreeNode } from './tree'
 
-/** Number of collapsed clusters of one state that are shown individually. */
-const SINGLE = 8
+/** Maximum number of collapsed clusters of one state that are shown individually. */
+const MAX_SINGLE_CLUSTERS = 8
 
 const isProblem = ({ health, edge }: TreeNode) => health === 'bad' || edge !== undefined
 
-/** The ways to problems; the root stays. */
+/** Keeps the root, nodes with problems, and the nodes above them. */
 export function onlyProblems(root: TreeNode): TreeNode {
-  const keep = (node: TreeNode): TreeNode[] => {
-    const children = node.children.flatMap(keep)
+  const keepProblems = (node: TreeNode): TreeNode[] => {
+    const children = node.children.flatMap(keepProblems)
     return children.length > 0 || isProblem(node) ? [{ ...node, children }] : []
   }
-  return { ...root, children: root.children.flatMap(keep) }
+  return { ...root, children: root.children.flatMap(keepProblems) }
 }
 
-/** Many collapsed clusters of one state as one node with their number; `query` finds the object in these clusters. */
-export function gathered(root: TreeNode, isOpen: (cluster: string) => boolean, query: (clusters: string[]) => string): TreeNode {
+/** Combines many collapsed clusters of one state to one node with their number; `query` returns the query for the object in these clusters. */
+export function groupClusters(root: TreeNode, isOpen: (cluster: string) => boolean, query: (clusters: string[]) => string): TreeNode {
   const groups = new Map<string, TreeNode[]>()
   for (const node of root.children) {
     if (node.kind !== 'Cluster' || node.cluster === undefined || isOpen(node.cluster)) continue
     const key = `${node.health} ${node.edge ?? ''}`
     groups.set(key, [...(groups.get(key) ?? []), node])
   }
-  const many = [...groups].filter(([, members]) => members.length > SINGLE)
-  const gone = new Set(many.flatMap(([, members]) => members))
-  const one = ([key, members]: [string, TreeNode[]]): TreeNode[] => {
+  const largeGroups = [...groups].filter(([, members]) => members.length > MAX_SINGLE_CLUSTERS)
+  const grouped = new Set(largeGroups.flatMap(([, members]) => members))
+  const groupNode = ([key, members]: [string, TreeNode[]]): TreeNode[] => {
     const [first] = members
     const clusters = members.map(({ name }) => name)
     return first ? [{ id: `clusters ${key}`, kind: 'Clusters', name: String(members.length), health: first.health, edge: first.edge, query: query(clusters), children: [] }] : []
   }
-  const children = root.children.filter((node) => !gone.has(node)).map((node) => gathered(node, isOpen, query))
-  return { ...root, children: [...children, ...many.flatMap(one)] }
+  const children = root.children.filter((node) => !grouped.has(node)).map((node) => groupClusters(node, isOpen, query))
+  return { ...root, children: [...children, ...largeGroups.flatMap(groupNode)] }
 }
 
-/** The clusters whose name contains a text, at most a number of them, and how many more there are. */
-export function clustersNamed(clusters: readonly string[], text: string, most: number): { shown: string[]; more: number } {
-  const wanted = text.trim().toLowerCase()
-  const found = clusters.filter((cluster) => cluster.toLowerCase().includes(wanted))
-  return { shown: found.slice(0, most), more: Math.max(0, found.length - most) }
+/** The first `limit` clusters whose name contains a text, and the number of further ones. */
+export function filterClusters(clusters: readonly string[], text: string, limit: number): { shown: string[]; more: number } {
+  const pattern = text.trim().toLowerCase()
+  const matches = clusters.filter((cluster) => cluster.toLowerCase().includes(pattern))
+  return { shown: matches.slice(0, limit), more: Math.max(0, matches.length - limit) }
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Explanation } from '../../api/propagation'
 import type { Hit } from '../../api/types'
-import { healthOf, layout, owned, stepTo, treeOf } from './tree'
+import { healthOf, layoutTrees, buildMemberTree, nodeAfterKey, buildTree } from './tree'
 
 const APPS = ['Deployment', 'ReplicaSet']
 const hit = (kind: string, name: string, more: Partial<Hit> = {}): Hit => ({
@@ -35,8 +35,8 @@ const explanation: Explanation = {
   waiting: [],
 }
 
-test('dependents are child nodes: many of a state are one, old ReplicaSets are omitted', () => {
-  const tree = owned(graph, ({ kind }) => kind === 'Deployment')!
+test('dependents are child nodes: many pods of a state are one node, and old ReplicaSets are omitted', () => {
+  const tree = buildMemberTree(graph, ({ kind }) => kind === 'Deployment')!
   expect(tree.health).toBe('bad')
   expect(tree.children.map(({ name }) => name)).toEqual(['web-1'])
   expect(tree.children[0]!.children.map(({ name, health }) => [name, health])).toEqual([
@@ -47,8 +47,8 @@ test('dependents are child nodes: many of a state are one, old ReplicaSets are o
 })
 
 test('parents are centered on their children, and arrow keys navigate', () => {
-  const tree = treeOf(explanation, new Map([['m1', owned(graph, ({ kind }) => kind === 'Deployment')]]))
-  const { placed, rows, levels } = layout(tree)
+  const tree = buildTree(explanation, new Map([['m1', buildMemberTree(graph, ({ kind }) => kind === 'Deployment')]]))
+  const { placed, rows, levels } = layoutTrees(tree)
   expect([rows, levels]).toEqual([3, 6])
   expect(placed.map(({ node, row }) => [node.name, row])).toEqual([
     ['web', 1.25],
@@ -60,7 +60,7 @@ test('parents are centered on their children, and arrow keys navigate', () => {
     ['6 × Running', 1],
     ['m2', 2],
   ])
-  const name = (key: string, at: number) => placed[stepTo(key, at, placed) ?? -1]?.node.name
+  const name = (key: string, at: number) => placed[nodeAfterKey(key, at, placed) ?? -1]?.node.name
   expect([name('ArrowRight', 1), name('ArrowDown', 2), name('ArrowLeft', 7), name('ArrowRight', 7), name('End', 0)]).toEqual(['m1', 'm2', 'web-deployment', undefined, 'm2'])
 })
 
@@ -75,8 +75,8 @@ test.each([
 
 describe('a cluster in the topology', () => {
   const clusterOf = (ready: string, waiting: Explanation['waiting'] = []) => {
-    const member = owned({ nodes: [hit('Deployment', 'web', { ready })], edges: [] }, () => true)
-    return treeOf({ ...explanation, waiting }, new Map([['m1', member]])).children[0]!.children[0]!
+    const member = buildMemberTree({ nodes: [hit('Deployment', 'web', { ready })], edges: [] }, () => true)
+    return buildTree({ ...explanation, waiting }, new Map([['m1', member]])).children[0]!.children[0]!
   }
 
   test.each([
@@ -94,10 +94,10 @@ describe('a cluster in the topology', () => {
 
 test('the policy is between the template and its binding', () => {
   const policy = { kind: 'PropagationPolicy', namespace: 'shop', name: 'web' }
-  const root = treeOf({ ...explanation, policy }, new Map())
+  const root = buildTree({ ...explanation, policy }, new Map())
   expect(root.children.map(({ kind, policy: own }) => [kind, own])).toEqual([['PropagationPolicy', policy]])
   expect(root.children[0]!.children.map(({ id }) => id)).toEqual(['binding'])
   // Before there is a binding.
   const { binding: _none, ...unbound } = explanation
-  expect(treeOf({ ...unbound, policy, targets: [] }, new Map()).children[0]!.health).toBe('unknown')
+  expect(buildTree({ ...unbound, policy, targets: [] }, new Map()).children[0]!.health).toBe('unknown')
 })

@@ -12,12 +12,12 @@ const quota = (total: string | undefined, ...members: string[]): Pick<Quota, 'sp
 
 test.each([
   ['a pod of another writer', quota('1', '600m', '600m'), [{ resource: 'cpu', excess: 0.2 }]],
-  ['sums of the members and of the quota are equal', quota('1200m', '600m', '600m'), []],
+  ['equal sums of the members and of the quota', quota('1200m', '600m', '600m'), []],
   ['decimal fractions', quota('300m', '100m', '200m'), []],
   ['members without an assignment', quota('2', '1'), []],
   ['no total', quota(undefined, '1'), []],
-] as const)('%s', (_, given, expected) => {
-  const found = uncountedUsage(given)
-  expect(found.map(({ resource }) => resource)).toEqual(expected.map(({ resource }) => resource))
-  found.forEach(({ excess }, nth) => expect(excess).toBeCloseTo(expected[nth]!.excess))
+] as const)('%s', (_, quota, expected) => {
+  const usages = uncountedUsage(quota)
+  expect(usages.map(({ resource }) => resource)).toEqual(expected.map(({ resource }) => resource))
+  usages.forEach(({ excess }, nth) => expect(excess).toBeCloseTo(expected[nth]!.excess))
 })

@@ -1,6 +1,6 @@
 // Usage of quotas that members report but the total of the FederatedResourceQuota does not contain. Pure.
 import type { Quota } from '../../api/karmada'
-import { quantity } from '../../api/quantity'
+import { parseQuantity } from '../../api/quantity'
 
 export interface UncountedUsage {
   resource: string
@@ -17,8 +17,8 @@ export function uncountedUsage({ spec, status }: Pick<Quota, 'spec' | 'status'>)
   return Object.keys(spec.overall ?? {}).flatMap((resource): UncountedUsage[] => {
     const total = status?.overallUsed?.[resource]
     if (total === undefined) return []
-    const members = (status?.aggregatedStatus ?? []).reduce((sum, { used }) => sum + quantity(used?.[resource]), 0)
-    const excess = members - quantity(total)
+    const members = (status?.aggregatedStatus ?? []).reduce((sum, { used }) => sum + parseQuantity(used?.[resource]), 0)
+    const excess = members - parseQuantity(total)
     // Sums of decimal fractions are not exact.
     return excess > 1e-6 * Math.max(1, members) ? [{ resource, excess }] : []
   })

@@ -349,7 +349,7 @@ fn webhooks(o: &Value) -> Vec<Cell> {
 fn policy_binding(o: &Value) -> Vec<Cell> {
     let reference =
         o.pointer("/spec/paramRef").map_or("<unset>".to_owned(), |p| match (text(p, "/namespace"), text(p, "/name")) {
-            (_, "") => as_go_prints(p.get("selector").unwrap_or(&Value::Null)),
+            (_, "") => format_selector_like_go(p.get("selector").unwrap_or(&Value::Null)),
             ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         });
@@ -357,7 +357,7 @@ fn policy_binding(o: &Value) -> Vec<Cell> {
 }
 
 /// A label selector as printed by kube-apiserver for its Go type.
-fn as_go_prints(selector: &Value) -> String {
+fn format_selector_like_go(selector: &Value) -> String {
     let labels = selector.get("matchLabels").and_then(Value::as_object);
     let pairs =
         labels.into_iter().flatten().map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()));

@@ -69,14 +69,14 @@ fn snapshot() -> Rbac {
 }
 
 fn in_shop() -> Scope {
-    Scope::of("shop")
+    Scope::from_namespace("shop")
 }
 
-fn shown(answer: &AccessProofs<'_>) -> Vec<String> {
+fn format_proofs(result: &AccessProofs<'_>) -> Vec<String> {
     let proof = |proof: &Proof<'_>| {
         format!("{} by {}/{} of {}", proof.subject, proof.namespace, proof.binding, proof.role.name)
     };
-    answer.proofs.iter().map(proof).collect()
+    result.proofs.iter().map(proof).collect()
 }
 
 #[rstest]
@@ -87,7 +87,7 @@ fn shown(answer: &AccessProofs<'_>) -> Vec<String> {
     "Group sre by /admins of admin", "ServiceAccount shop/robot by shop/all of admin"])]
 #[case::a_named_rule_lists_nothing(action("list", "", "secrets", ""), in_shop(), &[
     "Group sre by /admins of admin", "ServiceAccount shop/robot by shop/all of admin"])]
-#[case::one_subresource_of_everything(action("update", "apps", "deployments/scale", "web"), Scope::of("ops"), &[
+#[case::one_subresource_of_everything(action("update", "apps", "deployments/scale", "web"), Scope::from_namespace("ops"), &[
     "Group sre by /admins of admin", "ServiceAccount ops/hpa by /scalers of scale", "User bea by ops/scalers of scale"])]
 #[case::all_namespaces(action("update", "apps", "deployments/scale", "web"), Scope::All, &[
     "Group sre by /admins of admin", "ServiceAccount ops/hpa by /scalers of scale", "User bea by ops/scalers of scale",
@@ -97,9 +97,9 @@ fn shown(answer: &AccessProofs<'_>) -> Vec<String> {
 fn subjects_are_listed_with_their_proof(#[case] action: Action, #[case] scope: Scope, #[case] expected: &[&str]) {
     let rbac = snapshot();
     let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
-    let answer = view.who_can(&action, &scope);
-    assert_eq!(shown(&answer), expected);
-    let missing: Vec<_> = answer.missing.iter().map(|missing| missing.binding).collect();
+    let result = view.who_can(&action, &scope);
+    assert_eq!(format_proofs(&result), expected);
+    let missing: Vec<_> = result.missing.iter().map(|missing| missing.binding).collect();
     assert_eq!(missing, ["gone"], "a missing role grants nothing and is reported");
 }
 
@@ -115,14 +115,14 @@ fn objects_that_the_reader_may_not_list_do_not_count(
     let rbac = snapshot();
     let is_visible = |kind: ObjectKind, namespace: &str, _: &str| (kind, namespace) != (hidden, within);
     let view = VisibleRbac { rbac: &rbac, is_visible: &is_visible };
-    let answer = view.who_can(&action("get", "", "secrets", "db"), &in_shop());
-    assert_eq!(shown(&answer), expected);
-    // Neither is revealed that a role is missing.
-    assert_eq!(answer.missing.is_empty(), within.is_empty());
+    let result = view.who_can(&action("get", "", "secrets", "db"), &in_shop());
+    assert_eq!(format_proofs(&result), expected);
+    // A missing role is not revealed either.
+    assert_eq!(result.missing.is_empty(), within.is_empty());
 }
 
 #[test]
-fn roles_of_a_user_have_the_subject_they_are_had_by() {
+fn roles_of_a_user_name_the_subject_that_has_them() {
     let rbac = snapshot();
     let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
     let of = |name: &str, groups: &[&str], scope: &Scope| {
@@ -135,7 +135,7 @@ fn roles_of_a_user_have_the_subject_they_are_had_by() {
         of("ann", &["sre"], &Scope::All),
         (vec!["admin in \"\" by Group sre".into(), "one in \"shop\" by User ann".into()], 0)
     );
-    assert_eq!(of("ann", &[], &Scope::of("ops")), (vec![], 0));
+    assert_eq!(of("ann", &[], &Scope::from_namespace("ops")), (vec![], 0));
     let robot = "system:serviceaccount:shop:robot";
     assert_eq!(of(robot, &[], &in_shop()), (vec!["admin in \"shop\" by ServiceAccount shop/robot".into()], 0));
     assert_eq!(of("zoe", &[], &Scope::All), (vec![], 1));
@@ -250,10 +250,10 @@ proptest! {
         let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
         let in_namespace = within(&action, &namespace);
         let allowed = |action: &Action| matches!(rbac.authorize(&user, action), Decision::Allowed { .. });
-        let answer = view.who_can(&action, &Scope::of(&namespace));
-        let listed = answer.proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
-        prop_assert_eq!(listed, allowed(&in_namespace), "{:?}", answer);
-        for proof in &answer.proofs {
+        let result = view.who_can(&action, &Scope::from_namespace(&namespace));
+        let listed = result.proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
+        prop_assert_eq!(listed, allowed(&in_namespace), "{:?}", result);
+        for proof in &result.proofs {
             prop_assert!(proof.rule.allows(&in_namespace));
             prop_assert!(proof.namespace.is_empty() || proof.namespace == namespace);
         }
@@ -267,7 +267,7 @@ proptest! {
     #[test]
     fn the_roles_agree_with_the_authorizer(rbac in any_rbac(), user in any_user(), namespace in word(NAMESPACES)) {
         let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
-        let (held, missing) = view.roles_of(&user, &Scope::of(&namespace));
+        let (held, missing) = view.roles_of(&user, &Scope::from_namespace(&namespace));
         let (rules, problems) = rbac.rules_for(&user, &namespace);
         let held: Vec<PolicyRule> = held.iter().flat_map(|held| held.rules.iter().cloned()).collect();
         prop_assert_eq!((held, missing.len()), (rules, problems.len()));

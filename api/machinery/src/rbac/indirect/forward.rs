@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::ways::{Way, ways_to_be};
-use super::{MAX_STEPS, MAX_SUBJECTS, Path, Paths, Places, Right, RuleSource, Step, StepKind};
+use super::step_requirements::{StepRequirements, steps_to_become};
+use super::{MAX_STEPS, MAX_SUBJECTS, Path, Paths, Right, RuleSource, SearchedRules, Step, StepKind};
 use crate::rbac::access::{HeldRole, Proof, Scope, VisibleRbac};
 use crate::rbac::{Action, Binding, Subject, SubjectKind};
 use crate::user::{UserInfo, service_account_user};
@@ -15,10 +15,10 @@ type Reached<'r> = (UserInfo, Vec<Step<'r>>);
 type ProvedRights<'r> = Vec<(Right, Proof<'r>)>;
 
 impl<'r> VisibleRbac<'r> {
-    /// The subjects of visible bindings that a user is not, but can become within the cluster. Each path has one way; the
-    /// proofs of its first step are those of the user.
+    /// The subjects of visible bindings that a user is not, but can become within the cluster. For each subject, one
+    /// path is returned; the proofs of its first step are those of the user.
     pub fn paths_from(self, user: &UserInfo) -> Paths<'r> {
-        let places = Places { cluster: self, control_plane: None };
+        let searched = SearchedRules { cluster: self, control_plane: None };
         let mut unreached: Vec<Subject> =
             self.subjects().into_iter().filter(|subject| !subject.matches_user(user, "")).collect();
         let mut found = Paths::default();
@@ -28,8 +28,9 @@ impl<'r> VisibleRbac<'r> {
                 frontier.iter().map(|(identity, _)| self.roles_of(identity, &Scope::All).0).collect();
             let mut steps = Vec::new();
             unreached.retain(|subject| {
-                let ways = ways_to_be(&places, RuleSource::Cluster, subject);
-                let step = held.iter().enumerate().find_map(|(nth, held)| Some((nth, first_step(held, &ways)?)));
+                let candidates = steps_to_become(&searched, RuleSource::Cluster, subject);
+                let step =
+                    held.iter().enumerate().find_map(|(nth, held)| Some((nth, find_first_step(held, &candidates)?)));
                 let Some((nth, (kind, rights))) = step else { return true };
                 steps.push((nth, subject.clone(), Step { kind, reaches: Some(subject.clone()), rights }));
                 false
@@ -66,7 +67,7 @@ impl<'r> VisibleRbac<'r> {
     }
 }
 
-/// A user who is nothing but the subject.
+/// The user with only the identity and the implied groups of the subject.
 pub(super) fn identity_of(subject: &Subject) -> UserInfo {
     let groups = super::implied_groups(subject).into_iter().map(|group| group.name.to_string());
     let (name, own) = match subject.kind {
@@ -77,19 +78,19 @@ pub(super) fn identity_of(subject: &Subject) -> UserInfo {
     UserInfo::new(name, own.into_iter().chain(groups))
 }
 
-/// The first of the steps whose rights are held.
-fn first_step<'r>(held: &[HeldRole<'r>], ways: &[Way]) -> Option<(StepKind, ProvedRights<'r>)> {
-    ways.iter().find_map(|way| Some((way.kind, satisfied(held, way)?)))
+/// The first step whose rights the roles grant, with the proofs.
+fn find_first_step<'r>(held: &[HeldRole<'r>], candidates: &[StepRequirements]) -> Option<(StepKind, ProvedRights<'r>)> {
+    candidates.iter().find_map(|requirements| Some((requirements.kind, prove_rights(held, requirements)?)))
 }
 
 /// Proofs of all rights that a step needs.
-fn satisfied<'r>(held: &[HeldRole<'r>], way: &Way) -> Option<ProvedRights<'r>> {
-    let of_need = |need: &Vec<Right>| need.iter().find_map(|right| Some((right.clone(), proof(held, right)?)));
-    way.needs.iter().map(of_need).collect()
+fn prove_rights<'r>(held: &[HeldRole<'r>], requirements: &StepRequirements) -> Option<ProvedRights<'r>> {
+    let of_need = |need: &Vec<Right>| need.iter().find_map(|right| Some((right.clone(), prove_right(held, right)?)));
+    requirements.needs.iter().map(of_need).collect()
 }
 
 /// The first role that grants a right.
-fn proof<'r>(held: &[HeldRole<'r>], right: &Right) -> Option<Proof<'r>> {
+fn prove_right<'r>(held: &[HeldRole<'r>], right: &Right) -> Option<Proof<'r>> {
     let is_in_scope = |held: &&HeldRole<'r>| {
         held.namespace.is_empty()
             || matches!(&right.action, Action::Resource { namespace, .. } if namespace == held.namespace)

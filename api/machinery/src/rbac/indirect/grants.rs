@@ -2,15 +2,15 @@
 //!
 //! An API server lets a subject write a binding if it may `bind` the role, or has all rights of it; and write a role if it
 //! may `escalate` it, or has all rights of the new rules. Subjects that have all these rights are allowed the action
-//! already, so only the two verbs lead further. Both are checked with the name of the role, and writes with that of their
-//! object; `create` has a name only if the object is created by an update or by server-side apply. The role of a binding
-//! cannot be changed.
+//! already, so only the two verbs give further rights. Both are checked with the name of the role, and writes with that
+//! of their object; `create` has a name only if the object is created by an update or by server-side apply. The role of
+//! a binding cannot be changed.
 
 #[cfg(test)]
 mod tests;
 
 use super::StepKind;
-use super::ways::{CHANGE, RightBuilder, WRITE, Way, way};
+use super::step_requirements::{CHANGE, RightBuilder, StepRequirements, WRITE, requirements};
 use crate::rbac::Action;
 use crate::rbac::access::VisibleRbac;
 
@@ -28,7 +28,7 @@ impl<'a> Roles<'a> {
     const CLUSTER: Self = Self { resource: "clusterroles", namespace: "" };
 
     /// The roles whose namespace is that of their bindings.
-    fn of(namespace: &'a str) -> Self {
+    fn for_namespace(namespace: &'a str) -> Self {
         if namespace.is_empty() { Self::CLUSTER } else { Self { resource: "roles", namespace } }
     }
 
@@ -38,16 +38,16 @@ impl<'a> Roles<'a> {
 }
 
 /// Steps that grant the action in the namespace; in the cluster, if it is empty.
-pub(super) fn ways_to_grant(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -> Vec<Way> {
-    let mut ways = ways_to_bind(view, own, action);
-    ways.extend(ways_to_escalate(view, own));
-    ways
+pub(super) fn steps_to_grant(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
+    let mut steps = steps_to_bind(view, own, action);
+    steps.extend(steps_to_escalate(view, own));
+    steps
 }
 
-fn ways_to_bind(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -> Vec<Way> {
+fn steps_to_bind(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
     let (bindings, kinds) = match own.namespace {
         "" => ("clusterrolebindings", vec![Roles::CLUSTER]),
-        namespace => ("rolebindings", vec![Roles::CLUSTER, Roles::of(namespace)]),
+        namespace => ("rolebindings", vec![Roles::CLUSTER, Roles::for_namespace(namespace)]),
     };
     let mut bind = Vec::new();
     for roles in kinds {
@@ -57,36 +57,36 @@ fn ways_to_bind(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -
         bind.extend(allowing.map(|name| own.right("bind", RBAC, roles.resource, name)));
     }
     let change = |name: &str| CHANGE.map(|verb| own.right(verb, RBAC, bindings, name)).to_vec();
-    let mut ways = vec![way(StepKind::Bind, [bind.clone(), own.rights(&WRITE, RBAC, bindings)])];
+    let mut steps = vec![requirements(StepKind::Bind, [bind.clone(), own.rights(&WRITE, RBAC, bindings)])];
     for name in view.names_in_rules(&CHANGE, RBAC, bindings) {
         let Some(role) = view.bound_role(own.namespace, name) else { continue };
-        let roles = if role.kind == "ClusterRole" { Roles::CLUSTER } else { Roles::of(own.namespace) };
+        let roles = if role.kind == "ClusterRole" { Roles::CLUSTER } else { Roles::for_namespace(own.namespace) };
         if roles.allow(&role.name, view, action) {
             let bind = vec![own.right("bind", RBAC, roles.resource, &role.name)];
-            ways.push(way(StepKind::Bind, [bind, change(name)]));
+            steps.push(requirements(StepKind::Bind, [bind, change(name)]));
         }
     }
     for name in view.names_in_rules(&["create"], RBAC, bindings) {
         let create = vec![own.right("create", RBAC, bindings, name)];
-        ways.push(way(StepKind::Bind, [bind.clone(), create, change(name)]));
+        steps.push(requirements(StepKind::Bind, [bind.clone(), create, change(name)]));
     }
-    ways
+    steps
 }
 
-fn ways_to_escalate(view: VisibleRbac<'_>, own: RightBuilder<'_>) -> Vec<Way> {
-    let roles = Roles::of(own.namespace);
+fn steps_to_escalate(view: VisibleRbac<'_>, own: RightBuilder<'_>) -> Vec<StepRequirements> {
+    let roles = Roles::for_namespace(own.namespace);
     let escalate = |name: &str| {
         let change = CHANGE.map(|verb| own.right(verb, RBAC, roles.resource, name)).to_vec();
-        way(StepKind::Escalate, [vec![own.right("escalate", RBAC, roles.resource, name)], change])
+        requirements(StepKind::Escalate, [vec![own.right("escalate", RBAC, roles.resource, name)], change])
     };
     let verbs = ["escalate", "update", "patch"];
     let names = view.names_in_rules(&verbs, RBAC, roles.resource).into_iter();
     let existing = names.filter(|name| view.role_rules(roles.namespace, name).is_some());
-    let mut ways: Vec<Way> = std::iter::once("").chain(existing).map(escalate).collect();
+    let mut steps: Vec<StepRequirements> = std::iter::once("").chain(existing).map(escalate).collect();
     if own.namespace.is_empty() && view.has_aggregated_roles() {
         // A new ClusterRole can be selected by an aggregated one, whose subjects then have its rules.
         let needs = ["escalate", "create"].map(|verb| own.rights(&[verb], RBAC, roles.resource));
-        ways.push(way(StepKind::Escalate, needs));
+        steps.push(requirements(StepKind::Escalate, needs));
     }
-    ways
+    steps
 }

@@ -6,9 +6,9 @@
 
 mod forward;
 mod grants;
+mod step_requirements;
 #[cfg(test)]
 mod tests;
-mod ways;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::access::{Proof, Scope, VisibleRbac};
 use super::{Action, Subject, SubjectKind};
 use crate::user::{AUTHENTICATED, MASTERS, service_account_groups};
-use ways::{MAX_NAMESPACES, Way, namespaces, ways_to_be, ways_to_do};
+use step_requirements::{MAX_NAMESPACES, StepRequirements, namespaces, steps_to_become, steps_to_perform};
 
 /// Maximum number of steps.
 pub const MAX_STEPS: usize = 4;
@@ -65,7 +65,7 @@ pub enum StepKind {
 /// Cluster whose rules allow a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RuleSource {
-    /// The cluster that the question is about.
+    /// The cluster in which the action is requested.
     Cluster,
     ControlPlane,
 }
@@ -118,9 +118,9 @@ pub struct Paths<'r> {
     pub truncated: bool,
 }
 
-/// Rules in which paths are searched.
+/// The rules in which paths are searched: those of the cluster and of its control plane.
 #[derive(Clone, Copy)]
-pub struct Places<'r> {
+pub struct SearchedRules<'r> {
     pub cluster: VisibleRbac<'r>,
     /// `None` if the cluster is the control plane itself.
     pub control_plane: Option<ControlPlane<'r>>,
@@ -136,17 +136,18 @@ struct Node<'r> {
 }
 
 /// A subject whose rights satisfy a step, with their proofs.
-type Satisfied<'r> = (Subject, Vec<(Right, Proof<'r>)>);
+type SatisfyingSubject<'r> = (Subject, Vec<(Right, Proof<'r>)>);
 
+/// A breadth-first search from the action back to the subjects that can get it.
 struct Search<'r> {
-    places: Places<'r>,
+    searched: SearchedRules<'r>,
     holders: HashMap<Right, Arc<[Proof<'r>]>>,
     nodes: Vec<Node<'r>>,
     visited: HashSet<(RuleSource, Subject)>,
     truncated: bool,
 }
 
-impl<'r> Places<'r> {
+impl<'r> SearchedRules<'r> {
     fn view(&self, source: RuleSource) -> VisibleRbac<'r> {
         match (source, self.control_plane) {
             (RuleSource::ControlPlane, Some(control_plane)) => control_plane.view,
@@ -163,16 +164,16 @@ impl<'r> Places<'r> {
         }
         let namespaces = namespaces(&self, action, scope);
         search.truncated |= namespaces.len() > MAX_NAMESPACES;
-        for way in ways_to_do(&self, action, &namespaces) {
-            search.follow(&way, None, None, 1);
+        for requirements in steps_to_perform(&self, action, &namespaces) {
+            search.follow(&requirements, None, None, 1);
         }
         let mut queue: VecDeque<usize> = (0..search.nodes.len()).collect();
         while let Some(at) = queue.pop_front() {
             let Some(node) = search.nodes.get(at).filter(|node| node.depth < MAX_STEPS) else { continue };
             let (source, subject, depth) = (node.source, node.subject.clone(), node.depth + 1);
             let before = search.nodes.len();
-            for way in ways_to_be(&self, source, &subject) {
-                search.follow(&way, Some(&subject), Some(at), depth);
+            for requirements in steps_to_become(&self, source, &subject) {
+                search.follow(&requirements, Some(&subject), Some(at), depth);
             }
             queue.extend(before..search.nodes.len());
         }
@@ -181,8 +182,8 @@ impl<'r> Places<'r> {
 }
 
 impl<'r> Search<'r> {
-    fn new(places: Places<'r>) -> Self {
-        Self { places, holders: HashMap::new(), nodes: Vec::new(), visited: HashSet::new(), truncated: false }
+    fn new(searched: SearchedRules<'r>) -> Self {
+        Self { searched, holders: HashMap::new(), nodes: Vec::new(), visited: HashSet::new(), truncated: false }
     }
 
     fn visit(&mut self, source: RuleSource, subject: Subject, step: Option<(Step<'r>, Option<usize>)>, depth: usize) {
@@ -198,19 +199,25 @@ impl<'r> Search<'r> {
     }
 
     /// Adds the subjects whose rights satisfy a step, which leads to the node `next`.
-    fn follow(&mut self, way: &Way, reaches: Option<&Subject>, next: Option<usize>, depth: usize) {
-        for (subject, rights) in self.satisfied(way) {
-            let step = Step { kind: way.kind, reaches: reaches.cloned(), rights };
-            self.visit(way.source(), subject, Some((step, next)), depth);
+    fn follow(
+        &mut self,
+        requirements: &StepRequirements,
+        reaches: Option<&Subject>,
+        next: Option<usize>,
+        depth: usize,
+    ) {
+        for (subject, rights) in self.find_satisfying_subjects(requirements) {
+            let step = Step { kind: requirements.kind, reaches: reaches.cloned(), rights };
+            self.visit(requirements.source(), subject, Some((step, next)), depth);
         }
     }
 
     /// Subjects with all rights that a step needs. Rights of one person by several groups are not combined, because the
     /// groups of users are not known.
-    fn satisfied(&mut self, way: &Way) -> Vec<Satisfied<'r>> {
+    fn find_satisfying_subjects(&mut self, requirements: &StepRequirements) -> Vec<SatisfyingSubject<'r>> {
         let needs: Vec<HashMap<Subject, (Right, Proof<'r>)>> =
-            way.needs.iter().map(|need| self.by_subject(need)).collect();
-        let candidates: BTreeSet<Subject> = match &way.only {
+            requirements.needs.iter().map(|need| self.find_subjects_with_any(need)).collect();
+        let candidates: BTreeSet<Subject> = match &requirements.only_subject {
             Some(only) => BTreeSet::from([only.clone()]),
             None => needs.iter().flat_map(HashMap::keys).cloned().collect(),
         };
@@ -225,21 +232,21 @@ impl<'r> Search<'r> {
     }
 
     /// The subjects that have one of the rights.
-    fn by_subject(&mut self, alternatives: &[Right]) -> HashMap<Subject, (Right, Proof<'r>)> {
+    fn find_subjects_with_any(&mut self, alternatives: &[Right]) -> HashMap<Subject, (Right, Proof<'r>)> {
         let mut subjects = HashMap::new();
         for right in alternatives {
-            for proof in self.holders(right).iter() {
+            for proof in self.find_holders(right).iter() {
                 subjects.entry(proof.subject.clone()).or_insert_with(|| (right.clone(), proof.clone()));
             }
         }
         subjects
     }
 
-    fn holders(&mut self, right: &Right) -> Arc<[Proof<'r>]> {
+    fn find_holders(&mut self, right: &Right) -> Arc<[Proof<'r>]> {
         if let Some(known) = self.holders.get(right) {
             return Arc::clone(known);
         }
-        let found = self.places.view(right.source).who_can(&right.action, &right.scope()).proofs;
+        let found = self.searched.view(right.source).who_can(&right.action, &right.scope()).proofs;
         let found: Arc<[Proof<'r>]> = found.into();
         self.holders.insert(right.clone(), Arc::clone(&found));
         found
@@ -272,7 +279,7 @@ impl<'r> Search<'r> {
 impl Right {
     fn scope(&self) -> Scope {
         match &self.action {
-            Action::Resource { namespace, .. } => Scope::of(namespace),
+            Action::Resource { namespace, .. } => Scope::from_namespace(namespace),
             Action::Path { .. } => Scope::cluster(),
         }
     }

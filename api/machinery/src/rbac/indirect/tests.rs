@@ -99,10 +99,10 @@ const ROBOT: (&str, &str, &str) = ("shop", "ServiceAccount/shop/robot", "get /co
 fn paths_lead_to_a_subject_that_is_allowed(#[case] grants: &[(&str, &str, &str)], #[case] expected: &[&str]) {
     let grants: Vec<_> = std::iter::once(ROBOT).chain(grants.iter().copied()).collect();
     let rbac = rbac(&grants);
-    let places = Places { cluster: visible(&rbac), control_plane: None };
-    let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
-    let direct = places.cluster.who_can(&action, &scope).proofs;
-    let found = places.paths_to(&action, &scope, &direct);
+    let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
+    let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
+    let direct = searched.cluster.who_can(&action, &scope).proofs;
+    let found = searched.paths_to(&action, &scope, &direct);
     assert_eq!(shown(&found.paths), expected);
     for path in &found.paths {
         let last = path.steps.last().and_then(|step| step.reaches.clone());
@@ -118,22 +118,22 @@ fn paths_lead_to_a_subject_that_is_allowed(#[case] grants: &[(&str, &str, &str)]
 #[case::reads_others("list /configmaps", &[])]
 fn secrets_are_read_by_other_rights(#[case] rule: &str, #[case] expected: &[&str]) {
     let rbac = rbac(&[("shop", "User/ann", rule)]);
-    let places = Places { cluster: visible(&rbac), control_plane: None };
-    let found = places.paths_to(&get("secrets", "shop"), &Scope::of("shop"), &[]);
+    let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
+    let found = searched.paths_to(&get("secrets", "shop"), &Scope::from_namespace("shop"), &[]);
     assert_eq!(shown(&found.paths), expected);
 }
 
 #[rstest]
 #[case::one_of_all(Scope::All, "ops", &["ann: Bind"])]
 #[case::the_cluster_as_one_of_all(Scope::All, "", &["ann: Bind"])]
-#[case::that_of_the_question(Scope::of("ops"), "ops", &["ann: Bind"])]
-#[case::another(Scope::of("shop"), "ops", &[])]
+#[case::that_of_the_question(Scope::from_namespace("ops"), "ops", &["ann: Bind"])]
+#[case::another(Scope::from_namespace("shop"), "ops", &[])]
 #[case::requests_over_all(Scope::cluster(), "ops", &[])]
 fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace: &str, #[case] expected: &[&str]) {
     let rule = "create,bind rbac.authorization.k8s.io/*";
     let rbac = rbac(&[("web", "User/bob", "get /configmaps"), (namespace, "User/ann", rule)]);
-    let places = Places { cluster: visible(&rbac), control_plane: None };
-    let found = places.paths_to(&get("pods", ""), &scope, &[]);
+    let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
+    let found = searched.paths_to(&get("pods", ""), &scope, &[]);
     assert_eq!(
         (shown(&found.paths), found.truncated),
         (expected.iter().map(|path| (*path).to_owned()).collect(), false)
@@ -142,12 +142,12 @@ fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace:
 
 #[test]
 fn namespaces_that_are_not_followed_are_reported() {
-    let names: Vec<String> = (0..=ways::MAX_NAMESPACES).map(|nth| format!("n{nth:03}")).collect();
+    let names: Vec<String> = (0..=step_requirements::MAX_NAMESPACES).map(|nth| format!("n{nth:03}")).collect();
     for (count, truncated) in [(names.len(), true), (names.len() - 1, false)] {
         let grants: Vec<_> = names[..count].iter().map(|name| (name.as_str(), "User/ann", "get /pods")).collect();
         let rbac = rbac(&grants);
-        let places = Places { cluster: visible(&rbac), control_plane: None };
-        assert_eq!(places.paths_to(&get("configmaps", ""), &Scope::All, &[]).truncated, truncated, "{count}");
+        let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
+        assert_eq!(searched.paths_to(&get("configmaps", ""), &Scope::All, &[]).truncated, truncated, "{count}");
     }
 }
 
@@ -160,9 +160,9 @@ fn paths_have_at_most_four_steps() {
     grants.push(("shop", "User/u0", "get /configmaps"));
     let rbac = rbac(&grants);
     let view = visible(&rbac);
-    let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
+    let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
     let direct = view.who_can(&action, &scope).proofs;
-    let found = Places { cluster: view, control_plane: None }.paths_to(&action, &scope, &direct);
+    let found = SearchedRules { cluster: view, control_plane: None }.paths_to(&action, &scope, &direct);
     let lengths: Vec<usize> = found.paths.iter().map(|path| path.steps.len()).collect();
     assert_eq!(lengths, [1, 2, 3, 4]);
     let reached = view.paths_from(&UserInfo::new("u6", ["staff"]));
@@ -195,10 +195,10 @@ fn the_control_plane_gives_access_to_members(
         execution_namespace: "karmada-es-member1",
         credentials: &credentials,
     };
-    let places = Places { cluster: visible(&member), control_plane: Some(control_plane) };
-    let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
-    let direct = places.cluster.who_can(&action, &scope).proofs;
-    assert_eq!(shown(&places.paths_to(&action, &scope, &direct).paths), expected);
+    let searched = SearchedRules { cluster: visible(&member), control_plane: Some(control_plane) };
+    let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
+    let direct = searched.cluster.who_can(&action, &scope).proofs;
+    assert_eq!(shown(&searched.paths_to(&action, &scope, &direct).paths), expected);
 }
 
 #[test]
@@ -215,10 +215,10 @@ fn templates_and_policies_start_containers_in_members() {
         execution_namespace: "karmada-es-member1",
         credentials: &[],
     };
-    let places = Places { cluster: visible(&member), control_plane: Some(control_plane) };
-    let (action, scope) = (get("configmaps", "shop"), Scope::of("shop"));
-    let direct = places.cluster.who_can(&action, &scope).proofs;
-    let found = places.paths_to(&action, &scope, &direct);
+    let searched = SearchedRules { cluster: visible(&member), control_plane: Some(control_plane) };
+    let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
+    let direct = searched.cluster.who_can(&action, &scope).proofs;
+    let found = searched.paths_to(&action, &scope, &direct);
     assert_eq!(shown(&found.paths), ["ann: Propagate -> ServiceAccount shop/robot"]);
     assert_eq!(found.paths[0].source, RuleSource::ControlPlane);
 }

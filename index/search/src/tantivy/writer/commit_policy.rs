@@ -8,7 +8,7 @@ use super::FAR_BEHIND_CHANGES;
 use crate::tantivy::MergeMode;
 
 /// Changes per second, and above them, that are not a burst.
-const BURST: BurstLimits = BurstLimits { rate: 100.0, begin: 500.0 };
+const BURST: BurstLimits = BurstLimits { rate_per_second: 100.0, begin_threshold: 500.0 };
 
 /// Decides commits by the rate of changes and the duration of earlier commits.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::*;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Dialer;
-use crowsnest_members::dial::ProxyRoute;
+use crowsnest_members::dial::ProxyOptions;
 use crowsnest_members::tunnel::Tunnels;
 use http::HeaderValue;
 use hyper_util::rt::TokioIo;
@@ -17,7 +17,7 @@ struct LoadBalancer {
     replicas: Vec<(Tunnels, Option<Replica>)>,
     requests: AtomicUsize,
     /// The last replica accepts no connections.
-    closed: AtomicBool,
+    is_last_closed: AtomicBool,
 }
 
 impl LoadBalancer {
@@ -29,19 +29,19 @@ impl LoadBalancer {
         Arc::new(Self {
             replicas: names.iter().map(replica).collect(),
             requests: AtomicUsize::new(0),
-            closed: AtomicBool::new(false),
+            is_last_closed: AtomicBool::new(false),
         })
     }
 
     fn connect(&self, headers: &HeaderMap) -> TunnelResponse<TokioIo<DuplexStream>> {
         let requests = self.requests.fetch_add(1, Ordering::Relaxed);
-        let open = self.replicas.len() - usize::from(self.closed.load(Ordering::Relaxed));
+        let open = self.replicas.len() - usize::from(self.is_last_closed.load(Ordering::Relaxed));
         let (tunnels, replica) = &self.replicas[requests % open];
         if replica.as_ref().is_some_and(|replica| replica.has_tunnel(headers)) && tunnels.is_open(&m1()) {
             return TunnelResponse::AlreadyOpen;
         }
         let (agent_end, replica_end) = tokio::io::duplex(64 << 10);
-        tunnels.admit(m1(), async { Ok::<_, Infallible>(TokioIo::new(replica_end)) });
+        tunnels.add(m1(), async { Ok::<_, Infallible>(TokioIo::new(replica_end)) });
         TunnelResponse::Opened(TokioIo::new(agent_end), replica.clone())
     }
 
@@ -72,7 +72,7 @@ fn m1() -> ClusterName {
 
 fn agent() -> Agent {
     let endpoint: http::Uri = "https://member.internal:6443".parse().unwrap();
-    let dialer = Dialer::new(endpoint.clone(), None, ProxyRoute::default(), Duration::from_secs(10)).unwrap();
+    let dialer = Dialer::new(endpoint.clone(), None, ProxyOptions::default(), Duration::from_secs(10)).unwrap();
     Agent::new(&endpoint, dialer).unwrap()
 }
 
@@ -83,7 +83,7 @@ async fn each_replica_has_one_tunnel_after_reconnects() {
     let (connector, stop_token, reported_state) = (Arc::clone(&balancer), stop.clone(), state.subscribe());
     let task = tokio::spawn(async move {
         let request_tunnel = |headers: HeaderMap| std::future::ready(Ok(connector.connect(&headers)));
-        keep(request_tunnel, &agent(), &state, &stop_token).await;
+        maintain(request_tunnel, &agent(), &state, &stop_token).await;
     });
     balancer.wait_for_tunnels(&[1, 1, 1]).await;
     // Each replica gets several requests, and none opens a second tunnel.
@@ -103,22 +103,22 @@ async fn each_replica_has_one_tunnel_after_reconnects() {
 async fn announced_replicas_get_a_tunnel_at_once() {
     let balancer = LoadBalancer::new(&[Some("a"), Some("b"), Some("c")]);
     // The third replica accepts no connections yet.
-    balancer.closed.store(true, Ordering::Relaxed);
+    balancer.is_last_closed.store(true, Ordering::Relaxed);
     let (state, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
     let (connector, stop_token) = (Arc::clone(&balancer), stop.clone());
     let task = tokio::spawn(async move {
         let request_tunnel = |headers: HeaderMap| std::future::ready(Ok(connector.connect(&headers)));
-        keep(request_tunnel, &agent(), &state, &stop_token).await;
+        maintain(request_tunnel, &agent(), &state, &stop_token).await;
     });
     balancer.wait_for_tunnels(&[1, 1, 0]).await;
     let requests = balancer.requests.load(Ordering::Relaxed);
     // By now the agent waits four to eight seconds between connection attempts.
     balancer.wait_until(|| balancer.requests.load(Ordering::Relaxed) >= requests + 4).await;
-    balancer.closed.store(false, Ordering::Relaxed);
-    let began = Instant::now();
+    balancer.is_last_closed.store(false, Ordering::Relaxed);
+    let started_at = Instant::now();
     balancer.replicas[0].0.announce_replicas(3);
     balancer.wait_for_tunnels(&[1, 1, 1]).await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(started_at.elapsed() < Duration::from_secs(4), "{:?}", started_at.elapsed());
     stop.cancel();
     task.await.unwrap();
 }

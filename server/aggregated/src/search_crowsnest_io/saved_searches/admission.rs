@@ -8,20 +8,20 @@ use kube::api::DeleteParams;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::body::Sent;
-use super::{checked, shown};
+use super::body::SavedSearchBody;
+use super::{to_public, validate_spec};
 use crate::admission::{AdmissionRequest, Write};
 use crate::request::context::RequestContext;
 use crate::server::Aggregated;
 
-/// Admission of one request.
-pub(super) struct Admitted<'r> {
+/// Admission of the writes of one request; collects the warnings.
+pub(super) struct SearchAdmission<'r> {
     server: &'r Aggregated,
     context: &'r RequestContext,
     warnings: Mutex<Vec<String>>,
 }
 
-impl<'r> Admitted<'r> {
+impl<'r> SearchAdmission<'r> {
     pub(super) fn new(server: &'r Aggregated, context: &'r RequestContext) -> Self {
         Self { server, context, warnings: Mutex::default() }
     }
@@ -36,7 +36,7 @@ impl<'r> Admitted<'r> {
         name: &str,
         options: (Value, bool),
     ) -> Result<AdmissionRequest<'r>, ApiError> {
-        let found = self.context.attributes.route.found().ok_or_else(ApiError::unknown_resource)?;
+        let found = self.context.attributes.route.resource_route().ok_or_else(ApiError::unknown_resource)?;
         let (options, dry_run) = options;
         let write = Write { operation, name, subresource: "", options, dry_run };
         Ok(self.server.admission.request(self.context, found, write))
@@ -52,18 +52,18 @@ impl<'r> Admitted<'r> {
         let operation = if before.is_some() { Operation::Update } else { Operation::Create };
         let name = saved.metadata.name.clone().unwrap_or_default();
         let request = self.request(operation, &name, (options.raw.clone(), options.dry_run))?;
-        if !request.concern().await?.any() {
+        if !request.applicable_phases().await?.any() {
             return Ok(saved);
         }
-        let (base, old) = (public(&saved), before.map(public));
+        let (base, old) = (to_admission_object(&saved), before.map(to_admission_object));
         let (mut object, mut warnings) = (base.clone(), Vec::new());
         let mut admitted = request.mutate(Some(&mut object), old.as_ref(), &mut warnings).await;
         if admitted.is_ok() && object != base {
-            let sent = Sent::parse(object.clone(), FieldValidation::Ignore)?;
+            let sent = SavedSearchBody::parse(object.clone(), FieldValidation::Ignore)?;
             sent.check_name(&name)?;
-            saved.spec = checked(sent.spec, &name, &saved.spec.owner)?;
+            saved.spec = validate_spec(sent.spec, &name, &saved.spec.owner)?;
             sent.metadata.apply_to(&mut saved.metadata);
-            object = public(&saved);
+            object = to_admission_object(&saved);
         }
         if admitted.is_ok() {
             admitted = request.validate(Some(&object), old.as_ref(), &mut warnings).await;
@@ -76,10 +76,10 @@ impl<'r> Admitted<'r> {
         let name = saved.metadata.name.as_deref().unwrap_or_default();
         let options = serde_json::to_value(params).map_err(ApiError::internal)?;
         let request = self.request(Operation::Delete, name, (options, params.dry_run))?;
-        if !request.concern().await?.any() {
+        if !request.applicable_phases().await?.any() {
             return Ok(());
         }
-        let (old, mut warnings) = (public(saved), Vec::new());
+        let (old, mut warnings) = (to_admission_object(saved), Vec::new());
         let mut admitted = request.mutate(None, Some(&old), &mut warnings).await;
         if admitted.is_ok() {
             admitted = request.validate(None, Some(&old), &mut warnings).await;
@@ -89,9 +89,9 @@ impl<'r> Admitted<'r> {
     }
 }
 
-/// The search as clients see it, without fields that are not set yet.
-fn public(saved: &StoredSearch) -> Value {
-    let mut object = shown(saved);
+/// The public form of a search for admission, without unset metadata.
+fn to_admission_object(saved: &StoredSearch) -> Value {
+    let mut object = to_public(saved);
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|_, value| !value.is_null());
     }

@@ -1,4 +1,5 @@
-//! Requests for saved searches: bodies, patches, selectors and options, checked as kube-apiserver checks those of custom resources.
+//! Requests for saved searches: bodies, patches, selectors and options, checked as kube-apiserver checks those of
+//! custom resources.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,26 +23,26 @@ use serde_json::Value;
 use crate::search_crowsnest_io::API_VERSION;
 
 const KIND: &str = "SavedSearch";
-/// Bytes of the largest body.
-const MAX_BODY: usize = 64 << 10;
+/// Maximum size of a body.
+const MAX_BODY_BYTES: usize = 64 << 10;
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
-/// JSON pointer to the version of an object.
-const VERSION: &str = "/metadata/resourceVersion";
+/// JSON pointer to the resourceVersion of an object.
+const RESOURCE_VERSION_POINTER: &str = "/metadata/resourceVersion";
 /// Media types of patches.
-pub(super) const PATCHES: [&str; 2] = [JSON_PATCH, MERGE_PATCH];
+pub(super) const PATCH_MEDIA_TYPES: [&str; 2] = [JSON_PATCH, MERGE_PATCH];
 
 /// A SavedSearch in a request.
 #[derive(Debug, Deserialize)]
-pub(super) struct Sent {
+pub(super) struct SavedSearchBody {
     #[serde(default)]
-    pub(super) metadata: SentMetadata,
+    pub(super) metadata: BodyMetadata,
     pub(super) spec: Draft,
 }
 
 #[derive(Debug, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct SentMetadata {
+pub(super) struct BodyMetadata {
     pub(super) name: String,
     resource_version: Option<String>,
     labels: Option<BTreeMap<String, String>>,
@@ -55,12 +56,12 @@ pub(super) enum Patch {
     Json(Value),
 }
 
-impl Sent {
+impl SavedSearchBody {
     pub(super) async fn read(request: Request, validation: FieldValidation) -> Result<Self, ApiError> {
         if negotiate::body_encoding(content_type(request.headers()))? != Encoding::Json {
             return Err(unsupported_media_type(&["application/json"]));
         }
-        let body = collect_within(request.into_body(), MAX_BODY).await?;
+        let body = collect_within(request.into_body(), MAX_BODY_BYTES).await?;
         Self::parse(json(&body)?, validation)
     }
 
@@ -83,7 +84,7 @@ impl Sent {
         Self::deserialize(object).map_err(|error| ApiError::bad_request(format!("cannot decode the {KIND}: {error}")))
     }
 
-    /// Fails if the object has another name than its path.
+    /// Fails unless the object has no name or the name of the path.
     pub(super) fn check_name(&self, name: &str) -> Result<(), ApiError> {
         let sent = &self.metadata.name;
         if sent.is_empty() || sent == name {
@@ -95,17 +96,17 @@ impl Sent {
 }
 
 /// Annotations that record the original metadata of a migrated object. Clients see the values in the metadata fields.
-pub(super) fn is_record(annotation: &str) -> bool {
+pub(super) fn is_migration_annotation(annotation: &str) -> bool {
     [MIGRATED_UID, MIGRATED_CREATED].contains(&annotation)
 }
 
-impl SentMetadata {
+impl BodyMetadata {
     /// Replaces labels, annotations and, if sent, the resourceVersion that must still be current. Annotations of a
     /// migration are kept.
     pub(super) fn apply_to(self, metadata: &mut ObjectMeta) {
         metadata.labels = self.labels;
-        let records = metadata.annotations.take().into_iter().flatten().filter(|(key, _)| is_record(key));
-        let sent = self.annotations.into_iter().flatten().filter(|(key, _)| !is_record(key));
+        let records = metadata.annotations.take().into_iter().flatten().filter(|(key, _)| is_migration_annotation(key));
+        let sent = self.annotations.into_iter().flatten().filter(|(key, _)| !is_migration_annotation(key));
         metadata.annotations = Some(sent.chain(records).collect()).filter(|all: &BTreeMap<_, _>| !all.is_empty());
         if self.resource_version.is_some() {
             metadata.resource_version = self.resource_version;
@@ -116,12 +117,12 @@ impl SentMetadata {
 impl Patch {
     pub(super) async fn read(request: Request) -> Result<Self, ApiError> {
         let media_type = negotiate::media_type(content_type(request.headers()));
-        if !PATCHES.contains(&media_type.as_str()) {
-            return Err(unsupported_media_type(&PATCHES));
+        if !PATCH_MEDIA_TYPES.contains(&media_type.as_str()) {
+            return Err(unsupported_media_type(&PATCH_MEDIA_TYPES));
         }
-        let body = collect_within(request.into_body(), MAX_BODY).await?;
+        let body = collect_within(request.into_body(), MAX_BODY_BYTES).await?;
         match media_type == JSON_PATCH {
-            true => Ok(Self::Json(patch::read_json_patch(&body)?.value)),
+            true => Ok(Self::Json(patch::decode_json_patch(&body)?.value)),
             false => Ok(Self::Merge(patch::parse_merge_patch(&body)?)),
         }
     }
@@ -136,8 +137,10 @@ impl Patch {
     /// True if the patch contains a resourceVersion.
     pub(super) fn names_version(&self) -> bool {
         match self {
-            Self::Merge(changes) => changes.pointer(VERSION).is_some(),
-            Self::Json(operations) => operations.as_array().into_iter().flatten().any(|one| one["path"] == VERSION),
+            Self::Merge(changes) => changes.pointer(RESOURCE_VERSION_POINTER).is_some(),
+            Self::Json(operations) => {
+                operations.as_array().into_iter().flatten().any(|one| one["path"] == RESOURCE_VERSION_POINTER)
+            }
         }
     }
 }
@@ -151,6 +154,7 @@ pub(super) fn list_options(query: &Query) -> Result<ListOptions, ApiError> {
     }
 }
 
+/// True if the selectors match the labels and the name.
 pub(super) fn selects(options: &ListOptions, metadata: &ObjectMeta) -> bool {
     let labels = metadata.labels.as_ref();
     let name = |_: &str| Some(Cow::Borrowed(metadata.name.as_deref().unwrap_or_default()));
@@ -163,8 +167,8 @@ pub(super) fn write_options(kind: &str, query: &Query) -> Result<WriteOptions, A
 }
 
 /// The options of a deletion: those of its body, or of the query if it has none.
-pub(super) async fn deletion(request: Request, query: &Query) -> Result<DeleteParams, ApiError> {
-    let body = collect_within(request.into_body(), MAX_BODY).await?;
+pub(super) async fn delete_params(request: Request, query: &Query) -> Result<DeleteParams, ApiError> {
+    let body = collect_within(request.into_body(), MAX_BODY_BYTES).await?;
     let body = if body.is_empty() { None } else { Some(json(&body)?) };
     let options = DeleteOptions::parse(body, query)?;
     let preconditions = Preconditions { uid: options.uid, resource_version: options.resource_version };
@@ -207,12 +211,12 @@ mod tests {
     #[case::strict(json!({"spec": {"titel": "a"}, "x": 1}), FieldValidation::Strict,
         "strict decoding error: unknown field \"x\", unknown field \"spec.titel\"")]
     #[case::no_spec(json!({"metadata": {}}), FieldValidation::Warn, "cannot decode the SavedSearch: missing field `spec`")]
-    fn bodies_that_are_no_saved_search(
+    fn bodies_that_are_no_saved_search_are_refused(
         #[case] object: Value,
         #[case] validation: FieldValidation,
         #[case] message: &str,
     ) {
-        let error = Sent::parse(object, validation).unwrap_err();
+        let error = SavedSearchBody::parse(object, validation).unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (400, message));
     }
 
@@ -220,7 +224,7 @@ mod tests {
     fn labels_and_annotations_are_kept() {
         let annotations = json!({"n": "2", MIGRATED_CREATED: "never"});
         let object = json!({"metadata": {"name": "a", "labels": {"l": "1"}, "annotations": annotations}, "spec": {"title": "a"}});
-        let sent = Sent::parse(object, FieldValidation::Strict).unwrap();
+        let sent = SavedSearchBody::parse(object, FieldValidation::Strict).unwrap();
         let entries = |entries: &[(&str, &str)]| {
             Some(
                 entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>(),
@@ -242,12 +246,12 @@ mod tests {
     #[case::preconditions("", r#"{"preconditions": {"uid": "u"}}"#, Ok((false, Some("u"))))]
     #[case::no_json("", "x", Err(400))]
     #[tokio::test]
-    async fn deletions(
+    async fn options_of_deletions_are_parsed(
         #[case] text: &str,
         #[case] body: &'static str,
         #[case] expected: Result<(bool, Option<&str>), u16>,
     ) {
-        let params = deletion(Request::new(body.into()), &query(text)).await.map_err(|error| error.code);
+        let params = delete_params(Request::new(body.into()), &query(text)).await.map_err(|error| error.code);
         let uid = |params: &DeleteParams| params.preconditions.as_ref().and_then(|found| found.uid.clone());
         let found = params.map(|params| (params.dry_run, uid(&params)));
         assert_eq!(found, expected.map(|(dry_run, uid)| (dry_run, uid.map(str::to_owned))));
@@ -260,7 +264,7 @@ mod tests {
     #[case("fieldSelector=metadata.name%3Dmine", Ok(true))]
     #[case("fieldSelector=metadata.name!%3Dmine", Ok(false))]
     #[case("fieldSelector=spec.title%3Dx", Err("field label not supported: spec.title"))]
-    fn selectors(#[case] text: &str, #[case] expected: Result<bool, &str>) {
+    fn selectors_match_labels_and_names(#[case] text: &str, #[case] expected: Result<bool, &str>) {
         let labels = Some(BTreeMap::from([("team".to_owned(), "a".to_owned())]));
         let metadata = ObjectMeta { name: Some("mine".into()), labels, ..ObjectMeta::default() };
         let matched = list_options(&query(text)).map(|options| selects(&options, &metadata));
@@ -279,7 +283,7 @@ mod tests {
     #[case::wrong_shape(MERGE_PATCH, json!([]), Err(400))]
     #[case::apply("application/apply-patch+yaml", json!({}), Err(415))]
     #[tokio::test]
-    async fn patches(#[case] kind: &str, #[case] body: Value, #[case] expected: Result<Value, u16>) {
+    async fn patches_are_applied(#[case] kind: &str, #[case] body: Value, #[case] expected: Result<Value, u16>) {
         let object = json!({"metadata": {"name": "a"}, "spec": {"title": "a", "shared": true}});
         let patched = Patch::read(patch_request(kind, &body)).await.and_then(|patch| patch.apply(&object));
         assert_eq!(patched.map(|mut patched| patched["spec"].take()).map_err(|error| error.code), expected);

@@ -1,5 +1,5 @@
-//! `savedsearches`: queries that users save for themselves or for all. They are objects of the internal group in the control
-//! plane; [`crowsnest_search::saved_search`] decides which users see and change one.
+//! `savedsearches`: queries that users save for themselves or for all. They are objects of the internal group in the
+//! control plane; [`crowsnest_search::saved_search`] decides which users see and change one.
 
 mod admission;
 mod body;
@@ -21,16 +21,16 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use admission::Admitted;
-use body::{Patch, Sent, list_options, write_options};
+use admission::SearchAdmission;
+use body::{Patch, SavedSearchBody, list_options, write_options};
 
-use super::openapi::{FAILURES, ROOT, named, of};
+use super::openapi::{FAILURES, ROOT, name_of, ref_to};
 use super::{API_VERSION, NAME as GROUP};
 use crate::admission::with_warnings;
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, body, boolean, list, object, responses, status, string};
 use crate::resource::{Call, Definition, Paths, Resource};
-use crate::stored::forward::ATTEMPTS;
+use crate::stored::forward::MAX_ATTEMPTS;
 use crowsnest_process::reply::json as reply;
 
 const PLURAL: &str = "savedsearches";
@@ -58,45 +58,45 @@ impl Resource for SavedSearches {
         let spec = json!({"title": string(), "query": string(), "description": string(), "shared": boolean(), "owner": string(),
             "syntax": string()});
         let spec = object(spec, &["description", "shared", "owner", "syntax"]);
-        let saved = json!({"metadata": of("Object"), "spec": spec});
+        let saved = json!({"metadata": ref_to("Object"), "spec": spec});
         let optional = &["kind", "apiVersion", "metadata"];
-        document.schema(named("SavedSearch"), body("SavedSearch", saved, optional));
-        let all = json!({"metadata": of("Object"), "items": list(of("SavedSearch"))});
-        document.schema(named("SavedSearchList"), body("SavedSearchList", all, &[]));
+        document.schema(name_of("SavedSearch"), body("SavedSearch", saved, optional));
+        let all = json!({"metadata": ref_to("Object"), "items": list(ref_to("SavedSearch"))});
+        document.schema(name_of("SavedSearchList"), body("SavedSearchList", all, &[]));
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
             let Call { server, context, request } = call;
             let query = context.query();
-            let admitted = Admitted::new(server, context);
+            let admitted = SearchAdmission::new(server, context);
             let (api, caller) = (Api::all(server.control_plane.clone()), &context.user);
-            let saved = Saved { api, caller, admitted: Some(&admitted) };
+            let saved = SavedSearchHandler { api, caller, admitted: Some(&admitted) };
             let method = request.method().clone();
-            let answer = match (&method, context.name()) {
-                _ if context.attributes.here.verb == "watch" => {
+            let response = match (&method, context.name()) {
+                _ if context.attributes.authorized.verb == "watch" => {
                     Err(ApiError::method_not_supported(GROUP, PLURAL, "watch"))
                 }
                 (&Method::GET, "") => saved.list(&list_options(query)?).await,
-                (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
+                (&Method::GET, name) => Ok(reply(StatusCode::OK, &to_public(&saved.get_visible(name).await?))),
                 (&Method::POST, "") => {
                     let options = write_options("CreateOptions", query)?;
-                    saved.create(Sent::read(request, options.field_validation).await?, &options).await
+                    saved.create(SavedSearchBody::read(request, options.field_validation).await?, &options).await
                 }
                 (&Method::PUT, name) if !name.is_empty() => {
                     let options = write_options("UpdateOptions", query)?;
-                    saved.replace(name, Sent::read(request, options.field_validation).await?, &options).await
+                    saved.replace(name, SavedSearchBody::read(request, options.field_validation).await?, &options).await
                 }
                 (&Method::PATCH, name) if !name.is_empty() => {
                     let options = write_options("PatchOptions", query)?;
                     saved.patch(name, &Patch::read(request).await?, &options).await
                 }
                 (&Method::DELETE, name) if !name.is_empty() => {
-                    saved.delete(name, body::deletion(request, query).await?).await
+                    saved.delete(name, body::delete_params(request, query).await?).await
                 }
                 _ => Err(ApiError::method_not_allowed()),
             };
-            with_warnings(answer, &admitted.into_warnings())
+            with_warnings(response, &admitted.into_warnings())
         })
     }
 }
@@ -108,9 +108,9 @@ fn paths() -> [(String, Value); 2] {
         let mut operation = json!({"operationId": format!("savedsearches-{verb}"), "summary": summary, "tags": ["search"],
             "responses": responses(code, content(answer), &FAILURES)});
         if ["create", "patch", "update"].contains(&verb) {
-            let taken = json!({"description": "A search of this name exists, or it has changed since it was read.",
+            let conflict = json!({"description": "A search of this name exists, or it has changed since it was read.",
                 "content": content(status())});
-            operation["responses"]["409"] = taken;
+            operation["responses"]["409"] = conflict;
             for (code, description) in
                 [("413", "The body is too large."), ("415", "The media type of the body is not accepted.")]
             {
@@ -118,17 +118,17 @@ fn paths() -> [(String, Value); 2] {
             }
         }
         if verb == "patch" {
-            let kinds = body::PATCHES.map(|kind| (kind.to_owned(), json!({"schema": {}})));
+            let kinds = body::PATCH_MEDIA_TYPES.map(|kind| (kind.to_owned(), json!({"schema": {}})));
             operation["requestBody"] = json!({"required": true, "content": serde_json::Map::from_iter(kinds)});
         } else if sends {
-            operation["requestBody"] = json!({"required": true, "content": content(of("SavedSearch"))});
+            operation["requestBody"] = json!({"required": true, "content": content(ref_to("SavedSearch"))});
         }
         operation
     };
-    let (one, list) = (("200", of("SavedSearch")), ("200", of("SavedSearchList")));
+    let (one, list) = (("200", ref_to("SavedSearch")), ("200", ref_to("SavedSearchList")));
     let all = json!({
         "get": operation("list", "Lists the saved searches that the caller can see: own and shared ones.", false, list),
-        "post": operation("create", "Saves a search; the caller is its owner.", true, ("201", of("SavedSearch"))),
+        "post": operation("create", "Saves a search; the caller is its owner.", true, ("201", ref_to("SavedSearch"))),
     });
     let one = json!({
         "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
@@ -145,20 +145,20 @@ pub(super) async fn scopes(
     control_plane: &kube::Client,
     caller: &UserInfo,
 ) -> Result<BTreeMap<String, String>, ApiError> {
-    let saved = Saved { api: Api::all(control_plane.clone()), caller, admitted: None };
-    let all = saved.all_visible().await?.into_iter();
+    let saved = SavedSearchHandler { api: Api::all(control_plane.clone()), caller, admitted: None };
+    let all = saved.list_visible().await?.into_iter();
     Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
 }
 
-struct Saved<'r> {
+struct SavedSearchHandler<'r> {
     api: Api<StoredSearch>,
     caller: &'r UserInfo,
     /// Admission of writes; `None` for reads.
-    admitted: Option<&'r Admitted<'r>>,
+    admitted: Option<&'r SearchAdmission<'r>>,
 }
 
-/// An error of the control plane with the name of this group.
-fn upstream(error: kube::Error) -> ApiError {
+/// Translates an error of the control plane to the names of this group.
+fn translate_error(error: kube::Error) -> ApiError {
     match error {
         kube::Error::Api(mut status) => {
             status.message = SAVED_SEARCHES.public_text(&status.message);
@@ -172,14 +172,15 @@ fn upstream(error: kube::Error) -> ApiError {
     }
 }
 
-/// The search as clients see it, with the UID and creation time that it had before a move.
-fn shown(saved: &StoredSearch) -> Value {
+/// The search as clients see it. A migrated search has its original UID and creation time.
+fn to_public(saved: &StoredSearch) -> Value {
     let annotations = saved.metadata.annotations.iter().flatten();
-    let annotations: BTreeMap<&String, &String> = annotations.filter(|(key, _)| !body::is_record(key)).collect();
+    let annotations: BTreeMap<&String, &String> =
+        annotations.filter(|(key, _)| !body::is_migration_annotation(key)).collect();
     let mut metadata = json!({"name": saved.metadata.name, "uid": saved.metadata.uid,
         "resourceVersion": saved.metadata.resource_version, "creationTimestamp": saved.metadata.creation_timestamp});
     for (field, note) in [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)] {
-        if let Some(value) = recorded(saved, note) {
+        if let Some(value) = annotation_value(saved, note) {
             metadata[field] = value.into();
         }
     }
@@ -192,11 +193,11 @@ fn shown(saved: &StoredSearch) -> Value {
     json!({"kind": "SavedSearch", "apiVersion": API_VERSION, "metadata": metadata, "spec": saved.spec})
 }
 
-fn recorded<'a>(saved: &'a StoredSearch, note: &str) -> Option<&'a str> {
+fn annotation_value<'a>(saved: &'a StoredSearch, note: &str) -> Option<&'a str> {
     saved.metadata.annotations.as_ref()?.get(note).map(String::as_str)
 }
 
-fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
+fn validate_spec(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
     saved_search::validate(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors))
 }
 
@@ -204,37 +205,38 @@ fn post_params(options: &WriteOptions) -> PostParams {
     PostParams { dry_run: options.dry_run, ..PostParams::default() }
 }
 
-impl Saved<'_> {
+impl SavedSearchHandler<'_> {
     fn may_see(&self, saved: &StoredSearch) -> bool {
         access(&saved.spec, self.caller) >= Access::Read
     }
 
-    async fn all_visible(&self) -> Result<Vec<StoredSearch>, ApiError> {
-        let all = self.api.list(&ListParams::default()).await.map_err(upstream)?;
+    async fn list_visible(&self) -> Result<Vec<StoredSearch>, ApiError> {
+        let all = self.api.list(&ListParams::default()).await.map_err(translate_error)?;
         Ok(all.items.into_iter().filter(|saved| self.may_see(saved)).collect())
     }
 
     async fn list(&self, options: &ListOptions) -> Result<Response, ApiError> {
-        let mut items = self.all_visible().await?;
+        let mut items = self.list_visible().await?;
         items.retain(|saved| body::selects(options, &saved.metadata));
         items.sort_by(|a, b| a.spec.title.cmp(&b.spec.title));
-        let items: Vec<Value> = items.iter().map(shown).collect();
+        let items: Vec<Value> = items.iter().map(to_public).collect();
         let list = json!({"kind": "SavedSearchList", "apiVersion": API_VERSION, "metadata": {}, "items": items});
         Ok(reply(StatusCode::OK, &list))
     }
 
-    /// A search that the caller sees; 404 for others.
-    async fn visible(&self, name: &str) -> Result<StoredSearch, ApiError> {
-        let found = self.api.get_opt(&path_segment(name)).await.map_err(upstream)?.filter(|saved| self.may_see(saved));
+    /// Reads a search. Fails with 404 if it does not exist or the caller cannot see it.
+    async fn get_visible(&self, name: &str) -> Result<StoredSearch, ApiError> {
+        let found =
+            self.api.get_opt(&path_segment(name)).await.map_err(translate_error)?.filter(|saved| self.may_see(saved));
         found.ok_or_else(|| {
             ApiError::new(Reason::NotFound, format!("{PLURAL}.{GROUP} {name:?} not found"))
                 .with_object(GROUP, PLURAL, name)
         })
     }
 
-    /// A search that the caller may change.
-    async fn own(&self, name: &str) -> Result<StoredSearch, ApiError> {
-        let saved = self.visible(name).await?;
+    /// Reads a search that the caller may change. Fails with 403 or 404 for others.
+    async fn get_writable(&self, name: &str) -> Result<StoredSearch, ApiError> {
+        let saved = self.get_visible(name).await?;
         if access(&saved.spec, self.caller) == Access::Write {
             return Ok(saved);
         }
@@ -242,16 +244,16 @@ impl Saved<'_> {
         Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, name))
     }
 
-    async fn create(&self, sent: Sent, options: &WriteOptions) -> Result<Response, ApiError> {
+    async fn create(&self, sent: SavedSearchBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let owner = &self.caller.name;
         let name = match sent.metadata.name.as_str() {
             "" => saved_search::derive_name(&sent.spec.title, owner),
             name => name.to_owned(),
         };
-        let spec = checked(sent.spec, &name, owner)?;
-        let kept = self.all_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
-        if !saved_search::can_add(kept) {
-            let message = format!("{owner:?} has {kept} searches, the maximum; delete one first");
+        let spec = validate_spec(sent.spec, &name, owner)?;
+        let count = self.list_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
+        if !saved_search::can_add(count) {
+            let message = format!("{owner:?} has {count} searches, the maximum; delete one first");
             return Err(ApiError::new(Reason::Forbidden, message).with_object(GROUP, PLURAL, &name));
         }
         let mut saved = StoredSearch { spec, ..StoredSearch::default() };
@@ -260,26 +262,27 @@ impl Saved<'_> {
         if let Some(admitted) = self.admitted {
             saved = admitted.write(saved, None, options).await?;
         }
-        let saved = self.api.create(&post_params(options), &saved).await.map_err(upstream)?;
-        Ok(reply(StatusCode::CREATED, &shown(&saved)))
+        let saved = self.api.create(&post_params(options), &saved).await.map_err(translate_error)?;
+        Ok(reply(StatusCode::CREATED, &to_public(&saved)))
     }
 
-    async fn replace(&self, name: &str, sent: Sent, options: &WriteOptions) -> Result<Response, ApiError> {
-        let saved = self.own(name).await?;
+    async fn replace(&self, name: &str, sent: SavedSearchBody, options: &WriteOptions) -> Result<Response, ApiError> {
+        let saved = self.get_writable(name).await?;
         let saved = self.write(name, saved, sent, options).await?;
-        Ok(reply(StatusCode::OK, &shown(&saved)))
+        Ok(reply(StatusCode::OK, &to_public(&saved)))
     }
 
-    /// Applies a patch to the search as callers read it, again if it changes meanwhile.
+    /// Applies a patch to the public form of the search. Retries after conflicts, unless the patch contains a
+    /// resourceVersion.
     async fn patch(&self, name: &str, patch: &Patch, options: &WriteOptions) -> Result<Response, ApiError> {
-        let mut attempts = 1..ATTEMPTS;
+        let mut attempts = 1..MAX_ATTEMPTS;
         loop {
-            let saved = self.own(name).await?;
-            let sent = Sent::parse(patch.apply(&shown(&saved))?, options.field_validation)?;
+            let saved = self.get_writable(name).await?;
+            let sent = SavedSearchBody::parse(patch.apply(&to_public(&saved))?, options.field_validation)?;
             match self.write(name, saved, sent, options).await {
                 Err(conflict)
                     if conflict.is(Reason::Conflict) && !patch.names_version() && attempts.next().is_some() => {}
-                written => return Ok(reply(StatusCode::OK, &shown(&written?))),
+                written => return Ok(reply(StatusCode::OK, &to_public(&written?))),
             }
         }
     }
@@ -289,30 +292,30 @@ impl Saved<'_> {
         &self,
         name: &str,
         mut saved: StoredSearch,
-        sent: Sent,
+        sent: SavedSearchBody,
         options: &WriteOptions,
     ) -> Result<StoredSearch, ApiError> {
         sent.check_name(name)?;
         let before = saved.clone();
-        saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
+        saved.spec = validate_spec(sent.spec, name, &saved.spec.owner)?;
         sent.metadata.apply_to(&mut saved.metadata);
         if let Some(admitted) = self.admitted {
             saved = admitted.write(saved, Some(&before), options).await?;
         }
-        self.api.replace(&path_segment(name), &post_params(options), &saved).await.map_err(upstream)
+        self.api.replace(&path_segment(name), &post_params(options), &saved).await.map_err(translate_error)
     }
 
     async fn delete(&self, name: &str, mut params: DeleteParams) -> Result<Response, ApiError> {
-        let saved = self.own(name).await?;
+        let saved = self.get_writable(name).await?;
         // Another user may create a search of this name concurrently.
         let preconditions = params.preconditions.get_or_insert_default();
-        let known = recorded(&saved, MIGRATED_UID);
-        let foreign = preconditions.uid.take().filter(|uid| known != Some(uid.as_str()));
-        preconditions.uid = foreign.or_else(|| saved.metadata.uid.clone());
+        let known = annotation_value(&saved, MIGRATED_UID);
+        let other_uid = preconditions.uid.take().filter(|uid| known != Some(uid.as_str()));
+        preconditions.uid = other_uid.or_else(|| saved.metadata.uid.clone());
         if let Some(admitted) = self.admitted {
             admitted.delete(&saved, &params).await?;
         }
-        self.api.delete(&path_segment(name), &params).await.map_err(upstream)?;
+        self.api.delete(&path_segment(name), &params).await.map_err(translate_error)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": name, "group": GROUP, "kind": PLURAL}});
         Ok(reply(StatusCode::OK, &status))

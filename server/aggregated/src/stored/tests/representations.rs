@@ -24,10 +24,10 @@ async fn yaml_has_the_names_of_the_public_group(
     let request = Request::builder().method(method).uri(tail).header(header::ACCEPT, accept);
     let request = request.body(Body::empty()).unwrap();
     let target = Target { tail, query: &Query::default(), status_only: false };
-    let answer = CLUSTERS.serve(&server.admin(), target, request, None).await.unwrap();
-    let media_type = answer.headers()[header::CONTENT_TYPE].to_str().unwrap();
-    assert_eq!((answer.status().as_u16(), media_type), (code, YAML));
-    let text = answer.into_body().collect().await.unwrap().to_bytes();
+    let response = CLUSTERS.serve(&server.admin(), target, request, None).await.unwrap();
+    let media_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
+    assert_eq!((response.status().as_u16(), media_type), (code, YAML));
+    let text = response.into_body().collect().await.unwrap().to_bytes();
     let text = std::str::from_utf8(&text).unwrap();
     assert!(!text.contains(STORAGE_GROUP) && !text.contains("StoredCluster"), "{text}");
     let value: Value = serde_saphyr::from_str(text).unwrap();

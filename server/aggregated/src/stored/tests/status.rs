@@ -75,11 +75,11 @@ async fn each_write_changes_its_own_part(
         let request = request.body(Body::from(body.to_string())).unwrap();
         // Only callers that may write the status reach this code.
         let eve = tail.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
-        answered(kind.group, &server, tail, request, eve).await
+        serve(kind.group, &server, tail, request, eve).await
     };
-    let made = json!({"apiVersion": format!("{}/v1alpha1", kind.group.kind.group), "kind": kind.kind,
+    let created = json!({"apiVersion": format!("{}/v1alpha1", kind.group.kind.group), "kind": kind.kind,
         "metadata": {"name": "m1"}, "spec": kind.spec});
-    let (code, live) = call("POST", &format!("/{}", kind.plural), JSON, &made).await;
+    let (code, live) = call("POST", &format!("/{}", kind.plural), JSON, &created).await;
     assert_eq!(code, 201, "{live}");
     let method = if content_type == JSON { "PUT" } else { "PATCH" };
     let status = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "",
@@ -120,8 +120,8 @@ async fn refused_writes_of_the_status_write_nothing(#[values(JSON, MERGE, STRATE
 async fn reads_with_a_patch_body_write_nothing(#[values("GET", "DELETE")] method: &str) {
     let server = with_cluster().await;
     let patch = json!({"spec": {"region": "stolen"}});
-    let (_, answer) = super::call(&server, method, "/clusters/m1?dryRun=All", STRATEGIC, &patch).await;
-    assert_ne!(answer["spec"]["region"], "stolen", "{answer}");
+    let (_, response) = super::call(&server, method, "/clusters/m1?dryRun=All", STRATEGIC, &patch).await;
+    assert_ne!(response["spec"]["region"], "stolen", "{response}");
     let (_, found) = super::call(&server, "GET", "/clusters/m1", JSON, &Value::Null).await;
     assert_ne!(found["spec"]["region"], "stolen", "{found}");
     server.stop().await.unwrap();

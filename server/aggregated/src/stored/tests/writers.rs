@@ -14,12 +14,12 @@ const APPLY: &str = "application/apply-patch+yaml";
 const REGISTRIES: StoredGroup = StoredGroup { kind: &crowsnest_api::storage::RESOURCE_REGISTRIES, columns: None };
 
 /// A control plane with a registered cluster, and accounts with rights on some Secrets.
-struct Scene {
+struct TestServer {
     server: ApiServer,
     delegated: DelegatedAuth,
 }
 
-impl Scene {
+impl TestServer {
     async fn start() -> Self {
         let server = control_plane().await;
         let rights = |user: &str, name: &str, verb: &str| {
@@ -46,10 +46,10 @@ impl Scene {
         manifests.extend(on_kind("patcher", "resourceregistries", &["patch", "update"]));
         crowsnest_install::apply_all(&server.admin(), &manifests).await.unwrap();
         let delegated = DelegatedAuth::new(server.admin());
-        let scene = Self { server, delegated };
-        let (code, made) = scene.admin("POST", "/clusters", JSON, &cluster("m1", "m1")).await;
-        assert_eq!(code, 201, "{made}");
-        scene
+        let test = Self { server, delegated };
+        let (code, created) = test.admin("POST", "/clusters", JSON, &cluster("m1", "m1")).await;
+        assert_eq!(code, 201, "{created}");
+        test
     }
 
     async fn admin(&self, method: &str, tail: &str, content_type: &str, body: &Value) -> (u16, Value) {
@@ -61,7 +61,7 @@ impl Scene {
         let user = UserInfo::new(user, groups.iter().copied());
         let writer = Writer { delegated: &self.delegated, user: &user };
         let uri = format!("/apis/cluster.karmada.io/v1alpha1{tail}");
-        answered(CLUSTERS, &self.server, tail, request.uri(uri).body(Body::from(body)).unwrap(), Some(writer)).await
+        serve(CLUSTERS, &self.server, tail, request.uri(uri).body(Body::from(body)).unwrap(), Some(writer)).await
     }
 
     async fn stored(&self) -> Value {
@@ -89,8 +89,8 @@ fn cluster(name: &str, secret: &str) -> Value {
             "secretRef": {"namespace": "karmada-cluster", "name": secret}}})
 }
 
-/// A write of `change` to the spec of cluster m1, in one of the possible ways.
-fn write(way: &str, change: &Value, live: &Value) -> (&'static str, &'static str, &'static str, String) {
+/// A write of `change` to the spec of cluster m1, by one of [`WRITE_METHODS`].
+fn write(write_method: &str, change: &Value, live: &Value) -> (&'static str, &'static str, &'static str, String) {
     let mut whole = cluster("m1", "m1");
     json_patch::merge(&mut whole["spec"], change);
     let mut versioned = whole.clone();
@@ -101,7 +101,7 @@ fn write(way: &str, change: &Value, live: &Value) -> (&'static str, &'static str
     let operations =
         operations.map(|(key, value)| json!({"op": "add", "path": format!("/spec/{key}"), "value": value}));
     let patch = json!({"spec": change}).to_string();
-    match way {
+    match write_method {
         "put" => ("PUT", "/clusters/m1", JSON, versioned.to_string()),
         "put yaml" => ("PUT", "/clusters/m1", YAML, versioned.to_string()),
         "put unconditional" => ("PUT", "/clusters/m1", JSON, whole.to_string()),
@@ -116,12 +116,12 @@ fn write(way: &str, change: &Value, live: &Value) -> (&'static str, &'static str
     }
 }
 
-fn request(way: &str, method: &str, content_type: &str) -> http::request::Builder {
-    let accept = if way.ends_with("table") { "application/json;as=Table;v=v1;g=meta.k8s.io" } else { JSON };
+fn request(write_method: &str, method: &str, content_type: &str) -> http::request::Builder {
+    let accept = if write_method.ends_with("table") { "application/json;as=Table;v=v1;g=meta.k8s.io" } else { JSON };
     Request::builder().method(method).header("content-type", content_type).header("accept", accept)
 }
 
-const WAYS: [&str; 9] = [
+const WRITE_METHODS: [&str; 9] = [
     "put",
     "put yaml",
     "put unconditional",
@@ -134,9 +134,9 @@ const WAYS: [&str; 9] = [
 ];
 
 #[tokio::test]
-async fn nobody_redirects_a_token_that_they_may_not_read() {
-    let scene = Scene::start().await;
-    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+async fn callers_without_the_right_to_read_a_token_cannot_redirect_it() {
+    let test = TestServer::start().await;
+    let (before, live) = (test.stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
     let changes = [
         json!({"apiEndpoint": "https://evil"}),
         json!({"proxyURL": "https://evil"}),
@@ -146,21 +146,21 @@ async fn nobody_redirects_a_token_that_they_may_not_read() {
         json!({"impersonatorSecretRef": {"namespace": "kube-system", "name": "admin"}}),
         json!({"syncMode": "Push"}),
     ];
-    for way in WAYS {
+    for write_method in WRITE_METHODS {
         for change in &changes {
-            let (method, tail, content_type, body) = write(way, change, &live);
-            let (code, answer) = scene.call("eve", request(way, method, content_type), tail, body).await;
-            assert_eq!((code, &answer["reason"]), (403, &json!("Forbidden")), "{way} {change}: {answer}");
-            assert_eq!(scene.stored().await, before, "{way} {change}");
+            let (method, tail, content_type, body) = write(write_method, change, &live);
+            let (code, response) = test.call("eve", request(write_method, method, content_type), tail, body).await;
+            assert_eq!((code, &response["reason"]), (403, &json!("Forbidden")), "{write_method} {change}: {response}");
+            assert_eq!(test.stored().await, before, "{write_method} {change}");
         }
     }
-    scene.server.stop().await.unwrap();
+    test.server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn whoever_may_read_the_token_decides_and_others_change_the_rest() {
-    let scene = Scene::start().await;
-    for (nth, way) in WAYS.into_iter().enumerate() {
+async fn readers_of_the_token_set_its_destination_and_others_the_other_fields() {
+    let test = TestServer::start().await;
+    for (nth, write_method) in WRITE_METHODS.into_iter().enumerate() {
         let writes = [
             ("reader", json!({"apiEndpoint": format!("https://10.0.1.{nth}"), "region": "east"}), 200),
             ("eve", json!({"apiEndpoint": format!("https://10.0.1.{nth}"), "region": format!("r{nth}")}), 200),
@@ -169,45 +169,50 @@ async fn whoever_may_read_the_token_decides_and_others_change_the_rest() {
             ("system:karmada:agent:m1", json!({"secretRef": {"namespace": "karmada-cluster", "name": "m2"}}), 403),
         ];
         for (user, change, expected) in writes {
-            let live = scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1;
-            let (method, tail, content_type, body) = write(way, &change, &live);
-            let (code, answer) = scene.call(user, request(way, method, content_type), tail, body).await;
-            assert_eq!(code, expected, "{way} {user} {change}: {answer}");
+            let live = test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1;
+            let (method, tail, content_type, body) = write(write_method, &change, &live);
+            let (code, response) = test.call(user, request(write_method, method, content_type), tail, body).await;
+            assert_eq!(code, expected, "{write_method} {user} {change}: {response}");
         }
-        assert_eq!(scene.stored().await["apiEndpoint"], format!("https://10.0.2.{nth}"), "{way}");
+        assert_eq!(test.stored().await["apiEndpoint"], format!("https://10.0.2.{nth}"), "{write_method}");
     }
-    scene.server.stop().await.unwrap();
+    test.server.stop().await.unwrap();
 }
 
 /// An agent can have a certificate for the name of a cluster that another user joined.
 #[tokio::test]
 async fn agents_do_not_write_clusters_that_were_joined() {
-    let scene = Scene::start().await;
-    let (code, answer) = scene.admin("PATCH", "/clusters/m1", MERGE, &json!({"spec": {"syncMode": "Push"}})).await;
-    assert_eq!(code, 200, "{answer}");
-    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
-    for way in WAYS {
+    let test = TestServer::start().await;
+    let (code, response) = test.admin("PATCH", "/clusters/m1", MERGE, &json!({"spec": {"syncMode": "Push"}})).await;
+    assert_eq!(code, 200, "{response}");
+    let (before, live) = (test.stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    for write_method in WRITE_METHODS {
         for change in [json!({"syncMode": "Pull"}), json!({"region": "west"}), json!({"syncMode": "Pull", "id": "x"})] {
-            let (method, tail, content_type, body) = write(way, &change, &live);
+            let (method, tail, content_type, body) = write(write_method, &change, &live);
             let agent = "system:karmada:agent:m1";
-            let (code, answer) = scene.call(agent, request(way, method, content_type), tail, body).await;
-            assert_eq!((code, &answer["reason"]), (403, &json!("Forbidden")), "{way} {change}: {answer}");
+            let (code, response) = test.call(agent, request(write_method, method, content_type), tail, body).await;
+            assert_eq!((code, &response["reason"]), (403, &json!("Forbidden")), "{write_method} {change}: {response}");
         }
     }
-    assert_eq!(scene.stored().await, before);
-    scene.server.stop().await.unwrap();
+    assert_eq!(test.stored().await, before);
+    test.server.stop().await.unwrap();
 }
 
 #[rstest]
 #[case::own_names("eve", "m3", "m3", 403)]
-#[case::anothers("eve", "m3", "m1", 403)]
-#[case::whoever_reads_it("reader", "m3", "m2", 201)]
+#[case::token_of_another("eve", "m3", "m1", 403)]
+#[case::reader_of_the_token("reader", "m3", "m2", 201)]
 #[case::agent_of_another("system:karmada:agent:m1", "m3", "m3", 403)]
-#[case::agent_with_anothers_token("system:karmada:agent:m1", "m1", "m2", 403)]
+#[case::agent_with_the_token_of_another("system:karmada:agent:m1", "m1", "m2", 403)]
 #[case::agent("system:karmada:agent:m1", "m1", "m1", 201)]
 #[tokio::test]
-async fn new_clusters(#[case] user: &str, #[case] name: &str, #[case] secret: &str, #[case] expected: u16) {
-    let scene = Scene::start().await;
+async fn new_clusters_need_rights_to_their_tokens(
+    #[case] user: &str,
+    #[case] name: &str,
+    #[case] secret: &str,
+    #[case] expected: u16,
+) {
+    let test = TestServer::start().await;
     let whole = cluster(name, secret);
     // Another caller's cluster of that name may be created concurrently, so rights on its Secrets are required as well,
     // and agents may only create.
@@ -217,105 +222,106 @@ async fn new_clusters(#[case] user: &str, #[case] name: &str, #[case] secret: &s
         ("POST", "/clusters".to_owned(), YAML, expected),
         ("PATCH", format!("/clusters/{name}?fieldManager=me&force=true"), APPLY, applied),
     ] {
-        assert_eq!(scene.admin("DELETE", &format!("/clusters/{name}"), JSON, &json!({})).await.0 / 100 % 2, 0);
-        let (code, answer) = scene.call(user, request("", method, content_type), &tail, whole.to_string()).await;
-        assert_eq!(code, expected, "{content_type}: {answer}");
+        assert_eq!(test.admin("DELETE", &format!("/clusters/{name}"), JSON, &json!({})).await.0 / 100 % 2, 0);
+        let (code, response) = test.call(user, request("", method, content_type), &tail, whole.to_string()).await;
+        assert_eq!(code, expected, "{content_type}: {response}");
     }
-    scene.server.stop().await.unwrap();
+    test.server.stop().await.unwrap();
 }
 
 /// Apply creates what does not exist, with the account of this process.
 #[tokio::test]
 async fn apply_creates_for_callers_who_may_create() {
-    let scene = Scene::start().await;
+    let test = TestServer::start().await;
     let plain = |name: &str| {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
             "spec": {"syncMode": "Pull", "region": "west"}})
     };
     let apply = |tail: &str, object: Value| {
         let (tail, object) = (format!("{tail}?fieldManager=me&force=true"), object.to_string());
-        let scene = &scene;
-        async move { scene.call("patcher", request("", "PATCH", APPLY), &tail, object).await }
+        let test = &test;
+        async move { test.call("patcher", request("", "PATCH", APPLY), &tail, object).await }
     };
-    let (code, answer) = apply("/clusters/m3", plain("m3")).await;
+    let (code, response) = apply("/clusters/m3", plain("m3")).await;
     let why = "clusters.cluster.karmada.io \"m3\" is forbidden: User \"patcher\" cannot create resource \"clusters\" in API group \"cluster.karmada.io\" at the cluster scope";
-    assert_eq!((code, answer["message"].as_str()), (403, Some(why)), "{answer}");
+    assert_eq!((code, response["message"].as_str()), (403, Some(why)), "{response}");
     // The status of a missing Cluster cannot be written, even with a spec.
     let mut with_status = plain("m3");
     with_status["status"] = json!({"kubernetesVersion": "v1.36.0"});
-    let (code, answer) = apply("/clusters/m3/status", with_status).await;
-    assert_eq!(code, 404, "{answer}");
-    assert_eq!(scene.admin("GET", "/clusters/m3", JSON, &Value::Null).await.0, 404);
-    let (code, answer) = apply("/clusters/m1", plain("m1")).await;
-    assert_eq!((code, &answer["spec"]["region"]), (200, &json!("west")), "{answer}");
-    scene.server.stop().await.unwrap();
+    let (code, response) = apply("/clusters/m3/status", with_status).await;
+    assert_eq!(code, 404, "{response}");
+    assert_eq!(test.admin("GET", "/clusters/m3", JSON, &Value::Null).await.0, 404);
+    let (code, response) = apply("/clusters/m1", plain("m1")).await;
+    assert_eq!((code, &response["spec"]["region"]), (200, &json!("west")), "{response}");
+    test.server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn registries_are_applied_by_callers_who_may_create_them() {
-    let scene = Scene::start().await;
+    let test = TestServer::start().await;
     let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
         "metadata": {"name": "r"}, "spec": {"targetCluster": {},
         "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}});
     let user = UserInfo::new("patcher", [""; 0]);
     for (user, expected) in [(Some(&user), 403), (None, 201), (Some(&user), 200)] {
-        let writer = user.map(|user| Writer { delegated: &scene.delegated, user });
+        let writer = user.map(|user| Writer { delegated: &test.delegated, user });
         let tail = "/resourceregistries/r?fieldManager=me&force=true";
         let request = request("", "PATCH", APPLY).uri(format!("/apis/search.karmada.io/v1alpha1{tail}"));
         let request = request.body(Body::from(registry.to_string())).unwrap();
-        let (code, answer) = answered(REGISTRIES, &scene.server, tail, request, writer).await;
-        assert_eq!(code, expected, "{answer}");
+        let (code, response) = serve(REGISTRIES, &test.server, tail, request, writer).await;
+        assert_eq!(code, expected, "{response}");
     }
-    scene.server.stop().await.unwrap();
+    test.server.stop().await.unwrap();
 }
 
 /// Values of a Secret are sent to a search engine only for writers who may read them.
 #[tokio::test]
 async fn secrets_of_backend_stores_are_reviewed() {
-    let scene = Scene::start().await;
+    let test = TestServer::start().await;
     let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
         "metadata": {"name": "r"}, "spec": {"targetCluster": {},
         "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}});
     let store = json!({"openSearch": {"addresses": ["https://search"], "secretRef": {"namespace": "karmada-cluster", "name": "m1"}}});
     let call = async |user: Option<&str>, method: &str, content_type: &str, tail: &str, body: &Value| {
         let user = user.map(|user| UserInfo::new(user, [""; 0]));
-        let writer = user.as_ref().map(|user| Writer { delegated: &scene.delegated, user });
+        let writer = user.as_ref().map(|user| Writer { delegated: &test.delegated, user });
         let request = request("", method, content_type).uri(format!("/apis/search.karmada.io/v1alpha1{tail}"));
         let request = request.body(Body::from(body.to_string())).unwrap();
-        answered(REGISTRIES, &scene.server, tail, request, writer).await
+        serve(REGISTRIES, &test.server, tail, request, writer).await
     };
     let mut with_store = registry.clone();
     with_store["spec"]["backendStore"] = store.clone();
     let why = "resourceregistries.search.karmada.io \"r\" is forbidden: User \"eve\" cannot get secret \"karmada-cluster\"/\"m1\" of \
                spec.backendStore.openSearch.secretRef: deciding where the values of a Secret are sent requires that permission (the registry is new)";
-    let (code, answer) = call(Some("eve"), "POST", JSON, "/resourceregistries", &with_store).await;
-    assert_eq!((code, answer["message"].as_str()), (403, Some(why)), "{answer}");
+    let (code, response) = call(Some("eve"), "POST", JSON, "/resourceregistries", &with_store).await;
+    assert_eq!((code, response["message"].as_str()), (403, Some(why)), "{response}");
     let tail = "/resourceregistries/r?fieldManager=me";
     let patch = json!({"spec": {"backendStore": store}});
-    let ways = [
+    let writes = [
         ("PUT", JSON, with_store.clone()),
         ("PATCH", MERGE, patch.clone()),
         ("PATCH", STRATEGIC, patch),
         ("PATCH", JSON_PATCH, json!([{"op": "add", "path": "/spec/backendStore", "value": store}])),
         ("PATCH", APPLY, with_store.clone()),
     ];
-    for (method, content_type, body) in ways {
-        let (code, answer) = call(None, "POST", JSON, "/resourceregistries", &registry).await;
-        assert_eq!(code, 201, "{answer}");
-        let (code, answer) = call(Some("eve"), method, content_type, tail, &body).await;
-        assert_eq!(code, 403, "{method} {content_type}: {answer}");
+    for (method, content_type, body) in writes {
+        let (code, response) = call(None, "POST", JSON, "/resourceregistries", &registry).await;
+        assert_eq!(code, 201, "{response}");
+        let (code, response) = call(Some("eve"), method, content_type, tail, &body).await;
+        assert_eq!(code, 403, "{method} {content_type}: {response}");
         let (_, live) = call(None, "GET", JSON, "/resourceregistries/r", &Value::Null).await;
         assert_eq!(live["spec"]["backendStore"], Value::Null);
-        let (code, answer) = call(Some("reader"), method, content_type, tail, &body).await;
-        assert_eq!((code, &answer["spec"]["backendStore"]), (200, &store), "{method} {content_type}: {answer}");
+        let (code, response) = call(Some("reader"), method, content_type, tail, &body).await;
+        assert_eq!((code, &response["spec"]["backendStore"]), (200, &store), "{method} {content_type}: {response}");
         // A change that keeps the destination of the values needs no permission to read them; another address does.
-        let (code, answer) = call(Some("eve"), "PATCH", MERGE, tail, &json!({"spec": {"resourceSelectors": []}})).await;
-        assert_eq!(code, 200, "{answer}");
+        let (code, response) =
+            call(Some("eve"), "PATCH", MERGE, tail, &json!({"spec": {"resourceSelectors": []}})).await;
+        assert_eq!(code, 200, "{response}");
         let moved = json!({"spec": {"backendStore": {"openSearch": {"addresses": ["https://evil"]}}}});
         assert_eq!(call(Some("eve"), "PATCH", MERGE, tail, &moved).await.0, 403);
         assert_eq!(call(None, "DELETE", JSON, "/resourceregistries/r", &Value::Null).await.0, 200);
     }
-    scene.server.stop().await.unwrap();
+    test.server.stop().await.unwrap();
 }
 
 /// Formats that API servers support and this server does not, and JSON with a misleading media type.
@@ -328,15 +334,15 @@ async fn secrets_of_backend_stores_are_reviewed() {
 #[case("PUT", "Application/JSON")]
 #[case("PUT", "")]
 #[tokio::test]
-async fn what_cannot_be_reviewed_is_not_written(#[case] method: &str, #[case] content_type: &str) {
-    let scene = Scene::start().await;
-    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+async fn bodies_that_cannot_be_reviewed_are_not_written(#[case] method: &str, #[case] content_type: &str) {
+    let test = TestServer::start().await;
+    let (before, live) = (test.stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
     let (.., body) =
         write(if method == "PUT" { "put" } else { "merge" }, &json!({"apiEndpoint": "https://evil"}), &live);
-    let (code, answer) = scene.call("eve", request("", method, content_type), "/clusters/m1", body).await;
-    assert!((400..500).contains(&code), "{code} {answer}");
-    assert_eq!(scene.stored().await, before);
-    scene.server.stop().await.unwrap();
+    let (code, response) = test.call("eve", request("", method, content_type), "/clusters/m1", body).await;
+    assert!((400..500).contains(&code), "{code} {response}");
+    assert_eq!(test.stored().await, before);
+    test.server.stop().await.unwrap();
 }
 
 /// A concurrent write between review and write is not overwritten.
@@ -345,22 +351,22 @@ async fn what_cannot_be_reviewed_is_not_written(#[case] method: &str, #[case] co
 #[case::apply(json!({"metadata": {"name": "m1"}}), json!({"metadata": {"name": "m1", "resourceVersion": "7"}}))]
 #[case::json_patch(json!([]), json!([{"op": "add", "path": "/metadata/resourceVersion", "value": "7"}]))]
 fn patches_name_the_version_that_was_reviewed(#[case] patch: Value, #[case] expected: Value) {
-    let pinned = writer::pinned(patch.to_string().as_bytes(), "7").unwrap();
-    assert_eq!(serde_json::from_slice::<Value>(&pinned).unwrap(), expected);
+    let versioned = writer::patch_with_expected_version(patch.to_string().as_bytes(), "7").unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&versioned).unwrap(), expected);
 }
 
 #[tokio::test]
-async fn a_version_that_is_not_there_any_more_is_a_conflict() {
-    let scene = Scene::start().await;
+async fn a_patch_with_an_old_version_conflicts() {
+    let test = TestServer::start().await;
     for (kind, patch) in [
         (MERGE, json!({"spec": {"region": "west"}})),
         (JSON_PATCH, json!([{"op": "add", "path": "/spec/region", "value": "west"}])),
         (APPLY, json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"}})),
     ] {
-        let pinned = writer::pinned(patch.to_string().as_bytes(), "1").unwrap();
+        let versioned = writer::patch_with_expected_version(patch.to_string().as_bytes(), "1").unwrap();
         let tail = "/clusters/m1?fieldManager=me";
-        let (code, answer) = scene.admin("PATCH", tail, kind, &serde_json::from_slice(&pinned).unwrap()).await;
-        assert_eq!((code, &answer["reason"]), (409, &json!("Conflict")), "{kind}: {answer}");
+        let (code, response) = test.admin("PATCH", tail, kind, &serde_json::from_slice(&versioned).unwrap()).await;
+        assert_eq!((code, &response["reason"]), (409, &json!("Conflict")), "{kind}: {response}");
     }
-    scene.server.stop().await.unwrap();
+    test.server.stop().await.unwrap();
 }

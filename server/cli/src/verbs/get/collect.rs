@@ -102,7 +102,7 @@ impl PendingGet<'_> {
         }
         let mut err = terminal::stderr();
         for (cluster, error) in &failed_sources {
-            writeln!(err, "warning: {cluster}: {}", clients::reason(error))?;
+            writeln!(err, "warning: {cluster}: {}", clients::describe_cause(error))?;
         }
         let partial = !failed_sources.is_empty();
         if successes.is_empty() && !sources.is_empty() {

@@ -150,7 +150,7 @@ enum WatchEnd {
 
 impl WatchEnd {
     fn from_error(error: kube::Error) -> Self {
-        let reason = clients::reason(&error);
+        let reason = clients::describe_cause(&error);
         match error {
             kube::Error::Api(status) if status.code == 410 => Self::Expired,
             kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 404 | 405) => Self::Rejected(reason),

@@ -2,49 +2,49 @@
 
 use serde_json::Value;
 
-use super::{default, each, inside, is_set, is_unset, pod};
+use super::{at_mut, for_each_item, is_set, is_unset, pod, set_default};
 
-pub(super) fn job(object: &mut Value) {
-    if let Some(spec) = inside(object, "spec") {
-        job_spec(spec);
+pub(super) fn set_job_defaults(object: &mut Value) {
+    if let Some(spec) = at_mut(object, "spec") {
+        set_job_spec_defaults(spec);
     }
 }
 
-fn job_spec(spec: &mut Value) {
+fn set_job_spec_defaults(spec: &mut Value) {
     if !is_set(spec, "completions") && !is_set(spec, "parallelism") {
-        default(spec, "completions", 1);
-        default(spec, "parallelism", 1);
+        set_default(spec, "completions", 1);
+        set_default(spec, "parallelism", 1);
     }
-    default(spec, "parallelism", 1);
+    set_default(spec, "parallelism", 1);
     let limit = if is_set(spec, "backoffLimitPerIndex") { i32::MAX } else { 6 };
-    default(spec, "backoffLimit", limit);
-    default(spec, "completionMode", "NonIndexed");
-    default(spec, "suspend", false);
-    default(spec, "manualSelector", false);
+    set_default(spec, "backoffLimit", limit);
+    set_default(spec, "completionMode", "NonIndexed");
+    set_default(spec, "suspend", false);
+    set_default(spec, "manualSelector", false);
     let replacement = if is_set(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
-    default(spec, "podReplacementPolicy", replacement);
-    if let Some(policy) = inside(spec, "podFailurePolicy") {
-        each(policy, "rules", |rule| {
-            each(rule, "onPodConditions", |pattern| {
+    set_default(spec, "podReplacementPolicy", replacement);
+    if let Some(policy) = at_mut(spec, "podFailurePolicy") {
+        for_each_item(policy, "rules", |rule| {
+            for_each_item(rule, "onPodConditions", |pattern| {
                 if is_unset(pattern, "status") {
-                    default(pattern, "status", "True");
+                    set_default(pattern, "status", "True");
                 }
             });
         });
     }
-    if let Some(template) = inside(spec, "template") {
-        pod::template(template);
+    if let Some(template) = at_mut(spec, "template") {
+        pod::set_template_defaults(template);
     }
 }
 
-pub(super) fn cron_job(object: &mut Value) {
-    let Some(spec) = inside(object, "spec") else { return };
-    default(spec, "concurrencyPolicy", "Allow");
-    default(spec, "suspend", false);
-    default(spec, "successfulJobsHistoryLimit", 3);
-    default(spec, "failedJobsHistoryLimit", 1);
+pub(super) fn set_cron_job_defaults(object: &mut Value) {
+    let Some(spec) = at_mut(object, "spec") else { return };
+    set_default(spec, "concurrencyPolicy", "Allow");
+    set_default(spec, "suspend", false);
+    set_default(spec, "successfulJobsHistoryLimit", 3);
+    set_default(spec, "failedJobsHistoryLimit", 1);
     // A job template gets only the defaults of its pods; those of the job are set when the job is created.
-    if let Some(template) = inside(spec, "jobTemplate.spec.template") {
-        pod::template(template);
+    if let Some(template) = at_mut(spec, "jobTemplate.spec.template") {
+        pod::set_template_defaults(template);
     }
 }

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::object::{at, default, default_pointer, each, inside, is_set, is_unset, items, put, text};
+use super::object::{
+    at, at_mut, for_each_item, is_set, is_unset, items, set_default, set_field, set_pointer_default, text,
+};
 
 mod batch;
 mod cluster;
@@ -15,73 +17,75 @@ mod workload;
 pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
         ("", "Pod") => {
-            pod::pod(object);
-            if let Some(status) = inside(object, "status") {
-                first_of(status, "podIP", "podIPs", |address| json!({"ip": address}));
+            pod::set_pod_defaults(object);
+            if let Some(status) = at_mut(object, "status") {
+                synchronize_first(status, "podIP", "podIPs", |address| json!({"ip": address}));
             }
         }
-        ("", "PodTemplate") => each_template(object, "template"),
-        ("", "ReplicationController") => workload::replication_controller(object),
-        ("apps", "Deployment") => workload::deployment(object),
-        ("apps", "ReplicaSet") => workload::replica_set(object),
-        ("apps", "StatefulSet") => workload::stateful_set(object),
-        ("apps", "DaemonSet") => workload::daemon_set(object),
-        ("batch", "Job") => batch::job(object),
-        ("batch", "CronJob") => batch::cron_job(object),
-        ("", "Service") => network::service(object),
-        ("", "Endpoints") => network::endpoints(object),
-        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(object),
-        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(object),
+        ("", "PodTemplate") => set_template_defaults(object, "template"),
+        ("", "ReplicationController") => workload::set_replication_controller_defaults(object),
+        ("apps", "Deployment") => workload::set_deployment_defaults(object),
+        ("apps", "ReplicaSet") => workload::set_replica_set_defaults(object),
+        ("apps", "StatefulSet") => workload::set_stateful_set_defaults(object),
+        ("apps", "DaemonSet") => workload::set_daemon_set_defaults(object),
+        ("batch", "Job") => batch::set_job_defaults(object),
+        ("batch", "CronJob") => batch::set_cron_job_defaults(object),
+        ("", "Service") => network::set_service_defaults(object),
+        ("", "Endpoints") => network::set_endpoints_defaults(object),
+        ("discovery.k8s.io", "EndpointSlice") => network::set_endpoint_slice_defaults(object),
+        ("networking.k8s.io", "NetworkPolicy") => network::set_network_policy_defaults(object),
         ("networking.k8s.io", "IngressClass") => {
-            if let Some(parameters) = inside(object, "spec.parameters") {
-                default_pointer(parameters, "scope", "Cluster");
+            if let Some(parameters) = at_mut(object, "spec.parameters") {
+                set_pointer_default(parameters, "scope", "Cluster");
             }
         }
-        ("", "PersistentVolume") => storage::persistent_volume(object),
-        ("", "PersistentVolumeClaim") => storage::claim(object),
-        ("storage.k8s.io", _) => storage::storage(kind, object),
-        ("", "Secret") => cluster::secret(object),
-        ("", "Namespace") => cluster::namespace(object),
+        ("", "PersistentVolume") => storage::set_persistent_volume_defaults(object),
+        ("", "PersistentVolumeClaim") => storage::set_claim_defaults(object),
+        ("storage.k8s.io", _) => storage::set_storage_group_defaults(kind, object),
+        ("", "Secret") => cluster::set_secret_defaults(object),
+        ("", "Namespace") => cluster::set_namespace_defaults(object),
         ("", "Node") => {
-            cluster::node(object);
-            if let Some(spec) = inside(object, "spec") {
-                first_of(spec, "podCIDR", "podCIDRs", |range| json!(range));
+            cluster::set_node_defaults(object);
+            if let Some(spec) = at_mut(object, "spec") {
+                synchronize_first(spec, "podCIDR", "podCIDRs", |range| json!(range));
             }
         }
-        ("", "LimitRange") => cluster::limit_range(object),
-        ("autoscaling", _) => cluster::autoscaler(version, object),
-        ("rbac.authorization.k8s.io", _) => cluster::rbac(kind, object),
-        ("admissionregistration.k8s.io", _) => cluster::admission(object),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => cluster::definition(object),
+        ("", "LimitRange") => cluster::set_limit_range_defaults(object),
+        ("autoscaling", _) => cluster::set_autoscaler_defaults(version, object),
+        ("rbac.authorization.k8s.io", _) => cluster::set_rbac_defaults(kind, object),
+        ("admissionregistration.k8s.io", _) => cluster::set_admission_defaults(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => cluster::set_crd_defaults(object),
         ("apiregistration.k8s.io", "APIService") => {
-            if let Some(service) = inside(object, "spec.service") {
-                default(service, "port", 443);
+            if let Some(service) = at_mut(object, "spec.service") {
+                set_default(service, "port", 443);
             }
         }
         ("policy", "PodDisruptionBudget") => {}
-        ("scheduling.k8s.io", "PriorityClass") => default_pointer(object, "preemptionPolicy", "PreemptLowerPriority"),
-        ("flowcontrol.apiserver.k8s.io", _) => cluster::flow_control(kind, object),
+        ("scheduling.k8s.io", "PriorityClass") => {
+            set_pointer_default(object, "preemptionPolicy", "PreemptLowerPriority")
+        }
+        ("flowcontrol.apiserver.k8s.io", _) => cluster::set_flow_control_defaults(kind, object),
         _ => {}
     }
 }
 
 /// Synchronizes a list with the older field that holds its first element. If they differ, the older field takes
 /// precedence, because older clients know only that one.
-fn first_of(object: &mut Value, one: &str, many: &str, entry: fn(&str) -> Value) {
+fn synchronize_first(object: &mut Value, one: &str, many: &str, entry: fn(&str) -> Value) {
     let given = text(object, one).to_owned();
     let first = items(object, many).first().cloned();
     if !given.is_empty() && first.as_ref() != Some(&entry(&given)) {
-        put(object, many, vec![entry(&given)]);
+        set_field(object, many, vec![entry(&given)]);
     } else if given.is_empty()
         && let Some(first) = first
     {
         let single = first.get("ip").cloned().unwrap_or(first);
-        put(object, one, single);
+        set_field(object, one, single);
     }
 }
 
-fn each_template(object: &mut Value, path: &str) {
-    if let Some(template) = inside(object, path) {
-        pod::template(template);
+fn set_template_defaults(object: &mut Value, path: &str) {
+    if let Some(template) = at_mut(object, path) {
+        pod::set_template_defaults(template);
     }
 }

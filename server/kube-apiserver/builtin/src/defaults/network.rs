@@ -2,67 +2,71 @@
 
 use serde_json::{Value, json};
 
-use super::{default, default_pointer, each, inside, is_set, is_unset, put, text};
+use super::{at_mut, for_each_item, is_set, is_unset, set_default, set_field, set_pointer_default, text};
 use crate::object::{at, items};
 
-pub(super) fn service(object: &mut Value) {
-    if let Some(balancer) = inside(object, "status.loadBalancer") {
-        each(balancer, "ingress", |ingress| {
+pub(super) fn set_service_defaults(object: &mut Value) {
+    if let Some(balancer) = at_mut(object, "status.loadBalancer") {
+        for_each_item(balancer, "ingress", |ingress| {
             if is_set(ingress, "ip") && !is_set(ingress, "ipMode") {
-                put(ingress, "ipMode", "VIP");
+                set_field(ingress, "ipMode", "VIP");
             }
         });
     }
-    let Some(spec) = inside(object, "spec") else { return };
-    default(spec, "sessionAffinity", "None");
+    let Some(spec) = at_mut(object, "spec") else { return };
+    set_default(spec, "sessionAffinity", "None");
     if text(spec, "sessionAffinity") == "None" {
-        crate::object::take(spec, "sessionAffinityConfig");
+        crate::object::remove_field(spec, "sessionAffinityConfig");
     }
     if text(spec, "sessionAffinity") == "ClientIP" && !is_set(spec, "sessionAffinityConfig.clientIP.timeoutSeconds") {
-        put(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
+        set_field(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
     }
-    default(spec, "type", "ClusterIP");
-    each(spec, "ports", |port| {
-        default(port, "protocol", "TCP");
+    set_default(spec, "type", "ClusterIP");
+    for_each_item(spec, "ports", |port| {
+        set_default(port, "protocol", "TCP");
         if is_unset(port, "targetPort") || at(port, "targetPort") == 0 {
             let number = port.get("port").cloned().unwrap_or(json!(0));
-            put(port, "targetPort", number);
+            set_field(port, "targetPort", number);
         }
     });
     let kind = text(spec, "type").to_owned();
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer")
         || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty())
     {
-        default(spec, "externalTrafficPolicy", "Cluster");
+        set_default(spec, "externalTrafficPolicy", "Cluster");
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {
-        default(spec, "internalTrafficPolicy", "Cluster");
+        set_default(spec, "internalTrafficPolicy", "Cluster");
     }
     if kind == "LoadBalancer" {
-        default(spec, "allocateLoadBalancerNodePorts", true);
+        set_default(spec, "allocateLoadBalancerNodePorts", true);
     }
 }
 
-pub(super) fn endpoints(object: &mut Value) {
-    each(object, "subsets", |subset| each(subset, "ports", |port| default(port, "protocol", "TCP")));
-}
-
-pub(super) fn endpoint_slice(object: &mut Value) {
-    each(object, "ports", |port| {
-        if !is_set(port, "name") {
-            put(port, "name", "");
-        }
-        default_pointer(port, "protocol", "TCP");
+pub(super) fn set_endpoints_defaults(object: &mut Value) {
+    for_each_item(object, "subsets", |subset| {
+        for_each_item(subset, "ports", |port| set_default(port, "protocol", "TCP"))
     });
 }
 
-pub(super) fn network_policy(object: &mut Value) {
+pub(super) fn set_endpoint_slice_defaults(object: &mut Value) {
+    for_each_item(object, "ports", |port| {
+        if !is_set(port, "name") {
+            set_field(port, "name", "");
+        }
+        set_pointer_default(port, "protocol", "TCP");
+    });
+}
+
+pub(super) fn set_network_policy_defaults(object: &mut Value) {
     let egress = !items(object, "spec.egress").is_empty();
-    let Some(spec) = inside(object, "spec") else { return };
+    let Some(spec) = at_mut(object, "spec") else { return };
     for rules in ["ingress", "egress"] {
-        each(spec, rules, |rule| each(rule, "ports", |port| default_pointer(port, "protocol", "TCP")));
+        for_each_item(spec, rules, |rule| {
+            for_each_item(rule, "ports", |port| set_pointer_default(port, "protocol", "TCP"))
+        });
     }
     if items(spec, "policyTypes").is_empty() {
-        put(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+        set_field(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
     }
 }

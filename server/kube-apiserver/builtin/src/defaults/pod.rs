@@ -5,19 +5,19 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::{at, default, each, inside, is_set, is_unset, put, text};
+use super::{at, at_mut, for_each_item, is_set, is_unset, set_default, set_field, text};
 use crate::object::{fields, flag, number};
 
-pub(crate) fn pod(object: &mut Value) {
-    let Some(spec) = inside(object, "spec") else { return };
+pub(crate) fn set_pod_defaults(object: &mut Value) {
+    let Some(spec) = at_mut(object, "spec") else { return };
     for list in ["containers", "initContainers"] {
-        each(spec, list, limits_become_requests);
+        for_each_item(spec, list, copy_limits_to_requests);
     }
-    default(spec, "enableServiceLinks", true);
+    set_default(spec, "enableServiceLinks", true);
     if flag(spec, "hostNetwork") {
         for list in ["containers", "initContainers"] {
-            each(spec, list, |container| {
-                each(container, "ports", |port| {
+            for_each_item(spec, list, |container| {
+                for_each_item(container, "ports", |port| {
                     if port.get("hostPort").and_then(Value::as_i64).unwrap_or(0) == 0 {
                         copy_port(port);
                     }
@@ -26,103 +26,103 @@ pub(crate) fn pod(object: &mut Value) {
         }
     }
     if number(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
-        put(spec, "terminationGracePeriodSeconds", 1);
+        set_field(spec, "terminationGracePeriodSeconds", 1);
     }
-    pod_spec(spec);
+    set_pod_spec_defaults(spec);
 }
 
 fn copy_port(port: &mut Value) {
     if let Some(number) = port.get("containerPort").cloned() {
-        put(port, "hostPort", number);
+        set_field(port, "hostPort", number);
     }
 }
 
-fn limits_become_requests(container: &mut Value) {
-    let Some(resources) = inside(container, "resources") else { return };
+fn copy_limits_to_requests(container: &mut Value) {
+    let Some(resources) = at_mut(container, "resources") else { return };
     let limits = fields(resources, "limits").clone();
     if limits.is_empty() {
         return;
     }
     if !is_set(resources, "requests") {
-        put(resources, "requests", json!({}));
+        set_field(resources, "requests", json!({}));
     }
-    if let Some(requests) = inside(resources, "requests") {
+    if let Some(requests) = at_mut(resources, "requests") {
         for (name, amount) in limits {
-            default(requests, &name, amount);
+            set_default(requests, &name, amount);
         }
     }
 }
 
-pub(crate) fn template(template: &mut Value) {
-    if let Some(spec) = inside(template, "spec") {
-        pod_spec(spec);
+pub(crate) fn set_template_defaults(template: &mut Value) {
+    if let Some(spec) = at_mut(template, "spec") {
+        set_pod_spec_defaults(spec);
     }
 }
 
-fn pod_spec(spec: &mut Value) {
-    default(spec, "dnsPolicy", "ClusterFirst");
-    default(spec, "restartPolicy", "Always");
-    default(spec, "terminationGracePeriodSeconds", 30);
-    default(spec, "schedulerName", "default-scheduler");
+fn set_pod_spec_defaults(spec: &mut Value) {
+    set_default(spec, "dnsPolicy", "ClusterFirst");
+    set_default(spec, "restartPolicy", "Always");
+    set_default(spec, "terminationGracePeriodSeconds", 30);
+    set_default(spec, "schedulerName", "default-scheduler");
     if !is_set(spec, "securityContext") {
-        put(spec, "securityContext", json!({}));
+        set_field(spec, "securityContext", json!({}));
     }
     // The deprecated field is kept equal to the current one.
     if is_unset(spec, "serviceAccountName") {
         let old = text(spec, "serviceAccount").to_owned();
         if !old.is_empty() {
-            put(spec, "serviceAccountName", old);
+            set_field(spec, "serviceAccountName", old);
         }
     } else {
         let name = text(spec, "serviceAccountName").to_owned();
-        put(spec, "serviceAccount", name);
+        set_field(spec, "serviceAccount", name);
     }
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        each(spec, list, container);
+        for_each_item(spec, list, set_container_defaults);
     }
-    each(spec, "volumes", volume);
+    for_each_item(spec, "volumes", set_volume_defaults);
 }
 
-fn container(container: &mut Value) {
+fn set_container_defaults(container: &mut Value) {
     let pull = pull_policy(text(container, "image"));
-    default(container, "imagePullPolicy", pull);
-    default(container, "terminationMessagePath", "/dev/termination-log");
-    default(container, "terminationMessagePolicy", "File");
-    each(container, "ports", |port| default(port, "protocol", "TCP"));
-    each(container, "env", |env| {
-        if let Some(field) = inside(env, "valueFrom.fieldRef") {
-            default(field, "apiVersion", "v1");
+    set_default(container, "imagePullPolicy", pull);
+    set_default(container, "terminationMessagePath", "/dev/termination-log");
+    set_default(container, "terminationMessagePolicy", "File");
+    for_each_item(container, "ports", |port| set_default(port, "protocol", "TCP"));
+    for_each_item(container, "env", |env| {
+        if let Some(field) = at_mut(env, "valueFrom.fieldRef") {
+            set_default(field, "apiVersion", "v1");
         }
-        if let Some(file) = inside(env, "valueFrom.fileKeyRef") {
-            default(file, "optional", false);
+        if let Some(file) = at_mut(env, "valueFrom.fileKeyRef") {
+            set_default(file, "optional", false);
         }
     });
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        if let Some(probe) = inside(container, name) {
+        if let Some(probe) = at_mut(container, name) {
             for (field, wanted) in
                 [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
             {
                 if probe.get(field).and_then(Value::as_i64).unwrap_or(0) == 0 {
-                    put(probe, field, wanted);
+                    set_field(probe, field, wanted);
                 }
             }
-            if let Some(grpc) = inside(probe, "grpc") {
-                default(grpc, "service", "");
+            if let Some(grpc) = at_mut(probe, "grpc") {
+                set_default(grpc, "service", "");
             }
-            http_get(probe);
+            set_http_get_defaults(probe);
         }
     }
     for name in ["lifecycle.postStart", "lifecycle.preStop"] {
-        if let Some(handler) = inside(container, name) {
-            http_get(handler);
+        if let Some(handler) = at_mut(container, name) {
+            set_http_get_defaults(handler);
         }
     }
 }
 
-fn http_get(handler: &mut Value) {
-    if let Some(get) = inside(handler, "httpGet") {
-        default(get, "path", "/");
-        default(get, "scheme", "HTTP");
+fn set_http_get_defaults(handler: &mut Value) {
+    if let Some(get) = at_mut(handler, "httpGet") {
+        set_default(get, "path", "/");
+        set_default(get, "scheme", "HTTP");
     }
 }
 
@@ -147,78 +147,78 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-fn volume(volume: &mut Value) {
+fn set_volume_defaults(volume: &mut Value) {
     let sources = volume
         .as_object()
         .map_or(0, |v| v.iter().filter(|(name, source)| *name != "name" && !source.is_null()).count());
     if sources == 0 {
-        put(volume, "emptyDir", json!({}));
+        set_field(volume, "emptyDir", json!({}));
     }
     for source in ["secret", "configMap", "downwardAPI", "projected"] {
-        if let Some(source) = inside(volume, source) {
-            default(source, "defaultMode", 420);
+        if let Some(source) = at_mut(volume, source) {
+            set_default(source, "defaultMode", 420);
         }
     }
-    if let Some(source) = inside(volume, "downwardAPI") {
-        each(source, "items", field_ref);
+    if let Some(source) = at_mut(volume, "downwardAPI") {
+        for_each_item(source, "items", set_field_ref_defaults);
     }
-    if let Some(projected) = inside(volume, "projected") {
-        each(projected, "sources", |source| {
-            if let Some(token) = inside(source, "serviceAccountToken") {
-                default(token, "expirationSeconds", 3600);
+    if let Some(projected) = at_mut(volume, "projected") {
+        for_each_item(projected, "sources", |source| {
+            if let Some(token) = at_mut(source, "serviceAccountToken") {
+                set_default(token, "expirationSeconds", 3600);
             }
-            if let Some(certificate) = inside(source, "podCertificate") {
-                default(certificate, "maxExpirationSeconds", 86400);
+            if let Some(certificate) = at_mut(source, "podCertificate") {
+                set_default(certificate, "maxExpirationSeconds", 86400);
             }
-            if let Some(downward) = inside(source, "downwardAPI") {
-                each(downward, "items", field_ref);
+            if let Some(downward) = at_mut(source, "downwardAPI") {
+                for_each_item(downward, "items", set_field_ref_defaults);
             }
         });
     }
-    if let Some(path) = inside(volume, "hostPath") {
-        default(path, "type", "");
+    if let Some(path) = at_mut(volume, "hostPath") {
+        set_default(path, "type", "");
     }
-    if let Some(iscsi) = inside(volume, "iscsi") {
-        default(iscsi, "iscsiInterface", "default");
+    if let Some(iscsi) = at_mut(volume, "iscsi") {
+        set_default(iscsi, "iscsiInterface", "default");
     }
-    if let Some(rbd) = inside(volume, "rbd") {
-        rbd_source(rbd);
+    if let Some(rbd) = at_mut(volume, "rbd") {
+        set_rbd_source_defaults(rbd);
     }
-    if let Some(disk) = inside(volume, "azureDisk") {
-        azure_disk(disk);
+    if let Some(disk) = at_mut(volume, "azureDisk") {
+        set_azure_disk_defaults(disk);
     }
-    if let Some(scale) = inside(volume, "scaleIO") {
-        default(scale, "storageMode", "ThinProvisioned");
-        default(scale, "fsType", "xfs");
+    if let Some(scale) = at_mut(volume, "scaleIO") {
+        set_default(scale, "storageMode", "ThinProvisioned");
+        set_default(scale, "fsType", "xfs");
     }
-    if let Some(spec) = inside(volume, "ephemeral.volumeClaimTemplate.spec") {
-        default(spec, "volumeMode", "Filesystem");
+    if let Some(spec) = at_mut(volume, "ephemeral.volumeClaimTemplate.spec") {
+        set_default(spec, "volumeMode", "Filesystem");
     }
     if is_set(volume, "image") {
         let pull = pull_policy(text(volume, "image.reference"));
-        if let Some(image) = inside(volume, "image") {
-            default(image, "pullPolicy", pull);
+        if let Some(image) = at_mut(volume, "image") {
+            set_default(image, "pullPolicy", pull);
         }
     }
 }
 
-fn field_ref(item: &mut Value) {
-    if let Some(field) = inside(item, "fieldRef") {
-        default(field, "apiVersion", "v1");
+fn set_field_ref_defaults(item: &mut Value) {
+    if let Some(field) = at_mut(item, "fieldRef") {
+        set_default(field, "apiVersion", "v1");
     }
 }
 
-pub(super) fn rbd_source(rbd: &mut Value) {
-    default(rbd, "pool", "rbd");
-    default(rbd, "user", "admin");
-    default(rbd, "keyring", "/etc/ceph/keyring");
+pub(super) fn set_rbd_source_defaults(rbd: &mut Value) {
+    set_default(rbd, "pool", "rbd");
+    set_default(rbd, "user", "admin");
+    set_default(rbd, "keyring", "/etc/ceph/keyring");
 }
 
-pub(super) fn azure_disk(disk: &mut Value) {
-    default(disk, "cachingMode", "ReadWrite");
-    default(disk, "kind", "Shared");
-    default(disk, "fsType", "ext4");
-    default(disk, "readOnly", false);
+pub(super) fn set_azure_disk_defaults(disk: &mut Value) {
+    set_default(disk, "cachingMode", "ReadWrite");
+    set_default(disk, "kind", "Shared");
+    set_default(disk, "fsType", "ext4");
+    set_default(disk, "readOnly", false);
 }
 
 /// The `status.qosClass` of a new pod.

@@ -2,64 +2,64 @@
 
 use serde_json::{Value, json};
 
-use super::{default, default_pointer, inside, is_set, pod, put};
+use super::{at_mut, is_set, pod, set_default, set_field, set_pointer_default};
 
-pub(super) fn claim(object: &mut Value) {
+pub(super) fn set_claim_defaults(object: &mut Value) {
     if !is_set(object, "status") {
-        put(object, "status", json!({}));
+        set_field(object, "status", json!({}));
     }
-    if let Some(status) = inside(object, "status") {
-        default(status, "phase", "Pending");
+    if let Some(status) = at_mut(object, "status") {
+        set_default(status, "phase", "Pending");
     }
-    if let Some(spec) = inside(object, "spec") {
-        default(spec, "volumeMode", "Filesystem");
+    if let Some(spec) = at_mut(object, "spec") {
+        set_default(spec, "volumeMode", "Filesystem");
     }
 }
 
-pub(super) fn persistent_volume(object: &mut Value) {
+pub(super) fn set_persistent_volume_defaults(object: &mut Value) {
     if !is_set(object, "status") {
-        put(object, "status", json!({}));
+        set_field(object, "status", json!({}));
     }
-    if let Some(status) = inside(object, "status") {
-        default(status, "phase", "Pending");
+    if let Some(status) = at_mut(object, "status") {
+        set_default(status, "phase", "Pending");
     }
-    let Some(spec) = inside(object, "spec") else { return };
-    default(spec, "persistentVolumeReclaimPolicy", "Retain");
-    default(spec, "volumeMode", "Filesystem");
-    if let Some(path) = inside(spec, "hostPath") {
-        default(path, "type", "");
+    let Some(spec) = at_mut(object, "spec") else { return };
+    set_default(spec, "persistentVolumeReclaimPolicy", "Retain");
+    set_default(spec, "volumeMode", "Filesystem");
+    if let Some(path) = at_mut(spec, "hostPath") {
+        set_default(path, "type", "");
     }
-    if let Some(iscsi) = inside(spec, "iscsi") {
-        default(iscsi, "iscsiInterface", "default");
+    if let Some(iscsi) = at_mut(spec, "iscsi") {
+        set_default(iscsi, "iscsiInterface", "default");
     }
-    if let Some(rbd) = inside(spec, "rbd") {
-        pod::rbd_source(rbd);
+    if let Some(rbd) = at_mut(spec, "rbd") {
+        pod::set_rbd_source_defaults(rbd);
     }
-    if let Some(disk) = inside(spec, "azureDisk") {
-        pod::azure_disk(disk);
+    if let Some(disk) = at_mut(spec, "azureDisk") {
+        pod::set_azure_disk_defaults(disk);
     }
-    if let Some(scale) = inside(spec, "scaleIO") {
-        default(scale, "storageMode", "ThinProvisioned");
-        default(scale, "fsType", "xfs");
+    if let Some(scale) = at_mut(spec, "scaleIO") {
+        set_default(scale, "storageMode", "ThinProvisioned");
+        set_default(scale, "fsType", "xfs");
     }
 }
 
-pub(super) fn storage(kind: &str, object: &mut Value) {
+pub(super) fn set_storage_group_defaults(kind: &str, object: &mut Value) {
     match kind {
         "StorageClass" => {
-            default_pointer(object, "reclaimPolicy", "Delete");
-            default_pointer(object, "volumeBindingMode", "Immediate");
+            set_pointer_default(object, "reclaimPolicy", "Delete");
+            set_pointer_default(object, "volumeBindingMode", "Immediate");
         }
         "CSIDriver" => {
-            let Some(spec) = inside(object, "spec") else { return };
-            default(spec, "attachRequired", true);
-            default(spec, "podInfoOnMount", false);
-            default(spec, "storageCapacity", false);
-            default_pointer(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
-            default(spec, "requiresRepublish", false);
-            default(spec, "seLinuxMount", false);
+            let Some(spec) = at_mut(object, "spec") else { return };
+            set_default(spec, "attachRequired", true);
+            set_default(spec, "podInfoOnMount", false);
+            set_default(spec, "storageCapacity", false);
+            set_pointer_default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+            set_default(spec, "requiresRepublish", false);
+            set_default(spec, "seLinuxMount", false);
             if !is_set(spec, "volumeLifecycleModes") {
-                put(spec, "volumeLifecycleModes", json!(["Persistent"]));
+                set_field(spec, "volumeLifecycleModes", json!(["Persistent"]));
             }
         }
         _ => {}

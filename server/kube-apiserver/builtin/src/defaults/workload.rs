@@ -2,116 +2,116 @@
 
 use serde_json::{Value, json};
 
-use super::{default, each, inside, is_set, is_unset, pod, put, storage, text};
+use super::{at_mut, for_each_item, is_set, is_unset, pod, set_default, set_field, storage, text};
 use crate::object::{at, fields};
 use crate::prepare;
 
 /// Defaults of the rollout strategy.
-fn rollout(spec: &mut Value, field: &str, max_unavailable: impl Into<Value>, max_surge: impl Into<Value>) {
+fn set_rollout_defaults(spec: &mut Value, field: &str, max_unavailable: impl Into<Value>, max_surge: impl Into<Value>) {
     if !is_set(spec, field) {
-        put(spec, field, json!({}));
+        set_field(spec, field, json!({}));
     }
-    let Some(strategy) = inside(spec, field) else { return };
-    default(strategy, "type", "RollingUpdate");
+    let Some(strategy) = at_mut(spec, field) else { return };
+    set_default(strategy, "type", "RollingUpdate");
     if text(strategy, "type") != "RollingUpdate" {
         return;
     }
     if !is_set(strategy, "rollingUpdate") {
-        put(strategy, "rollingUpdate", json!({}));
+        set_field(strategy, "rollingUpdate", json!({}));
     }
-    if let Some(rolling) = inside(strategy, "rollingUpdate") {
-        default(rolling, "maxUnavailable", max_unavailable);
-        default(rolling, "maxSurge", max_surge);
-    }
-}
-
-pub(super) fn deployment(object: &mut Value) {
-    let Some(spec) = inside(object, "spec") else { return };
-    default(spec, "replicas", 1);
-    default(spec, "revisionHistoryLimit", 10);
-    default(spec, "progressDeadlineSeconds", 600);
-    rollout(spec, "strategy", "25%", "25%");
-    if let Some(template) = inside(spec, "template") {
-        pod::template(template);
+    if let Some(rolling) = at_mut(strategy, "rollingUpdate") {
+        set_default(rolling, "maxUnavailable", max_unavailable);
+        set_default(rolling, "maxSurge", max_surge);
     }
 }
 
-pub(super) fn replica_set(object: &mut Value) {
-    let Some(spec) = inside(object, "spec") else { return };
-    default(spec, "replicas", 1);
-    if let Some(template) = inside(spec, "template") {
-        pod::template(template);
+pub(super) fn set_deployment_defaults(object: &mut Value) {
+    let Some(spec) = at_mut(object, "spec") else { return };
+    set_default(spec, "replicas", 1);
+    set_default(spec, "revisionHistoryLimit", 10);
+    set_default(spec, "progressDeadlineSeconds", 600);
+    set_rollout_defaults(spec, "strategy", "25%", "25%");
+    if let Some(template) = at_mut(spec, "template") {
+        pod::set_template_defaults(template);
     }
 }
 
-pub(super) fn stateful_set(object: &mut Value) {
-    let Some(spec) = inside(object, "spec") else { return };
-    default(spec, "podManagementPolicy", "OrderedReady");
-    default(spec, "replicas", 1);
-    default(spec, "revisionHistoryLimit", 10);
+pub(super) fn set_replica_set_defaults(object: &mut Value) {
+    let Some(spec) = at_mut(object, "spec") else { return };
+    set_default(spec, "replicas", 1);
+    if let Some(template) = at_mut(spec, "template") {
+        pod::set_template_defaults(template);
+    }
+}
+
+pub(super) fn set_stateful_set_defaults(object: &mut Value) {
+    let Some(spec) = at_mut(object, "spec") else { return };
+    set_default(spec, "podManagementPolicy", "OrderedReady");
+    set_default(spec, "replicas", 1);
+    set_default(spec, "revisionHistoryLimit", 10);
     for field in ["updateStrategy", "persistentVolumeClaimRetentionPolicy"] {
         if !is_set(spec, field) {
-            put(spec, field, json!({}));
+            set_field(spec, field, json!({}));
         }
     }
-    if let Some(strategy) = inside(spec, "updateStrategy") {
+    if let Some(strategy) = at_mut(spec, "updateStrategy") {
         if is_unset(strategy, "type") {
-            put(strategy, "type", "RollingUpdate");
+            set_field(strategy, "type", "RollingUpdate");
             if !is_set(strategy, "rollingUpdate") {
-                put(strategy, "rollingUpdate", json!({}));
+                set_field(strategy, "rollingUpdate", json!({}));
             }
         }
         if text(strategy, "type") == "RollingUpdate"
-            && let Some(rolling) = inside(strategy, "rollingUpdate")
+            && let Some(rolling) = at_mut(strategy, "rollingUpdate")
         {
-            default(rolling, "partition", 0);
+            set_default(rolling, "partition", 0);
         }
     }
-    if let Some(policy) = inside(spec, "persistentVolumeClaimRetentionPolicy") {
-        default(policy, "whenDeleted", "Retain");
-        default(policy, "whenScaled", "Retain");
+    if let Some(policy) = at_mut(spec, "persistentVolumeClaimRetentionPolicy") {
+        set_default(policy, "whenDeleted", "Retain");
+        set_default(policy, "whenScaled", "Retain");
     }
-    each(spec, "volumeClaimTemplates", |claim| {
-        default(claim, "apiVersion", "v1");
-        default(claim, "kind", "PersistentVolumeClaim");
-        storage::claim(claim);
+    for_each_item(spec, "volumeClaimTemplates", |claim| {
+        set_default(claim, "apiVersion", "v1");
+        set_default(claim, "kind", "PersistentVolumeClaim");
+        storage::set_claim_defaults(claim);
     });
-    if let Some(template) = inside(spec, "template") {
-        pod::template(template);
+    if let Some(template) = at_mut(spec, "template") {
+        pod::set_template_defaults(template);
     }
 }
 
-pub(super) fn daemon_set(object: &mut Value) {
+pub(super) fn set_daemon_set_defaults(object: &mut Value) {
     // A field of removed versions, stored in an annotation.
-    if let Some(metadata) = inside(object, "metadata") {
+    if let Some(metadata) = at_mut(object, "metadata") {
         if !is_set(metadata, "annotations") {
-            put(metadata, "annotations", json!({}));
+            set_field(metadata, "annotations", json!({}));
         }
-        default(&mut metadata["annotations"], prepare::TEMPLATE_GENERATION, "0");
+        set_default(&mut metadata["annotations"], prepare::TEMPLATE_GENERATION, "0");
     }
-    let Some(spec) = inside(object, "spec") else { return };
-    default(spec, "revisionHistoryLimit", 10);
-    rollout(spec, "updateStrategy", 1, 0);
-    if let Some(template) = inside(spec, "template") {
-        pod::template(template);
+    let Some(spec) = at_mut(object, "spec") else { return };
+    set_default(spec, "revisionHistoryLimit", 10);
+    set_rollout_defaults(spec, "updateStrategy", 1, 0);
+    if let Some(template) = at_mut(spec, "template") {
+        pod::set_template_defaults(template);
     }
 }
 
-pub(super) fn replication_controller(object: &mut Value) {
+pub(super) fn set_replication_controller_defaults(object: &mut Value) {
     let labels = fields(object, "spec.template.metadata.labels").clone();
     if !labels.is_empty() {
         if fields(object, "spec.selector").is_empty()
-            && let Some(spec) = inside(object, "spec")
+            && let Some(spec) = at_mut(object, "spec")
         {
-            put(spec, "selector", labels.clone());
+            set_field(spec, "selector", labels.clone());
         }
         if fields(object, "metadata.labels").is_empty() && !at(object, "metadata").is_null() {
-            put(&mut object["metadata"], "labels", labels);
+            set_field(&mut object["metadata"], "labels", labels);
         }
     }
-    let Some(spec) = inside(object, "spec") else { return };
-    default(spec, "replicas", 1);
-    if let Some(template) = inside(spec, "template") {
-        pod::template(template);
+    let Some(spec) = at_mut(object, "spec") else { return };
+    set_default(spec, "replicas", 1);
+    if let Some(template) = at_mut(spec, "template") {
+        pod::set_template_defaults(template);
     }
 }

@@ -5,53 +5,55 @@ use std::net::IpAddr;
 
 use crowsnest_schema::formats::strip_leading_zeros;
 
-use super::network::{BAD_CIDR, BAD_IP, is_cidr};
+use super::network::{CIDR_ERROR, IP_ERROR, is_cidr};
 use super::{Errors, Value, at, dns1123_subdomain, items, json, path_segment, text};
 
 const IMMUTABLE: &str = "field is immutable";
 
-/// Validates an address in canonical form.
-pub(super) fn wrong_address(text: &str) -> Option<String> {
-    ambiguous_address(text).or_else(|| {
+/// The error of an address that is invalid or not in canonical form.
+pub(super) fn address_error(text: &str) -> Option<String> {
+    legacy_address_error(text).or_else(|| {
         let canonical = text.parse::<IpAddr>().ok()?.to_string();
         (canonical != text).then(|| format!("must be in canonical form ({canonical:?})"))
     })
 }
 
-/// Validates an address in a legacy field, which accepts several forms (`IsValidIPForLegacyField`).
-pub(super) fn ambiguous_address(text: &str) -> Option<String> {
+/// The error of an address in a legacy field, which accepts several forms (`IsValidIPForLegacyField`).
+pub(super) fn legacy_address_error(text: &str) -> Option<String> {
     match text.parse::<IpAddr>() {
         Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
             Some("must not be an IPv4-mapped IPv6 address".to_owned())
         }
         Ok(_) => None,
         Err(_) if strip_leading_zeros(text).parse::<IpAddr>().is_ok() => Some("must not have leading 0s".to_owned()),
-        Err(_) => Some(BAD_IP.to_owned()),
+        Err(_) => Some(IP_ERROR.to_owned()),
     }
 }
 
-/// Validates a CIDR in canonical form.
-fn wrong_range(range: &str) -> Option<String> {
-    ambiguous_range(range).or_else(|| {
+/// The error of a CIDR that is invalid or not in canonical form.
+fn cidr_error(range: &str) -> Option<String> {
+    legacy_cidr_error(range).or_else(|| {
         let (address, length) = range.split_once('/')?;
         let canonical = format!("{}/{}", address.parse::<IpAddr>().ok()?, length.parse::<u32>().ok()?);
         (canonical != range).then(|| format!("must be in canonical form ({canonical:?})"))
     })
 }
 
-/// Validates a CIDR in a legacy field (`IsValidCIDRForLegacyField`).
-pub(super) fn ambiguous_range(range: &str) -> Option<String> {
+/// The error of a CIDR in a legacy field (`IsValidCIDRForLegacyField`).
+pub(super) fn legacy_cidr_error(range: &str) -> Option<String> {
     let (address, length) = range.split_once('/').unwrap_or((range, ""));
-    let plain = || {
+    let without_leading_zeros = || {
         let length = length.trim_start_matches('0');
         format!("{}/{}", strip_leading_zeros(address), if length.is_empty() { "0" } else { length })
     };
     if !is_cidr(range) || (length.starts_with('0') && length != "0") {
-        let sloppy = !length.is_empty() && is_cidr(&plain());
-        return Some(if sloppy { "must not have leading 0s in IP or prefix length" } else { BAD_CIDR }.to_owned());
+        let has_leading_zeros = !length.is_empty() && is_cidr(&without_leading_zeros());
+        return Some(
+            if has_leading_zeros { "must not have leading 0s in IP or prefix length" } else { CIDR_ERROR }.to_owned(),
+        );
     }
     let (Ok(address), Ok(length)) = (address.parse::<IpAddr>(), length.parse::<u32>()) else {
-        return Some(BAD_CIDR.to_owned());
+        return Some(CIDR_ERROR.to_owned());
     };
     let (number, width) = match address {
         IpAddr::V4(v4) => (u128::from(u32::from(v4)), 32),
@@ -60,12 +62,12 @@ pub(super) fn ambiguous_range(range: &str) -> Option<String> {
         }
         IpAddr::V6(v6) => (u128::from(v6), 128_u32),
     };
-    let behind = u128::MAX.checked_shl(width - length).map_or(u128::MAX, |mask| !mask);
-    (number & behind != 0).then(|| "must not have bits set beyond the prefix length".to_owned())
+    let host_mask = u128::MAX.checked_shl(width - length).map_or(u128::MAX, |mask| !mask);
+    (number & host_mask != 0).then(|| "must not have bits set beyond the prefix length".to_owned())
 }
 
 /// `ValidateIPAddress`: checks the parent reference.
-pub(super) fn address(e: &mut Errors, object: &Value) {
+pub(super) fn validate_ip_address(e: &mut Errors, object: &Value) {
     let (owner, path) = (at(object, "spec.parentRef"), "spec.parentRef");
     if owner.is_null() {
         return e.required(path, "");
@@ -85,7 +87,7 @@ pub(super) fn address(e: &mut Errors, object: &Value) {
 }
 
 /// `ValidateServiceCIDR`.
-pub(super) fn service_cidr(e: &mut Errors, object: &Value) {
+pub(super) fn validate_service_cidr(e: &mut Errors, object: &Value) {
     let (field, ranges) = ("spec.cidrs", items(object, "spec.cidrs"));
     if ranges.is_empty() {
         return e.required(field, "at least one CIDR required");
@@ -95,7 +97,7 @@ pub(super) fn service_cidr(e: &mut Errors, object: &Value) {
         return e.invalid(field, &shown, "may only hold up to 2 values");
     }
     for (index, range) in ranges.iter().enumerate() {
-        if let Some(why) = wrong_range(range.as_str().unwrap_or_default()) {
+        if let Some(why) = cidr_error(range.as_str().unwrap_or_default()) {
             e.invalid(format!("{field}[{index}]"), range, why);
         }
     }
@@ -110,7 +112,7 @@ pub(super) fn service_cidr(e: &mut Errors, object: &Value) {
 }
 
 /// `ValidateServiceCIDRUpdate`: a second range can be added, everything else is immutable.
-pub(super) fn service_cidr_update(e: &mut Errors, old: &Value, new: &Value) {
+pub(super) fn validate_service_cidr_update(e: &mut Errors, old: &Value, new: &Value) {
     let (field, before, after) = ("spec.cidrs", items(old, "spec.cidrs"), items(new, "spec.cidrs"));
     let grows = before.len() == 1 && after.len() == 2;
     if before.len() != after.len() && !grows {
@@ -120,7 +122,7 @@ pub(super) fn service_cidr_update(e: &mut Errors, old: &Value, new: &Value) {
         e.invalid(format!("{field}[{index}]"), range, IMMUTABLE);
     }
     if grows {
-        service_cidr(e, new);
+        validate_service_cidr(e, new);
     }
 }
 
@@ -136,10 +138,10 @@ mod tests {
             ("010.0.0.1", Some("must not have leading 0s")),
             ("::ffff:10.0.0.1", Some("must not be an IPv4-mapped IPv6 address")),
             ("2001:DB8::1", Some("must be in canonical form (\"2001:db8::1\")")),
-            ("x", Some(BAD_IP)),
+            ("x", Some(IP_ERROR)),
         ];
-        for (text, wrong) in addresses {
-            assert_eq!(wrong_address(text).as_deref(), wrong, "{text}");
+        for (text, expected_error) in addresses {
+            assert_eq!(address_error(text).as_deref(), expected_error, "{text}");
         }
         let ranges = [
             ("10.0.0.0/8", None),
@@ -149,11 +151,11 @@ mod tests {
             ("10.0.0.1/8", Some("must not have bits set beyond the prefix length")),
             ("2001:DB8::/32", Some("must be in canonical form (\"2001:db8::/32\")")),
             ("::ffff:10.0.0.0/104", Some("must not have an IPv4-mapped IPv6 address")),
-            ("10.0.0.0", Some(BAD_CIDR)),
-            ("10.0.0.0/33", Some(BAD_CIDR)),
+            ("10.0.0.0", Some(CIDR_ERROR)),
+            ("10.0.0.0/33", Some(CIDR_ERROR)),
         ];
-        for (text, wrong) in ranges {
-            assert_eq!(wrong_range(text).as_deref(), wrong, "{text}");
+        for (text, expected_error) in ranges {
+            assert_eq!(cidr_error(text).as_deref(), expected_error, "{text}");
         }
     }
 }

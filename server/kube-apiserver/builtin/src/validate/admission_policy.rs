@@ -11,17 +11,17 @@ use crowsnest_registry::admission::expression::{
 };
 use serde_json::Value;
 
-use crate::validate::webhook::{conditions, rule};
-use crate::wrong_selector;
+use crate::selector_errors;
+use crate::validate::webhook::{validate_match_conditions, validate_rule};
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
-fn given<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+fn non_null<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     value.get(key).filter(|given| !given.is_null())
 }
 
-fn choice(value: &Value, key: &str, path: &str, known: &[&str], errors: &mut Vec<FieldError>) {
-    match given(value, key) {
+fn require_one_of(value: &Value, key: &str, path: &str, known: &[&str], errors: &mut Vec<FieldError>) {
+    match non_null(value, key) {
         None => errors.push(FieldError::required(format!("{path}.{key}"), "")),
         Some(one) if !known.iter().any(|k| one == k) => {
             errors.push(FieldError::not_supported_sorted(format!("{path}.{key}"), one, known));
@@ -31,10 +31,10 @@ fn choice(value: &Value, key: &str, path: &str, known: &[&str], errors: &mut Vec
 }
 
 /// Validates a ValidatingAdmissionPolicy.
-pub fn validating_policy(object: &Value) -> Vec<FieldError> {
+pub fn validate_validating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
-    let variables = common(spec, &[], &mut errors);
-    let params = given(spec, "paramKind").is_some();
+    let variables = validate_common_fields(spec, &[], &mut errors);
+    let params = non_null(spec, "paramKind").is_some();
     let variables = (!variables.is_empty()).then_some(variables.as_slice());
     let available = AvailableVariables { has_params: params, has_authorizer: true, variables };
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
@@ -45,7 +45,7 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
         }
     }
     for (index, validation) in validations.iter().enumerate() {
-        self::validation(validation, &format!("spec.validations[{index}]"), available, &mut errors);
+        validate_validation(validation, &format!("spec.validations[{index}]"), available, &mut errors);
     }
     let policy = object["metadata"]["name"].as_str().unwrap_or_default();
     let mut seen = BTreeSet::new();
@@ -59,57 +59,65 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
             errors.push(FieldError::duplicate(field, key));
         }
         let missing = "valueExpression is not specified";
-        expression(annotation, "valueExpression", &at, missing, available, ExpectedResult::TextOrNull, &mut errors);
+        validate_expression(
+            annotation,
+            "valueExpression",
+            &at,
+            missing,
+            available,
+            ExpectedResult::TextOrNull,
+            &mut errors,
+        );
     }
     errors
 }
 
 /// Validates a MutatingAdmissionPolicy.
-pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
+pub fn validate_mutating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
-    let variables = common(spec, &["*", "CONNECT", "CREATE", "UPDATE"], &mut errors);
-    let params = given(spec, "paramKind").is_some();
+    let variables = validate_common_fields(spec, &["*", "CONNECT", "CREATE", "UPDATE"], &mut errors);
+    let params = non_null(spec, "paramKind").is_some();
     let available = AvailableVariables { has_params: params, has_authorizer: true, variables: Some(&variables) };
     let mutations = list(spec, "mutations");
     if mutations.is_empty() {
         errors.push(FieldError::required("spec.mutations", "mutations must contain at least one item"));
     }
     for (index, mutation) in mutations.iter().enumerate() {
-        self::mutation(mutation, &format!("spec.mutations[{index}]"), available, &mut errors);
+        validate_mutation(mutation, &format!("spec.mutations[{index}]"), available, &mut errors);
     }
     match text(spec, "reinvocationPolicy") {
         "" => errors.push(FieldError::required("spec.reinvocationPolicy", "")),
-        _ => choice(spec, "reinvocationPolicy", "spec", &["IfNeeded", "Never"], &mut errors),
+        _ => require_one_of(spec, "reinvocationPolicy", "spec", &["IfNeeded", "Never"], &mut errors),
     }
     errors
 }
 
 /// Validates the fields common to both kinds of policy; returns the variables with their types. Empty `operations`
 /// allow any.
-fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
-    choice(spec, "failurePolicy", "spec", &["Fail", "Ignore"], errors);
-    let kind = given(spec, "paramKind");
+fn validate_common_fields(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
+    require_one_of(spec, "failurePolicy", "spec", &["Fail", "Ignore"], errors);
+    let kind = non_null(spec, "paramKind");
     if let Some(kind) = kind {
-        param_kind(kind, "spec.paramKind", errors);
+        validate_param_kind(kind, "spec.paramKind", errors);
     }
-    match given(spec, "matchConstraints") {
+    match non_null(spec, "matchConstraints") {
         None => errors.push(FieldError::required("spec.matchConstraints", "")),
         Some(constraints) => {
-            matching(constraints, "spec.matchConstraints", errors);
+            validate_match_resources(constraints, "spec.matchConstraints", errors);
             if list(constraints, "resourceRules").is_empty() {
                 errors.push(FieldError::required("spec.matchConstraints.resourceRules", ""));
             }
             if !operations.is_empty() {
-                self::operations(constraints, operations, errors);
+                validate_operations(constraints, operations, errors);
             }
         }
     }
-    conditions(spec, "spec.matchConditions", kind.is_some(), errors);
-    self::variables(list(spec, "variables"), kind.is_some(), errors)
+    validate_match_conditions(spec, "spec.matchConditions", kind.is_some(), errors);
+    validate_variables(list(spec, "variables"), kind.is_some(), errors)
 }
 
 /// Checks that a policy uses only supported operations.
-fn operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>) {
+fn validate_operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>) {
     for rule in list(constraints, "resourceRules") {
         for operation in list(rule, "operations") {
             if !known.iter().any(|known| operation == *known) {
@@ -120,7 +128,7 @@ fn operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>)
     }
 }
 
-fn mutation(mutation: &Value, path: &str, available: AvailableVariables<'_>, errors: &mut Vec<FieldError>) {
+fn validate_mutation(mutation: &Value, path: &str, available: AvailableVariables<'_>, errors: &mut Vec<FieldError>) {
     let kinds = [
         ("JSONPatch", "jsonPatch", ExpectedResult::JsonPatch),
         ("ApplyConfiguration", "applyConfiguration", ExpectedResult::ApplyConfiguration),
@@ -130,16 +138,16 @@ fn mutation(mutation: &Value, path: &str, available: AvailableVariables<'_>, err
         return errors.push(FieldError::required(format!("{path}.patchType"), ""));
     }
     if !kinds.iter().any(|(name, _, _)| *name == patch_type) {
-        return choice(mutation, "patchType", path, &["ApplyConfiguration", "JSONPatch"], errors);
+        return require_one_of(mutation, "patchType", path, &["ApplyConfiguration", "JSONPatch"], errors);
     }
-    for (name, key, wanted) in kinds {
+    for (name, key, expected) in kinds {
         let at = format!("{path}.{key}");
-        match (name == patch_type, given(mutation, key)) {
+        match (name == patch_type, non_null(mutation, key)) {
             (true, None) => {
                 errors.push(FieldError::required(at, format!("must be specified when patchType is {patch_type}")));
             }
             (true, Some(patch)) => {
-                expression(patch, "expression", &at, "", available, wanted, errors);
+                validate_expression(patch, "expression", &at, "", available, expected, errors);
             }
             (false, Some(_)) => {
                 let why = format!("must not be specified when patchType is {patch_type}");
@@ -150,26 +158,26 @@ fn mutation(mutation: &Value, path: &str, available: AvailableVariables<'_>, err
     }
 }
 
-fn matching(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_match_resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for key in ["namespaceSelector", "objectSelector"] {
-        errors.extend(wrong_selector(&resources[key], &format!("{path}.{key}")));
+        errors.extend(selector_errors(&resources[key], &format!("{path}.{key}")));
     }
     for key in ["resourceRules", "excludeResourceRules"] {
         for (index, one) in list(resources, key).iter().enumerate() {
-            rule(one, &format!("{path}.{key}[{index}]"), errors);
+            validate_rule(one, &format!("{path}.{key}[{index}]"), errors);
         }
     }
-    choice(resources, "matchPolicy", path, &["Equivalent", "Exact"], errors);
+    require_one_of(resources, "matchPolicy", path, &["Equivalent", "Exact"], errors);
 }
 
 /// Validates a required expression; returns its type if it compiles.
-fn expression(
+fn validate_expression(
     value: &Value,
     key: &str,
     path: &str,
     missing: &str,
     available: AvailableVariables<'_>,
-    wanted: ExpectedResult,
+    expected: ExpectedResult,
     errors: &mut Vec<FieldError>,
 ) -> Option<Type> {
     let field = format!("{path}.{key}");
@@ -178,7 +186,7 @@ fn expression(
         errors.push(FieldError::required(field, missing));
         return None;
     }
-    match check_expression(source, available, wanted) {
+    match check_expression(source, available, expected) {
         Ok(given) => {
             errors.extend(check_instantiation(source, &field));
             Some(given)
@@ -191,7 +199,7 @@ fn expression(
 }
 
 /// Validates variables: unique names, and expressions that can use preceding variables.
-fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
+fn validate_variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
     let mut known: Vec<(String, Type)> = Vec::new();
     for (index, entry) in list.iter().enumerate() {
         let at = format!("spec.variables[{index}]");
@@ -205,7 +213,7 @@ fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<
         }
         let available = AvailableVariables { has_params: params, has_authorizer: true, variables: Some(&known) };
         let missing = "expression is not specified";
-        let given = expression(entry, "expression", &at, missing, available, ExpectedResult::Anything, errors);
+        let given = validate_expression(entry, "expression", &at, missing, available, ExpectedResult::Anything, errors);
         known.push((name.to_owned(), given.unwrap_or(Type::Dyn)));
     }
     known
@@ -217,14 +225,27 @@ fn is_identifier(name: &str) -> bool {
         && chars.all(|next| next.is_ascii_alphanumeric() || next == '_')
 }
 
-fn validation(validation: &Value, path: &str, available: AvailableVariables<'_>, errors: &mut Vec<FieldError>) {
-    expression(validation, "expression", path, "expression is not specified", available, ExpectedResult::Bool, errors);
-    if given(validation, "messageExpression").is_some() {
+fn validate_validation(
+    validation: &Value,
+    path: &str,
+    available: AvailableVariables<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    validate_expression(
+        validation,
+        "expression",
+        path,
+        "expression is not specified",
+        available,
+        ExpectedResult::Bool,
+        errors,
+    );
+    if non_null(validation, "messageExpression").is_some() {
         let (missing, available) =
             ("must be non-empty if specified", AvailableVariables { has_authorizer: false, ..available });
-        expression(validation, "messageExpression", path, missing, available, ExpectedResult::Text, errors);
+        validate_expression(validation, "messageExpression", path, missing, available, ExpectedResult::Text, errors);
     }
-    if let Some(message) = given(validation, "message").and_then(Value::as_str) {
+    if let Some(message) = non_null(validation, "message").and_then(Value::as_str) {
         let field = format!("{path}.message");
         if !message.is_empty() && message.trim().is_empty() {
             errors.push(FieldError::invalid(field, message, "message must be non-empty if specified"));
@@ -232,22 +253,22 @@ fn validation(validation: &Value, path: &str, available: AvailableVariables<'_>,
             errors.push(FieldError::invalid(field, message, "must not contain line breaks"));
         }
     }
-    if given(validation, "reason").is_some() {
-        choice(validation, "reason", path, REASONS, errors);
+    if non_null(validation, "reason").is_some() {
+        require_one_of(validation, "reason", path, REASONS, errors);
     }
 }
 
 /// Validates a MutatingAdmissionPolicyBinding.
-pub fn mutating_binding(object: &Value) -> Vec<FieldError> {
+pub fn validate_mutating_binding(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    binding(&object["spec"], &mut errors);
+    validate_common_binding_fields(&object["spec"], &mut errors);
     errors
 }
 
 /// Validates a ValidatingAdmissionPolicyBinding.
-pub fn validating_binding(object: &Value) -> Vec<FieldError> {
+pub fn validate_validating_binding(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
-    binding(spec, &mut errors);
+    validate_common_binding_fields(spec, &mut errors);
     let actions = list(spec, "validationActions");
     if actions.is_empty() {
         errors.push(FieldError::required("spec.validationActions", "at least one validation action is required"));
@@ -271,7 +292,7 @@ pub fn validating_binding(object: &Value) -> Vec<FieldError> {
 }
 
 /// Validates the fields common to both kinds of binding.
-fn binding(spec: &Value, errors: &mut Vec<FieldError>) {
+fn validate_common_binding_fields(spec: &Value, errors: &mut Vec<FieldError>) {
     let policy = text(spec, "policyName");
     if policy.is_empty() {
         errors.push(FieldError::required("spec.policyName", ""));
@@ -279,18 +300,18 @@ fn binding(spec: &Value, errors: &mut Vec<FieldError>) {
     for why in Some(dns1123_subdomain(policy)).filter(|_| !policy.is_empty()).into_iter().flatten() {
         errors.push(FieldError::invalid("spec.policyName", policy, why));
     }
-    if let Some(param_ref) = given(spec, "paramRef") {
-        self::param_ref(param_ref, "spec.paramRef", errors);
+    if let Some(param_ref) = non_null(spec, "paramRef") {
+        validate_param_ref(param_ref, "spec.paramRef", errors);
     }
-    if let Some(resources) = given(spec, "matchResources") {
-        matching(resources, "spec.matchResources", errors);
+    if let Some(resources) = non_null(spec, "matchResources") {
+        validate_match_resources(resources, "spec.matchResources", errors);
     }
 }
 
 /// `validateParamRef`.
-fn param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const EXCLUSIVE: &str = "name and selector are mutually exclusive";
-    let (name, selector) = (text(param_ref, "name"), given(param_ref, "selector"));
+    let (name, selector) = (text(param_ref, "name"), non_null(param_ref, "selector"));
     if !name.is_empty() {
         let field = format!("{path}.name");
         errors.extend(path_segment(name, false).into_iter().map(|why| FieldError::invalid(field.as_str(), name, why)));
@@ -300,7 +321,7 @@ fn param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     if let Some(selector) = selector {
         let field = format!("{path}.selector");
-        errors.extend(wrong_selector(selector, &field));
+        errors.extend(selector_errors(selector, &field));
         if !name.is_empty() {
             errors.push(FieldError::forbidden(field, EXCLUSIVE));
         }
@@ -316,7 +337,7 @@ fn param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// `validateParamKind`.
-fn param_kind(kind: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_param_kind(kind: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let (field, api_version) = (format!("{path}.apiVersion"), text(kind, "apiVersion"));
     let mut invalid = |value: &str, why: Vec<String>| {
         if !why.is_empty() {

@@ -1,6 +1,6 @@
 //! Validation of horizontal pod autoscalers in terms of `autoscaling/v2`. Used by the strategy; pure.
 
-use super::resources::{amount, container_resource_name};
+use super::resources::{amount, validate_container_resource_name};
 use super::{Errors, Value, at, dns1123_label, is_set, items, json, number, path_segment, text};
 use crate::convert::convert;
 
@@ -15,7 +15,7 @@ const SOURCES: [(&str, &str); 5] = [
 const KINDS: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
 
 /// Validates a new or changed autoscaler; both versions are converted to `autoscaling/v2`.
-pub(super) fn autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
+pub(super) fn validate_autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
     let v2 = |object: &Value| convert(object.clone(), "autoscaling/v2");
     let (old, object) = (old.map(v2), v2(object));
     let (before, spec) = (old.as_ref().map(|old| at(old, "spec")), at(&object, "spec"));
@@ -34,19 +34,19 @@ pub(super) fn autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
         e.invalid("spec.maxReplicas", &json!(maximum), "must be greater than or equal to `minReplicas`");
     }
     let (target, path) = (at(spec, "scaleTargetRef"), "spec.scaleTargetRef");
-    reference(e, target, path);
+    validate_object_reference(e, target, path);
     let same =
         |field: &str| before.is_some_and(|before| text(at(before, "scaleTargetRef"), field) == text(target, field));
     if !(same("apiVersion") && same("kind")) {
         let core = text(target, "kind") == "ReplicationController";
-        api_version(e, target, path, core);
+        validate_api_version(e, target, path, core);
     }
     // Metrics whose object reference was invalid before may stay invalid.
-    let wrong = |metric: &Value| wrong_version(text(metric, "object.describedObject.apiVersion"), true).is_some();
+    let wrong = |metric: &Value| api_version_error(text(metric, "object.describedObject.apiVersion"), true).is_some();
     let lenient = before.is_some_and(|before| items(before, "metrics").iter().any(|m| is_set(m, "object") && wrong(m)));
     let metrics = items(spec, "metrics");
     for (index, metric) in metrics.iter().enumerate() {
-        self::metric(e, metric, &format!("spec.metrics[{index}]"), lenient);
+        validate_metric(e, metric, &format!("spec.metrics[{index}]"), lenient);
     }
     let scales_to_zero = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
     if minimum == Some(0) && !metrics.iter().any(scales_to_zero) {
@@ -56,12 +56,12 @@ pub(super) fn autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
     for direction in ["scaleUp", "scaleDown"] {
         let rules = at(spec, &format!("behavior.{direction}"));
         if !rules.is_null() {
-            self::rules(e, rules, &format!("spec.behavior.{direction}"));
+            validate_scaling_rules(e, rules, &format!("spec.behavior.{direction}"));
         }
     }
 }
 
-fn reference(e: &mut Errors, reference: &Value, path: &str) {
+fn validate_object_reference(e: &mut Errors, reference: &Value, path: &str) {
     for field in ["kind", "name"] {
         let value = text(reference, field);
         if value.is_empty() {
@@ -73,7 +73,7 @@ fn reference(e: &mut Errors, reference: &Value, path: &str) {
 }
 
 /// Validates the API version of a reference.
-fn wrong_version(version: &str, core: bool) -> Option<String> {
+fn api_version_error(version: &str, core: bool) -> Option<String> {
     match version.matches('/').count() {
         2.. => Some(format!("unexpected GroupVersion string: {version}")),
         1 if !version.starts_with('/') => None,
@@ -82,14 +82,14 @@ fn wrong_version(version: &str, core: bool) -> Option<String> {
     }
 }
 
-fn api_version(e: &mut Errors, reference: &Value, path: &str, core: bool) {
+fn validate_api_version(e: &mut Errors, reference: &Value, path: &str, core: bool) {
     let version = text(reference, "apiVersion");
-    if let Some(why) = wrong_version(version, core) {
+    if let Some(why) = api_version_error(version, core) {
         e.invalid(format!("{path}.apiVersion"), &json!(version), why);
     }
 }
 
-fn rules(e: &mut Errors, rules: &Value, path: &str) {
+fn validate_scaling_rules(e: &mut Errors, rules: &Value, path: &str) {
     let window = number(rules, "stabilizationWindowSeconds").unwrap_or(0);
     let at_window = format!("{path}.stabilizationWindowSeconds");
     if window < 0 {
@@ -128,7 +128,7 @@ fn rules(e: &mut Errors, rules: &Value, path: &str) {
     }
 }
 
-fn metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
+fn validate_metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
     let kind = text(metric, "type");
     if kind.is_empty() {
         e.required(format!("{path}.type"), "must specify a metric source type");
@@ -139,7 +139,7 @@ fn metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
     }
     let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| is_set(metric, field)).collect();
     if let Some(first) = present.first() {
-        source(e, first, at(metric, first), &format!("{path}.{first}"), lenient);
+        validate_metric_source(e, first, at(metric, first), &format!("{path}.{first}"), lenient);
     }
     match expected {
         Some(field) if !is_set(metric, field) => {
@@ -155,20 +155,20 @@ fn metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
     }
 }
 
-fn source(e: &mut Errors, kind: &str, source: &Value, path: &str, lenient: bool) {
+fn validate_metric_source(e: &mut Errors, kind: &str, source: &Value, path: &str, lenient: bool) {
     let (goal, at_goal) = (at(source, "target"), format!("{path}.target"));
     let has = |field: &str| is_set(goal, field);
     match kind {
         "object" | "external" | "pods" => {
             if kind == "object" {
                 let (described, path) = (at(source, "describedObject"), format!("{path}.describedObject"));
-                reference(e, described, &path);
+                validate_object_reference(e, described, &path);
                 if !lenient {
-                    api_version(e, described, &path, true);
+                    validate_api_version(e, described, &path, true);
                 }
             }
-            identifier(e, at(source, "metric"), &format!("{path}.metric"));
-            target(e, goal, &at_goal);
+            validate_metric_identifier(e, at(source, "metric"), &format!("{path}.metric"));
+            validate_metric_target(e, goal, &at_goal);
             let why = match kind {
                 "object" => "must set either a target value or averageValue",
                 "external" => "must set either a target value for metric or a per-pod target",
@@ -183,8 +183,8 @@ fn source(e: &mut Errors, kind: &str, source: &Value, path: &str, lenient: bool)
             }
         }
         _ => {
-            resource(e, kind, source, path);
-            target(e, goal, &at_goal);
+            validate_resource_metric(e, kind, source, path);
+            validate_metric_target(e, goal, &at_goal);
             if !has("averageUtilization") && !has("averageValue") {
                 let why = "must set either a target raw value or a target utilization";
                 e.required(format!("{at_goal}.averageUtilization"), why);
@@ -197,7 +197,7 @@ fn source(e: &mut Errors, kind: &str, source: &Value, path: &str, lenient: bool)
     }
 }
 
-fn resource(e: &mut Errors, kind: &str, source: &Value, path: &str) {
+fn validate_resource_metric(e: &mut Errors, kind: &str, source: &Value, path: &str) {
     let (name, container) = (text(source, "name"), text(source, "container"));
     if name.is_empty() {
         e.required(format!("{path}.name"), "must specify a resource name");
@@ -206,7 +206,7 @@ fn resource(e: &mut Errors, kind: &str, source: &Value, path: &str) {
         return;
     }
     if !name.is_empty() {
-        container_resource_name(e, name, &format!("{path}.name"));
+        validate_container_resource_name(e, name, &format!("{path}.name"));
     }
     if container.is_empty() {
         e.required(format!("{path}.container"), "must specify a container");
@@ -215,7 +215,7 @@ fn resource(e: &mut Errors, kind: &str, source: &Value, path: &str) {
     }
 }
 
-fn identifier(e: &mut Errors, metric: &Value, path: &str) {
+fn validate_metric_identifier(e: &mut Errors, metric: &Value, path: &str) {
     let name = text(metric, "name");
     if name.is_empty() {
         e.required(format!("{path}.name"), "must specify a metric name");
@@ -224,7 +224,7 @@ fn identifier(e: &mut Errors, metric: &Value, path: &str) {
     }
 }
 
-fn target(e: &mut Errors, target: &Value, path: &str) {
+fn validate_metric_target(e: &mut Errors, target: &Value, path: &str) {
     let kind = text(target, "type");
     if kind.is_empty() {
         e.required(format!("{path}.type"), "must specify a metric target type");

@@ -1,31 +1,30 @@
 //! Validation of jobs and cron jobs.
 
-use super::selector::label_selector;
+use super::selector::validate_label_selector;
 use super::workload::selects;
 use super::{
-    Errors, Value, at, cron, dns1123_label, fields, go, is_set, items, job_policy as policy, json, number, pod, same,
-    text,
+    Errors, Value, at, cron, dns1123_label, fields, go, is_set, items, job_policy, json, number, pod, same, text,
 };
 use crate::object;
 
-const JOB_RESTART: [&str; 2] = ["OnFailure", "Never"];
+const RESTART_POLICIES: [&str; 2] = ["OnFailure", "Never"];
 /// Limits of indexed jobs.
-const MOST_PARALLEL: i64 = 100_000;
-const MOST_FAILED: i64 = 100_000;
-/// Completions from which stricter limits on failures and parallelism apply.
-const MANY: i64 = 100_000;
-const MOST_OF_MANY: i64 = 10_000;
+const MAX_PARALLELISM: i64 = 100_000;
+const MAX_FAILED_INDEXES: i64 = 100_000;
+/// Number of completions above which the limit of failed indexes and parallelism is [`MAX_WITH_MANY_COMPLETIONS`].
+const MANY_COMPLETIONS: i64 = 100_000;
+const MAX_WITH_MANY_COMPLETIONS: i64 = 10_000;
 
-pub(super) fn job(e: &mut Errors, object: &Value) {
-    generated(e, object);
-    spec(e, at(object, "spec"), "spec");
+pub(super) fn validate_job(e: &mut Errors, object: &Value) {
+    validate_generated_selector(e, object);
+    validate_job_spec(e, at(object, "spec"), "spec");
     if at(object, "spec.manualSelector") == true && at(object, "spec.selector").is_null() {
         e.required("spec.selector", "");
     }
     let selector = at(object, "spec.selector");
     if !selector.is_null() {
-        label_selector(e, selector, "spec.selector");
-        matches_template(e, at(object, "spec"));
+        validate_label_selector(e, selector, "spec.selector");
+        validate_selector_matches_template(e, at(object, "spec"));
     }
     // The hostname of the last pod contains the name of the job and its index.
     if let Some(last) = number(object, "spec.completions").filter(|count| *count > 0).map(|count| count - 1)
@@ -40,7 +39,7 @@ pub(super) fn job(e: &mut Errors, object: &Value) {
     }
 }
 
-fn matches_template(e: &mut Errors, spec: &Value) {
+fn validate_selector_matches_template(e: &mut Errors, spec: &Value) {
     let labels = fields(spec, "template.metadata.labels");
     if !selects(at(spec, "selector"), labels) {
         let why = "`selector` does not match template `labels`";
@@ -49,7 +48,7 @@ fn matches_template(e: &mut Errors, spec: &Value) {
 }
 
 /// Checks that a generated selector matches the generated labels of the job.
-fn generated(e: &mut Errors, object: &Value) {
+fn validate_generated_selector(e: &mut Errors, object: &Value) {
     let selector = at(object, "spec.selector");
     if at(object, "spec.manualSelector") == true || selector.is_null() {
         return;
@@ -73,7 +72,7 @@ fn generated(e: &mut Errors, object: &Value) {
     }
     let readable = {
         let mut own = Errors::default();
-        label_selector(&mut own, selector, "");
+        validate_label_selector(&mut own, selector, "");
         own.0.is_empty()
     };
     if readable && !selects(selector, &expected) {
@@ -82,7 +81,7 @@ fn generated(e: &mut Errors, object: &Value) {
     }
 }
 
-fn spec(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_job_spec(e: &mut Errors, spec: &Value, path: &str) {
     for field in [
         "parallelism",
         "completions",
@@ -99,19 +98,19 @@ fn spec(e: &mut Errors, spec: &Value, path: &str) {
     }
     if let Some(manager) = at(spec, "managedBy").as_str() {
         let field = format!("{path}.managedBy");
-        super::ingress::domain_path(e, &field, manager);
+        super::ingress::validate_domain_prefixed_path(e, &field, manager);
         if manager.len() > 63 {
             e.push(super::FieldError::too_long(field, 63));
         }
     }
-    completion(e, spec, path);
+    validate_completion_mode(e, spec, path);
     if is_set(spec, "podFailurePolicy") {
-        policy::failure(e, spec, &format!("{path}.podFailurePolicy"));
+        job_policy::validate_failure_policy(e, spec, &format!("{path}.podFailurePolicy"));
     }
     if is_set(spec, "successPolicy") {
         let field = format!("{path}.successPolicy");
         if at(spec, "completionMode") == "Indexed" {
-            policy::success(e, spec, &field);
+            job_policy::validate_success_policy(e, spec, &field);
         } else {
             let why = "requires indexed completion mode";
             e.push(go::invalid_internal(&field, at(spec, "successPolicy"), "batch.SuccessPolicy", why));
@@ -123,10 +122,10 @@ fn spec(e: &mut Errors, spec: &Value, path: &str) {
     if !replacement.is_null() && !known.iter().any(|name| replacement == name) {
         e.unsupported(format!("{path}.podReplacementPolicy"), replacement, known);
     }
-    template(e, spec, path);
+    validate_pod_template(e, spec, path);
 }
 
-fn completion(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_completion_mode(e: &mut Errors, spec: &Value, path: &str) {
     let mode = at(spec, "completionMode");
     if !mode.is_null() && mode != "NonIndexed" && mode != "Indexed" {
         e.unsupported(format!("{path}.completionMode"), mode, &["NonIndexed", "Indexed"]);
@@ -137,11 +136,11 @@ fn completion(e: &mut Errors, spec: &Value, path: &str) {
             e.required(format!("{path}.completions"), "when completion mode is Indexed");
         }
         let parallelism = number(spec, "parallelism").unwrap_or(0);
-        if parallelism > MOST_PARALLEL {
-            let why = format!("must be less than or equal to {MOST_PARALLEL} when completion mode is Indexed");
+        if parallelism > MAX_PARALLELISM {
+            let why = format!("must be less than or equal to {MAX_PARALLELISM} when completion mode is Indexed");
             e.invalid(format!("{path}.parallelism"), &json!(parallelism), why);
         }
-        failed_indexes(e, spec, completions, parallelism, path);
+        validate_max_failed_indexes(e, spec, completions, parallelism, path);
     } else if mode.is_null() || mode == "NonIndexed" {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if is_set(spec, field) {
@@ -152,40 +151,40 @@ fn completion(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 /// Validates `maxFailedIndexes`, whose limit is lower for very many completions.
-fn failed_indexes(e: &mut Errors, spec: &Value, completions: Option<i64>, parallelism: i64, path: &str) {
+fn validate_max_failed_indexes(e: &mut Errors, spec: &Value, completions: Option<i64>, parallelism: i64, path: &str) {
     let (field, failed) = (format!("{path}.maxFailedIndexes"), number(spec, "maxFailedIndexes"));
     if let (Some(completions), Some(failed)) = (completions, failed)
         && failed > completions
     {
         e.invalid(&field, &json!(failed), "must be less than or equal to completions");
     }
-    if let Some(failed) = failed.filter(|failed| *failed > MOST_FAILED) {
-        e.invalid(&field, &json!(failed), format!("must be less than or equal to {MOST_FAILED}"));
+    if let Some(failed) = failed.filter(|failed| *failed > MAX_FAILED_INDEXES) {
+        e.invalid(&field, &json!(failed), format!("must be less than or equal to {MAX_FAILED_INDEXES}"));
     }
-    if completions.is_none_or(|completions| completions <= MANY) || !is_set(spec, "backoffLimitPerIndex") {
+    if completions.is_none_or(|completions| completions <= MANY_COMPLETIONS) || !is_set(spec, "backoffLimitPerIndex") {
         return;
     }
     let why = format!(
-        "must be less than or equal to {MOST_OF_MANY} when completions are above {MANY} and used with backoff limit per index"
+        "must be less than or equal to {MAX_WITH_MANY_COMPLETIONS} when completions are above {MANY_COMPLETIONS} and used with backoff limit per index"
     );
     if failed.is_none() {
-        e.required(&field, &format!("must be specified when completions is above {MANY}"));
+        e.required(&field, &format!("must be specified when completions is above {MANY_COMPLETIONS}"));
     }
-    if parallelism > MOST_OF_MANY {
+    if parallelism > MAX_WITH_MANY_COMPLETIONS {
         e.invalid(format!("{path}.parallelism"), &json!(parallelism), &why);
     }
-    if let Some(failed) = failed.filter(|failed| *failed > MOST_OF_MANY) {
+    if let Some(failed) = failed.filter(|failed| *failed > MAX_WITH_MANY_COMPLETIONS) {
         e.invalid(field, &json!(failed), why);
     }
 }
 
-fn template(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_pod_template(e: &mut Errors, spec: &Value, path: &str) {
     let template = at(spec, "template");
-    pod::template(e, template, &format!("{path}.template"));
+    pod::validate_pod_template(e, template, &format!("{path}.template"));
     let field = format!("{path}.template.spec.restartPolicy");
     match text(template, "spec.restartPolicy") {
         "" | "Always" => e.required(field, "valid values: \"OnFailure\", \"Never\""),
-        policy if !JOB_RESTART.contains(&policy) => e.unsupported(field, &json!(policy), &JOB_RESTART),
+        policy if !RESTART_POLICIES.contains(&policy) => e.unsupported(field, &json!(policy), &RESTART_POLICIES),
         "OnFailure" if is_set(spec, "podFailurePolicy") => {
             e.invalid(field, &json!("OnFailure"), "only \"Never\" is supported when podFailurePolicy is specified");
         }
@@ -193,10 +192,10 @@ fn template(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
+pub(super) fn validate_job_update(e: &mut Errors, old: &Value, new: &Value) {
     // kube-apiserver validates a changed job like a new one, and then its spec again.
-    job(e, new);
-    spec(e, at(new, "spec"), "spec");
+    validate_job(e, new);
+    validate_job_spec(e, at(new, "spec"), "spec");
     let fixed: &[&str] =
         &["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
     let (before, after) = (at(old, "spec"), at(new, "spec"));
@@ -204,9 +203,9 @@ pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
     if selector.is_null() {
         e.required("spec.selector", "");
     } else {
-        label_selector(e, selector, "spec.selector");
+        validate_label_selector(e, selector, "spec.selector");
     }
-    matches_template(e, after);
+    validate_selector_matches_template(e, after);
     let (was, is) = (at(before, "completions"), at(after, "completions"));
     if was != is && at(after, "completionMode") != "Indexed" {
         e.invalid("spec.completions", is, "field is immutable");
@@ -216,7 +215,7 @@ pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
     for field in &fixed[..1] {
         e.immutable(&format!("spec.{field}"), at(before, field), at(after, field));
     }
-    template_update(e, old, new);
+    validate_template_update(e, old, new);
     for field in &fixed[1..] {
         let (was, is, path) = (at(before, field), at(after, field), format!("spec.{field}"));
         match *field {
@@ -229,7 +228,7 @@ pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-pub(super) fn cron_job(e: &mut Errors, object: &Value) {
+pub(super) fn validate_cron_job(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let schedule = text(spec, "schedule");
     if schedule.is_empty() {
@@ -248,12 +247,12 @@ pub(super) fn cron_job(e: &mut Errors, object: &Value) {
         }
     }
     if is_set(spec, "timeZone") {
-        time_zone(e, at(spec, "timeZone"));
+        validate_time_zone(e, at(spec, "timeZone"));
     }
     e.non_negative("spec.startingDeadlineSeconds", at(spec, "startingDeadlineSeconds"));
     e.one_of("spec.concurrencyPolicy", at(spec, "concurrencyPolicy"), &["Allow", "Forbid", "Replace"]);
     let job = at(spec, "jobTemplate.spec");
-    self::spec(e, job, "spec.jobTemplate.spec");
+    validate_job_spec(e, job, "spec.jobTemplate.spec");
     if is_set(job, "selector") {
         let (field, why) = ("spec.jobTemplate.spec.selector", "`selector` will be auto-generated");
         e.push(go::invalid(field, at(job, "selector"), "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", why));
@@ -270,7 +269,7 @@ pub(super) fn cron_job(e: &mut Errors, object: &Value) {
     }
 }
 
-fn time_zone(e: &mut Errors, zone: &Value) {
+fn validate_time_zone(e: &mut Errors, zone: &Value) {
     let name = zone.as_str().unwrap_or_default();
     if name.is_empty() {
         e.invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string");
@@ -286,40 +285,40 @@ fn time_zone(e: &mut Errors, zone: &Value) {
 }
 
 /// The template's scheduling directives and resources can change while the job is suspended and has no pods.
-fn template_update(e: &mut Errors, old: &Value, new: &Value) {
+fn validate_template_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec.template"), at(new, "spec.template"));
     let suspended = at(old, "spec.suspend") == true;
     let has_condition =
         items(old, "status.conditions").iter().any(|c| text(c, "type") == "Suspended" && text(c, "status") == "True");
     let started = !at(old, "status.startTime").is_null();
     let open = suspended && (!started || has_condition) && number(old, "status.active").unwrap_or(0) == 0;
-    let mut wanted = before.clone();
+    let mut expected = before.clone();
     if open {
-        copy_scheduling_directives(at(after, "spec"), &mut wanted["spec"]);
+        copy_scheduling_directives(at(after, "spec"), &mut expected["spec"]);
         for field in ["labels", "annotations"] {
-            if let Some(metadata) = wanted.get_mut("metadata") {
-                object::copy(at(after, "metadata"), metadata, field);
+            if let Some(metadata) = expected.get_mut("metadata") {
+                object::copy_field(at(after, "metadata"), metadata, field);
             }
         }
     }
     let why = "field is immutable";
     if !open {
-        if !same(&wanted, after) {
+        if !same(&expected, after) {
             e.push(go::invalid_internal("spec.template", after, "core.PodTemplateSpec", why));
         }
         return;
     }
     for list in ["containers", "initContainers"] {
         let theirs = items(at(after, "spec"), list);
-        let Some(ours) = wanted["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
+        let Some(ours) = expected["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
         if ours.len() != theirs.len() {
             continue;
         }
         for (ours, theirs) in ours.iter_mut().zip(theirs).filter(|(ours, theirs)| ours["name"] == theirs["name"]) {
-            object::copy(theirs, ours, "resources");
+            object::copy_field(theirs, ours, "resources");
         }
     }
-    if !same(&wanted["spec"], at(after, "spec")) {
+    if !same(&expected["spec"], at(after, "spec")) {
         e.push(go::invalid_internal("spec.template.spec", at(after, "spec"), "core.PodSpec", why));
     }
 }
@@ -327,20 +326,20 @@ fn template_update(e: &mut Errors, old: &Value, new: &Value) {
 /// Copies scheduling directives; of the affinity only the node affinity.
 fn copy_scheduling_directives(from: &Value, to: &mut Value) {
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
-        object::copy(from, to, field);
+        object::copy_field(from, to, field);
     }
     const NODES: &str = "nodeAffinity";
-    let wanted = at(from, "affinity");
-    match (wanted.is_null(), is_set(to, "affinity")) {
-        (false, true) => object::copy(wanted, &mut to["affinity"], NODES),
-        (false, false) if !at(wanted, NODES).is_null() => {
-            object::put(to, "affinity", json!({NODES: at(wanted, NODES)}))
+    let expected = at(from, "affinity");
+    match (expected.is_null(), is_set(to, "affinity")) {
+        (false, true) => object::copy_field(expected, &mut to["affinity"], NODES),
+        (false, false) if !at(expected, NODES).is_null() => {
+            object::set_field(to, "affinity", json!({NODES: at(expected, NODES)}))
         }
-        (false, false) => object::put(to, "affinity", json!({})),
+        (false, false) => object::set_field(to, "affinity", json!({})),
         (true, true) => {
-            object::take(&mut to["affinity"], NODES);
+            object::remove_field(&mut to["affinity"], NODES);
             if to["affinity"].as_object().is_some_and(serde_json::Map::is_empty) {
-                object::take(to, "affinity");
+                object::remove_field(to, "affinity");
             }
         }
         (true, false) => {}

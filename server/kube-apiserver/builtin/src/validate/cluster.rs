@@ -1,15 +1,15 @@
 //! Validation of disruption budgets, leases, nodes, signing requests and priority classes.
 
 use crowsnest_apiserver::authn::SigningRequest;
-use crowsnest_schema::internal::internal_text;
+use crowsnest_schema::internal_structs::format_internal;
 
-use super::selector::label_selector;
+use super::selector::validate_label_selector;
 use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, label_value, number,
     qualified_name, resources, scheduling, text, validate_labels,
 };
 
-pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
+pub(super) fn validate_disruption_budget(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     if is_set(spec, "minAvailable") && is_set(spec, "maxUnavailable") {
         let why = "minAvailable and maxUnavailable cannot be both set";
@@ -29,7 +29,7 @@ pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
             value => e.non_negative(path, value),
         }
     }
-    label_selector(e, at(spec, "selector"), "spec.selector");
+    validate_label_selector(e, at(spec, "selector"), "spec.selector");
     e.optional_one_of(
         "spec.unhealthyPodEvictionPolicy",
         at(spec, "unhealthyPodEvictionPolicy"),
@@ -37,7 +37,7 @@ pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
     );
 }
 
-pub(super) fn lease(e: &mut Errors, object: &Value) {
+pub(super) fn validate_lease(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     if let Some(seconds) = number(spec, "leaseDurationSeconds").filter(|n| *n <= 0) {
         e.invalid("spec.leaseDurationSeconds", &json!(seconds), "must be greater than 0");
@@ -55,12 +55,12 @@ pub(super) fn lease(e: &mut Errors, object: &Value) {
     }
 }
 
-pub(super) fn node(e: &mut Errors, object: &Value) {
-    taints(e, object);
-    node_resources(e, object);
+pub(super) fn validate_node(e: &mut Errors, object: &Value) {
+    validate_taints(e, object);
+    validate_node_resources(e, object);
     let ranges = items(object, "spec.podCIDRs");
     for (index, range) in ranges.iter().enumerate() {
-        super::network::cidr(e, &format!("spec.podCIDRs[{index}]"), range.as_str().unwrap_or_default());
+        super::network::validate_cidr(e, &format!("spec.podCIDRs[{index}]"), range.as_str().unwrap_or_default());
     }
     if ranges.len() < 2 {
         return;
@@ -75,15 +75,15 @@ pub(super) fn node(e: &mut Errors, object: &Value) {
     }
 }
 
-fn node_resources(e: &mut Errors, object: &Value) {
+fn validate_node_resources(e: &mut Errors, object: &Value) {
     for list in ["capacity", "allocatable"] {
         for (name, amount) in fields(object, &format!("status.{list}")) {
-            super::resources::resource_value(e, name, amount, &format!("status.{list}.{name}"));
+            super::resources::validate_resource_value(e, name, amount, &format!("status.{list}.{name}"));
         }
     }
 }
 
-fn taints(e: &mut Errors, object: &Value) {
+fn validate_taints(e: &mut Errors, object: &Value) {
     const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (index, taint) in items(object, "spec.taints").iter().enumerate() {
@@ -101,7 +101,7 @@ fn taints(e: &mut Errors, object: &Value) {
             e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);
         }
         if seen.contains(&(key, effect)) {
-            let shown = internal_text("core.Taint", taint);
+            let shown = format_internal("core.Taint", taint);
             let detail = "taints must be unique by key and effect pair";
             e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, &path, Some(shown), detail));
         }
@@ -109,8 +109,8 @@ fn taints(e: &mut Errors, object: &Value) {
     }
 }
 
-pub(super) fn node_update(e: &mut Errors, old: &Value, new: &Value) {
-    node_resources(e, new);
+pub(super) fn validate_node_update(e: &mut Errors, old: &Value, new: &Value) {
+    validate_node_resources(e, new);
     let addresses = items(new, "status.addresses");
     for (index, address) in addresses.iter().enumerate().filter(|(index, one)| addresses[..*index].contains(one)) {
         let shown = format!("{{\"Type\":{},\"Address\":{}}}", at(address, "type"), at(address, "address"));
@@ -130,10 +130,10 @@ pub(super) fn node_update(e: &mut Errors, old: &Value, new: &Value) {
     if !provider.is_empty() && provider != text(new, "spec.providerID") {
         e.forbidden("spec.providerID", "node updates may not change providerID except from \"\" to valid");
     }
-    taints(e, new);
+    validate_taints(e, new);
 }
 
-pub(super) fn signing_request(e: &mut Errors, object: &Value) {
+pub(super) fn validate_signing_request(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let request = text(spec, "request");
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
@@ -146,7 +146,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     if let Err(why) = checked {
         e.invalid("spec.request", at(spec, "request"), why.to_string());
     }
-    usages(e, items(spec, "usages"));
+    validate_usages(e, items(spec, "usages"));
     if signer.is_empty() {
         e.required("spec.signerName", "");
     } else {
@@ -175,7 +175,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
             "may not specify a duration less than 600 seconds (10 minutes)",
         );
     }
-    approval(e, object);
+    validate_approval(e, object);
 }
 
 const USAGES: [&str; 23] = [
@@ -204,7 +204,7 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-fn usages(e: &mut Errors, usages: &[Value]) {
+fn validate_usages(e: &mut Errors, usages: &[Value]) {
     if usages.is_empty() {
         e.required("spec.usages", "");
     }
@@ -218,7 +218,7 @@ fn usages(e: &mut Errors, usages: &[Value]) {
     }
 }
 
-pub(super) fn approval(e: &mut Errors, object: &Value) {
+pub(super) fn validate_approval(e: &mut Errors, object: &Value) {
     let mut seen: Vec<&str> = Vec::new();
     for (index, condition) in items(object, "status.conditions").iter().enumerate() {
         let (kind, path) = (text(condition, "type"), format!("status.conditions[{index}]"));
@@ -239,11 +239,11 @@ pub(super) fn approval(e: &mut Errors, object: &Value) {
     }
 }
 
-pub(super) fn priority_class(e: &mut Errors, object: &Value) {
+pub(super) fn validate_priority_class(e: &mut Errors, object: &Value) {
     let name = text(object, "metadata.name");
     let value = number(object, "value").unwrap_or(0);
     if name.starts_with("system-") {
-        if let Some(why) = system_class(name, value, at(object, "globalDefault") == true) {
+        if let Some(why) = system_class_error(name, value, at(object, "globalDefault") == true) {
             const RESERVED: &str =
                 "priority class names with 'system-' prefix are reserved for system use only. error: ";
             e.forbidden("metadata.name", &format!("{RESERVED}{why}"));
@@ -257,7 +257,7 @@ pub(super) fn priority_class(e: &mut Errors, object: &Value) {
 }
 
 /// `IsKnownSystemPriorityClass`: the first difference from the server's own class.
-fn system_class(name: &str, value: i64, default: bool) -> Option<String> {
+fn system_class_error(name: &str, value: i64, default: bool) -> Option<String> {
     let known = match name {
         "system-node-critical" => 2_000_001_000,
         "system-cluster-critical" => 2_000_000_000,
@@ -269,7 +269,7 @@ fn system_class(name: &str, value: i64, default: bool) -> Option<String> {
     default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
-pub(super) fn runtime_class(e: &mut Errors, object: &Value) {
+pub(super) fn validate_runtime_class(e: &mut Errors, object: &Value) {
     let handler = text(object, "handler");
     if handler.is_empty() {
         e.required("handler", "");
@@ -278,22 +278,22 @@ pub(super) fn runtime_class(e: &mut Errors, object: &Value) {
     }
     if is_set(object, "overhead") {
         let limits = json!({"limits": at(object, "overhead.podFixed")});
-        resources::requirements(e, &limits, None, "overhead");
+        resources::validate_requirements(e, &limits, None, "overhead");
     }
     let scheduling = at(object, "scheduling");
     e.0.extend(validate_labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector"));
-    scheduling::tolerations(e, scheduling, "scheduling");
+    scheduling::validate_tolerations(e, scheduling, "scheduling");
     let tolerations = items(scheduling, "tolerations");
     for (index, toleration) in tolerations.iter().enumerate() {
         if tolerations[..index].contains(toleration) {
-            let shown = internal_text("core.Toleration", toleration);
+            let shown = format_internal("core.Toleration", toleration);
             let path = format!("scheduling.tolerations[{index}]");
             e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, path, Some(shown), ""));
         }
     }
 }
 
-pub(super) fn priority_class_update(e: &mut Errors, old: &Value, new: &Value) {
+pub(super) fn validate_priority_class_update(e: &mut Errors, old: &Value, new: &Value) {
     if at(old, "value") != at(new, "value") {
         e.forbidden("value", "may not be changed in an update.");
     }
@@ -303,7 +303,7 @@ pub(super) fn priority_class_update(e: &mut Errors, old: &Value, new: &Value) {
 }
 
 /// Validates the finalizers of a namespace; errors contain an index if only finalizers are written.
-pub(super) fn finalizers(e: &mut Errors, object: &Value, indexed: bool) {
+pub(super) fn validate_finalizers(e: &mut Errors, object: &Value, indexed: bool) {
     for (index, finalizer) in items(object, "spec.finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         let path = if indexed { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };

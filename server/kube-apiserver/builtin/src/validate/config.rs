@@ -4,17 +4,17 @@ use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 
 use super::{Errors, Value, at, fields, json, text};
 
-const MAX_SIZE: usize = 1024 * 1024;
-const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+const MAX_SIZE_BYTES: usize = 1024 * 1024;
+const KEY_ERROR: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
 /// `IsConfigMapKey`.
-pub(super) fn key(key: &str) -> Vec<String> {
+pub(super) fn key_errors(key: &str) -> Vec<String> {
     let mut why = Vec::new();
     if key.len() > 253 {
         why.push("must be no more than 253 characters".to_owned());
     }
     if key.is_empty() || !key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
-        why.push(KEY.to_owned());
+        why.push(KEY_ERROR.to_owned());
     }
     match key {
         "." => why.push("must not be '.'".to_owned()),
@@ -25,37 +25,42 @@ pub(super) fn key(key: &str) -> Vec<String> {
     why
 }
 
-fn size(value: &Value) -> usize {
+fn size_bytes(value: &Value) -> usize {
     value.as_str().map_or(0, str::len)
 }
 
-pub(super) fn config_map(e: &mut Errors, object: &Value) {
+pub(super) fn validate_config_map(e: &mut Errors, object: &Value) {
     let mut total = 0;
     for (name, value) in fields(object, "data") {
-        e.names(&format!("data[{name}]"), name, key(name));
+        e.names(&format!("data[{name}]"), name, key_errors(name));
         if fields(object, "binaryData").contains_key(name) {
             e.invalid(format!("data[{name}]"), &json!(name), "duplicate of key present in binaryData");
         }
-        total += size(value);
+        total += size_bytes(value);
     }
     for (name, value) in fields(object, "binaryData") {
-        e.names(&format!("binaryData[{name}]"), name, key(name));
-        total += size(value) / 4 * 3;
+        e.names(&format!("binaryData[{name}]"), name, key_errors(name));
+        total += size_bytes(value) / 4 * 3;
     }
-    if total > MAX_SIZE {
+    if total > MAX_SIZE_BYTES {
         // kube-apiserver reports an oversized config map with an empty path.
-        e.push(FieldError::new(FieldErrorKind::TooLong, "", None, format!("may not be more than {MAX_SIZE} bytes")));
+        e.push(FieldError::new(
+            FieldErrorKind::TooLong,
+            "",
+            None,
+            format!("may not be more than {MAX_SIZE_BYTES} bytes"),
+        ));
     }
 }
 
-pub(super) fn secret(e: &mut Errors, object: &Value) {
+pub(super) fn validate_secret(e: &mut Errors, object: &Value) {
     let mut total = 0;
     for (name, value) in fields(object, "data") {
-        e.names(&format!("data[{name}]"), name, key(name));
-        total += size(value) / 4 * 3;
+        e.names(&format!("data[{name}]"), name, key_errors(name));
+        total += size_bytes(value) / 4 * 3;
     }
-    if total > MAX_SIZE {
-        e.push(FieldError::too_long("data", MAX_SIZE));
+    if total > MAX_SIZE_BYTES {
+        e.push(FieldError::too_long("data", MAX_SIZE_BYTES));
     }
     let data = fields(object, "data");
     let mut needs = |name: &str| {

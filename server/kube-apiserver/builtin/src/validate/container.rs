@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::mount::{self, Volumes};
 use super::{
-    Errors, Value, at, dns1123_label, env, flag, is_set, is_unset, items, json, number, port_name, port_number, probe,
-    qualified_name, resources, text, windows,
+    Errors, Value, at, dns1123_label, env, flag, is_set, is_unset, items, json, number, port_name, port_number_error,
+    probe, qualified_name, resources, text, windows,
 };
 
 /// Type of a container, by the list of the pod that contains it.
@@ -51,7 +51,7 @@ impl Pod<'_> {
 }
 
 /// Validates the containers of a list. `names` are the container names already used in the pod.
-pub(super) fn list<'a>(
+pub(super) fn validate_containers<'a>(
     e: &mut Errors,
     containers: &'a [Value],
     container_type: ContainerType,
@@ -61,9 +61,9 @@ pub(super) fn list<'a>(
 ) {
     for (index, container) in containers.iter().enumerate() {
         let path = format!("{list}[{index}]");
-        common(e, container, pod, &path);
+        validate_common_fields(e, container, pod, &path);
         if container_type == ContainerType::Init && is_set(container, "restartPolicy") {
-            restart(e, container, &path);
+            validate_restart_policy(e, container, &path);
         }
         let name = text(container, "name");
         if names.contains(name) {
@@ -73,20 +73,20 @@ pub(super) fn list<'a>(
         }
         match container_type {
             ContainerType::Main => {
-                probe::handlers(e, container, pod.grace(), &path);
-                restart(e, container, &path);
+                probe::validate_handlers(e, container, pod.grace(), &path);
+                validate_restart_policy(e, container, &path);
             }
-            ContainerType::Init => init(e, container, pod.grace(), list, &path),
-            ContainerType::Ephemeral => ephemeral(e, container, pod, &path),
+            ContainerType::Init => validate_init_container(e, container, pod.grace(), list, &path),
+            ContainerType::Ephemeral => validate_ephemeral_container(e, container, pod, &path),
         }
     }
     if container_type == ContainerType::Main {
-        host_ports(e, containers, list);
+        validate_host_ports(e, containers, list);
     }
 }
 
 /// `validateContainerRestartPolicy`: the container's restart policy and its rules for exit codes.
-fn restart(e: &mut Errors, container: &Value, path: &str) {
+fn validate_restart_policy(e: &mut Errors, container: &Value, path: &str) {
     let (policy, rules) = (at(container, "restartPolicy"), items(container, "restartPolicyRules"));
     let known = ["Always", "Never", "OnFailure"];
     if policy.is_null() {
@@ -119,13 +119,13 @@ fn restart(e: &mut Errors, container: &Value, path: &str) {
     }
 }
 
-fn init(e: &mut Errors, container: &Value, grace: Option<i64>, list: &str, path: &str) {
+fn validate_init_container(e: &mut Errors, container: &Value, grace: Option<i64>, list: &str, path: &str) {
     // Init containers run sequentially, so only ports within one container conflict; errors name the first
     // container.
-    host_ports(e, std::slice::from_ref(container), list);
+    validate_host_ports(e, std::slice::from_ref(container), list);
     // A restartable init container is a sidecar and supports all fields of a container.
     if text(container, "restartPolicy") == "Always" {
-        return probe::handlers(e, container, grace, path);
+        return probe::validate_handlers(e, container, grace, path);
     }
     for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
         if is_set(container, field) {
@@ -134,7 +134,7 @@ fn init(e: &mut Errors, container: &Value, grace: Option<i64>, list: &str, path:
     }
 }
 
-fn ephemeral(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
+fn validate_ephemeral_container(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
     const WHY: &str = "cannot be set for an Ephemeral Container";
     let target = text(container, "targetContainerName");
     let mut others = items(pod.spec, "containers").iter().chain(items(pod.spec, "initContainers"));
@@ -162,7 +162,7 @@ fn ephemeral(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
 }
 
 /// `validateContainerOnlyForPod`: images in templates may have surrounding whitespace.
-pub(super) fn images(e: &mut Errors, containers: &[Value], path: &str) {
+pub(super) fn validate_images(e: &mut Errors, containers: &[Value], path: &str) {
     for (index, container) in containers.iter().enumerate() {
         let image = text(container, "image");
         if image.trim() != image {
@@ -172,7 +172,7 @@ pub(super) fn images(e: &mut Errors, containers: &[Value], path: &str) {
     }
 }
 
-fn common(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
+fn validate_common_fields(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
     let name = text(container, "name");
     if name.is_empty() {
         e.required(format!("{path}.name"), "");
@@ -187,21 +187,26 @@ fn common(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
         at(container, "terminationMessagePolicy"),
         &["File", "FallbackToLogsOnError"],
     );
-    ports(e, container, path);
-    env::list(e, container, path);
-    mount::mounts(e, container, &pod.volumes, &format!("{path}.volumeMounts"));
-    mount::devices(e, container, &pod.volumes, &format!("{path}.volumeDevices"));
+    validate_ports(e, container, path);
+    env::validate_environment(e, container, path);
+    mount::validate_volume_mounts(e, container, &pod.volumes, &format!("{path}.volumeMounts"));
+    mount::validate_volume_devices(e, container, &pod.volumes, &format!("{path}.volumeDevices"));
     e.one_of(
         &format!("{path}.imagePullPolicy"),
         at(container, "imagePullPolicy"),
         &["Always", "IfNotPresent", "Never"],
     );
-    resources::requirements(e, at(container, "resources"), Some(pod.spec), &format!("{path}.resources"));
-    resize(e, container, text(pod.spec, "restartPolicy"), &format!("{path}.resizePolicy"));
-    security(e, at(container, "securityContext"), pod.host_users(), &format!("{path}.securityContext"));
+    resources::validate_requirements(e, at(container, "resources"), Some(pod.spec), &format!("{path}.resources"));
+    validate_resize_policy(e, container, text(pod.spec, "restartPolicy"), &format!("{path}.resizePolicy"));
+    validate_security_context(
+        e,
+        at(container, "securityContext"),
+        pod.host_users(),
+        &format!("{path}.securityContext"),
+    );
 }
 
-fn resize(e: &mut Errors, container: &Value, pod_policy: &str, path: &str) {
+fn validate_resize_policy(e: &mut Errors, container: &Value, pod_policy: &str, path: &str) {
     let mut seen: Vec<&str> = Vec::new();
     for (index, policy) in items(container, "resizePolicy").iter().enumerate() {
         let (resource, restart_policy) = (text(policy, "resourceName"), at(policy, "restartPolicy"));
@@ -217,7 +222,7 @@ fn resize(e: &mut Errors, container: &Value, pod_policy: &str, path: &str) {
     }
 }
 
-fn ports(e: &mut Errors, container: &Value, path: &str) {
+fn validate_ports(e: &mut Errors, container: &Value, path: &str) {
     let mut names = BTreeSet::new();
     for (index, port) in items(container, "ports").iter().enumerate() {
         let path = format!("{path}.ports[{index}]");
@@ -232,13 +237,13 @@ fn ports(e: &mut Errors, container: &Value, path: &str) {
         match number(port, "containerPort").unwrap_or(0) {
             0 => e.required(format!("{path}.containerPort"), ""),
             number => {
-                if let Some(why) = port_number(number) {
+                if let Some(why) = port_number_error(number) {
                     e.invalid(format!("{path}.containerPort"), &json!(number), why);
                 }
             }
         }
         if let Some(number) = number(port, "hostPort").filter(|n| *n != 0)
-            && let Some(why) = port_number(number)
+            && let Some(why) = port_number_error(number)
         {
             e.invalid(format!("{path}.hostPort"), &json!(number), why);
         }
@@ -246,7 +251,7 @@ fn ports(e: &mut Errors, container: &Value, path: &str) {
     }
 }
 
-fn host_ports(e: &mut Errors, containers: &[Value], path: &str) {
+fn validate_host_ports(e: &mut Errors, containers: &[Value], path: &str) {
     let mut seen = BTreeSet::new();
     for (c, container) in containers.iter().enumerate() {
         for (p, port) in items(container, "ports").iter().enumerate() {
@@ -262,7 +267,7 @@ fn host_ports(e: &mut Errors, containers: &[Value], path: &str) {
     }
 }
 
-pub(super) fn resource_field(e: &mut Errors, reference: &Value, in_volume: bool, path: &str) {
+pub(super) fn validate_resource_field_ref(e: &mut Errors, reference: &Value, in_volume: bool, path: &str) {
     const NAMES: [&str; 6] = [
         "limits.cpu",
         "limits.ephemeral-storage",
@@ -300,7 +305,7 @@ pub(super) fn resource_field(e: &mut Errors, reference: &Value, in_volume: bool,
 }
 
 /// `validateObjectFieldSelector`; `supported` are the paths without a key.
-pub(super) fn field_selector(e: &mut Errors, reference: &Value, supported: &[&str], path: &str) {
+pub(super) fn validate_object_field_selector(e: &mut Errors, reference: &Value, supported: &[&str], path: &str) {
     for field in ["apiVersion", "fieldPath"] {
         if text(reference, field).is_empty() {
             return e.required(format!("{path}.{field}"), "");
@@ -332,7 +337,7 @@ pub(super) fn field_selector(e: &mut Errors, reference: &Value, supported: &[&st
     }
 }
 
-fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
+fn validate_security_context(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
     for field in ["runAsUser", "runAsGroup"] {
         if let Some(id) = number(context, field).filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
             e.invalid(format!("{path}.{field}"), &json!(id), "must be between 0 and 2147483647, inclusive");
@@ -345,7 +350,7 @@ fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
     if host_users && proc_mount == "Unmasked" {
         e.invalid(format!("{path}.procMount"), proc_mount, "`hostUsers` must be false to use `Unmasked`");
     }
-    seccomp(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
+    validate_seccomp_profile(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
     if at(context, "allowPrivilegeEscalation") == false {
         const WHY: &str = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         if flag(context, "privileged") {
@@ -356,11 +361,11 @@ fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
             e.push(super::go::invalid_internal(path, context, "core.SecurityContext", why));
         }
     }
-    windows::options(e, context, path);
-    app_armor(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
+    windows::validate_windows_options(e, context, path);
+    validate_app_armor_profile(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
 }
 
-pub(super) fn app_armor(e: &mut Errors, profile: &Value, path: &str) {
+pub(super) fn validate_app_armor_profile(e: &mut Errors, profile: &Value, path: &str) {
     const REQUIRED: &str = "must be set when AppArmor type is Localhost";
     if profile.is_null() {
         return;
@@ -382,7 +387,7 @@ pub(super) fn app_armor(e: &mut Errors, profile: &Value, path: &str) {
     }
 }
 
-pub(super) fn seccomp(e: &mut Errors, profile: &Value, path: &str) {
+pub(super) fn validate_seccomp_profile(e: &mut Errors, profile: &Value, path: &str) {
     if profile.is_null() {
         return;
     }
@@ -395,7 +400,7 @@ pub(super) fn seccomp(e: &mut Errors, profile: &Value, path: &str) {
     let field = format!("{path}.localhostProfile");
     match (kind, at(profile, "localhostProfile").as_str()) {
         ("Localhost", None) => e.required(field, "must be set when seccomp type is Localhost"),
-        ("Localhost", Some(localhost)) => mount::descending(e, &field, localhost),
+        ("Localhost", Some(localhost)) => mount::validate_local_descending_path(e, &field, localhost),
         (_, Some(_)) => {
             let why = "can only be set when seccomp type is Localhost";
             e.push(super::go::invalid_internal(&field, profile, "core.SeccompProfile", why));

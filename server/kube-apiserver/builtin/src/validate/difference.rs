@@ -6,78 +6,79 @@
 
 use std::collections::HashMap;
 
-use crowsnest_schema::internal::internal_lines;
+use crowsnest_schema::internal_structs::format_internal_lines;
 use serde_json::Value;
 
-const CONTEXT: usize = 3;
-/// Number of lines from which very frequent lines do not start a match.
-const MANY: usize = 200;
+const CONTEXT_LINES: usize = 3;
+/// Number of lines from which very frequent lines (`popular` in difflib) do not start a match.
+const MIN_POPULAR_LINES: usize = 200;
 
 /// Diff of two values; `name` is the Go struct, such as `core.PodSpec`.
-pub(super) fn difference(name: &str, old: &Value, new: &Value) -> String {
-    unified(&internal_lines(name, old), &internal_lines(name, new))
+pub(super) fn format_difference(name: &str, old: &Value, new: &Value) -> String {
+    unified_diff(&format_internal_lines(name, old), &format_internal_lines(name, new))
 }
 
 /// A run of equal lines: start in both texts, and length.
 type Block = (usize, usize, usize);
 
+/// Finds runs of equal lines of two texts, as `SequenceMatcher` of difflib.
 struct Matcher<'a> {
     old: Vec<&'a str>,
     /// Positions of each line in the new text.
-    places: HashMap<&'a str, Vec<usize>>,
+    positions: HashMap<&'a str, Vec<usize>>,
     new: Vec<&'a str>,
 }
 
 impl<'a> Matcher<'a> {
     fn new(old: &'a str, new: &'a str) -> Self {
         let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-        let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, line) in new.iter().enumerate() {
-            places.entry(line).or_default().push(index);
+            positions.entry(line).or_default().push(index);
         }
-        if new.len() >= MANY {
-            let often = new.len() / 100 + 1;
-            places.retain(|_, places| places.len() <= often);
+        if new.len() >= MIN_POPULAR_LINES {
+            let max_frequency = new.len() / 100 + 1;
+            positions.retain(|_, positions| positions.len() <= max_frequency);
         }
-        Self { old, places, new }
+        Self { old, positions, new }
     }
 
     /// The first of the longest runs within both ranges.
-    fn longest(&self, old: std::ops::Range<usize>, new: std::ops::Range<usize>) -> Block {
+    fn find_longest_match(&self, old: std::ops::Range<usize>, new: std::ops::Range<usize>) -> Block {
         let mut best: Block = (old.start, new.start, 0);
         let mut lengths: HashMap<usize, usize> = HashMap::new();
         for i in old.clone() {
-            let mut here = HashMap::new();
-            for j in self.places.get(self.old[i]).into_iter().flatten().copied().filter(|j| new.contains(j)) {
+            let mut lengths_here = HashMap::new();
+            for j in self.positions.get(self.old[i]).into_iter().flatten().copied().filter(|j| new.contains(j)) {
                 let length = j.checked_sub(1).and_then(|before| lengths.get(&before)).copied().unwrap_or(0) + 1;
-                here.insert(j, length);
+                lengths_here.insert(j, length);
                 if length > best.2 {
                     best = (i + 1 - length, j + 1 - length, length);
                 }
             }
-            lengths = here;
+            lengths = lengths_here;
         }
         // Very frequent lines can extend a run.
-        let alike = |i: usize, j: usize| self.old[i] == self.new[j];
-        while best.0 > old.start && best.1 > new.start && alike(best.0 - 1, best.1 - 1) {
+        let are_equal = |i: usize, j: usize| self.old[i] == self.new[j];
+        while best.0 > old.start && best.1 > new.start && are_equal(best.0 - 1, best.1 - 1) {
             best = (best.0 - 1, best.1 - 1, best.2 + 1);
         }
-        while best.0 + best.2 < old.end && best.1 + best.2 < new.end && alike(best.0 + best.2, best.1 + best.2) {
+        while best.0 + best.2 < old.end && best.1 + best.2 < new.end && are_equal(best.0 + best.2, best.1 + best.2) {
             best.2 += 1;
         }
         best
     }
 
     /// All runs in order, with adjacent ones merged.
-    fn blocks(&self) -> Vec<Block> {
-        let mut todo = vec![(0..self.old.len(), 0..self.new.len())];
+    fn matching_blocks(&self) -> Vec<Block> {
+        let mut pending = vec![(0..self.old.len(), 0..self.new.len())];
         let mut found = Vec::new();
-        while let Some((old, new)) = todo.pop() {
-            let (i, j, length) = self.longest(old.clone(), new.clone());
+        while let Some((old, new)) = pending.pop() {
+            let (i, j, length) = self.find_longest_match(old.clone(), new.clone());
             if length > 0 {
                 found.push((i, j, length));
-                todo.push((old.start..i, new.start..j));
-                todo.push((i + length..old.end, j + length..new.end));
+                pending.push((old.start..i, new.start..j));
+                pending.push((i + length..old.end, j + length..new.end));
             }
         }
         found.sort_unstable();
@@ -96,18 +97,18 @@ impl<'a> Matcher<'a> {
 struct Step {
     old: std::ops::Range<usize>,
     new: std::ops::Range<usize>,
-    alike: bool,
+    is_equal: bool,
 }
 
-fn steps(matcher: &Matcher<'_>) -> Vec<Step> {
+fn collect_steps(matcher: &Matcher<'_>) -> Vec<Step> {
     let (mut i, mut j, mut out) = (0, 0, Vec::new());
     let end = (matcher.old.len(), matcher.new.len(), 0);
-    for (x, y, length) in matcher.blocks().into_iter().chain([end]) {
+    for (x, y, length) in matcher.matching_blocks().into_iter().chain([end]) {
         if i < x || j < y {
-            out.push(Step { old: i..x, new: j..y, alike: false });
+            out.push(Step { old: i..x, new: j..y, is_equal: false });
         }
         if length > 0 {
-            out.push(Step { old: x..x + length, new: y..y + length, alike: true });
+            out.push(Step { old: x..x + length, new: y..y + length, is_equal: true });
         }
         (i, j) = (x + length, y + length);
     }
@@ -115,34 +116,34 @@ fn steps(matcher: &Matcher<'_>) -> Vec<Step> {
 }
 
 /// Groups nearby changes with their context.
-fn hunks(steps: Vec<Step>) -> Vec<Vec<Step>> {
+fn group_hunks(steps: Vec<Step>) -> Vec<Vec<Step>> {
     let last = steps.len().saturating_sub(1);
     let (mut hunks, mut hunk) = (Vec::new(), Vec::new());
-    for (index, Step { mut old, mut new, alike }) in steps.into_iter().enumerate() {
-        if alike && index == 0 {
-            old.start = old.start.max(old.end.saturating_sub(CONTEXT));
-            new.start = new.start.max(new.end.saturating_sub(CONTEXT));
+    for (index, Step { mut old, mut new, is_equal }) in steps.into_iter().enumerate() {
+        if is_equal && index == 0 {
+            old.start = old.start.max(old.end.saturating_sub(CONTEXT_LINES));
+            new.start = new.start.max(new.end.saturating_sub(CONTEXT_LINES));
         }
-        if alike && index == last {
-            old.end = old.end.min(old.start + CONTEXT);
-            new.end = new.end.min(new.start + CONTEXT);
-        } else if alike && old.len() > 2 * CONTEXT {
-            let (before, behind) = (old.start + CONTEXT, new.start + CONTEXT);
-            hunk.push(Step { old: old.start..before, new: new.start..behind, alike });
+        if is_equal && index == last {
+            old.end = old.end.min(old.start + CONTEXT_LINES);
+            new.end = new.end.min(new.start + CONTEXT_LINES);
+        } else if is_equal && old.len() > 2 * CONTEXT_LINES {
+            let (before, behind) = (old.start + CONTEXT_LINES, new.start + CONTEXT_LINES);
+            hunk.push(Step { old: old.start..before, new: new.start..behind, is_equal });
             hunks.push(std::mem::take(&mut hunk));
-            (old.start, new.start) = (old.end - CONTEXT, new.end - CONTEXT);
+            (old.start, new.start) = (old.end - CONTEXT_LINES, new.end - CONTEXT_LINES);
         }
-        hunk.push(Step { old, new, alike });
+        hunk.push(Step { old, new, is_equal });
     }
     hunks.push(hunk);
-    hunks.retain(|hunk| hunk.iter().any(|step| !step.alike));
+    hunks.retain(|hunk| hunk.iter().any(|step| !step.is_equal));
     hunks
 }
 
-fn unified(old: &str, new: &str) -> String {
+fn unified_diff(old: &str, new: &str) -> String {
     let matcher = Matcher::new(old, new);
     let mut out = String::new();
-    for hunk in hunks(steps(&matcher)) {
+    for hunk in group_hunks(collect_steps(&matcher)) {
         let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
         let range = |start: usize, end: usize| match end - start {
             1 => format!("{}", start + 1),
@@ -152,14 +153,14 @@ fn unified(old: &str, new: &str) -> String {
         let (before, after) = (range(first.old.start, last.old.end), range(first.new.start, last.new.end));
         out.push_str(&format!("@@ -{before} +{after} @@\n"));
         for step in hunk {
-            let mut lines = |sign: char, lines: &[&str]| {
+            let mut write_lines = |sign: char, lines: &[&str]| {
                 lines.iter().for_each(|line| out.extend([sign.to_string().as_str(), line, "\n"]));
             };
-            if step.alike {
-                lines(' ', &matcher.old[step.old]);
+            if step.is_equal {
+                write_lines(' ', &matcher.old[step.old]);
             } else {
-                lines('-', &matcher.old[step.old]);
-                lines('+', &matcher.new[step.new]);
+                write_lines('-', &matcher.old[step.old]);
+                write_lines('+', &matcher.new[step.new]);
             }
         }
     }
@@ -191,16 +192,16 @@ mod tests {
             ),
             ("q\na\nb\nx\nc\nd", "a\nb\ny\nc\nd\nf", "@@ -1,6 +1,6 @@\n-q\n a\n b\n-x\n+y\n c\n d\n+f\n"),
         ];
-        for (old, new, wanted) in cases {
-            assert_eq!(unified(old, new), wanted, "{old:?} {new:?}");
+        for (old, new, expected) in cases {
+            assert_eq!(unified_diff(old, new), expected, "{old:?} {new:?}");
         }
     }
 
     #[test]
     fn internal_structs_are_compared() {
         let (old, new) = (json!({"volumeName": "a"}), json!({"volumeName": "b"}));
-        let actual = difference("core.PersistentVolumeClaimSpec", &old, &new);
-        let wanted = r#"@@ -5,7 +5,7 @@
+        let actual = format_difference("core.PersistentVolumeClaimSpec", &old, &new);
+        let expected = r#"@@ -5,7 +5,7 @@
    "Limits": null,
    "Requests": null
   },
@@ -210,6 +211,6 @@ mod tests {
   "VolumeMode": null,
   "DataSource": null,
 "#;
-        assert_eq!(actual, wanted);
+        assert_eq!(actual, expected);
     }
 }

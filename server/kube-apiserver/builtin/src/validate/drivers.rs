@@ -1,24 +1,23 @@
 //! Validation of objects written by storage drivers: CSI drivers, nodes, attachments, capacities; and of volume
 //! attributes classes.
 
-use super::selector::label_selector;
+use super::selector::validate_label_selector;
 use super::{
     Errors, Value, at, dns1123_subdomain, fields, go, is_set, items, json, number, persistent_volume, qualified_name,
     storage, text, volume,
 };
 
-const POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
-const LIFECYCLES: [&str; 2] = ["Persistent", "Ephemeral"];
-/// Longest node ID in bytes.
-const NODE_ID: usize = 192;
+const FS_GROUP_POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
+const LIFECYCLE_MODES: [&str; 2] = ["Persistent", "Ephemeral"];
+const MAX_NODE_ID_BYTES: usize = 192;
 
 pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
     match kind {
-        "CSIDriver" => driver(e, at(object, "spec")),
-        "CSINode" => node(e, items(object, "spec.drivers")),
-        "VolumeAttachment" => attachment(e, at(object, "spec")),
-        "CSIStorageCapacity" => capacity(e, object),
-        "VolumeAttributesClass" => attributes(e, object),
+        "CSIDriver" => validate_csi_driver(e, at(object, "spec")),
+        "CSINode" => validate_csi_node(e, items(object, "spec.drivers")),
+        "VolumeAttachment" => validate_volume_attachment(e, at(object, "spec")),
+        "CSIStorageCapacity" => validate_storage_capacity(e, object),
+        "VolumeAttributesClass" => validate_volume_attributes_class(e, object),
         _ => {}
     }
 }
@@ -26,7 +25,7 @@ pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
 pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     match kind {
         "CSIDriver" => {
-            driver(e, at(new, "spec"));
+            validate_csi_driver(e, at(new, "spec"));
             // kube-apiserver reports `attachRequired` under this name.
             for (field, shown) in
                 [("attachRequired", "spec.attachedRequired"), ("volumeLifecycleModes", "spec.volumeLifecycleModes")]
@@ -36,7 +35,7 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
             }
         }
         "CSINode" => {
-            node(e, items(new, "spec.drivers"));
+            validate_csi_node(e, items(new, "spec.drivers"));
             let fixed = |driver: &Value| (at(driver, "nodeID").clone(), at(driver, "topologyKeys").clone());
             for before in items(old, "spec.drivers") {
                 for after in items(new, "spec.drivers").iter().filter(|after| after["name"] == before["name"]) {
@@ -54,7 +53,7 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
             }
         }
         "VolumeAttachment" => {
-            attachment(e, at(new, "spec"));
+            validate_volume_attachment(e, at(new, "spec"));
             if at(old, "spec") != at(new, "spec") {
                 e.push(go::invalid_internal(
                     "spec",
@@ -65,7 +64,7 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
             }
         }
         "CSIStorageCapacity" => {
-            capacity(e, new);
+            validate_storage_capacity(e, new);
             for field in ["nodeTopology", "storageClassName"] {
                 e.immutable(field, at(old, field), at(new, field));
             }
@@ -76,13 +75,13 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
                     e.forbidden(field, &format!("updates to {field} are forbidden."));
                 }
             }
-            attributes(e, new);
+            validate_volume_attributes_class(e, new);
         }
         _ => {}
     }
 }
 
-fn driver(e: &mut Errors, spec: &Value) {
+fn validate_csi_driver(e: &mut Errors, spec: &Value) {
     for (field, shown) in [
         ("attachRequired", "attachedRequired"),
         ("podInfoOnMount", "podInfoOnMount"),
@@ -93,8 +92,8 @@ fn driver(e: &mut Errors, spec: &Value) {
         }
     }
     let policy = at(spec, "fsGroupPolicy");
-    if !policy.is_null() && !POLICIES.iter().any(|known| policy == known) {
-        e.unsupported("spec.fsGroupPolicy", policy, &POLICIES);
+    if !policy.is_null() && !FS_GROUP_POLICIES.iter().any(|known| policy == known) {
+        e.unsupported("spec.fsGroupPolicy", policy, &FS_GROUP_POLICIES);
     }
     let requests = items(spec, "tokenRequests");
     for (index, request) in requests.iter().enumerate() {
@@ -116,8 +115,8 @@ fn driver(e: &mut Errors, spec: &Value) {
         }
     }
     for mode in items(spec, "volumeLifecycleModes") {
-        if !LIFECYCLES.iter().any(|known| mode == known) {
-            e.unsupported("spec.volumeLifecycleModes", mode, &LIFECYCLES);
+        if !LIFECYCLE_MODES.iter().any(|known| mode == known) {
+            e.unsupported("spec.volumeLifecycleModes", mode, &LIFECYCLE_MODES);
         }
     }
     if !is_set(spec, "seLinuxMount") {
@@ -129,16 +128,16 @@ fn driver(e: &mut Errors, spec: &Value) {
     }
 }
 
-fn node(e: &mut Errors, drivers: &[Value]) {
+fn validate_csi_node(e: &mut Errors, drivers: &[Value]) {
     for (index, driver) in drivers.iter().enumerate() {
         let path = format!("spec.drivers[{index}]");
-        volume::driver(e, at(driver, "name"), &format!("{path}.name"));
+        volume::validate_driver_name(e, at(driver, "name"), &format!("{path}.name"));
         let id = text(driver, "nodeID");
         if id.is_empty() {
             e.required(format!("{path}.nodeID"), "");
         }
-        if id.len() > NODE_ID {
-            e.invalid(format!("{path}.nodeID"), &json!(id), format!("must be {NODE_ID} characters or less"));
+        if id.len() > MAX_NODE_ID_BYTES {
+            e.invalid(format!("{path}.nodeID"), &json!(id), format!("must be {MAX_NODE_ID_BYTES} characters or less"));
         }
         e.non_negative(format!("{path}.allocatable.count"), at(driver, "allocatable.count"));
         if drivers[..index].iter().any(|other| other["name"] == driver["name"]) {
@@ -158,19 +157,21 @@ fn node(e: &mut Errors, drivers: &[Value]) {
     }
 }
 
-fn attachment(e: &mut Errors, spec: &Value) {
-    const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
-    volume::driver(e, at(spec, "attacher"), "spec.attacher");
+fn validate_volume_attachment(e: &mut Errors, spec: &Value) {
+    const EXACTLY_ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    volume::validate_driver_name(e, at(spec, "attacher"), "spec.attacher");
     match (is_set(spec, "source.inlineVolumeSpec"), at(spec, "source.persistentVolumeName").as_str()) {
-        (false, None) => e.required("spec.source", ONE),
-        (true, Some(_)) => e.forbidden("spec.source", ONE),
+        (false, None) => e.required("spec.source", EXACTLY_ONE),
+        (true, Some(_)) => e.forbidden("spec.source", EXACTLY_ONE),
         (false, Some("")) => {
             e.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName");
         }
         (false, Some(_)) => {}
-        (true, None) => {
-            persistent_volume::inline(e, at(spec, "source.inlineVolumeSpec"), "spec.source.inlineVolumeSpec")
-        }
+        (true, None) => persistent_volume::validate_inline_volume(
+            e,
+            at(spec, "source.inlineVolumeSpec"),
+            "spec.source.inlineVolumeSpec",
+        ),
     }
     let node = text(spec, "nodeName");
     e.names("spec.nodeName", node, dns1123_subdomain(node));
@@ -179,9 +180,9 @@ fn attachment(e: &mut Errors, spec: &Value) {
     }
 }
 
-fn capacity(e: &mut Errors, object: &Value) {
+fn validate_storage_capacity(e: &mut Errors, object: &Value) {
     if is_set(object, "nodeTopology") {
-        label_selector(e, at(object, "nodeTopology"), "nodeTopology");
+        validate_label_selector(e, at(object, "nodeTopology"), "nodeTopology");
     }
     let class = text(object, "storageClassName");
     e.names("storageClassName", class, dns1123_subdomain(class));
@@ -191,10 +192,10 @@ fn capacity(e: &mut Errors, object: &Value) {
     }
 }
 
-fn attributes(e: &mut Errors, object: &Value) {
-    storage::provisioner(e, text(object, "driverName"), "driverName");
+fn validate_volume_attributes_class(e: &mut Errors, object: &Value) {
+    storage::validate_provisioner(e, text(object, "driverName"), "driverName");
     if fields(object, "parameters").is_empty() {
         return e.required("parameters", "must contain at least one key/value pair");
     }
-    storage::parameters(e, fields(object, "parameters"));
+    storage::validate_parameters(e, fields(object, "parameters"));
 }

@@ -1,6 +1,6 @@
 //! Validation of the environment of containers: `env`, `valueFrom` and `envFrom`.
 
-use super::container::{field_selector, resource_field};
+use super::container::{validate_object_field_selector, validate_resource_field_ref};
 use super::{
     Errors, FieldError, FieldErrorKind, Value, at, config, dns1123_label, dns1123_subdomain, is_set, is_unset, items,
     json, mount, text,
@@ -19,7 +19,7 @@ const ENV_FIELDS: [&str; 9] = [
 ];
 
 /// `IsRelaxedEnvVarName`.
-fn env_name(name: &str) -> Vec<String> {
+fn env_name_errors(name: &str) -> Vec<String> {
     let printable = name.chars().all(|c| (' '..='~').contains(&c) && c != '=');
     if printable {
         Vec::new()
@@ -28,24 +28,24 @@ fn env_name(name: &str) -> Vec<String> {
     }
 }
 
-pub(super) fn list(e: &mut Errors, container: &Value, path: &str) {
+pub(super) fn validate_environment(e: &mut Errors, container: &Value, path: &str) {
     for (index, variable) in items(container, "env").iter().enumerate() {
         let path = format!("{path}.env[{index}]");
         let name = text(variable, "name");
         if name.is_empty() {
             e.required(format!("{path}.name"), "");
         } else {
-            e.names(&format!("{path}.name"), name, env_name(name));
+            e.names(&format!("{path}.name"), name, env_name_errors(name));
         }
         if is_set(variable, "valueFrom") {
-            value_from(e, variable, &format!("{path}.valueFrom"));
+            validate_value_from(e, variable, &format!("{path}.valueFrom"));
         }
     }
     let list = format!("{path}.envFrom");
     for (index, source) in items(container, "envFrom").iter().enumerate() {
         let path = format!("{list}[{index}]");
         let prefix = text(source, "prefix");
-        e.names(&format!("{path}.prefix"), prefix, env_name(prefix));
+        e.names(&format!("{path}.prefix"), prefix, env_name_errors(prefix));
         let mut sources = 0;
         for kind in ["configMapRef", "secretRef"] {
             if is_set(source, kind) {
@@ -66,16 +66,16 @@ pub(super) fn list(e: &mut Errors, container: &Value, path: &str) {
     }
 }
 
-fn value_from(e: &mut Errors, variable: &Value, path: &str) {
+fn validate_value_from(e: &mut Errors, variable: &Value, path: &str) {
     let source = at(variable, "valueFrom");
     let mut sources = 0;
     if is_set(source, "fieldRef") {
         sources += 1;
-        field_selector(e, at(source, "fieldRef"), &ENV_FIELDS, &format!("{path}.fieldRef"));
+        validate_object_field_selector(e, at(source, "fieldRef"), &ENV_FIELDS, &format!("{path}.fieldRef"));
     }
     if is_set(source, "resourceFieldRef") {
         sources += 1;
-        resource_field(e, at(source, "resourceFieldRef"), false, &format!("{path}.resourceFieldRef"));
+        validate_resource_field_ref(e, at(source, "resourceFieldRef"), false, &format!("{path}.resourceFieldRef"));
     }
     for kind in ["configMapKeyRef", "secretKeyRef"] {
         if is_set(source, kind) {
@@ -87,13 +87,13 @@ fn value_from(e: &mut Errors, variable: &Value, path: &str) {
             if key.is_empty() {
                 e.required(format!("{path}.key"), "");
             } else {
-                e.names(&format!("{path}.key"), key, config::key(key));
+                e.names(&format!("{path}.key"), key, config::key_errors(key));
             }
         }
     }
     if is_set(source, "fileKeyRef") {
         sources += 1;
-        file_key(e, at(source, "fileKeyRef"), &format!("{path}.fileKeyRef"));
+        validate_file_key_ref(e, at(source, "fileKeyRef"), &format!("{path}.fileKeyRef"));
     }
     if sources == 0 {
         e.invalid(
@@ -108,12 +108,12 @@ fn value_from(e: &mut Errors, variable: &Value, path: &str) {
     }
 }
 
-fn file_key(e: &mut Errors, reference: &Value, path: &str) {
+fn validate_file_key_ref(e: &mut Errors, reference: &Value, path: &str) {
     let (key, volume, file) = (text(reference, "key"), text(reference, "volumeName"), text(reference, "path"));
     if key.is_empty() {
         e.required(format!("{path}.key"), "");
     } else {
-        e.names(&format!("{path}.key"), key, env_name(key));
+        e.names(&format!("{path}.key"), key, env_name_errors(key));
     }
     if volume.is_empty() {
         e.required(format!("{path}.volumeName"), "");
@@ -122,13 +122,13 @@ fn file_key(e: &mut Errors, reference: &Value, path: &str) {
     }
     if file.is_empty() {
         e.required(format!("{path}.path"), "");
-    } else if mount::climbs(file) {
+    } else if mount::has_parent_reference(file) {
         e.invalid(format!("{path}.path"), &json!(file), "must not contain '..'");
     }
 }
 
 /// `validateFileKeyRefVolumes`: file key references need an `emptyDir` volume.
-pub(super) fn files(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_file_key_volumes(e: &mut Errors, spec: &Value, path: &str) {
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for (c, container) in items(spec, list).iter().enumerate() {
             for (index, variable) in items(container, "env").iter().enumerate() {

@@ -2,12 +2,12 @@
 
 use super::{Errors, Value, at, go, is_unset, json, qualified_name, same, text};
 
-/// Longest texts of an event in bytes; `LONG` applies to the message.
-const SHORT: usize = 128;
-const LONG: usize = 1024;
-const NEWER: &str = "events.k8s.io";
+/// Maximum lengths of the texts of an event.
+const MAX_FIELD_BYTES: usize = 128;
+const MAX_MESSAGE_BYTES: usize = 1024;
+const EVENTS_GROUP: &str = "events.k8s.io";
 /// Immutable fields in the newer group, with their names in messages, in the order of validation.
-const FIXED: [(&str, &str); 14] = [
+const IMMUTABLE_FIELDS: [(&str, &str); 14] = [
     ("regarding", "involvedObject"),
     ("reason", "reason"),
     ("note", "message"),
@@ -25,28 +25,28 @@ const FIXED: [(&str, &str); 14] = [
 ];
 
 /// The first non-empty field of two that have different names in the groups.
-fn either<'a>(object: &'a Value, names: [&str; 2]) -> &'a str {
+fn first_non_empty<'a>(object: &'a Value, names: [&str; 2]) -> &'a str {
     let first = text(object, names[0]);
     if first.is_empty() { text(object, names[1]) } else { first }
 }
 
-pub(super) fn event(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
-    legacy(e, group, namespace, object);
-    if group == NEWER {
-        strict(e, object, !is_unset(object, "eventTime"));
+pub(super) fn validate_event(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
+    validate_legacy_rules(e, group, namespace, object);
+    if group == EVENTS_GROUP {
+        validate_events_group_rules(e, object, !is_unset(object, "eventTime"));
     }
 }
 
 /// Validates an update. Events of the older group can be changed freely; in the newer group, only `series` can.
 pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (&Value, &Value)) {
-    legacy(e, group, namespace, new);
-    if group != NEWER {
+    validate_legacy_rules(e, group, namespace, new);
+    if group != EVENTS_GROUP {
         return;
     }
     if !same(at(old, "series"), at(new, "series")) {
-        series(e, at(new, "series"));
+        validate_series(e, at(new, "series"));
     }
-    for (field, shown) in FIXED {
+    for (field, shown) in IMMUTABLE_FIELDS {
         let (before, after) = (at(old, field), at(new, field));
         if !same(before, after) {
             let why = "field is immutable";
@@ -60,9 +60,9 @@ pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (
     }
 }
 
-fn legacy(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
+fn validate_legacy_rules(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
     const FIELD: &str = "involvedObject.namespace";
-    let of = either(object, ["involvedObject.namespace", "regarding.namespace"]);
+    let of = first_non_empty(object, ["involvedObject.namespace", "regarding.namespace"]);
     let new = !is_unset(object, "eventTime");
     let wrong = match (of.is_empty(), new) {
         (true, true) => !matches!(namespace, "default" | "kube-system"),
@@ -74,13 +74,13 @@ fn legacy(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
         e.invalid(FIELD, &json!(of), "does not match event.namespace");
     }
     if new {
-        reported(e, group, object);
+        validate_reporter(e, group, object);
     }
 }
 
-fn reported(e: &mut Errors, group: &str, object: &Value) {
-    let field = if group == NEWER { "reportingController" } else { "reportingComponent" };
-    let controller = either(object, ["reportingComponent", "reportingController"]);
+fn validate_reporter(e: &mut Errors, group: &str, object: &Value) {
+    let field = if group == EVENTS_GROUP { "reportingController" } else { "reportingComponent" };
+    let controller = first_non_empty(object, ["reportingComponent", "reportingController"]);
     if controller.is_empty() {
         e.required(field, "");
     }
@@ -90,16 +90,16 @@ fn reported(e: &mut Errors, group: &str, object: &Value) {
         if value.is_empty() {
             e.required(field, "");
         }
-        if value.len() > SHORT {
-            e.invalid(field, &json!(""), format!("can have at most {SHORT} characters"));
+        if value.len() > MAX_FIELD_BYTES {
+            e.invalid(field, &json!(""), format!("can have at most {MAX_FIELD_BYTES} characters"));
         }
     }
-    if either(object, ["message", "note"]).len() > LONG {
-        e.invalid("message", &json!(""), format!("can have at most {LONG} characters"));
+    if first_non_empty(object, ["message", "note"]).len() > MAX_MESSAGE_BYTES {
+        e.invalid("message", &json!(""), format!("can have at most {MAX_MESSAGE_BYTES} characters"));
     }
 }
 
-fn series(e: &mut Errors, series: &Value) {
+fn validate_series(e: &mut Errors, series: &Value) {
     if series.is_null() {
         return;
     }
@@ -111,9 +111,9 @@ fn series(e: &mut Errors, series: &Value) {
     }
 }
 
-/// Additional rules of the newer group.
-fn strict(e: &mut Errors, object: &Value, new: bool) {
-    series(e, at(object, "series"));
+/// Rules of the newer group, `events.k8s.io`, in addition to those of both groups.
+fn validate_events_group_rules(e: &mut Errors, object: &Value, new: bool) {
+    validate_series(e, at(object, "series"));
     if !new {
         e.required("eventTime", "");
     }

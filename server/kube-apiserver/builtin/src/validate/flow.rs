@@ -6,12 +6,12 @@ use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, go, is_set, ite
 const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 /// Bits of the hash that assigns queues to flows.
-const MOST_HASH_BITS: u32 = 60;
-const MOST_QUEUES: i64 = 10_000_000;
+const MAX_HASH_BITS: u32 = 60;
+const MAX_QUEUES: i64 = 10_000_000;
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 
 /// `ValidateFlowSchema`.
-pub(super) fn schema(e: &mut Errors, object: &Value) {
+pub(super) fn validate_flow_schema(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let (field, precedence) = ("spec.matchingPrecedence", number(spec, "matchingPrecedence").unwrap_or(0));
     let shown = json!(precedence);
@@ -36,32 +36,32 @@ pub(super) fn schema(e: &mut Errors, object: &Value) {
         e.names(field, level, dns1123_subdomain(level));
     }
     for (index, rule) in items(spec, "rules").iter().enumerate() {
-        self::rule(e, rule, &format!("spec.rules[{index}]"));
+        validate_rule(e, rule, &format!("spec.rules[{index}]"));
     }
-    conditions(e, object);
+    validate_conditions(e, object);
 }
 
-fn rule(e: &mut Errors, rule: &Value, path: &str) {
+fn validate_rule(e: &mut Errors, rule: &Value, path: &str) {
     let subjects = items(rule, "subjects");
     if subjects.is_empty() {
         e.required(format!("{path}.subjects"), "subjects must contain at least one value");
     }
     for (index, subject) in subjects.iter().enumerate() {
-        self::subject(e, subject, &format!("{path}.subjects[{index}]"));
+        validate_subject(e, subject, &format!("{path}.subjects[{index}]"));
     }
     let (resources, urls) = (items(rule, "resourceRules"), items(rule, "nonResourceRules"));
     if resources.is_empty() && urls.is_empty() {
         e.required(path, "at least one of resourceRules and nonResourceRules has to be non-empty");
     }
     for (index, rule) in resources.iter().enumerate() {
-        resource_rule(e, rule, &format!("{path}.resourceRules[{index}]"));
+        validate_resource_rule(e, rule, &format!("{path}.resourceRules[{index}]"));
     }
     for (index, rule) in urls.iter().enumerate() {
-        url_rule(e, rule, &format!("{path}.nonResourceRules[{index}]"));
+        validate_url_rule(e, rule, &format!("{path}.nonResourceRules[{index}]"));
     }
 }
 
-fn subject(e: &mut Errors, subject: &Value, path: &str) {
+fn validate_subject(e: &mut Errors, subject: &Value, path: &str) {
     let kind = text(subject, "kind");
     let Some((_, own)) = SUBJECTS.iter().find(|(name, _)| *name == kind) else {
         return e.unsupported(format!("{path}.kind"), &json!(kind), &["Group", "ServiceAccount", "User"]);
@@ -97,7 +97,7 @@ fn has_wildcard(list: &[Value]) -> bool {
 }
 
 /// Validates a list that can contain only a wildcard or only other values; returns false for a wildcard.
-fn wildcard(e: &mut Errors, rule: &Value, field: &str, path: &str, others: &str, required: &str) -> bool {
+fn validate_wildcard_list(e: &mut Errors, rule: &Value, field: &str, path: &str, others: &str, required: &str) -> bool {
     let list = items(rule, field);
     let at_list = format!("{path}.{field}");
     if list.is_empty() {
@@ -113,26 +113,26 @@ fn wildcard(e: &mut Errors, rule: &Value, field: &str, path: &str, others: &str,
     false
 }
 
-fn verbs(e: &mut Errors, rule: &Value, path: &str) {
-    let some = wildcard(e, rule, "verbs", path, "verbs", "verbs must contain at least one value");
+fn validate_verbs(e: &mut Errors, rule: &Value, path: &str) {
+    let some = validate_wildcard_list(e, rule, "verbs", path, "verbs", "verbs must contain at least one value");
     let known = |verb: &Value| verb.as_str().is_some_and(|verb| VERBS.contains(&verb));
     if some && !items(rule, "verbs").iter().all(known) {
         e.unsupported(format!("{path}.verbs"), at(rule, "verbs"), &VERBS);
     }
 }
 
-fn resource_rule(e: &mut Errors, rule: &Value, path: &str) {
-    verbs(e, rule, path);
+fn validate_resource_rule(e: &mut Errors, rule: &Value, path: &str) {
+    validate_verbs(e, rule, path);
     let why = "resource rules must supply at least one api group";
-    wildcard(e, rule, "apiGroups", path, "api groups", why);
+    validate_wildcard_list(e, rule, "apiGroups", path, "api groups", why);
     let why = "resource rules must supply at least one resource";
-    wildcard(e, rule, "resources", path, "resources", why);
+    validate_wildcard_list(e, rule, "resources", path, "resources", why);
     let namespaces = items(rule, "namespaces");
     if namespaces.is_empty() && at(rule, "clusterScope") == true {
         return;
     }
     let why = "resource rules that are not cluster scoped must supply at least one namespace";
-    if !wildcard(e, rule, "namespaces", path, "namespaces", why) {
+    if !validate_wildcard_list(e, rule, "namespaces", path, "namespaces", why) {
         return;
     }
     for (index, namespace) in namespaces.iter().enumerate() {
@@ -143,20 +143,20 @@ fn resource_rule(e: &mut Errors, rule: &Value, path: &str) {
     }
 }
 
-fn url_rule(e: &mut Errors, rule: &Value, path: &str) {
-    verbs(e, rule, path);
+fn validate_url_rule(e: &mut Errors, rule: &Value, path: &str) {
+    validate_verbs(e, rule, path);
     let why = "nonResourceURLs must contain at least one value";
-    if !wildcard(e, rule, "nonResourceURLs", path, "non-resource URLs", why) {
+    if !validate_wildcard_list(e, rule, "nonResourceURLs", path, "non-resource URLs", why) {
         return;
     }
     for (index, url) in items(rule, "nonResourceURLs").iter().enumerate() {
-        if let Some(why) = wrong_path(url.as_str().unwrap_or_default()) {
+        if let Some(why) = url_path_error(url.as_str().unwrap_or_default()) {
             e.invalid(format!("{path}.nonResourceURLs[{index}]"), url, why);
         }
     }
 }
 
-fn wrong_path(path: &str) -> Option<&'static str> {
+fn url_path_error(path: &str) -> Option<&'static str> {
     match path {
         "" => Some("must not be empty"),
         "/" => None,
@@ -172,7 +172,7 @@ fn wrong_path(path: &str) -> Option<&'static str> {
 }
 
 /// `ValidatePriorityLevelConfiguration`.
-pub(super) fn level(e: &mut Errors, object: &Value) {
+pub(super) fn validate_priority_level(e: &mut Errors, object: &Value) {
     let (spec, kind) = (at(object, "spec"), text(object, "spec.type"));
     if (text(object, "metadata.name") == "exempt") != (kind == "Exempt") {
         e.invalid("spec.type", &json!(kind), "must be 'Exempt' if and only if `name` is 'exempt'");
@@ -188,7 +188,7 @@ pub(super) fn level(e: &mut Errors, object: &Value) {
                 if shares.as_i64().is_some_and(|n| n < 0) {
                     e.invalid("spec.exempt.nominalConcurrencyShares", shares, NOT_NEGATIVE);
                 }
-                lendable(e, exempt, "spec.exempt");
+                validate_lendable_percent(e, exempt, "spec.exempt");
             }
         }
         "Limited" => {
@@ -197,22 +197,22 @@ pub(super) fn level(e: &mut Errors, object: &Value) {
             }
             match limited.is_null() {
                 true => e.required("spec.limited", "must not be empty when type is Limited"),
-                false => self::limited(e, limited),
+                false => validate_limited(e, limited),
             }
         }
         _ => e.unsupported("spec.type", &json!(kind), &["Exempt", "Limited"]),
     }
-    conditions(e, object);
+    validate_conditions(e, object);
 }
 
-fn lendable(e: &mut Errors, level: &Value, path: &str) {
+fn validate_lendable_percent(e: &mut Errors, level: &Value, path: &str) {
     let percent = at(level, "lendablePercent");
     if percent.as_i64().is_some_and(|percent| !(0..=100).contains(&percent)) {
         e.invalid(format!("{path}.lendablePercent"), percent, "must be between 0 and 100, inclusive");
     }
 }
 
-fn limited(e: &mut Errors, limited: &Value) {
+fn validate_limited(e: &mut Errors, limited: &Value) {
     let shares = at(limited, "nominalConcurrencyShares");
     if shares.as_i64().is_some_and(|n| n < 0) {
         e.invalid("spec.limited.nominalConcurrencyShares", shares, NOT_NEGATIVE);
@@ -227,10 +227,10 @@ fn limited(e: &mut Errors, limited: &Value) {
         "Queue" if queuing.is_null() => {
             e.required(format!("{path}.queuing"), "must not be empty if limited.limitResponse.type is Limited");
         }
-        "Queue" => self::queuing(e, queuing, &format!("{path}.queuing")),
+        "Queue" => validate_queuing(e, queuing, &format!("{path}.queuing")),
         kind => e.unsupported(format!("{path}.type"), &json!(kind), &["Queue", "Reject"]),
     }
-    lendable(e, limited, "spec.limited");
+    validate_lendable_percent(e, limited, "spec.limited");
     let borrowed = at(limited, "borrowingLimitPercent");
     if borrowed.as_i64().is_some_and(|n| n < 0) {
         let why = "if specified, must be a non-negative integer";
@@ -238,7 +238,7 @@ fn limited(e: &mut Errors, limited: &Value) {
     }
 }
 
-fn queuing(e: &mut Errors, queuing: &Value, path: &str) {
+fn validate_queuing(e: &mut Errors, queuing: &Value, path: &str) {
     let count = |field: &str| number(queuing, field).unwrap_or(0);
     let mut wrong = |field: &str, why: String| e.invalid(format!("{path}.{field}"), &json!(count(field)), why);
     if count("queueLengthLimit") <= 0 {
@@ -247,8 +247,8 @@ fn queuing(e: &mut Errors, queuing: &Value, path: &str) {
     let (queues, hand) = (count("queues"), count("handSize"));
     if queues <= 0 {
         wrong("queues", "must be positive".to_owned());
-    } else if queues > MOST_QUEUES {
-        wrong("queues", format!("must not be greater than {MOST_QUEUES}"));
+    } else if queues > MAX_QUEUES {
+        wrong("queues", format!("must not be greater than {MAX_QUEUES}"));
     }
     // The conversion is lossless: both values are far below 2^52.
     let bits = ((queues.max(1) as f64).log2() * hand as f64).ceil();
@@ -256,16 +256,16 @@ fn queuing(e: &mut Errors, queuing: &Value, path: &str) {
         wrong("handSize", "must be positive".to_owned());
     } else if hand > queues {
         wrong("handSize", format!("should not be greater than queues ({queues})"));
-    } else if bits > f64::from(MOST_HASH_BITS) {
+    } else if bits > f64::from(MAX_HASH_BITS) {
         let why = format!(
-            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MOST_HASH_BITS}"
+            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MAX_HASH_BITS}"
         );
         wrong("handSize", why);
     }
 }
 
 /// Validates conditions: their types must be unique and not empty.
-pub(super) fn conditions(e: &mut Errors, object: &Value) {
+pub(super) fn validate_conditions(e: &mut Errors, object: &Value) {
     let conditions = items(object, "status.conditions");
     for (index, condition) in conditions.iter().enumerate() {
         let (field, kind) = (format!("status.conditions[{index}].type"), at(condition, "type"));

@@ -2,11 +2,11 @@
 
 use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, is_set, items, json, number, path_segment, port_name,
-    port_number, text,
+    port_number_error, text,
 };
 
-const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const BAD_PATHS: [&str; 7] = ["//", "/./", "/../", "%2f", "%2F", "/..", "/."];
+const WILDCARD_ERROR: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const FORBIDDEN_PATH_PARTS: [&str; 7] = ["//", "/./", "/../", "%2f", "%2F", "/..", "/."];
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
@@ -14,16 +14,16 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
         e.invalid("spec", at(spec, "rules"), "either `defaultBackend` or `rules` must be specified");
     }
     if is_set(spec, "defaultBackend") {
-        backend(e, at(spec, "defaultBackend"), "spec.defaultBackend");
+        validate_backend(e, at(spec, "defaultBackend"), "spec.defaultBackend");
     }
     for (index, rule) in items(spec, "rules").iter().enumerate() {
-        self::rule(e, rule, &format!("spec.rules[{index}]"));
+        validate_rule(e, rule, &format!("spec.rules[{index}]"));
     }
     for (index, tls) in items(spec, "tls").iter().enumerate() {
         for (position, host) in items(tls, "hosts").iter().enumerate() {
             let (host, path) = (host.as_str().unwrap_or_default(), format!("spec.tls[{index}].hosts[{position}]"));
             if host.contains('*') {
-                e.names(&path, host, wildcard(host));
+                e.names(&path, host, wildcard_errors(host));
             } else {
                 e.names(&path, host, dns1123_subdomain(host));
             }
@@ -40,7 +40,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
 }
 
 /// The legacy class annotation is validated on create only.
-pub(super) fn annotation(e: &mut Errors, object: &Value) {
+pub(super) fn validate_class_annotation(e: &mut Errors, object: &Value) {
     const ANNOTATION: &str = "kubernetes.io/ingress.class";
     let annotation = at(object, "metadata.annotations").get(ANNOTATION).and_then(Value::as_str);
     if let (Some(annotation), Some(class)) = (annotation, at(object, "spec.ingressClassName").as_str())
@@ -51,18 +51,18 @@ pub(super) fn annotation(e: &mut Errors, object: &Value) {
     }
 }
 
-fn wildcard(host: &str) -> Vec<String> {
+fn wildcard_errors(host: &str) -> Vec<String> {
     let valid = host.strip_prefix("*.").is_some_and(|rest| dns1123_subdomain(rest).is_empty());
-    if valid { Vec::new() } else { vec![WILDCARD.to_owned()] }
+    if valid { Vec::new() } else { vec![WILDCARD_ERROR.to_owned()] }
 }
 
-fn rule(e: &mut Errors, rule: &Value, path: &str) {
+fn validate_rule(e: &mut Errors, rule: &Value, path: &str) {
     let host = text(rule, "host");
     if !host.is_empty() {
         if host.parse::<std::net::IpAddr>().is_ok() {
             e.invalid(format!("{path}.host"), &json!(host), "must be a DNS name, not an IP address");
         }
-        let why = if host.contains('*') { wildcard(host) } else { dns1123_subdomain(host) };
+        let why = if host.contains('*') { wildcard_errors(host) } else { dns1123_subdomain(host) };
         e.names(&format!("{path}.host"), host, why);
     }
     if !is_set(rule, "http") {
@@ -73,11 +73,11 @@ fn rule(e: &mut Errors, rule: &Value, path: &str) {
         e.required(format!("{path}.paths"), "");
     }
     for (index, entry) in items(rule, "http.paths").iter().enumerate() {
-        http_path(e, entry, &format!("{path}.paths[{index}]"));
+        validate_http_path(e, entry, &format!("{path}.paths[{index}]"));
     }
 }
 
-fn http_path(e: &mut Errors, entry: &Value, path: &str) {
+fn validate_http_path(e: &mut Errors, entry: &Value, path: &str) {
     let target = text(entry, "path");
     if !is_set(entry, "pathType") {
         return e.required(format!("{path}.pathType"), "pathType must be specified");
@@ -87,7 +87,7 @@ fn http_path(e: &mut Errors, entry: &Value, path: &str) {
             if !target.starts_with('/') {
                 e.invalid(format!("{path}.path"), &json!(target), "must be an absolute path");
             }
-            for bad in BAD_PATHS {
+            for bad in FORBIDDEN_PATH_PARTS {
                 let found = if bad.starts_with("/.") && !bad.ends_with('/') {
                     target.ends_with(bad)
                 } else {
@@ -112,15 +112,15 @@ fn http_path(e: &mut Errors, entry: &Value, path: &str) {
             e.unsupported(format!("{path}.pathType"), &json!(other), &["Exact", "ImplementationSpecific", "Prefix"])
         }
     }
-    backend(e, at(entry, "backend"), &format!("{path}.backend"));
+    validate_backend(e, at(entry, "backend"), &format!("{path}.backend"));
 }
 
-fn backend(e: &mut Errors, backend: &Value, path: &str) {
+fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
     match (is_set(backend, "resource"), is_set(backend, "service")) {
         (true, true) => e.invalid(path, &json!(""), "cannot set both resource and service backends"),
         (false, false) => e.invalid(path, &json!(""), "resource or service backend is required"),
         (true, false) => {
-            reference(e, at(backend, "resource"), &format!("{path}.resource"));
+            validate_resource_reference(e, at(backend, "resource"), &format!("{path}.resource"));
         }
         (false, true) => {
             let (service, whole, path) = (at(backend, "service"), path, format!("{path}.service"));
@@ -136,7 +136,7 @@ fn backend(e: &mut Errors, backend: &Value, path: &str) {
                 (false, _) => e.invalid(whole, &json!(""), "cannot set both port name & port number"),
                 (true, 0) => e.required(whole, "port name or number is required"),
                 (true, number) => {
-                    if let Some(why) = port_number(number) {
+                    if let Some(why) = port_number_error(number) {
                         e.invalid(format!("{path}.port.number"), &json!(number), why);
                     }
                 }
@@ -146,7 +146,7 @@ fn backend(e: &mut Errors, backend: &Value, path: &str) {
 }
 
 /// `validateIngressTypedLocalObjectReference`.
-fn reference(e: &mut Errors, reference: &Value, path: &str) {
+fn validate_resource_reference(e: &mut Errors, reference: &Value, path: &str) {
     if let Some(group) = at(reference, "apiGroup").as_str() {
         e.names(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
     }
@@ -161,7 +161,7 @@ fn reference(e: &mut Errors, reference: &Value, path: &str) {
 }
 
 /// `IsDomainPrefixedPath`.
-pub(super) fn domain_path(e: &mut Errors, field: &str, value: &str) {
+pub(super) fn validate_domain_prefixed_path(e: &mut Errors, field: &str, value: &str) {
     const PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
     if value.is_empty() {
         return e.required(field, "");
@@ -177,17 +177,17 @@ pub(super) fn domain_path(e: &mut Errors, field: &str, value: &str) {
     }
 }
 
-pub(super) fn class(e: &mut Errors, object: &Value) {
+pub(super) fn validate_ingress_class(e: &mut Errors, object: &Value) {
     let controller = text(object, "spec.controller");
     if controller.len() > 250 {
         e.push(super::FieldError::too_long("spec.controller", 250));
     }
-    domain_path(e, "spec.controller", controller);
+    validate_domain_prefixed_path(e, "spec.controller", controller);
     let parameters = at(object, "spec.parameters");
     if parameters.is_null() {
         return;
     }
-    reference(e, parameters, "spec.parameters");
+    validate_resource_reference(e, parameters, "spec.parameters");
     let namespace = at(parameters, "namespace").as_str();
     const NAMESPACE: &str = "spec.parameters.namespace";
     match (text(parameters, "scope"), namespace) {

@@ -1,10 +1,10 @@
 //! Index lists of indexed jobs, such as `1,3-5`, in increasing order. Pure.
 
 /// Number of indexes in a list.
-pub(super) fn total(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let (mut last, mut total): (Option<i64>, i64) = (None, 0);
     for fragment in text.split(',').filter(|_| !text.is_empty()) {
-        let (from, to) = interval(fragment, completions)?;
+        let (from, to) = parse_interval(fragment, completions)?;
         if let Some(last) = last.filter(|last| *last >= from) {
             return Err(format!("non-increasing order, previous: {last}, current: {from}"));
         }
@@ -14,7 +14,7 @@ pub(super) fn total(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-fn interval(fragment: &str, completions: i64) -> Result<(i64, i64), String> {
+fn parse_interval(fragment: &str, completions: i64) -> Result<(i64, i64), String> {
     let limits: Vec<&str> = fragment.split('-').collect();
     let limit = |text: &str| {
         let index: i64 = text.parse().map_err(|_| format!("cannot convert string to integer for index: \"{text}\""))?;
@@ -33,9 +33,9 @@ fn interval(fragment: &str, completions: i64) -> Result<(i64, i64), String> {
 }
 
 /// The first index in both lists; unreadable intervals are ignored.
-pub(super) fn overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
+pub(super) fn find_overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
     let intervals = |text: &str| -> Vec<(i64, i64)> {
-        text.split(',').filter_map(|fragment| interval(fragment, completions).ok()).collect()
+        text.split(',').filter_map(|fragment| parse_interval(fragment, completions).ok()).collect()
     };
     let (one, other) = (intervals(one), intervals(other));
     let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
@@ -61,15 +61,15 @@ mod tests {
             "the fragment \"1-2-3\" violates the requirement that an index interval can have at most two parts separated by '-'"
         )
     )]
-    fn totals(#[case] text: &str, #[case] wanted: Result<i64, &str>) {
-        assert_eq!(total(text, 5), wanted.map_err(str::to_owned));
+    fn indexes_are_counted(#[case] text: &str, #[case] expected: Result<i64, &str>) {
+        assert_eq!(count_indexes(text, 5), expected.map_err(str::to_owned));
     }
 
     #[rstest]
     #[case("0-2,4", "3", None)]
     #[case("0-2,4", "2,3", Some(2))]
     #[case("x,4", "1-4", Some(4))]
-    fn overlaps(#[case] one: &str, #[case] other: &str, #[case] wanted: Option<i64>) {
-        assert_eq!(overlap(one, other, 5), wanted);
+    fn the_first_common_index_is_found(#[case] one: &str, #[case] other: &str, #[case] expected: Option<i64>) {
+        assert_eq!(find_overlap(one, other, 5), expected);
     }
 }

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::job_indexes::total;
+use super::job_indexes::count_indexes;
 use super::{Errors, FieldError, FieldErrorKind, Value, at, is_set, items, json, number, qualified_name, text};
 
-const MOST_RULES: usize = 20;
+const MAX_RULES: usize = 20;
 /// Longest list of indexes in bytes.
-const LONGEST_INDEXES: usize = 64 * 1024;
+const MAX_INDEXES_BYTES: usize = 64 * 1024;
 
 /// An error without a value.
-fn bare(e: &mut Errors, path: &str, why: &str) {
+fn push_error_without_value(e: &mut Errors, path: &str, why: &str) {
     e.push(FieldError::new(FieldErrorKind::Invalid, path, None, why));
 }
 
 /// Like `one_of`, but the error for a missing value lists the valid ones.
-fn listed(e: &mut Errors, field: &str, value: &Value, known: &[&str]) {
+fn require_one_of(e: &mut Errors, field: &str, value: &Value, known: &[&str]) {
     if value.is_null() || value == "" {
         let names: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
         e.required(field, &format!("valid values: [{}]", names.join(" ")));
@@ -24,10 +24,10 @@ fn listed(e: &mut Errors, field: &str, value: &Value, known: &[&str]) {
     }
 }
 
-pub(super) fn failure(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_failure_policy(e: &mut Errors, spec: &Value, path: &str) {
     let rules = items(spec, "podFailurePolicy.rules");
-    if rules.len() > MOST_RULES {
-        e.too_many(format!("{path}.rules"), rules.len(), MOST_RULES);
+    if rules.len() > MAX_RULES {
+        e.too_many(format!("{path}.rules"), rules.len(), MAX_RULES);
     }
     let pod = at(spec, "template.spec");
     let names: BTreeSet<&str> = ["containers", "initContainers"]
@@ -43,35 +43,39 @@ pub(super) fn failure(e: &mut Errors, spec: &Value, path: &str) {
                 e.invalid(format!("{path}.action"), action, "requires the backoffLimitPerIndex to be set");
             }
         } else {
-            listed(e, &format!("{path}.action"), action, &["Count", "FailIndex", "FailJob", "Ignore"]);
+            require_one_of(e, &format!("{path}.action"), action, &["Count", "FailIndex", "FailJob", "Ignore"]);
         }
         let codes = is_set(rule, "onExitCodes");
         if codes {
-            exit_codes(e, at(rule, "onExitCodes"), &names, &format!("{path}.onExitCodes"));
+            validate_exit_codes(e, at(rule, "onExitCodes"), &names, &format!("{path}.onExitCodes"));
         }
         let conditions = items(rule, "onPodConditions");
-        self::conditions(e, conditions, &format!("{path}.onPodConditions"));
+        validate_pod_conditions(e, conditions, &format!("{path}.onPodConditions"));
         match (codes, conditions.is_empty()) {
-            (true, false) => bare(e, &path, "specifying both OnExitCodes and OnPodConditions is not supported"),
-            (false, true) => bare(e, &path, "specifying one of OnExitCodes and OnPodConditions is required"),
+            (true, false) => {
+                push_error_without_value(e, &path, "specifying both OnExitCodes and OnPodConditions is not supported")
+            }
+            (false, true) => {
+                push_error_without_value(e, &path, "specifying one of OnExitCodes and OnPodConditions is required")
+            }
             _ => {}
         }
     }
 }
 
-fn conditions(e: &mut Errors, conditions: &[Value], path: &str) {
-    if conditions.len() > MOST_RULES {
-        e.too_many(path, conditions.len(), MOST_RULES);
+fn validate_pod_conditions(e: &mut Errors, conditions: &[Value], path: &str) {
+    if conditions.len() > MAX_RULES {
+        e.too_many(path, conditions.len(), MAX_RULES);
     }
     for (index, condition) in conditions.iter().enumerate() {
         let (path, kind) = (format!("{path}[{index}]"), text(condition, "type"));
         e.names(&format!("{path}.type"), kind, qualified_name(kind));
-        listed(e, &format!("{path}.status"), at(condition, "status"), &["False", "True", "Unknown"]);
+        require_one_of(e, &format!("{path}.status"), at(condition, "status"), &["False", "True", "Unknown"]);
     }
 }
 
-fn exit_codes(e: &mut Errors, codes: &Value, names: &BTreeSet<&str>, path: &str) {
-    listed(e, &format!("{path}.operator"), at(codes, "operator"), &["In", "NotIn"]);
+fn validate_exit_codes(e: &mut Errors, codes: &Value, names: &BTreeSet<&str>, path: &str) {
+    require_one_of(e, &format!("{path}.operator"), at(codes, "operator"), &["In", "NotIn"]);
     if let Some(name) = at(codes, "containerName").as_str().filter(|name| !names.contains(name)) {
         let why = "must be one of the container or initContainer names in the pod template";
         e.invalid(format!("{path}.containerName"), &json!(name), why);
@@ -95,14 +99,14 @@ fn exit_codes(e: &mut Errors, codes: &Value, names: &BTreeSet<&str>, path: &str)
     }
 }
 
-pub(super) fn success(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_success_policy(e: &mut Errors, spec: &Value, path: &str) {
     let (rules, path) = (items(spec, "successPolicy.rules"), format!("{path}.rules"));
     if rules.is_empty() {
         let why = "at least one rules must be specified when the successPolicy is specified";
         e.required(&path, why);
     }
-    if rules.len() > MOST_RULES {
-        e.too_many(&path, rules.len(), MOST_RULES);
+    if rules.len() > MAX_RULES {
+        e.too_many(&path, rules.len(), MAX_RULES);
     }
     let completions = number(spec, "completions").unwrap_or(0);
     for (index, rule) in rules.iter().enumerate() {
@@ -113,10 +117,10 @@ pub(super) fn success(e: &mut Errors, spec: &Value, path: &str) {
         let mut named = None;
         if let Some(indexes) = at(rule, "succeededIndexes").as_str() {
             let field = format!("{path}.succeededIndexes");
-            if indexes.len() > LONGEST_INDEXES {
-                e.push(FieldError::too_long(field.clone(), LONGEST_INDEXES));
+            if indexes.len() > MAX_INDEXES_BYTES {
+                e.push(FieldError::too_long(field.clone(), MAX_INDEXES_BYTES));
             }
-            match total(indexes, completions) {
+            match count_indexes(indexes, completions) {
                 Ok(total) => named = Some(total),
                 Err(why) => {
                     named = Some(0);

@@ -128,48 +128,48 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
     let e = &mut errors;
     match (group, kind) {
         ("", "Pod") => pod::create(e, object),
-        ("", "PodTemplate") => pod::template(e, at(object, "template"), "template"),
-        ("", "ReplicationController") => workload::replication_controller(e, object),
-        ("apps", "Deployment") => workload::deployment(e, object),
-        ("apps", "ReplicaSet") => workload::replica_set(e, object),
-        ("apps", "StatefulSet") => workload::stateful_set(e, object, true),
-        ("apps", "DaemonSet") => workload::daemon_set(e, object),
-        ("apps", "ControllerRevision") => workload::revision(e, object),
-        ("batch", "Job") => batch::job(e, object),
-        ("batch", "CronJob") => batch::cron_job(e, object),
+        ("", "PodTemplate") => pod::validate_pod_template(e, at(object, "template"), "template"),
+        ("", "ReplicationController") => workload::validate_replication_controller(e, object),
+        ("apps", "Deployment") => workload::validate_deployment(e, object),
+        ("apps", "ReplicaSet") => workload::validate_replica_set(e, object),
+        ("apps", "StatefulSet") => workload::validate_stateful_set(e, object, true),
+        ("apps", "DaemonSet") => workload::validate_daemon_set(e, object),
+        ("apps", "ControllerRevision") => workload::validate_controller_revision(e, object),
+        ("batch", "Job") => batch::validate_job(e, object),
+        ("batch", "CronJob") => batch::validate_cron_job(e, object),
         ("", "Service") => service::create(e, object),
-        ("", "Endpoints") => network::endpoints(e, object),
-        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(e, object),
+        ("", "Endpoints") => network::validate_endpoints(e, object),
+        ("discovery.k8s.io", "EndpointSlice") => network::validate_endpoint_slice(e, object),
         ("networking.k8s.io", "Ingress") => {
             ingress::create(e, object);
-            ingress::annotation(e, object);
+            ingress::validate_class_annotation(e, object);
         }
-        ("networking.k8s.io", "IngressClass") => ingress::class(e, object),
-        ("networking.k8s.io", "NetworkPolicy") => network::policy(e, object),
-        ("", "ConfigMap") => config::config_map(e, object),
-        ("", "Secret") => config::secret(e, object),
-        ("", "PersistentVolumeClaim") => storage::claim(e, at(object, "spec"), "spec"),
-        ("", "PersistentVolume") => persistent_volume::volume(e, object),
-        ("storage.k8s.io", "StorageClass") => storage::class(e, object),
+        ("networking.k8s.io", "IngressClass") => ingress::validate_ingress_class(e, object),
+        ("networking.k8s.io", "NetworkPolicy") => network::validate_network_policy(e, object),
+        ("", "ConfigMap") => config::validate_config_map(e, object),
+        ("", "Secret") => config::validate_secret(e, object),
+        ("", "PersistentVolumeClaim") => storage::validate_claim_spec(e, at(object, "spec"), "spec"),
+        ("", "PersistentVolume") => persistent_volume::validate_persistent_volume(e, object),
+        ("storage.k8s.io", "StorageClass") => storage::validate_storage_class(e, object),
         ("storage.k8s.io", _) => drivers::create(e, kind, object),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(e, None, object),
-        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow::schema(e, object),
-        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow::level(e, object),
-        ("networking.k8s.io", "IPAddress") => addresses::address(e, object),
-        ("networking.k8s.io", "ServiceCIDR") => addresses::service_cidr(e, object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::validate_autoscaler(e, None, object),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow::validate_flow_schema(e, object),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow::validate_priority_level(e, object),
+        ("networking.k8s.io", "IPAddress") => addresses::validate_ip_address(e, object),
+        ("networking.k8s.io", "ServiceCIDR") => addresses::validate_service_cidr(e, object),
         ("rbac.authorization.k8s.io", _) => rbac::create(e, kind, object),
-        ("", "Node") => cluster::node(e, object),
-        ("policy", "PodDisruptionBudget") => cluster::disruption_budget(e, object),
-        ("coordination.k8s.io", "Lease") => cluster::lease(e, object),
-        ("certificates.k8s.io", "CertificateSigningRequest") => cluster::signing_request(e, object),
-        ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(e, object),
-        ("node.k8s.io", "RuntimeClass") => cluster::runtime_class(e, object),
-        ("", "ResourceQuota") => quota::resource_quota(e, object),
-        ("", "LimitRange") => quota::limit_range(e, object),
-        ("", "Namespace") => cluster::finalizers(e, object, false),
-        ("" | "events.k8s.io", "Event") => event::event(e, group, &ctx.namespace, object),
+        ("", "Node") => cluster::validate_node(e, object),
+        ("policy", "PodDisruptionBudget") => cluster::validate_disruption_budget(e, object),
+        ("coordination.k8s.io", "Lease") => cluster::validate_lease(e, object),
+        ("certificates.k8s.io", "CertificateSigningRequest") => cluster::validate_signing_request(e, object),
+        ("scheduling.k8s.io", "PriorityClass") => cluster::validate_priority_class(e, object),
+        ("node.k8s.io", "RuntimeClass") => cluster::validate_runtime_class(e, object),
+        ("", "ResourceQuota") => quota::validate_resource_quota(e, object),
+        ("", "LimitRange") => quota::validate_limit_range(e, object),
+        ("", "Namespace") => cluster::validate_finalizers(e, object, false),
+        ("" | "events.k8s.io", "Event") => event::validate_event(e, group, &ctx.namespace, object),
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
-            e.0.extend(webhook::validate(object));
+            e.0.extend(webhook::validate_webhooks(object));
         }
         ("admissionregistration.k8s.io", _) => e.0.extend(policies(kind, object)),
         _ => {}
@@ -179,10 +179,10 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
 
 fn policies(kind: &str, object: &Value) -> Vec<FieldError> {
     match kind {
-        "ValidatingAdmissionPolicy" => admission_policy::validating_policy(object),
-        "ValidatingAdmissionPolicyBinding" => admission_policy::validating_binding(object),
-        "MutatingAdmissionPolicy" => admission_policy::mutating_policy(object),
-        "MutatingAdmissionPolicyBinding" => admission_policy::mutating_binding(object),
+        "ValidatingAdmissionPolicy" => admission_policy::validate_validating_policy(object),
+        "ValidatingAdmissionPolicyBinding" => admission_policy::validate_validating_binding(object),
+        "MutatingAdmissionPolicy" => admission_policy::validate_mutating_policy(object),
+        "MutatingAdmissionPolicyBinding" => admission_policy::validate_mutating_binding(object),
         _ => Vec::new(),
     }
 }
@@ -199,11 +199,11 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         match kind {
             "Pod" => pod_status::update(e, old, new),
             "CertificateSigningRequest" => signing::update(e, &ctx.subresource, old, new),
-            "Namespace" if ctx.subresource == "finalize" => cluster::finalizers(e, new, true),
+            "Namespace" if ctx.subresource == "finalize" => cluster::validate_finalizers(e, new, true),
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
-                workload::status(e, kind, old, new);
+                workload::validate_status(e, kind, old, new);
             }
-            "Node" => cluster::node_update(e, old, new),
+            "Node" => cluster::validate_node_update(e, old, new),
             "Job" => job_status::update(e, old, new),
             _ if ctx.subresource == "status" => status::update(e, kind, new),
             _ => {}
@@ -218,60 +218,60 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         }
         ("", "Service") => service::update(e, old, new),
         ("apps", "StatefulSet") => {
-            workload::stateful_set(e, new, false);
-            workload::stateful_set_update(e, old, new);
+            workload::validate_stateful_set(e, new, false);
+            workload::validate_stateful_set_update(e, old, new);
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => {
             e.0.extend(create(ctx, group, kind, new));
             e.immutable("spec.selector", at(old, "spec.selector"), at(new, "spec.selector"));
         }
-        ("batch", "Job") => batch::job_update(e, old, new),
+        ("batch", "Job") => batch::validate_job_update(e, old, new),
         ("rbac.authorization.k8s.io", _) => {
             e.0.extend(create(ctx, group, kind, new));
             if at(old, "roleRef") != at(new, "roleRef") {
                 e.push(go::invalid_internal("roleRef", at(new, "roleRef"), "rbac.RoleRef", "cannot change roleRef"));
             }
         }
-        ("", "PersistentVolumeClaim") => storage::claim_update(e, old, new),
+        ("", "PersistentVolumeClaim") => storage::validate_claim_update(e, old, new),
         ("", "PersistentVolume") => {
             // Both the strategy and the update validation check it.
-            persistent_volume::volume(e, new);
-            persistent_volume::volume(e, new);
-            persistent_volume::volume_update(e, old, new);
+            persistent_volume::validate_persistent_volume(e, new);
+            persistent_volume::validate_persistent_volume(e, new);
+            persistent_volume::validate_persistent_volume_update(e, old, new);
         }
-        ("storage.k8s.io", "StorageClass") => storage::class_update(e, old, new),
+        ("storage.k8s.io", "StorageClass") => storage::validate_storage_class_update(e, old, new),
         ("storage.k8s.io", _) => drivers::update(e, kind, old, new),
-        ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class_update(e, old, new),
+        ("scheduling.k8s.io", "PriorityClass") => cluster::validate_priority_class_update(e, old, new),
         // The other fields of a runtime class are mutable and not validated.
         ("node.k8s.io", "RuntimeClass") => {
-            cluster::runtime_class(e, new);
+            cluster::validate_runtime_class(e, new);
             e.immutable("handler", at(old, "handler"), at(new, "handler"));
         }
-        ("", "Node") => cluster::node_update(e, old, new),
+        ("", "Node") => cluster::validate_node_update(e, old, new),
         ("", "ResourceQuota") => {
-            quota::resource_quota(e, new);
-            quota::quota_update(e, old, new);
+            quota::validate_resource_quota(e, new);
+            quota::validate_quota_update(e, old, new);
         }
         ("", "Namespace") => {}
         ("networking.k8s.io", "Ingress") => ingress::create(e, new),
-        ("policy", "PodDisruptionBudget") => cluster::disruption_budget(e, new),
+        ("policy", "PodDisruptionBudget") => cluster::validate_disruption_budget(e, new),
         ("discovery.k8s.io", "EndpointSlice") => {
-            network::endpoint_slice(e, new);
+            network::validate_endpoint_slice(e, new);
             e.immutable("addressType", at(old, "addressType"), at(new, "addressType"));
         }
         ("networking.k8s.io", "IngressClass") => {
             e.immutable("spec.controller", &json!(text(old, "spec.controller")), &json!(text(new, "spec.controller")));
-            ingress::class(e, new);
+            ingress::validate_ingress_class(e, new);
         }
         ("networking.k8s.io", "IPAddress") => {
             e.immutable("spec.parentRef", at(old, "spec.parentRef"), at(new, "spec.parentRef"));
         }
-        ("networking.k8s.io", "ServiceCIDR") => addresses::service_cidr_update(e, old, new),
+        ("networking.k8s.io", "ServiceCIDR") => addresses::validate_service_cidr_update(e, old, new),
         ("apps", "ControllerRevision") => {
             e.non_negative("revision", at(new, "revision"));
             e.immutable("data", at(old, "data"), at(new, "data"));
         }
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(e, Some(old), new),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::validate_autoscaler(e, Some(old), new),
         (_, "Event") => event::update(e, group, &ctx.namespace, (old, new)),
         _ => e.0.extend(create(ctx, group, kind, new)),
     }
@@ -281,7 +281,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
 /// Validates the cluster IPs and IP families of a Service before allocation.
 pub(super) fn cluster_ips(spec: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
-    service::cluster_ips(&mut errors, spec);
+    service::validate_cluster_ips(&mut errors, spec);
     errors.0
 }
 
@@ -292,7 +292,7 @@ pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<Str
     let whole = if masked { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     match (group, kind) {
         ("", "Service" | "Namespace") | ("apps", "StatefulSet") => dns1123_label(&whole),
-        ("networking.k8s.io", "IPAddress") => addresses::wrong_address(name).into_iter().collect(),
+        ("networking.k8s.io", "IPAddress") => addresses::address_error(name).into_iter().collect(),
         ("rbac.authorization.k8s.io", _)
         | ("", "Event")
         | ("policy", "PodDisruptionBudget")
@@ -303,7 +303,7 @@ pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<Str
 }
 
 /// `IsValidPortNum`.
-fn port_number(value: i64) -> Option<&'static str> {
+fn port_number_error(value: i64) -> Option<&'static str> {
     (!(1..=65535).contains(&value)).then_some("must be between 1 and 65535, inclusive")
 }
 
@@ -329,11 +329,11 @@ fn port_name(name: &str) -> Vec<String> {
 }
 
 /// Validates a port number or name.
-fn port(e: &mut Errors, field: &str, value: &Value) {
+fn validate_port(e: &mut Errors, field: &str, value: &Value) {
     match value {
         Value::String(name) => e.names(field, name, port_name(name)),
         other => {
-            if let Some(why) = port_number(other.as_i64().unwrap_or(0)) {
+            if let Some(why) = port_number_error(other.as_i64().unwrap_or(0)) {
                 e.invalid(field, &json!(other.as_i64().unwrap_or(0)), why);
             }
         }

@@ -14,21 +14,21 @@ pub(super) struct Volumes {
 }
 
 /// `validateLocalDescendingPath`.
-pub(super) fn descending(e: &mut Errors, path: &str, value: &str) {
+pub(super) fn validate_local_descending_path(e: &mut Errors, path: &str, value: &str) {
     if value.starts_with('/') {
         e.invalid(path, &json!(value), "must be a relative path");
     }
-    if climbs(value) {
+    if has_parent_reference(value) {
         e.invalid(path, &json!(value), "must not contain '..'");
     }
 }
 
 /// True if a part of the path is `..`.
-pub(super) fn climbs(value: &str) -> bool {
+pub(super) fn has_parent_reference(value: &str) -> bool {
     value.split('/').any(|part| part == "..")
 }
 
-pub(super) fn mounts(e: &mut Errors, container: &Value, volumes: &Volumes, list: &str) {
+pub(super) fn validate_volume_mounts(e: &mut Errors, container: &Value, volumes: &Volumes, list: &str) {
     let devices = items(container, "volumeDevices");
     let mut points = BTreeSet::new();
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
@@ -52,14 +52,14 @@ pub(super) fn mounts(e: &mut Errors, container: &Value, volumes: &Volumes, list:
         if devices.iter().any(|device| text(device, "devicePath") == point) {
             e.invalid(format!("{path}.mountPath"), &json!(point), "must not already exist as a path in volumeDevices");
         }
-        sub_paths(e, mount, volumes.images.contains(name), list, &path);
-        propagation(e, container, mount, list);
-        read_only(e, mount, &format!("{list}.recursiveReadOnly"));
+        validate_sub_paths(e, mount, volumes.images.contains(name), list, &path);
+        validate_mount_propagation(e, container, mount, list);
+        validate_recursive_read_only(e, mount, &format!("{list}.recursiveReadOnly"));
     }
 }
 
 /// Validates sub paths. kube-apiserver reports some errors for the list instead of the mount.
-fn sub_paths(e: &mut Errors, mount: &Value, image: bool, list: &str, path: &str) {
+fn validate_sub_paths(e: &mut Errors, mount: &Value, image: bool, list: &str, path: &str) {
     let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
     if image {
         for (field, value) in [("subPath", sub), ("subPathExpr", expression)] {
@@ -68,17 +68,17 @@ fn sub_paths(e: &mut Errors, mount: &Value, image: bool, list: &str, path: &str)
             }
         }
     }
-    descending(e, &format!("{list}.subPath"), sub);
+    validate_local_descending_path(e, &format!("{list}.subPath"), sub);
     if expression.is_empty() {
         return;
     }
     if !sub.is_empty() {
         e.invalid(format!("{path}.subPathExpr"), &json!(expression), "subPathExpr and subPath are mutually exclusive");
     }
-    descending(e, &format!("{list}.subPathExpr"), expression);
+    validate_local_descending_path(e, &format!("{list}.subPathExpr"), expression);
 }
 
-fn propagation(e: &mut Errors, container: &Value, mount: &Value, list: &str) {
+fn validate_mount_propagation(e: &mut Errors, container: &Value, mount: &Value, list: &str) {
     let (mode, path) = (at(mount, "mountPropagation"), format!("{list}.mountPropagation"));
     if mode.is_null() {
         return;
@@ -92,7 +92,7 @@ fn propagation(e: &mut Errors, container: &Value, mount: &Value, list: &str) {
     }
 }
 
-fn read_only(e: &mut Errors, mount: &Value, path: &str) {
+fn validate_recursive_read_only(e: &mut Errors, mount: &Value, path: &str) {
     match text(mount, "recursiveReadOnly") {
         "Disabled" => {}
         "Enabled" | "IfPossible" => {
@@ -108,7 +108,7 @@ fn read_only(e: &mut Errors, mount: &Value, path: &str) {
     }
 }
 
-pub(super) fn devices(e: &mut Errors, container: &Value, volumes: &Volumes, list: &str) {
+pub(super) fn validate_volume_devices(e: &mut Errors, container: &Value, volumes: &Volumes, list: &str) {
     let mounts = items(container, "volumeMounts");
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for (index, device) in items(container, "volumeDevices").iter().enumerate() {
@@ -134,7 +134,7 @@ pub(super) fn devices(e: &mut Errors, container: &Value, volumes: &Volumes, list
         if paths.contains(path) {
             e.invalid(&at_path, &json!(path), "must be unique");
         }
-        if climbs(path) {
+        if has_parent_reference(path) {
             e.invalid(&at_path, &json!(path), "can not contain backsteps ('..')");
         } else {
             paths.insert(path);

@@ -2,24 +2,24 @@
 
 use std::net::IpAddr;
 
-use super::selector::label_selector;
+use super::selector::validate_label_selector;
 use super::{
-    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, is_set, items, json, label_value, number, port,
-    port_number, qualified_name, text,
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, is_set, items, json, label_value, number,
+    port_number_error, qualified_name, text, validate_port,
 };
 
-pub(super) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+pub(super) const IP_ERROR: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
-pub(super) const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+pub(super) const CIDR_ERROR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-pub(super) fn cidr(e: &mut Errors, field: &str, range: &str) {
-    if let Some(why) = addresses::ambiguous_range(range) {
+pub(super) fn validate_cidr(e: &mut Errors, field: &str, range: &str) {
+    if let Some(why) = addresses::legacy_cidr_error(range) {
         e.invalid(field, &json!(range), why);
     }
 }
 
 /// `ValidateNonSpecialIP`.
-pub(super) fn not_special(e: &mut Errors, field: &str, value: &Value) {
+pub(super) fn validate_non_special_ip(e: &mut Errors, field: &str, value: &Value) {
     let given = value.as_str().unwrap_or_default();
     let Ok(address) = given.parse::<IpAddr>() else {
         return e.invalid(field, &json!(given), "must be a valid IP address");
@@ -42,13 +42,13 @@ pub(super) fn not_special(e: &mut Errors, field: &str, value: &Value) {
     }
 }
 
-fn address(e: &mut Errors, field: &str, value: &Value) {
-    if let Some(why) = addresses::ambiguous_address(value.as_str().unwrap_or_default()) {
+fn validate_address(e: &mut Errors, field: &str, value: &Value) {
+    if let Some(why) = addresses::legacy_address_error(value.as_str().unwrap_or_default()) {
         e.invalid(field, value, why);
     }
 }
 
-pub(super) fn endpoints(e: &mut Errors, object: &Value) {
+pub(super) fn validate_endpoints(e: &mut Errors, object: &Value) {
     for (index, subset) in items(object, "subsets").iter().enumerate() {
         let path = format!("subsets[{index}]");
         if items(subset, "addresses").is_empty() && items(subset, "notReadyAddresses").is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn endpoints(e: &mut Errors, object: &Value) {
         for list in ["addresses", "notReadyAddresses"] {
             for (index, entry) in items(subset, list).iter().enumerate() {
                 let (path, ip) = (format!("{path}.{list}[{index}]"), json!(text(entry, "ip")));
-                address(e, &format!("{path}.ip"), &ip);
+                validate_address(e, &format!("{path}.ip"), &ip);
                 let host = text(entry, "hostname");
                 if !host.is_empty() {
                     e.names(&format!("{path}.hostname"), host, dns1123_label(host));
@@ -65,7 +65,7 @@ pub(super) fn endpoints(e: &mut Errors, object: &Value) {
                 if let Some(node) = at(entry, "nodeName").as_str() {
                     e.names(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
                 }
-                not_special(e, &format!("{path}.ip"), &ip);
+                validate_non_special_ip(e, &format!("{path}.ip"), &ip);
             }
         }
         let ports = items(subset, "ports");
@@ -78,7 +78,7 @@ pub(super) fn endpoints(e: &mut Errors, object: &Value) {
                 e.names(&format!("{path}.name"), name, dns1123_label(name));
             }
             let number = number(entry, "port").unwrap_or(0);
-            if let Some(why) = port_number(number) {
+            if let Some(why) = port_number_error(number) {
                 e.invalid(format!("{path}.port"), &json!(number), why);
             }
             e.one_of(&format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
@@ -89,7 +89,7 @@ pub(super) fn endpoints(e: &mut Errors, object: &Value) {
     }
 }
 
-pub(super) fn endpoint_slice(e: &mut Errors, object: &Value) {
+pub(super) fn validate_endpoint_slice(e: &mut Errors, object: &Value) {
     let kind = text(object, "addressType");
     if kind.is_empty() {
         e.required("addressType", "");
@@ -101,7 +101,7 @@ pub(super) fn endpoint_slice(e: &mut Errors, object: &Value) {
         e.too_many("endpoints", endpoints.len(), 1000);
     } else {
         for (index, endpoint) in endpoints.iter().enumerate() {
-            self::endpoint(e, endpoint, kind, &format!("endpoints[{index}]"));
+            validate_endpoint(e, endpoint, kind, &format!("endpoints[{index}]"));
         }
     }
     let ports = items(object, "ports");
@@ -129,7 +129,7 @@ pub(super) fn endpoint_slice(e: &mut Errors, object: &Value) {
     }
 }
 
-fn endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
+fn validate_endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
     let addresses = items(endpoint, "addresses");
     if addresses.is_empty() {
         e.required(format!("{path}.addresses"), "must contain at least 1 address");
@@ -153,9 +153,9 @@ fn endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
             _ => {}
         }
         if matches!(kind, "IPv4" | "IPv6") {
-            not_special(e, &field, value);
+            validate_non_special_ip(e, &field, value);
         } else if kind == "FQDN" {
-            domain(e, &field, value.as_str().unwrap_or_default());
+            validate_domain_name(e, &field, value.as_str().unwrap_or_default());
         }
     }
     if let Some(node) = at(endpoint, "nodeName").as_str() {
@@ -173,7 +173,7 @@ fn endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
 }
 
 /// `IsFullyQualifiedDomainName`.
-fn domain(e: &mut Errors, field: &str, name: &str) {
+fn validate_domain_name(e: &mut Errors, field: &str, name: &str) {
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.is_empty() {
         return e.required(field, "");
@@ -190,17 +190,17 @@ fn domain(e: &mut Errors, field: &str, name: &str) {
     }
 }
 
-pub(super) fn policy(e: &mut Errors, object: &Value) {
+pub(super) fn validate_network_policy(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
-    label_selector(e, at(spec, "podSelector"), "spec.podSelector");
+    validate_label_selector(e, at(spec, "podSelector"), "spec.podSelector");
     for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
         for (index, rule) in items(spec, rules).iter().enumerate() {
             let path = format!("spec.{rules}[{index}]");
             for (index, entry) in items(rule, "ports").iter().enumerate() {
-                policy_port(e, entry, &format!("{path}.ports[{index}]"));
+                validate_policy_port(e, entry, &format!("{path}.ports[{index}]"));
             }
             for (index, entry) in items(rule, peers).iter().enumerate() {
-                peer(e, entry, &format!("{path}.{peers}[{index}]"));
+                validate_peer(e, entry, &format!("{path}.{peers}[{index}]"));
             }
         }
     }
@@ -216,14 +216,14 @@ pub(super) fn policy(e: &mut Errors, object: &Value) {
     }
 }
 
-fn policy_port(e: &mut Errors, entry: &Value, path: &str) {
+fn validate_policy_port(e: &mut Errors, entry: &Value, path: &str) {
     if is_set(entry, "protocol") && !matches!(text(entry, "protocol"), "TCP" | "UDP" | "SCTP") {
         e.unsupported(format!("{path}.protocol"), at(entry, "protocol"), &["TCP", "UDP", "SCTP"]);
     }
     if is_set(entry, "port") {
         let (start, end, field) = (number(entry, "port"), number(entry, "endPort"), format!("{path}.endPort"));
         if start.is_some() {
-            port(e, &format!("{path}.port"), at(entry, "port"));
+            validate_port(e, &format!("{path}.port"), at(entry, "port"));
         }
         match (start, end) {
             (Some(start), Some(end)) => {
@@ -231,7 +231,7 @@ fn policy_port(e: &mut Errors, entry: &Value, path: &str) {
                     // kube-apiserver reports the other port.
                     e.invalid(&field, &json!(start), "must be greater than or equal to `port`");
                 }
-                if let Some(why) = port_number(end) {
+                if let Some(why) = port_number_error(end) {
                     e.invalid(field, &json!(end), why);
                 }
             }
@@ -239,24 +239,24 @@ fn policy_port(e: &mut Errors, entry: &Value, path: &str) {
             _ => {}
         }
         if start.is_none() {
-            port(e, &format!("{path}.port"), at(entry, "port"));
+            validate_port(e, &format!("{path}.port"), at(entry, "port"));
         }
     } else if let Some(end) = number(entry, "endPort") {
         e.invalid(format!("{path}.endPort"), &json!(end), "may not be specified when `port` is not specified");
     }
 }
 
-fn peer(e: &mut Errors, entry: &Value, path: &str) {
+fn validate_peer(e: &mut Errors, entry: &Value, path: &str) {
     let mut peers = 0;
     for selector in ["podSelector", "namespaceSelector"] {
         if is_set(entry, selector) {
             peers += 1;
-            label_selector(e, at(entry, selector), &format!("{path}.{selector}"));
+            validate_label_selector(e, at(entry, selector), &format!("{path}.{selector}"));
         }
     }
     if is_set(entry, "ipBlock") {
         peers += 1;
-        block(e, at(entry, "ipBlock"), &format!("{path}.ipBlock"));
+        validate_ip_block(e, at(entry, "ipBlock"), &format!("{path}.ipBlock"));
     }
     if peers == 0 {
         e.required(path, "must specify a peer");
@@ -265,50 +265,50 @@ fn peer(e: &mut Errors, entry: &Value, path: &str) {
     }
 }
 
-fn block(e: &mut Errors, block: &Value, path: &str) {
+fn validate_ip_block(e: &mut Errors, block: &Value, path: &str) {
     let range = text(block, "cidr");
     if range.is_empty() {
         return e.required(format!("{path}.cidr"), "");
     }
-    cidr(e, &format!("{path}.cidr"), range);
-    let Some(range) = block_of(range) else { return };
+    validate_cidr(e, &format!("{path}.cidr"), range);
+    let Some(range) = parse_ip_block(range) else { return };
     for (index, except) in items(block, "except").iter().enumerate() {
         let (given, field) = (except.as_str().unwrap_or_default(), format!("{path}.except[{index}]"));
-        cidr(e, &field, given);
-        let Some(inner) = block_of(given) else { continue };
-        if !range.holds(&inner) {
+        validate_cidr(e, &field, given);
+        let Some(inner) = parse_ip_block(given) else { continue };
+        if !range.strictly_contains(&inner) {
             e.invalid(field, except, "must be a strict subset of `cidr`");
         }
     }
 }
 
-/// A CIDR in numbers.
-struct Block {
+/// A CIDR as numbers, for comparisons.
+struct IpBlock {
     first: u128,
     prefix: u32,
     /// Address length in bits.
     width: u32,
 }
 
-impl Block {
+impl IpBlock {
     /// True if the other CIDR is a strict subset.
-    fn holds(&self, other: &Self) -> bool {
+    fn strictly_contains(&self, other: &Self) -> bool {
         let host = self.width - self.prefix;
         let same = host >= 128 || self.first >> host == other.first >> host;
         self.width == other.width && self.prefix < other.prefix && same
     }
 }
 
-fn block_of(text: &str) -> Option<Block> {
+fn parse_ip_block(text: &str) -> Option<IpBlock> {
     let (address, prefix) = text.split_once('/')?;
     let prefix: u32 = prefix.parse().ok()?;
     let (first, width) = match address.parse::<IpAddr>().ok()? {
         IpAddr::V4(ip) => (u128::from(u32::from(ip)), 32),
         IpAddr::V6(ip) => (u128::from(ip), 128),
     };
-    (prefix <= width).then_some(Block { first, prefix, width })
+    (prefix <= width).then_some(IpBlock { first, prefix, width })
 }
 
 pub(super) fn is_cidr(text: &str) -> bool {
-    block_of(text).is_some()
+    parse_ip_block(text).is_some()
 }

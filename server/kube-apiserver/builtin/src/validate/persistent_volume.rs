@@ -1,10 +1,10 @@
 //! Validation of persistent volumes and of inline volumes in attachments: sources and immutable fields. From
 //! `ValidatePersistentVolumeSpec` and `pkg/volume/validation`.
 
-use super::difference::difference;
+use super::difference::format_difference;
 use super::resources::amount;
-use super::selector::node_selector;
-use super::storage::access_modes;
+use super::selector::validate_node_selector;
+use super::storage::validate_access_modes;
 use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, fields, go, is_set, items, text, volume, volume_sources,
 };
@@ -12,7 +12,7 @@ use crate::object;
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 /// Sources that support the mount options annotation.
-const MOUNTED_BY_OPTIONS: [&str; 13] = [
+const SOURCES_WITH_MOUNT_OPTIONS: [&str; 13] = [
     "gcePersistentDisk",
     "awsElasticBlockStore",
     "glusterfs",
@@ -28,7 +28,7 @@ const MOUNTED_BY_OPTIONS: [&str; 13] = [
     "photonPersistentDisk",
 ];
 /// Deprecated node labels and their replacements.
-const LABELS: [(&str, &str); 5] = [
+const RENAMED_LABELS: [(&str, &str); 5] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
     ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
@@ -36,21 +36,21 @@ const LABELS: [(&str, &str); 5] = [
     ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
 ];
 
-pub(super) fn volume(e: &mut Errors, object: &Value) {
+pub(super) fn validate_persistent_volume(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
-    whole(e, spec);
+    validate_spec(e, spec);
     let annotated = at(object, "metadata.annotations").get(MOUNT_OPTIONS).is_some();
-    if annotated && !MOUNTED_BY_OPTIONS.iter().any(|kind| is_set(spec, kind)) {
+    if annotated && !SOURCES_WITH_MOUNT_OPTIONS.iter().any(|kind| is_set(spec, kind)) {
         let path = format!("metadata.annotations.{MOUNT_OPTIONS}");
         e.forbidden(path, "may not specify mount options for this volume type");
     }
 }
 
-fn whole(e: &mut Errors, spec: &Value) {
+fn validate_spec(e: &mut Errors, spec: &Value) {
     if items(spec, "accessModes").is_empty() {
         e.required("spec.accessModes", "");
     }
-    access_modes(e, spec, "spec.accessModes");
+    validate_access_modes(e, spec, "spec.accessModes");
     let capacity = fields(spec, "capacity");
     if capacity.is_empty() {
         e.required("spec.capacity", "");
@@ -70,22 +70,22 @@ fn whole(e: &mut Errors, spec: &Value) {
     );
     if is_set(spec, "nodeAffinity") {
         if is_set(spec, "nodeAffinity.required") {
-            node_selector(e, at(spec, "nodeAffinity.required"), "spec.nodeAffinity.required");
+            validate_node_selector(e, at(spec, "nodeAffinity.required"), "spec.nodeAffinity.required");
         } else {
             e.required("spec.nodeAffinity.required", "must specify required node constraints");
         }
     }
-    source(e, spec, "spec");
-    recycled(e, spec, "spec");
+    validate_source(e, spec, "spec");
+    validate_reclaim_policy(e, spec, "spec");
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
         e.names("spec.storageClassName", class, dns1123_subdomain(class));
     }
     e.optional_one_of("spec.volumeMode", at(spec, "volumeMode"), &["Block", "Filesystem"]);
-    attributes(e, spec, "spec");
+    validate_attributes_class(e, spec, "spec");
 }
 
-fn recycled(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_reclaim_policy(e: &mut Errors, spec: &Value, path: &str) {
     let recycled = text(spec, "persistentVolumeReclaimPolicy") == "Recycle";
     let host = text(spec, "hostPath.path");
     if recycled && host.starts_with('/') && host.split('/').all(|part| part.is_empty() || part == ".") {
@@ -94,7 +94,7 @@ fn recycled(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-fn attributes(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_attributes_class(e: &mut Errors, spec: &Value, path: &str) {
     let Some(class) = at(spec, "volumeAttributesClassName").as_str() else { return };
     let field = format!("{path}.volumeAttributesClassName");
     if class.is_empty() {
@@ -108,12 +108,12 @@ fn attributes(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 /// Validates an inline volume in an attachment, which may contain only the fields that a driver needs.
-pub(super) fn inline(e: &mut Errors, spec: &Value, path: &str) {
-    let refused = |e: &mut Errors, field: &str| {
+pub(super) fn validate_inline_volume(e: &mut Errors, spec: &Value, path: &str) {
+    let forbid = |e: &mut Errors, field: &str| {
         e.forbidden(format!("{path}.{field}"), "may not be specified in the context of inline volumes");
     };
     for field in ["claimRef", "capacity"].into_iter().filter(|field| is_set(spec, field)) {
-        refused(e, field);
+        forbid(e, field);
     }
     if !is_set(spec, "csi") {
         e.required(format!("{path}.csi"), "has to be specified in the context of inline volumes");
@@ -121,18 +121,18 @@ pub(super) fn inline(e: &mut Errors, spec: &Value, path: &str) {
     if items(spec, "accessModes").is_empty() {
         e.required(format!("{path}.accessModes"), "");
     }
-    access_modes(e, spec, &format!("{path}.accessModes"));
+    validate_access_modes(e, spec, &format!("{path}.accessModes"));
     if !matches!(text(spec, "persistentVolumeReclaimPolicy"), "" | "Retain") {
         let why = "may only be Retain in the context of inline volumes";
         e.forbidden(format!("{path}.persistentVolumeReclaimPolicy"), why);
     }
     if is_set(spec, "nodeAffinity") {
-        refused(e, "nodeAffinity");
+        forbid(e, "nodeAffinity");
     }
-    source(e, spec, path);
-    recycled(e, spec, path);
+    validate_source(e, spec, path);
+    validate_reclaim_policy(e, spec, path);
     if !text(spec, "storageClassName").is_empty() {
-        refused(e, "storageClassName");
+        forbid(e, "storageClassName");
     }
     if !matches!(at(spec, "volumeMode").as_str(), None | Some("Filesystem")) {
         let why = "may not specify volumeMode other than Filesystem in the context of inline volumes";
@@ -166,7 +166,7 @@ const SOURCES: [&str; 22] = [
     "csi",
 ];
 
-fn source(e: &mut Errors, spec: &Value, parent: &str) {
+fn validate_source(e: &mut Errors, spec: &Value, parent: &str) {
     let mut found = false;
     for kind in SOURCES.into_iter().filter(|kind| is_set(spec, kind)) {
         let path = format!("{parent}.{kind}");
@@ -179,13 +179,15 @@ fn source(e: &mut Errors, spec: &Value, parent: &str) {
         let source = at(spec, kind);
         match kind {
             "csi" => {
-                volume::driver(e, at(source, "driver"), &format!("{path}.driver"));
-                volume::needs(e, source, &["volumeHandle"], &path);
-                secrets(e, source, &path);
+                volume::validate_driver_name(e, at(source, "driver"), &format!("{path}.driver"));
+                volume::require_fields(e, source, &["volumeHandle"], &path);
+                validate_secret_references(e, source, &path);
             }
-            "azureFile" => volume::needs(e, source, &["secretName", "shareName"], &path),
-            "gcePersistentDisk" => volume_sources::shared(e, kind, source, &format!("{parent}.persistentDisk")),
-            _ => volume_sources::shared(e, kind, source, &path),
+            "azureFile" => volume::require_fields(e, source, &["secretName", "shareName"], &path),
+            "gcePersistentDisk" => {
+                volume_sources::validate_shared_source(e, kind, source, &format!("{parent}.persistentDisk"))
+            }
+            _ => volume_sources::validate_shared_source(e, kind, source, &path),
         }
         if kind == "local" && !is_set(spec, "nodeAffinity") {
             e.required(format!("{parent}.nodeAffinity"), "Local volume requires node affinity");
@@ -197,23 +199,23 @@ fn source(e: &mut Errors, spec: &Value, parent: &str) {
 }
 
 /// `validatePVSecretReference` for all secrets of a driver.
-fn secrets(e: &mut Errors, source: &Value, path: &str) {
+fn validate_secret_references(e: &mut Errors, source: &Value, path: &str) {
     let kinds = ["controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"];
     for field in kinds.iter().map(|kind| format!("{kind}SecretRef")).filter(|field| is_set(source, field)) {
         let (secret, path) = (at(source, &field), format!("{path}.{field}"));
-        volume::needs(e, secret, &["name"], &path);
+        volume::require_fields(e, secret, &["name"], &path);
         if !text(secret, "name").is_empty() {
             e.names(&format!("{path}.name"), text(secret, "name"), dns1123_subdomain(text(secret, "name")));
         }
-        volume::needs(e, secret, &["namespace"], &path);
+        volume::require_fields(e, secret, &["namespace"], &path);
         if !text(secret, "namespace").is_empty() {
             e.names(&format!("{path}.namespace"), text(secret, "namespace"), dns1123_label(text(secret, "namespace")));
         }
     }
 }
 
-pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
-    const OPEN: [&str; 9] = [
+pub(super) fn validate_persistent_volume_update(e: &mut Errors, old: &Value, new: &Value) {
+    const MUTABLE_FIELDS: [&str; 9] = [
         "capacity",
         "accessModes",
         "claimRef",
@@ -226,8 +228,8 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
     ];
     let source = |object: &Value| {
         let mut spec = at(object, "spec").clone();
-        for field in OPEN {
-            object::take(&mut spec, field);
+        for field in MUTABLE_FIELDS {
+            object::remove_field(&mut spec, field);
         }
         spec
     };
@@ -235,21 +237,21 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
     // A secret for expansion can be added later.
     const SECRET: &str = "controllerExpandSecretRef";
     if is_set(&before, "csi") && !is_set(at(&before, "csi"), SECRET) && is_set(at(&after, "csi"), SECRET) {
-        object::take(&mut after["csi"], SECRET);
+        object::remove_field(&mut after["csi"], SECRET);
     }
     if before != after {
-        let differs = difference("core.PersistentVolumeSource", &before, &after);
+        let differs = format_difference("core.PersistentVolumeSource", &before, &after);
         let why = format!("spec.persistentvolumesource is immutable after creation\n{differs}");
         e.forbidden("spec.persistentvolumesource", &why);
     }
     // The path of this field lacks its parent in kube-apiserver as well.
     e.immutable("volumeMode", at(old, "spec.volumeMode"), at(new, "spec.volumeMode"));
-    let (affinity, wanted) = (at(old, "spec.nodeAffinity"), at(new, "spec.nodeAffinity"));
-    if !affinity.is_null() && renamed(affinity, wanted) != *wanted {
+    let (affinity, new_affinity) = (at(old, "spec.nodeAffinity"), at(new, "spec.nodeAffinity"));
+    if !affinity.is_null() && with_renamed_labels(affinity, new_affinity) != *new_affinity {
         let why = "field is immutable, except for updating from beta label to GA";
-        match wanted {
-            Value::Null => e.invalid("nodeAffinity", wanted, why),
-            _ => e.push(go::invalid_internal("nodeAffinity", wanted, "core.VolumeNodeAffinity", why)),
+        match new_affinity {
+            Value::Null => e.invalid("nodeAffinity", new_affinity, why),
+            _ => e.push(go::invalid_internal("nodeAffinity", new_affinity, "core.VolumeNodeAffinity", why)),
         }
     }
     if is_set(old, "spec.volumeAttributesClassName") && !is_set(new, "spec.volumeAttributesClassName") {
@@ -258,15 +260,16 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
 }
 
 /// The old affinity with deprecated labels replaced where the new affinity has the replacement.
-fn renamed(affinity: &Value, wanted: &Value) -> Value {
+fn with_renamed_labels(affinity: &Value, new_affinity: &Value) -> Value {
     let mut affinity = affinity.clone();
     let terms = affinity.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut).into_iter().flatten();
     for (index, term) in terms.enumerate() {
         for list in ["matchExpressions", "matchFields"] {
-            let others = at(wanted, "required.nodeSelectorTerms").get(index).map_or(&[][..], |term| items(term, list));
+            let others =
+                at(new_affinity, "required.nodeSelectorTerms").get(index).map_or(&[][..], |term| items(term, list));
             let requirements = term.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
             for (requirement, other) in requirements.zip(others) {
-                if LABELS.contains(&(text(requirement, "key"), text(other, "key"))) {
+                if RENAMED_LABELS.contains(&(text(requirement, "key"), text(other, "key"))) {
                     requirement["key"] = other["key"].clone();
                 }
             }

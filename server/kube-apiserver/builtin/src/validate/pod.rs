@@ -12,7 +12,7 @@ use super::{
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
-    whole(e, object);
+    validate_pod(e, object);
     if !items(object, "spec.ephemeralContainers").is_empty() {
         e.forbidden("spec.ephemeralContainers", "cannot be set on create");
     }
@@ -22,10 +22,10 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
 }
 
 /// Validates a pod: its spec, and rules that do not apply to templates.
-pub(super) fn whole(e: &mut Errors, object: &Value) {
+pub(super) fn validate_pod(e: &mut Errors, object: &Value) {
     let pod = at(object, "spec");
-    annotations(e, at(object, "metadata"), pod, "metadata.annotations");
-    spec(e, pod, Some(text(object, "metadata.name")), "spec");
+    validate_annotations(e, at(object, "metadata"), pod, "metadata.annotations");
+    validate_pod_spec(e, pod, Some(text(object, "metadata.name")), "spec");
     if text(pod, "serviceAccountName").is_empty() {
         for (v, volume) in items(pod, "volumes").iter().enumerate() {
             for (s, source) in items(volume, "projected.sources").iter().enumerate() {
@@ -37,12 +37,12 @@ pub(super) fn whole(e: &mut Errors, object: &Value) {
         }
     }
     for list in ["containers", "initContainers"] {
-        container::images(e, items(pod, list), &format!("spec.{list}"));
+        container::validate_images(e, items(pod, list), &format!("spec.{list}"));
     }
 }
 
 /// `ValidatePodSpecificAnnotations` for the annotations that are still in use.
-pub(super) fn annotations(e: &mut Errors, metadata: &Value, spec: &Value, path: &str) {
+pub(super) fn validate_annotations(e: &mut Errors, metadata: &Value, spec: &Value, path: &str) {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let all = fields(metadata, "annotations");
     if let Some(mirror) = all.get(MIRROR)
@@ -60,28 +60,28 @@ pub(super) fn annotations(e: &mut Errors, metadata: &Value, spec: &Value, path: 
 }
 
 /// Validates a pod template: labels and annotations, then the spec.
-pub(super) fn template(e: &mut Errors, template: &Value, path: &str) {
-    template_metadata(e, template, path);
-    spec(e, at(template, "spec"), None, &format!("{path}.spec"));
+pub(super) fn validate_pod_template(e: &mut Errors, template: &Value, path: &str) {
+    validate_template_metadata(e, template, path);
+    validate_pod_spec(e, at(template, "spec"), None, &format!("{path}.spec"));
     if !items(template, "spec.ephemeralContainers").is_empty() {
         e.forbidden(format!("{path}.spec.ephemeralContainers"), "ephemeral containers not allowed in pod template");
     }
 }
 
-pub(super) fn template_metadata(e: &mut Errors, template: &Value, path: &str) {
+pub(super) fn validate_template_metadata(e: &mut Errors, template: &Value, path: &str) {
     let metadata = template.get("metadata");
     e.0.extend(validate_labels(metadata.and_then(|m| m.get("labels")), &format!("{path}.labels")));
     e.0.extend(crowsnest_registry::validation::validate_annotations(
         metadata.and_then(|m| m.get("annotations")),
         &format!("{path}.annotations"),
     ));
-    annotations(e, at(template, "metadata"), at(template, "spec"), &format!("{path}.annotations"));
+    validate_annotations(e, at(template, "metadata"), at(template, "spec"), &format!("{path}.annotations"));
 }
 
 /// Validates a pod spec; `name` is the name of the pod, `None` for templates.
-pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str) {
-    let volumes = volume::list(e, spec, name, path);
-    pod_context::resource_claims(e, spec, path);
+pub(super) fn validate_pod_spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str) {
+    let volumes = volume::validate_volumes(e, spec, name, path);
+    pod_context::validate_resource_claims(e, spec, path);
     let pod = container::Pod { spec, volumes };
     let mut names = BTreeSet::new();
     if items(spec, "containers").is_empty() {
@@ -92,10 +92,17 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str)
         ("initContainers", ContainerType::Init),
         ("ephemeralContainers", ContainerType::Ephemeral),
     ] {
-        container::list(e, items(spec, list), container_type, &pod, &mut names, &format!("{path}.{list}"));
+        container::validate_containers(
+            e,
+            items(spec, list),
+            container_type,
+            &pod,
+            &mut names,
+            &format!("{path}.{list}"),
+        );
     }
-    resources::pod(e, spec, &format!("{path}.resources"));
-    pod_context::host_network(e, spec, name.is_some(), path);
+    resources::validate_pod_resources(e, spec, &format!("{path}.resources"));
+    pod_context::validate_host_network(e, spec, name.is_some(), path);
     e.one_of(&format!("{path}.restartPolicy"), at(spec, "restartPolicy"), &["Always", "OnFailure", "Never"]);
     e.one_of(
         &format!("{path}.dnsPolicy"),
@@ -103,19 +110,19 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str)
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
     );
     e.0.extend(validate_labels(spec.get("nodeSelector"), &format!("{path}.nodeSelector")));
-    pod_context::security(e, spec, path);
-    scheduling::affinity(e, at(spec, "affinity"), &format!("{path}.affinity"));
-    pod_context::dns(e, spec, path);
+    pod_context::validate_pod_security_context(e, spec, path);
+    scheduling::validate_affinity(e, at(spec, "affinity"), &format!("{path}.affinity"));
+    pod_context::validate_dns_config(e, spec, path);
     for (index, gate) in items(spec, "readinessGates").iter().enumerate() {
         let name = text(gate, "conditionType");
         e.names(&format!("{path}.readinessGates[{index}].conditionType"), name, qualified_name(name));
     }
-    scheduling::gates(e, spec, path);
-    scheduling::spread(e, spec, path);
-    pod_context::host_users(e, spec, path);
-    identity(e, spec, path);
-    scheduling::tolerations(e, spec, path);
-    pod_context::host_aliases(e, spec, path);
+    scheduling::validate_scheduling_gates(e, spec, path);
+    scheduling::validate_topology_spread(e, spec, path);
+    pod_context::validate_host_users(e, spec, path);
+    validate_names(e, spec, path);
+    scheduling::validate_tolerations(e, spec, path);
+    pod_context::validate_host_aliases(e, spec, path);
     for field in ["priorityClassName", "runtimeClassName"] {
         let class = text(spec, field);
         if !class.is_empty() {
@@ -128,13 +135,18 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str)
         &["PreemptLowerPriority", "Never"],
     );
     if is_set(spec, "overhead") {
-        resources::requirements(e, &json!({"limits": at(spec, "overhead")}), None, &format!("{path}.overhead"));
+        resources::validate_requirements(
+            e,
+            &json!({"limits": at(spec, "overhead")}),
+            None,
+            &format!("{path}.overhead"),
+        );
     }
-    pod_context::os(e, spec, path);
-    env::files(e, spec, path);
+    pod_context::validate_os(e, spec, path);
+    env::validate_file_key_volumes(e, spec, path);
 }
 
-fn identity(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_names(e: &mut Errors, spec: &Value, path: &str) {
     let account = text(spec, "serviceAccountName");
     if !account.is_empty() {
         e.names(&format!("{path}.serviceAccountName"), account, dns1123_subdomain(account));

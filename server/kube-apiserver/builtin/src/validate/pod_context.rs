@@ -22,36 +22,36 @@ fn matches(pattern: &Option<Regex>, text: &str) -> bool {
     pattern.as_ref().is_none_or(|pattern| pattern.is_match(text))
 }
 
-pub(super) fn security(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_pod_security_context(e: &mut Errors, spec: &Value, path: &str) {
     let (context, path) = (at(spec, "securityContext"), format!("{path}.securityContext"));
-    let id = |e: &mut Errors, field: String, id: &Value| {
+    let validate_id = |e: &mut Errors, field: String, id: &Value| {
         if id.as_i64().is_some_and(|id| !(0..=i64::from(i32::MAX)).contains(&id)) {
             e.invalid(field, id, "must be between 0 and 2147483647, inclusive");
         }
     };
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
-        id(e, format!("{path}.{field}"), at(context, field));
+        validate_id(e, format!("{path}.{field}"), at(context, field));
     }
     for (index, group) in items(context, "supplementalGroups").iter().enumerate() {
-        id(e, format!("{path}.supplementalGroups[{index}]"), group);
+        validate_id(e, format!("{path}.supplementalGroups[{index}]"), group);
     }
     if flag(spec, "hostPID") && flag(spec, "shareProcessNamespace") {
         let why = "ShareProcessNamespace and HostPID cannot both be enabled";
         e.invalid(format!("{path}.shareProcessNamespace"), &json!(true), why);
     }
-    sysctls(e, spec, &path);
-    let one_of = |e: &mut Errors, field: &str, known: &[&str]| {
+    validate_sysctls(e, spec, &path);
+    let require_one_of = |e: &mut Errors, field: &str, known: &[&str]| {
         let given = at(context, field);
         if !given.is_null() && !known.iter().any(|name| given == name) {
             e.unsupported(format!("{path}.{field}"), given, known);
         }
     };
-    one_of(e, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);
-    container::seccomp(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
-    super::windows::options(e, context, &path);
-    container::app_armor(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
-    one_of(e, "supplementalGroupsPolicy", &["Merge", "Strict"]);
-    one_of(e, "seLinuxChangePolicy", &["Recursive"]);
+    require_one_of(e, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);
+    container::validate_seccomp_profile(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
+    super::windows::validate_windows_options(e, context, &path);
+    container::validate_app_armor_profile(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
+    require_one_of(e, "supplementalGroupsPolicy", &["Merge", "Strict"]);
+    require_one_of(e, "seLinuxChangePolicy", &["Recursive"]);
 }
 
 /// The kernel namespace of a sysctl.
@@ -67,7 +67,7 @@ fn namespace(name: &str) -> &'static str {
     }
 }
 
-fn sysctls(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_sysctls(e: &mut Errors, spec: &Value, path: &str) {
     let mut seen = BTreeSet::new();
     for (index, sysctl) in items(spec, "securityContext.sysctls").iter().enumerate() {
         let (name, field) = (text(sysctl, "name"), format!("{path}.sysctls[{index}].name"));
@@ -91,14 +91,14 @@ fn sysctls(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-pub(super) fn ip(e: &mut Errors, field: String, address: &Value) {
+pub(super) fn validate_ip(e: &mut Errors, field: String, address: &Value) {
     let address = address.as_str().unwrap_or_default();
-    if let Some(why) = addresses::ambiguous_address(address) {
+    if let Some(why) = addresses::legacy_address_error(address) {
         e.invalid(field, &json!(address), why);
     }
 }
 
-pub(super) fn dns(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
     let (config, path) = (at(spec, "dnsConfig"), format!("{path}.dnsConfig"));
     let (servers, searches) = (items(config, "nameservers"), items(config, "searches"));
     if text(spec, "dnsPolicy") == "None" {
@@ -114,19 +114,19 @@ pub(super) fn dns(e: &mut Errors, spec: &Value, path: &str) {
         e.invalid(format!("{path}.nameservers"), &json!(servers), "must not have more than 3 nameservers");
     }
     for (index, address) in servers.iter().enumerate() {
-        ip(e, format!("{path}.nameservers[{index}]"), address);
+        validate_ip(e, format!("{path}.nameservers[{index}]"), address);
     }
     if searches.len() > 32 {
         e.invalid(format!("{path}.searches"), &json!(searches), "must not have more than 32 search paths");
     }
-    let letters: usize = searches.iter().map(|search| search.as_str().map_or(0, str::len) + 1).sum();
-    if letters > 2049 {
+    let length: usize = searches.iter().map(|search| search.as_str().map_or(0, str::len) + 1).sum();
+    if length > 2049 {
         let why = "must not have more than 2048 characters (including spaces) in the search list";
         e.invalid(format!("{path}.searches"), &json!(searches), why);
     }
     for (index, search) in searches.iter().filter_map(Value::as_str).enumerate().filter(|(_, s)| *s != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        e.names(&format!("{path}.searches[{index}]"), search, underscored(search));
+        e.names(&format!("{path}.searches[{index}]"), search, underscored_subdomain_errors(search));
     }
     for (index, option) in items(config, "options").iter().enumerate() {
         if text(option, "name").is_empty() {
@@ -136,7 +136,7 @@ pub(super) fn dns(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 /// `IsDNS1123SubdomainWithUnderscore`.
-fn underscored(name: &str) -> Vec<String> {
+fn underscored_subdomain_errors(name: &str) -> Vec<String> {
     let mut why = Vec::new();
     if name.len() > 253 {
         why.push("must be no more than 253 characters".to_owned());
@@ -147,10 +147,10 @@ fn underscored(name: &str) -> Vec<String> {
     why
 }
 
-pub(super) fn host_aliases(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_host_aliases(e: &mut Errors, spec: &Value, path: &str) {
     for (index, alias) in items(spec, "hostAliases").iter().enumerate() {
         let path = format!("{path}.hostAliases[{index}]");
-        ip(e, format!("{path}.ip"), at(alias, "ip"));
+        validate_ip(e, format!("{path}.ip"), at(alias, "ip"));
         for (index, name) in items(alias, "hostnames").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
             e.names(&format!("{path}.hostnames[{index}]"), name, dns1123_subdomain(name));
@@ -159,7 +159,7 @@ pub(super) fn host_aliases(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 /// In the host network, container ports must equal host ports.
-pub(super) fn host_network(e: &mut Errors, spec: &Value, is_pod: bool, path: &str) {
+pub(super) fn validate_host_network(e: &mut Errors, spec: &Value, is_pod: bool, path: &str) {
     if !flag(spec, "hostNetwork") {
         return;
     }
@@ -174,7 +174,7 @@ pub(super) fn host_network(e: &mut Errors, spec: &Value, is_pod: bool, path: &st
     }
 }
 
-pub(super) fn host_users(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_host_users(e: &mut Errors, spec: &Value, path: &str) {
     if at(spec, "hostUsers") != false {
         return;
     }
@@ -185,7 +185,7 @@ pub(super) fn host_users(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-pub(super) fn resource_claims(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_resource_claims(e: &mut Errors, spec: &Value, path: &str) {
     let mut seen = BTreeSet::new();
     for (index, claim) in items(spec, "resourceClaims").iter().enumerate() {
         let (path, name) = (format!("{path}.resourceClaims[{index}]"), text(claim, "name"));
@@ -213,7 +213,7 @@ pub(super) fn resource_claims(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 /// Validates `spec.os` and fields that do not apply to the operating system.
-pub(super) fn os(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_os(e: &mut Errors, spec: &Value, path: &str) {
     if !is_set(spec, "os") {
         return;
     }
@@ -242,7 +242,7 @@ pub(super) fn os(e: &mut Errors, spec: &Value, path: &str) {
     };
     let windows = text(spec, "os.name") == "windows";
     let why = if windows { "cannot be set for a windows pod" } else { "windows options cannot be set for a linux pod" };
-    let refuse = |e: &mut Errors, owner: &Value, path: String| {
+    let forbid_fields = |e: &mut Errors, owner: &Value, path: String| {
         for field in others.iter().filter(|field| is_set(owner, &format!("securityContext.{field}"))) {
             e.forbidden(format!("{path}.securityContext.{field}"), why);
         }
@@ -254,10 +254,10 @@ pub(super) fn os(e: &mut Errors, spec: &Value, path: &str) {
             }
         }
     }
-    refuse(e, spec, path.to_owned());
+    forbid_fields(e, spec, path.to_owned());
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for (index, container) in items(spec, list).iter().enumerate() {
-            refuse(e, container, format!("{path}.{list}[{index}]"));
+            forbid_fields(e, container, format!("{path}.{list}[{index}]"));
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use super::pod::annotations;
+use super::pod::validate_annotations;
 use super::{Errors, Value, addresses, at, dns1123_subdomain, go, items, number, qualified_name, text};
 
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 
 /// `ValidatePodStatusUpdate`.
 pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
-    annotations(e, at(new, "metadata"), at(new, "spec"), "metadata.annotations");
+    validate_annotations(e, at(new, "metadata"), at(new, "spec"), "metadata.annotations");
     for (index, condition) in items(new, "status.conditions").iter().enumerate() {
         let (kind, path) = (text(condition, "type"), format!("status.conditions[{index}]"));
         if number(condition, "observedGeneration").is_some_and(|n| n < 0) {
@@ -34,18 +34,18 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     }
     e.immutable("status.qosClass", at(old, "status.qosClass"), at(new, "status.qosClass"));
     for (list, of) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
-        transitions(e, old, new, list, of);
+        validate_container_transitions(e, old, new, list, of);
     }
-    addresses(e, old, new, "podIPs");
+    validate_pod_ips(e, old, new, "podIPs");
     let first = items(new, "status.hostIPs").first();
     if let Some(first) = first.filter(|first| text(first, "ip") != text(new, "status.hostIP")) {
         e.invalid("status.hostIPs[0].ip", at(first, "ip"), "must be equal to `hostIP`");
     }
-    addresses(e, old, new, "hostIPs");
+    validate_pod_ips(e, old, new, "hostIPs");
 }
 
 /// Terminated containers may run again only if the restart policy allows it.
-fn transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, of: &str) {
+fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, of: &str) {
     let path = format!("status.{list}");
     let spec = at(old, "spec");
     let mut all = items(spec, "containers").iter().chain(items(spec, "initContainers"));
@@ -92,12 +92,12 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
 }
 
 /// Validates pod IPs: one per family. Invalid addresses that already exist are accepted.
-fn addresses(e: &mut Errors, old: &Value, new: &Value, list: &str) {
+fn validate_pod_ips(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     let path = format!("status.{list}");
     let all = items(new, &path);
     let parsed: Vec<Option<IpAddr>> = all.iter().map(|address| text(address, "ip").parse().ok()).collect();
     for (index, address) in all.iter().enumerate() {
-        let wrong = addresses::ambiguous_address(text(address, "ip"));
+        let wrong = addresses::legacy_address_error(text(address, "ip"));
         if let Some(why) = wrong
             && !items(old, &path).iter().any(|old| old["ip"] == address["ip"])
         {

@@ -1,18 +1,18 @@
 //! Validation of updates of pods and their subresources.
 
-use super::difference::difference;
-use super::pod::{MIRROR, whole};
+use super::difference::format_difference;
+use super::pod::{MIRROR, validate_pod};
 use super::{Errors, Value, at, container, fields, go, is_set, items, json, number, same, scheduling, text};
 use crate::defaults::pod::qos_class;
 use crate::object;
 
-const UPDATE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+const UPDATE_ERROR: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
-    whole(e, new);
+    validate_pod(e, new);
     match subresource {
-        "ephemeralcontainers" => return ephemeral(e, old, new),
-        "resize" => return resize(e, old, new),
+        "ephemeralcontainers" => return validate_ephemeral_containers_update(e, old, new),
+        "resize" => return validate_resize(e, old, new),
         _ => {}
     }
     let (before, after) = (at(old, "spec"), at(new, "spec"));
@@ -26,28 +26,28 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
                 e.required(format!("spec.{list}[{index}].image"), "");
             }
         }
-        container::images(e, items(after, list), &format!("spec.{list}"));
+        container::validate_images(e, items(after, list), &format!("spec.{list}"));
     }
     let mut allowed = after.clone();
     for list in ["containers", "initContainers"] {
         let images: Vec<Value> = items(before, list).iter().map(|c| at(c, "image").clone()).collect();
         let mut images = images.into_iter();
-        object::each(&mut allowed, list, |container| {
-            object::put(container, "image", images.next().unwrap_or_default());
+        object::for_each_item(&mut allowed, list, |container| {
+            object::set_field(container, "image", images.next().unwrap_or_default());
         });
     }
-    if !deadline(e, before, after) {
+    if !validate_active_deadline(e, before, after) {
         return;
     }
     // Only `tolerationSeconds` of a toleration can change.
-    let timeless = |toleration: &Value| {
+    let without_seconds = |toleration: &Value| {
         let mut copy = toleration.clone();
-        object::take(&mut copy, "tolerationSeconds");
+        object::remove_field(&mut copy, "tolerationSeconds");
         copy
     };
-    let now: Vec<Value> = items(after, "tolerations").iter().map(timeless).collect();
-    if items(before, "tolerations").iter().all(|toleration| now.contains(&timeless(toleration))) {
-        scheduling::tolerations(e, after, "spec");
+    let now: Vec<Value> = items(after, "tolerations").iter().map(without_seconds).collect();
+    if items(before, "tolerations").iter().all(|toleration| now.contains(&without_seconds(toleration))) {
+        scheduling::validate_tolerations(e, after, "spec");
     } else {
         e.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds");
     }
@@ -59,18 +59,18 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
         }
     }
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-        object::copy(before, &mut allowed, field);
+        object::copy_field(before, &mut allowed, field);
     }
     if number(before, "terminationGracePeriodSeconds").is_some_and(|n| n < 0)
         && number(after, "terminationGracePeriodSeconds") == Some(1)
     {
-        object::copy(before, &mut allowed, "terminationGracePeriodSeconds");
+        object::copy_field(before, &mut allowed, "terminationGracePeriodSeconds");
     }
     if !gates_before.is_empty() {
-        gated(e, before, &mut allowed);
+        validate_gated_node_selection(e, before, &mut allowed);
     }
     if !same(&allowed, before) {
-        e.forbidden("spec", &format!("{UPDATE}\n{}", difference("core.PodSpec", before, &allowed)));
+        e.forbidden("spec", &format!("{UPDATE_ERROR}\n{}", format_difference("core.PodSpec", before, &allowed)));
     }
 }
 
@@ -79,7 +79,7 @@ fn is_static(pod: &Value) -> bool {
 }
 
 /// `ValidatePodEphemeralContainersUpdate`: containers can be added, but neither changed nor removed.
-fn ephemeral(e: &mut Errors, old: &Value, new: &Value) {
+fn validate_ephemeral_containers_update(e: &mut Errors, old: &Value, new: &Value) {
     const LIST: &str = "spec.ephemeralContainers";
     if is_static(old) {
         e.0.clear();
@@ -90,7 +90,7 @@ fn ephemeral(e: &mut Errors, old: &Value, new: &Value) {
         match items(new, LIST).iter().find(|after| text(after, "name") == name) {
             None => e.forbidden(LIST, &format!("existing ephemeral containers {name:?} may not be removed\n")),
             Some(after) if !same(before, after) => {
-                let differs = difference("core.EphemeralContainer", before, after);
+                let differs = format_difference("core.EphemeralContainer", before, after);
                 e.forbidden(LIST, &format!("existing ephemeral containers {name:?} may not be changed\n{differs}"));
             }
             Some(_) => {}
@@ -100,33 +100,33 @@ fn ephemeral(e: &mut Errors, old: &Value, new: &Value) {
 
 /// Validates narrower node selection of a pod with scheduling gates, then restores it in `spec` for the comparison
 /// with the old spec.
-fn gated(e: &mut Errors, before: &Value, spec: &mut Value) {
+fn validate_gated_node_selection(e: &mut Errors, before: &Value, spec: &mut Value) {
     let kept = |(key, value): (&String, &Value)| fields(spec, "nodeSelector").get(key) == Some(value);
     if !fields(before, "nodeSelector").iter().all(kept) {
         let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
         e.invalid("spec.nodeSelector", at(spec, "nodeSelector"), why);
     }
-    object::copy(before, spec, "nodeSelector");
+    object::copy_field(before, spec, "nodeSelector");
     let (old, new) = (at(before, "affinity.nodeAffinity"), at(spec, "affinity.nodeAffinity"));
     if same(old, new) {
         return;
     }
-    node_affinity(e, old, new);
+    validate_node_affinity(e, old, new);
     let of_pods = ["podAffinity", "podAntiAffinity"].iter().any(|kind| is_set(at(spec, "affinity"), kind));
     if !is_set(spec, "affinity") || (!of_pods && !is_set(before, "affinity")) {
         let mut alone = json!({});
-        object::copy(at(before, "affinity"), &mut alone, "nodeAffinity");
+        object::copy_field(at(before, "affinity"), &mut alone, "nodeAffinity");
         match old.is_null() {
-            true => drop(object::take(spec, "affinity")),
-            false => object::put(spec, "affinity", alone),
+            true => drop(object::remove_field(spec, "affinity")),
+            false => object::set_field(spec, "affinity", alone),
         }
-    } else if let Some(affinity) = object::inside(spec, "affinity") {
-        object::copy(at(before, "affinity"), affinity, "nodeAffinity");
+    } else if let Some(affinity) = object::at_mut(spec, "affinity") {
+        object::copy_field(at(before, "affinity"), affinity, "nodeAffinity");
     }
 }
 
 /// `validateNodeAffinityMutation`: requirements can be added to existing terms.
-fn node_affinity(e: &mut Errors, old: &Value, new: &Value) {
+fn validate_node_affinity(e: &mut Errors, old: &Value, new: &Value) {
     const TERMS: &str = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
     let field = format!("spec.affinity.nodeAffinity.{TERMS}");
     let (before, after) = (items(old, TERMS), items(new, TERMS));
@@ -140,8 +140,8 @@ fn node_affinity(e: &mut Errors, old: &Value, new: &Value) {
     for (index, (old, new)) in before.iter().zip(after).enumerate() {
         let list = |term: &Value, list: &str| items(term, list).to_vec();
         let empty = |term: &Value| items(term, "matchExpressions").is_empty() && items(term, "matchFields").is_empty();
-        let kept = |name: &str| list(new, name).starts_with(&list(old, name));
-        if (empty(old) && !empty(new)) || !kept("matchExpressions") || !kept("matchFields") {
+        let is_kept = |name: &str| list(new, name).starts_with(&list(old, name));
+        if (empty(old) && !empty(new)) || !is_kept("matchExpressions") || !is_kept("matchFields") {
             let why = "only additions are allowed (no mutations or deletions)";
             e.push(go::invalid_internal(&format!("{field}[{index}]"), new, "core.NodeSelectorTerm", why));
         }
@@ -149,7 +149,7 @@ fn node_affinity(e: &mut Errors, old: &Value, new: &Value) {
 }
 
 /// `ValidatePodResize`: only quantities of cpu and memory can change, and the QoS class cannot.
-fn resize(e: &mut Errors, old: &Value, new: &Value) {
+fn validate_resize(e: &mut Errors, old: &Value, new: &Value) {
     if is_static(old) {
         e.0.clear();
         return e.forbidden("", "static pods cannot be resized");
@@ -169,28 +169,28 @@ fn resize(e: &mut Errors, old: &Value, new: &Value) {
     if running.is_some_and(|status| !is_set(status, "resources")) {
         e.forbidden("spec", "Pod running on node without support for resize");
     }
-    whole_resize(e, old, new);
+    validate_pod_level_resize(e, old, new);
     let count = e.0.len();
     for list in ["containers", "initContainers"] {
-        ordering(e, old, new, list);
+        validate_container_order(e, old, new, list);
     }
     if e.0.len() > count {
         return;
     }
     for list in ["initContainers", "containers"] {
         for (index, (before, after)) in pairs(old, new, list) {
-            removals(e, before, after, &format!("spec.{list}[{index}].resources"), "resource");
+            validate_removed_resources(e, before, after, &format!("spec.{list}[{index}].resources"), "resource");
         }
     }
     for (_, (before, after)) in pairs(old, new, "containers") {
-        if !same(&resized(before, after), before) {
+        if !same(&with_old_quantities(before, after), before) {
             e.forbidden("spec", "only cpu and memory resources are mutable");
         }
     }
     for (index, (before, after)) in pairs(old, new, "initContainers") {
         let (restarts, path) = (at(after, "restartPolicy") == "Always", format!("spec.initContainers[{index}]"));
         let changed = !same(after, before);
-        if !same(&resized(before, after), before) {
+        if !same(&with_old_quantities(before, after), before) {
             e.forbidden(&path, "only cpu and memory resources for init or sidecar containers are mutable");
         }
         for policy in items(after, "resizePolicy") {
@@ -209,7 +209,7 @@ fn pairs<'a>(old: &'a Value, new: &'a Value, list: &str) -> impl Iterator<Item =
 }
 
 /// Validates changes of pod-level resources.
-fn whole_resize(e: &mut Errors, old: &Value, new: &Value) {
+fn validate_pod_level_resize(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec"), at(new, "spec"));
     let amounts = |spec: &Value| fields(spec, "resources.requests").len() + fields(spec, "resources.limits").len();
     if amounts(before) + amounts(after) == 0 {
@@ -218,15 +218,15 @@ fn whole_resize(e: &mut Errors, old: &Value, new: &Value) {
     if is_set(before, "resources") && !is_set(after, "resources") {
         return e.forbidden("spec.resources", "pod-level resources cannot be removed");
     }
-    removals(e, before, after, "spec.resources", "pod-level resource");
+    validate_removed_resources(e, before, after, "spec.resources", "pod-level resource");
     let resources = |spec: &Value| json!({"resources": at(spec, "resources")});
     let (before, after) = (resources(before), resources(after));
-    if is_set(&before, "resources") && !same(&resized(&before, &after), &before) {
+    if is_set(&before, "resources") && !same(&with_old_quantities(&before, &after), &before) {
         e.forbidden("spec", "only cpu and memory resources are mutable at pod-level");
     }
 }
 
-fn ordering(e: &mut Errors, old: &Value, new: &Value, list: &str) {
+fn validate_container_order(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     let path = format!("spec.{list}");
     if items(old, &path).len() != items(new, &path).len() {
         return e.forbidden(&path, &format!("{list} may not be added or removed on resize"));
@@ -239,7 +239,7 @@ fn ordering(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     }
 }
 
-fn removals(e: &mut Errors, before: &Value, after: &Value, path: &str, what: &str) {
+fn validate_removed_resources(e: &mut Errors, before: &Value, after: &Value, path: &str, what: &str) {
     for kind in ["requests", "limits"] {
         let amounts = format!("resources.{kind}");
         let (was, is) = (fields(before, &amounts), fields(after, &amounts));
@@ -250,17 +250,17 @@ fn removals(e: &mut Errors, before: &Value, after: &Value, path: &str, what: &st
 }
 
 /// The container with the old quantities of cpu and memory, in which any difference is invalid.
-fn resized(old: &Value, new: &Value) -> Value {
+fn with_old_quantities(old: &Value, new: &Value) -> Value {
     let mut container = new.clone();
-    object::copy(old, &mut container, "resizePolicy");
+    object::copy_field(old, &mut container, "resizePolicy");
     for kind in ["limits", "requests"] {
-        cpu_and_memory_of(old, &mut container, kind);
+        restore_cpu_and_memory(old, &mut container, kind);
     }
     container
 }
 
 /// Restores a container's quantities of cpu and memory.
-fn cpu_and_memory_of(old: &Value, container: &mut Value, kind: &str) {
+fn restore_cpu_and_memory(old: &Value, container: &mut Value, kind: &str) {
     let path = format!("resources.{kind}");
     let mut amounts = fields(container, &path).clone();
     for name in ["cpu", "memory"] {
@@ -268,17 +268,17 @@ fn cpu_and_memory_of(old: &Value, container: &mut Value, kind: &str) {
         amounts.extend(fields(old, &path).get(name).map(|amount| (name.to_owned(), amount.clone())));
     }
     if !is_set(container, "resources") {
-        object::put(container, "resources", json!({}));
+        object::set_field(container, "resources", json!({}));
     }
-    let Some(resources) = object::inside(container, "resources") else { return };
+    let Some(resources) = object::at_mut(container, "resources") else { return };
     match is_set(old, &path) {
-        true => object::put(resources, kind, amounts),
-        false => drop(object::take(resources, kind)),
+        true => object::set_field(resources, kind, amounts),
+        false => drop(object::remove_field(resources, kind)),
     }
 }
 
 /// Validates the active deadline; false if the remaining comparison should be skipped.
-fn deadline(e: &mut Errors, before: &Value, after: &Value) -> bool {
+fn validate_active_deadline(e: &mut Errors, before: &Value, after: &Value) -> bool {
     const FIELD: &str = "spec.activeDeadlineSeconds";
     let (old, new) = (number(before, "activeDeadlineSeconds"), number(after, "activeDeadlineSeconds"));
     match (old, new) {

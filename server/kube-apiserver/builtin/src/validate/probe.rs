@@ -1,25 +1,25 @@
 //! Validation of a container's probes and lifecycle handlers. Used by `container`; pure.
 
-use super::{Errors, Value, at, is_set, is_unset, items, json, number, port, text};
+use super::{Errors, Value, at, is_set, is_unset, items, json, number, text, validate_port};
 
 /// Validates lifecycle handlers; `grace` is `terminationGracePeriodSeconds`, the upper limit of a sleep.
-pub(super) fn handlers(e: &mut Errors, container: &Value, grace: Option<i64>, path: &str) {
+pub(super) fn validate_handlers(e: &mut Errors, container: &Value, grace: Option<i64>, path: &str) {
     for name in ["postStart", "preStop"] {
         let handler = at(container, &format!("lifecycle.{name}"));
         if !handler.is_null() {
-            action(e, handler, grace, &format!("{path}.lifecycle.{name}"));
+            validate_handler_action(e, handler, grace, &format!("{path}.lifecycle.{name}"));
         }
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = at(container, name);
         if !probe.is_null() {
-            self::probe(e, name, probe, grace, &format!("{path}.{name}"));
+            validate_probe(e, name, probe, grace, &format!("{path}.{name}"));
         }
     }
 }
 
-fn probe(e: &mut Errors, name: &str, probe: &Value, grace: Option<i64>, path: &str) {
-    action(e, probe, grace, path);
+fn validate_probe(e: &mut Errors, name: &str, probe: &Value, grace: Option<i64>, path: &str) {
+    validate_handler_action(e, probe, grace, path);
     for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
         e.non_negative(format!("{path}.{field}"), at(probe, field));
     }
@@ -37,7 +37,7 @@ fn probe(e: &mut Errors, name: &str, probe: &Value, grace: Option<i64>, path: &s
     }
 }
 
-fn action(e: &mut Errors, handler: &Value, grace: Option<i64>, path: &str) {
+fn validate_handler_action(e: &mut Errors, handler: &Value, grace: Option<i64>, path: &str) {
     let mut found = false;
     for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
         if !is_set(handler, kind) {
@@ -51,8 +51,8 @@ fn action(e: &mut Errors, handler: &Value, grace: Option<i64>, path: &str) {
         found = true;
         match kind {
             "exec" if items(source, "command").is_empty() => e.required(format!("{here}.command"), ""),
-            "httpGet" => http_get(e, source, &here),
-            "tcpSocket" | "grpc" => port(e, &format!("{here}.port"), at(source, "port")),
+            "httpGet" => validate_http_get(e, source, &here),
+            "tcpSocket" | "grpc" => validate_port(e, &format!("{here}.port"), at(source, "port")),
             "sleep" => {
                 let seconds = number(source, "seconds").unwrap_or(0);
                 if let Some(grace) = grace.filter(|grace| seconds < 0 || seconds > *grace) {
@@ -68,12 +68,12 @@ fn action(e: &mut Errors, handler: &Value, grace: Option<i64>, path: &str) {
     }
 }
 
-fn http_get(e: &mut Errors, get: &Value, path: &str) {
+fn validate_http_get(e: &mut Errors, get: &Value, path: &str) {
     const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
     if is_unset(get, "path") {
         e.required(format!("{path}.path"), "");
     }
-    port(e, &format!("{path}.port"), at(get, "port"));
+    validate_port(e, &format!("{path}.port"), at(get, "port"));
     if !matches!(text(get, "scheme"), "HTTP" | "HTTPS") {
         e.unsupported(format!("{path}.scheme"), at(get, "scheme"), &["HTTP", "HTTPS"]);
     }

@@ -2,7 +2,9 @@
 
 use crowsnest_apimachinery::quantity::Quantity;
 
-use super::resources::{allows_overcommit, amount, container_resource_name, resource_name, resource_value};
+use super::resources::{
+    allows_overcommit, amount, validate_container_resource_name, validate_resource_name, validate_resource_value,
+};
 use super::{Errors, FieldError, FieldErrorKind, Value, fields, items, json, qualified_name, text};
 
 const SCOPES: [&str; 7] = [
@@ -15,41 +17,41 @@ const SCOPES: [&str; 7] = [
     "VolumeAttributesClass",
 ];
 
-pub(super) fn resource_quota(e: &mut Errors, object: &Value) {
-    amounts(e, object, "spec.hard");
-    status(e, object);
+pub(super) fn validate_resource_quota(e: &mut Errors, object: &Value) {
+    validate_quantities(e, object, "spec.hard");
+    validate_quota_status(e, object);
     let scopes = items(object, "spec.scopes");
     let names: Vec<&str> = scopes.iter().filter_map(Value::as_str).collect();
     for scope in &names {
         if !SCOPES.contains(scope) {
             e.invalid("spec.scopes", &json!(scopes), "unsupported scope");
         }
-        for _ in unfit(object, scope) {
+        for _ in unsupported_resources(object, scope) {
             e.invalid("spec.scopes", &json!(scopes), "unsupported scope applied to resource");
         }
     }
-    conflicts(e, &names, "spec.scopes", scopes);
-    selector(e, object, scopes);
+    validate_conflicting_scopes(e, &names, "spec.scopes", scopes);
+    validate_scope_selector(e, object, scopes);
 }
 
 /// Validates the status of a quota.
-pub(super) fn status(e: &mut Errors, object: &Value) {
-    ["status.hard", "status.used"].iter().for_each(|list| amounts(e, object, list));
+pub(super) fn validate_quota_status(e: &mut Errors, object: &Value) {
+    ["status.hard", "status.used"].iter().for_each(|list| validate_quantities(e, object, list));
 }
 
-fn amounts(e: &mut Errors, object: &Value, list: &str) {
+fn validate_quantities(e: &mut Errors, object: &Value, list: &str) {
     for (name, value) in fields(object, list) {
         let path = format!("{list}[{name}]");
-        resource_name(e, name.strip_prefix("requests.").filter(|n| n.contains('/')).unwrap_or(name), &path);
+        validate_resource_name(e, name.strip_prefix("requests.").filter(|n| n.contains('/')).unwrap_or(name), &path);
         if !name.contains('/') && !is_quota_resource(name) {
             e.invalid(&path, &json!(name), "must be a standard resource for quota");
         }
-        resource_value(e, name, value, &path);
+        validate_resource_value(e, name, value, &path);
     }
 }
 
 /// Resources that a scope does not support.
-fn unfit<'a>(object: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
+fn unsupported_resources<'a>(object: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
     const COMPUTE: [&str; 7] =
         ["cpu", "memory", "limits.cpu", "limits.memory", "pods", "requests.cpu", "requests.memory"];
     let fits = move |name: &str| match scope {
@@ -61,7 +63,7 @@ fn unfit<'a>(object: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a Stri
     fields(object, "spec.hard").keys().filter(move |name| is_quota_resource(name) && !fits(name))
 }
 
-fn conflicts(e: &mut Errors, names: &[&str], field: &str, shown: &[Value]) {
+fn validate_conflicting_scopes(e: &mut Errors, names: &[&str], field: &str, shown: &[Value]) {
     for (first, second) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
         if names.contains(&first) && names.contains(&second) {
             e.invalid(field, &json!(shown), "conflicting scopes");
@@ -69,7 +71,7 @@ fn conflicts(e: &mut Errors, names: &[&str], field: &str, shown: &[Value]) {
     }
 }
 
-fn selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
+fn validate_scope_selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
     const PATH: &str = "spec.scopeSelector.matchExpressions";
     let expressions = items(object, "spec.scopeSelector.matchExpressions");
     let mut names = Vec::new();
@@ -79,7 +81,7 @@ fn selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
         if !SCOPES.contains(&scope) {
             e.invalid(format!("{PATH}.scopeName"), &json!(scope), "unsupported scope");
         }
-        for _ in unfit(object, scope) {
+        for _ in unsupported_resources(object, scope) {
             let shown = super::at(object, "spec.scopeSelector");
             let why = "unsupported scope applied to resource";
             e.push(super::go::invalid_internal(PATH, shown, "core.ScopeSelector", why));
@@ -103,11 +105,11 @@ fn selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
         }
         names.push(scope);
     }
-    conflicts(e, &names, PATH, scopes);
+    validate_conflicting_scopes(e, &names, PATH, scopes);
 }
 
 /// The scopes of a quota are immutable.
-pub(super) fn quota_update(e: &mut Errors, old: &Value, new: &Value) {
+pub(super) fn validate_quota_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (items(old, "spec.scopes"), items(new, "spec.scopes"));
     let same = before.iter().all(|scope| after.contains(scope)) && after.iter().all(|scope| before.contains(scope));
     if !same {
@@ -115,7 +117,7 @@ pub(super) fn quota_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-pub(super) fn limit_range(e: &mut Errors, object: &Value) {
+pub(super) fn validate_limit_range(e: &mut Errors, object: &Value) {
     let mut kinds: Vec<&str> = Vec::new();
     for (index, limit) in items(object, "spec.limits").iter().enumerate() {
         let path = format!("spec.limits[{index}]");
@@ -136,18 +138,18 @@ pub(super) fn limit_range(e: &mut Errors, object: &Value) {
             ));
         }
         kinds.push(kind);
-        resource_names(e, limit, kind, &path);
-        bounds(e, limit, &path);
+        validate_resource_names(e, limit, kind, &path);
+        validate_bounds(e, limit, &path);
     }
 }
 
 /// Validates resource names in a limit; those for pods and containers are restricted to compute resources.
-fn resource_names(e: &mut Errors, limit: &Value, kind: &str, path: &str) {
+fn validate_resource_names(e: &mut Errors, limit: &Value, kind: &str, path: &str) {
     let of_container = matches!(kind, "Pod" | "Container");
     for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
         let names = fields(limit, field);
         if field == "maxLimitRequestRatio" && kind == "PersistentVolumeClaim" {
-            storage_bound(e, limit, path);
+            validate_storage_bounds(e, limit, path);
         }
         if kind == "Pod" && field.starts_with("default") {
             if !names.is_empty() {
@@ -158,22 +160,22 @@ fn resource_names(e: &mut Errors, limit: &Value, kind: &str, path: &str) {
         for name in names.keys() {
             let field = format!("{path}.{field}[{name}]");
             if of_container {
-                container_resource_name(e, name, &field);
+                validate_container_resource_name(e, name, &field);
             } else {
-                resource_name(e, name, &field);
+                validate_resource_name(e, name, &field);
             }
         }
     }
 }
 
-fn storage_bound(e: &mut Errors, limit: &Value, path: &str) {
+fn validate_storage_bounds(e: &mut Errors, limit: &Value, path: &str) {
     if !fields(limit, "min").contains_key("storage") && !fields(limit, "max").contains_key("storage") {
         let why = "either minimum or maximum storage value is required, but neither was provided";
         e.required(format!("{path}.limits"), why);
     }
 }
 
-fn bounds(e: &mut Errors, limit: &Value, path: &str) {
+fn validate_bounds(e: &mut Errors, limit: &Value, path: &str) {
     let pod = text(limit, "type") == "Pod";
     let lists = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
     let counted = |field: &&str| !(pod && field.starts_with("default"));
@@ -195,15 +197,16 @@ fn bounds(e: &mut Errors, limit: &Value, path: &str) {
         ] {
             let (Some(a), Some(b)) = (value(low), value(high)) else { continue };
             if a > b {
-                let high = if (low, high) == ("defaultRequest", "default") { "default limit" } else { label(high) };
-                let why = format!("{} value {a} is greater than {high} value {b}", label(low));
+                let high =
+                    if (low, high) == ("defaultRequest", "default") { "default limit" } else { bound_name(high) };
+                let why = format!("{} value {a} is greater than {high} value {b}", bound_name(low));
                 let shown = value(shown).map(|amount| amount.to_string());
                 e.invalid(format!("{path}.{field}[{name}]"), &json!(shown), why);
             }
         }
         if let Some(ratio) = value("maxLimitRequestRatio") {
             let field = format!("{path}.maxLimitRequestRatio[{name}]");
-            self::ratio(e, &ratio, value("min").zip(value("max")), &field);
+            validate_ratio(e, &ratio, value("min").zip(value("max")), &field);
         }
         if let Some((limit, request)) = value("default").zip(value("defaultRequest"))
             && !allows_overcommit(name)
@@ -215,7 +218,7 @@ fn bounds(e: &mut Errors, limit: &Value, path: &str) {
     }
 }
 
-fn ratio(e: &mut Errors, ratio: &Quantity, bounds: Option<(Quantity, Quantity)>, field: &str) {
+fn validate_ratio(e: &mut Errors, ratio: &Quantity, bounds: Option<(Quantity, Quantity)>, field: &str) {
     let shown = json!(ratio.to_string());
     if ratio.milli_value() < 1000 {
         e.invalid(field, &shown, format!("ratio {ratio} is less than 1"));
@@ -252,7 +255,7 @@ fn is_quota_resource(name: &str) -> bool {
     NAMES.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
 }
 
-fn label(field: &str) -> &'static str {
+fn bound_name(field: &str) -> &'static str {
     match field {
         "defaultRequest" => "default request",
         "default" => "default",

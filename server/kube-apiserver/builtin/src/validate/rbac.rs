@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::selector::Selector;
 
-use super::selector::label_selector;
+use super::selector::validate_label_selector;
 use super::{Errors, Value, at, items, json, path_segment, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -11,7 +11,7 @@ pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
     match kind {
         "Role" | "ClusterRole" => {
             for (index, rule) in items(object, "rules").iter().enumerate() {
-                policy_rule(e, rule, kind == "Role", &format!("rules[{index}]"));
+                validate_policy_rule(e, rule, kind == "Role", &format!("rules[{index}]"));
             }
             if kind == "ClusterRole" && !at(object, "aggregationRule").is_null() {
                 let selectors = items(object, "aggregationRule.clusterRoleSelectors");
@@ -24,18 +24,18 @@ pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
                 for (index, selector) in selectors.iter().enumerate() {
                     let path = format!("aggregationRule.clusterRoleSelectors[{index}]");
                     let before = e.0.len();
-                    label_selector(e, selector, &path);
+                    validate_label_selector(e, selector, &path);
                     if e.0.len() > before || Selector::from_json(Some(selector)).is_err() {
                         e.invalid(path, &Value::Null, "invalid label selector.");
                     }
                 }
             }
         }
-        _ => binding(e, kind == "RoleBinding", object),
+        _ => validate_role_binding(e, kind == "RoleBinding", object),
     }
 }
 
-fn policy_rule(e: &mut Errors, rule: &Value, namespaced: bool, path: &str) {
+fn validate_policy_rule(e: &mut Errors, rule: &Value, namespaced: bool, path: &str) {
     if items(rule, "verbs").is_empty() {
         e.required(format!("{path}.verbs"), "verbs must contain at least one value");
     }
@@ -59,7 +59,7 @@ fn policy_rule(e: &mut Errors, rule: &Value, namespaced: bool, path: &str) {
     }
 }
 
-fn binding(e: &mut Errors, namespaced: bool, object: &Value) {
+fn validate_role_binding(e: &mut Errors, namespaced: bool, object: &Value) {
     let group = at(object, "roleRef.apiGroup");
     if group != GROUP {
         e.unsupported("roleRef.apiGroup", group, &[GROUP]);

@@ -4,7 +4,7 @@ use crowsnest_apimachinery::quantity::Quantity;
 
 use super::{Errors, Value, at, dns1123_label, fields, items, json, qualified_name, text};
 
-const STANDARD: [&str; 12] = [
+const STANDARD_RESOURCES: [&str; 12] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -35,13 +35,15 @@ pub(super) fn amount(value: &Value) -> Option<Quantity> {
 }
 
 /// `validateResourceName`.
-pub(super) fn resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
+pub(super) fn validate_resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
     let before = e.0.len();
     let why = qualified_name(name);
     let is_malformed = !why.is_empty();
     e.names(path, name, why);
-    let standard =
-        STANDARD.contains(&name) || OBJECT_COUNTS.contains(&name) || is_hugepages(name) || is_hugepages_request(name);
+    let standard = STANDARD_RESOURCES.contains(&name)
+        || OBJECT_COUNTS.contains(&name)
+        || is_hugepages(name)
+        || is_hugepages_request(name);
     if !is_malformed && !name.contains('/') && !standard {
         e.invalid(path, &json!(name), "must be a standard resource type or fully qualified");
     }
@@ -70,8 +72,8 @@ fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
 }
 
-pub(super) fn container_resource_name(e: &mut Errors, name: &str, path: &str) {
-    resource_name(e, name, path);
+pub(super) fn validate_container_resource_name(e: &mut Errors, name: &str, path: &str) {
+    validate_resource_name(e, name, path);
     let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_hugepages(name);
     if !name.contains('/') {
         if !standard {
@@ -83,15 +85,15 @@ pub(super) fn container_resource_name(e: &mut Errors, name: &str, path: &str) {
 }
 
 /// `validatePodResourceName`: resources that are supported at pod level.
-fn pod_resource_name(e: &mut Errors, name: &str, path: &str) {
+fn validate_pod_resource_name(e: &mut Errors, name: &str, path: &str) {
     let known = matches!(name, "cpu" | "memory") || is_hugepages(name);
-    if resource_name(e, name, path) && !known {
+    if validate_resource_name(e, name, path) && !known {
         e.unsupported(path, &json!(name), &["cpu", "hugepages-", "memory"]);
     }
 }
 
 /// Validates a quantity, which must be an integer for countable resources.
-pub(super) fn resource_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
+pub(super) fn validate_resource_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     let Some(quantity) = amount(value) else { return };
     if quantity.sign() < 0 {
         e.invalid(path, value, "must be greater than or equal to 0");
@@ -103,7 +105,7 @@ pub(super) fn resource_value(e: &mut Errors, name: &str, value: &Value, path: &s
 }
 
 /// Huge pages must be requested in multiples of the page size.
-fn hugepages_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
+fn validate_hugepages_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     let (Some(page), Some(quantity)) = (name.strip_prefix("hugepages-"), amount(value)) else { return };
     let Ok(page) = Quantity::parse(page) else { return };
     if page.value() > 0 && quantity.value() % page.value() != 0 {
@@ -113,13 +115,13 @@ fn hugepages_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
 }
 
 /// `ValidateContainerResourceRequirements`; `pod` is the spec whose claims the container can reference.
-pub(super) fn requirements(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
-    check_lists(e, resources, container_resource_name, path);
-    claims(e, resources, pod, path);
+pub(super) fn validate_requirements(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
+    validate_lists(e, resources, validate_container_resource_name, path);
+    validate_claims(e, resources, pod, path);
 }
 
 /// `validatePodResources`.
-pub(super) fn pod(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_pod_resources(e: &mut Errors, spec: &Value, path: &str) {
     let resources = at(spec, "resources");
     if resources.is_null() {
         return;
@@ -127,8 +129,8 @@ pub(super) fn pod(e: &mut Errors, spec: &Value, path: &str) {
     if !items(resources, "claims").is_empty() {
         e.forbidden(format!("{path}.claims"), "claims cannot be set for Resources at pod-level");
     }
-    check_lists(e, resources, pod_resource_name, path);
-    claims(e, resources, Some(spec), path);
+    validate_lists(e, resources, validate_pod_resource_name, path);
+    validate_claims(e, resources, Some(spec), path);
     for (index, container) in items(spec, "containers").iter().enumerate() {
         for (name, limit) in fields(container, "resources.limits") {
             let bound = fields(resources, "limits").get(name).and_then(amount);
@@ -143,19 +145,19 @@ pub(super) fn pod(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-fn check_lists(e: &mut Errors, resources: &Value, check_name: fn(&mut Errors, &str, &str), path: &str) {
+fn validate_lists(e: &mut Errors, resources: &Value, validate_name: fn(&mut Errors, &str, &str), path: &str) {
     let limits = fields(resources, "limits");
     let requests = fields(resources, "requests");
     for (name, value) in limits {
         let field = format!("{path}.limits[{name}]");
-        check_name(e, name, &field);
-        resource_value(e, name, value, &field);
-        hugepages_value(e, name, value, &field);
+        validate_name(e, name, &field);
+        validate_resource_value(e, name, value, &field);
+        validate_hugepages_value(e, name, value, &field);
     }
     for (name, value) in requests {
         let field = format!("{path}.requests[{name}]");
-        check_name(e, name, &field);
-        resource_value(e, name, value, &field);
+        validate_name(e, name, &field);
+        validate_resource_value(e, name, value, &field);
         let bound = limits.get(name).and_then(amount);
         match (bound, amount(value)) {
             (Some(bound), Some(request)) => {
@@ -175,7 +177,7 @@ fn check_lists(e: &mut Errors, resources: &Value, check_name: fn(&mut Errors, &s
             }
             _ => {}
         }
-        hugepages_value(e, name, value, &field);
+        validate_hugepages_value(e, name, value, &field);
     }
     let all = || limits.keys().chain(requests.keys());
     if all().any(|name| is_hugepages(name)) && !all().any(|name| name == "cpu" || name == "memory") {
@@ -183,7 +185,7 @@ fn check_lists(e: &mut Errors, resources: &Value, check_name: fn(&mut Errors, &s
     }
 }
 
-fn claims(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
+fn validate_claims(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
     let known: std::collections::BTreeSet<&str> = pod
         .map(|pod| items(pod, "resourceClaims").iter().map(|claim| text(claim, "name")).collect())
         .unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Validation of scheduling directives: affinity, tolerations, topology spread, scheduling gates. Used by `pod`;
 //! pure.
 
-use super::selector::{label_selector, node_selector, preferred_term};
+use super::selector::{validate_label_selector, validate_node_selector, validate_preferred_term};
 use super::{
     Errors, FieldError, FieldErrorKind, Value, at, dns1123_label, fields, is_set, items, json, label_value, number,
     qualified_name, text,
@@ -9,46 +9,46 @@ use super::{
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-pub(super) fn affinity(e: &mut Errors, affinity: &Value, path: &str) {
+pub(super) fn validate_affinity(e: &mut Errors, affinity: &Value, path: &str) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let node = at(affinity, "nodeAffinity");
     if is_set(node, REQUIRED) {
-        node_selector(e, at(node, REQUIRED), &format!("{path}.nodeAffinity.{REQUIRED}"));
+        validate_node_selector(e, at(node, REQUIRED), &format!("{path}.nodeAffinity.{REQUIRED}"));
     }
     for (index, term) in items(node, PREFERRED).iter().enumerate() {
         let path = format!("{path}.nodeAffinity.{PREFERRED}[{index}]");
-        weight(e, term, &path);
-        preferred_term(e, at(term, "preference"), &format!("{path}.preference"));
+        validate_weight(e, term, &path);
+        validate_preferred_term(e, at(term, "preference"), &format!("{path}.preference"));
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
         let group = at(affinity, kind);
         for (index, term) in items(group, REQUIRED).iter().enumerate() {
-            pod_term(e, term, &format!("{path}.{kind}.{REQUIRED}[{index}]"));
+            validate_pod_affinity_term(e, term, &format!("{path}.{kind}.{REQUIRED}[{index}]"));
         }
         for (index, term) in items(group, PREFERRED).iter().enumerate() {
             let path = format!("{path}.{kind}.{PREFERRED}[{index}]");
-            weight(e, term, &path);
-            pod_term(e, at(term, "podAffinityTerm"), &format!("{path}.podAffinityTerm"));
+            validate_weight(e, term, &path);
+            validate_pod_affinity_term(e, at(term, "podAffinityTerm"), &format!("{path}.podAffinityTerm"));
         }
     }
 }
 
-fn weight(e: &mut Errors, term: &Value, path: &str) {
+fn validate_weight(e: &mut Errors, term: &Value, path: &str) {
     let weight = number(term, "weight").unwrap_or(0);
     if !(1..=100).contains(&weight) {
         e.invalid(format!("{path}.weight"), &json!(weight), "must be in the range 1-100");
     }
 }
 
-fn pod_term(e: &mut Errors, term: &Value, path: &str) {
-    label_selector(e, at(term, "labelSelector"), &format!("{path}.labelSelector"));
-    label_selector(e, at(term, "namespaceSelector"), &format!("{path}.namespaceSelector"));
+fn validate_pod_affinity_term(e: &mut Errors, term: &Value, path: &str) {
+    validate_label_selector(e, at(term, "labelSelector"), &format!("{path}.labelSelector"));
+    validate_label_selector(e, at(term, "namespaceSelector"), &format!("{path}.namespaceSelector"));
     for namespace in items(term, "namespaces") {
         let name = namespace.as_str().unwrap_or_default();
         e.names(&format!("{path}.namespace"), name, dns1123_label(name));
     }
-    label_keys(e, term, path);
+    validate_match_label_keys(e, term, path);
     let key = text(term, "topologyKey");
     if key.is_empty() {
         e.required(format!("{path}.topologyKey"), "can not be empty");
@@ -57,7 +57,7 @@ fn pod_term(e: &mut Errors, term: &Value, path: &str) {
 }
 
 /// `ValidateMatchLabelKeysAndMismatchLabelKeys`. The values of these labels have already been merged into the selector.
-fn label_keys(e: &mut Errors, term: &Value, path: &str) {
+fn validate_match_label_keys(e: &mut Errors, term: &Value, path: &str) {
     let selector = at(term, "labelSelector");
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
         let keys = items(term, list);
@@ -87,7 +87,7 @@ fn label_keys(e: &mut Errors, term: &Value, path: &str) {
     }
 }
 
-pub(super) fn gates(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_scheduling_gates(e: &mut Errors, spec: &Value, path: &str) {
     let mut seen: Vec<&str> = Vec::new();
     for (index, gate) in items(spec, "schedulingGates").iter().enumerate() {
         let (name, field) = (text(gate, "name"), format!("{path}.schedulingGates[{index}]"));
@@ -99,7 +99,7 @@ pub(super) fn gates(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-pub(super) fn spread(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_topology_spread(e: &mut Errors, spec: &Value, path: &str) {
     let all = items(spec, "topologySpreadConstraints");
     for (index, constraint) in all.iter().enumerate() {
         let path = format!("{path}.topologySpreadConstraints[{index}]");
@@ -120,19 +120,19 @@ pub(super) fn spread(e: &mut Errors, spec: &Value, path: &str) {
             let field = format!("{path}.{{topologyKey, whenUnsatisfiable}}");
             e.push(FieldError::new(FieldErrorKind::Duplicate, field, Some(shown), ""));
         }
-        domains(e, constraint, when, &path);
+        validate_min_domains(e, constraint, when, &path);
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
             let given = at(constraint, policy);
             if !given.is_null() && given != "Honor" && given != "Ignore" {
                 e.unsupported(format!("{path}.{policy}"), given, &["Honor", "Ignore"]);
             }
         }
-        label_keys(e, constraint, &path);
-        label_selector(e, at(constraint, "labelSelector"), &format!("{path}.labelSelector"));
+        validate_match_label_keys(e, constraint, &path);
+        validate_label_selector(e, at(constraint, "labelSelector"), &format!("{path}.labelSelector"));
     }
 }
 
-fn domains(e: &mut Errors, constraint: &Value, when: &str, path: &str) {
+fn validate_min_domains(e: &mut Errors, constraint: &Value, when: &str, path: &str) {
     let Some(count) = number(constraint, "minDomains") else { return };
     let field = format!("{path}.minDomains");
     if count <= 0 {
@@ -144,7 +144,7 @@ fn domains(e: &mut Errors, constraint: &Value, when: &str, path: &str) {
     }
 }
 
-pub(super) fn tolerations(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_tolerations(e: &mut Errors, spec: &Value, path: &str) {
     for (index, toleration) in items(spec, "tolerations").iter().enumerate() {
         let path = format!("{path}.tolerations[{index}]");
         let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));

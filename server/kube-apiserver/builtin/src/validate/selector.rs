@@ -3,24 +3,24 @@
 use super::{Errors, Value, dns1123_subdomain, fields, items, json, label_value, qualified_name, text};
 
 /// Validates a label selector into a separate list of errors.
-pub(crate) fn wrong_selector(selector: &Value, path: &str) -> Vec<super::FieldError> {
+pub(crate) fn selector_errors(selector: &Value, path: &str) -> Vec<super::FieldError> {
     let mut errors = Errors::default();
-    label_selector(&mut errors, selector, path);
+    validate_label_selector(&mut errors, selector, path);
     errors.0
 }
 
-pub(super) fn label_selector(e: &mut Errors, selector: &Value, path: &str) {
+pub(super) fn validate_label_selector(e: &mut Errors, selector: &Value, path: &str) {
     for (key, value) in fields(selector, "matchLabels") {
         e.names(&format!("{path}.matchLabels"), key, qualified_name(key));
         let value = value.as_str().unwrap_or_default();
         e.names(&format!("{path}.matchLabels"), value, label_value(value));
     }
     for (index, expression) in items(selector, "matchExpressions").iter().enumerate() {
-        requirement(e, expression, &format!("{path}.matchExpressions[{index}]"));
+        validate_label_requirement(e, expression, &format!("{path}.matchExpressions[{index}]"));
     }
 }
 
-fn requirement(e: &mut Errors, expression: &Value, path: &str) {
+fn validate_label_requirement(e: &mut Errors, expression: &Value, path: &str) {
     let values = items(expression, "values");
     match text(expression, "operator") {
         "In" | "NotIn" if values.is_empty() => {
@@ -40,22 +40,22 @@ fn requirement(e: &mut Errors, expression: &Value, path: &str) {
     }
 }
 
-pub(super) fn node_selector(e: &mut Errors, selector: &Value, path: &str) {
+pub(super) fn validate_node_selector(e: &mut Errors, selector: &Value, path: &str) {
     let terms = items(selector, "nodeSelectorTerms");
     if terms.is_empty() {
         e.required(format!("{path}.nodeSelectorTerms"), "must have at least one node selector term");
     }
     for (index, term) in terms.iter().enumerate() {
-        node_selector_term(e, term, true, &format!("{path}.nodeSelectorTerms[{index}]"));
+        validate_node_selector_term(e, term, true, &format!("{path}.nodeSelectorTerms[{index}]"));
     }
 }
 
 /// Validates a preferred term. Its values need not be valid label values, for compatibility with existing objects.
-pub(super) fn preferred_term(e: &mut Errors, term: &Value, path: &str) {
-    node_selector_term(e, term, false, path);
+pub(super) fn validate_preferred_term(e: &mut Errors, term: &Value, path: &str) {
+    validate_node_selector_term(e, term, false, path);
 }
 
-fn node_selector_term(e: &mut Errors, term: &Value, strict: bool, path: &str) {
+fn validate_node_selector_term(e: &mut Errors, term: &Value, strict: bool, path: &str) {
     for (index, expression) in items(term, "matchExpressions").iter().enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
         let values = items(expression, "values");

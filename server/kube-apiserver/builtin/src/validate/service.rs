@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_schema::internal::internal_text;
+use crowsnest_schema::internal_structs::format_internal;
 
 use super::{
-    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, number, port,
-    port_number, text, validate_labels,
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, number,
+    port_number_error, text, validate_labels, validate_port,
 };
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
-    hints(e, object);
+    validate_topology_hints(e, object);
     let spec = at(object, "spec");
     let kind = text(spec, "type");
     let headless = text(spec, "clusterIP") == "None";
@@ -40,7 +40,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
         }
         _ => {}
     }
-    ports(e, spec);
+    validate_ports(e, spec);
     e.0.extend(validate_labels(spec.get("selector"), "spec.selector"));
     e.one_of("spec.sessionAffinity", at(spec, "sessionAffinity"), &["ClientIP", "None"]);
     if text(spec, "sessionAffinity") == "ClientIP" {
@@ -57,12 +57,12 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
         e.forbidden("spec.sessionAffinityConfig", "must not be set when session affinity is None");
     }
     if kind != "ExternalName" {
-        cluster_ips(e, spec);
+        validate_cluster_ips(e, spec);
     }
     for (index, address) in items(spec, "externalIPs").iter().enumerate() {
         let field = format!("spec.externalIPs[{index}]");
-        if ip(e, &field, address) {
-            super::network::not_special(e, &field, address);
+        if validate_ip(e, &field, address) {
+            super::network::validate_non_special_ip(e, &field, address);
         }
     }
     if kind.is_empty() {
@@ -77,13 +77,13 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
             }
         }
     }
-    repeated_ports(e, spec);
-    balancer(e, object, kind);
-    traffic(e, spec, kind);
+    validate_unique_ports(e, spec);
+    validate_load_balancer(e, object, kind);
+    validate_traffic_policies(e, spec, kind);
 }
 
 /// The deprecated and the current topology annotation must match.
-fn hints(e: &mut Errors, object: &Value) {
+fn validate_topology_hints(e: &mut Errors, object: &Value) {
     const OLD: &str = "service.kubernetes.io/topology-aware-hints";
     const NEW: &str = "service.kubernetes.io/topology-mode";
     let annotations = fields(object, "metadata.annotations");
@@ -95,7 +95,7 @@ fn hints(e: &mut Errors, object: &Value) {
     }
 }
 
-fn ports(e: &mut Errors, spec: &Value) {
+fn validate_ports(e: &mut Errors, spec: &Value) {
     let list = items(spec, "ports");
     let mut names = BTreeSet::new();
     for (index, service_port) in list.iter().enumerate() {
@@ -112,24 +112,24 @@ fn ports(e: &mut Errors, spec: &Value) {
             }
         }
         let number = number(service_port, "port").unwrap_or(0);
-        if let Some(why) = port_number(number) {
+        if let Some(why) = port_number_error(number) {
             e.invalid(format!("{path}.port"), &json!(number), why);
         }
         e.one_of(&format!("{path}.protocol"), at(service_port, "protocol"), &["SCTP", "TCP", "UDP"]);
-        port(e, &format!("{path}.targetPort"), at(service_port, "targetPort"));
+        validate_port(e, &format!("{path}.targetPort"), at(service_port, "targetPort"));
         if let Some(protocol) = at(service_port, "appProtocol").as_str() {
             e.names(&format!("{path}.appProtocol"), protocol, super::qualified_name(protocol));
         }
     }
 }
 
-fn repeated_ports(e: &mut Errors, spec: &Value) {
+fn validate_unique_ports(e: &mut Errors, spec: &Value) {
     let list = items(spec, "ports");
     let mut seen: Vec<(&Value, &Value)> = Vec::new();
     for (index, port) in list.iter().enumerate() {
         let key = (at(port, "protocol"), at(port, "port"));
         if seen.contains(&key) {
-            let shown = internal_text("core.ServicePort", &json!({"protocol": key.0, "port": key.1}));
+            let shown = format_internal("core.ServicePort", &json!({"protocol": key.0, "port": key.1}));
             e.push(super::FieldError::new(
                 super::FieldErrorKind::Duplicate,
                 format!("spec.ports[{index}]"),
@@ -141,8 +141,8 @@ fn repeated_ports(e: &mut Errors, spec: &Value) {
     }
 }
 
-fn ip(e: &mut Errors, field: &str, address: &Value) -> bool {
-    let wrong = addresses::ambiguous_address(address.as_str().unwrap_or_default());
+fn validate_ip(e: &mut Errors, field: &str, address: &Value) -> bool {
+    let wrong = addresses::legacy_address_error(address.as_str().unwrap_or_default());
     let valid = wrong.is_none();
     if let Some(why) = wrong {
         e.invalid(field, address, why);
@@ -154,7 +154,7 @@ fn is_v6(address: &Value) -> bool {
     address.as_str().is_some_and(|address| address.contains(':'))
 }
 
-pub(super) fn cluster_ips(e: &mut Errors, spec: &Value) {
+pub(super) fn validate_cluster_ips(e: &mut Errors, spec: &Value) {
     const FIELD: &str = "spec.clusterIPs";
     let (list, single) = (items(spec, "clusterIPs"), text(spec, "clusterIP"));
     match (list.first(), single) {
@@ -189,7 +189,7 @@ pub(super) fn cluster_ips(e: &mut Errors, spec: &Value) {
             }
             continue;
         }
-        valid &= ip(e, &format!("{FIELD}[{index}]"), address);
+        valid &= validate_ip(e, &format!("{FIELD}[{index}]"), address);
     }
     if list.len() > 2 {
         e.invalid(FIELD, &json!(list), "may only hold up to 2 values");
@@ -210,7 +210,7 @@ pub(super) fn cluster_ips(e: &mut Errors, spec: &Value) {
 }
 
 /// Validates fields that apply only to load balancers.
-fn balancer(e: &mut Errors, object: &Value, kind: &str) {
+fn validate_load_balancer(e: &mut Errors, object: &Value, kind: &str) {
     const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
     const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
     let spec = at(object, "spec");
@@ -221,7 +221,7 @@ fn balancer(e: &mut Errors, object: &Value, kind: &str) {
         }
         for (index, range) in ranges.iter().enumerate() {
             let range = range.as_str().unwrap_or_default().trim();
-            super::network::cidr(e, &format!("spec.LoadBalancerSourceRanges[{index}]"), range);
+            super::network::validate_cidr(e, &format!("spec.LoadBalancerSourceRanges[{index}]"), range);
         }
     } else if let Some(annotation) = at(object, "metadata.annotations").get(ANNOTATION).and_then(Value::as_str) {
         let field = format!("metadata.annotations[{ANNOTATION}]");
@@ -229,7 +229,7 @@ fn balancer(e: &mut Errors, object: &Value, kind: &str) {
             e.forbidden(&field, ONLY);
         }
         for range in annotation.trim().split(',').filter(|_| !annotation.trim().is_empty()) {
-            super::network::cidr(e, &field, range.trim());
+            super::network::validate_cidr(e, &field, range.trim());
         }
     }
     if is_set(spec, "allocateLoadBalancerNodePorts") && kind != "LoadBalancer" {
@@ -243,7 +243,7 @@ fn balancer(e: &mut Errors, object: &Value, kind: &str) {
     }
 }
 
-fn traffic(e: &mut Errors, spec: &Value, kind: &str) {
+fn validate_traffic_policies(e: &mut Errors, spec: &Value, kind: &str) {
     let external = text(spec, "externalTrafficPolicy");
     let facing =
         matches!(kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty());
@@ -257,7 +257,7 @@ fn traffic(e: &mut Errors, spec: &Value, kind: &str) {
         if kind != "LoadBalancer" || external != "Local" {
             let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
             e.invalid("spec.healthCheckNodePort", &json!(health), why);
-        } else if let Some(why) = port_number(health) {
+        } else if let Some(why) = port_number_error(health) {
             e.invalid("spec.healthCheckNodePort", &json!(health), why);
         }
     }
@@ -274,10 +274,10 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec"), at(new, "spec"));
     let is = |spec: &Value, kind: &str| text(spec, "type") == kind;
     if !is(before, "ExternalName") && !is(after, "ExternalName") {
-        address_change(e, before, after);
+        validate_cluster_ip_change(e, before, after);
         let headless = |spec: &Value| text(spec, "clusterIP") == "None";
         if !headless(before) && !headless(after) {
-            family_change(e, before, after);
+            validate_ip_family_change(e, before, after);
         }
     }
     let class = |spec: &Value| at(spec, "loadBalancerClass").clone();
@@ -291,7 +291,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     create(e, new);
 }
 
-fn address_change(e: &mut Errors, before: &Value, after: &Value) {
+fn validate_cluster_ip_change(e: &mut Errors, before: &Value, after: &Value) {
     let (from, to) = (items(before, "clusterIPs"), items(after, "clusterIPs"));
     if from.first().is_some_and(|first| first == "None") && to.first().is_some_and(|first| first == "None") {
         return;
@@ -313,7 +313,7 @@ fn address_change(e: &mut Errors, before: &Value, after: &Value) {
     }
 }
 
-fn family_change(e: &mut Errors, before: &Value, after: &Value) {
+fn validate_ip_family_change(e: &mut Errors, before: &Value, after: &Value) {
     let (from, to) = (items(before, "ipFamilies"), items(after, "ipFamilies"));
     const FIRST: &str = "spec.ipFamilies[0]";
     if from.len() == to.len() {

@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use x509_parser::prelude::{FromDer, Pem, X509Certificate};
 
-use super::difference::difference;
+use super::difference::format_difference;
 use super::{Errors, Value, at, cluster, items, json, text};
 
 const CONDITIONS: &str = "status.conditions";
@@ -19,7 +19,7 @@ fn conditions_of_type<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
 pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
     // Unchanged conditions are not validated, so existing invalid ones do not prevent updates.
     if at(old, CONDITIONS) != at(new, CONDITIONS) {
-        cluster::approval(e, new);
+        cluster::validate_approval(e, new);
     }
     let changed = at(old, CERTIFICATE) != at(new, CERTIFICATE);
     if changed && let Some(why) = certificate_error(text(new, CERTIFICATE)) {
@@ -31,7 +31,7 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
         }
     }
     if subresource != "approval" {
-        ["Approved", "Denied"].iter().for_each(|kind| approval_condition(e, kind, old, new));
+        ["Approved", "Denied"].iter().for_each(|kind| validate_approval_condition(e, kind, old, new));
     }
     if changed && subresource != "status" {
         e.forbidden(CERTIFICATE, "updates may not set certificate content");
@@ -41,12 +41,13 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
 }
 
 /// Validates that a condition of approval or denial is unchanged; only the `approval` subresource can write it.
-fn approval_condition(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
+fn validate_approval_condition(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     let (before, after) = (conditions_of_type(old, kind), conditions_of_type(new, kind));
     if after.len() > before.len() {
         e.forbidden(CONDITIONS, &format!("updates may not add a condition of type {kind:?}"));
     } else if after.len() == before.len() && before != after {
-        let differs = difference("[]certificates.CertificateSigningRequestCondition", &json!(before), &json!(after));
+        let differs =
+            format_difference("[]certificates.CertificateSigningRequestCondition", &json!(before), &json!(after));
         e.forbidden(CONDITIONS, &format!("updates may not modify a condition of type {kind:?}\n{differs}"));
     }
 }

@@ -10,23 +10,23 @@ use super::{
 /// Validates the status; `kind` is a built-in kind with a `status` subresource.
 pub(super) fn update(e: &mut Errors, kind: &str, new: &Value) {
     match kind {
-        "PersistentVolumeClaim" => claim(e, new),
-        "Service" => service(e, new),
-        "Ingress" => ingresses(e, items(new, "status.loadBalancer.ingress"), false),
-        "Namespace" => namespace(e, new),
-        "ResourceQuota" => super::quota::status(e, new),
-        "HorizontalPodAutoscaler" => counts(e, new, &["currentReplicas", "desiredReplicas"]),
-        "FlowSchema" | "PriorityLevelConfiguration" => super::flow::conditions(e, new),
+        "PersistentVolumeClaim" => validate_claim_status(e, new),
+        "Service" => validate_service_status(e, new),
+        "Ingress" => validate_load_balancer_ingress(e, items(new, "status.loadBalancer.ingress"), false),
+        "Namespace" => validate_namespace_phase(e, new),
+        "ResourceQuota" => super::quota::validate_quota_status(e, new),
+        "HorizontalPodAutoscaler" => validate_counters(e, new, &["currentReplicas", "desiredReplicas"]),
+        "FlowSchema" | "PriorityLevelConfiguration" => super::flow::validate_conditions(e, new),
         "PodDisruptionBudget" => {
-            conditions(e, new);
-            counts(e, new, &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]);
+            validate_conditions(e, new);
+            validate_counters(e, new, &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]);
         }
         _ => {}
     }
 }
 
 /// `ValidateConditions`.
-fn conditions(e: &mut Errors, new: &Value) {
+fn validate_conditions(e: &mut Errors, new: &Value) {
     let conditions = items(new, "status.conditions");
     for (index, condition) in conditions.iter().enumerate() {
         let (path, kind) = (format!("status.conditions[{index}]"), text(condition, "type"));
@@ -60,23 +60,23 @@ fn conditions(e: &mut Errors, new: &Value) {
     }
 }
 
-fn counts(e: &mut Errors, new: &Value, names: &[&str]) {
+fn validate_counters(e: &mut Errors, new: &Value, names: &[&str]) {
     for name in names {
         let field = format!("status.{name}");
         e.non_negative(field.as_str(), at(new, &field));
     }
 }
 
-fn claim(e: &mut Errors, new: &Value) {
+fn validate_claim_status(e: &mut Errors, new: &Value) {
     if items(new, "spec.accessModes").is_empty() {
         // kube-apiserver spells the path like this.
         e.required("Spec.accessModes", "");
     }
     for (name, value) in fields(new, "status.capacity") {
-        negative(e, &format!("status.capacity[{name}]"), value);
+        reject_negative_quantity(e, &format!("status.capacity[{name}]"), value);
     }
     for (name, state) in fields(new, "status.allocatedResourceStatuses") {
-        claimed(e, name, "status.allocatedResourceStatuses");
+        validate_claim_resource_name(e, name, "status.allocatedResourceStatuses");
         if !RESIZE_STATES.iter().any(|known| state == known) {
             // kube-apiserver reports the resource as the value.
             e.unsupported("status.allocatedResourceStatuses", &json!(name), &RESIZE_STATES);
@@ -84,8 +84,8 @@ fn claim(e: &mut Errors, new: &Value) {
     }
     for (name, value) in fields(new, "status.allocatedResources") {
         let field = format!("status.allocatedResources[{name}]");
-        if claimed(e, name, "status.allocatedResources") {
-            negative(e, &field, value);
+        if validate_claim_resource_name(e, name, "status.allocatedResources") {
+            reject_negative_quantity(e, &field, value);
         }
     }
 }
@@ -99,14 +99,14 @@ const RESIZE_STATES: [&str; 5] = [
 ];
 
 /// Reports a negative quantity.
-fn negative(e: &mut Errors, field: &str, value: &Value) {
+fn reject_negative_quantity(e: &mut Errors, field: &str, value: &Value) {
     if let Some(quantity) = amount(value).filter(|quantity| quantity.sign() < 0) {
         e.invalid(field, &json!(quantity.value()), "must be a valid resource quantity");
     }
 }
 
 /// True if a claim supports the resource; reports an error otherwise.
-fn claimed(e: &mut Errors, name: &str, path: &str) -> bool {
+fn validate_claim_resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
     let wrong = qualified_name(name);
     if !wrong.is_empty() {
         e.names(path, name, wrong);
@@ -119,24 +119,24 @@ fn claimed(e: &mut Errors, name: &str, path: &str) -> bool {
     !foreign
 }
 
-fn service(e: &mut Errors, new: &Value) {
+fn validate_service_status(e: &mut Errors, new: &Value) {
     let list = items(new, "status.loadBalancer.ingress");
     if text(new, "spec.type") != "LoadBalancer" && !list.is_empty() {
         return e.forbidden("status.loadBalancer.ingress", "may only be used when `spec.type` is LoadBalancer");
     }
-    ingresses(e, list, true);
+    validate_load_balancer_ingress(e, list, true);
 }
 
 /// Validates the ingress points of a load balancer.
-fn ingresses(e: &mut Errors, list: &[Value], modes: bool) {
+fn validate_load_balancer_ingress(e: &mut Errors, list: &[Value], modes: bool) {
     for (index, ingress) in list.iter().enumerate() {
         let path = format!("status.loadBalancer.ingress[{index}]");
         let (address, host) = (text(ingress, "ip"), text(ingress, "hostname"));
         if !address.is_empty() {
-            pod_context::ip(e, format!("{path}.ip"), at(ingress, "ip"));
+            pod_context::validate_ip(e, format!("{path}.ip"), at(ingress, "ip"));
         }
         if modes {
-            mode(e, ingress, &path);
+            validate_ip_mode(e, ingress, &path);
         }
         if !host.is_empty() {
             let field = format!("{path}.hostname");
@@ -148,7 +148,7 @@ fn ingresses(e: &mut Errors, list: &[Value], modes: bool) {
     }
 }
 
-fn mode(e: &mut Errors, ingress: &Value, path: &str) {
+fn validate_ip_mode(e: &mut Errors, ingress: &Value, path: &str) {
     let (field, addressed) = (format!("{path}.ipMode"), !text(ingress, "ip").is_empty());
     match (addressed, is_set(ingress, "ipMode")) {
         (true, false) => e.required(field, "must be specified when `ip` is set"),
@@ -158,7 +158,7 @@ fn mode(e: &mut Errors, ingress: &Value, path: &str) {
     }
 }
 
-fn namespace(e: &mut Errors, new: &Value) {
+fn validate_namespace_phase(e: &mut Errors, new: &Value) {
     let (going, phase) = (is_set(new, "metadata.deletionTimestamp"), text(new, "status.phase"));
     let (wanted, why) = match going {
         false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::difference::difference;
+use super::difference::format_difference;
 use super::resources::amount;
-use super::selector::label_selector;
+use super::selector::validate_label_selector;
 use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, qualified_name, same, text,
 };
@@ -14,7 +14,7 @@ const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "Rea
 const CLAIM_UPDATE: &str =
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 
-pub(super) fn access_modes(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_access_modes(e: &mut Errors, spec: &Value, path: &str) {
     let modes = items(spec, "accessModes");
     for mode in modes.iter().filter(|mode| !MODES.iter().any(|known| mode == known)) {
         e.unsupported(path, mode, &MODES);
@@ -25,14 +25,14 @@ pub(super) fn access_modes(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-pub(super) fn claim(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn validate_claim_spec(e: &mut Errors, spec: &Value, path: &str) {
     if items(spec, "accessModes").is_empty() {
         e.required(format!("{path}.accessModes"), "at least 1 access mode is required");
     }
     if is_set(spec, "selector") {
-        label_selector(e, at(spec, "selector"), &format!("{path}.selector"));
+        validate_label_selector(e, at(spec, "selector"), &format!("{path}.selector"));
     }
-    access_modes(e, spec, &format!("{path}.accessModes"));
+    validate_access_modes(e, spec, &format!("{path}.accessModes"));
     match fields(spec, "resources.requests").get("storage") {
         None => e.required(format!("{path}.resources[storage]"), ""),
         Some(value) => {
@@ -46,7 +46,7 @@ pub(super) fn claim(e: &mut Errors, spec: &Value, path: &str) {
         e.names(&format!("{path}.storageClassName"), class, dns1123_subdomain(class));
     }
     e.optional_one_of(&format!("{path}.volumeMode"), at(spec, "volumeMode"), &["Block", "Filesystem"]);
-    data_source(e, spec, path);
+    validate_data_source(e, spec, path);
     let attributes = text(spec, "volumeAttributesClassName");
     if !attributes.is_empty() {
         e.names(&format!("{path}.volumeAttributesClassName"), attributes, dns1123_subdomain(attributes));
@@ -54,7 +54,7 @@ pub(super) fn claim(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 /// Validates `dataSource` and `dataSourceRef` of a claim.
-fn data_source(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_data_source(e: &mut Errors, spec: &Value, path: &str) {
     for field in ["dataSource", "dataSourceRef"] {
         let (source, path) = (at(spec, field), format!("{path}.{field}"));
         if source.is_null() {
@@ -93,8 +93,8 @@ fn data_source(e: &mut Errors, spec: &Value, path: &str) {
 
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
-    claim(e, at(new, "spec"), "spec");
+pub(super) fn validate_claim_update(e: &mut Errors, old: &Value, new: &Value) {
+    validate_claim_spec(e, at(new, "spec"), "spec");
     // The new spec with permitted changes reverted; any remaining difference is an error.
     let mut new_spec = at(new, "spec").clone();
     let before = at(old, "spec");
@@ -107,29 +107,29 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
         && text(&new_spec, "storageClassName") == was
         && (is.is_empty() || is == was)
     {
-        object::take(&mut new_spec, "storageClassName");
+        object::remove_field(&mut new_spec, "storageClassName");
     } else if was != is {
         e.invalid(format!("metadata.annotations.{BETA_CLASS}"), &json!(is), "field is immutable");
     }
     // The binder sets the volume name; a bound claim can be expanded.
     if text(before, "volumeName").is_empty() {
-        object::copy(before, &mut new_spec, "volumeName");
+        object::copy_field(before, &mut new_spec, "volumeName");
     }
     // Claims created before there was a default class receive it later.
     if !is_set(before, "storageClassName") {
-        object::copy(before, &mut new_spec, "storageClassName");
+        object::copy_field(before, &mut new_spec, "storageClassName");
     }
     let bound = text(old, "status.phase") == "Bound";
     let request = |spec: &Value| fields(spec, "resources.requests").get("storage").and_then(amount);
     if bound {
-        object::copy(before, &mut new_spec, "volumeAttributesClassName");
+        object::copy_field(before, &mut new_spec, "volumeAttributesClassName");
     }
     let (old_request, new_request) = (request(before), request(&new_spec));
     if (bound || old_request == new_request) && is_set(before, "resources") {
-        object::copy(before, &mut new_spec, "resources");
+        object::copy_field(before, &mut new_spec, "resources");
     }
     if !same(&new_spec, before) {
-        let differs = difference("core.PersistentVolumeClaimSpec", before, &new_spec);
+        let differs = format_difference("core.PersistentVolumeClaimSpec", before, &new_spec);
         e.forbidden("spec", &format!("{CLAIM_UPDATE}\n{differs}"));
     }
     let capacity = fields(old, "status.capacity").get("storage").and_then(amount);
@@ -150,20 +150,20 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-pub(super) fn class(e: &mut Errors, object: &Value) {
-    provisioner(e, text(object, "provisioner"), "provisioner");
-    parameters(e, fields(object, "parameters"));
+pub(super) fn validate_storage_class(e: &mut Errors, object: &Value) {
+    validate_provisioner(e, text(object, "provisioner"), "provisioner");
+    validate_parameters(e, fields(object, "parameters"));
     e.optional_one_of("reclaimPolicy", at(object, "reclaimPolicy"), &["Delete", "Retain"]);
     if !is_set(object, "volumeBindingMode") {
         e.required("volumeBindingMode", "");
     } else if !matches!(text(object, "volumeBindingMode"), "Immediate" | "WaitForFirstConsumer") {
         e.unsupported("volumeBindingMode", at(object, "volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"]);
     }
-    topologies(e, items(object, "allowedTopologies"));
+    validate_topologies(e, items(object, "allowedTopologies"));
 }
 
 /// Validates a driver name.
-pub(super) fn provisioner(e: &mut Errors, name: &str, field: &str) {
+pub(super) fn validate_provisioner(e: &mut Errors, name: &str, field: &str) {
     if name.is_empty() {
         e.required(field, "");
     } else {
@@ -172,7 +172,7 @@ pub(super) fn provisioner(e: &mut Errors, name: &str, field: &str) {
     }
 }
 
-pub(super) fn parameters(e: &mut Errors, parameters: &serde_json::Map<String, Value>) {
+pub(super) fn validate_parameters(e: &mut Errors, parameters: &serde_json::Map<String, Value>) {
     const MAX_PARAMETERS: usize = 512;
     const MAX_BYTES: usize = 256 * 1024;
     if parameters.len() > MAX_PARAMETERS {
@@ -187,7 +187,7 @@ pub(super) fn parameters(e: &mut Errors, parameters: &serde_json::Map<String, Va
     }
 }
 
-fn topologies(e: &mut Errors, terms: &[Value]) {
+fn validate_topologies(e: &mut Errors, terms: &[Value]) {
     for (index, term) in terms.iter().enumerate() {
         let path = format!("allowedTopologies[{index}]");
         let expressions = items(term, "matchLabelExpressions");
@@ -221,8 +221,8 @@ fn requirements(term: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
     items(term, "matchLabelExpressions").iter().map(|one| (text(one, "key"), values(one))).collect()
 }
 
-pub(super) fn class_update(e: &mut Errors, old: &Value, new: &Value) {
-    class(e, new);
+pub(super) fn validate_storage_class_update(e: &mut Errors, old: &Value, new: &Value) {
+    validate_storage_class(e, new);
     for field in ["parameters", "provisioner", "reclaimPolicy"] {
         e.immutable(field, at(old, field), at(new, field));
     }

@@ -11,7 +11,7 @@ fn error_messages(case: &Value) -> Vec<String> {
     let word = |field: &str| -> &'static str { Box::leak(case[field].as_str().unwrap_or_default().into()) };
     let (group, version) = word("api").rsplit_once('/').unwrap_or(("", word("api")));
     let strategy = BuiltinStrategy::new(group, version, word("kind"));
-    let whole = |object: &Value| {
+    let prepare = |object: &Value| {
         let mut object = object.clone();
         if object.get("metadata").is_none() {
             object["metadata"] = serde_json::json!({"name": "x", "namespace": "default"});
@@ -19,11 +19,11 @@ fn error_messages(case: &Value) -> Vec<String> {
         strategy.default(&mut object);
         object
     };
-    let new = whole(&case["object"]);
+    let new = prepare(&case["object"]);
     let mut ctx = loopback("default");
     ctx.subresource = word("subresource").to_owned();
     let errors = match case.get("old") {
-        Some(old) => strategy.validate_update(&ctx, &whole(old), &new),
+        Some(old) => strategy.validate_update(&ctx, &prepare(old), &new),
         None => strategy.validate_create(&ctx, &new),
     };
     errors.iter().map(ToString::to_string).collect()
@@ -39,7 +39,8 @@ fn error_messages(case: &Value) -> Vec<String> {
 fn invalid_objects_are_rejected(#[case] table: &str) {
     let cases: Vec<Value> = serde_json::from_str(table).unwrap();
     for case in &cases {
-        let wanted: Vec<&str> = case["said"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
-        assert_eq!(error_messages(case), wanted, "{}", case["name"]);
+        let expected: Vec<&str> =
+            case["errors"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+        assert_eq!(error_messages(case), expected, "{}", case["name"]);
     }
 }

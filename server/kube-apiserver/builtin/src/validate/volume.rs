@@ -40,13 +40,13 @@ const SOURCES: [&str; 29] = [
     "ephemeral",
     "image",
 ];
-const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
+const MODE_ERROR: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
 /// Validates volumes; returns the valid ones. `pod` is the name of the pod, `None` for templates.
-pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) -> Volumes {
+pub(super) fn validate_volumes(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) -> Volumes {
     let mut volumes = Volumes::default();
     let pod = pod.filter(|name| !name.is_empty());
-    let made: Vec<String> = items(spec, "volumes")
+    let ephemeral_claims: Vec<String> = items(spec, "volumes")
         .iter()
         .filter(|volume| is_set(volume, "ephemeral"))
         .filter_map(|volume| Some(format!("{}-{}", pod?, text(volume, "name"))))
@@ -54,7 +54,7 @@ pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) 
     for (index, volume) in items(spec, "volumes").iter().enumerate() {
         let path = format!("{path}.volumes[{index}]");
         let mut own = Errors::default();
-        source(&mut own, volume, pod, &path);
+        validate_source(&mut own, volume, pod, &path);
         let name = text(volume, "name");
         if name.is_empty() {
             own.required(format!("{path}.name"), "");
@@ -74,7 +74,7 @@ pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) 
             }
         }
         let claim = text(volume, "persistentVolumeClaim.claimName");
-        if made.iter().any(|name| name == claim) {
+        if ephemeral_claims.iter().any(|name| name == claim) {
             let why = "must not reference a PVC that gets created for an ephemeral volume";
             own.invalid(format!("{path}.persistentVolumeClaim.claimName"), &json!(claim), why);
         }
@@ -83,7 +83,7 @@ pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) 
     volumes
 }
 
-fn source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
+fn validate_source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
     let mut found = is_set(volume, "emptyDir");
     let limit = super::resources::amount(at(volume, "emptyDir.sizeLimit"));
     if limit.is_some_and(|limit| limit.sign() < 0) {
@@ -102,7 +102,7 @@ fn source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
         }
         found = true;
         let shown = if kind == "gcePersistentDisk" { "persistentDisk" } else { kind };
-        one(e, kind, at(volume, kind), pod.is_some(), &format!("{path}.{shown}"));
+        validate_volume_source(e, kind, at(volume, kind), pod.is_some(), &format!("{path}.{shown}"));
         if kind == "ephemeral"
             && let Some(pod) = pod
         {
@@ -119,41 +119,41 @@ fn source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
 }
 
 /// Requires fields of a volume source, for pods and persistent volumes.
-pub(super) fn needs(e: &mut Errors, source: &Value, fields: &[&str], path: &str) {
+pub(super) fn require_fields(e: &mut Errors, source: &Value, fields: &[&str], path: &str) {
     for field in fields.iter().filter(|field| text(source, field).is_empty()) {
         e.required(format!("{path}.{field}"), "");
     }
 }
 
-fn one(e: &mut Errors, kind: &str, source: &Value, in_pod: bool, path: &str) {
+fn validate_volume_source(e: &mut Errors, kind: &str, source: &Value, in_pod: bool, path: &str) {
     match kind {
         "secret" => {
-            needs(e, source, &["secretName"], path);
-            mode(e, source, "defaultMode", path);
-            keys(e, source, path);
+            require_fields(e, source, &["secretName"], path);
+            validate_mode(e, source, "defaultMode", path);
+            validate_key_items(e, source, path);
         }
         "configMap" => {
-            needs(e, source, &["name"], path);
-            mode(e, source, "defaultMode", path);
-            keys(e, source, path);
+            require_fields(e, source, &["name"], path);
+            validate_mode(e, source, "defaultMode", path);
+            validate_key_items(e, source, path);
         }
-        "persistentVolumeClaim" => needs(e, source, &["claimName"], path),
+        "persistentVolumeClaim" => require_fields(e, source, &["claimName"], path),
         "gitRepo" => {
-            needs(e, source, &["repository"], path);
-            mount::descending(e, &format!("{path}.directory"), text(source, "directory"));
+            require_fields(e, source, &["repository"], path);
+            mount::validate_local_descending_path(e, &format!("{path}.directory"), text(source, "directory"));
         }
-        "azureFile" => needs(e, source, &["secretName", "shareName"], path),
+        "azureFile" => require_fields(e, source, &["secretName", "shareName"], path),
         "csi" => {
-            driver(e, at(source, "driver"), &format!("{path}.driver"));
+            validate_driver_name(e, at(source, "driver"), &format!("{path}.driver"));
             if is_set(source, "nodePublishSecretRef") {
-                needs(e, source, &["nodePublishSecretRef.name"], path);
+                require_fields(e, source, &["nodePublishSecretRef.name"], path);
             }
         }
         "downwardAPI" => {
-            mode(e, source, "defaultMode", path);
-            downward(e, source, path);
+            validate_mode(e, source, "defaultMode", path);
+            validate_downward_api(e, source, path);
         }
-        "projected" => projected(e, source, path),
+        "projected" => validate_projected(e, source, path),
         "ephemeral" => match at(source, "volumeClaimTemplate") {
             Value::Null => e.required(format!("{path}.volumeClaimTemplate"), ""),
             template => {
@@ -165,21 +165,21 @@ fn one(e: &mut Errors, kind: &str, source: &Value, in_pod: bool, path: &str) {
                 );
                 e.0.extend(all);
                 e.0.extend(super::validate_labels(metadata.get("labels"), &format!("{path}.metadata.labels")));
-                super::storage::claim(e, at(template, "spec"), &format!("{path}.spec"));
+                super::storage::validate_claim_spec(e, at(template, "spec"), &format!("{path}.spec"));
             }
         },
         "image" => {
             if in_pod {
-                needs(e, source, &["reference"], path);
+                require_fields(e, source, &["reference"], path);
             }
             e.one_of(&format!("{path}.pullPolicy"), at(source, "pullPolicy"), &["Always", "IfNotPresent", "Never"]);
         }
-        shared => volume_sources::shared(e, shared, source, path),
+        shared => volume_sources::validate_shared_source(e, shared, source, path),
     }
 }
 
 /// `ValidateCSIDriverName`.
-pub(super) fn driver(e: &mut Errors, name: &Value, path: &str) {
+pub(super) fn validate_driver_name(e: &mut Errors, name: &Value, path: &str) {
     let name = name.as_str().unwrap_or_default();
     if name.is_empty() {
         return e.required(path, "");
@@ -190,13 +190,13 @@ pub(super) fn driver(e: &mut Errors, name: &Value, path: &str) {
     e.names(path, name, dns1123_subdomain(&name.to_lowercase()));
 }
 
-fn mode(e: &mut Errors, source: &Value, field: &str, path: &str) {
+fn validate_mode(e: &mut Errors, source: &Value, field: &str, path: &str) {
     if number(source, field).is_some_and(|mode| !(0..=0o777).contains(&mode)) {
-        e.invalid(format!("{path}.{field}"), at(source, field), MODE);
+        e.invalid(format!("{path}.{field}"), at(source, field), MODE_ERROR);
     }
 }
 
-fn local_path(e: &mut Errors, field: String, value: &Value) {
+fn validate_relative_path(e: &mut Errors, field: String, value: &Value) {
     let path = value.as_str().unwrap_or_default();
     if path.is_empty() {
         e.required(field, "");
@@ -213,24 +213,24 @@ fn local_path(e: &mut Errors, field: String, value: &Value) {
     }
 }
 
-fn keys(e: &mut Errors, source: &Value, path: &str) {
+fn validate_key_items(e: &mut Errors, source: &Value, path: &str) {
     for (index, item) in items(source, "items").iter().enumerate() {
         let path = format!("{path}.items[{index}]");
         if text(item, "key").is_empty() {
             e.required(format!("{path}.key"), "");
         }
-        local_path(e, format!("{path}.path"), at(item, "path"));
-        mode(e, item, "mode", &path);
+        validate_relative_path(e, format!("{path}.path"), at(item, "path"));
+        validate_mode(e, item, "mode", &path);
     }
 }
 
 /// Validates a downward API source. Errors name the source instead of the file, as in kube-apiserver.
-fn downward(e: &mut Errors, source: &Value, path: &str) {
+fn validate_downward_api(e: &mut Errors, source: &Value, path: &str) {
     for item in items(source, "items") {
-        local_path(e, format!("{path}.path"), at(item, "path"));
+        validate_relative_path(e, format!("{path}.path"), at(item, "path"));
         match (is_set(item, "fieldRef"), is_set(item, "resourceFieldRef")) {
             (true, both) => {
-                container::field_selector(
+                container::validate_object_field_selector(
                     e,
                     at(item, "fieldRef"),
                     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"],
@@ -243,16 +243,16 @@ fn downward(e: &mut Errors, source: &Value, path: &str) {
             }
             (false, true) => {
                 let reference = at(item, "resourceFieldRef");
-                container::resource_field(e, reference, true, &format!("{path}.resourceFieldRef"));
+                container::validate_resource_field_ref(e, reference, true, &format!("{path}.resourceFieldRef"));
             }
             (false, false) => e.required(path, "one of fieldRef and resourceFieldRef is required"),
         }
-        mode(e, item, "mode", path);
+        validate_mode(e, item, "mode", path);
     }
 }
 
-fn projected(e: &mut Errors, source: &Value, path: &str) {
-    mode(e, source, "defaultMode", path);
+fn validate_projected(e: &mut Errors, source: &Value, path: &str) {
+    validate_mode(e, source, "defaultMode", path);
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for (index, part) in items(source, "sources").iter().enumerate() {
         let here = format!("{path}.sources[{index}]");
@@ -260,7 +260,7 @@ fn projected(e: &mut Errors, source: &Value, path: &str) {
         for kind in ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle"] {
             if is_set(part, kind) {
                 sources += 1;
-                projection(e, kind, at(part, kind), path, &format!("{here}.{kind}"));
+                validate_projection(e, kind, at(part, kind), path, &format!("{here}.{kind}"));
                 for item in items(part, &format!("{kind}.items")) {
                     let target = text(item, "path");
                     if !target.is_empty() && !taken.insert(target) {
@@ -279,13 +279,13 @@ fn projected(e: &mut Errors, source: &Value, path: &str) {
     }
 }
 
-fn projection(e: &mut Errors, kind: &str, part: &Value, whole: &str, path: &str) {
+fn validate_projection(e: &mut Errors, kind: &str, part: &Value, whole: &str, path: &str) {
     match kind {
         "secret" | "configMap" => {
-            needs(e, part, &["name"], path);
-            keys(e, part, path);
+            require_fields(e, part, &["name"], path);
+            validate_key_items(e, part, path);
         }
-        "downwardAPI" => downward(e, part, path),
+        "downwardAPI" => validate_downward_api(e, part, path),
         "serviceAccountToken" => {
             let seconds = number(part, "expirationSeconds").unwrap_or(0);
             let field = format!("{path}.expirationSeconds");
@@ -295,7 +295,7 @@ fn projection(e: &mut Errors, kind: &str, part: &Value, whole: &str, path: &str)
             if seconds > 1 << 32 {
                 e.invalid(&field, &json!(seconds), "may not specify a duration larger than 2^32 seconds");
             }
-            local_path(e, format!("{whole}.path"), at(part, "path"));
+            validate_relative_path(e, format!("{whole}.path"), at(part, "path"));
         }
         _ => {
             let (name, signer) = (is_set(part, "name"), is_set(part, "signerName"));
@@ -304,7 +304,7 @@ fn projection(e: &mut Errors, kind: &str, part: &Value, whole: &str, path: &str)
                 (false, false) => e.required(path, "either name or signerName must be specified"),
                 _ => {}
             }
-            local_path(e, format!("{path}.path"), at(part, "path"));
+            validate_relative_path(e, format!("{path}.path"), at(part, "path"));
         }
     }
 }

@@ -4,18 +4,18 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::volume::needs;
+use super::volume::require_fields;
 use super::{Errors, Value, at, dns1123_label, is_set, items, json, mount, number, text};
 
 /// Validates a source that pods and persistent volumes have in common.
-pub(super) fn shared(e: &mut Errors, kind: &str, source: &Value, path: &str) {
+pub(super) fn validate_shared_source(e: &mut Errors, kind: &str, source: &Value, path: &str) {
     match kind {
         "hostPath" => {
             let given = text(source, "path");
             if given.is_empty() {
                 return e.required(format!("{path}.path"), "");
             }
-            if mount::climbs(given) {
+            if mount::has_parent_reference(given) {
                 e.invalid(format!("{path}.path"), &json!(given), "must not contain '..'");
             }
             let kinds =
@@ -25,41 +25,41 @@ pub(super) fn shared(e: &mut Errors, kind: &str, source: &Value, path: &str) {
             }
         }
         "local" => {
-            needs(e, source, &["path"], path);
-            if mount::climbs(text(source, "path")) {
+            require_fields(e, source, &["path"], path);
+            if mount::has_parent_reference(text(source, "path")) {
                 e.invalid(format!("{path}.path"), at(source, "path"), "must not contain '..'");
             }
         }
         "nfs" => {
-            needs(e, source, &["server", "path"], path);
+            require_fields(e, source, &["server", "path"], path);
             if !text(source, "path").starts_with('/') {
                 e.invalid(format!("{path}.path"), &json!(text(source, "path")), "must be an absolute path");
             }
         }
         "gcePersistentDisk" | "awsElasticBlockStore" => {
-            needs(e, source, &[if kind == "gcePersistentDisk" { "pdName" } else { "volumeID" }], path);
+            require_fields(e, source, &[if kind == "gcePersistentDisk" { "pdName" } else { "volumeID" }], path);
             if number(source, "partition").is_some_and(|number| !(0..=255).contains(&number)) {
                 let why = "must be between 1 and 255, inclusive";
                 e.invalid(format!("{path}.partition"), at(source, "partition"), why);
             }
         }
-        "cinder" | "portworxVolume" => needs(e, source, &["volumeID"], path),
-        "iscsi" => iscsi(e, source, path),
-        "fc" => fibre(e, source, path),
-        "glusterfs" => needs(e, source, &["endpoints", "path"], path),
+        "cinder" | "portworxVolume" => require_fields(e, source, &["volumeID"], path),
+        "iscsi" => validate_iscsi(e, source, path),
+        "fc" => validate_fibre_channel(e, source, path),
+        "glusterfs" => require_fields(e, source, &["endpoints", "path"], path),
         "rbd" | "cephfs" => {
             if items(source, "monitors").is_empty() {
                 e.required(format!("{path}.monitors"), "");
             }
             if kind == "rbd" {
-                needs(e, source, &["image"], path);
+                require_fields(e, source, &["image"], path);
             }
         }
-        "flexVolume" => needs(e, source, &["driver"], path),
-        "vsphereVolume" => needs(e, source, &["volumePath"], path),
-        "photonPersistentDisk" => needs(e, source, &["pdID"], path),
+        "flexVolume" => require_fields(e, source, &["driver"], path),
+        "vsphereVolume" => require_fields(e, source, &["volumePath"], path),
+        "photonPersistentDisk" => require_fields(e, source, &["pdID"], path),
         "azureDisk" => {
-            needs(e, source, &["diskName", "diskURI"], path);
+            require_fields(e, source, &["diskName", "diskURI"], path);
             e.optional_one_of(
                 &format!("{path}.cachingMode"),
                 at(source, "cachingMode"),
@@ -76,16 +76,16 @@ pub(super) fn shared(e: &mut Errors, kind: &str, source: &Value, path: &str) {
                 e.unsupported(format!("{path}.diskURI"), &json!(uri), &[known]);
             }
         }
-        "scaleIO" => needs(e, source, &["gateway", "system", "volumeName"], path),
-        "storageos" => storage_os(e, source, path),
-        "flocker" => flocker(e, source, path),
-        "quobyte" => quobyte(e, source, path),
+        "scaleIO" => require_fields(e, source, &["gateway", "system", "volumeName"], path),
+        "storageos" => validate_storage_os(e, source, path),
+        "flocker" => validate_flocker(e, source, path),
+        "quobyte" => validate_quobyte(e, source, path),
         _ => {}
     }
 }
 
-fn storage_os(e: &mut Errors, source: &Value, path: &str) {
-    needs(e, source, &["volumeName"], path);
+fn validate_storage_os(e: &mut Errors, source: &Value, path: &str) {
+    require_fields(e, source, &["volumeName"], path);
     for field in ["volumeName", "volumeNamespace"] {
         let name = text(source, field);
         if !name.is_empty() {
@@ -93,11 +93,11 @@ fn storage_os(e: &mut Errors, source: &Value, path: &str) {
         }
     }
     if is_set(source, "secretRef") {
-        needs(e, at(source, "secretRef"), &["name"], &format!("{path}.secretRef"));
+        require_fields(e, at(source, "secretRef"), &["name"], &format!("{path}.secretRef"));
     }
 }
 
-fn flocker(e: &mut Errors, source: &Value, path: &str) {
+fn validate_flocker(e: &mut Errors, source: &Value, path: &str) {
     let (name, id) = (text(source, "datasetName"), text(source, "datasetUUID"));
     match (name.is_empty(), id.is_empty()) {
         (true, true) => e.required(path, "one of datasetName and datasetUUID is required"),
@@ -112,7 +112,7 @@ fn flocker(e: &mut Errors, source: &Value, path: &str) {
     }
 }
 
-fn quobyte(e: &mut Errors, source: &Value, path: &str) {
+fn validate_quobyte(e: &mut Errors, source: &Value, path: &str) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = text(source, "registry");
     if registry.is_empty() {
@@ -124,7 +124,7 @@ fn quobyte(e: &mut Errors, source: &Value, path: &str) {
             e.invalid(format!("{path}.registry"), &json!(registry), PAIRS);
         }
     }
-    needs(e, source, &["volume"], path);
+    require_fields(e, source, &["volume"], path);
 }
 
 /// True if Go's `net.SplitHostPort` accepts the text.
@@ -138,11 +138,11 @@ fn is_host_and_port(pair: &str) -> bool {
     }
 }
 
-fn iscsi(e: &mut Errors, source: &Value, path: &str) {
-    needs(e, source, &["targetPortal", "iqn"], path);
+fn validate_iscsi(e: &mut Errors, source: &Value, path: &str) {
+    require_fields(e, source, &["targetPortal", "iqn"], path);
     let name = text(source, "iqn");
     if !name.is_empty() {
-        initiator(e, name, format!("{path}.iqn"));
+        validate_initiator(e, name, format!("{path}.iqn"));
     }
     if number(source, "lun").is_some_and(|lun| !(0..=255).contains(&lun)) {
         e.invalid(format!("{path}.lun"), at(source, "lun"), "must be between 0 and 255, inclusive");
@@ -152,11 +152,11 @@ fn iscsi(e: &mut Errors, source: &Value, path: &str) {
         e.required(format!("{path}.secretRef"), "");
     }
     if let Some(name) = at(source, "initiatorName").as_str() {
-        initiator(e, name, format!("{path}.initiatorname"));
+        validate_initiator(e, name, format!("{path}.initiatorname"));
     }
 }
 
-fn initiator(e: &mut Errors, name: &str, field: String) {
+fn validate_initiator(e: &mut Errors, name: &str, field: String) {
     static FORMS: LazyLock<[Option<Regex>; 3]> = LazyLock::new(|| {
         let qualified = r"iqn\.\d{4}-\d{2}\.([[:alnum:]\-.]+)(:[^,;*&$|\s]+)$";
         [qualified, "^eui.[[:alnum:]]{16}$", "^naa.[[:alnum:]]{32}$"].map(|form| Regex::new(form).ok())
@@ -170,7 +170,7 @@ fn initiator(e: &mut Errors, name: &str, field: String) {
     }
 }
 
-fn fibre(e: &mut Errors, source: &Value, path: &str) {
+fn validate_fibre_channel(e: &mut Errors, source: &Value, path: &str) {
     let (targets, ids) = (items(source, "targetWWNs"), items(source, "wwids"));
     let field = format!("{path}.targetWWNs");
     match (targets.is_empty(), ids.is_empty()) {

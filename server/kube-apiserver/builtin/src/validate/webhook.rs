@@ -10,7 +10,7 @@ use crowsnest_registry::admission::expression::{
 };
 use serde_json::Value;
 
-use crate::wrong_selector;
+use crate::selector_errors;
 
 const MAX_CONDITIONS: usize = 64;
 /// AdmissionReview versions that this server sends.
@@ -21,12 +21,12 @@ fn texts(value: &Value, key: &str) -> Vec<String> {
 }
 
 /// Validates a ValidatingWebhookConfiguration or MutatingWebhookConfiguration.
-pub fn validate(configuration: &Value) -> Vec<FieldError> {
+pub fn validate_webhooks(configuration: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for (index, webhook) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
         let path = format!("webhooks[{index}]");
-        one(webhook, &path, &mut errors);
+        validate_webhook(webhook, &path, &mut errors);
         let versions = texts(webhook, "admissionReviewVersions");
         let field = format!("{path}.admissionReviewVersions");
         errors.extend(validate_review_versions(&versions, &REVIEW_VERSIONS, &field));
@@ -38,7 +38,7 @@ pub fn validate(configuration: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_webhook(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let name = webhook["name"].as_str().unwrap_or("");
     let at = format!("{path}.name");
     if name.is_empty() {
@@ -53,7 +53,7 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
     }
     for (index, rule) in webhook["rules"].as_array().into_iter().flatten().enumerate() {
-        self::rule(rule, &format!("{path}.rules[{index}]"), errors);
+        validate_rule(rule, &format!("{path}.rules[{index}]"), errors);
     }
     let mut choice = |key: &str, supported: &[&str]| {
         if let Some(value) = webhook.get(key).filter(|v| !v.is_null() && !supported.iter().any(|s| *v == s)) {
@@ -77,7 +77,7 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &Value::from(seconds), detail));
     }
     for key in ["namespaceSelector", "objectSelector"] {
-        errors.extend(wrong_selector(&webhook[key], &format!("{path}.{key}")));
+        errors.extend(selector_errors(&webhook[key], &format!("{path}.{key}")));
     }
     let reinvocation = webhook.get("reinvocationPolicy").filter(|v| !v.is_null());
     if let Some(value) = reinvocation.filter(|v| **v != "Never" && **v != "IfNeeded") {
@@ -87,11 +87,11 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
             &["IfNeeded", "Never"],
         ));
     }
-    errors.extend(client_config(&webhook["clientConfig"], &format!("{path}.clientConfig")));
-    conditions(webhook, &format!("{path}.matchConditions"), false, errors);
+    errors.extend(validate_client_config(&webhook["clientConfig"], &format!("{path}.clientConfig")));
+    validate_match_conditions(webhook, &format!("{path}.matchConditions"), false, errors);
 }
 
-pub(super) fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let mut list = |key: &str, what: &str| {
         let all = texts(rule, key);
@@ -116,14 +116,14 @@ pub(super) fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     list("operations", "operations");
     list("apiGroups", "API groups");
     list("apiVersions", "API versions");
-    resources(rule, &format!("{path}.resources"), errors);
+    validate_resources(rule, &format!("{path}.resources"), errors);
     let scope = rule.get("scope").filter(|s| !s.is_null());
     if let Some(scope) = scope.filter(|s| !["*", "Cluster", "Namespaced"].iter().any(|known| *s == known)) {
         errors.push(FieldError::not_supported_sorted(format!("{path}.scope"), scope, &["*", "Cluster", "Namespaced"]));
     }
 }
 
-fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let all = texts(rule, "resources");
     if all.is_empty() {
         errors.push(FieldError::required(path, ""));
@@ -168,7 +168,7 @@ fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-pub(super) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_match_conditions(webhook: &Value, path: &str, params: bool, errors: &mut Vec<FieldError>) {
     let available = AvailableVariables { has_params: params, has_authorizer: true, ..AvailableVariables::default() };
     let all = webhook["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if all.len() > MAX_CONDITIONS {
@@ -202,7 +202,7 @@ pub(super) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut
 }
 
 /// Validates a `clientConfig`: exactly one of url and service, https, a caBundle in PEM.
-pub fn client_config(config: &Value, path: &str) -> Vec<FieldError> {
+pub fn validate_client_config(config: &Value, path: &str) -> Vec<FieldError> {
     let url = config.get("url").and_then(Value::as_str);
     let service = config.get("service").filter(|s| s.is_object());
     match (url, service) {
@@ -224,14 +224,14 @@ pub fn client_config(config: &Value, path: &str) -> Vec<FieldError> {
 mod tests {
     use serde_json::json;
 
-    use super::validate;
+    use super::validate_webhooks;
 
     #[test]
     fn what_kubectl_shows() {
         let sound = json!({"name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
             "clientConfig": {"url": "https://x/y"},
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "pods/status"]}]});
-        assert!(validate(&json!({"webhooks": [sound]})).is_empty());
+        assert!(validate_webhooks(&json!({"webhooks": [sound]})).is_empty());
         let bad = json!({"webhooks": [
             {"name": "short", "sideEffects": "Some", "timeoutSeconds": 40, "failurePolicy": "Try", "clientConfig": {},
              "rules": [{"operations": ["*", "MAKE"], "apiGroups": [], "apiVersions": [""], "resources": ["*", "pods", "pods/*", "pods/status"], "scope": "All"}]},
@@ -239,7 +239,7 @@ mod tests {
             {"name": "b.example.com", "admissionReviewVersions": ["v2", "v2"], "clientConfig": {"url": "http://x?y", "service": {"name": ""}},
              "matchConditions": [{"name": "", "expression": "a +"}]},
         ]});
-        let lines: Vec<String> = validate(&bad).iter().map(ToString::to_string).collect();
+        let lines: Vec<String> = validate_webhooks(&bad).iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(lines.join("\n"));
     }
 }

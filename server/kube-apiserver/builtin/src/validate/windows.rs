@@ -3,12 +3,12 @@
 use super::{Errors, Value, at, dns1123_subdomain, is_set, text};
 
 const MAX_CREDENTIAL_KIB: usize = 64;
-const MAX_DOMAIN: usize = 256;
-const MAX_USER: usize = 104;
+const MAX_DOMAIN_LENGTH: usize = 256;
+const MAX_USER_LENGTH: usize = 104;
 /// Characters that Windows user names cannot contain.
 const FORBIDDEN: &str = r#""/\:;|=,+*?<>@[]"#;
 
-pub(super) fn options(e: &mut Errors, context: &Value, path: &str) {
+pub(super) fn validate_windows_options(e: &mut Errors, context: &Value, path: &str) {
     let (options, path) = (at(context, "windowsOptions"), format!("{path}.windowsOptions"));
     if options.is_null() {
         return;
@@ -27,14 +27,14 @@ pub(super) fn options(e: &mut Errors, context: &Value, path: &str) {
         }
     }
     if let Some(name) = at(options, "runAsUserName").as_str() {
-        for why in user_name(name) {
+        for why in user_name_errors(name) {
             e.invalid(format!("{path}.runAsUserName"), at(options, "runAsUserName"), why);
         }
     }
 }
 
 /// Validates `DOMAIN\USER` or `USER`.
-fn user_name(name: &str) -> Vec<String> {
+fn user_name_errors(name: &str) -> Vec<String> {
     let only = |why: &str| vec![why.to_owned()];
     if name.is_empty() {
         return only("runAsUserName cannot be an empty string");
@@ -49,8 +49,8 @@ fn user_name(name: &str) -> Vec<String> {
     };
     let mut wrong = Vec::new();
     if let Some(domain) = domain {
-        if domain.len() >= MAX_DOMAIN {
-            wrong.push(format!("runAsUserName's Domain length must be under {MAX_DOMAIN} characters"));
+        if domain.len() >= MAX_DOMAIN_LENGTH {
+            wrong.push(format!("runAsUserName's Domain length must be under {MAX_DOMAIN_LENGTH} characters"));
         }
         if !is_net_bios(domain) && !dns1123_subdomain(&domain.to_lowercase()).is_empty() {
             wrong.push("runAsUserName's Domain doesn't match the NetBios nor the DNS format".to_owned());
@@ -58,8 +58,8 @@ fn user_name(name: &str) -> Vec<String> {
     }
     if user.is_empty() {
         wrong.push("runAsUserName's User cannot be empty".to_owned());
-    } else if user.len() > MAX_USER {
-        wrong.push(format!("runAsUserName's User length must not be longer than {MAX_USER} characters"));
+    } else if user.len() > MAX_USER_LENGTH {
+        wrong.push(format!("runAsUserName's User length must not be longer than {MAX_USER_LENGTH} characters"));
     }
     if user.trim_matches(['.', ' ']).is_empty() {
         wrong.push("runAsUserName's User cannot contain only periods or spaces".to_owned());
@@ -72,6 +72,8 @@ fn user_name(name: &str) -> Vec<String> {
 
 /// True for a NetBIOS name: one to fifteen characters without a leading dot.
 fn is_net_bios(domain: &str) -> bool {
-    const NEVER: &str = r#"\/:*?"<>|"#;
-    !domain.starts_with('.') && (1..=15).contains(&domain.chars().count()) && !domain.chars().any(|c| NEVER.contains(c))
+    const FORBIDDEN_IN_DOMAIN: &str = r#"\/:*?"<>|"#;
+    !domain.starts_with('.')
+        && (1..=15).contains(&domain.chars().count())
+        && !domain.chars().any(|c| FORBIDDEN_IN_DOMAIN.contains(c))
 }

@@ -1,7 +1,7 @@
 //! Validation of deployments, replica sets, stateful sets, daemon sets, replication controllers and controller
 //! revisions.
 
-use super::selector::label_selector;
+use super::selector::validate_label_selector;
 use super::{Errors, Value, at, fields, go, is_set, items, json, number, pod, storage, text};
 
 const LABEL_SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
@@ -28,12 +28,12 @@ pub(super) fn selects(selector: &Value, labels: &serde_json::Map<String, Value>)
         })
 }
 
-fn selector(e: &mut Errors, object: &Value, kind: &str) {
+fn validate_selector(e: &mut Errors, object: &Value, kind: &str) {
     let selector = at(object, "spec.selector");
     if selector.is_null() {
         return e.required("spec.selector", "");
     }
-    label_selector(e, selector, "spec.selector");
+    validate_label_selector(e, selector, "spec.selector");
     if is_empty(selector) {
         e.push(go::invalid(
             "spec.selector",
@@ -45,13 +45,13 @@ fn selector(e: &mut Errors, object: &Value, kind: &str) {
 }
 
 /// Validates a pod template: its labels must match the selector, and pods must restart always.
-fn template(e: &mut Errors, object: &Value, kind: &str) {
+fn validate_template(e: &mut Errors, object: &Value, kind: &str) {
     let claims = items(object, "spec.volumeClaimTemplates");
     let whole;
     let template = match at(object, "spec.template") {
         template if claims.is_empty() => template,
         template => {
-            whole = with_claims(template, claims);
+            whole = with_claim_volumes(template, claims);
             &whole
         }
     };
@@ -59,7 +59,7 @@ fn template(e: &mut Errors, object: &Value, kind: &str) {
     let labels = at(template, "metadata.labels");
     let valid = {
         let mut own = Errors::default();
-        label_selector(&mut own, selector, "");
+        validate_label_selector(&mut own, selector, "");
         own.0.is_empty()
     };
     let stateful = kind == "StatefulSet";
@@ -74,35 +74,35 @@ fn template(e: &mut Errors, object: &Value, kind: &str) {
         if selector.is_null() || chosen {
             e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
         }
-        pod::template(e, template, "spec.template");
+        pod::validate_pod_template(e, template, "spec.template");
         // kube-apiserver reports these errors twice.
         if stateful {
-            pod::template_metadata(e, template, "spec.template");
+            pod::validate_template_metadata(e, template, "spec.template");
         }
     }
-    restart_always(e, template, kind);
+    validate_restart_always(e, template, kind);
 }
 
-fn claims(e: &mut Errors, object: &Value) {
+fn validate_claim_templates(e: &mut Errors, object: &Value) {
     for (index, claim) in items(object, "spec.volumeClaimTemplates").iter().enumerate() {
-        storage::claim(e, at(claim, "spec"), &format!("spec.volumeClaimTemplates[{index}].spec"));
+        storage::validate_claim_spec(e, at(claim, "spec"), &format!("spec.volumeClaimTemplates[{index}].spec"));
     }
 }
 
 /// The template of a stateful set's pods: each claim template adds a volume or replaces the one with its name.
-fn with_claims(template: &Value, claims: &[Value]) -> Value {
+fn with_claim_volumes(template: &Value, claims: &[Value]) -> Value {
     let mut whole = template.clone();
     let names: Vec<&str> = claims.iter().map(|claim| text(claim, "metadata.name")).collect();
     let mut volumes: Vec<Value> = items(template, "spec.volumes").to_vec();
     volumes.retain(|volume| !names.contains(&text(volume, "name")));
     volumes.extend(names.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})));
-    if let Some(spec) = super::super::object::inside(&mut whole, "spec") {
-        super::super::object::put(spec, "volumes", volumes);
+    if let Some(spec) = super::super::object::at_mut(&mut whole, "spec") {
+        super::super::object::set_field(spec, "volumes", volumes);
     }
     whole
 }
 
-fn restart_always(e: &mut Errors, template: &Value, kind: &str) {
+fn validate_restart_always(e: &mut Errors, template: &Value, kind: &str) {
     let policy = at(template, "spec.restartPolicy");
     if policy != "Always" {
         e.unsupported("spec.template.spec.restartPolicy", policy, &["Always"]);
@@ -114,7 +114,7 @@ fn restart_always(e: &mut Errors, template: &Value, kind: &str) {
 }
 
 /// Validates an integer or percentage.
-fn int_or_percent(e: &mut Errors, field: &str, value: &Value) {
+fn validate_int_or_percent(e: &mut Errors, field: &str, value: &Value) {
     match value {
         Value::String(text) => {
             let digits = text.strip_suffix('%').unwrap_or_default();
@@ -127,24 +127,24 @@ fn int_or_percent(e: &mut Errors, field: &str, value: &Value) {
 }
 
 /// The number of an integer or percentage.
-fn points(value: &Value) -> i64 {
+fn parse_int_or_percent(value: &Value) -> i64 {
     match value {
         Value::String(text) => text.trim_end_matches('%').parse().unwrap_or(0),
         other => other.as_i64().unwrap_or(0),
     }
 }
 
-fn at_most_everything(e: &mut Errors, field: &str, value: &Value) {
-    if value.is_string() && points(value) > 100 {
+fn validate_at_most_all(e: &mut Errors, field: &str, value: &Value) {
+    if value.is_string() && parse_int_or_percent(value) > 100 {
         e.invalid(field, value, "must not be greater than 100%");
     }
 }
 
-pub(super) fn deployment(e: &mut Errors, object: &Value) {
+pub(super) fn validate_deployment(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     e.non_negative("spec.replicas", at(spec, "replicas"));
-    selector(e, object, "deployment");
-    template(e, object, "ReplicaSet");
+    validate_selector(e, object, "deployment");
+    validate_template(e, object, "ReplicaSet");
     let strategy = at(spec, "strategy");
     match text(strategy, "type") {
         "Recreate" if is_set(strategy, "rollingUpdate") => {
@@ -157,16 +157,16 @@ pub(super) fn deployment(e: &mut Errors, object: &Value) {
         "RollingUpdate" => {
             let (unavailable, surge) =
                 (at(strategy, "rollingUpdate.maxUnavailable"), at(strategy, "rollingUpdate.maxSurge"));
-            int_or_percent(e, "spec.strategy.rollingUpdate.maxUnavailable", unavailable);
-            int_or_percent(e, "spec.strategy.rollingUpdate.maxSurge", surge);
-            if points(unavailable) == 0 && points(surge) == 0 {
+            validate_int_or_percent(e, "spec.strategy.rollingUpdate.maxUnavailable", unavailable);
+            validate_int_or_percent(e, "spec.strategy.rollingUpdate.maxSurge", surge);
+            if parse_int_or_percent(unavailable) == 0 && parse_int_or_percent(surge) == 0 {
                 e.invalid(
                     "spec.strategy.rollingUpdate.maxUnavailable",
                     unavailable,
                     "may not be 0 when `maxSurge` is 0",
                 );
             }
-            at_most_everything(e, "spec.strategy.rollingUpdate.maxUnavailable", unavailable);
+            validate_at_most_all(e, "spec.strategy.rollingUpdate.maxUnavailable", unavailable);
         }
         _ => {
             let known = ["Recreate", "RollingUpdate"];
@@ -183,15 +183,15 @@ pub(super) fn deployment(e: &mut Errors, object: &Value) {
     }
 }
 
-pub(super) fn replica_set(e: &mut Errors, object: &Value) {
+pub(super) fn validate_replica_set(e: &mut Errors, object: &Value) {
     e.non_negative("spec.replicas", at(object, "spec.replicas"));
     e.non_negative("spec.minReadySeconds", at(object, "spec.minReadySeconds"));
-    selector(e, object, "deployment");
-    template(e, object, "ReplicaSet");
+    validate_selector(e, object, "deployment");
+    validate_template(e, object, "ReplicaSet");
 }
 
 /// Validates a stateful set; `new` includes the claim templates, which are immutable.
-pub(super) fn stateful_set(e: &mut Errors, object: &Value, new: bool) {
+pub(super) fn validate_stateful_set(e: &mut Errors, object: &Value, new: bool) {
     let spec = at(object, "spec");
     match text(spec, "podManagementPolicy") {
         "" => e.required("spec.podManagementPolicy", ""),
@@ -215,11 +215,11 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value, new: bool) {
             e.non_negative("spec.updateStrategy.rollingUpdate.partition", at(strategy, "rollingUpdate.partition"));
             let unavailable = at(strategy, "rollingUpdate.maxUnavailable");
             if !unavailable.is_null() {
-                int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
-                if points(unavailable) == 0 {
+                validate_int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
+                if parse_int_or_percent(unavailable) == 0 {
                     e.invalid("spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable, "cannot be 0");
                 }
-                at_most_everything(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
+                validate_at_most_all(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
             }
         }
         _ => {
@@ -235,7 +235,7 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value, new: bool) {
         }
     }
     if new {
-        claims(e, object);
+        validate_claim_templates(e, object);
     }
     e.non_negative("spec.replicas", at(spec, "replicas"));
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
@@ -244,12 +244,12 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value, new: bool) {
     if !service.is_empty() {
         e.names("spec.serviceName", service, super::dns1123_label(service));
     }
-    selector(e, object, "statefulset");
-    template(e, object, "StatefulSet");
+    validate_selector(e, object, "statefulset");
+    validate_template(e, object, "StatefulSet");
 }
 
-pub(super) fn stateful_set_update(e: &mut Errors, old: &Value, new: &Value) {
-    const OPEN: [&str; 7] = [
+pub(super) fn validate_stateful_set_update(e: &mut Errors, old: &Value, new: &Value) {
+    const MUTABLE_FIELDS: [&str; 7] = [
         "replicas",
         "ordinals",
         "template",
@@ -258,21 +258,21 @@ pub(super) fn stateful_set_update(e: &mut Errors, old: &Value, new: &Value) {
         "persistentVolumeClaimRetentionPolicy",
         "minReadySeconds",
     ];
-    let closed = |object: &Value| {
+    let immutable_part = |object: &Value| {
         let mut spec = at(object, "spec").clone();
-        for field in OPEN {
-            super::super::object::take(&mut spec, field);
+        for field in MUTABLE_FIELDS {
+            super::super::object::remove_field(&mut spec, field);
         }
         spec
     };
-    if !super::same(&closed(old), &closed(new)) {
+    if !super::same(&immutable_part(old), &immutable_part(new)) {
         e.forbidden("spec", STATEFUL_SET_UPDATE);
     }
 }
 
-pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
+pub(super) fn validate_daemon_set(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
-    label_selector(e, at(spec, "selector"), "spec.selector");
+    validate_label_selector(e, at(spec, "selector"), "spec.selector");
     let (selector, labels) = (at(spec, "selector"), at(spec, "template.metadata.labels"));
     let empty = json!({});
     let chosen = if selector.is_null() { &empty } else { selector };
@@ -285,8 +285,8 @@ pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
         e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
     }
     let template = at(spec, "template");
-    pod::template(e, template, "spec.template");
-    restart_always(e, template, "DaemonSet");
+    pod::validate_pod_template(e, template, "spec.template");
+    validate_restart_always(e, template, "DaemonSet");
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
     let strategy = at(spec, "updateStrategy");
     match text(strategy, "type") {
@@ -295,11 +295,11 @@ pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
         "RollingUpdate" => {
             let (unavailable, surge) =
                 (at(strategy, "rollingUpdate.maxUnavailable"), at(strategy, "rollingUpdate.maxSurge"));
-            int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
-            int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxSurge", surge);
-            at_most_everything(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
-            at_most_everything(e, "spec.updateStrategy.rollingUpdate.maxSurge", surge);
-            match (points(unavailable), points(surge)) {
+            validate_int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
+            validate_int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxSurge", surge);
+            validate_at_most_all(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
+            validate_at_most_all(e, "spec.updateStrategy.rollingUpdate.maxSurge", surge);
+            match (parse_int_or_percent(unavailable), parse_int_or_percent(surge)) {
                 (0, 0) => {
                     e.required("spec.updateStrategy.rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0")
                 }
@@ -321,7 +321,7 @@ pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
     e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
 }
 
-pub(super) fn replication_controller(e: &mut Errors, object: &Value) {
+pub(super) fn validate_replication_controller(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
     let selector = fields(spec, "selector");
@@ -340,11 +340,11 @@ pub(super) fn replication_controller(e: &mut Errors, object: &Value) {
             "`selector` does not match template `labels`",
         );
     }
-    pod::template(e, at(spec, "template"), "spec.template");
-    restart_always(e, at(spec, "template"), "ReplicationController");
+    pod::validate_pod_template(e, at(spec, "template"), "spec.template");
+    validate_restart_always(e, at(spec, "template"), "ReplicationController");
 }
 
-pub(super) fn revision(e: &mut Errors, object: &Value) {
+pub(super) fn validate_controller_revision(e: &mut Errors, object: &Value) {
     e.non_negative("revision", at(object, "revision"));
     let data = at(object, "data");
     if data.is_null() {
@@ -355,8 +355,8 @@ pub(super) fn revision(e: &mut Errors, object: &Value) {
 }
 
 /// Validates the status: counters are not negative, and parts do not exceed their total.
-pub(super) fn status(e: &mut Errors, kind: &str, old: &Value, object: &Value) {
-    counts(e, kind, object);
+pub(super) fn validate_status(e: &mut Errors, kind: &str, old: &Value, object: &Value) {
+    validate_counters(e, kind, object);
     // The collision count is part of the name of the next revision.
     let collisions = |object| number(object, "status.collisionCount");
     if collisions(old).is_some_and(|before| collisions(object).is_none_or(|count| count < before)) {
@@ -366,7 +366,7 @@ pub(super) fn status(e: &mut Errors, kind: &str, old: &Value, object: &Value) {
 }
 
 /// Counters in the order of validation.
-fn counted(kind: &str) -> &'static [&'static str] {
+fn counter_fields(kind: &str) -> &'static [&'static str] {
     match kind {
         "Deployment" => &[
             "observedGeneration",
@@ -409,9 +409,9 @@ fn counted(kind: &str) -> &'static [&'static str] {
     }
 }
 
-fn counts(e: &mut Errors, kind: &str, object: &Value) {
+fn validate_counters(e: &mut Errors, kind: &str, object: &Value) {
     let status = at(object, "status");
-    for field in counted(kind) {
+    for field in counter_fields(kind) {
         e.non_negative(format!("status.{field}"), at(status, field));
     }
     if kind == "DaemonSet" {

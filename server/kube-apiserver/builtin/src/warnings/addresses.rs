@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Warning for an address; invalid ones are handled by validation.
-pub(super) fn address(field: &str, text: &str) -> Option<String> {
+pub(super) fn address_warning(field: &str, text: &str) -> Option<String> {
     let Ok(IpAddr::V6(address)) = text.parse::<IpAddr>() else { return None };
     if let Some(mapped) = address.to_ipv4_mapped() {
         return Some(format!("{field}: non-standard IP address \"{text}\" is invalid: use \"{mapped}\""));
@@ -14,11 +14,11 @@ pub(super) fn address(field: &str, text: &str) -> Option<String> {
 }
 
 /// Warnings for a network: bits beyond the prefix, and non-canonical notation.
-pub(super) fn network(field: &str, text: &str) -> Vec<String> {
+pub(super) fn network_warnings(field: &str, text: &str) -> Vec<String> {
     let mut out = Vec::new();
     let Some((given, length)) = text.split_once('/') else { return out };
     let (Ok(given), Ok(length)) = (given.parse::<IpAddr>(), length.parse::<u32>()) else { return out };
-    let (shown, network_address, bits) = match given {
+    let (address, network_address, bits) = match given {
         IpAddr::V4(address) => (given, network_address_v4(address, length), 32),
         IpAddr::V6(address) => match address.to_ipv4_mapped().zip(length.checked_sub(96)) {
             Some((mapped, length)) => (IpAddr::V4(mapped), network_address_v4(mapped, length), 32),
@@ -26,9 +26,9 @@ pub(super) fn network(field: &str, text: &str) -> Vec<String> {
         },
     };
     let length = if given.is_ipv6() && bits == 32 { length.saturating_sub(96) } else { length };
-    if shown != network_address {
+    if address != network_address {
         out.push(format!(
-            "{field}: CIDR value \"{text}\" is ambiguous in this context (should be \"{network_address}/{length}\" or \"{shown}/{bits}\"?)"
+            "{field}: CIDR value \"{text}\" is ambiguous in this context (should be \"{network_address}/{length}\" or \"{address}/{bits}\"?)"
         ));
     }
     if given.is_ipv6() && bits == 32 {

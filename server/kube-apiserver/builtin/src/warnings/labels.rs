@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::object::{fields, items, text};
 
-const OLD: [(&str, &str); 8] = [
+const DEPRECATED_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
     (
@@ -19,24 +19,25 @@ const OLD: [(&str, &str); 8] = [
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
-pub(super) fn message(key: &str) -> Option<&'static str> {
-    OLD.iter().find(|(old, _)| *old == key).map(|(_, message)| *message)
+/// The deprecation message of a label; `None` if it is not deprecated.
+pub(super) fn deprecation_message(key: &str) -> Option<&'static str> {
+    DEPRECATED_LABELS.iter().find(|(old, _)| *old == key).map(|(_, message)| *message)
 }
 
 /// Warnings for the keys of a label map; `format` formats message and key.
-pub(super) fn selector(of: &Value, path: &str, format: impl Fn(&str, &str) -> String) -> Vec<String> {
-    fields(of, path).keys().filter_map(|key| message(key).map(|message| format(message, key))).collect()
+pub(super) fn selector_warnings(object: &Value, path: &str, format: impl Fn(&str, &str) -> String) -> Vec<String> {
+    fields(object, path).keys().filter_map(|key| deprecation_message(key).map(|message| format(message, key))).collect()
 }
 
-/// Warnings for requirements at `path`; with `preferred` also for values that no label can have.
-pub(super) fn requirements(of: &Value, path: &str, preferred: bool) -> Vec<String> {
+/// Warnings for requirements at `path`; if `is_preferred`, also for values that no label can have.
+pub(super) fn requirement_warnings(object: &Value, path: &str, is_preferred: bool) -> Vec<String> {
     let mut out = Vec::new();
-    for (index, requirement) in items(of, "matchExpressions").iter().enumerate() {
+    for (index, requirement) in items(object, "matchExpressions").iter().enumerate() {
         let key = text(requirement, "key");
-        if let Some(message) = message(key) {
+        if let Some(message) = deprecation_message(key) {
             out.push(format!("{path}.matchExpressions[{index}].key: {key} is {message}"));
         }
-        if !preferred {
+        if !is_preferred {
             continue;
         }
         for (position, value) in items(requirement, "values").iter().filter_map(Value::as_str).enumerate() {

@@ -25,33 +25,39 @@ const PARALLELISM_LIMIT_FOR_HIGH_COMPLETIONS: i64 = 10_000;
 /// Warning texts of a write. `old` is the object before an update.
 pub(super) fn warnings_for(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
     match (group, kind) {
-        ("", "Pod") => pods(old, new),
-        ("", "PodTemplate") if is_changed(old, new, "template") => pod::template(at(new, "template"), "template"),
-        ("", "ReplicationController") | ("apps", _) => workload(kind, old, new),
-        ("batch", "Job") => job(old, new, "spec"),
+        ("", "Pod") => pod_warnings(old, new),
+        ("", "PodTemplate") if is_changed(old, new, "template") => {
+            pod::template_warnings(at(new, "template"), "template")
+        }
+        ("", "ReplicationController") | ("apps", _) => workload_warnings(kind, old, new),
+        ("batch", "Job") => job_warnings(old, new, "spec"),
         ("batch", "CronJob") => {
-            let mut out = job(old, new, "spec.jobTemplate.spec");
+            let mut out = job_warnings(old, new, "spec.jobTemplate.spec");
             if old.is_some() && text(new, "spec.schedule").contains("TZ") {
                 out.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".into());
             }
             out
         }
-        ("", "Service") => network::service(new),
-        ("networking.k8s.io", "Ingress") if old.is_none() => network::ingress(new),
-        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(new),
-        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(old, new),
-        ("", "Endpoints") => network::endpoints(old, new),
+        ("", "Service") => network::service_warnings(new),
+        ("networking.k8s.io", "Ingress") if old.is_none() => network::ingress_warnings(new),
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy_warnings(new),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice_warnings(old, new),
+        ("", "Endpoints") => network::endpoints_warnings(old, new),
         ("", "ComponentStatus") => vec!["v1 ComponentStatus is deprecated in v1.19+".into()],
-        ("", "PersistentVolume") => storage::volume(new),
-        ("", "PersistentVolumeClaim") => storage::claim(new),
-        ("storage.k8s.io", _) => storage::class(kind, old, new),
-        ("node.k8s.io", "RuntimeClass") => labels::selector(at(new, "scheduling"), "nodeSelector", |message, _| {
-            format!("scheduling.nodeSelector: {message}")
-        }),
-        ("", "Node") => node(new),
-        ("", "ResourceQuota") => quota(new),
-        ("", "Secret") if text(new, "type") == "kubernetes.io/tls" => tls::pair(at(new, "data")).into_iter().collect(),
-        ("", "ServiceAccount") => account(old, new),
+        ("", "PersistentVolume") => storage::volume_warnings(new),
+        ("", "PersistentVolumeClaim") => storage::claim_warnings(new),
+        ("storage.k8s.io", _) => storage::storage_group_warnings(kind, old, new),
+        ("node.k8s.io", "RuntimeClass") => {
+            labels::selector_warnings(at(new, "scheduling"), "nodeSelector", |message, _| {
+                format!("scheduling.nodeSelector: {message}")
+            })
+        }
+        ("", "Node") => node_warnings(new),
+        ("", "ResourceQuota") => quota_warnings(new),
+        ("", "Secret") if text(new, "type") == "kubernetes.io/tls" => {
+            tls::key_pair_error(at(new, "data")).into_iter().collect()
+        }
+        ("", "ServiceAccount") => service_account_warnings(old, new),
         _ => Vec::new(),
     }
 }
@@ -61,13 +67,13 @@ fn is_changed(old: Option<&Value>, new: &Value, path: &str) -> bool {
 }
 
 /// Only new pods are checked: updates are frequent and made by controllers.
-fn pods(old: Option<&Value>, new: &Value) -> Vec<String> {
+fn pod_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
     let mut out: Vec<String> = name_warning(new, "the Pod's hostname").into_iter().collect();
     out.splice(0..0, apparmor::warnings(new));
-    out.extend(pod::pod(new));
+    out.extend(pod::pod_warnings(new));
     out
 }
 
@@ -81,7 +87,7 @@ fn name_warning(new: &Value, used_in: &str) -> Option<String> {
     })
 }
 
-fn workload(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
+fn workload_warnings(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
     let has_pod_names = !matches!(kind, "StatefulSet" | "DaemonSet" | "ControllerRevision");
     let mut out = Vec::new();
     if old.is_none() && has_pod_names {
@@ -89,12 +95,12 @@ fn workload(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
     }
     let compared_path = if kind == "DaemonSet" { "spec.template" } else { "spec" };
     if is_changed(old, new, compared_path) {
-        out.extend(pod::template(at(new, "spec.template"), "spec.template"));
+        out.extend(pod::template_warnings(at(new, "spec.template"), "spec.template"));
     }
     if kind == "StatefulSet" {
         let path_suffix = if old.is_some() { ".Spec" } else { "" };
         for (index, claim) in items(new, "spec.volumeClaimTemplates").iter().enumerate() {
-            out.extend(storage::amounts(
+            out.extend(storage::resource_warnings(
                 at(claim, "spec"),
                 &format!("spec.volumeClaimTemplates[{index}]{path_suffix}"),
             ));
@@ -106,7 +112,7 @@ fn workload(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
     out
 }
 
-fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
+fn job_warnings(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
     let mut out = Vec::new();
     if old.is_none() {
         out.extend(name_warning(new, "Pod names and hostnames"));
@@ -122,12 +128,12 @@ fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
     {
         out.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
     }
-    out.extend(pod::template(at(spec, "template"), &format!("{path}.template")));
+    out.extend(pod::template_warnings(at(spec, "template"), &format!("{path}.template")));
     out
 }
 
 /// Warnings for a quota whose requests exceed its limits.
-fn quota(quota: &Value) -> Vec<String> {
+fn quota_warnings(quota: &Value) -> Vec<String> {
     let hard = fields(quota, "spec.hard");
     let mut out = Vec::new();
     for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
@@ -149,7 +155,7 @@ fn quota(quota: &Value) -> Vec<String> {
     out
 }
 
-fn node(new: &Value) -> Vec<String> {
+fn node_warnings(new: &Value) -> Vec<String> {
     let mut out = Vec::new();
     if !is_unset(new, "spec.configSource") {
         out.push("spec.configSource: the feature is removed".into());
@@ -158,12 +164,15 @@ fn node(new: &Value) -> Vec<String> {
         out.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".into());
     }
     for (index, network) in items(new, "spec.podCIDRs").iter().enumerate() {
-        out.extend(addresses::network(&format!("spec.podCIDRs[{index}]"), network.as_str().unwrap_or_default()));
+        out.extend(addresses::network_warnings(
+            &format!("spec.podCIDRs[{index}]"),
+            network.as_str().unwrap_or_default(),
+        ));
     }
     out
 }
 
-fn account(old: Option<&Value>, new: &Value) -> Vec<String> {
+fn service_account_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     const ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
     let has = |account: &Value| fields(account, "metadata.annotations").contains_key(ANNOTATION);
     if !has(new) || old.is_some_and(has) {

@@ -28,21 +28,23 @@ pub(super) fn volume_warnings(volume: &Value) -> Vec<String> {
     let mut out = Vec::new();
     for (field, name_field, kind) in sources {
         let source = at(volume, field);
-        let shown =
+        let source_text =
             if name_field.is_empty() { kind.to_owned() } else { format!("{kind} \"{}\"", text(source, name_field)) };
-        out.extend(collisions(files(source, "")).iter().map(|overlap| warning(name, &shown, overlap)));
+        out.extend(
+            find_overlaps(collect_files(source, "")).iter().map(|overlap| format_warning(name, &source_text, overlap)),
+        );
     }
     if is_set(volume, "projected") {
-        out.extend(projected(name, items(volume, "projected.sources")));
+        out.extend(projected_warnings(name, items(volume, "projected.sources")));
     }
     out
 }
 
-fn warning(volume: &str, kind: &str, overlap: &str) -> String {
+fn format_warning(volume: &str, kind: &str, overlap: &str) -> String {
     format!("volume \"{volume}\" ({kind}): overlapping paths: {overlap}")
 }
 
-fn files(source: &Value, source_name: &str) -> Vec<File> {
+fn collect_files(source: &Value, source_name: &str) -> Vec<File> {
     let file = |item: &Value| File {
         path: text(item, "path").trim_end_matches('/').to_owned(),
         source: source_name.to_owned(),
@@ -50,16 +52,17 @@ fn files(source: &Value, source_name: &str) -> Vec<File> {
     items(source, "items").iter().map(file).collect()
 }
 
-fn projected(volume: &str, sources: &[Value]) -> Vec<String> {
+fn projected_warnings(volume: &str, sources: &[Value]) -> Vec<String> {
     let (mut out, mut all) = (Vec::new(), Vec::new());
     for source in sources {
         if source.as_object().is_none_or(serde_json::Map::is_empty) {
             out.push(format!("volume \"{volume}\" (Projected) has no sources provided"));
             continue;
         }
-        for file in projection(source) {
+        for file in projected_files(source) {
             out.extend(
-                overlapping(&all, &file).map(|other| warning(volume, "Projected", &format!("{file} with {other}"))),
+                overlapping_files(&all, &file)
+                    .map(|other| format_warning(volume, "Projected", &format!("{file} with {other}"))),
             );
             all.push(file);
         }
@@ -67,15 +70,15 @@ fn projected(volume: &str, sources: &[Value]) -> Vec<String> {
     out
 }
 
-fn projection(source: &Value) -> Vec<File> {
+fn projected_files(source: &Value) -> Vec<File> {
     for (field, kind) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
         if is_set(source, &format!("{field}.items")) {
             let name = text(source, &format!("{field}.name"));
-            return files(at(source, field), &format!("{kind} \"{name}\""));
+            return collect_files(at(source, field), &format!("{kind} \"{name}\""));
         }
     }
     if is_set(source, "downwardAPI.items") {
-        return files(at(source, "downwardAPI"), "DownwardAPI");
+        return collect_files(at(source, "downwardAPI"), "DownwardAPI");
     }
     let one = |path: &str, source_name: String| {
         let path = text(source, path).trim_end_matches('/').to_owned();
@@ -85,8 +88,8 @@ fn projection(source: &Value) -> Vec<File> {
         return vec![one("serviceAccountToken.path", "ServiceAccountToken".into())];
     }
     if is_set(source, "clusterTrustBundle") {
-        let named = text(source, "clusterTrustBundle.name");
-        let name = if named.is_empty() { text(source, "clusterTrustBundle.signerName") } else { named };
+        let bundle = text(source, "clusterTrustBundle.name");
+        let name = if bundle.is_empty() { text(source, "clusterTrustBundle.signerName") } else { bundle };
         return vec![one("clusterTrustBundle.path", format!("ClusterTrustBundle \"{name}\""))];
     }
     let parts = [("certificateChainPath", "chain"), ("keyPath", "key"), ("credentialBundlePath", "credential bundle")];
@@ -95,20 +98,20 @@ fn projection(source: &Value) -> Vec<File> {
     parts.map(|(path, part)| one(&path, format!("PodCertificate {part}"))).collect()
 }
 
-fn collisions(files: Vec<File>) -> Vec<String> {
+fn find_overlaps(files: Vec<File>) -> Vec<String> {
     let mut out = Vec::new();
     for (index, file) in files.iter().enumerate() {
-        out.extend(overlapping(&files[..index], file).map(|other| format!("{file} with {other}")));
+        out.extend(overlapping_files(&files[..index], file).map(|other| format!("{file} with {other}")));
     }
     out
 }
 
 /// Files at the same path, above or below it.
-fn overlapping<'a>(all: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
-    let below = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
+fn overlapping_files<'a>(all: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
+    let is_below = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
     all.iter().filter(move |other| {
         !file.path.is_empty()
             && !other.path.is_empty()
-            && (*other == file || below(&other.path, &file.path) || below(&file.path, &other.path))
+            && (*other == file || is_below(&other.path, &file.path) || is_below(&file.path, &other.path))
     })
 }

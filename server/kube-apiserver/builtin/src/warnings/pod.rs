@@ -34,17 +34,19 @@ const VOLUMES: [(&str, &str, &str); 9] = [
 ];
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
-pub(super) fn pod(pod: &Value) -> Vec<String> {
-    Told { spec: at(pod, "spec"), annotations: fields(pod, "metadata.annotations"), prefix: "", out: Vec::new() }.all()
+pub(super) fn pod_warnings(pod: &Value) -> Vec<String> {
+    PodWarnings { spec: at(pod, "spec"), annotations: fields(pod, "metadata.annotations"), prefix: "", out: Vec::new() }
+        .collect()
 }
 
-pub(super) fn template(template: &Value, path: &str) -> Vec<String> {
+pub(super) fn template_warnings(template: &Value, path: &str) -> Vec<String> {
     let prefix = format!("{path}.");
     let annotations = fields(template, "metadata.annotations");
-    Told { spec: at(template, "spec"), annotations, prefix: &prefix, out: Vec::new() }.all()
+    PodWarnings { spec: at(template, "spec"), annotations, prefix: &prefix, out: Vec::new() }.collect()
 }
 
-struct Told<'a> {
+/// Collects the warnings for a pod or pod template.
+struct PodWarnings<'a> {
     spec: &'a Value,
     annotations: &'a Map<String, Value>,
     /// Path before `spec` and `metadata`; empty for a pod.
@@ -52,41 +54,41 @@ struct Told<'a> {
     out: Vec<String>,
 }
 
-impl<'a> Told<'a> {
-    fn all(mut self) -> Vec<String> {
-        self.node_labels();
-        self.spread();
+impl<'a> PodWarnings<'a> {
+    fn collect(mut self) -> Vec<String> {
+        self.check_node_labels();
+        self.check_topology_spread();
         for (key, message) in ANNOTATIONS {
             if self.annotations.contains_key(key) {
-                self.annotation(key, message);
+                self.push_annotation(key, message);
             }
         }
-        self.volumes();
-        self.repeated();
-        self.amounts("overhead", at(self.spec, "overhead"), &["memory", "ephemeral-storage"]);
+        self.check_volumes();
+        self.check_duplicates();
+        self.check_fractions("overhead", at(self.spec, "overhead"), &["memory", "ephemeral-storage"]);
         if is_unset(self.spec, "securityContext.seccompProfile") && self.annotations.contains_key(SECCOMP_POD) {
-            self.annotation(SECCOMP_POD, SECCOMP);
+            self.push_annotation(SECCOMP_POD, SECCOMP);
         }
         let containers = self.containers();
         for (path, container) in &containers {
-            self.container(path, container);
+            self.check_container(path, container);
         }
-        self.ports(&containers);
+        self.check_ports(&containers);
         if number(self.spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
             let message = "must be >= 0; negative values are invalid and will be treated as 1";
-            self.tell("spec.terminationGracePeriodSeconds", message);
+            self.push("spec.terminationGracePeriodSeconds", message);
         }
-        self.affinities();
-        self.addresses();
+        self.check_affinities();
+        self.check_addresses();
         self.out
     }
 
-    fn tell(&mut self, field: &str, message: impl std::fmt::Display) {
+    fn push(&mut self, field: &str, message: impl std::fmt::Display) {
         self.out.push(format!("{}{field}: {message}", self.prefix));
     }
 
-    fn annotation(&mut self, key: &str, message: &str) {
-        self.tell(&format!("metadata.annotations[{key}]"), message);
+    fn push_annotation(&mut self, key: &str, message: &str) {
+        self.push(&format!("metadata.annotations[{key}]"), message);
     }
 
     /// All containers with their paths, in the order in which they start.
@@ -102,99 +104,99 @@ impl<'a> Told<'a> {
             .collect()
     }
 
-    fn node_labels(&mut self) {
+    fn check_node_labels(&mut self) {
         let prefix = self.prefix;
-        self.out.extend(labels::selector(self.spec, "nodeSelector", |message, key| {
+        self.out.extend(labels::selector_warnings(self.spec, "nodeSelector", |message, key| {
             format!("{prefix}spec.nodeSelector[{key}]: {message}")
         }));
         let affinity = at(self.spec, "affinity.nodeAffinity");
         let required = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
         for (index, term) in items(affinity, required).iter().enumerate() {
             let path = format!("{prefix}spec.affinity.nodeAffinity.{required}[{index}]");
-            self.out.extend(labels::requirements(term, &path, false));
+            self.out.extend(labels::requirement_warnings(term, &path, false));
         }
         let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
         for (index, term) in items(affinity, preferred).iter().enumerate() {
             let path = format!("{prefix}spec.affinity.nodeAffinity.{preferred}[{index}].preference");
-            self.out.extend(labels::requirements(at(term, "preference"), &path, true));
+            self.out.extend(labels::requirement_warnings(at(term, "preference"), &path, true));
         }
     }
 
-    fn spread(&mut self) {
+    fn check_topology_spread(&mut self) {
         for (index, constraint) in items(self.spec, "topologySpreadConstraints").iter().enumerate() {
             let (path, key) = (format!("spec.topologySpreadConstraints[{index}]"), text(constraint, "topologyKey"));
-            if let Some(message) = labels::message(key) {
-                self.tell(&format!("{path}.topologyKey"), format!("{key} is {message}"));
+            if let Some(message) = labels::deprecation_message(key) {
+                self.push(&format!("{path}.topologyKey"), format!("{key} is {message}"));
             }
             if is_unset(constraint, "labelSelector") {
-                self.tell(&format!("{path}.labelSelector"), NO_SELECTOR);
+                self.push(&format!("{path}.labelSelector"), NO_SELECTOR);
             }
         }
     }
 
-    fn volumes(&mut self) {
+    fn check_volumes(&mut self) {
         let volumes = items(self.spec, "volumes");
         for (index, volume) in volumes.iter().enumerate() {
             let path = format!("spec.volumes[{index}]");
             for (source, shown, message) in VOLUMES {
                 if !is_unset(volume, source) {
-                    self.tell(&format!("{path}.{shown}"), message);
+                    self.push(&format!("{path}.{shown}"), message);
                 }
             }
             let claim = at(volume, "ephemeral.volumeClaimTemplate.spec");
-            let claimed = format!("{}{path}.ephemeral.volumeClaimTemplate.spec", self.prefix);
-            self.out.extend(storage::amounts(claim, &claimed));
+            let claim_path = format!("{}{path}.ephemeral.volumeClaimTemplate.spec", self.prefix);
+            self.out.extend(storage::resource_warnings(claim, &claim_path));
         }
         self.out.extend(volumes.iter().flat_map(overlaps::volume_warnings));
     }
 
-    fn repeated(&mut self) {
+    fn check_duplicates(&mut self) {
         for (list, key, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
             let mut seen: Vec<&str> = Vec::new();
             for (index, item) in items(self.spec, list).iter().enumerate() {
                 let value = text(item, key);
                 if seen.contains(&value) {
-                    self.tell(&format!("spec.{list}[{index}].{key}"), format!("duplicate {what} \"{value}\""));
+                    self.push(&format!("spec.{list}[{index}].{key}"), format!("duplicate {what} \"{value}\""));
                 }
                 seen.push(value);
             }
         }
         for (index, secret) in items(self.spec, "imagePullSecrets").iter().enumerate() {
             if text(secret, "name").is_empty() {
-                self.tell(&format!("spec.imagePullSecrets[{index}].name"), "invalid empty name \"\"");
+                self.push(&format!("spec.imagePullSecrets[{index}].name"), "invalid empty name \"\"");
             }
         }
     }
 
-    fn amounts(&mut self, path: &str, amounts: &Value, names: &[&str]) {
+    fn check_fractions(&mut self, path: &str, amounts: &Value, names: &[&str]) {
         let path = if path == "overhead" { "spec.overhead" } else { path };
         let path = format!("{}{path}", self.prefix);
-        self.out.extend(names.iter().filter_map(|name| storage::fraction(amounts, name, &path)));
+        self.out.extend(names.iter().filter_map(|name| storage::fraction_warning(amounts, name, &path)));
     }
 
-    fn container(&mut self, path: &str, container: &Value) {
+    fn check_container(&mut self, path: &str, container: &Value) {
         let name = text(container, "name");
         let seccomp = format!("{SECCOMP_CONTAINER}{name}");
         if is_unset(container, "securityContext.seccompProfile") && self.annotations.contains_key(&seccomp) {
-            self.annotation(&seccomp, SECCOMP);
+            self.push_annotation(&seccomp, SECCOMP);
         }
-        let of_pod = at(self.spec, "securityContext.appArmorProfile");
+        let pod_profile = at(self.spec, "securityContext.appArmorProfile");
         if !self.prefix.is_empty()
-            && let Some((key, message)) = apparmor::template_warning(self.annotations, container, of_pod)
+            && let Some((key, message)) = apparmor::template_warning(self.annotations, container, pod_profile)
         {
-            self.annotation(&key, message);
+            self.push_annotation(&key, message);
         }
         for name in ["memory", "ephemeral-storage"] {
             for kind in ["limits", "requests"] {
                 let amounts = at(container, &format!("resources.{kind}"));
-                self.amounts(&format!("{path}.resources.{kind}"), amounts, &[name]);
+                self.check_fractions(&format!("{path}.resources.{kind}"), amounts, &[name]);
             }
         }
-        self.environment(path, container);
+        self.check_environment(path, container);
     }
 
     /// Warnings for variables that hide a previous definition without using it.
-    fn environment(&mut self, path: &str, container: &Value) {
+    fn check_environment(&mut self, path: &str, container: &Value) {
         let mut names: Vec<&str> = Vec::new();
         for (index, variable) in items(container, "env").iter().enumerate() {
             let (name, value) = (text(variable, "name"), text(variable, "value"));
@@ -203,13 +205,13 @@ impl<'a> Told<'a> {
                 && (!is_unset(variable, "valueFrom") || value == earlier || !value.contains(&earlier))
             {
                 let message = format!("hides previous definition of \"{name}\", which may be dropped when using apply");
-                self.tell(&format!("{path}.env[{index}]"), message);
+                self.push(&format!("{path}.env[{index}]"), message);
             }
             names.push(name);
         }
     }
 
-    fn ports(&mut self, containers: &[(String, &'a Value)]) {
+    fn check_ports(&mut self, containers: &[(String, &'a Value)]) {
         let ports = containers.iter().flat_map(|(path, container)| {
             let ports = items(container, "ports").iter().enumerate();
             ports.map(move |(index, port)| (format!("{path}.ports[{index}]"), port))
@@ -217,11 +219,11 @@ impl<'a> Told<'a> {
         let ports: Vec<(String, &Value)> = ports.collect();
         for (index, (field, port)) in ports.iter().enumerate() {
             if !text(port, "hostIP").is_empty() && host_port(port) == 0 {
-                self.tell(field, format!("hostIP set without hostPort: {}", shown(port)));
+                self.push(field, format!("hostIP set without hostPort: {}", format_port(port)));
             }
             for (other, earlier) in &ports[..index] {
-                if let Some(how) = conflict(port, earlier) {
-                    self.tell(field, format!("{how} port definition with {}{other}", self.prefix));
+                if let Some(how) = port_conflict(port, earlier) {
+                    self.push(field, format!("{how} port definition with {}{other}", self.prefix));
                 }
             }
         }
@@ -232,14 +234,14 @@ impl<'a> Told<'a> {
                 _ if name.is_empty() => {}
                 Some(first) => {
                     let first = format!("{}{first}", self.prefix);
-                    self.tell(field, format!("duplicate port name \"{name}\" with {first}, services and probes that select ports by name will use {first}"));
+                    self.push(field, format!("duplicate port name \"{name}\" with {first}, services and probes that select ports by name will use {first}"));
                 }
                 None => drop(names.insert(name, field)),
             }
         }
     }
 
-    fn affinities(&mut self) {
+    fn check_affinities(&mut self) {
         for kind in ["podAffinity", "podAntiAffinity"] {
             for (list, term) in [
                 ("requiredDuringSchedulingIgnoredDuringExecution", ""),
@@ -248,21 +250,21 @@ impl<'a> Told<'a> {
                 for (index, affinity) in items(self.spec, &format!("affinity.{kind}.{list}")).iter().enumerate() {
                     let selector = format!("{term}labelSelector");
                     if is_unset(affinity, &selector) {
-                        self.tell(&format!("spec.affinity.{kind}.{list}[{index}].{selector}"), NO_SELECTOR);
+                        self.push(&format!("spec.affinity.{kind}.{list}[{index}].{selector}"), NO_SELECTOR);
                     }
                 }
             }
         }
     }
 
-    fn addresses(&mut self) {
+    fn check_addresses(&mut self) {
         for (index, server) in items(self.spec, "dnsConfig.nameservers").iter().enumerate() {
             let field = format!("{}spec.dnsConfig.nameservers[{index}]", self.prefix);
-            self.out.extend(addresses::address(&field, server.as_str().unwrap_or_default()));
+            self.out.extend(addresses::address_warning(&field, server.as_str().unwrap_or_default()));
         }
         for (index, alias) in items(self.spec, "hostAliases").iter().enumerate() {
             let field = format!("{}spec.hostAliases[{index}].ip", self.prefix);
-            self.out.extend(addresses::address(&field, text(alias, "ip")));
+            self.out.extend(addresses::address_warning(&field, text(alias, "ip")));
         }
     }
 }
@@ -272,23 +274,23 @@ fn host_port(port: &Value) -> i64 {
 }
 
 /// The kind of conflict between two ports of a pod.
-fn conflict(port: &Value, earlier: &Value) -> Option<&'static str> {
+fn port_conflict(port: &Value, earlier: &Value) -> Option<&'static str> {
     if at(port, "containerPort") != at(earlier, "containerPort") || text(port, "protocol") != text(earlier, "protocol")
     {
         return None;
     }
     let (address, other) = (text(port, "hostIP"), text(earlier, "hostIP"));
-    let (number, theirs) = (host_port(port), host_port(earlier));
+    let (number, earlier_number) = (host_port(port), host_port(earlier));
     match () {
-        () if address == other && number == theirs => Some("duplicate"),
-        () if number == 0 || theirs == 0 => Some("overlapping"),
-        () if number == theirs && (address.is_empty() != other.is_empty()) => Some("dangerously ambiguous"),
+        () if address == other && number == earlier_number => Some("duplicate"),
+        () if number == 0 || earlier_number == 0 => Some("overlapping"),
+        () if number == earlier_number && (address.is_empty() != other.is_empty()) => Some("dangerously ambiguous"),
         () => None,
     }
 }
 
 /// A port as Go prints the struct.
-fn shown(port: &Value) -> String {
+fn format_port(port: &Value) -> String {
     format!(
         "{{Name:{} HostPort:{} ContainerPort:{} Protocol:{} HostIP:{}}}",
         text(port, "name"),

@@ -7,12 +7,12 @@ use super::super::object::{at, fields, is_unset, items, same, text};
 use super::labels;
 
 /// Annotations that have been replaced by fields.
-const ANNOTATIONS: [(&str, &str); 2] = [
+const DEPRECATED_ANNOTATIONS: [(&str, &str); 2] = [
     ("volume.beta.kubernetes.io/storage-class", "deprecated since v1.8; use \"storageClassName\" attribute instead"),
     ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead"),
 ];
 /// Sources of persistent volumes that are no longer supported.
-const GONE: [(&str, &str); 6] = [
+const REMOVED_SOURCES: [(&str, &str); 6] = [
     ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
@@ -22,58 +22,58 @@ const GONE: [(&str, &str); 6] = [
 ];
 
 /// Warning for a fractional number of bytes.
-pub(super) fn fraction(amounts: &Value, name: &str, path: &str) -> Option<String> {
+pub(super) fn fraction_warning(amounts: &Value, name: &str, path: &str) -> Option<String> {
     let amount = Quantity::parse(amounts.get(name)?.as_str()?).ok()?;
     (amount.milli_value() % 1000 != 0)
         .then(|| format!("{path}[{name}]: fractional byte value \"{amount}\" is invalid, must be an integer"))
 }
 
 /// Warnings for the resources of a claim.
-pub(super) fn amounts(spec: &Value, path: &str) -> Vec<String> {
+pub(super) fn resource_warnings(spec: &Value, path: &str) -> Vec<String> {
     ["requests", "limits"]
         .iter()
         .filter_map(|kind| {
-            fraction(at(spec, &format!("resources.{kind}")), "storage", &format!("{path}.resources.{kind}"))
+            fraction_warning(at(spec, &format!("resources.{kind}")), "storage", &format!("{path}.resources.{kind}"))
         })
         .collect()
 }
 
-fn annotation(new: &Value, (key, message): (&str, &str)) -> Option<String> {
+fn annotation_warning(new: &Value, (key, message): (&str, &str)) -> Option<String> {
     fields(new, "metadata.annotations").contains_key(key).then(|| format!("metadata.annotations[{key}]: {message}"))
 }
 
-pub(super) fn claim(new: &Value) -> Vec<String> {
-    let mut out: Vec<String> = annotation(new, ANNOTATIONS[0]).into_iter().collect();
-    out.extend(amounts(at(new, "spec"), "spec"));
+pub(super) fn claim_warnings(new: &Value) -> Vec<String> {
+    let mut out: Vec<String> = annotation_warning(new, DEPRECATED_ANNOTATIONS[0]).into_iter().collect();
+    out.extend(resource_warnings(at(new, "spec"), "spec"));
     out
 }
 
-pub(super) fn volume(new: &Value) -> Vec<String> {
-    let mut out: Vec<String> = ANNOTATIONS.iter().filter_map(|old| annotation(new, *old)).collect();
+pub(super) fn volume_warnings(new: &Value) -> Vec<String> {
+    let mut out: Vec<String> = DEPRECATED_ANNOTATIONS.iter().filter_map(|old| annotation_warning(new, *old)).collect();
     let spec = at(new, "spec");
     if text(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
         out.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".into());
     }
     for (index, term) in items(spec, "nodeAffinity.required.nodeSelectorTerms").iter().enumerate() {
         let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]");
-        out.extend(labels::requirements(term, &path, false));
+        out.extend(labels::requirement_warnings(term, &path, false));
     }
-    let gone = GONE.iter().filter(|(source, _)| !is_unset(spec, source));
-    out.extend(gone.map(|(source, message)| {
-        let shown = if *source == "storageos" { "storageOS" } else { source };
-        format!("spec.{shown}: {message}")
+    let removed = REMOVED_SOURCES.iter().filter(|(source, _)| !is_unset(spec, source));
+    out.extend(removed.map(|(source, message)| {
+        let field = if *source == "storageos" { "storageOS" } else { source };
+        format!("spec.{field}: {message}")
     }));
     out
 }
 
-pub(super) fn class(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
+pub(super) fn storage_group_warnings(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
     match kind {
         "StorageClass" => {
             let topologies = items(new, "allowedTopologies").iter().enumerate();
             let warnings = topologies.flat_map(|(index, topology)| {
                 let expressions = items(topology, "matchLabelExpressions").iter().enumerate();
                 expressions.filter_map(move |(position, expression)| {
-                    let message = labels::message(text(expression, "key"))?;
+                    let message = labels::deprecation_message(text(expression, "key"))?;
                     Some(format!("allowedTopologies[{index}].matchLabelExpressions[{position}].key: {message}"))
                 })
             });
@@ -81,8 +81,8 @@ pub(super) fn class(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String>
         }
         "CSIStorageCapacity" => {
             let topology = at(new, "nodeTopology");
-            let mut out = labels::requirements(topology, "nodeTopology", false);
-            out.extend(labels::selector(topology, "matchLabels", |message, key| {
+            let mut out = labels::requirement_warnings(topology, "nodeTopology", false);
+            out.extend(labels::selector_warnings(topology, "matchLabels", |message, key| {
                 format!("nodeTopology.matchLabels.{key}: {message}")
             }));
             out
@@ -90,10 +90,10 @@ pub(super) fn class(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String>
         "CSIDriver" => {
             let token_requests = at(new, "spec.tokenRequests");
             let changed = old.is_none_or(|old| !same(at(old, "spec.tokenRequests"), token_requests));
-            let warns = changed
+            let is_insecure = changed
                 && !items(new, "spec.tokenRequests").is_empty()
                 && is_unset(new, "spec.serviceAccountTokenInSecrets");
-            warns.then(|| "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()).into_iter().collect()
+            is_insecure.then(|| "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()).into_iter().collect()
         }
         _ => Vec::new(),
     }

@@ -26,14 +26,14 @@ fn warnings_match_kube_apiserver() {
         let [group, version, kind] =
             [group, version, &case.kind].map(|word| -> &'static str { Box::leak(word.into()) });
         let strategy = BuiltinStrategy::new(group, version, kind);
-        let whole = |object: &Value| {
+        let prepare = |object: &Value| {
             let mut object = object.clone();
             strategy.default(&mut object);
             strategy.prepare_create(&loopback("default"), &mut object);
             object
         };
-        let old = case.old.as_ref().map(whole);
-        let warnings = strategy.warnings(&loopback("default"), old.as_ref(), &whole(&case.object));
+        let old = case.old.as_ref().map(prepare);
+        let warnings = strategy.warnings(&loopback("default"), old.as_ref(), &prepare(&case.object));
         assert_eq!(warnings, case.warnings, "{}", case.name);
     }
 }

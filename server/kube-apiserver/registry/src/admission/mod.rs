@@ -11,6 +11,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crowsnest_apimachinery::status::ApiResult;
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use super::resource::{ResourceRef, Subresource};
 use super::strategy::RequestContext;
@@ -40,6 +41,25 @@ impl Operation {
     }
 }
 
+/// The Namespace of a write, read on first use. Clones share it, so that all phases of a write can use it.
+#[derive(Debug, Clone, Default)]
+pub struct NamespaceCache(Arc<OnceCell<Value>>);
+
+impl NamespaceCache {
+    /// The Namespace; `None` if it does not exist, in which case it is read again by the next call: a later phase must
+    /// not skip selectors because an earlier one was too early.
+    pub async fn get_or_read<E>(
+        &self,
+        read: impl Future<Output = Result<Option<Value>, E>>,
+    ) -> Result<Option<&Value>, E> {
+        if let Some(namespace) = self.0.get() {
+            return Ok(Some(namespace));
+        }
+        let Some(namespace) = read.await? else { return Ok(None) };
+        Ok(Some(self.0.get_or_init(|| std::future::ready(namespace)).await))
+    }
+}
+
 /// Attributes of a write under admission.
 #[derive(Debug)]
 pub struct Attributes<'a> {
@@ -53,6 +73,8 @@ pub struct Attributes<'a> {
     pub options: &'a Value,
     /// Progress of mutating admission.
     pub reinvocation: Reinvocation,
+    /// The Namespace, for policies and webhooks.
+    pub namespace: NamespaceCache,
 }
 
 impl<'a> Attributes<'a> {
@@ -63,7 +85,16 @@ impl<'a> Attributes<'a> {
         name: &'a str,
         options: &'a Value,
     ) -> Self {
-        Self { ctx, resource, operation, name, old: None, options, reinvocation: Reinvocation::default() }
+        Self {
+            ctx,
+            resource,
+            operation,
+            name,
+            old: None,
+            options,
+            reinvocation: Reinvocation::default(),
+            namespace: NamespaceCache::default(),
+        }
     }
 
     /// The subresource of the request, if its kind differs from the kind of the resource.

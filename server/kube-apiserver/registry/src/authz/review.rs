@@ -5,7 +5,7 @@ use crowsnest_apimachinery::rbac::{Action, Decision};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_schema::print::text_of;
+use crowsnest_schema::print::format_definition;
 use serde_json::{Value, json};
 
 use crate::authentication::Authenticator;
@@ -149,7 +149,7 @@ fn validate_access_review(object: &Value, kind: AccessReviewKind, namespace: &st
         if kind == AccessReviewKind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
     let has_other_fields =
         metadata.is_some_and(|m| m.iter().any(|(name, v)| !allowed_fields.contains(&name.as_str()) && !v.is_null()));
-    let metadata = || text_of(&object["metadata"], METADATA);
+    let metadata = || format_definition(&object["metadata"], METADATA);
     match kind {
         AccessReviewKind::Local => {
             if has_other_fields {

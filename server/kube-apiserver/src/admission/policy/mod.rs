@@ -1,5 +1,5 @@
-//! Status of ValidatingAdmissionPolicies: type checking errors of their expressions. The admission plugins are in
-//! `crowsnest-admission-plugins`.
+//! Status of ValidatingAdmissionPolicies: type checking warnings about their expressions. The admission plugins that
+//! evaluate policies are in `crowsnest-admission-plugins`.
 
 pub mod status;
 #[cfg(test)]

@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::type_checking;
 
-const RESOURCE: &str = "validatingadmissionpolicies";
+const PLURAL: &str = "validatingadmissionpolicies";
 
-/// Reconciles on changes of policies until cancelled.
+/// Reconciles all policies, and again when one of them changes, until cancelled.
 pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
-    let table = ResourceKey::new(GROUP, RESOURCE);
+    let table = ResourceKey::new(GROUP, PLURAL);
     loop {
         let since = registry.store.revision();
-        if let Err(error) = pass(&registry).await {
+        if let Err(error) = reconcile_all(&registry).await {
             tracing::warn!(%error, "cannot list policies");
         }
         let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
@@ -35,15 +35,15 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
 }
 
 /// Updates the status of policies whose generation has changed.
-async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
-    let Some(resource) = registry.catalog.get(&Gvr::new(GROUP, "v1", RESOURCE)) else { return Ok(()) };
+async fn reconcile_all(registry: &Arc<Registry>) -> ApiResult<()> {
+    let Some(resource) = registry.catalog.get(&Gvr::new(GROUP, "v1", PLURAL)) else { return Ok(()) };
     for policy in registry.list_all(&resource).await? {
         if policy["status"]["observedGeneration"] == policy.generation() {
             continue;
         }
         let served = registry.catalog.snapshot();
         let edit = Edit(Arc::new(move |policy: &mut Value| {
-            let warnings = type_checking::warnings(policy, &served);
+            let warnings = type_checking::expression_warnings(policy, &served);
             policy["status"]["observedGeneration"] = policy.generation().into();
             policy["status"]["typeChecking"] = match warnings.is_empty() {
                 true => json!({}),
@@ -52,10 +52,9 @@ async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
             Ok(())
         }));
         let ctx = RequestContext { subresource: "status".into(), ..loopback("") };
-        let mut warnings = Vec::new();
         let name = policy.name();
-        let change = Change::Edit(edit);
-        if let Err(error) = registry.update(&resource, &ctx, name, &change, &loopback_options(), &mut warnings).await {
+        let (change, options) = (Change::Edit(edit), loopback_options());
+        if let Err(error) = registry.update(&resource, &ctx, name, &change, &options, &mut Vec::new()).await {
             tracing::warn!(policy = name, %error, "cannot update the status of a policy");
         }
     }

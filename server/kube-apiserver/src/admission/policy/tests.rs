@@ -16,33 +16,33 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Sends a request; returns status code, first warning and response body.
 async fn send(service: &InProcessService, method: &str, path: &str, body: &Value) -> (u16, String, Value) {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-    let sent = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let response = service.clone().oneshot(request.body(sent).unwrap()).await.unwrap();
+    let request_body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    let response = service.clone().oneshot(request.body(request_body).unwrap()).await.unwrap();
     let code = response.status().as_u16();
     let warning = response.headers().get("warning").map(|w| w.to_str().unwrap().to_owned()).unwrap_or_default();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
     (code, warning, serde_json::from_slice(&body).unwrap_or_default())
 }
 
-async fn started() -> (ApiServer, InProcessService) {
+async fn start_server() -> (ApiServer, InProcessService) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
     let service = server.service(admin);
     (server, service)
 }
 
-fn policy(name: &str, more: Value) -> Value {
+fn policy(name: &str, extra_fields: Value) -> Value {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]});
     let mut spec = json!({"matchConstraints": {"resourceRules": [rule]}});
-    for (key, value) in more.as_object().unwrap() {
+    for (key, value) in extra_fields.as_object().unwrap() {
         spec[key] = value.clone();
     }
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-fn binding(name: &str, policy: &str, more: Value) -> Value {
+fn binding(name: &str, policy: &str, extra_fields: Value) -> Value {
     let mut spec = json!({"policyName": policy, "validationActions": ["Deny"]});
-    for (key, value) in more.as_object().unwrap() {
+    for (key, value) in extra_fields.as_object().unwrap() {
         spec[key] = value.clone();
     }
     json!({"metadata": {"name": name}, "spec": spec})
@@ -50,7 +50,7 @@ fn binding(name: &str, policy: &str, more: Value) -> Value {
 
 #[tokio::test]
 async fn bound_policies_validate_writes() {
-    let (server, service) = started().await;
+    let (server, service) = start_server().await;
     let few = json!([{"expression": "size(object.data) <= int(params.data.max)", "messageExpression": "'at most ' + params.data.max", "reason": "Forbidden"}]);
     let objects = [
         (MAPS, json!({"metadata": {"name": "limits"}, "data": {"max": "1"}})),
@@ -94,8 +94,8 @@ async fn bound_policies_validate_writes() {
         ),
     ];
     for (path, object) in &objects {
-        let (code, _, answer) = send(&service, "POST", path, object).await;
-        assert_eq!(code, 201, "{answer}");
+        let (code, _, response) = send(&service, "POST", path, object).await;
+        assert_eq!(code, 201, "{response}");
     }
     let marked = |name: &str, data: Value| json!({"metadata": {"name": name, "labels": {"few": "yes"}}, "data": data});
     let too_many =
@@ -120,37 +120,37 @@ async fn bound_policies_validate_writes() {
         ("/api/v1/namespaces/default/secrets", json!({"metadata": {"name": "bad"}}), 201, "", "", ""),
     ];
     for (path, object, code, warning, reason, message) in cases {
-        let (given, warned, answer) = send(&service, "POST", path, &object).await;
-        assert_eq!((given, warned.as_str()), (code, warning), "{object}: {answer}");
+        let (actual, actual_warning, response) = send(&service, "POST", path, &object).await;
+        assert_eq!((actual, actual_warning.as_str()), (code, warning), "{object}: {response}");
         if code >= 400 {
-            assert_eq!(answer["reason"], reason);
-            assert_eq!(answer["message"], message);
-            let text = answer["details"]["causes"][0]["message"].as_str().unwrap();
+            assert_eq!(response["reason"], reason);
+            assert_eq!(response["message"], message);
+            let text = response["details"]["causes"][0]["message"].as_str().unwrap();
             assert!(message.ends_with(text), "{text}");
         }
     }
-    let seen = async || loop {
+    let observed_policy = async || loop {
         let (_, _, policy) = send(&service, "GET", &format!("{POLICIES}/few"), &Value::Null).await;
         if policy["status"]["observedGeneration"] == 1 {
             return policy;
         }
         tokio::task::yield_now().await;
     };
-    let policy = tokio::time::timeout(std::time::Duration::from_secs(10), seen()).await.unwrap();
+    let policy = tokio::time::timeout(std::time::Duration::from_secs(10), observed_policy()).await.unwrap();
     assert_eq!(policy["status"]["typeChecking"], json!({}));
     // With missing parameters, and with a misconfigured policy.
     let (code, _, _) = send(&service, "DELETE", &format!("{MAPS}/limits"), &Value::Null).await;
     assert_eq!(code, 200);
-    let (_, _, answer) = send(&service, "POST", MAPS, &marked("three", json!({}))).await;
+    let (_, _, response) = send(&service, "POST", MAPS, &marked("three", json!({}))).await;
     let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
-    assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
+    assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
     send(&service, "DELETE", &format!("{POLICIES}/few"), &Value::Null).await;
     let (code, _, _) = send(&service, "POST", MAPS, &marked("three", json!({}))).await;
-    assert_eq!(code, 201, "a policy that is gone judges nothing");
+    assert_eq!(code, 201, "a deleted policy is not evaluated");
     send(&service, "POST", BINDINGS, &binding("lost", "lost", json!({}))).await;
-    let (_, _, answer) = send(&service, "POST", MAPS, &marked("four", json!({}))).await;
+    let (_, _, response) = send(&service, "POST", MAPS, &marked("four", json!({}))).await;
     let why = "ValidatingAdmissionPolicy 'lost' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=None'";
-    assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
+    assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
     server.stop().await.unwrap();
 }
 
@@ -167,19 +167,19 @@ fn json_patch(expression: &str) -> Value {
 
 #[tokio::test]
 async fn bound_policies_mutate_writes() {
-    let (server, service) = started().await;
+    let (server, service) = start_server().await;
     let label =
         |key: &str, value: &str| apply(&format!("Object{{metadata: Object.metadata{{labels: {{'{key}': {value}}}}}}}"));
-    let mutating = |name: &str, mutations: Value, more: Value| {
+    let mutating = |name: &str, mutations: Value, extra_fields: Value| {
         let mut policy = policy(name, json!({"mutations": mutations, "reinvocationPolicy": "Never"}));
-        for (key, value) in more.as_object().unwrap() {
+        for (key, value) in extra_fields.as_object().unwrap() {
             policy["spec"][key] = value.clone();
         }
         policy
     };
-    let bound = |name: &str, more: Value| {
+    let bound = |name: &str, extra_fields: Value| {
         let mut binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
-        for (key, value) in more.as_object().unwrap() {
+        for (key, value) in extra_fields.as_object().unwrap() {
             binding["spec"][key] = value.clone();
         }
         binding
@@ -215,17 +215,17 @@ async fn bound_policies_mutate_writes() {
         (MUTATING_BINDINGS, bound("c-patches", json!({}))),
     ];
     for (path, object) in objects {
-        let (code, _, answer) = send(&service, "POST", path, &object).await;
-        assert_eq!(code, 201, "{answer}");
+        let (code, _, response) = send(&service, "POST", path, &object).await;
+        assert_eq!(code, 201, "{response}");
     }
     let map = json!({"metadata": {"name": "m", "labels": {"own": "1"}}, "data": {"a": "1"}});
-    let (code, _, answer) = send(&service, "POST", MAPS, &map).await;
-    assert_eq!(code, 201, "{answer}");
-    assert_eq!(answer["metadata"]["labels"], json!({"own": "1", "labels": "3", "team": "blue"}));
-    assert_eq!(answer["data"], json!({"a": "1", "by.who": "admin"}));
-    let (_, _, answer) =
+    let (code, _, response) = send(&service, "POST", MAPS, &map).await;
+    assert_eq!(code, 201, "{response}");
+    assert_eq!(response["metadata"]["labels"], json!({"own": "1", "labels": "3", "team": "blue"}));
+    assert_eq!(response["data"], json!({"a": "1", "by.who": "admin"}));
+    let (_, _, response) =
         send(&service, "POST", MAPS, &json!({"metadata": {"name": "p"}, "data": {"plain": "1"}})).await;
-    assert_eq!(answer["data"], json!({"plain": "1"}));
+    assert_eq!(response["data"], json!({"plain": "1"}));
     // Failures deny the write unless the failure policy is `Ignore`.
     let broken = json!([json_patch("[JSONPatch{op: 'remove', path: '/data/none'}]")]);
     for (name, failure_policy, code) in [("d-broken", "Fail", 403), ("d-broken", "Ignore", 201)] {
@@ -233,13 +233,13 @@ async fn bound_policies_mutate_writes() {
         send(&service, "DELETE", &format!("{MUTATING}/{name}"), &Value::Null).await;
         assert_eq!(send(&service, "POST", MUTATING, &object).await.0, 201);
         send(&service, "POST", MUTATING_BINDINGS, &bound(name, json!({}))).await;
-        let (given, _, answer) =
+        let (actual, _, response) =
             send(&service, "POST", MAPS, &json!({"metadata": {"name": format!("after-{code}")}, "data": {"k": "1"}}))
                 .await;
-        assert_eq!(given, code, "{answer}");
+        assert_eq!(actual, code, "{response}");
         if code == 403 {
             let why = "policy 'd-broken' with binding 'd-broken' denied request: JSON Patch: error in remove for path: '/data/none': Unable to remove nonexistent key: none: missing value";
-            assert_eq!((answer["message"].as_str(), answer["reason"].as_str()), (Some(why), Some("Invalid")));
+            assert_eq!((response["message"].as_str(), response["reason"].as_str()), (Some(why), Some("Invalid")));
         }
     }
     server.stop().await.unwrap();
@@ -247,8 +247,8 @@ async fn bound_policies_mutate_writes() {
 
 /// Writers of policies and bindings need the right to read the parameters.
 #[tokio::test]
-async fn policies_cannot_disclose_parameters() {
-    let (server, service) = started().await;
+async fn writers_of_policies_must_be_allowed_to_read_the_parameters() {
+    let (server, service) = start_server().await;
     let rules = json!([{"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);
     let role = json!({"metadata": {"name": "policies"}, "rules": rules});
     let subjects = json!([{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}]);
@@ -260,25 +260,29 @@ async fn policies_cannot_disclose_parameters() {
     let eve = server.service(UserInfo { name: "eve".into(), ..UserInfo::default() });
     let of_secrets =
         json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"}, "validations": [{"expression": "true"}]});
-    let (code, _, answer) = send(&eve, "POST", POLICIES, &policy("p", of_secrets.clone())).await;
+    let (code, _, response) = send(&eve, "POST", POLICIES, &policy("p", of_secrets.clone())).await;
     let why = "spec.paramKind: Forbidden: user eve must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
-    assert_eq!(code, 422, "{answer}");
-    assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
+    assert_eq!(code, 422, "{response}");
+    assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
     assert_eq!(send(&service, "POST", POLICIES, &policy("p", of_secrets)).await.0, 201);
     let reads = json!({"paramRef": {"name": "s", "parameterNotFoundAction": "Deny"}});
-    let (code, _, answer) = send(&eve, "POST", BINDINGS, &binding("b", "p", reads.clone())).await;
+    let (code, _, response) = send(&eve, "POST", BINDINGS, &binding("b", "p", reads.clone())).await;
     let why =
         "spec.paramRef: Forbidden: user eve does not have \"get\" permission on the object referenced by paramRef";
-    assert_eq!(code, 422, "{answer}");
-    assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
+    assert_eq!(code, 422, "{response}");
+    assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
     assert_eq!(send(&service, "POST", BINDINGS, &binding("b", "p", reads)).await.0, 201);
-    assert_eq!(send(&eve, "POST", BINDINGS, &binding("c", "p", json!({}))).await.0, 201, "it reads nothing");
+    assert_eq!(
+        send(&eve, "POST", BINDINGS, &binding("c", "p", json!({}))).await.0,
+        201,
+        "the binding has no parameters"
+    );
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn invalid_policies_are_rejected() {
-    let (server, service) = started().await;
+    let (server, service) = start_server().await;
     let both = "spec.validationActions: Invalid value: [\"Deny\",\"Warn\"]: must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
     let cases = [
         (
@@ -365,20 +369,20 @@ async fn invalid_policies_are_rejected() {
             vec!["spec.paramRef: Required value: one of name or selector must be specified"],
         ),
     ];
-    for (path, object, wanted) in cases {
-        let (code, _, answer) = send(&service, "POST", path, &object).await;
-        assert_eq!(code, 422, "{answer}");
-        let causes = answer["details"]["causes"].as_array().unwrap().iter();
-        let given: Vec<String> =
+    for (path, object, expected) in cases {
+        let (code, _, response) = send(&service, "POST", path, &object).await;
+        assert_eq!(code, 422, "{response}");
+        let causes = response["details"]["causes"].as_array().unwrap().iter();
+        let actual: Vec<String> =
             causes.map(|c| format!("{}: {}", c["field"].as_str().unwrap(), c["message"].as_str().unwrap())).collect();
-        assert_eq!(given, wanted, "{object}");
+        assert_eq!(actual, expected, "{object}");
     }
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn type_checking_warnings_are_reported() {
-    let (_server, service) = started().await;
+    let (_server, service) = start_server().await;
     let rule = |group: &str, resources: Value| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": resources});
     let object = json!({"metadata": {"name": "typed"}, "spec": {
         "matchConstraints": {"resourceRules": [rule("apps", json!(["deployments", "daemonsets/status"])), rule("", json!(["pods"]))]},
@@ -390,9 +394,9 @@ async fn type_checking_warnings_are_reported() {
             {"expression": "namespaceObject.metadata.nope == request.name"},
         ],
     }});
-    let (code, _, answer) = send(&service, "POST", POLICIES, &object).await;
+    let (code, _, response) = send(&service, "POST", POLICIES, &object).await;
     assert_eq!(
-        (code, answer["message"].as_str()),
+        (code, response["message"].as_str()),
         (
             422,
             Some(
@@ -404,16 +408,16 @@ async fn type_checking_warnings_are_reported() {
     );
     let mut object = object;
     object["spec"]["validations"].as_array_mut().unwrap().pop();
-    let (code, _, answer) = send(&service, "POST", POLICIES, &object).await;
-    assert_eq!(code, 201, "{answer}");
-    let seen = async || loop {
+    let (code, _, response) = send(&service, "POST", POLICIES, &object).await;
+    assert_eq!(code, 201, "{response}");
+    let observed_policy = async || loop {
         let (_, _, policy) = send(&service, "GET", &format!("{POLICIES}/typed"), &Value::Null).await;
         if policy["status"]["observedGeneration"] == 1 {
             return policy;
         }
         tokio::task::yield_now().await;
     };
-    let policy = tokio::time::timeout(std::time::Duration::from_secs(10), seen()).await.unwrap();
+    let policy = tokio::time::timeout(std::time::Duration::from_secs(10), observed_policy()).await.unwrap();
     let text = |column: usize, text: &str, line: &str| {
         format!("ERROR: <input>:1:{}: {text}\n | {line}\n | {}^\n", column + 1, ".".repeat(column))
     };

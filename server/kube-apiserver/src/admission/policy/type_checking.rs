@@ -11,22 +11,25 @@ use crowsnest_registry::catalog::CatalogSnapshot;
 use crowsnest_schema::{Schema, Type as SchemaType};
 use serde_json::{Value, json};
 
-/// Most kinds that are checked per rule.
-const MOST: usize = 10;
+/// Number of kinds of one rule after which no further kinds are checked.
+const MAX_KINDS_PER_RULE: usize = 10;
 
-/// Group, version and kind, in the order in which warnings name them.
-type Kinds = BTreeSet<(String, String, String)>;
+/// Group, version and kind.
+type Gvk = (String, String, String);
 
-/// `status.typeChecking.expressionWarnings`.
-pub(super) fn warnings(policy: &Value, served: &CatalogSnapshot) -> Vec<Value> {
+/// Kinds in the order in which warnings name them.
+type Kinds = BTreeSet<Gvk>;
+
+/// Checks the validations of a policy; returns `status.typeChecking.expressionWarnings`.
+pub(super) fn expression_warnings(policy: &Value, served: &CatalogSnapshot) -> Vec<Value> {
     let spec = &policy["spec"];
-    let kinds = matched(spec, served);
+    let kinds = matched_kinds(spec, served);
     let param_kind = spec.get("paramKind").filter(|kind| kind.is_object());
     let params = param_kind.and_then(|kind| {
         let (version, kind) = (kind["apiVersion"].as_str()?, kind["kind"].as_str()?);
         Some((kind.to_owned(), served.by_kind(version, kind)?.strategy.schema()?))
     });
-    let known: Vec<((String, String, String), Declarations)> = kinds
+    let declarations_by_kind: Vec<(Gvk, Declarations)> = kinds
         .into_iter()
         .filter_map(|(group, version, kind)| {
             let api_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
@@ -36,15 +39,15 @@ pub(super) fn warnings(policy: &Value, served: &CatalogSnapshot) -> Vec<Value> {
                 false,
             );
             declarations.variables.remove("authorizer.requestResource");
-            let object = of_kind(&schema, &kind, &mut declarations.objects);
+            let object = declare_kind(&schema, &kind, &mut declarations.objects);
             for variable in ["object", "oldObject"] {
                 declarations.variables.insert(variable.to_owned(), object.clone());
             }
             if let Some((kind, schema)) = &params {
-                let params = of_kind(schema, kind, &mut declarations.objects);
+                let params = declare_kind(schema, kind, &mut declarations.objects);
                 declarations.variables.insert("params".to_owned(), params);
             }
-            variables(spec, &mut declarations);
+            declare_variables(spec, &mut declarations);
             Some(((group, version, kind), declarations))
         })
         .collect();
@@ -55,48 +58,50 @@ pub(super) fn warnings(policy: &Value, served: &CatalogSnapshot) -> Vec<Value> {
             if source.is_empty() && key == "messageExpression" {
                 continue;
             }
-            let found: Vec<String> =
-                known.iter().filter_map(|(kind, declarations)| one(source, kind, declarations)).collect();
-            if !found.is_empty() {
+            let issues = declarations_by_kind
+                .iter()
+                .filter_map(|(kind, declarations)| check_expression(source, kind, declarations))
+                .collect::<Vec<String>>();
+            if !issues.is_empty() {
                 let field = format!("spec.validations[{index}].{key}");
-                warnings.push(json!({"fieldRef": field, "warning": found.join("\n")}));
+                warnings.push(json!({"fieldRef": field, "warning": issues.join("\n")}));
             }
         }
     }
     warnings
 }
 
-/// Checks an expression for objects of one kind.
-fn one(source: &str, (group, version, kind): &(String, String, String), declarations: &Declarations) -> Option<String> {
+/// Checks an expression for objects of one kind; `None` if there are no issues.
+fn check_expression(source: &str, (group, version, kind): &Gvk, declarations: &Declarations) -> Option<String> {
     let issues = check(source, declarations).err()?;
     Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
 }
 
 /// Declares the policy's variables with the types of their expressions, where known.
-fn variables(spec: &Value, declarations: &mut Declarations) {
+fn declare_variables(spec: &Value, declarations: &mut Declarations) {
     const VARIABLES: &str = "kubernetes.variables";
     declarations.variables.insert("variables".to_owned(), Type::object(VARIABLES));
     declarations.objects.insert(VARIABLES.into(), BTreeMap::new());
     for variable in spec["variables"].as_array().into_iter().flatten() {
-        let of = check(variable["expression"].as_str().unwrap_or(""), declarations)
-            .map_or(Type::Dyn, |one| one.result_type().clone());
+        let variable_type = check(variable["expression"].as_str().unwrap_or(""), declarations)
+            .map_or(Type::Dyn, |checked| checked.result_type().clone());
         if let Some(fields) = declarations.objects.get_mut(VARIABLES) {
-            fields.insert(variable["name"].as_str().unwrap_or("").to_owned(), of);
+            fields.insert(variable["name"].as_str().unwrap_or("").to_owned(), variable_type);
         }
     }
 }
 
 /// The kinds that the policy's rules name without wildcards and subresources.
-fn matched(spec: &Value, served: &CatalogSnapshot) -> Kinds {
+fn matched_kinds(spec: &Value, served: &CatalogSnapshot) -> Kinds {
     let mut kinds = Kinds::new();
     for rule in spec.pointer("/matchConstraints/resourceRules").and_then(Value::as_array).into_iter().flatten() {
-        let listed = |key: &str| -> Vec<&str> {
-            let mut all: Vec<&str> = rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            all.sort_unstable();
-            all
+        let sorted = |key: &str| -> Vec<&str> {
+            let mut values: Vec<&str> = rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            values.sort_unstable();
+            values
         };
-        let (groups, versions, mut resources) = (listed("apiGroups"), listed("apiVersions"), listed("resources"));
-        if groups.iter().chain(&versions).any(|one| one.contains('*')) {
+        let (groups, versions, mut resources) = (sorted("apiGroups"), sorted("apiVersions"), sorted("resources"));
+        if groups.iter().chain(&versions).any(|value| value.contains('*')) {
             continue;
         }
         resources.retain(|resource| !resource.contains(['*', '/']));
@@ -106,7 +111,7 @@ fn matched(spec: &Value, served: &CatalogSnapshot) -> Kinds {
                 let Some(resource) = served.get(&Gvr::new(group, version, resource)) else { continue };
                 kinds.insert((group.to_owned(), version.to_owned(), resource.kind.clone()));
                 count += 1;
-                if count == MOST {
+                if count == MAX_KINDS_PER_RULE {
                     return kinds;
                 }
             }
@@ -116,23 +121,28 @@ fn matched(spec: &Value, served: &CatalogSnapshot) -> Kinds {
 }
 
 /// Declares the type of a kind. kube-apiserver appends a number to the type name that differs on each check.
-fn of_kind(schema: &Schema, kind: &str, objects: &mut Objects) -> Type {
+fn declare_kind(schema: &Schema, kind: &str, objects: &mut Objects) -> Type {
     let name = format!("{kind}0");
-    of(schema, &name, &mut Vec::new(), objects).unwrap_or(Type::Dyn)
+    declare_type(schema, &name, &mut Vec::new(), objects).unwrap_or(Type::Dyn)
 }
 
-/// Declares the type of a schema; `None` if expressions cannot access its values. `within` are the enclosing
+/// Declares the type of a schema; `None` if expressions cannot access its values. `enclosing` are the enclosing
 /// definitions, at which recursion ends.
-fn of<'a>(schema: &'a Schema, name: &str, within: &mut Vec<&'a str>, objects: &mut Objects) -> Option<Type> {
-    let defined = schema.name.as_deref();
-    if let Some(defined) = defined
-        && within.contains(&defined)
+fn declare_type<'a>(
+    schema: &'a Schema,
+    name: &str,
+    enclosing: &mut Vec<&'a str>,
+    objects: &mut Objects,
+) -> Option<Type> {
+    let definition = schema.name.as_deref();
+    if let Some(definition) = definition
+        && enclosing.contains(&definition)
     {
         objects.insert(name.into(), BTreeMap::new());
         return Some(Type::object(name));
     }
-    within.extend(defined);
-    let found = match schema.ty {
+    enclosing.extend(definition);
+    let declared = match schema.ty {
         // A quantity is an int or a string, which expressions cannot access.
         SchemaType::Any | SchemaType::Quantity => None,
         SchemaType::String => Some(match schema.format.as_deref() {
@@ -150,26 +160,25 @@ fn of<'a>(schema: &'a Schema, name: &str, within: &mut Vec<&'a str>, objects: &m
         SchemaType::Array => schema
             .items
             .as_deref()
-            .and_then(|items| of(items, &format!("{name}.@idx"), within, objects))
+            .and_then(|items| declare_type(items, &format!("{name}.@idx"), enclosing, objects))
             .map(Type::list),
-        SchemaType::Object => match schema.additional.as_deref() {
-            Some(values) => {
-                of(values, &format!("{name}.@elem"), within, objects).map(|value| Type::map(Type::Text, value))
-            }
+        SchemaType::Object => match schema.additional_properties.as_deref() {
+            Some(values) => declare_type(values, &format!("{name}.@elem"), enclosing, objects)
+                .map(|value| Type::map(Type::Text, value)),
             None => {
                 let mut fields = BTreeMap::new();
                 for (key, field) in &schema.properties {
                     let Some(escaped) = escape_field(key) else { continue };
-                    let found = of(&field.node, &format!("{name}.{escaped}"), within, objects);
-                    fields.extend(found.map(|found| (escaped, found)));
+                    let field_type = declare_type(&field.node, &format!("{name}.{escaped}"), enclosing, objects);
+                    fields.extend(field_type.map(|field_type| (escaped, field_type)));
                 }
                 objects.insert(name.into(), fields);
                 Some(Type::object(name))
             }
         },
     };
-    if defined.is_some() {
-        within.pop();
+    if definition.is_some() {
+        enclosing.pop();
     }
-    found
+    declared
 }

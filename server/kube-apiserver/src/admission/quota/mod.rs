@@ -1,7 +1,7 @@
 //! `ResourceQuota` admission: computes the usage of objects and rejects writes that exceed a namespace's quota.
 //!
-//! Usage is charged to `status.used` before a write. The quota controller (`controllers/quota.rs`) recomputes it
-//! after deletions, with [`usage`] of all objects in the namespace.
+//! The usage of an object is added to `status.used` (charged) before the write. The quota controller
+//! (`controllers/quota.rs`) recomputes it after deletions, with [`usage`] of all objects in the namespace.
 
 pub(crate) mod usage;
 
@@ -18,14 +18,14 @@ use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
 
-use self::usage::{Amounts, containers, in_scope, usage};
-use super::limits::{add, amounts};
+use self::usage::{Amounts, containers, is_in_scope, usage};
+use super::limits::{add_amounts, parse_amounts};
 
 /// The admission plugin.
 pub struct ResourceQuota(pub Weak<Registry>);
 
 impl ResourceQuota {
-    fn quotas(registry: &Registry, namespace: &str) -> Vec<Value> {
+    fn list_quotas(registry: &Registry, namespace: &str) -> Vec<Value> {
         registry.store.objects(&ResourceKey::new("", "resourcequotas"), namespace)
     }
 }
@@ -33,38 +33,38 @@ impl ResourceQuota {
 #[async_trait]
 impl Admission for ResourceQuota {
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        let writes = matches!(a.operation, Operation::Create | Operation::Update);
+        let is_write = matches!(a.operation, Operation::Create | Operation::Update);
         let (Some(object), Some(registry)) = (object, self.0.upgrade()) else { return Ok(()) };
-        if !writes || !matches!(a.ctx.subresource.as_str(), "" | "resize") || a.ctx.namespace.is_empty() {
+        if !is_write || !matches!(a.ctx.subresource.as_str(), "" | "resize") || a.ctx.namespace.is_empty() {
             return Ok(());
         }
-        let quotas = Self::quotas(&registry, &a.ctx.namespace);
+        let quotas = Self::list_quotas(&registry, &a.ctx.namespace);
         if quotas.is_empty() {
             return Ok(());
         }
         let (group, resource) = (&*a.resource.gvr.group, &*a.resource.gvr.resource);
-        let mut wanted = usage(group, resource, object);
+        let mut added_usage = usage(group, resource, object);
         if let Some(old) = a.old {
-            for (name, amount) in usage(group, resource, old) {
-                if let Some(now) = wanted.get_mut(&name) {
-                    *now -= amount;
+            for (name, old_amount) in usage(group, resource, old) {
+                if let Some(amount) = added_usage.get_mut(&name) {
+                    *amount -= old_amount;
                 }
             }
         }
-        wanted.retain(|_, amount| amount.sign() > 0);
-        let creating_pod = group.is_empty() && resource == "pods" && a.operation == Operation::Create;
-        let forbid = |why: String| ApiError::forbidden(group, resource, a.name, why);
+        added_usage.retain(|_, amount| amount.sign() > 0);
+        let is_pod_create = group.is_empty() && resource == "pods" && a.operation == Operation::Create;
+        let forbidden_error = |why: String| ApiError::forbidden(group, resource, a.name, why);
         // All quotas are checked before any is charged, so that a rejection by one does not charge the others.
         let mut charges = Vec::new();
-        for quota in quotas.iter().filter(|quota| in_scope(quota, group, resource, object)) {
-            let hard = amounts(quota.pointer("/status/hard"));
-            if creating_pod && let Some(why) = unspecified(quota, &hard, object) {
-                return Err(forbid(why));
+        for quota in quotas.iter().filter(|quota| is_in_scope(quota, group, resource, object)) {
+            let hard = parse_amounts(quota.pointer("/status/hard"));
+            if is_pod_create && let Some(why) = unspecified_message(quota, &hard, object) {
+                return Err(forbidden_error(why));
             }
-            let charge: Amounts =
-                wanted.iter().filter(|(n, _)| hard.contains_key(*n)).map(|(n, q)| (n.clone(), *q)).collect();
-            if let Some(why) = exceeded(quota, &charge) {
-                return Err(forbid(why));
+            let limited = added_usage.iter().filter(|(name, _)| hard.contains_key(*name));
+            let charge: Amounts = limited.map(|(name, amount)| (name.clone(), *amount)).collect();
+            if let Some(why) = exceeded_message(quota, &charge) {
+                return Err(forbidden_error(why));
             }
             if !charge.is_empty() {
                 charges.push((quota, charge));
@@ -80,7 +80,7 @@ impl Admission for ResourceQuota {
 }
 
 impl ResourceQuota {
-    /// Checks and charges a quota by compare-and-swap on its status.
+    /// Adds usage to a quota's status. Checks the quota again, because it can have changed.
     async fn charge(
         &self,
         registry: &Arc<Registry>,
@@ -95,12 +95,11 @@ impl ResourceQuota {
         let (group, plural, object) =
             (a.resource.gvr.group.clone(), a.resource.gvr.resource.clone(), a.name.to_owned());
         let edit = Edit(Arc::new(move |live: &mut Value| {
-            let exceeded = exceeded(live, &charge);
-            if let Some(why) = exceeded {
+            if let Some(why) = exceeded_message(live, &charge) {
                 return Err(ApiError::forbidden(&group, &plural, &object, why));
             }
-            let mut used = amounts(live.pointer("/status/used"));
-            add(&mut used, &charge);
+            let mut used = parse_amounts(live.pointer("/status/used"));
+            add_amounts(&mut used, &charge);
             for (name, amount) in used {
                 live["status"]["used"][name.as_str()] = json!(amount.to_string());
             }
@@ -111,10 +110,11 @@ impl ResourceQuota {
     }
 }
 
-fn exceeded(quota: &Value, charge: &Amounts) -> Option<String> {
-    let (hard, used) = (amounts(quota.pointer("/status/hard")), amounts(quota.pointer("/status/used")));
+/// Message about the limits that a charge exceeds; `None` if there are none.
+fn exceeded_message(quota: &Value, charge: &Amounts) -> Option<String> {
+    let (hard, used) = (parse_amounts(quota.pointer("/status/hard")), parse_amounts(quota.pointer("/status/used")));
     let zero = || Quantity::new(0, Format::DecimalSI);
-    let over: Vec<&String> = charge
+    let exceeded: Vec<&String> = charge
         .iter()
         .filter(|(name, amount)| {
             let total = used.get(*name).cloned().unwrap_or_else(zero) + *(*amount);
@@ -122,24 +122,25 @@ fn exceeded(quota: &Value, charge: &Amounts) -> Option<String> {
         })
         .map(|(name, _)| name)
         .collect();
-    if over.is_empty() {
+    if exceeded.is_empty() {
         return None;
     }
-    let print = |amounts: &Amounts| {
-        let shown = over.iter().map(|name| format!("{name}={}", amounts.get(*name).cloned().unwrap_or_else(zero)));
-        shown.collect::<Vec<_>>().join(",")
+    let format_amounts = |amounts: &Amounts| {
+        let amount = |name: &str| amounts.get(name).cloned().unwrap_or_else(zero);
+        exceeded.iter().map(|name| format!("{name}={}", amount(name))).collect::<Vec<_>>().join(",")
     };
     let name = quota.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
     Some(format!(
         "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-        print(charge),
-        print(&used),
-        print(&hard)
+        format_amounts(charge),
+        format_amounts(&used),
+        format_amounts(&hard)
     ))
 }
 
-/// A quota for compute resources requires requests or limits in all containers.
-fn unspecified(quota: &Value, hard: &Amounts, pod: &Value) -> Option<String> {
+/// Message about containers without the requests or limits that a quota for compute resources requires; `None` if there
+/// are none.
+fn unspecified_message(quota: &Value, hard: &Amounts, pod: &Value) -> Option<String> {
     let containers: Vec<&Value> = containers(pod, "containers").chain(containers(pod, "initContainers")).collect();
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in hard.keys() {
@@ -159,7 +160,7 @@ fn unspecified(quota: &Value, hard: &Amounts, pod: &Value) -> Option<String> {
         return None;
     }
     let name = quota.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
-    let listed: Vec<String> =
+    let missing: Vec<String> =
         missing.iter().map(|(resource, names)| format!("{resource} for: {}", names.join(","))).collect();
-    Some(format!("failed quota: {name}: must specify {}", listed.join("; ")))
+    Some(format!("failed quota: {name}: must specify {}", missing.join("; ")))
 }

@@ -1,16 +1,13 @@
 //! Usage of objects in terms of quotas, and scopes of quotas. Pure; used by admission and by the quota controller.
 
-use std::collections::BTreeMap;
-
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
-use crate::admission::limits::{add, amounts};
-
-pub(crate) type Amounts = BTreeMap<String, Quantity>;
+pub(crate) use crate::admission::limits::Amounts;
+use crate::admission::limits::{add_amounts, parse_amounts};
 
 /// True if an object is in all scopes of a quota. Only pods and, by class, claims have scopes.
-pub(crate) fn in_scope(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
+pub(crate) fn is_in_scope(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
     let scopes =
         quota.pointer("/spec/scopes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let selector = quota.pointer("/spec/scopeSelector/matchExpressions").and_then(Value::as_array);
@@ -25,27 +22,27 @@ pub(crate) fn in_scope(quota: &Value, group: &str, resource: &str, object: &Valu
         return true;
     }
     let matches = match (group, resource) {
-        ("", "pods") => scope_matches,
+        ("", "pods") => pod_scope_matches,
         ("", "persistentvolumeclaims") => claim_scope_matches,
         _ => return false,
     };
     expressions.iter().all(|(scope, operator, values)| matches(scope, operator, values, object))
 }
 
-fn scope_matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
-    let terminating = pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|s| s >= 0);
+fn pod_scope_matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
+    let is_terminating = pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|s| s >= 0);
     match scope {
-        "Terminating" => terminating,
-        "NotTerminating" => !terminating,
+        "Terminating" => is_terminating,
+        "NotTerminating" => !is_terminating,
         "BestEffort" => is_best_effort(pod),
         "NotBestEffort" => !is_best_effort(pod),
         "PriorityClass" => class_matches(operator, values, pod.pointer("/spec/priorityClassName")),
-        "CrossNamespacePodAffinity" => reaches_elsewhere(pod),
+        "CrossNamespacePodAffinity" => has_cross_namespace_affinity(pod),
         _ => false,
     }
 }
 
-/// Claims support a single scope.
+/// Claims support only the scope `VolumeAttributesClass`.
 fn claim_scope_matches(scope: &str, operator: &str, values: &[&str], claim: &Value) -> bool {
     scope == "VolumeAttributesClass"
         && class_matches(operator, values, claim.pointer("/spec/volumeAttributesClassName"))
@@ -67,30 +64,30 @@ pub(super) fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item =
 
 /// True if no container and no pod-level resource requests cpu or memory.
 fn is_best_effort(pod: &Value) -> bool {
-    let requests_resources = |resources: Option<&Value>| {
+    let has_requests = |resources: Option<&Value>| {
         ["requests", "limits"].iter().any(|kind| {
-            let requested = amounts(resources.and_then(|resources| resources.get(*kind)));
+            let requested = parse_amounts(resources.and_then(|resources| resources.get(*kind)));
             ["cpu", "memory"].iter().any(|name| requested.get(*name).is_some_and(|amount| amount.sign() > 0))
         })
     };
-    let mut all = containers(pod, "containers").chain(containers(pod, "initContainers"));
-    !requests_resources(pod.pointer("/spec/resources"))
-        && !all.any(|container| requests_resources(container.get("resources")))
+    let mut all_containers = containers(pod, "containers").chain(containers(pod, "initContainers"));
+    !has_requests(pod.pointer("/spec/resources"))
+        && !all_containers.any(|container| has_requests(container.get("resources")))
 }
 
 /// True if a term of the pod's affinities refers to other namespaces.
-fn reaches_elsewhere(pod: &Value) -> bool {
+fn has_cross_namespace_affinity(pod: &Value) -> bool {
     let terms = |affinity: &str, list: &str| {
-        let found = pod.pointer(&format!("/spec/affinity/{affinity}/{list}DuringSchedulingIgnoredDuringExecution"));
-        found.and_then(Value::as_array).cloned().unwrap_or_default()
+        let terms = pod.pointer(&format!("/spec/affinity/{affinity}/{list}DuringSchedulingIgnoredDuringExecution"));
+        terms.and_then(Value::as_array).cloned().unwrap_or_default()
     };
-    let elsewhere = |term: &Value| {
-        let named = term.get("namespaces").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
-        named || term.get("namespaceSelector").is_some_and(|selector| !selector.is_null())
+    let is_cross_namespace = |term: &Value| {
+        let has_namespaces = term.get("namespaces").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
+        has_namespaces || term.get("namespaceSelector").is_some_and(|selector| !selector.is_null())
     };
     ["podAffinity", "podAntiAffinity"].iter().any(|affinity| {
-        terms(affinity, "required").iter().any(elsewhere)
-            || terms(affinity, "preferred").iter().any(|weighted| elsewhere(&weighted["podAffinityTerm"]))
+        terms(affinity, "required").iter().any(is_cross_namespace)
+            || terms(affinity, "preferred").iter().any(|weighted| is_cross_namespace(&weighted["podAffinityTerm"]))
     })
 }
 
@@ -98,8 +95,8 @@ fn reaches_elsewhere(pod: &Value) -> bool {
 pub(crate) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
     let one = || Quantity::new(1, Format::DecimalSI);
     let mut used = Amounts::new();
-    let counted = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
-    used.insert(counted, one());
+    let count_name = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
+    used.insert(count_name, one());
     if !group.is_empty() {
         return used;
     }
@@ -120,13 +117,14 @@ pub(crate) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
     used
 }
 
-/// Usage of a pod as the scheduler computes it: resources of containers that run concurrently are added.
+/// Usage of a pod as the scheduler computes it: the resources of concurrent containers are added.
 fn pod_usage(pod: &Value) -> Amounts {
     let mut used = Amounts::from([("pods".to_owned(), Quantity::new(1, Format::DecimalSI))]);
     for kind in ["requests", "limits"] {
-        for (name, amount) in needs(pod, kind) {
-            if kind == "requests" && (matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || is_huge(&name))
-            {
+        for (name, amount) in pod_resources(pod, kind) {
+            let has_short_name =
+                matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || is_huge_page_resource(&name);
+            if kind == "requests" && has_short_name {
                 used.insert(name.clone(), amount);
             }
             used.insert(format!("{kind}.{name}"), amount);
@@ -135,43 +133,43 @@ fn pod_usage(pod: &Value) -> Amounts {
     used
 }
 
-fn is_huge(name: &str) -> bool {
+fn is_huge_page_resource(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// `PodRequests` and `PodLimits` of Kubernetes' resource helpers.
-fn needs(pod: &Value, kind: &str) -> Amounts {
-    let of = |container: &Value| amounts(container.pointer(&format!("/resources/{kind}")));
-    let at_least = |sum: &mut Amounts, others: &Amounts| {
-        for (name, amount) in others {
-            let slot = sum.entry(name.clone()).or_insert(*amount);
-            *slot = (*slot).max(*amount);
+/// The `requests` or `limits` of a pod, as computed by `PodRequests` and `PodLimits` of Kubernetes' resource helpers.
+fn pod_resources(pod: &Value, kind: &str) -> Amounts {
+    let resources = |container: &Value| parse_amounts(container.pointer(&format!("/resources/{kind}")));
+    let raise_to = |amounts: &mut Amounts, minimums: &Amounts| {
+        for (name, minimum) in minimums {
+            let amount = amounts.entry(name.clone()).or_insert(*minimum);
+            *amount = (*amount).max(*minimum);
         }
     };
     let mut sum = Amounts::new();
-    containers(pod, "containers").for_each(|container| add(&mut sum, &of(container)));
-    // Sidecars start first and keep running; other init containers run one at a time next to them.
-    let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
+    containers(pod, "containers").for_each(|container| add_amounts(&mut sum, &resources(container)));
+    // Sidecars keep running; other init containers run one at a time, next to the sidecars that precede them.
+    let (mut sidecars, mut max_during_start) = (Amounts::new(), Amounts::new());
     for container in containers(pod, "initContainers") {
-        let own = of(container);
-        let mut together = sidecars.clone();
-        add(&mut together, &own);
+        let own = resources(container);
+        let mut concurrent = sidecars.clone();
+        add_amounts(&mut concurrent, &own);
         if container["restartPolicy"] == "Always" {
-            add(&mut sum, &own);
-            sidecars.clone_from(&together);
+            add_amounts(&mut sum, &own);
+            sidecars.clone_from(&concurrent);
         }
-        at_least(&mut starting, &together);
+        raise_to(&mut max_during_start, &concurrent);
     }
-    at_least(&mut sum, &starting);
-    for (name, amount) in amounts(pod.pointer(&format!("/spec/resources/{kind}"))) {
-        if matches!(name.as_str(), "cpu" | "memory") || is_huge(&name) {
+    raise_to(&mut sum, &max_during_start);
+    for (name, amount) in parse_amounts(pod.pointer(&format!("/spec/resources/{kind}"))) {
+        if matches!(name.as_str(), "cpu" | "memory") || is_huge_page_resource(&name) {
             sum.insert(name, amount);
         }
     }
-    // The overhead adds to a limit only if there is one.
-    let mut overhead = amounts(pod.pointer("/spec/overhead"));
+    // The overhead is added to a limit only if there is one.
+    let mut overhead = parse_amounts(pod.pointer("/spec/overhead"));
     overhead.retain(|name, _| kind == "requests" || sum.contains_key(name));
-    add(&mut sum, &overhead);
+    add_amounts(&mut sum, &overhead);
     sum
 }
 
@@ -179,8 +177,8 @@ fn service_usage(service: &Value, used: &mut Amounts) {
     let count = |n: usize| Quantity::new(i64::try_from(n).unwrap_or(i64::MAX), Format::DecimalSI);
     let kind = service.pointer("/spec/type").and_then(Value::as_str).unwrap_or("ClusterIP");
     let ports = service.pointer("/spec/ports").and_then(Value::as_array).map_or(0, Vec::len);
-    let allocates = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
-    let node_ports = if kind == "NodePort" || (kind == "LoadBalancer" && allocates) { ports } else { 0 };
+    let allocates_node_ports = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+    let node_ports = if kind == "NodePort" || (kind == "LoadBalancer" && allocates_node_ports) { ports } else { 0 };
     used.insert("services".into(), count(1));
     used.insert("services.nodeports".into(), count(node_ports));
     used.insert("services.loadbalancers".into(), count(usize::from(kind == "LoadBalancer")));
@@ -190,7 +188,7 @@ fn claim_usage(claim: &Value, used: &mut Amounts) {
     let one = Quantity::new(1, Format::DecimalSI);
     let class = claim.pointer("/spec/storageClassName").and_then(Value::as_str).unwrap_or("");
     used.insert("persistentvolumeclaims".into(), one);
-    let storage = amounts(claim.pointer("/spec/resources/requests")).remove("storage");
+    let storage = parse_amounts(claim.pointer("/spec/resources/requests")).remove("storage");
     if !class.is_empty() {
         used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
         if let Some(storage) = &storage {
@@ -217,63 +215,63 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_containers_are_added() {
+    fn resources_of_concurrent_containers_are_added() {
         // Name, pod spec, requests and limits of cpu.
         let cases = [
             (
-                "one after the other",
+                "init containers run before the containers",
                 json!({"containers": [with_cpu_request("1"), with_cpu_request("2")], "initContainers": [with_cpu_request("5")]}),
                 "5",
                 Some("5"),
             ),
             (
-                "sidecars stay",
+                "sidecars keep running",
                 json!({"containers": [with_cpu_request("1")], "initContainers": [sidecar("2")]}),
                 "3",
                 Some("3"),
             ),
             (
-                "those of the start run beside the sidecars before them",
+                "init containers run next to the preceding sidecars",
                 json!({"containers": [with_cpu_request("1")], "initContainers": [with_cpu_request("4"), sidecar("2"), with_cpu_request("3")]}),
                 "5",
                 Some("5"),
             ),
             (
-                "the pod's own count",
+                "pod-level resources replace the sum",
                 json!({"containers": [with_cpu_request("1")], "resources": {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}}),
                 "7",
                 Some("8"),
             ),
             (
-                "overhead comes on top of what is limited",
+                "overhead is added to requests and existing limits",
                 json!({"containers": [{"resources": {"requests": {"cpu": "1"}}}], "overhead": {"cpu": "250m"}}),
                 "1250m",
                 None,
             ),
         ];
-        for (what, spec, requests, limits) in cases {
+        for (case, spec, requests, limits) in cases {
             let used = usage("", "pods", &json!({"spec": spec}));
             let amount = |name: &str| used.get(name).map(ToString::to_string);
-            assert_eq!(amount("requests.cpu").as_deref(), Some(requests), "{what}");
-            assert_eq!(amount("cpu"), amount("requests.cpu"), "{what}");
-            assert_eq!(amount("limits.cpu").as_deref(), limits, "{what}");
+            assert_eq!(amount("requests.cpu").as_deref(), Some(requests), "{case}");
+            assert_eq!(amount("cpu"), amount("requests.cpu"), "{case}");
+            assert_eq!(amount("limits.cpu").as_deref(), limits, "{case}");
         }
     }
 
     #[test]
-    fn scopes_match_pods() {
-        let elsewhere = json!({"spec": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+    fn scopes_match_pods_and_claims() {
+        let cross_namespace = json!({"spec": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
             {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "namespaceSelector": {}}}]}}}});
-        let here = json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        let same_namespace = json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "zone"}]}}}});
         let sidecar = json!({"spec": {"containers": [{}], "initContainers": [with_cpu_request("1")]}});
         let claim = json!({"spec": {"volumeAttributesClassName": "gold"}});
         let gold = json!([{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}]);
         let exists = |scope: &str| json!([{"scopeName": scope, "operator": "Exists"}]);
         let cases = [
-            ("pods", &elsewhere, exists("CrossNamespacePodAffinity"), true),
-            ("pods", &here, exists("CrossNamespacePodAffinity"), false),
-            ("pods", &here, exists("BestEffort"), true),
+            ("pods", &cross_namespace, exists("CrossNamespacePodAffinity"), true),
+            ("pods", &same_namespace, exists("CrossNamespacePodAffinity"), false),
+            ("pods", &same_namespace, exists("BestEffort"), true),
             ("pods", &sidecar, exists("BestEffort"), false),
             ("pods", &sidecar, exists("NotTerminating"), true),
             ("persistentvolumeclaims", &claim, gold.clone(), true),
@@ -281,9 +279,9 @@ mod tests {
             ("pods", &claim, gold, false),
             ("services", &claim, exists("NotTerminating"), false),
         ];
-        for (resource, object, expressions, wanted) in cases {
+        for (resource, object, expressions, expected) in cases {
             let quota = json!({"spec": {"scopeSelector": {"matchExpressions": expressions}}});
-            assert_eq!(in_scope(&quota, "", resource, object), wanted, "{resource} {quota}");
+            assert_eq!(is_in_scope(&quota, "", resource, object), expected, "{resource} {quota}");
         }
     }
 }

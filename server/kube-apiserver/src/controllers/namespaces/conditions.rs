@@ -6,38 +6,39 @@ use crowsnest_registry::object::format_time;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Result of an attempt to delete the content of a namespace.
+/// Content that remains after an attempt to delete the content of a namespace, and the errors of the attempt.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Remains {
+pub(super) struct RemainingContent {
     /// Group versions whose discovery failed, with the error.
     pub undiscovered: BTreeMap<String, String>,
-    /// Deletions that failed.
+    /// Errors of failed deletions.
     pub failures: Vec<String>,
-    /// Number of remaining pods. Other content has not been deleted and is not in `resources`.
+    /// Number of remaining pods. While there are any, other content is not deleted, and `resources` is empty.
     pub pods: usize,
-    /// Remaining objects by `resource.group`.
+    /// Number of remaining objects by `resource.group`.
     pub resources: BTreeMap<String, usize>,
-    /// Objects that wait for a finalizer, by finalizer.
+    /// Number of objects that wait for a finalizer, by finalizer.
     pub finalizers: BTreeMap<String, usize>,
 }
 
-impl Remains {
+impl RemainingContent {
     /// True if the namespace has no content left.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Type, reason and message for False, reason and message for True.
-    fn findings(&self) -> [(&'static str, [&'static str; 2], Option<(&'static str, String)>); 5] {
+    /// The conditions: type, reason and message of status `False`, reason and message of status `True` if that is the
+    /// current one.
+    fn conditions(&self) -> [(&'static str, [&'static str; 2], Option<(&'static str, String)>); 5] {
         let undiscovered: Vec<String> =
             self.undiscovered.iter().map(|(version, why)| format!("{version}: {why}")).collect();
         let mut failures = self.failures.clone();
         failures.sort();
-        let list = |map: &BTreeMap<String, usize>, word: &str| {
-            let mut all: Vec<String> =
-                map.iter().map(|(name, count)| format!("{name} {word} {count} resource instances")).collect();
-            all.sort();
-            all.join(", ")
+        let list = |counts: &BTreeMap<String, usize>, verb: &str| {
+            let mut texts: Vec<String> =
+                counts.iter().map(|(name, count)| format!("{name} {verb} {count} resource instances")).collect();
+            texts.sort();
+            texts.join(", ")
         };
         [
             (
@@ -84,21 +85,21 @@ impl Remains {
 }
 
 /// Updates the five conditions; conditions of other types are kept.
-pub(super) fn set(conditions: &mut Value, remains: &Remains, now: Timestamp) {
+pub(super) fn set_conditions(conditions: &mut Value, remaining: &RemainingContent, now: Timestamp) {
     if !conditions.is_array() {
         *conditions = json!([]);
     }
     let Some(conditions) = conditions.as_array_mut() else { return };
-    for (kind, fine, found) in remains.findings() {
-        let status = if found.is_some() { "True" } else { "False" };
-        let (reason, message) = found.unwrap_or_else(|| (fine[0], fine[1].to_owned()));
-        let old = conditions.iter_mut().find(|condition| condition["type"] == kind);
+    for (condition_type, [false_reason, false_message], reason_and_message) in remaining.conditions() {
+        let status = if reason_and_message.is_some() { "True" } else { "False" };
+        let (reason, message) = reason_and_message.unwrap_or_else(|| (false_reason, false_message.to_owned()));
+        let old = conditions.iter_mut().find(|condition| condition["type"] == condition_type);
         let since = match &old {
             Some(old) if old["status"] == status => old["lastTransitionTime"].clone(),
             _ => format_time(now).into(),
         };
         let new = json!({
-            "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+            "type": condition_type, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
         });
         match old {
             Some(old) => *old = new,
@@ -112,18 +113,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_report_what_remains() {
+    fn conditions_report_remaining_content() {
         let counts = |counts: &[(&str, usize)]| counts.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
         let cases = [
-            ("nothing", Remains::default(), vec![]),
+            ("nothing", RemainingContent::default(), vec![]),
             // As in Kubernetes, the totals are omitted while pods remain.
-            ("pods", Remains { pods: 2, ..Remains::default() }, vec![]),
+            ("pods", RemainingContent { pods: 2, ..RemainingContent::default() }, vec![]),
             (
                 "content",
-                Remains {
+                RemainingContent {
                     resources: counts(&[("secrets.", 1), ("jobs.batch", 3)]),
                     finalizers: counts(&[("orphan", 1), ("example.com/hold", 2)]),
-                    ..Remains::default()
+                    ..RemainingContent::default()
                 },
                 vec![
                     (
@@ -140,13 +141,13 @@ mod tests {
             ),
             (
                 "failures",
-                Remains {
+                RemainingContent {
                     undiscovered: BTreeMap::from([(
                         "b.example.com/v1".to_owned(),
                         "stale GroupVersion discovery: b.example.com/v1".to_owned(),
                     )]),
                     failures: vec!["second".into(), "first".into()],
-                    ..Remains::default()
+                    ..RemainingContent::default()
                 },
                 vec![
                     (
@@ -164,22 +165,22 @@ mod tests {
         ];
         let (before, now): (Timestamp, Timestamp) =
             ("2026-01-01T00:00:00Z".parse().unwrap(), "2026-01-01T00:01:00Z".parse().unwrap());
-        for (what, remains, failing) in cases {
+        for (case, remaining, expected) in cases {
             let foreign = json!({"type": "Foreign", "status": "True"});
             let mut conditions = json!([foreign]);
-            set(&mut conditions, &Remains::default(), before);
-            set(&mut conditions, &remains, now);
+            set_conditions(&mut conditions, &RemainingContent::default(), before);
+            set_conditions(&mut conditions, &remaining, now);
             let all = conditions.as_array().unwrap();
-            assert_eq!((all.len(), &all[0]), (6, &foreign), "{what}");
-            let shown: Vec<(&str, &str, &str)> = all[1..]
+            assert_eq!((all.len(), &all[0]), (6, &foreign), "{case}");
+            let true_conditions: Vec<(&str, &str, &str)> = all[1..]
                 .iter()
                 .filter(|c| c["status"] == "True")
                 .map(|c| ["type", "reason", "message"].map(|key| c[key].as_str().unwrap()).into())
                 .collect();
-            assert_eq!(shown, failing, "{what}");
+            assert_eq!(true_conditions, expected, "{case}");
             for condition in &all[1..] {
                 let since = if condition["status"] == "True" { now } else { before };
-                assert_eq!(condition["lastTransitionTime"], format_time(since), "{what} {condition}");
+                assert_eq!(condition["lastTransitionTime"], format_time(since), "{case} {condition}");
             }
         }
     }

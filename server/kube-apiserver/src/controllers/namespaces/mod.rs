@@ -18,59 +18,60 @@ use crowsnest_registry::storage::ResourceKey;
 use serde_json::Value;
 use tokio::task::{self, JoinSet};
 
-use self::content::Content;
-use super::core;
+use self::content::ContentDeleter;
+use super::core_resource;
 use crate::ApiServer;
 
-/// Pause after a failed list.
-const RETRY_LIST: Duration = Duration::from_secs(1);
-const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+/// Delay before namespaces are listed again after an error.
+const LIST_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Delays between attempts to delete a namespace.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// Follows namespaces until the server stops; one task per namespace in deletion.
 pub async fn run(server: ApiServer) {
-    let (registry, stopped) = (server.registry().clone(), server.stopped());
-    let content = Content::new(&server);
+    let (registry, stop_token) = (server.registry().clone(), server.stop_token());
+    let deleter = ContentDeleter::new(&server);
     let table = ResourceKey::new("", "namespaces");
-    let mut leaving: JoinSet<()> = JoinSet::new();
-    let mut known: HashMap<String, task::Id> = HashMap::new();
+    let mut tasks: JoinSet<()> = JoinSet::new();
+    let mut task_ids: HashMap<String, task::Id> = HashMap::new();
     loop {
         let since = registry.store.revision();
-        match deleted(&registry).await {
+        match list_deleting(&registry).await {
             Ok((resource, names)) => {
-                for name in names.into_iter().filter(|name| !known.contains_key(name)).collect::<Vec<_>>() {
-                    let task = leaving.spawn(finish(content.clone(), resource.clone(), name.clone()));
-                    known.insert(name, task.id());
+                for name in names.into_iter().filter(|name| !task_ids.contains_key(name)).collect::<Vec<_>>() {
+                    let task = tasks.spawn(delete_namespace(deleter.clone(), resource.clone(), name.clone()));
+                    task_ids.insert(name, task.id());
                 }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot list namespaces that are being deleted");
                 tokio::select! {
-                    () = tokio::time::sleep(RETRY_LIST) => continue,
-                    () = stopped.cancelled() => return,
+                    () = tokio::time::sleep(LIST_RETRY_DELAY) => continue,
+                    () = stop_token.cancelled() => return,
                 }
             }
         }
         let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
         tokio::select! {
             changes = watcher.next() => if matches!(changes, Err(Error::Closed)) { return },
-            Some(ended) = leaving.join_next_with_id(), if !leaving.is_empty() => {
-                let id = match ended {
+            Some(result) = tasks.join_next_with_id(), if !tasks.is_empty() => {
+                let id = match result {
                     Ok((id, ())) => id,
                     Err(error) => {
                         tracing::error!(%error, "the task that deletes a namespace stopped unexpectedly");
                         error.id()
                     }
                 };
-                known.retain(|_, task| *task != id);
+                task_ids.retain(|_, task_id| *task_id != id);
             }
-            () = stopped.cancelled() => return,
+            () = stop_token.cancelled() => return,
         }
     }
 }
 
-/// Names of the namespaces in deletion.
-async fn deleted(registry: &Arc<Registry>) -> ApiResult<(ResourceRef, Vec<String>)> {
-    let resource = core(registry, "namespaces")?;
+/// The resource of namespaces, and the names of the namespaces in deletion.
+async fn list_deleting(registry: &Arc<Registry>) -> ApiResult<(ResourceRef, Vec<String>)> {
+    let resource = core_resource(registry, "namespaces")?;
     let namespaces = registry.list_all(&resource).await?;
     let names =
         namespaces.iter().filter(|namespace| namespace.is_deleting()).map(|namespace| namespace.name().to_owned());
@@ -78,11 +79,11 @@ async fn deleted(registry: &Arc<Registry>) -> ApiResult<(ResourceRef, Vec<String
     Ok((resource, names))
 }
 
-/// Deletes the content of a namespace and then the namespace.
-async fn finish(content: Content, namespaces: ResourceRef, name: String) {
-    let mut delays = RETRY.delays();
+/// Deletes the content of a namespace and then the namespace, with as many attempts as necessary.
+async fn delete_namespace(deleter: ContentDeleter, namespaces: ResourceRef, name: String) {
+    let mut delays = RETRY_BACKOFF.delays();
     loop {
-        match delete_content(&content, &namespaces, &name).await {
+        match try_delete(&deleter, &namespaces, &name).await {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) if error.is(Reason::NotFound) => return,
@@ -93,25 +94,25 @@ async fn finish(content: Content, namespaces: ResourceRef, name: String) {
     }
 }
 
-/// Makes one attempt; true if no further one is needed.
-async fn delete_content(content: &Content, namespaces: &ResourceRef, name: &str) -> ApiResult<bool> {
-    let registry = content.registry();
+/// Makes one attempt and writes the conditions of the namespace. Returns true if no further attempt is needed.
+async fn try_delete(deleter: &ContentDeleter, namespaces: &ResourceRef, name: &str) -> ApiResult<bool> {
+    let registry = deleter.registry();
     let namespace = registry.get(namespaces, "", name).await?;
     if !namespace.is_deleting() {
         return Ok(true);
     }
-    let remains = content.delete(&namespace).await;
+    let remaining = deleter.delete(&namespace).await;
     let namespace = registry.get(namespaces, "", name).await?;
-    let mut next = namespace.clone();
-    conditions::set(&mut next["status"]["conditions"], &remains, jiff::Timestamp::now());
-    if remains.is_empty() {
-        let finalizers = next["spec"]["finalizers"].as_array().into_iter().flatten();
-        let kept: Vec<Value> = finalizers.filter(|finalizer| *finalizer != "kubernetes").cloned().collect();
-        next["spec"]["finalizers"] = kept.into();
+    let mut updated = namespace.clone();
+    conditions::set_conditions(&mut updated["status"]["conditions"], &remaining, jiff::Timestamp::now());
+    if remaining.is_empty() {
+        let finalizers = updated["spec"]["finalizers"].as_array().into_iter().flatten();
+        let finalizers: Vec<Value> = finalizers.filter(|finalizer| *finalizer != "kubernetes").cloned().collect();
+        updated["spec"]["finalizers"] = finalizers.into();
     }
-    if next == namespace {
-        return Ok(remains.is_empty());
+    if updated == namespace {
+        return Ok(remaining.is_empty());
     }
-    let written = registry.replace_raw(namespaces, &next).await?;
-    Ok(remains.is_empty() && written.is_some())
+    let replaced = registry.replace_raw(namespaces, &updated).await?;
+    Ok(remaining.is_empty() && replaced.is_some())
 }

@@ -15,22 +15,22 @@ use std::sync::LazyLock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_schema::set::SchemaSet;
+use crowsnest_schema::schema_set::SchemaSet;
 use crowsnest_schema::{Schema, Type, normalize};
 use serde_json::{Map, Value, json};
 
 const MAGIC: &[u8] = b"k8s\0";
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
-/// Maximum nesting, above that of real objects. Each level of a JSON schema counts twice, so the limit equals that
-/// of JSON bodies.
+const META_PACKAGE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+const APIEXTENSIONS_PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
+/// Maximum nesting of messages, which no real object reaches. It equals the limit of JSON bodies; each level of a JSON
+/// schema counts twice.
 const MAX_DEPTH: usize = 128;
 
-type Fields = HashMap<String, Vec<&'static str>>;
+/// By the name of a definition: the JSON names of its fields in the order of their numbers, which start at 1.
+type FieldNames = HashMap<String, Vec<&'static str>>;
 
-/// Field names by number (from 1), by definition name.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    let mut fields = Fields::new();
+static FIELDS: LazyLock<FieldNames> = LazyLock::new(|| {
+    let mut fields = FieldNames::new();
     let mut package = "";
     for line in include_str!("fields.txt").lines() {
         if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
@@ -42,18 +42,19 @@ static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
     fields
 });
 
-/// A field in wire format.
-enum Wire<'a> {
+/// Value of a field in wire format.
+enum WireValue<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
     Fixed32(u32),
 }
 
+/// Reader of a message; contains the bytes that have not been read yet.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn varint(&mut self) -> Result<u64, String> {
+    fn read_varint(&mut self) -> Result<u64, String> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let (&byte, rest) = self.0.split_first().ok_or("unexpected EOF")?;
@@ -75,20 +76,21 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn next(&mut self) -> Result<Option<(usize, Wire<'a>)>, String> {
+    /// Number and value of the next field; `None` at the end.
+    fn next_field(&mut self) -> Result<Option<(usize, WireValue<'a>)>, String> {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let tag = self.varint()?;
+        let tag = self.read_varint()?;
         let number = usize::try_from(tag >> 3).map_err(|_| "illegal tag")?;
         let wire = match tag & 7 {
-            0 => Wire::Varint(self.varint()?),
-            1 => Wire::Fixed64(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| "short field")?)),
+            0 => WireValue::Varint(self.read_varint()?),
+            1 => WireValue::Fixed64(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| "short field")?)),
             2 => {
-                let length = usize::try_from(self.varint()?).map_err(|_| "illegal length")?;
-                Wire::Bytes(self.take(length)?)
+                let length = usize::try_from(self.read_varint()?).map_err(|_| "illegal length")?;
+                WireValue::Bytes(self.take(length)?)
             }
-            5 => Wire::Fixed32(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| "short field")?)),
+            5 => WireValue::Fixed32(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| "short field")?)),
             other => return Err(format!("illegal wire type {other}")),
         };
         Ok(Some((number, wire)))
@@ -96,48 +98,49 @@ impl<'a> Reader<'a> {
 }
 
 /// Decodes a protobuf body to JSON with apiVersion and kind.
-pub(super) fn object(body: &[u8]) -> ApiResult<Value> {
-    decode(body)
+pub(super) fn decode_object(body: &[u8]) -> ApiResult<Value> {
+    decode_unknown(body)
         .map_err(|why| ApiError::bad_request(format!("the body of the request could not be read as protobuf: {why}")))
 }
 
-fn decode(body: &[u8]) -> Result<Value, String> {
+/// Decodes the envelope `runtime.Unknown` and the object in it.
+fn decode_unknown(body: &[u8]) -> Result<Value, String> {
     let unknown = body.strip_prefix(MAGIC).ok_or("provided data does not appear to be a protobuf message")?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut reader = Reader(unknown);
-    while let Some((number, wire)) = reader.next()? {
+    while let Some((number, wire)) = reader.next_field()? {
         match (number, wire) {
-            (1, Wire::Bytes(meta)) => {
+            (1, WireValue::Bytes(meta)) => {
                 let mut meta = Reader(meta);
-                while let Some((number, wire)) = meta.next()? {
+                while let Some((number, wire)) = meta.next_field()? {
                     match (number, wire) {
-                        (1, Wire::Bytes(text)) => api_version = text_of(text)?,
-                        (2, Wire::Bytes(text)) => kind = text_of(text)?,
+                        (1, WireValue::Bytes(text)) => api_version = decode_text(text)?,
+                        (2, WireValue::Bytes(text)) => kind = decode_text(text)?,
                         _ => {}
                     }
                 }
             }
-            (2, Wire::Bytes(bytes)) => raw = bytes,
+            (2, WireValue::Bytes(bytes)) => raw = bytes,
             _ => {}
         }
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let set = SchemaSet::builtin();
-    let schema = set.kind(group, version, &kind).or_else(|| set.definition(&format!("{META}.{kind}")));
+    let schema = set.kind(group, version, &kind).or_else(|| set.definition(&format!("{META_PACKAGE}.{kind}")));
     let schema = schema.ok_or_else(|| format!("no kind {kind:?} is registered for version {api_version:?}"))?;
     let mut object = Map::new();
-    message(schema.name.as_deref().unwrap_or_default(), &schema, raw, &mut object, 0)?;
+    decode_message(schema.name.as_deref().unwrap_or_default(), &schema, raw, &mut object, 0)?;
     object.insert("apiVersion".into(), api_version.into());
     object.insert("kind".into(), kind.into());
     Ok(Value::Object(object))
 }
 
-fn text_of(bytes: &[u8]) -> Result<String, String> {
+fn decode_text(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|e| e.to_string())
 }
 
 /// Decodes a message of a definition into a JSON object.
-fn message(
+fn decode_message(
     name: &str,
     schema: &Schema,
     bytes: &[u8],
@@ -147,24 +150,24 @@ fn message(
     if depth > MAX_DEPTH {
         return Err("nested too deeply".into());
     }
-    let none = Vec::new();
+    let no_fields = Vec::new();
     let fields = match FIELDS.get(name) {
         Some(fields) => fields,
-        None if schema.properties.is_empty() => &none,
-        None => return Err(format!("{name} has no protobuf form here")),
+        None if schema.properties.is_empty() => &no_fields,
+        None => return Err(format!("the field numbers of {name} are unknown")),
     };
     let mut reader = Reader(bytes);
-    while let Some((number, wire)) = reader.next()? {
+    while let Some((number, wire)) = reader.next_field()? {
         let Some(entry) = number.checked_sub(1).and_then(|i| fields.get(i)).filter(|f| **f != "-") else { continue };
         match (entry.strip_prefix('+'), wire) {
-            (Some(inline), Wire::Bytes(bytes)) => {
+            (Some(inline), WireValue::Bytes(bytes)) => {
                 let package = name.rsplit_once('.').map_or("", |(package, _)| package);
-                message(&format!("{package}.{inline}"), schema, bytes, out, depth + 1)?;
+                decode_message(&format!("{package}.{inline}"), schema, bytes, out, depth + 1)?;
             }
             (Some(_), _) => {}
             (None, wire) => {
                 if let Some(child) = schema.field(entry) {
-                    put(out, entry, &child.node, wire, depth)?;
+                    add_field(out, entry, &child.node, wire, depth)?;
                 }
             }
         }
@@ -173,32 +176,38 @@ fn message(
 }
 
 /// Adds an occurrence of a field: lists and maps accumulate.
-fn put(out: &mut Map<String, Value>, field: &str, schema: &Schema, wire: Wire<'_>, depth: usize) -> Result<(), String> {
+fn add_field(
+    out: &mut Map<String, Value>,
+    field: &str,
+    schema: &Schema,
+    wire: WireValue<'_>,
+    depth: usize,
+) -> Result<(), String> {
     match (schema.ty, wire) {
         (Type::Array, wire) => {
             let items = schema.items.as_ref().ok_or("a list without items")?;
             let list = out.entry(field).or_insert_with(|| json!([]));
             let Some(list) = list.as_array_mut() else { return Err("not a list".into()) };
             match wire {
-                Wire::Bytes(packed) if matches!(items.ty, Type::Integer | Type::Boolean) => {
+                WireValue::Bytes(packed) if matches!(items.ty, Type::Integer | Type::Boolean) => {
                     let mut packed = Reader(packed);
                     while !packed.0.is_empty() {
-                        list.push(value(items, Wire::Varint(packed.varint()?), depth)?);
+                        list.push(decode_value(items, WireValue::Varint(packed.read_varint()?), depth)?);
                     }
                 }
-                wire => list.push(value(items, wire, depth)?),
+                wire => list.push(decode_value(items, wire, depth)?),
             }
         }
-        (Type::Object, Wire::Bytes(bytes))
+        (Type::Object, WireValue::Bytes(bytes))
             if schema.is_map() && !FIELDS.contains_key(schema.name.as_deref().unwrap_or_default()) =>
         {
-            let values = schema.additional.as_ref().ok_or("a map without values")?;
+            let values = schema.additional_properties.as_ref().ok_or("a map without values")?;
             let map = out.entry(field).or_insert_with(|| json!({}));
-            let (key, entry) = map_entry(values, bytes, depth)?;
+            let (key, entry) = decode_map_entry(values, bytes, depth)?;
             map[key] = entry;
         }
         (_, wire) => {
-            let value = value(schema, wire, depth)?;
+            let value = decode_value(schema, wire, depth)?;
             if !value.is_null() {
                 out.insert(field.to_owned(), value);
             }
@@ -207,28 +216,29 @@ fn put(out: &mut Map<String, Value>, field: &str, schema: &Schema, wire: Wire<'_
     Ok(())
 }
 
-fn map_entry(values: &Schema, bytes: &[u8], depth: usize) -> Result<(String, Value), String> {
+/// Decodes an entry of a map, whose absent value is the zero value of its type.
+fn decode_map_entry(values: &Schema, bytes: &[u8], depth: usize) -> Result<(String, Value), String> {
     let mut key = String::new();
-    let mut held = Map::new();
+    let mut value_field = Map::new();
     let mut reader = Reader(bytes);
-    while let Some((number, wire)) = reader.next()? {
+    while let Some((number, wire)) = reader.next_field()? {
         match (number, wire) {
-            (1, Wire::Bytes(text)) => key = text_of(text)?,
+            (1, WireValue::Bytes(text)) => key = decode_text(text)?,
             // A list as the value of a map is encoded as a message with one repeated field.
-            (2, Wire::Bytes(wrapped)) if values.ty == Type::Array => {
+            (2, WireValue::Bytes(wrapped)) if values.ty == Type::Array => {
                 let mut wrapped = Reader(wrapped);
-                held.entry("value").or_insert_with(|| json!([]));
-                while let Some((_, item)) = wrapped.next()? {
-                    put(&mut held, "value", values, item, depth + 1)?;
+                value_field.entry("value").or_insert_with(|| json!([]));
+                while let Some((_, item)) = wrapped.next_field()? {
+                    add_field(&mut value_field, "value", values, item, depth + 1)?;
                 }
             }
             (2, wire) => {
-                held.insert("value".into(), value(values, wire, depth + 1)?);
+                value_field.insert("value".into(), decode_value(values, wire, depth + 1)?);
             }
             _ => {}
         }
     }
-    let absent = || match values.ty {
+    let zero_value = || match values.ty {
         Type::String | Type::Bytes => json!(""),
         Type::Quantity => json!("0"),
         Type::Array => json!([]),
@@ -237,62 +247,62 @@ fn map_entry(values: &Schema, bytes: &[u8], depth: usize) -> Result<(String, Val
         Type::Boolean => json!(false),
         _ => Value::Null,
     };
-    Ok((key, held.remove("value").unwrap_or_else(absent)))
+    Ok((key, value_field.remove("value").unwrap_or_else(zero_value)))
 }
 
-fn value(schema: &Schema, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
+fn decode_value(schema: &Schema, wire: WireValue<'_>, depth: usize) -> Result<Value, String> {
     let signed = |n: u64| n as i64;
     Ok(match (schema.ty, wire) {
-        (Type::Boolean, Wire::Varint(n)) => json!(n != 0),
-        (_, Wire::Varint(n)) => json!(signed(n)),
-        (_, Wire::Fixed64(n)) => number(f64::from_bits(n)),
-        (_, Wire::Fixed32(n)) => number(f64::from(f32::from_bits(n))),
-        (Type::String, Wire::Bytes(text)) => json!(text_of(text)?),
-        (Type::Bytes, Wire::Bytes(bytes)) => json!(STANDARD.encode(bytes)),
-        (Type::Quantity, Wire::Bytes(bytes)) => json!(first_text(bytes)?),
-        (Type::Time | Type::MicroTime, Wire::Bytes(bytes)) => time(bytes, schema.ty == Type::MicroTime)?,
-        (Type::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
-        (Type::Any, Wire::Bytes(bytes)) => match schema.name.as_deref().and_then(|name| name.rsplit('.').next()) {
-            Some(name) if name.starts_with("JSONSchemaPropsOr") => schema_or_else(bytes, name, depth)?,
-            _ => raw(bytes)?,
+        (Type::Boolean, WireValue::Varint(n)) => json!(n != 0),
+        (_, WireValue::Varint(n)) => json!(signed(n)),
+        (_, WireValue::Fixed64(n)) => json_number(f64::from_bits(n)),
+        (_, WireValue::Fixed32(n)) => json_number(f64::from(f32::from_bits(n))),
+        (Type::String, WireValue::Bytes(text)) => json!(decode_text(text)?),
+        (Type::Bytes, WireValue::Bytes(bytes)) => json!(STANDARD.encode(bytes)),
+        (Type::Quantity, WireValue::Bytes(bytes)) => json!(decode_first_text(bytes)?),
+        (Type::Time | Type::MicroTime, WireValue::Bytes(bytes)) => decode_time(bytes, schema.ty == Type::MicroTime)?,
+        (Type::IntOrString, WireValue::Bytes(bytes)) => decode_int_or_string(bytes)?,
+        (Type::Any, WireValue::Bytes(bytes)) => match schema.name.as_deref().and_then(|name| name.rsplit('.').next()) {
+            Some(name) if name.starts_with("JSONSchemaPropsOr") => decode_schema_or(bytes, name, depth)?,
+            _ => decode_raw_json(bytes)?,
         },
-        (_, Wire::Bytes(bytes)) => {
+        (_, WireValue::Bytes(bytes)) => {
             let mut object = Map::new();
-            message(schema.name.as_deref().unwrap_or_default(), schema, bytes, &mut object, depth + 1)?;
+            decode_message(schema.name.as_deref().unwrap_or_default(), schema, bytes, &mut object, depth + 1)?;
             Value::Object(object)
         }
     })
 }
 
-/// Integral floats are written without a fraction, as by Go.
-fn number(number: f64) -> Value {
-    // Larger floats are not exact integers.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    if number.fract() == 0.0 && number.abs() <= EXACT { json!(number as i64) } else { json!(number) }
+/// A float in JSON; integral ones have no fraction, as in Go.
+fn json_number(number: f64) -> Value {
+    // Larger floats cannot represent all integers.
+    const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && number.abs() <= MAX_EXACT_INTEGER { json!(number as i64) } else { json!(number) }
 }
 
-/// JSON in bytes: `JSON`, `RawExtension`, `FieldsV1`.
-fn raw(bytes: &[u8]) -> Result<Value, String> {
-    match first_text(bytes)?.as_str() {
+/// Decodes a message with JSON in its first field: `JSON`, `RawExtension`, `FieldsV1`.
+fn decode_raw_json(bytes: &[u8]) -> Result<Value, String> {
+    match decode_first_text(bytes)?.as_str() {
         "" => Ok(Value::Null),
         text => serde_json::from_str(text).map_err(|e| e.to_string()),
     }
 }
 
-/// `JSONSchemaPropsOrArray`, `…OrBool` and `…OrStringArray`: a schema, a list of schemas or strings, or a boolean.
-/// Field 1 of `…OrBool` is the boolean, of the others the schema; field 2 depends on the type.
-fn schema_or_else(bytes: &[u8], name: &str, depth: usize) -> Result<Value, String> {
-    let props = format!("{EXTENSIONS}.JSONSchemaProps");
+/// Decodes `JSONSchemaPropsOrArray`, `…OrBool` and `…OrStringArray`: a schema, a list of schemas or strings, or a
+/// boolean. Field 1 of `…OrBool` is the boolean, of the others the schema; field 2 depends on the type.
+fn decode_schema_or(bytes: &[u8], name: &str, depth: usize) -> Result<Value, String> {
+    let props = format!("{APIEXTENSIONS_PACKAGE}.JSONSchemaProps");
     let schema = SchemaSet::builtin().definition(&props).ok_or("JSON schemas have no schema")?;
     let (mut flag, mut one, mut list) = (false, None, Vec::new());
     let mut reader = Reader(bytes);
-    while let Some(field) = reader.next()? {
+    while let Some(field) = reader.next_field()? {
         match (name, field) {
-            ("JSONSchemaPropsOrBool", (1, Wire::Varint(n))) => flag = n != 0,
-            ("JSONSchemaPropsOrBool", (2, wire)) => one = Some(value(&schema, wire, depth + 1)?),
-            (_, (1, wire)) => one = Some(value(&schema, wire, depth + 1)?),
-            ("JSONSchemaPropsOrStringArray", (2, Wire::Bytes(text))) => list.push(json!(text_of(text)?)),
-            (_, (2, wire)) => list.push(value(&schema, wire, depth + 1)?),
+            ("JSONSchemaPropsOrBool", (1, WireValue::Varint(n))) => flag = n != 0,
+            ("JSONSchemaPropsOrBool", (2, wire)) => one = Some(decode_value(&schema, wire, depth + 1)?),
+            (_, (1, wire)) => one = Some(decode_value(&schema, wire, depth + 1)?),
+            ("JSONSchemaPropsOrStringArray", (2, WireValue::Bytes(text))) => list.push(json!(decode_text(text)?)),
+            (_, (2, wire)) => list.push(decode_value(&schema, wire, depth + 1)?),
             _ => {}
         }
     }
@@ -306,25 +316,25 @@ fn schema_or_else(bytes: &[u8], name: &str, depth: usize) -> Result<Value, Strin
     })
 }
 
-/// The string in field 1 of quantities and raw JSON.
-fn first_text(bytes: &[u8]) -> Result<String, String> {
+/// Decodes the string in field 1 of a quantity or of raw JSON.
+fn decode_first_text(bytes: &[u8]) -> Result<String, String> {
     let mut reader = Reader(bytes);
-    while let Some((number, wire)) = reader.next()? {
-        if let (1, Wire::Bytes(text)) = (number, wire) {
-            return text_of(text);
+    while let Some((number, wire)) = reader.next_field()? {
+        if let (1, WireValue::Bytes(text)) = (number, wire) {
+            return decode_text(text);
         }
     }
     Ok(String::new())
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
+fn decode_int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut is_text, mut number, mut text) = (false, 0i64, String::new());
     let mut reader = Reader(bytes);
-    while let Some((field, wire)) = reader.next()? {
+    while let Some((field, wire)) = reader.next_field()? {
         match (field, wire) {
-            (1, Wire::Varint(kind)) => is_text = kind == 1,
-            (2, Wire::Varint(n)) => number = n as i64,
-            (3, Wire::Bytes(bytes)) => text = text_of(bytes)?,
+            (1, WireValue::Varint(kind)) => is_text = kind == 1,
+            (2, WireValue::Varint(n)) => number = n as i64,
+            (3, WireValue::Bytes(bytes)) => text = decode_text(bytes)?,
             _ => {}
         }
     }
@@ -332,20 +342,20 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// Decodes a time; an empty message is the zero time, which is null in JSON.
-fn time(bytes: &[u8], micro: bool) -> Result<Value, String> {
+fn decode_time(bytes: &[u8], has_micros: bool) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
     let (mut seconds, mut nanos) = (0i64, 0i64);
     let mut reader = Reader(bytes);
-    while let Some((field, wire)) = reader.next()? {
+    while let Some((field, wire)) = reader.next_field()? {
         match (field, wire) {
-            (1, Wire::Varint(n)) => seconds = n as i64,
-            (2, Wire::Varint(n)) => nanos = n as i64,
+            (1, WireValue::Varint(n)) => seconds = n as i64,
+            (2, WireValue::Varint(n)) => nanos = n as i64,
             _ => {}
         }
     }
     let at = jiff::Timestamp::new(seconds, i32::try_from(nanos).unwrap_or(0)).map_err(|e| e.to_string())?;
-    let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
+    let format = if has_micros { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Ok(json!(at.strftime(format).to_string()))
 }

@@ -63,7 +63,7 @@ fn encode_field(out: &mut Writer, number: usize, schema: &Schema, value: &Value)
             items.iter().for_each(|item| encode_field(out, number, schema.items.as_ref().unwrap(), item));
         }
         (Type::Object, Value::Object(entries)) if schema.is_map() && !FIELDS.contains_key(name) => {
-            let values = schema.additional.as_ref().unwrap();
+            let values = schema.additional_properties.as_ref().unwrap();
             for (key, value) in entries {
                 let mut entry = Writer(field(1, key.as_bytes()));
                 if values.ty == Type::Array {
@@ -106,7 +106,7 @@ fn encode_field(out: &mut Writer, number: usize, schema: &Schema, value: &Value)
         }
         (Type::Any, value) => {
             let mut message = Writer::default();
-            let props = SchemaSet::builtin().definition(&format!("{EXTENSIONS}.JSONSchemaProps")).unwrap();
+            let props = SchemaSet::builtin().definition(&format!("{APIEXTENSIONS_PACKAGE}.JSONSchemaProps")).unwrap();
             let is_flag = name.ends_with("OrBool");
             match value {
                 Value::Bool(flag) if is_flag => message.varint(1, u64::from(*flag)),
@@ -129,7 +129,7 @@ fn encode_field(out: &mut Writer, number: usize, schema: &Schema, value: &Value)
 }
 
 /// A value with all fields of a schema; recursive schemas end at the second level.
-fn filled(schema: &Schema, above: &[&str]) -> Option<Value> {
+fn value_with_all_fields(schema: &Schema, above: &[&str]) -> Option<Value> {
     let name = schema.name.as_deref().unwrap_or_default();
     let level = above.iter().filter(|other| **other == name && !name.is_empty()).count();
     if level > 1 {
@@ -137,8 +137,10 @@ fn filled(schema: &Schema, above: &[&str]) -> Option<Value> {
     }
     let above = [above, &[name]].concat();
     Some(match schema.ty {
-        Type::Array => json!([filled(schema.items.as_ref()?, &above)?]),
-        Type::Object if schema.is_map() => json!({"key": filled(schema.additional.as_ref()?, &above)?}),
+        Type::Array => json!([value_with_all_fields(schema.items.as_ref()?, &above)?]),
+        Type::Object if schema.is_map() => {
+            json!({"key": value_with_all_fields(schema.additional_properties.as_ref()?, &above)?})
+        }
         Type::Object => {
             // Messages do not contain the kind of objects; other fields of that name have numbers.
             let is_type = |field: &str| {
@@ -146,7 +148,9 @@ fn filled(schema: &Schema, above: &[&str]) -> Option<Value> {
                 ["apiVersion", "kind"].contains(&field) && !numbered
             };
             let fields = schema.properties.iter().filter(|(field, _)| !is_type(field));
-            fields.filter_map(|(name, field)| Some((name.to_string(), filled(&field.node, &above)?))).collect()
+            fields
+                .filter_map(|(name, field)| Some((name.to_string(), value_with_all_fields(&field.node, &above)?)))
+                .collect()
         }
         Type::String => json!("text"),
         Type::Bytes => json!(STANDARD.encode([0, 159, 255])),
@@ -190,13 +194,13 @@ fn all_served_kinds_can_be_decoded() {
     let set = SchemaSet::builtin();
     for (api_version, kind) in kinds() {
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        let schema = set.kind(group, version, &kind).or_else(|| set.definition(&format!("{META}.{kind}")));
+        let schema = set.kind(group, version, &kind).or_else(|| set.definition(&format!("{META_PACKAGE}.{kind}")));
         let schema = schema.unwrap_or_else(|| panic!("{api_version} {kind} has no schema"));
-        let mut object = filled(&schema, &[]).unwrap();
+        let mut object = value_with_all_fields(&schema, &[]).unwrap();
         object["apiVersion"] = api_version.as_str().into();
         object["kind"] = kind.as_str().into();
         let raw = encode(schema.name.as_deref().unwrap(), &schema, &object);
-        let decoded = super::object(&body(&api_version, &kind, &raw)).unwrap();
+        let decoded = decode_object(&body(&api_version, &kind, &raw)).unwrap();
         assert_eq!(decoded, object, "{api_version} {kind}");
     }
 }
@@ -207,7 +211,7 @@ fn bodies_of_go_clients_are_decoded() {
     let lines: Vec<&str> = include_str!("bodies.txt").lines().collect();
     for pair in lines.chunks(2) {
         let mut expected: Value = serde_json::from_str(pair[1]).unwrap();
-        let mut decoded = object(&STANDARD.decode(pair[0]).unwrap()).unwrap();
+        let mut decoded = decode_object(&STANDARD.decode(pair[0]).unwrap()).unwrap();
         let [api_version, kind] = ["apiVersion", "kind"].map(|field| expected[field].as_str().unwrap().to_owned());
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let schema = SchemaSet::builtin().kind(group, version, &kind).unwrap();
@@ -232,7 +236,7 @@ fn nested_schemas_match_go() {
     for case in cases {
         let definition = props(case);
         let raw = encode(kind.name.as_deref().unwrap(), &kind, &definition);
-        let decoded = super::object(&body("apiextensions.k8s.io/v1", "CustomResourceDefinition", &raw)).unwrap();
+        let decoded = decode_object(&body("apiextensions.k8s.io/v1", "CustomResourceDefinition", &raw)).unwrap();
         assert_eq!(decoded["spec"], definition["spec"]);
     }
 }
@@ -243,20 +247,20 @@ fn messages_are_decoded_to_json() {
     let data = field(2, &[field(1, b"k"), field(2, b"v")].concat());
     let config_map = body("v1", "ConfigMap", &[metadata.clone(), data].concat());
     let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
-    assert_eq!(object(&config_map).unwrap(), expected);
+    assert_eq!(decode_object(&config_map).unwrap(), expected);
 
     // A volume has its source inlined; quantities and ports have mixed types.
     let source = field(2, &field(2, &[])); // volumeSource.emptyDir
     let volume = field(1, &[field(1, b"tmp"), source].concat());
     let pod = body("v1", "Pod", &[metadata, field(2, &volume)].concat());
-    let spec = object(&pod).unwrap()["spec"].clone();
+    let spec = decode_object(&pod).unwrap()["spec"].clone();
     assert_eq!(spec, json!({"volumes": [{"name": "tmp", "emptyDir": {}}]}));
 }
 
 #[test]
 fn malformed_bodies_are_rejected() {
     for bytes in [&b"{}"[..], b"k8s\0\x0a\xff", b"k8s\0\x12\x02"] {
-        assert_eq!(object(bytes).unwrap_err().code, 400);
+        assert_eq!(decode_object(bytes).unwrap_err().code, 400);
     }
 }
 
@@ -268,8 +272,8 @@ fn schema_nesting_is_limited() {
         let version = field(4, &field(1, &schema));
         body("apiextensions.k8s.io/v1", "CustomResourceDefinition", &field(2, &field(7, &version)))
     };
-    assert!(object(&nested(60)).is_ok());
+    assert!(decode_object(&nested(60)).is_ok());
     for levels in [80, 10_000] {
-        assert!(object(&nested(levels)).unwrap_err().message.contains("nested too deeply"), "{levels}");
+        assert!(decode_object(&nested(levels)).unwrap_err().message.contains("nested too deeply"), "{levels}");
     }
 }

@@ -7,12 +7,12 @@ use super::{Code, print};
 use crate::filesystem::{Entry, FsError, Node, base_name};
 
 /// Splits arguments into option letters and operands.
-fn split(args: &[String]) -> (String, Vec<&String>) {
+fn split_options(args: &[String]) -> (String, Vec<&String>) {
     let (options, rest): (Vec<_>, Vec<_>) = args.iter().partition(|a| a.len() > 1 && a.starts_with('-'));
     (options.iter().flat_map(|o| o.chars().skip(1)).collect(), rest)
 }
 
-fn mode(entry: &Entry) -> String {
+fn format_mode(entry: &Entry) -> String {
     let kind = match entry.node {
         Node::Directory => 'd',
         Node::Link(_) => 'l',
@@ -22,18 +22,18 @@ fn mode(entry: &Entry) -> String {
     std::iter::once(kind).chain(bits).collect()
 }
 
-fn line(name: &str, entry: &Entry, long: bool) -> String {
+fn format_entry(name: &str, entry: &Entry, long: bool) -> String {
     if !long {
         return format!("{name}\n");
     }
     let size = if let Node::File(bytes) = &entry.node { bytes.len() } else { 4096 };
     let target = if let Node::Link(target) = &entry.node { format!(" -> {target}") } else { String::new() };
     let when = entry.modified.strftime("%b %e %H:%M");
-    format!("{} 1 root root {size:>9} {when} {name}{target}\n", mode(entry))
+    format!("{} 1 root root {size:>9} {when} {name}{target}\n", format_mode(entry))
 }
 
 pub async fn ls(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (options, mut paths) = split(args);
+    let (options, mut paths) = split_options(args);
     let here = ".".to_owned();
     if paths.is_empty() {
         paths.push(&here);
@@ -52,7 +52,7 @@ pub async fn ls(shell: &Shell, args: &[String], io: &Stdio) -> Code {
             }
         };
         if entry.node != Node::Directory || options.contains('d') {
-            out.push_str(&line(path, &entry, long));
+            out.push_str(&format_entry(path, &entry, long));
             continue;
         }
         if several {
@@ -60,7 +60,7 @@ pub async fn ls(shell: &Shell, args: &[String], io: &Stdio) -> Code {
         }
         for (name, entry) in shell.fs.list(&full).unwrap_or_default() {
             if all || !name.starts_with('.') {
-                out.push_str(&line(&name, &entry, long));
+                out.push_str(&format_entry(&name, &entry, long));
             }
         }
     }
@@ -69,7 +69,7 @@ pub async fn ls(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn mkdir(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (options, paths) = split(args);
+    let (options, paths) = split_options(args);
     let mut code = 0;
     for path in paths {
         if let Err(error) = shell.fs.make_dir(&resolve(&shell.cwd, path), options.contains('p'), shell.clock.now()) {
@@ -81,7 +81,7 @@ pub async fn mkdir(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn rm(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Code {
-    let (options, paths) = split(args);
+    let (options, paths) = split_options(args);
     let recursive = options.contains(['r', 'R']);
     let mut code = 0;
     for path in paths {
@@ -107,7 +107,7 @@ pub async fn rm(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Code 
 }
 
 pub async fn copy(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Code {
-    let (options, mut paths) = split(args);
+    let (options, mut paths) = split_options(args);
     let (Some(target), false) = (paths.pop(), paths.is_empty()) else {
         io.error(&format!("{name}: missing file operand")).await;
         return Ok(1);
@@ -145,7 +145,7 @@ fn copy_tree(shell: &Shell, from: &str, to: &str, recursive: bool) -> Result<(),
 
 pub async fn touch(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     let mut code = 0;
-    for path in split(args).1 {
+    for path in split_options(args).1 {
         let full = resolve(&shell.cwd, path);
         let now = shell.clock.now();
         let touched = match shell.fs.entry(&full, true) {

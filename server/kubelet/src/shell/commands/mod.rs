@@ -9,7 +9,7 @@ use std::io;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-use super::{BROKEN_PIPE, Flow, MAX_DEPTH, Shell, Stdio, archive};
+use super::{Flow, MAX_DEPTH, SIGPIPE_EXIT_CODE, Shell, Stdio, archive};
 use crate::stream::Output;
 
 /// Built-in shell commands.
@@ -24,13 +24,14 @@ const PROGRAMS: &[&str] = &[
     "pwd", "rm", "rmdir", "seq", "sh", "sleep", "sort", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true",
     "tty", "uname", "uniq", "uptime", "wc", "which", "whoami",
 ];
-const DIRECTORIES: &[&str] = &["/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"];
+/// Directories in which the programs are found.
+const PROGRAM_DIRECTORIES: &[&str] = &["/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"];
 
 /// Returns true if the simulated images contain a program of this name or path.
 pub fn is_program(program: &str) -> bool {
     match program.rsplit_once('/') {
         None => PROGRAMS.contains(&program),
-        Some((directory, name)) => DIRECTORIES.contains(&directory) && PROGRAMS.contains(&name),
+        Some((directory, name)) => PROGRAM_DIRECTORIES.contains(&directory) && PROGRAMS.contains(&name),
     }
 }
 
@@ -43,7 +44,7 @@ async fn print(output: &Output, text: impl Into<Bytes> + Send) -> io::Result<()>
 
 impl Shell {
     /// Runs one command with expanded arguments.
-    pub(super) fn program<'a>(
+    pub(super) fn run_program<'a>(
         &'a mut self,
         arguments: &'a [String],
         io: &'a Stdio,
@@ -51,23 +52,23 @@ impl Shell {
         Box::pin(async move {
             let Some((name, rest)) = arguments.split_first() else { return Ok(0) };
             if SHELL_COMMANDS.contains(&name.as_str()) {
-                return self.shell_command(name, rest, io).await;
+                return self.run_shell_command(name, rest, io).await;
             }
             if !is_program(name) {
-                self.meet_unknown();
-                let path = name.contains('/');
+                self.record_unknown_command();
+                let is_path = name.contains('/');
                 io.error(&format!("{}: {name}: not found", self.name)).await;
-                let exists = path && self.fs.entry(&super::resolve(&self.cwd, name), true).is_ok();
+                let exists = is_path && self.fs.entry(&super::resolve(&self.cwd, name), true).is_ok();
                 return Ok(if exists { 126 } else { 127 });
             }
             let name = name.rsplit('/').next().unwrap_or(name);
             if matches!(name, "sh" | "bash" | "ash") {
-                return Ok(self.subshell(name, rest, io).await);
+                return Ok(self.run_shell(name, rest, io).await);
             }
-            match self.execute(name, rest, io).await {
+            match self.run_named_program(name, rest, io).await {
                 Ok(code) => Ok(code),
                 // SIGPIPE ends the whole process, including loops.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Flow::Exit(BROKEN_PIPE)),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Flow::Exit(SIGPIPE_EXIT_CODE)),
                 Err(error) => {
                     io.error(&format!("{name}: write error: {error}")).await;
                     Ok(1)
@@ -76,7 +77,8 @@ impl Shell {
         })
     }
 
-    async fn execute(&mut self, name: &str, args: &[String], io: &Stdio) -> Code {
+    /// Runs a program of the image other than a shell.
+    async fn run_named_program(&mut self, name: &str, args: &[String], io: &Stdio) -> Code {
         match name {
             "true" => Ok(0),
             "false" => Ok(1),
@@ -120,7 +122,7 @@ impl Shell {
     }
 
     /// `sh` as a program: `-c script`, a script file, or a script on stdin.
-    async fn subshell(&mut self, name: &str, args: &[String], io: &Stdio) -> i32 {
+    async fn run_shell(&mut self, name: &str, args: &[String], io: &Stdio) -> i32 {
         let mut shell = self.clone();
         shell.depth += 4;
         if shell.depth > MAX_DEPTH * 4 {
@@ -129,13 +131,13 @@ impl Shell {
         }
         shell.name = name.to_owned();
         let mut rest = args;
-        let mut script_argument = false;
+        let mut has_script = false;
         while let Some((option, more)) = rest.split_first().filter(|(o, _)| o.len() > 1 && o.starts_with('-')) {
-            script_argument |= option.contains('c');
+            has_script |= option.contains('c');
             shell.errexit |= option.contains('e');
             rest = more;
         }
-        if script_argument {
+        if has_script {
             let Some((script, parameters)) = rest.split_first() else {
                 io.error(&format!("{name}: -c requires an argument")).await;
                 return 2;
@@ -143,7 +145,7 @@ impl Shell {
             if let Some((zero, parameters)) = parameters.split_first() {
                 (shell.name, shell.parameters) = (zero.clone(), parameters.to_vec());
             }
-            return shell.script(script, io).await;
+            return shell.run_script(script, io).await;
         }
         if let Some((file, parameters)) = rest.split_first() {
             let Ok(script) = shell.fs.read(&super::resolve(&shell.cwd, file)) else {
@@ -151,38 +153,39 @@ impl Shell {
                 return 2;
             };
             (shell.name, shell.parameters) = (file.clone(), parameters.to_vec());
-            return shell.script(&String::from_utf8_lossy(&script), io).await;
+            return shell.run_script(&String::from_utf8_lossy(&script), io).await;
         }
-        shell.lines(io).await
+        shell.run_stdin(io).await
     }
 
     /// Runs a script from stdin line by line. Compound commands may span several lines.
-    async fn lines(&mut self, io: &Stdio) -> i32 {
+    async fn run_stdin(&mut self, io: &Stdio) -> i32 {
         let mut script = String::new();
         loop {
-            let line = io.stdin.lock().await.line().await;
-            let ended = line.is_none();
+            let line = io.stdin.lock().await.read_line().await;
+            let is_end = line.is_none();
             script.push_str(&String::from_utf8_lossy(&line.unwrap_or_default()));
-            let unfinished = matches!(
+            let is_incomplete = matches!(
                 super::parse::parse(&script),
                 Err(super::parse::SyntaxError::EndOfFile | super::parse::SyntaxError::Unterminated)
             );
-            if unfinished && !ended && !script.trim().is_empty() {
+            if is_incomplete && !is_end && !script.trim().is_empty() {
                 continue;
             }
             if !script.trim().is_empty()
-                && let Err(Flow::Exit(code)) = self.try_script(&std::mem::take(&mut script), io).await
+                && let Err(Flow::Exit(code)) = self.try_run_script(&std::mem::take(&mut script), io).await
             {
                 return code;
             }
             script.clear();
-            if ended {
+            if is_end {
                 return self.status;
             }
         }
     }
 
-    async fn shell_command(&mut self, name: &str, args: &[String], io: &Stdio) -> Result<i32, Flow> {
+    /// Runs a built-in shell command.
+    async fn run_shell_command(&mut self, name: &str, args: &[String], io: &Stdio) -> Result<i32, Flow> {
         let first = args.first().map(String::as_str);
         match name {
             "exit" => {
@@ -235,7 +238,7 @@ impl Shell {
                 Ok(0)
             }
             "read" => {
-                let line = io.stdin.lock().await.line().await;
+                let line = io.stdin.lock().await.read_line().await;
                 let Some(line) = line else { return Ok(1) };
                 let line = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
                 let names: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
@@ -250,9 +253,9 @@ impl Shell {
                 }
                 Ok(0)
             }
-            "eval" => self.try_script(&args.join(" "), io).await,
-            "exec" if !args.is_empty() => Err(Flow::Exit(self.program(args, io).await?)),
-            "command" if first != Some("-v") => self.program(args, io).await,
+            "eval" => self.try_run_script(&args.join(" "), io).await,
+            "exec" if !args.is_empty() => Err(Flow::Exit(self.run_program(args, io).await?)),
+            "command" if first != Some("-v") => self.run_program(args, io).await,
             "type" | "command" => {
                 let name = args.last().cloned().unwrap_or_default();
                 let known = SHELL_COMMANDS.contains(&name.as_str()) || is_program(&name);
@@ -265,7 +268,7 @@ impl Shell {
             "." => {
                 let script = first.and_then(|file| self.fs.read(&super::resolve(&self.cwd, file)).ok());
                 match script {
-                    Some(script) => self.try_script(&String::from_utf8_lossy(&script), io).await,
+                    Some(script) => self.try_run_script(&String::from_utf8_lossy(&script), io).await,
                     None => {
                         io.error(&format!("{}: .: can't open '{}'", self.name, first.unwrap_or_default())).await;
                         Err(Flow::Exit(2))

@@ -31,7 +31,7 @@ pub async fn env(shell: &mut Shell, name: &str, args: &[String], io: &Stdio) -> 
         print(&io.stdout, lines).await?;
         return Ok(0);
     }
-    Ok(match inner.program(rest, io).await {
+    Ok(match inner.run_program(rest, io).await {
         Ok(code) | Err(Flow::Exit(code)) => code,
         Err(Flow::Break | Flow::Continue) => 0,
     })
@@ -93,7 +93,7 @@ pub async fn agnhost(shell: &Shell, args: &[String], io: &Stdio) -> Code {
         value("run-duration").and_then(|time| time.strip_suffix('s').and_then(|seconds| seconds.parse().ok()));
     let (Some("logs-generator"), Some(lines), Some(seconds)) = (args.first().map(String::as_str), lines, seconds)
     else {
-        shell.meet_unknown();
+        shell.record_unknown_command();
         return Ok(127);
     };
     const VERBS: [&str; 3] = ["GET", "PUT", "POST"];

@@ -14,10 +14,10 @@ use super::{Code, print};
 use crate::stream::Input;
 
 /// Name and reader of an opened file or stdin.
-type Opened = (String, Arc<Mutex<Input>>);
+type NamedInput = (String, Arc<Mutex<Input>>);
 
 /// Opens all file arguments, or stdin for none or `-`. The exit code is 1 if a file cannot be read.
-async fn inputs(shell: &Shell, name: &str, files: &[String], io: &Stdio) -> (Vec<Opened>, i32) {
+async fn open_inputs(shell: &Shell, name: &str, files: &[String], io: &Stdio) -> (Vec<NamedInput>, i32) {
     let stdin = ["-".to_owned()];
     let files = if files.is_empty() { &stdin } else { files };
     let (mut opened, mut code) = (Vec::new(), 0);
@@ -39,7 +39,7 @@ async fn inputs(shell: &Shell, name: &str, files: &[String], io: &Stdio) -> (Vec
 
 /// Splits arguments into option letters and operands. The letters in `valued` take a value, attached or as next
 /// argument.
-fn options(args: &[String], valued: &str) -> (Vec<(char, String)>, Vec<String>) {
+fn parse_options(args: &[String], valued: &str) -> (Vec<(char, String)>, Vec<String>) {
     let (mut found, mut rest) = (Vec::new(), Vec::new());
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -67,7 +67,7 @@ fn options(args: &[String], valued: &str) -> (Vec<(char, String)>, Vec<String>) 
     (found, rest)
 }
 
-fn value(options: &[(char, String)], letter: char) -> Option<&str> {
+fn option_value(options: &[(char, String)], letter: char) -> Option<&str> {
     options.iter().rev().find(|(l, _)| *l == letter).map(|(_, value)| value.as_str())
 }
 
@@ -163,11 +163,11 @@ pub async fn printf(args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn cat(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (_, files) = options(args, "");
-    let (inputs, code) = inputs(shell, "cat", &files, io).await;
+    let (_, files) = parse_options(args, "");
+    let (inputs, code) = open_inputs(shell, "cat", &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
-        while let Some(chunk) = input.chunk().await {
+        while let Some(chunk) = input.read_chunk().await {
             io.stdout.send(chunk).await?;
         }
     }
@@ -176,28 +176,28 @@ pub async fn cat(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 
 /// Parses the options of `head` and `tail`: count, whether it counts from the start (`+N`), whether it counts bytes,
 /// and the files.
-fn amount(args: &[String]) -> (usize, bool, bool, Vec<String>) {
+fn parse_count(args: &[String]) -> (usize, bool, bool, Vec<String>) {
     let numbered =
         |a: &String| a.strip_prefix('-').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     let args: Vec<String> = args
         .iter()
         .flat_map(|a| if numbered(a) { vec!["-n".into(), a[1..].into()] } else { vec![a.clone()] })
         .collect();
-    let (options, files) = options(&args, "nc");
-    let bytes = value(&options, 'c');
-    let text = bytes.or(value(&options, 'n')).unwrap_or("10");
+    let (options, files) = parse_options(&args, "nc");
+    let bytes = option_value(&options, 'c');
+    let text = bytes.or(option_value(&options, 'n')).unwrap_or("10");
     let count = text.trim_start_matches(['+', '-']).parse().unwrap_or(10);
     (count, text.starts_with('+'), bytes.is_some(), files)
 }
 
 pub async fn head(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (count, _, bytes, files) = amount(args);
-    let (inputs, code) = inputs(shell, "head", &files, io).await;
+    let (count, _, bytes, files) = parse_count(args);
+    let (inputs, code) = open_inputs(shell, "head", &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
         let mut left = count;
         while left > 0 {
-            let Some(piece) = (if bytes { input.chunk().await } else { input.line().await }) else { break };
+            let Some(piece) = (if bytes { input.read_chunk().await } else { input.read_line().await }) else { break };
             let taken = if bytes { piece.len().min(left) } else { 1 };
             io.stdout.send(if bytes { piece.slice(..taken) } else { piece }).await?;
             left -= taken;
@@ -207,9 +207,9 @@ pub async fn head(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn tail(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (count, from_start, bytes, files) = amount(args);
+    let (count, from_start, bytes, files) = parse_count(args);
     let follows = args.iter().any(|a| matches!(a.as_str(), "-f" | "-F"));
-    let (inputs, code) = inputs(shell, "tail", &files, io).await;
+    let (inputs, code) = open_inputs(shell, "tail", &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
         if from_start {
@@ -218,16 +218,16 @@ pub async fn tail(shell: &Shell, args: &[String], io: &Stdio) -> Code {
                 input.skip(skip as u64).await;
             } else {
                 for _ in 0..skip {
-                    input.line().await;
+                    input.read_line().await;
                 }
             }
-            while let Some(chunk) = input.chunk().await {
+            while let Some(chunk) = input.read_chunk().await {
                 io.stdout.send(chunk).await?;
             }
             continue;
         }
         let mut kept = std::collections::VecDeque::new();
-        while let Some(line) = input.line().await {
+        while let Some(line) = input.read_line().await {
             if bytes {
                 kept.extend(line.iter().map(|b| Bytes::copy_from_slice(&[*b])));
             } else {
@@ -248,14 +248,14 @@ pub async fn tail(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn wc(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (options, files) = options(args, "");
+    let (options, files) = parse_options(args, "");
     let wants = |letter| options.is_empty() || options.iter().any(|(l, _)| *l == letter);
     let named = !files.is_empty();
-    let (inputs, code) = inputs(shell, "wc", &files, io).await;
+    let (inputs, code) = open_inputs(shell, "wc", &files, io).await;
     for (file, input) in inputs {
         let mut input = input.lock().await;
         let (mut lines, mut words, mut bytes) = (0usize, 0usize, 0usize);
-        while let Some(line) = input.line().await {
+        while let Some(line) = input.read_line().await {
             lines += usize::from(line.ends_with(b"\n"));
             words += String::from_utf8_lossy(&line).split_whitespace().count();
             bytes += line.len();
@@ -272,9 +272,9 @@ pub async fn wc(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 
 /// `grep` for literal text with `^`, `$`, `.*` and bracket expressions, and the options `-i -v -c -q -n`.
 pub async fn grep(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (options, mut files) = options(args, "e");
+    let (options, mut files) = parse_options(args, "e");
     let has = |letter| options.iter().any(|(l, _)| *l == letter);
-    let pattern = match value(&options, 'e') {
+    let pattern = match option_value(&options, 'e') {
         Some(pattern) => pattern.to_owned(),
         None if files.is_empty() => {
             io.error("grep: missing pattern").await;
@@ -287,11 +287,11 @@ pub async fn grep(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     let fold = |text: &str| if has('i') { text.to_lowercase() } else { text.to_owned() };
     let alternatives: Vec<String> = alternatives.iter().map(|a| fold(a)).collect();
     let mut total = 0usize;
-    let (inputs, code) = inputs(shell, "grep", &files, io).await;
+    let (inputs, code) = open_inputs(shell, "grep", &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
         let mut number = 0usize;
-        while let Some(line) = input.line().await {
+        while let Some(line) = input.read_line().await {
             number += 1;
             let text = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
             if alternatives.iter().any(|a| matches(a, &fold(&text))) == has('v') {
@@ -320,7 +320,7 @@ fn as_glob(pattern: &str) -> String {
 }
 
 pub async fn tee(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (options, files) = options(args, "");
+    let (options, files) = parse_options(args, "");
     let append = options.iter().any(|(l, _)| *l == 'a');
     let mut outputs = vec![io.stdout.clone()];
     for file in &files {
@@ -330,7 +330,7 @@ pub async fn tee(shell: &Shell, args: &[String], io: &Stdio) -> Code {
         }
     }
     let failed = outputs.len() <= files.len();
-    while let Some(chunk) = io.stdin.lock().await.chunk().await {
+    while let Some(chunk) = io.stdin.lock().await.read_chunk().await {
         for output in &outputs {
             output.send(chunk.clone()).await?;
         }
@@ -361,13 +361,13 @@ pub async fn seq(args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn sort(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Code {
-    let (options, files) = options(args, "k");
+    let (options, files) = parse_options(args, "k");
     let has = |letter| options.iter().any(|(l, _)| *l == letter);
     let mut lines: Vec<String> = Vec::new();
-    let (inputs, code) = inputs(shell, name, &files, io).await;
+    let (inputs, code) = open_inputs(shell, name, &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
-        while let Some(line) = input.line().await {
+        while let Some(line) = input.read_line().await {
             lines.push(String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned());
         }
     }
@@ -398,7 +398,7 @@ pub async fn sort(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Cod
 }
 
 pub async fn tr(args: &[String], io: &Stdio) -> Code {
-    let (options, sets) = options(args, "");
+    let (options, sets) = parse_options(args, "");
     let delete = options.iter().any(|(l, _)| *l == 'd');
     let set = |index: usize| -> Vec<u8> {
         let text = unescape(sets.get(index).map_or("", String::as_str)).into_bytes();
@@ -416,7 +416,7 @@ pub async fn tr(args: &[String], io: &Stdio) -> Code {
         out
     };
     let (from, to) = (set(0), set(1));
-    while let Some(chunk) = io.stdin.lock().await.chunk().await {
+    while let Some(chunk) = io.stdin.lock().await.read_chunk().await {
         let translate = |byte: u8| match from.iter().position(|b| *b == byte) {
             Some(_) if delete => None,
             Some(at) => to.get(at).or(to.last()).copied().or(Some(byte)),
@@ -429,13 +429,14 @@ pub async fn tr(args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn cut(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (options, files) = options(args, "dfc");
-    let delimiter = value(&options, 'd').unwrap_or("\t").to_owned();
-    let wanted: Vec<usize> = value(&options, 'f').unwrap_or("1").split(',').filter_map(|f| f.parse().ok()).collect();
-    let (inputs, code) = inputs(shell, "cut", &files, io).await;
+    let (options, files) = parse_options(args, "dfc");
+    let delimiter = option_value(&options, 'd').unwrap_or("\t").to_owned();
+    let wanted: Vec<usize> =
+        option_value(&options, 'f').unwrap_or("1").split(',').filter_map(|f| f.parse().ok()).collect();
+    let (inputs, code) = open_inputs(shell, "cut", &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
-        while let Some(line) = input.line().await {
+        while let Some(line) = input.read_line().await {
             let line = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
             let fields: Vec<&str> = line.split(delimiter.as_str()).collect();
             let picked: Vec<&str> = wanted.iter().filter_map(|n| fields.get(n.checked_sub(1)?).copied()).collect();
@@ -461,13 +462,13 @@ pub async fn expr(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn base64(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (options, files) = options(args, "w");
+    let (options, files) = parse_options(args, "w");
     let decode = options.iter().any(|(l, _)| *l == 'd');
     let mut all = Vec::new();
-    let (inputs, code) = inputs(shell, "base64", &files, io).await;
+    let (inputs, code) = open_inputs(shell, "base64", &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
-        while let Some(chunk) = input.chunk().await {
+        while let Some(chunk) = input.read_chunk().await {
             all.extend_from_slice(&chunk);
         }
     }

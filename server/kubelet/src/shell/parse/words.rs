@@ -1,6 +1,6 @@
 //! Words of a script: quotes, variables, substitutions.
 
-use super::{Command, Parsed, Parser, SyntaxError, parse};
+use super::{Command, ParseResult, Parser, SyntaxError, parse};
 
 /// A word: a sequence of literal text, variables and substitutions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,7 +47,7 @@ pub enum ParameterOperator {
 
 impl Parser {
     /// Parses the word at the current position. Returns `None` at a separator.
-    pub(super) fn word(&mut self) -> Parsed<Option<Word>> {
+    pub(super) fn word(&mut self) -> ParseResult<Option<Word>> {
         let mut word = Word::default();
         let mut any = false;
         while let Some(c) = self.peek() {
@@ -84,7 +84,7 @@ impl Parser {
     }
 
     /// Parses text up to and including `end`, with the rules of double quotes.
-    fn until(&mut self, word: &mut Word, end: char, quoted: bool) -> Parsed<()> {
+    fn until(&mut self, word: &mut Word, end: char, quoted: bool) -> ParseResult<()> {
         if quoted {
             word.text(String::new(), true);
         }
@@ -114,7 +114,7 @@ impl Parser {
         }
     }
 
-    fn dollar(&mut self, word: &mut Word, quoted: bool) -> Parsed<()> {
+    fn dollar(&mut self, word: &mut Word, quoted: bool) -> ParseResult<()> {
         if self.eat("`") {
             let start = self.at;
             while self.peek().ok_or(SyntaxError::Unterminated)? != '`' {
@@ -167,7 +167,7 @@ impl Parser {
         Ok(())
     }
 
-    fn braces(&mut self, word: &mut Word, quoted: bool) -> Parsed<()> {
+    fn braces(&mut self, word: &mut Word, quoted: bool) -> ParseResult<()> {
         if self.looking_at("#") && self.peek_at(1) != Some('}') {
             self.at += 1;
             let name = self.name();

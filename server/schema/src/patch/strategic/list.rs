@@ -3,59 +3,59 @@
 use crowsnest_apimachinery::status::ApiResult;
 use serde_json::{Map, Value};
 
-use super::order::{in_order, partition};
-use super::place::SchemaPosition;
-use super::{PATCH, failed, merge_map, no_merge_key, unknown_directive};
-use crate::patch::golang::{print_list, type_of};
-use crate::patch::rejected;
+use super::order::{merge_in_order, partition};
+use super::schema_position::SchemaPosition;
+use super::{PATCH, internal_error, merge_map, missing_merge_key_error, unknown_directive_error};
+use crate::patch::golang::{format_type, print_list};
+use crate::patch::rejection;
 
-/// Result of a list merge.
+/// Result of merging a list.
 #[derive(Debug, Default)]
-pub(super) struct Merged {
+pub(super) struct MergedList {
     pub(super) items: Vec<Value>,
     /// Contents of the array behind the server's list afterwards. Go deletes and appends in place, and
     /// `$setElementOrder` takes the server's order from it.
-    pub(super) array: Vec<Value>,
+    pub(super) server_array: Vec<Value>,
 }
 
-/// True if the elements are maps; all must have the same type.
-pub(super) fn of_maps(server: &[Value], patch: &[Value]) -> ApiResult<bool> {
+/// True if the elements of both lists are maps. Fails if they have different types.
+pub(super) fn are_maps(server: &[Value], patch: &[Value]) -> ApiResult<bool> {
     let mut elements = server.iter().chain(patch);
     let Some(first) = elements.next() else {
-        return Err(failed("no elements in any of the given slices"));
+        return Err(internal_error("no elements in any of the given slices"));
     };
     match first {
-        Value::Array(_) => return Err(rejected()),
-        Value::Null => return Err(failed("runtime error: invalid memory address or nil pointer dereference")),
+        Value::Array(_) => return Err(rejection()),
+        Value::Null => return Err(internal_error("runtime error: invalid memory address or nil pointer dereference")),
         _ => {}
     }
-    if elements.all(|element| type_of(element) == type_of(first)) {
+    if elements.all(|element| format_type(element) == format_type(first)) {
         return Ok(first.is_object());
     }
     let (server, patch) = (print_list(server), print_list(patch));
-    Err(failed(format!("list element types are not identical: [{server} {patch}]")))
+    Err(internal_error(format!("list element types are not identical: [{server} {patch}]")))
 }
 
-/// Merges `patch` into the server's list; with `deletes`, scalars of the patch are removed.
+/// Merges `patch` into the server's list; if `is_deletion`, the scalars of the patch are removed from it.
 pub(super) fn merge(
     at: SchemaPosition<'_>,
     key: Option<&str>,
     server: Vec<Value>,
     patch: &mut [Value],
-    deletes: bool,
-) -> ApiResult<Merged> {
+    is_deletion: bool,
+) -> ApiResult<MergedList> {
     if server.is_empty() && patch.is_empty() {
-        return Ok(Merged::default());
+        return Ok(MergedList::default());
     }
-    if of_maps(&server, patch)? {
+    if are_maps(&server, patch)? {
         let Some(key) = key else {
-            return Err(failed(format!("cannot merge lists without merge key for {}", at.kind())));
+            return Err(internal_error(format!("cannot merge lists without merge key for {}", at.kind())));
         };
         return merge_maps(at, key, server, patch);
     }
-    if deletes {
+    if is_deletion {
         let items = server.iter().filter(|item| !patch.contains(item)).cloned().collect();
-        return Ok(Merged { items, array: server });
+        return Ok(MergedList { items, server_array: server });
     }
     let mut all: Vec<Value> = Vec::with_capacity(server.len() + patch.len());
     for item in server.iter().chain(&*patch) {
@@ -64,56 +64,61 @@ pub(super) fn merge(
         }
     }
     let (named, others) = partition(all, patch, key)?;
-    let items = in_order(named, others, patch, &server, key, false)?;
-    Ok(Merged { items, array: server })
+    let items = merge_in_order(named, others, patch, &server, key, false)?;
+    Ok(MergedList { items, server_array: server })
 }
 
-fn merge_maps(at: SchemaPosition<'_>, key: &str, server: Vec<Value>, patch: &mut [Value]) -> ApiResult<Merged> {
+fn merge_maps(at: SchemaPosition<'_>, key: &str, server: Vec<Value>, patch: &mut [Value]) -> ApiResult<MergedList> {
     let mut array = server;
-    let mut kept = array.len();
-    let mut replaces = false;
-    let mut plain: Vec<&mut Map<String, Value>> = Vec::new();
+    let mut length = array.len();
+    let mut is_replacement = false;
+    let mut changes: Vec<&mut Map<String, Value>> = Vec::new();
     for fields in patch.iter_mut().filter_map(Value::as_object_mut) {
         match fields.get(PATCH) {
-            None => plain.push(fields),
+            None => changes.push(fields),
             Some(Value::String(word)) if word == "delete" => {
-                let Some(gone) = fields.get(key) else { return Err(no_merge_key(fields, key)) };
-                while let Some(found) = array[..kept].iter().position(|item| item.get(key) == Some(gone)) {
-                    for slot in found..kept - 1 {
+                let Some(deleted) = fields.get(key) else { return Err(missing_merge_key_error(fields, key)) };
+                while let Some(found) = array[..length].iter().position(|item| item.get(key) == Some(deleted)) {
+                    for slot in found..length - 1 {
                         array[slot] = array[slot + 1].clone();
                     }
-                    kept -= 1;
+                    length -= 1;
                 }
             }
-            Some(Value::String(word)) if word == "replace" => replaces = true,
+            Some(Value::String(word)) if word == "replace" => is_replacement = true,
             Some(Value::String(word)) if word == "merge" => {
-                return Err(failed("merging lists cannot yet be specified in the patch"));
+                return Err(internal_error("merging lists cannot yet be specified in the patch"));
             }
-            Some(other) => return Err(unknown_directive(other, fields)),
+            Some(other) => return Err(unknown_directive_error(other, fields)),
         }
     }
-    if replaces {
-        let items: Vec<Value> = plain.into_iter().map(|fields| Value::Object(fields.clone())).collect();
+    if is_replacement {
+        let items: Vec<Value> = changes.into_iter().map(|fields| Value::Object(fields.clone())).collect();
         let (named, others) = partition(items.clone(), &[], Some(key))?;
-        return Ok(Merged { items: in_order(named, others, &[], &items, Some(key), true)?, array });
+        return Ok(MergedList {
+            items: merge_in_order(named, others, &[], &items, Some(key), true)?,
+            server_array: array,
+        });
     }
-    let server = array[..kept].to_vec();
+    let server = array[..length].to_vec();
     let mut items = server.clone();
     let mut added: Vec<usize> = Vec::new();
-    for index in 0..plain.len() {
-        let Some(id) = plain[index].get(key).cloned() else { return Err(no_merge_key(plain[index], key)) };
+    for index in 0..changes.len() {
+        let Some(id) = changes[index].get(key).cloned() else {
+            return Err(missing_merge_key_error(changes[index], key));
+        };
         match items.iter().position(|item| item.get(key) == Some(&id)) {
             Some(at_item) => {
                 let before = items[at_item].as_object_mut().map(std::mem::take).unwrap_or_default();
-                let merged = merge_map(at, before, plain[index])?;
+                let merged = merge_map(at, before, changes[index])?;
                 // In Go, an added element and that of the patch are the same map.
-                if let Some(first) = at_item.checked_sub(kept) {
-                    plain[added[first]].clone_from(&merged);
+                if let Some(first) = at_item.checked_sub(length) {
+                    changes[added[first]].clone_from(&merged);
                 }
                 items[at_item] = Value::Object(merged);
             }
             None => {
-                let element = Value::Object(plain[index].clone());
+                let element = Value::Object(changes[index].clone());
                 if let Some(slot) = array.get_mut(items.len()) {
                     *slot = element.clone();
                 }
@@ -122,7 +127,10 @@ fn merge_maps(at: SchemaPosition<'_>, key: &str, server: Vec<Value>, patch: &mut
             }
         }
     }
-    let wanted: Vec<Value> = plain.into_iter().map(|fields| Value::Object(fields.clone())).collect();
-    let (named, others) = partition(items, &wanted, Some(key))?;
-    Ok(Merged { items: in_order(named, others, &wanted, &server, Some(key), true)?, array })
+    let patch_elements: Vec<Value> = changes.into_iter().map(|fields| Value::Object(fields.clone())).collect();
+    let (named, others) = partition(items, &patch_elements, Some(key))?;
+    Ok(MergedList {
+        items: merge_in_order(named, others, &patch_elements, &server, Some(key), true)?,
+        server_array: array,
+    })
 }

@@ -3,19 +3,19 @@
 //! Directives: `$patch: delete | replace | merge` in a map or list element, `$retainKeys`,
 //! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`.
 //!
-//! As in Kubernetes' library (`strategicpatch`), a merge consumes the patch, and errors about the result print what is
-//! left of it.
+//! As in Kubernetes' library (`strategicpatch`), a merge consumes the patch, and errors about the result print its
+//! remaining part.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value};
 
-use self::place::SchemaPosition;
-use super::golang::{print_map, print_text, type_of};
+use self::schema_position::SchemaPosition;
+use super::golang::{format_type, print_map, print_text};
 use crate::{PatchStrategy, Schema};
 
 mod list;
 mod order;
-mod place;
+mod schema_position;
 #[cfg(test)]
 mod tests;
 
@@ -25,36 +25,36 @@ const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
 /// A contradictory patch: a 400 error with the library's message.
-fn bad(why: impl Into<String>) -> ApiError {
+fn bad_request(why: impl Into<String>) -> ApiError {
     ApiError::bad_request(why)
 }
 
 /// Other errors of the library, which reach the client as 500 without a reason.
-fn failed(message: impl Into<String>) -> ApiError {
+fn internal_error(message: impl Into<String>) -> ApiError {
     ApiError::without_reason(500, message)
 }
 
-/// Kubernetes' library panics in this case, which closes the connection.
-fn unhashable(value: &Value) -> ApiError {
-    failed(format!("runtime error: hash of unhashable type {}", type_of(value)))
+/// Error where Kubernetes' library panics, which closes the connection.
+fn unhashable_error(value: &Value) -> ApiError {
+    internal_error(format!("runtime error: hash of unhashable type {}", format_type(value)))
 }
 
-fn bad_type(expected: &str, actual: &Value) -> ApiError {
-    failed(format!("expected a {expected}, but received a {}", type_of(actual)))
+fn type_error(expected: &str, actual: &Value) -> ApiError {
+    internal_error(format!("expected a {expected}, but received a {}", format_type(actual)))
 }
 
-fn no_merge_key(fields: &Map<String, Value>, key: &str) -> ApiError {
-    failed(format!("map: {} does not contain declared merge key: {key}", print_map(fields)))
+fn missing_merge_key_error(fields: &Map<String, Value>, key: &str) -> ApiError {
+    internal_error(format!("map: {} does not contain declared merge key: {key}", print_map(fields)))
 }
 
-fn unknown_directive(word: &Value, fields: &Map<String, Value>) -> ApiError {
-    failed(format!("unknown patch type: {} in map: {}", print_text(word), print_map(fields)))
+fn unknown_directive_error(word: &Value, fields: &Map<String, Value>) -> ApiError {
+    internal_error(format!("unknown patch type: {} in map: {}", print_text(word), print_map(fields)))
 }
 
 /// Applies `patch` to `doc`.
-pub(super) fn strategic(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiResult<Value> {
+pub(super) fn apply(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiResult<Value> {
     let (Value::Object(original), Value::Object(changes)) = (doc, patch) else {
-        return Err(bad("invalid JSON document"));
+        return Err(bad_request("invalid JSON document"));
     };
     merge_map(SchemaPosition::root(schema), original.clone(), changes).map(Value::Object)
 }
@@ -71,21 +71,22 @@ fn merge_map(
             patch.remove(PATCH);
             return Ok(patch.clone());
         }
-        Some(other) => return Err(unknown_directive(other, patch)),
+        Some(other) => return Err(unknown_directive_error(other, patch)),
     }
     retain_keys(&mut original, patch)?;
-    order::set_orders(at, &mut original, patch)?;
+    order::apply_element_orders(at, &mut original, patch)?;
 
     // Kubernetes has no defined order here. This implementation deletes from lists before it adds to them: `$` sorts
     // before letters.
     for (key, change) in patch.iter_mut() {
-        let listed = match key.starts_with(DELETE_FROM_PRIMITIVE_LIST) {
+        let deletion_field = match key.starts_with(DELETE_FROM_PRIMITIVE_LIST) {
             true => Some(
-                target(key, DELETE_FROM_PRIMITIVE_LIST).ok_or_else(|| bad("invalid patch format of primitive list"))?,
+                directive_field(key, DELETE_FROM_PRIMITIVE_LIST)
+                    .ok_or_else(|| bad_request("invalid patch format of primitive list"))?,
             ),
             false => None,
         };
-        let (field, deletes) = (listed.unwrap_or(key), listed.is_some());
+        let (field, is_deletion) = (deletion_field.unwrap_or(key), deletion_field.is_some());
         if change.is_null() {
             original.remove(field);
             continue;
@@ -93,22 +94,22 @@ fn merge_map(
         let before = original.remove(field);
         let merged = match (before, change) {
             (Some(Value::Object(before)), Value::Object(change)) => {
-                let (node, declared) = at.map(field)?;
-                Some(Value::Object(match declared.strategy {
+                let (node, tags) = at.map(field)?;
+                Some(Value::Object(match tags.strategy {
                     PatchStrategy::Replace => change.clone(),
                     _ => merge_map(node, before, change)?,
                 }))
             }
             (Some(Value::Array(before)), Value::Array(change)) => {
-                let (node, declared) = at.list(field)?;
-                Some(Value::Array(match deletes || declared.strategy.merges() {
-                    true => list::merge(node, declared.merge_key, before, change, deletes)?.items,
+                let (node, tags) = at.list(field)?;
+                Some(Value::Array(match is_deletion || tags.strategy.is_merge() {
+                    true => list::merge(node, tags.merge_key, before, change, is_deletion)?.items,
                     false => change.clone(),
                 }))
             }
             (before, change) => {
-                let alike = before.as_ref().is_some_and(|before| type_of(before) == type_of(change));
-                if deletes && !alike { before } else { added_value(change) }
+                let has_same_type = before.as_ref().is_some_and(|before| format_type(before) == format_type(change));
+                if is_deletion && !has_same_type { before } else { clean_added_value(change) }
             }
         };
         if let Some(merged) = merged {
@@ -119,12 +120,12 @@ fn merge_map(
 }
 
 /// The field of a directive's key: `$setElementOrder/containers`.
-fn target<'k>(key: &'k str, directive: &str) -> Option<&'k str> {
+fn directive_field<'k>(key: &'k str, directive: &str) -> Option<&'k str> {
     key.strip_prefix(directive)?.strip_prefix('/')
 }
 
 /// A value that is added or replaces one of another type: without nulls and without maps that have `$patch`.
-fn added_value(change: &mut Value) -> Option<Value> {
+fn clean_added_value(change: &mut Value) -> Option<Value> {
     discard_nulls(change);
     without_directives(change)
 }
@@ -162,16 +163,17 @@ fn without_directives(value: &mut Value) -> Option<Value> {
 fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> ApiResult<()> {
     let Some(list) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(keep) = list else {
-        return Err(bad("invalid patch format of retainKeys"));
+        return Err(bad_request("invalid patch format of retainKeys"));
     };
     if let Some(value) = keep.iter().find(|value| value.is_object() || value.is_array()) {
-        return Err(unhashable(value));
+        return Err(unhashable_error(value));
     }
-    let kept = |key: &str| keep.iter().any(|kept| kept == key);
-    let parallel = |key: &str| key.starts_with(DELETE_FROM_PRIMITIVE_LIST) || key.starts_with(SET_ELEMENT_ORDER);
-    if patch.iter().any(|(key, value)| !value.is_null() && !parallel(key) && !kept(key)) {
-        return Err(bad("invalid patch format of retainKeys"));
+    let is_kept = |key: &str| keep.iter().any(|kept| kept == key);
+    let is_list_directive =
+        |key: &str| key.starts_with(DELETE_FROM_PRIMITIVE_LIST) || key.starts_with(SET_ELEMENT_ORDER);
+    if patch.iter().any(|(key, value)| !value.is_null() && !is_list_directive(key) && !is_kept(key)) {
+        return Err(bad_request("invalid patch format of retainKeys"));
     }
-    original.retain(|key, _| kept(key));
+    original.retain(|key, _| is_kept(key));
     Ok(())
 }

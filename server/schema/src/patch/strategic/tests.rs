@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::SchemaRef;
 use crate::patch::go_value;
-use crate::set::SchemaSet;
+use crate::schema_set::SchemaSet;
 
 fn pod() -> SchemaRef {
     SchemaSet::builtin().kind("", "v1", "Pod").unwrap()
@@ -26,12 +26,12 @@ fn live() -> Value {
     }})
 }
 
-fn apply(patch: &Value) -> ApiResult<Value> {
-    strategic(&pod(), &live(), &mut patch.clone())
+fn apply_to_pod(patch: &Value) -> ApiResult<Value> {
+    apply(&pod(), &live(), &mut patch.clone())
 }
 
 /// Names of the containers in order.
-fn order(object: &Value) -> String {
+fn container_order(object: &Value) -> String {
     let containers = object["spec"]["containers"].as_array().unwrap();
     containers.iter().map(|container| container["name"].as_str().unwrap()).collect()
 }
@@ -49,14 +49,14 @@ fn lists_of_maps_merge_by_key() {
         (json!([{"name": "z"}, {"name": "a", "$patch": "replace"}]), "z"),
         (json!([{"$patch": "replace"}]), ""),
     ] {
-        let merged = apply(&json!({"spec": {"containers": containers}})).unwrap();
-        assert_eq!(order(&merged), expected, "{containers}");
+        let merged = apply_to_pod(&json!({"spec": {"containers": containers}})).unwrap();
+        assert_eq!(container_order(&merged), expected, "{containers}");
     }
 }
 
 #[test]
 fn element_order_is_applied() {
-    for (wanted, containers, expected) in [
+    for (element_order, containers, expected) in [
         ("ca", json!(null), "bca"),
         ("nb", json!(null), "abc"),
         ("nb", json!([{"name": "n"}]), "nabc"),
@@ -67,12 +67,12 @@ fn element_order_is_applied() {
         ("", json!([{"name": "z"}, {"name": "y"}, {"name": "x"}]), "abcxyz"),
         ("zy", json!([{"$patch": "replace"}, {"name": "z"}, {"name": "y"}]), "zy"),
     ] {
-        let wanted: Vec<Value> = wanted.chars().map(|name| json!({"name": name.to_string()})).collect();
-        let mut patch = json!({"spec": {"$setElementOrder/containers": wanted, "containers": containers}});
+        let element_order: Vec<Value> = element_order.chars().map(|name| json!({"name": name.to_string()})).collect();
+        let mut patch = json!({"spec": {"$setElementOrder/containers": element_order, "containers": containers}});
         if containers.is_null() {
             patch["spec"].as_object_mut().unwrap().remove("containers");
         }
-        assert_eq!(order(&apply(&patch).unwrap()), expected, "{patch}");
+        assert_eq!(container_order(&apply_to_pod(&patch).unwrap()), expected, "{patch}");
     }
 }
 
@@ -136,7 +136,7 @@ fn fields_are_merged() {
             json!({"labels": {"a": "b"}}),
         ),
     ] {
-        assert_eq!(apply(&patch).unwrap().pointer(path), Some(&expected), "{patch}");
+        assert_eq!(apply_to_pod(&patch).unwrap().pointer(path), Some(&expected), "{patch}");
     }
 }
 
@@ -148,7 +148,7 @@ fn maps_with_replace_strategy_are_replaced() {
         (json!({"matchLabels": {"e": "f"}}), json!({"matchLabels": {"e": "f"}})),
         (json!({"$patch": "delete", "matchLabels": null}), json!({"$patch": "delete", "matchLabels": null})),
     ] {
-        let merged = strategic(&schema, &live, &mut json!({"spec": {"selector": selector}})).unwrap();
+        let merged = apply(&schema, &live, &mut json!({"spec": {"selector": selector}})).unwrap();
         assert_eq!(merged, json!({"spec": {"selector": expected, "minAvailable": 1}}));
     }
 }
@@ -244,13 +244,13 @@ fn invalid_patches_are_rejected() {
             "map: map[image:i] does not contain declared merge key: name",
         ),
     ] {
-        let error = apply(&patch).unwrap_err();
+        let error = apply_to_pod(&patch).unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (code, message), "{patch}");
     }
 }
 
 #[test]
-fn patches_are_consumed() {
+fn the_remaining_patch_matches_kubernetes() {
     for (patch, left) in [
         (
             json!({"spec": {"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a"}],
@@ -271,7 +271,7 @@ fn patches_are_consumed() {
         ),
     ] {
         let mut used = patch.clone();
-        strategic(&pod(), &live(), &mut used).unwrap();
+        apply(&pod(), &live(), &mut used).unwrap();
         assert_eq!(go_value(&used), left, "{patch}");
     }
 }
@@ -308,13 +308,13 @@ proptest! {
         let containers: Vec<Value> = names.iter().zip(&images).filter(|(name, _)| !seen.contains(name) && { seen.push(name); true })
             .map(|(name, image)| json!({"name": name, "image": image})).collect();
         let patch = json!({"spec": {"containers": containers}});
-        let once = apply(&patch).unwrap();
-        prop_assert_eq!(strategic(&pod(), &once, &mut patch.clone()).unwrap(), once);
+        let once = apply_to_pod(&patch).unwrap();
+        prop_assert_eq!(apply(&pod(), &once, &mut patch.clone()).unwrap(), once);
     }
 
     #[test]
     fn no_patch_causes_a_panic(spec in any_value(DIRECTIVES), metadata in any_value(DIRECTIVES)) {
-        let _ = apply(&json!({"spec": spec, "metadata": metadata}));
+        let _ = apply_to_pod(&json!({"spec": spec, "metadata": metadata}));
     }
 
     #[test]
@@ -329,7 +329,7 @@ proptest! {
     ) {
         let doc = json!({"metadata": {"labels": before}});
         let patch = json!({"metadata": {"labels": labels}, "spec": spec});
-        let merged = strategic(&pod(), &doc, &mut patch.clone()).unwrap();
+        let merged = apply(&pod(), &doc, &mut patch.clone()).unwrap();
         if !patch.to_string().contains('[') {
             prop_assert_eq!(&merged, &crate::patch::merge_patch(&doc, &patch).unwrap());
         }

@@ -1,4 +1,4 @@
-//! Node filters of kube-scheduler that do not depend on other pods, with its messages.
+//! Node filters of kube-scheduler that consider a single node, with kube-scheduler's messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use crowsnest_apimachinery::taints::{first_untolerated, prevents_scheduling, tol
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Taint};
 
 use crate::member::Labels;
-use crate::member::pod::{ContainerPort, PodState, SpecView};
-use crate::member::resources::{Resources, whole};
+use crate::member::pod::{ContainerPort, PodSpecView, PodState};
+use crate::member::resources::{Resources, whole_value};
 
 /// A node in the scheduler's cache.
 #[derive(Debug, Clone, Default)]
@@ -20,12 +20,14 @@ pub struct NodeView {
     pub unschedulable: bool,
     pub allocatable: Resources,
     pub max_pods: i64,
+    /// Sum of the requests of `pods`.
     pub used: Resources,
+    /// Pods on the node by UID.
     pub pods: HashMap<Arc<str>, Arc<PodState>>,
 }
 
 impl NodeView {
-    /// Creates a view of a node; the planner maintains `used` and `pods`.
+    /// Creates the view of a node without pods; the planner adds them.
     pub fn new(node: &Node) -> Self {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default();
         let spec = node.spec.clone().unwrap_or_default();
@@ -34,7 +36,7 @@ impl NodeView {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.unwrap_or_default(),
             unschedulable: spec.unschedulable.unwrap_or_default(),
-            max_pods: allocatable.get("pods").map_or(0, whole),
+            max_pods: allocatable.get("pods").map_or(0, whole_value),
             allocatable: Resources::from_list(&allocatable),
             used: Resources::default(),
             pods: HashMap::new(),
@@ -42,68 +44,72 @@ impl NodeView {
     }
 }
 
-/// Reasons for which a pod does not fit on a node.
+/// Reasons why a pod does not fit on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfit {
+pub struct FilterFailure {
     pub reasons: Vec<String>,
-    /// True if deletion of pods on the node could help.
-    pub preemptible: bool,
+    /// True if deletion of pods on the node could make the pod fit.
+    pub is_resolvable: bool,
 }
 
-impl Unfit {
-    pub fn never(reason: impl Into<String>) -> Self {
-        Self { reasons: vec![reason.into()], preemptible: false }
+impl FilterFailure {
+    /// A failure that deletion of pods cannot resolve, `UnschedulableAndUnresolvable` in kube-scheduler.
+    pub fn unresolvable(reason: impl Into<String>) -> Self {
+        Self { reasons: vec![reason.into()], is_resolvable: false }
     }
 
-    pub fn now(reasons: Vec<String>) -> Self {
-        Self { reasons, preemptible: true }
+    /// A failure that deletion of pods could resolve, `Unschedulable` in kube-scheduler.
+    pub fn resolvable(reasons: Vec<String>) -> Self {
+        Self { reasons, is_resolvable: true }
     }
 }
 
 /// Runs the filters in kube-scheduler's order; the first failure is returned.
-pub fn fits(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
-    placeable(spec, node)?;
+pub fn check_fit(spec: &PodSpecView, node: &NodeView) -> Result<(), FilterFailure> {
+    check_static_filters(spec, node)?;
     if host_ports(spec).next().is_some() && node.pods.values().any(|pod| ports_conflict(spec, &pod.spec)) {
-        return Err(Unfit::now(vec!["node(s) didn't have free ports for the requested pod ports".into()]));
+        return Err(FilterFailure::resolvable(vec![
+            "node(s) didn't have free ports for the requested pod ports".into(),
+        ]));
     }
-    let short = lacking(spec, node);
-    if short.is_empty() { Ok(()) } else { Err(Unfit::now(short)) }
+    let reasons = insufficient_resources(spec, node);
+    if reasons.is_empty() { Ok(()) } else { Err(FilterFailure::resolvable(reasons)) }
 }
 
-/// Filters that other pods cannot influence: cordon, taints, node selector and node affinity.
-pub fn placeable(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
+/// Runs the filters that do not depend on other pods: cordon, taints, node selector and node affinity.
+pub fn check_static_filters(spec: &PodSpecView, node: &NodeView) -> Result<(), FilterFailure> {
     let cordon =
         Taint { key: "node.kubernetes.io/unschedulable".into(), effect: "NoSchedule".into(), ..Taint::default() };
     if node.unschedulable && !spec.tolerations.iter().any(|toleration| tolerates(toleration, &cordon)) {
-        return Err(Unfit::never("node(s) were unschedulable"));
+        return Err(FilterFailure::unresolvable("node(s) were unschedulable"));
     }
     if let Some(taint) = first_untolerated(&node.taints, &spec.tolerations, prevents_scheduling) {
         let value = taint.value.as_deref().unwrap_or_default();
-        return Err(Unfit::never(format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)));
+        return Err(FilterFailure::unresolvable(format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)));
     }
-    if !wants_node(spec, node) {
-        return Err(Unfit::never("node(s) didn't match Pod's node affinity/selector"));
+    if !matches_node_affinity(spec, node) {
+        return Err(FilterFailure::unresolvable("node(s) didn't match Pod's node affinity/selector"));
     }
     Ok(())
 }
 
-/// Missing resources of a node for a pod, with the scheduler's messages.
-pub fn lacking(spec: &SpecView, node: &NodeView) -> Vec<String> {
-    let mut short = Vec::new();
+/// kube-scheduler's messages for resources of which the node has too little for a pod.
+pub fn insufficient_resources(spec: &PodSpecView, node: &NodeView) -> Vec<String> {
+    let mut reasons = Vec::new();
     if i64::try_from(node.pods.len()).unwrap_or(i64::MAX) >= node.max_pods {
-        short.push("Too many pods".to_owned());
+        reasons.push("Too many pods".to_owned());
     }
-    let names = node.allocatable.short_of(&node.used, &spec.requests);
-    short.extend(names.into_iter().map(|name| format!("Insufficient {name}")));
-    short
+    let names = node.allocatable.insufficient_for(&node.used, &spec.requests);
+    reasons.extend(names.into_iter().map(|name| format!("Insufficient {name}")));
+    reasons
 }
 
-fn host_ports(spec: &SpecView) -> impl Iterator<Item = &ContainerPort> {
+fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = &ContainerPort> {
     spec.containers.iter().flat_map(|container| &container.ports).filter(|port| port.host_port.is_some())
 }
 
 /// True if two pods use the same host port: same protocol, and same or unspecified address.
-pub fn ports_conflict(one: &SpecView, other: &SpecView) -> bool {
+pub fn ports_conflict(one: &PodSpecView, other: &PodSpecView) -> bool {
     let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| &**ip != "0.0.0.0" && &**ip != "::");
     host_ports(one).any(|a| {
         host_ports(other).any(|b| {
@@ -116,8 +122,8 @@ pub fn ports_conflict(one: &SpecView, other: &SpecView) -> bool {
     })
 }
 
-/// Evaluates node selector and required node affinity.
-pub fn wants_node(spec: &SpecView, node: &NodeView) -> bool {
+/// True if a node matches the node selector and the required node affinity of a pod.
+pub fn matches_node_affinity(spec: &PodSpecView, node: &NodeView) -> bool {
     if !spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value)) {
         return false;
     }
@@ -126,18 +132,18 @@ pub fn wants_node(spec: &SpecView, node: &NodeView) -> bool {
     required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term_matches(term, node)))
 }
 
-/// Evaluates a node selector term; one without requirements matches nothing.
+/// True if a node matches a node selector term. A term without requirements matches no node.
 pub fn term_matches(term: &NodeSelectorTerm, node: &NodeView) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     if expressions.is_empty() && fields.is_empty() {
         return false;
     }
-    let holds = |requirement: &NodeSelectorRequirement, value: Option<&str>| {
+    let is_met = |requirement: &NodeSelectorRequirement, value: Option<&str>| {
         expression_matches(&requirement.operator, value, requirement.values.as_deref().unwrap_or_default())
     };
-    expressions.iter().all(|e| holds(e, node.labels.get(&e.key).map(String::as_str)))
-        && fields.iter().all(|f| holds(f, (f.key == "metadata.name").then_some(&*node.name)))
+    expressions.iter().all(|e| is_met(e, node.labels.get(&e.key).map(String::as_str)))
+        && fields.iter().all(|f| is_met(f, (f.key == "metadata.name").then_some(&*node.name)))
 }
 
 #[cfg(test)]
@@ -155,12 +161,16 @@ mod tests {
     #[case(json!({"hostPort": 80, "hostIP": "10.0.0.1"}), json!({"hostPort": 80, "hostIP": "0.0.0.0"}), true)]
     #[case(json!({"hostPort": 80, "hostIP": "10.0.0.1"}), json!({"hostPort": 80}), true)]
     #[case(json!({"containerPort": 80}), json!({"containerPort": 80}), false)]
-    fn host_ports_conflict(#[case] one: Value, #[case] other: Value, #[case] expected: bool) {
+    fn host_ports_conflict_with_equal_protocol_and_overlapping_address(
+        #[case] one: Value,
+        #[case] other: Value,
+        #[case] expected: bool,
+    ) {
         let spec = |port: Value| {
             let mut port = port;
             port["containerPort"] = json!(80);
             let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "ports": [port]}]}});
-            Interner::default().pod(serde_json::from_value(pod).unwrap()).spec
+            Interner::default().intern_pod(serde_json::from_value(pod).unwrap()).spec
         };
         assert_eq!(ports_conflict(&spec(one), &spec(other)), expected);
     }

@@ -1,6 +1,6 @@
 //! Scheduling decisions, without clock or client.
 //!
-//! The planner holds the nodes and their pods. [`Planner::place`] decides for one pod and reserves its resources, so
+//! The planner holds the nodes and their pods. [`Planner::schedule`] decides for one pod and reserves its resources, so
 //! that a batch of decisions is consistent before any of them is written.
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,33 +13,33 @@ use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 use crate::member::Labels;
 use crate::member::pod::PodState;
 
-use super::fit::{NodeView, Unfit, fits, placeable, term_matches};
+use super::fit::{FilterFailure, NodeView, check_fit, check_static_filters, term_matches};
 
-/// Node for a pod, or the reason why there is none.
+/// Decision for a pod: its node, or the reason why there is none.
 #[derive(Debug, Clone)]
 pub enum Decision {
     Node(Arc<str>),
-    Nowhere {
-        /// As in the `PodScheduled` condition and the FailedScheduling event.
+    Unschedulable {
+        /// Message of the PodScheduled condition and the FailedScheduling event.
         message: String,
         /// A node on which the pod would fit without these pods of lower priority.
-        preempt: Option<Victims>,
+        preemption: Option<Victims>,
     },
 }
 
 /// A node, and the pods to preempt on it.
 type Victims = (Arc<str>, Vec<Arc<PodState>>);
 
-/// A disruption budget, which preemption respects.
+/// A PodDisruptionBudget, which preemption respects if possible.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub struct Budget {
     pub namespace: Arc<str>,
     pub selector: Selector,
     /// Number of disruptions that it currently allows.
-    pub allowed: i32,
+    pub allowed_disruptions: i32,
 }
 
-impl Guard {
+impl Budget {
     fn covers(&self, pod: &PodState) -> bool {
         self.namespace == pod.key.namespace && self.selector.matches(&pod.labels)
     }
@@ -50,13 +50,13 @@ impl Guard {
 pub struct Planner {
     nodes: BTreeMap<Arc<str>, NodeView>,
     /// Node of each assigned pod by UID.
-    placed: HashMap<Arc<str>, Arc<str>>,
+    node_by_pod: HashMap<Arc<str>, Arc<str>>,
     /// Pods on unknown nodes, by node name.
-    waiting: HashMap<Arc<str>, Vec<Arc<PodState>>>,
-    /// Number of pods with the same owner per node.
-    siblings: HashMap<(Arc<str>, Arc<str>), u32>,
-    /// Assigned pods with required anti-affinity.
-    exclusive: HashMap<Arc<str>, Arc<PodState>>,
+    pods_on_unknown_nodes: HashMap<Arc<str>, Vec<Arc<PodState>>>,
+    /// Number of pods by UID of the owner and name of the node.
+    pods_by_owner: HashMap<(Arc<str>, Arc<str>), u32>,
+    /// Assigned pods with required anti-affinity, by UID.
+    anti_affinity_pods: HashMap<Arc<str>, Arc<PodState>>,
 }
 
 impl Planner {
@@ -68,98 +68,99 @@ impl Planner {
             node.pods = known.pods;
         }
         self.nodes.insert(name.clone(), node);
-        for pod in self.waiting.remove(&name).unwrap_or_default() {
-            self.occupy(&name, &pod);
+        for pod in self.pods_on_unknown_nodes.remove(&name).unwrap_or_default() {
+            self.assign(&name, &pod);
         }
     }
 
+    /// Removes a node. Its pods are assigned again if it is added again.
     pub fn remove_node(&mut self, name: &str) {
         let Some(node) = self.nodes.remove(name) else { return };
         for (uid, pod) in node.pods {
-            self.placed.remove(&uid);
-            self.exclusive.remove(&uid);
-            self.siblings.remove(&(owner(&pod), node.name.clone()));
-            self.waiting.entry(node.name.clone()).or_default().push(pod);
+            self.node_by_pod.remove(&uid);
+            self.anti_affinity_pods.remove(&uid);
+            self.pods_by_owner.remove(&(owner_uid(&pod), node.name.clone()));
+            self.pods_on_unknown_nodes.entry(node.name.clone()).or_default().push(pod);
         }
     }
 
     /// Assigns a pod to a node.
-    pub fn occupy(&mut self, name: &Arc<str>, pod: &Arc<PodState>) {
-        match self.placed.get(&pod.uid) {
+    pub fn assign(&mut self, name: &Arc<str>, pod: &Arc<PodState>) {
+        match self.node_by_pod.get(&pod.uid) {
             Some(node) if node == name => return,
-            Some(_) => self.vacate(&pod.uid),
+            Some(_) => self.unassign(&pod.uid),
             None => {}
         }
         let Some(node) = self.nodes.get_mut(name) else {
-            let waiting = self.waiting.entry(name.clone()).or_default();
-            if !waiting.iter().any(|known| known.uid == pod.uid) {
-                waiting.push(pod.clone());
+            let pods = self.pods_on_unknown_nodes.entry(name.clone()).or_default();
+            if !pods.iter().any(|other| other.uid == pod.uid) {
+                pods.push(pod.clone());
             }
             return;
         };
         node.used.add(&pod.spec.requests);
         node.pods.insert(pod.uid.clone(), pod.clone());
-        self.placed.insert(pod.uid.clone(), name.clone());
-        *self.siblings.entry((owner(pod), name.clone())).or_default() += 1;
+        self.node_by_pod.insert(pod.uid.clone(), name.clone());
+        *self.pods_by_owner.entry((owner_uid(pod), name.clone())).or_default() += 1;
         if !anti_affinity(pod).is_empty() {
-            self.exclusive.insert(pod.uid.clone(), pod.clone());
+            self.anti_affinity_pods.insert(pod.uid.clone(), pod.clone());
         }
     }
 
     /// Removes the assignment of a pod.
-    pub fn vacate(&mut self, uid: &str) {
-        let Some(name) = self.placed.remove(uid) else {
-            self.waiting.retain(|_, pods| {
+    pub fn unassign(&mut self, uid: &str) {
+        let Some(name) = self.node_by_pod.remove(uid) else {
+            self.pods_on_unknown_nodes.retain(|_, pods| {
                 pods.retain(|pod| &*pod.uid != uid);
                 !pods.is_empty()
             });
             return;
         };
-        self.exclusive.remove(uid);
+        self.anti_affinity_pods.remove(uid);
         let Some(node) = self.nodes.get_mut(&name) else { return };
         let Some(pod) = node.pods.remove(uid) else { return };
         node.used.subtract(&pod.spec.requests);
-        let key = (owner(&pod), name);
-        if let Some(count) = self.siblings.get_mut(&key) {
+        let key = (owner_uid(&pod), name);
+        if let Some(count) = self.pods_by_owner.get_mut(&key) {
             *count -= 1;
             if *count == 0 {
-                self.siblings.remove(&key);
+                self.pods_by_owner.remove(&key);
             }
         }
     }
 
-    /// Decides on a node and assigns the pod. `guards` are the budgets to respect if preemption is necessary.
-    pub fn place(&mut self, pod: &Arc<PodState>, guards: impl FnOnce() -> Vec<Guard>) -> Decision {
-        let mut unfit = Vec::new();
+    /// Selects a node and assigns the pod to it. `budgets` is called if preemption is necessary.
+    pub fn schedule(&mut self, pod: &Arc<PodState>, budgets: impl FnOnce() -> Vec<Budget>) -> Decision {
+        let mut failures = Vec::new();
         let mut best: Option<(i64, Arc<str>)> = None;
         for (name, node) in &self.nodes {
-            match fits(&pod.spec, node).and_then(|()| self.neighbours(pod, node)) {
+            match check_fit(&pod.spec, node).and_then(|()| self.check_topology(pod, node)) {
                 Ok(()) => {
                     let score = self.score(pod, node);
-                    if best.as_ref().is_none_or(|(known, _)| score > *known) {
+                    if best.as_ref().is_none_or(|(best_score, _)| score > *best_score) {
                         best = Some((score, name.clone()));
                     }
                 }
-                Err(why) => unfit.push((name.clone(), why)),
+                Err(failure) => failures.push((name.clone(), failure)),
             }
         }
         if let Some((_, name)) = best {
-            self.occupy(&name, pod);
+            self.assign(&name, pod);
             return Decision::Node(name);
         }
-        let preempt = if pod.spec.never_preempts { None } else { self.victims(pod, &unfit, &guards()) };
-        Decision::Nowhere { message: explain(self.nodes.len(), &unfit), preempt }
+        let preemption = if pod.spec.never_preempts { None } else { self.select_victims(pod, &failures, &budgets()) };
+        Decision::Unschedulable { message: unschedulable_message(self.nodes.len(), &failures), preemption }
     }
 
     /// Score of a node; higher is better: free resources, few pods of the same owner, preferences.
     fn score(&self, pod: &PodState, node: &NodeView) -> i64 {
-        let free = |have: i64, used: i64| if have <= 0 { 0 } else { (have - used).max(0) * 100 / have };
+        let free_percent = |total: i64, used: i64| if total <= 0 { 0 } else { (total - used).max(0) * 100 / total };
         let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
-        let room = free(node.allocatable.cpu_milli, node.used.cpu_milli)
-            + free(node.allocatable.memory >> 20, node.used.memory >> 20)
-            + free(node.max_pods, pods);
-        let siblings = self.siblings.get(&(owner(pod), node.name.clone())).copied().unwrap_or_default();
-        let avoided = node.taints.iter().filter(|taint| {
+        let free_percent_sum = free_percent(node.allocatable.cpu_milli, node.used.cpu_milli)
+            + free_percent(node.allocatable.memory_bytes >> 20, node.used.memory_bytes >> 20)
+            + free_percent(node.max_pods, pods);
+        let siblings = self.pods_by_owner.get(&(owner_uid(pod), node.name.clone())).copied().unwrap_or_default();
+        let preferably_avoided = node.taints.iter().filter(|taint| {
             taint.effect == "PreferNoSchedule"
                 && !pod.spec.tolerations.iter().any(|toleration| tolerates(toleration, taint))
         });
@@ -172,88 +173,106 @@ impl Planner {
             .filter(|preferred| term_matches(&preferred.preference, node))
             .map(|preferred| i64::from(preferred.weight))
             .sum();
-        room / 3 + preferred_weight * 2
+        free_percent_sum / 3 + preferred_weight * 2
             - i64::from(siblings) * 100
-            - i64::try_from(avoided.count()).unwrap_or_default() * 300
+            - i64::try_from(preferably_avoided.count()).unwrap_or_default() * 300
     }
 
-    /// Filters that depend on other pods: topology spread, affinity and anti-affinity.
-    fn neighbours(&self, pod: &PodState, node: &NodeView) -> Result<(), Unfit> {
-        for constraint in pod.spec.spread.iter().filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule") {
-            self.spread(pod, node, constraint)?;
+    /// Runs the filters that depend on pods of other nodes: topology spread, affinity and anti-affinity.
+    fn check_topology(&self, pod: &PodState, node: &NodeView) -> Result<(), FilterFailure> {
+        for constraint in
+            pod.spec.topology_spread.iter().filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
+        {
+            self.check_topology_spread(pod, node, constraint)?;
         }
         for term in affinity(pod) {
-            if !self.near(pod, node, term) {
-                return Err(Unfit::never("node(s) didn't match pod affinity rules"));
+            if !self.satisfies_affinity(pod, node, term) {
+                return Err(FilterFailure::unresolvable("node(s) didn't match pod affinity rules"));
             }
         }
         for term in anti_affinity(pod) {
             if self.domain_has(pod, node, term) {
-                return Err(Unfit::now(vec!["node(s) didn't match pod anti-affinity rules".into()]));
+                return Err(FilterFailure::resolvable(vec!["node(s) didn't match pod anti-affinity rules".into()]));
             }
         }
-        let kept_away = self.exclusive.values().any(|other| {
-            let there = self.placed.get(&other.uid).and_then(|name| self.nodes.get(name));
+        let is_excluded = self.anti_affinity_pods.values().any(|other| {
+            let other_node = self.node_by_pod.get(&other.uid).and_then(|name| self.nodes.get(name));
             anti_affinity(other).iter().any(|term| {
-                let here = node.labels.get(&term.topology_key);
-                here.is_some()
-                    && here == there.and_then(|there| there.labels.get(&term.topology_key))
+                let domain = node.labels.get(&term.topology_key);
+                domain.is_some()
+                    && domain == other_node.and_then(|other_node| other_node.labels.get(&term.topology_key))
                     && selects(term, other, pod)
             })
         });
-        if kept_away {
-            return Err(Unfit::now(vec!["node(s) didn't satisfy existing pods anti-affinity rules".into()]));
+        if is_excluded {
+            return Err(FilterFailure::resolvable(vec![
+                "node(s) didn't satisfy existing pods anti-affinity rules".into(),
+            ]));
         }
         Ok(())
     }
 
-    fn spread(&self, pod: &PodState, node: &NodeView, constraint: &TopologySpreadConstraint) -> Result<(), Unfit> {
-        let Some(here) = node.labels.get(&constraint.topology_key) else {
-            return Err(Unfit::never("node(s) didn't match pod topology spread constraints (missing required label)"));
+    fn check_topology_spread(
+        &self,
+        pod: &PodState,
+        node: &NodeView,
+        constraint: &TopologySpreadConstraint,
+    ) -> Result<(), FilterFailure> {
+        let Some(node_domain) = node.labels.get(&constraint.topology_key) else {
+            return Err(FilterFailure::unresolvable(
+                "node(s) didn't match pod topology spread constraints (missing required label)",
+            ));
         };
         let selector = constraint.label_selector.as_ref().map(Selector::valid_or_nothing);
-        let selected = |labels: &Labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
+        let is_selected = |labels: &Labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
         let mut domains: HashMap<&str, i32> = HashMap::new();
-        for other in self.nodes.values().filter(|other| super::fit::wants_node(&pod.spec, other)) {
+        for other in self.nodes.values().filter(|other| super::fit::matches_node_affinity(&pod.spec, other)) {
             let Some(domain) = other.labels.get(&constraint.topology_key) else { continue };
             let count = other
                 .pods
                 .values()
-                .filter(|pod_there| pod_there.key.namespace == pod.key.namespace && selected(&pod_there.labels));
+                .filter(|other_pod| other_pod.key.namespace == pod.key.namespace && is_selected(&other_pod.labels));
             *domains.entry(domain).or_default() += i32::try_from(count.count()).unwrap_or(i32::MAX);
         }
-        let fewest = domains.values().min().copied().unwrap_or_default();
-        let with_pod = domains.get(here.as_str()).copied().unwrap_or_default() + i32::from(selected(&pod.labels));
-        if with_pod - fewest > constraint.max_skew {
-            return Err(Unfit::now(vec!["node(s) didn't match pod topology spread constraints".into()]));
+        let min_count = domains.values().min().copied().unwrap_or_default();
+        let count_with_pod =
+            domains.get(node_domain.as_str()).copied().unwrap_or_default() + i32::from(is_selected(&pod.labels));
+        if count_with_pod - min_count > constraint.max_skew {
+            return Err(FilterFailure::resolvable(vec!["node(s) didn't match pod topology spread constraints".into()]));
         }
         Ok(())
     }
 
-    /// Required affinity: a selected pod is in the domain, or the pod is the first of its own group.
-    fn near(&self, pod: &PodState, node: &NodeView, term: &PodAffinityTerm) -> bool {
+    /// True if a required affinity term is satisfied: a selected pod is in the topology domain, or the term selects the
+    /// pod itself and no other pod.
+    fn satisfies_affinity(&self, pod: &PodState, node: &NodeView, term: &PodAffinityTerm) -> bool {
         if !node.labels.contains_key(&term.topology_key) {
             return false;
         }
-        self.domain_has(pod, node, term) || (selects(term, pod, pod) && !self.anywhere(pod, term))
+        self.domain_has(pod, node, term) || (selects(term, pod, pod) && !self.cluster_has(pod, term))
     }
 
-    fn anywhere(&self, pod: &PodState, term: &PodAffinityTerm) -> bool {
+    fn cluster_has(&self, pod: &PodState, term: &PodAffinityTerm) -> bool {
         self.nodes.values().flat_map(|node| node.pods.values()).any(|other| selects(term, pod, other))
     }
 
     fn domain_has(&self, pod: &PodState, node: &NodeView, term: &PodAffinityTerm) -> bool {
-        let Some(here) = node.labels.get(&term.topology_key) else { return false };
-        let in_domain = self.nodes.values().filter(|other| other.labels.get(&term.topology_key) == Some(here));
+        let Some(domain) = node.labels.get(&term.topology_key) else { return false };
+        let in_domain = self.nodes.values().filter(|other| other.labels.get(&term.topology_key) == Some(domain));
         in_domain.flat_map(|node| node.pods.values()).any(|other| selects(term, pod, other))
     }
 
-    /// The node with the least important victims: by violated budgets, priorities, then number of victims.
-    fn victims(&self, pod: &PodState, unfit: &[(Arc<str>, Unfit)], guards: &[Guard]) -> Option<Victims> {
-        let candidates = unfit.iter().filter(|(_, why)| why.preemptible).filter_map(|(name, _)| {
+    /// Selects the node with the least important victims: by violated budgets, priorities, then number of victims.
+    fn select_victims(
+        &self,
+        pod: &PodState,
+        failures: &[(Arc<str>, FilterFailure)],
+        budgets: &[Budget],
+    ) -> Option<Victims> {
+        let candidates = failures.iter().filter(|(_, failure)| failure.is_resolvable).filter_map(|(name, _)| {
             let node = self.nodes.get(name)?;
-            placeable(&pod.spec, node).ok()?;
-            let (violations, victims) = self.victims_on(pod, node, guards)?;
+            check_static_filters(&pod.spec, node).ok()?;
+            let (violations, victims) = self.select_victims_on(pod, node, budgets)?;
             let highest = victims.iter().map(|victim| victim.spec.priority).max()?;
             let sum: i64 = victims.iter().map(|victim| i64::from(victim.spec.priority)).sum();
             Some(((violations, highest, sum, victims.len(), name.clone()), victims))
@@ -261,52 +280,58 @@ impl Planner {
         candidates.min_by(|a, b| a.0.cmp(&b.0)).map(|(rank, victims)| (rank.4, victims))
     }
 
-    /// Pods of lower priority to preempt on a node, and how many of them violate a budget. All are removed, then as
-    /// many as fit are restored, protected and important ones first.
-    fn victims_on(&self, pod: &PodState, node: &NodeView, guards: &[Guard]) -> Option<(usize, Vec<Arc<PodState>>)> {
-        let mut lower: Vec<&Arc<PodState>> = node
+    /// Selects pods of lower priority to preempt on a node, and returns how many of them violate a budget. All are
+    /// removed, then as many as fit are restored: first those that would violate a budget, then by priority.
+    fn select_victims_on(
+        &self,
+        pod: &PodState,
+        node: &NodeView,
+        budgets: &[Budget],
+    ) -> Option<(usize, Vec<Arc<PodState>>)> {
+        let mut lower_priority: Vec<&Arc<PodState>> = node
             .pods
             .values()
             .filter(|other| other.spec.priority < pod.spec.priority && other.deletion.is_none())
             .collect();
-        lower.sort_by(|a, b| (b.spec.priority, a.created, &a.key).cmp(&(a.spec.priority, b.created, &b.key)));
+        lower_priority.sort_by(|a, b| (b.spec.priority, a.created, &a.key).cmp(&(a.spec.priority, b.created, &b.key)));
         let mut emptied = node.clone();
         let remove = |from: &mut NodeView, victim: &PodState| {
             from.used.subtract(&victim.spec.requests);
             from.pods.remove(&victim.uid);
         };
-        lower.iter().for_each(|victim| remove(&mut emptied, victim));
-        let fits_on = |node: &NodeView| fits(&pod.spec, node).is_ok() && self.neighbours(pod, node).is_ok();
+        lower_priority.iter().for_each(|victim| remove(&mut emptied, victim));
+        let fits_on = |node: &NodeView| check_fit(&pod.spec, node).is_ok() && self.check_topology(pod, node).is_ok();
         if !fits_on(&emptied) {
             return None;
         }
-        let mut left: Vec<i32> = guards.iter().map(|guard| guard.allowed).collect();
+        let mut remaining: Vec<i32> = budgets.iter().map(|budget| budget.allowed_disruptions).collect();
         let mut is_protected = |victim: &PodState| {
-            let mut broken = false;
-            for (_, left) in guards.iter().zip(&mut left).filter(|(guard, _)| guard.covers(victim)) {
-                *left -= 1;
-                broken |= *left < 0;
+            let mut violates_budget = false;
+            for (_, remaining) in budgets.iter().zip(&mut remaining).filter(|(budget, _)| budget.covers(victim)) {
+                *remaining -= 1;
+                violates_budget |= *remaining < 0;
             }
-            broken
+            violates_budget
         };
-        let (protected, others): (Vec<_>, Vec<_>) = lower.into_iter().partition(|victim| is_protected(victim));
-        let mut put_back = |victim: &Arc<PodState>| {
+        let (protected, others): (Vec<_>, Vec<_>) = lower_priority.into_iter().partition(|victim| is_protected(victim));
+        let mut restore = |victim: &Arc<PodState>| {
             emptied.used.add(&victim.spec.requests);
             emptied.pods.insert(victim.uid.clone(), victim.clone());
-            let stays = fits_on(&emptied);
-            if !stays {
+            let fits = fits_on(&emptied);
+            if !fits {
                 remove(&mut emptied, victim);
             }
-            stays
+            fits
         };
-        let mut victims: Vec<Arc<PodState>> = protected.into_iter().filter(|pod| !put_back(pod)).cloned().collect();
+        let mut victims: Vec<Arc<PodState>> = protected.into_iter().filter(|pod| !restore(pod)).cloned().collect();
         let violations = victims.len();
-        victims.extend(others.into_iter().filter(|pod| !put_back(pod)).cloned());
+        victims.extend(others.into_iter().filter(|pod| !restore(pod)).cloned());
         (!victims.is_empty()).then_some((violations, victims))
     }
 }
 
-fn owner(pod: &PodState) -> Arc<str> {
+/// UID of the owner of a pod, or of the pod itself if it has none.
+fn owner_uid(pod: &PodState) -> Arc<str> {
     pod.owner.as_ref().map_or_else(|| pod.uid.clone(), |owner| owner.uid.clone())
 }
 
@@ -324,44 +349,44 @@ fn anti_affinity(pod: &PodState) -> &[PodAffinityTerm] {
         .unwrap_or_default()
 }
 
-/// True if a term of `holder` selects `other`. A namespace selector is treated as selecting all namespaces.
-fn selects(term: &PodAffinityTerm, holder: &PodState, other: &PodState) -> bool {
-    let named = term.namespaces.as_deref().unwrap_or_default();
+/// True if an affinity term of `pod` selects `other`. A namespace selector is treated as selecting all namespaces.
+fn selects(term: &PodAffinityTerm, pod: &PodState, other: &PodState) -> bool {
+    let namespaces = term.namespaces.as_deref().unwrap_or_default();
     let in_namespace = term.namespace_selector.is_some()
-        || named.iter().any(|name| **name == *other.key.namespace)
-        || (named.is_empty() && holder.key.namespace == other.key.namespace);
+        || namespaces.iter().any(|name| **name == *other.key.namespace)
+        || (namespaces.is_empty() && pod.key.namespace == other.key.namespace);
     in_namespace && term.label_selector.as_ref().is_some_and(|selector| label_selector_matches(selector, &other.labels))
 }
 
 /// kube-scheduler's message for a pod that fits on no node.
-fn explain(nodes: usize, unfit: &[(Arc<str>, Unfit)]) -> String {
+fn unschedulable_message(nodes: usize, failures: &[(Arc<str>, FilterFailure)]) -> String {
     if nodes == 0 {
         return "no nodes available to schedule pods".into();
     }
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in unfit.iter().flat_map(|(_, why)| &why.reasons) {
+    for reason in failures.iter().flat_map(|(_, failure)| &failure.reasons) {
         *reasons.entry(reason).or_default() += 1;
     }
-    let helpless = unfit.iter().filter(|(_, why)| !why.preemptible).count();
+    let unresolvable = failures.iter().filter(|(_, failure)| !failure.is_resolvable).count();
     let mut preemption = Vec::new();
-    if unfit.len() > helpless {
-        preemption.push(format!("{} No preemption victims found for incoming pod", unfit.len() - helpless));
+    if failures.len() > unresolvable {
+        preemption.push(format!("{} No preemption victims found for incoming pod", failures.len() - unresolvable));
     }
-    if helpless > 0 {
-        preemption.push(format!("{helpless} Preemption is not helpful for scheduling"));
+    if unresolvable > 0 {
+        preemption.push(format!("{unresolvable} Preemption is not helpful for scheduling"));
     }
     format!(
         "0/{nodes} nodes are available: {}. no new claims to deallocate, preemption: 0/{nodes} nodes are available: {}.",
-        counted(reasons),
-        sorted(preemption)
+        join_counts(reasons),
+        join_sorted(preemption)
     )
 }
 
-fn counted(reasons: BTreeMap<&str, usize>) -> String {
-    sorted(reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect())
+fn join_counts(reasons: BTreeMap<&str, usize>) -> String {
+    join_sorted(reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect())
 }
 
-fn sorted(mut parts: Vec<String>) -> String {
+fn join_sorted(mut parts: Vec<String>) -> String {
     parts.sort();
     parts.join(", ")
 }
@@ -382,7 +407,7 @@ mod tests {
         }
         let pod =
             json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec});
-        Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()))
+        Arc::new(Interner::default().intern_pod(serde_json::from_value(pod).unwrap()))
     }
 
     fn node(name: &str, cpu: &str, pods: &str, extra: Value) -> NodeView {
@@ -400,10 +425,11 @@ mod tests {
         planner
     }
 
-    fn outcome(planner: &mut Planner, pod: &Arc<PodState>) -> String {
-        match planner.place(pod, Vec::new) {
+    /// Name of the selected node, or the message of an unschedulable pod.
+    fn schedule(planner: &mut Planner, pod: &Arc<PodState>) -> String {
+        match planner.schedule(pod, Vec::new) {
             Decision::Node(name) => name.to_string(),
-            Decision::Nowhere { message, .. } => message,
+            Decision::Unschedulable { message, .. } => message,
         }
     }
 
@@ -417,12 +443,12 @@ mod tests {
             node("d", "8", "110", json!({"cordoned": true})),
         ]);
         assert_eq!(
-            outcome(&mut planner, &pod("p", json!({"cpu": "2"}))),
+            schedule(&mut planner, &pod("p", json!({"cpu": "2"}))),
             "0/4 nodes are available: 1 Too many pods, 1 node(s) had untolerated taint {k: v}, 1 node(s) were unschedulable, \
              2 Insufficient cpu. no new claims to deallocate, preemption: 0/4 nodes are available: \
              2 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
         );
-        assert_eq!(outcome(&mut Planner::default(), &pod("p", json!({}))), "no nodes available to schedule pods");
+        assert_eq!(schedule(&mut Planner::default(), &pod("p", json!({}))), "no nodes available to schedule pods");
     }
 
     #[test]
@@ -432,40 +458,42 @@ mod tests {
         };
         let mut free = planner(nodes());
         let mut names: Vec<_> =
-            (0..3).map(|i| outcome(&mut free, &pod(&format!("p{i}"), json!({"cpu": "1"})))).collect();
+            (0..3).map(|i| schedule(&mut free, &pod(&format!("p{i}"), json!({"cpu": "1"})))).collect();
         names.sort();
         assert_eq!(names, ["a", "b", "c"]);
 
-        let alone = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        let anti_affinity = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
         let mut strict = planner(nodes());
         for i in 0..3 {
-            assert!(outcome(&mut strict, &pod(&format!("p{i}"), alone.clone())).len() == 1);
+            assert!(schedule(&mut strict, &pod(&format!("p{i}"), anti_affinity.clone())).len() == 1);
         }
-        assert!(outcome(&mut strict, &pod("p3", alone)).contains("3 node(s) didn't match pod anti-affinity rules"));
         assert!(
-            outcome(&mut strict, &pod("p4", json!({})))
+            schedule(&mut strict, &pod("p3", anti_affinity)).contains("3 node(s) didn't match pod anti-affinity rules")
+        );
+        assert!(
+            schedule(&mut strict, &pod("p4", json!({})))
                 .contains("3 node(s) didn't satisfy existing pods anti-affinity rules")
         );
 
-        let picked = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        let node_b_only = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]}}}});
-        assert_eq!(outcome(&mut planner(nodes()), &pod("d", picked)), "b");
-        let elsewhere = outcome(&mut planner(nodes()), &pod("d", json!({"nodeSelector": {"gpu": "yes"}})));
+        assert_eq!(schedule(&mut planner(nodes()), &pod("d", node_b_only)), "b");
+        let message = schedule(&mut planner(nodes()), &pod("d", json!({"nodeSelector": {"gpu": "yes"}})));
         assert!(
-            elsewhere.starts_with("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."),
-            "{elsewhere}"
+            message.starts_with("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."),
+            "{message}"
         );
     }
 
     #[test]
-    fn least_important_pods_are_preempted() {
+    fn the_pod_with_the_lowest_priority_is_preempted() {
         let mut planner = planner(vec![node("a", "2", "110", json!({}))]);
         for (name, priority) in [("low", 1), ("mid", 5)] {
-            assert_eq!(outcome(&mut planner, &pod(name, json!({"cpu": "1", "priority": priority}))), "a");
+            assert_eq!(schedule(&mut planner, &pod(name, json!({"cpu": "1", "priority": priority}))), "a");
         }
-        let Decision::Nowhere { preempt: Some((node, victims)), .. } =
-            planner.place(&pod("vip", json!({"cpu": "1", "priority": 9})), Vec::new)
+        let Decision::Unschedulable { preemption: Some((node, victims)), .. } =
+            planner.schedule(&pod("vip", json!({"cpu": "1", "priority": 9})), Vec::new)
         else {
             panic!("no preemption")
         };
@@ -478,23 +506,23 @@ mod tests {
     #[case(&[("low", 0)], "b mid")]
     #[case(&[("low", 1)], "a low")]
     #[case(&[("low", 0), ("mid", 0)], "a low")]
-    fn preemption_respects_budgets(#[case] budgets: &[(&str, i32)], #[case] expected: &str) {
+    fn preemption_avoids_violations_of_budgets(#[case] budgets: &[(&str, i32)], #[case] expected: &str) {
         let mut planner = planner(vec![node("a", "1", "110", json!({})), node("b", "1", "110", json!({}))]);
         for (name, node, priority) in [("low", "a", 1), ("mid", "b", 5)] {
             let mut pod = PodState::clone(&pod(name, json!({"cpu": "1", "priority": priority})));
             pod.labels = Arc::new([("name".to_owned(), name.to_owned())].into());
-            planner.occupy(&node.into(), &Arc::new(pod));
+            planner.assign(&node.into(), &Arc::new(pod));
         }
-        let guards = || {
-            let guard = |(name, allowed): &(&str, i32)| Guard {
+        let disruption_budgets = || {
+            let budget = |(name, allowed): &(&str, i32)| Budget {
                 namespace: "ns".into(),
                 selector: Selector::from_json(Some(&json!({"matchLabels": {"name": name}}))).unwrap(),
-                allowed: *allowed,
+                allowed_disruptions: *allowed,
             };
-            budgets.iter().map(guard).collect()
+            budgets.iter().map(budget).collect()
         };
-        let Decision::Nowhere { preempt: Some((node, victims)), .. } =
-            planner.place(&pod("vip", json!({"cpu": "1", "priority": 9})), guards)
+        let Decision::Unschedulable { preemption: Some((node, victims)), .. } =
+            planner.schedule(&pod("vip", json!({"cpu": "1", "priority": 9})), disruption_budgets)
         else {
             panic!("no preemption")
         };
@@ -505,20 +533,20 @@ mod tests {
     proptest! {
         /// Nodes are never overcommitted, and removal of pods frees all resources.
         #[test]
-        fn never_overcommits(cpus in proptest::collection::vec(1i64..2000, 1..60)) {
+        fn nodes_are_never_overcommitted(cpus in proptest::collection::vec(1i64..2000, 1..60)) {
             let mut planner = planner(vec![node("a", "4", "20", json!({})), node("b", "2", "20", json!({}))]);
             let pods: Vec<_> = cpus.iter().enumerate().map(|(i, cpu)| pod(&format!("p{i}"), json!({"cpu": format!("{cpu}m")}))).collect();
             for pod in &pods {
-                planner.place(pod, Vec::new);
+                planner.schedule(pod, Vec::new);
             }
             for node in planner.nodes.values() {
                 prop_assert!(node.used.cpu_milli <= node.allocatable.cpu_milli && node.pods.len() <= 20);
             }
             for pod in &pods {
-                planner.vacate(&pod.uid);
+                planner.unassign(&pod.uid);
             }
             prop_assert!(planner.nodes.values().all(|node| node.used.entries().is_empty() && node.pods.is_empty()));
-            prop_assert!(planner.siblings.is_empty());
+            prop_assert!(planner.pods_by_owner.is_empty());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Scheduling loop: binds pods as [`super::plan`] decides.
 
-use crate::member::world::creation;
+use crate::member::world::create_params;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,45 +18,48 @@ use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
 use crate::member::pod::PodState;
-use crate::member::podlife::time;
+use crate::member::pod_lifecycle::format_time;
 use crate::member::recorder::{Source, Subject};
-use crate::member::store::{Key, Stored};
+use crate::member::store::{Key, StoreObject};
 use crate::member::world::{SharedObject, World};
 
 use super::fit::NodeView;
-use super::plan::{Decision, Guard, Planner};
+use super::plan::{Budget, Decision, Planner};
 
-/// Decisions per batch of writes.
-const BATCH: usize = 512;
-/// Concurrent writes.
-const AT_ONCE: usize = 32;
-/// Interval at which unschedulable pods are retried without an event, as in kube-scheduler.
-const FLUSH: Duration = Duration::from_secs(300);
-const RETRY: Duration = Duration::from_millis(200);
+/// Maximum number of decisions per batch of writes.
+const MAX_BATCH_DECISIONS: usize = 512;
+/// Maximum number of concurrent writes.
+const MAX_CONCURRENT_WRITES: usize = 32;
+/// Interval at which unschedulable pods are retried even if nothing has changed, as in kube-scheduler.
+const UNSCHEDULABLE_RETRY_INTERVAL: Duration = Duration::from_secs(300);
+/// Delay before a pod that could not be bound is retried.
+const BIND_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 const SOURCE: Source = Source { component: "default-scheduler", host: None };
 
 /// Order of pods: by priority, then age.
 type Rank = (Reverse<i32>, Timestamp, Key);
 
+/// State of the scheduler: the planner and the pods without a node.
 #[derive(Default)]
-struct Board {
+struct SchedulerState {
     planner: Planner,
     pending: BTreeMap<Rank, Arc<PodState>>,
     /// Pods that currently fit on no node.
-    stuck: HashMap<Key, Arc<PodState>>,
+    unschedulable: HashMap<Key, Arc<PodState>>,
+    /// Nodes on which pods have preempted others.
     nominated: HashMap<Key, Arc<str>>,
 }
 
-impl Board {
-    fn forget(&mut self, pod: &PodState) {
+impl SchedulerState {
+    fn remove(&mut self, pod: &PodState) {
         self.pending.remove(&rank(pod));
-        self.stuck.remove(&pod.key);
+        self.unschedulable.remove(&pod.key);
         self.nominated.remove(&pod.key);
     }
 
-    fn retry_stuck(&mut self) {
-        for (_, pod) in std::mem::take(&mut self.stuck) {
+    fn retry_unschedulable(&mut self) {
+        for (_, pod) in std::mem::take(&mut self.unschedulable) {
             self.pending.insert(rank(&pod), pod);
         }
     }
@@ -68,95 +71,95 @@ fn rank(pod: &PodState) -> Rank {
 
 struct Scheduler {
     world: Arc<World>,
-    board: Mutex<Board>,
+    state: Mutex<SchedulerState>,
     wake: Notify,
 }
 
-/// Starts the scheduler; handlers are registered first, so that they see the initial lists.
+/// Starts the scheduler. Must be called before the informers run, so that the handlers receive the initial lists.
 pub fn start(world: &Arc<World>) {
-    let scheduler = Arc::new(Scheduler { world: world.clone(), board: Mutex::default(), wake: Notify::new() });
+    let scheduler = Arc::new(Scheduler { world: world.clone(), state: Mutex::default(), wake: Notify::new() });
     let pods = scheduler.clone();
-    world.pods.on_change(move |old, new| pods.pod_changed(old, new));
+    world.pods.on_change(move |old, new| pods.handle_pod_change(old, new));
     let nodes = scheduler.clone();
     world.nodes.on_change(move |old, new| {
-        let mut board = nodes.board.lock();
+        let mut state = nodes.state.lock();
         match (old, new) {
-            (Some(old), None) => board.planner.remove_node(&old.key().name),
+            (Some(old), None) => state.planner.remove_node(&old.key().name),
             (_, Some(new)) => {
-                let unchanged = old.is_some_and(|old| {
+                let is_unchanged = old.is_some_and(|old| {
                     old.spec == new.spec
                         && old.metadata.labels == new.metadata.labels
                         && old.status.as_ref().map(|status| &status.allocatable)
                             == new.status.as_ref().map(|status| &status.allocatable)
                 });
-                if unchanged {
+                if is_unchanged {
                     return;
                 }
-                board.planner.set_node(NodeView::new(new));
-                board.retry_stuck();
+                state.planner.set_node(NodeView::new(new));
+                state.retry_unschedulable();
             }
             (None, None) => {}
         }
-        drop(board);
+        drop(state);
         nodes.wake.notify_one();
     });
     let claims = scheduler.clone();
     world.claims.on_change(move |_, _| {
-        claims.board.lock().retry_stuck();
+        claims.state.lock().retry_unschedulable();
         claims.wake.notify_one();
     });
-    world.work("scheduler", scheduler.run());
+    world.spawn_when_synced("scheduler", scheduler.run());
 }
 
 impl Scheduler {
-    fn pod_changed(&self, old: Option<&Arc<PodState>>, new: Option<&Arc<PodState>>) {
-        let mut board = self.board.lock();
+    fn handle_pod_change(&self, old: Option<&Arc<PodState>>, new: Option<&Arc<PodState>>) {
+        let mut state = self.state.lock();
         match new {
             Some(pod) if pod.occupies() => {
-                board.forget(pod);
+                state.remove(pod);
                 if let Some(node) = &pod.node {
-                    board.planner.occupy(node, pod);
+                    state.planner.assign(node, pod);
                 }
                 return;
             }
             Some(pod)
-                if pod.node.is_none() && pod.is_active() && pod.spec.scheduler.as_ref() == "default-scheduler" =>
+                if pod.node.is_none() && pod.is_active() && pod.spec.scheduler_name.as_ref() == "default-scheduler" =>
             {
-                if pod.spec.gated {
+                if pod.spec.has_scheduling_gates {
                     return;
                 }
-                match board.stuck.get_mut(&pod.key) {
-                    // The status written by this scheduler does not trigger a retry.
-                    Some(stuck) if stuck.uid == pod.uid && stuck.spec == pod.spec => {
-                        *stuck = pod.clone();
+                match state.unschedulable.get_mut(&pod.key) {
+                    // Only the status has changed, probably by this scheduler: no retry.
+                    Some(known) if known.uid == pod.uid && known.spec == pod.spec => {
+                        *known = pod.clone();
                         return;
                     }
                     Some(_) => {
-                        board.stuck.remove(&pod.key);
+                        state.unschedulable.remove(&pod.key);
                     }
                     None => {}
                 }
-                board.pending.insert(rank(pod), pod.clone());
+                state.pending.insert(rank(pod), pod.clone());
             }
             _ => {
                 let Some(pod) = new.or(old) else { return };
-                board.forget(pod);
-                board.planner.vacate(&pod.uid);
-                board.retry_stuck();
+                state.remove(pod);
+                state.planner.unassign(&pod.uid);
+                state.retry_unschedulable();
             }
         }
-        drop(board);
+        drop(state);
         self.wake.notify_one();
     }
 
     async fn run(self: Arc<Self>) {
         let stop = self.world.stop.clone();
         loop {
-            let stuck = !self.board.lock().stuck.is_empty();
+            let has_unschedulable = !self.state.lock().unschedulable.is_empty();
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.wake.notified() => {}
-                () = tokio::time::sleep(FLUSH), if stuck => self.board.lock().retry_stuck(),
+                () = tokio::time::sleep(UNSCHEDULABLE_RETRY_INTERVAL), if has_unschedulable => self.state.lock().retry_unschedulable(),
             }
             self.drain().await;
         }
@@ -169,10 +172,10 @@ impl Scheduler {
                 return;
             }
             futures::stream::iter(decisions)
-                .for_each_concurrent(AT_ONCE, |(pod, decision)| async move {
-                    if let Err(error) = self.carry_out(&pod, decision).await {
-                        tracing::debug!(pod = %pod.key, %error, "cannot bind a pod, retrying");
-                        self.again(&pod).await;
+                .for_each_concurrent(MAX_CONCURRENT_WRITES, |(pod, decision)| async move {
+                    if let Err(error) = self.apply_decision(&pod, decision).await {
+                        tracing::debug!(pod = %pod.key, %error, "cannot write a scheduling decision; retrying");
+                        self.retry(&pod).await;
                     }
                 })
                 .await;
@@ -180,34 +183,35 @@ impl Scheduler {
     }
 
     fn decide(&self) -> Vec<(Arc<PodState>, Decision)> {
-        let mut board = self.board.lock();
+        let mut state = self.state.lock();
         let mut decisions = Vec::new();
-        while decisions.len() < BATCH
-            && let Some((_, pod)) = board.pending.pop_first()
+        while decisions.len() < MAX_BATCH_DECISIONS
+            && let Some((_, pod)) = state.pending.pop_first()
         {
-            let decision = match self.claims_missing(&pod) {
-                Some(message) => Decision::Nowhere { message, preempt: None },
-                None => board.planner.place(&pod, || self.guards()),
+            let decision = match self.unbound_claim_message(&pod) {
+                Some(message) => Decision::Unschedulable { message, preemption: None },
+                None => state.planner.schedule(&pod, || self.budgets()),
             };
-            if matches!(decision, Decision::Nowhere { .. }) {
-                board.stuck.insert(pod.key.clone(), pod.clone());
+            if matches!(decision, Decision::Unschedulable { .. }) {
+                state.unschedulable.insert(pod.key.clone(), pod.clone());
             }
             decisions.push((pod, decision));
         }
         decisions
     }
 
-    fn guards(&self) -> Vec<Guard> {
-        let guard = |budget: &SharedObject<PodDisruptionBudget>| {
+    fn budgets(&self) -> Vec<Budget> {
+        let to_budget = |budget: &SharedObject<PodDisruptionBudget>| {
             let selector = Selector::valid_or_nothing(budget.spec.as_ref()?.selector.as_ref()?);
-            let allowed = budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or_default();
-            Some(Guard { namespace: budget.key().namespace, selector, allowed })
+            let allowed_disruptions =
+                budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or_default();
+            Some(Budget { namespace: budget.key().namespace, selector, allowed_disruptions })
         };
-        self.world.budgets.all().iter().filter_map(guard).collect()
+        self.world.budgets.all().iter().filter_map(to_budget).collect()
     }
 
-    /// Reason for which a pod must wait for its volumes.
-    fn claims_missing(&self, pod: &PodState) -> Option<String> {
+    /// kube-scheduler's message for a pod whose claims are missing or not bound.
+    fn unbound_claim_message(&self, pod: &PodState) -> Option<String> {
         let nodes = self.world.nodes.len();
         for name in &pod.spec.claims {
             let Some(claim) = self.world.claims.get(&Key::new(&pod.key.namespace, name)) else {
@@ -224,29 +228,29 @@ impl Scheduler {
         None
     }
 
-    async fn again(&self, pod: &Arc<PodState>) {
-        tokio::time::sleep(RETRY).await;
-        let mut board = self.board.lock();
-        board.planner.vacate(&pod.uid);
+    async fn retry(&self, pod: &Arc<PodState>) {
+        tokio::time::sleep(BIND_RETRY_DELAY).await;
+        let mut state = self.state.lock();
+        state.planner.unassign(&pod.uid);
         let Some(current) = self.world.pods.get(&pod.key).filter(|current| current.uid == pod.uid) else { return };
         match &current.node {
-            Some(node) => board.planner.occupy(node, &current),
+            Some(node) => state.planner.assign(node, &current),
             None if current.is_active() => {
-                board.stuck.remove(&pod.key);
-                board.pending.insert(rank(&current), current);
+                state.unschedulable.remove(&pod.key);
+                state.pending.insert(rank(&current), current);
             }
             None => {}
         }
     }
 
-    async fn carry_out(&self, pod: &Arc<PodState>, decision: Decision) -> Result<()> {
+    async fn apply_decision(&self, pod: &Arc<PodState>, decision: Decision) -> Result<()> {
         match decision {
             Decision::Node(node) => self.bind(pod, &node).await,
-            Decision::Nowhere { message, preempt } => {
-                if let Some((node, victims)) = preempt {
+            Decision::Unschedulable { message, preemption } => {
+                if let Some((node, victims)) = preemption {
                     self.preempt(pod, &node, victims).await?;
                 }
-                self.unschedulable(pod, &message).await
+                self.write_unschedulable(pod, &message).await
             }
         }
     }
@@ -268,7 +272,7 @@ impl Scheduler {
         };
         let api: Api<Pod> = self.world.api(&pod.key.namespace);
         let _: serde_json::Value = api
-            .create_subresource("binding", &name, &creation(), &binding)
+            .create_subresource("binding", &name, &create_params(), &binding)
             .await
             .map_err(Error::api(format!("bind pod {} to {node}", pod.key)))?;
         let message = format!("Successfully assigned {} to {node}", pod.key);
@@ -278,18 +282,18 @@ impl Scheduler {
 
     async fn preempt(&self, pod: &PodState, node: &str, victims: Vec<Arc<PodState>>) -> Result<()> {
         // A pod preempts once; it is retried when the victims are deleted.
-        if self.board.lock().nominated.insert(pod.key.clone(), node.into()).is_some() {
+        if self.state.lock().nominated.insert(pod.key.clone(), node.into()).is_some() {
             return Ok(());
         }
         for victim in victims {
             let message = format!("Preempted by pod {} on node {node}", pod.uid);
             self.world.recorder.record(Subject::pod(&victim.key, &victim.uid), SOURCE, false, "Preempted", message);
-            let mut conditions = self.world.conditions(&victim).await?;
+            let mut conditions = self.world.read_pod_conditions(&victim).await?;
             conditions.retain(|condition| condition["type"] != "DisruptionTarget");
             conditions.push(json!({
                 "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
                 "message": "default-scheduler: preempting to accommodate a higher priority pod",
-                "lastProbeTime": null, "lastTransitionTime": time(Timestamp::now()), "observedGeneration": victim.generation,
+                "lastProbeTime": null, "lastTransitionTime": format_time(Timestamp::now()), "observedGeneration": victim.generation,
             }));
             match self.world.patch_pod_status(&victim, json!({"status": {"conditions": conditions}})).await {
                 Err(error) if !error.is_not_found() => return Err(error),
@@ -301,14 +305,14 @@ impl Scheduler {
         Ok(())
     }
 
-    async fn unschedulable(&self, pod: &PodState, message: &str) -> Result<()> {
-        if pod.unschedulable.as_deref() == Some(message) {
+    async fn write_unschedulable(&self, pod: &PodState, message: &str) -> Result<()> {
+        if pod.unschedulable_message.as_deref() == Some(message) {
             return Ok(());
         }
         self.world.recorder.record(Subject::pod(&pod.key, &pod.uid), SOURCE, true, "FailedScheduling", message);
         let mut conditions = vec![json!({
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastProbeTime": null,
-            "lastTransitionTime": time(Timestamp::now()), "observedGeneration": pod.generation,
+            "lastTransitionTime": format_time(Timestamp::now()), "observedGeneration": pod.generation,
         })];
         conditions.extend(pod.foreign_conditions.iter().filter_map(|condition| serde_json::to_value(condition).ok()));
         self.world.patch_pod_status(pod, json!({"status": {"phase": "Pending", "conditions": conditions}})).await?;

@@ -12,31 +12,32 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::error::Result;
-use crate::member::store::{Key, Stored};
+use crate::member::store::{Key, StoreObject};
 use crate::member::world::{SharedObject, World};
 
-use super::pods::Parent;
-use super::{keys_of, spawn};
+use super::pods::WorkloadOwner;
+use super::{new_change_queue, spawn_controller};
 
-/// Maximum number of missed times considered without `startingDeadlineSeconds`.
-const LOOK_BACK: usize = 100;
+/// Maximum number of missed times, as in Kubernetes; beyond it, only the next time is used.
+const MAX_MISSED_TIMES: usize = 100;
 
 pub fn start(world: &Arc<World>) {
-    let keys = keys_of(&world.cron_jobs);
-    let wanted = keys.clone();
+    let keys = new_change_queue(&world.cron_jobs);
+    let queue = keys.clone();
     world.jobs.on_change(move |old, new| {
         for job in [old, new].into_iter().flatten() {
             let owners = job.metadata.owner_references.iter().flatten();
             for owner in owners.filter(|owner| owner.kind == "CronJob") {
-                wanted.add(Key::new(&job.key().namespace, &owner.name));
+                queue.add(Key::new(&job.key().namespace, &owner.name));
             }
         }
     });
-    spawn(world, "cronjob", keys, 2, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(world, "cronjob", keys, 2, |world, key| async move { reconcile(&world, &key).await });
 }
 
-/// The last scheduled time after `since` up to `now`, and the first one after `now`.
-pub fn due(
+/// Finds the last scheduled time after `since` up to `now`, and the first one after `now`. `None` if the schedule or
+/// the time zone is invalid.
+pub fn find_scheduled_times(
     schedule: &str,
     zone: Option<&str>,
     since: Timestamp,
@@ -52,21 +53,22 @@ pub fn due(
     };
     let mut last = None;
     let mut at = next(since)?;
-    for _ in 0..LOOK_BACK {
+    for _ in 0..MAX_MISSED_TIMES {
         if at > now {
             return Some((last, at));
         }
         last = Some(at);
         at = next(at)?;
     }
-    // Too many times were missed: only the next one is used.
+    // Too many times were missed.
     Some((None, next(now)?))
 }
 
-fn ended(job: &Job) -> Option<bool> {
+/// True if a Job has succeeded, false if it has failed, `None` if it has not finished.
+fn outcome(job: &Job) -> Option<bool> {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let holds = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True");
-    if holds("Complete") { Some(true) } else { holds("Failed").then_some(false) }
+    let is_true = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True");
+    if is_true("Complete") { Some(true) } else { is_true("Failed").then_some(false) }
 }
 
 async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
@@ -75,28 +77,28 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     if cron.metadata.deletion_timestamp.is_some() {
         return Ok(None);
     }
-    let parent = Parent::new(&cron, "batch/v1", "CronJob", "cronjob-controller");
+    let owner = WorkloadOwner::new(&cron, "batch/v1", "CronJob", "cronjob-controller");
     let now = Timestamp::now();
     let mut status = cron.status.clone().unwrap_or_default();
-    let mut jobs = world.jobs.owned(cron.uid());
-    trim(world, spec, &mut jobs).await?;
-    let mut again = None;
+    let mut jobs = world.jobs.owned_by(cron.uid());
+    delete_old_jobs(world, spec, &mut jobs).await?;
+    let mut requeue_after = None;
     if spec.suspend != Some(true) {
-        let since = start_of(&cron, spec, now);
-        let Some((last, next)) = due(&spec.schedule, spec.time_zone.as_deref(), since, now) else {
-            parent.record(world, true, "UnparseableSchedule", format!("unparseable schedule: {}", spec.schedule));
+        let since = last_considered_time(&cron, spec, now);
+        let Some((last, next)) = find_scheduled_times(&spec.schedule, spec.time_zone.as_deref(), since, now) else {
+            owner.record_event(world, true, "UnparseableSchedule", format!("unparseable schedule: {}", spec.schedule));
             return Ok(None);
         };
         if let Some(at) = last
-            && launch(world, &parent, spec, &jobs, at).await?
+            && create_job(world, &owner, spec, &jobs, at).await?
         {
             status.last_schedule_time = Some(Time(at));
         }
-        again = Duration::try_from(next.duration_since(now)).ok();
-        jobs = world.jobs.owned(cron.uid());
+        requeue_after = Duration::try_from(next.duration_since(now)).ok();
+        jobs = world.jobs.owned_by(cron.uid());
     }
-    let active: Vec<ObjectReference> = jobs.iter().filter(|job| ended(job).is_none()).map(reference).collect();
-    let succeeded = jobs.iter().filter(|job| ended(job) == Some(true));
+    let active: Vec<ObjectReference> = jobs.iter().filter(|job| outcome(job).is_none()).map(job_reference).collect();
+    let succeeded = jobs.iter().filter(|job| outcome(job) == Some(true));
     let successful = succeeded.filter_map(|job| job.status.as_ref()?.completion_time.clone()).max_by_key(|time| time.0);
     let status = CronJobStatus {
         active: (!active.is_empty()).then_some(active),
@@ -104,11 +106,11 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         last_successful_time: successful.or(status.last_successful_time),
     };
     world.set_status(&world.cron_jobs, &cron, cron.status.as_ref(), &status).await?;
-    Ok(again)
+    Ok(requeue_after)
 }
 
-/// Time after which missed schedules count.
-fn start_of(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
+/// Time after which scheduled times are considered: the last one, but not before the starting deadline.
+fn last_considered_time(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
     let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let last =
         cron.status.as_ref().and_then(|status| status.last_schedule_time.as_ref()).map_or(created, |time| time.0);
@@ -118,41 +120,44 @@ fn start_of(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Creates the Job of a scheduled time as the concurrency policy allows. Returns true if that time needs no further attempt.
-async fn launch(
+/// Creates the Job of a scheduled time, unless the concurrency policy forbids it. Returns true if the Job exists.
+async fn create_job(
     world: &World,
-    parent: &Parent,
+    owner: &WorkloadOwner,
     spec: &CronJobSpec,
     jobs: &[SharedObject<Job>],
     at: Timestamp,
 ) -> Result<bool> {
-    let running: Vec<_> = jobs.iter().filter(|job| ended(job).is_none()).collect();
+    let running: Vec<_> = jobs.iter().filter(|job| outcome(job).is_none()).collect();
     match spec.concurrency_policy.as_deref() {
         Some("Forbid") if !running.is_empty() => {
             let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
-            parent.record(world, false, "JobAlreadyActive", message);
+            owner.record_event(world, false, "JobAlreadyActive", message);
             return Ok(false);
         }
         Some("Replace") => {
             for job in running {
                 world.delete(&world.jobs, job).await?;
-                parent.record(world, false, "SuccessfulDelete", format!("Deleted job {}", job.key().name));
+                owner.record_event(world, false, "SuccessfulDelete", format!("Deleted job {}", job.key().name));
             }
         }
         _ => {}
     }
-    let Key { namespace, name } = &parent.subject.key;
+    let Key { namespace, name } = &owner.subject.key;
     let template = spec.job_template.clone();
     let meta = template.metadata.unwrap_or_default();
     let mut annotations = meta.annotations.unwrap_or_default();
-    annotations.insert("batch.kubernetes.io/cronjob-scheduled-timestamp".into(), crate::member::podlife::time(at));
+    annotations.insert(
+        "batch.kubernetes.io/cronjob-scheduled-timestamp".into(),
+        crate::member::pod_lifecycle::format_time(at),
+    );
     let job = Job {
         metadata: ObjectMeta {
             name: Some(format!("{name}-{}", at.as_second() / 60)),
             namespace: Some(namespace.to_string()),
             labels: meta.labels,
             annotations: Some(annotations),
-            owner_references: Some(vec![parent.reference()]),
+            owner_references: Some(vec![owner.owner_reference()]),
             ..ObjectMeta::default()
         },
         spec: template.spec,
@@ -160,18 +165,18 @@ async fn launch(
     };
     match world.create(&world.jobs, &job).await {
         Ok(job) => {
-            parent.record(world, false, "SuccessfulCreate", format!("Created job {}", job.key().name));
+            owner.record_event(world, false, "SuccessfulCreate", format!("Created job {}", job.key().name));
             Ok(true)
         }
         Err(error) if error.is_conflict() => Ok(true),
         Err(error) => {
-            parent.record(world, true, "FailedCreate", format!("Error creating job: {error}"));
+            owner.record_event(world, true, "FailedCreate", format!("Error creating job: {error}"));
             Err(error)
         }
     }
 }
 
-fn reference(job: &SharedObject<Job>) -> ObjectReference {
+fn job_reference(job: &SharedObject<Job>) -> ObjectReference {
     let key = job.key();
     ObjectReference {
         api_version: Some("batch/v1".into()),
@@ -185,11 +190,11 @@ fn reference(job: &SharedObject<Job>) -> ObjectReference {
 }
 
 /// Deletes the oldest finished Jobs above the history limits.
-async fn trim(world: &World, spec: &CronJobSpec, jobs: &mut Vec<SharedObject<Job>>) -> Result<()> {
+async fn delete_old_jobs(world: &World, spec: &CronJobSpec, jobs: &mut Vec<SharedObject<Job>>) -> Result<()> {
     let limits =
         [(true, spec.successful_jobs_history_limit.unwrap_or(3)), (false, spec.failed_jobs_history_limit.unwrap_or(1))];
     for (successful, limit) in limits {
-        let mut old: Vec<_> = jobs.iter().filter(|job| ended(job) == Some(successful)).cloned().collect();
+        let mut old: Vec<_> = jobs.iter().filter(|job| outcome(job) == Some(successful)).cloned().collect();
         old.sort_by_key(|job| (job.metadata.creation_timestamp.as_ref().map(|time| time.0), job.key()));
         let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
         for job in old.into_iter().take(surplus) {
@@ -229,14 +234,14 @@ mod tests {
     )]
     #[case("@hourly", None, "2026-01-01T00:03:00Z", "2026-01-01T00:04:30Z", "- 2026-01-01T01:00:00Z")]
     #[case("nonsense", None, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "never")]
-    fn times(
+    fn scheduled_times_are_found_in_the_time_zone(
         #[case] schedule: &str,
         #[case] zone: Option<&str>,
         #[case] since: &str,
         #[case] now: &str,
         #[case] expected: &str,
     ) {
-        let actual = match due(schedule, zone, since.parse().unwrap(), now.parse().unwrap()) {
+        let actual = match find_scheduled_times(schedule, zone, since.parse().unwrap(), now.parse().unwrap()) {
             None => "never".to_owned(),
             Some((last, next)) => format!("{} {next}", last.map_or("-".into(), |last| last.to_string())),
         };

@@ -15,63 +15,67 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
 use crate::error::Result;
-use crate::member::pod::{Phase, PodState, SpecView};
-use crate::member::scheduler::fit::{NodeView, placeable};
+use crate::member::pod::{Phase, PodSpecView, PodState};
+use crate::member::scheduler::fit::{NodeView, check_static_filters};
 use crate::member::store::Key;
 use crate::member::world::World;
 
-use super::pods::{self, Parent};
+use super::pods::{self, WorkloadOwner};
 use super::revision::{HASH_LABEL, Revisions};
-use super::rollout::resolve;
-use super::{count, follow_orphans, follow_pods, keys_of, nonzero, replicaset, spawn};
+use super::rollout::resolve_int_or_percent;
+use super::{
+    count, enqueue_orphan_candidates, enqueue_pod_owners, new_change_queue, nonzero, replicaset, spawn_controller,
+};
 
 pub fn start(world: &Arc<World>) {
-    let keys = keys_of(&world.daemon_sets);
-    follow_pods(world, "DaemonSet", &keys);
-    follow_orphans(world, &world.daemon_sets, &keys);
+    let keys = new_change_queue(&world.daemon_sets);
+    enqueue_pod_owners(world, "DaemonSet", &keys);
+    enqueue_orphan_candidates(world, &world.daemon_sets, &keys);
     let (queue, sets) = (keys.clone(), Arc::downgrade(&world.daemon_sets));
     world.nodes.on_change(move |old, new| {
-        let same =
+        let is_unchanged =
             old.zip(new).is_some_and(|(old, new)| old.spec == new.spec && old.metadata.labels == new.metadata.labels);
-        if let (false, Some(sets)) = (same, sets.upgrade()) {
+        if let (false, Some(sets)) = (is_unchanged, sets.upgrade()) {
             for set in sets.all() {
-                queue.add(crate::member::store::Stored::key(&*set));
+                queue.add(crate::member::store::StoreObject::key(&*set));
             }
         }
     });
-    spawn(world, "daemonset", keys, 4, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(world, "daemonset", keys, 4, |world, key| async move { reconcile(&world, &key).await });
 }
 
 /// A pod of the DaemonSet and its node.
 #[derive(Debug, Clone)]
-pub struct Daemon {
+pub struct DaemonPod {
     pub node: Arc<str>,
     pub pod: Arc<PodState>,
-    pub updated: bool,
+    /// True if the pod has the current template.
+    pub is_updated: bool,
 }
 
-/// Next actions: nodes that need a pod, pods to delete.
+/// Next actions of the controller.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
+    /// Nodes on which a pod is created.
     pub create: Vec<Arc<str>>,
     pub delete: Vec<Arc<PodState>>,
-    /// Finished pods by node, which are deleted to be replaced.
+    /// Finished pods and their nodes; they are deleted, and then replaced.
     pub finished: Vec<(Arc<str>, Arc<PodState>)>,
     /// Time until the next finished pod can be replaced.
     pub requeue_after: Option<Duration>,
 }
 
-/// Computes the next actions. During updates, `unavailable` nodes may be without an available pod; `None` disables
+/// Computes the next actions. During updates, at most `max_unavailable` nodes have no available pod; `None` disables
 /// updates.
 pub fn plan(
     eligible: &[Arc<str>],
-    daemons: &[Daemon],
-    unavailable: Option<i32>,
-    min_ready: i64,
+    daemons: &[DaemonPod],
+    max_unavailable: Option<i32>,
+    min_ready_seconds: i64,
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
-    let mut by_node: BTreeMap<&Arc<str>, Vec<&Daemon>> = BTreeMap::new();
+    let mut by_node: BTreeMap<&Arc<str>, Vec<&DaemonPod>> = BTreeMap::new();
     for daemon in daemons {
         by_node.entry(&daemon.node).or_default().push(daemon);
     }
@@ -81,9 +85,10 @@ pub fn plan(
         let mut on_node = by_node.remove(node).unwrap_or_default();
         // The oldest pod is kept; finished ones are replaced.
         on_node.sort_by_key(|daemon| (daemon.pod.created, daemon.pod.key.clone()));
-        let (finished, live): (Vec<_>, Vec<_>) = on_node.into_iter().partition(|daemon| daemon.pod.phase.is_terminal());
+        let (finished, running): (Vec<_>, Vec<_>) =
+            on_node.into_iter().partition(|daemon| daemon.pod.phase.is_terminal());
         for daemon in finished.iter().filter(|daemon| daemon.pod.deletion.is_none()) {
-            match pods::replaceable_in(&daemon.pod, now) {
+            match pods::time_until_replaceable(&daemon.pod, now) {
                 None => plan.finished.push((node.clone(), daemon.pod.clone())),
                 Some(wait) => {
                     plan.requeue_after =
@@ -92,17 +97,17 @@ pub fn plan(
             }
         }
         plan.delete.extend(
-            live.iter().skip(1).filter(|daemon| daemon.pod.deletion.is_none()).map(|daemon| daemon.pod.clone()),
+            running.iter().skip(1).filter(|daemon| daemon.pod.deletion.is_none()).map(|daemon| daemon.pod.clone()),
         );
-        match live.first() {
+        match running.first() {
             None if finished.is_empty() => plan.create.push(node.clone()),
             None => {}
             Some(daemon) => {
-                let available = daemon.pod.is_active() && daemon.pod.is_available(min_ready, now);
+                let available = daemon.pod.is_active() && daemon.pod.is_available(min_ready_seconds, now);
                 if !available {
                     unavailable_nodes += 1;
                 }
-                if !daemon.updated && daemon.pod.deletion.is_none() {
+                if !daemon.is_updated && daemon.pod.deletion.is_none() {
                     outdated.push((available, daemon.pod.clone()));
                 }
             }
@@ -110,13 +115,13 @@ pub fn plan(
     }
     let misplaced = by_node.into_values().flatten().filter(|daemon| daemon.pod.deletion.is_none());
     plan.delete.extend(misplaced.map(|daemon| daemon.pod.clone()));
-    if let Some(unavailable) = unavailable {
+    if let Some(max_unavailable) = max_unavailable {
         unavailable_nodes += count(&plan.create);
         // Unavailable pods are replaced at once.
         for (available, pod) in outdated {
             if !available {
                 plan.delete.push(pod);
-            } else if unavailable_nodes < unavailable {
+            } else if unavailable_nodes < max_unavailable {
                 unavailable_nodes += 1;
                 plan.delete.push(pod);
             }
@@ -131,9 +136,9 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     if set.metadata.deletion_timestamp.is_some() {
         return Ok(None);
     }
-    let parent = Parent::new(&set, "apps/v1", "DaemonSet", "daemonset-controller");
+    let owner = WorkloadOwner::new(&set, "apps/v1", "DaemonSet", "daemonset-controller");
     let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
-    let revisions = Revisions::of(world, &parent, &spec.template, &labels).await?;
+    let revisions = Revisions::find_or_create(world, &owner, &spec.template, &labels).await?;
     let hash = revisions
         .current
         .metadata
@@ -141,79 +146,80 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         .as_ref()
         .and_then(|labels| labels.get(HASH_LABEL).cloned())
         .unwrap_or_default();
-    let eligible = eligible(world, &parent, &spec.template);
-    let owned = pods::claim(world, &parent, &Selector::valid_or_nothing(&spec.selector), false).await?;
-    let min_ready = i64::from(spec.min_ready_seconds.unwrap_or_default());
+    let eligible = find_eligible_nodes(world, &owner, &spec.template);
+    let owned = pods::claim(world, &owner, &Selector::valid_or_nothing(&spec.selector), false).await?;
+    let min_ready_seconds = i64::from(spec.min_ready_seconds.unwrap_or_default());
     let now = Timestamp::now();
-    let step = plan(&eligible, &daemons(&owned, &hash), unavailable(spec, eligible.len()), min_ready, now);
-    let new = step.create.iter().map(|node| new_pod(&parent, &spec.template, node, &hash)).collect::<Vec<_>>();
+    let plan =
+        plan(&eligible, &to_daemon_pods(&owned, &hash), max_unavailable(spec, eligible.len()), min_ready_seconds, now);
+    let new = plan.create.iter().map(|node| new_pod(&owner, &spec.template, node, &hash)).collect::<Vec<_>>();
     if !new.is_empty() {
-        pods::create(world, &parent, new).await?;
+        pods::create(world, &owner, new).await?;
     }
-    for (node, pod) in &step.finished {
-        let (failed, key) = (pod.phase == Phase::Failed, &pod.key);
-        let (reason, message) = if failed {
+    for (node, pod) in &plan.finished {
+        let (has_failed, key) = (pod.phase == Phase::Failed, &pod.key);
+        let (reason, message) = if has_failed {
             ("FailedDaemonPod", format!("Found failed daemon pod {key} on node {node}, will try to kill it"))
         } else {
             ("SucceededDaemonPod", format!("Found succeeded daemon pod {key} on node {node}, will try to delete it"))
         };
-        parent.record(world, failed, reason, message);
+        owner.record_event(world, has_failed, reason, message);
     }
-    let finished: Vec<_> = step.finished.iter().map(|(_, pod)| pod.clone()).collect();
-    pods::delete(world, &parent, &finished).await?;
-    pods::delete(world, &parent, &step.delete).await?;
-    let owned = world.pods.owned(&parent.subject.uid);
-    let status = status(&set, &eligible, &daemons(&owned, &hash), min_ready, now);
+    let finished: Vec<_> = plan.finished.iter().map(|(_, pod)| pod.clone()).collect();
+    pods::delete(world, &owner, &finished).await?;
+    pods::delete(world, &owner, &plan.delete).await?;
+    let owned = world.pods.owned_by(&owner.subject.uid);
+    let status = compute_status(&set, &eligible, &to_daemon_pods(&owned, &hash), min_ready_seconds, now);
     world.set_status(&world.daemon_sets, &set, set.status.as_ref(), &status).await?;
-    let in_use = |name: &str| {
+    let is_in_use = |name: &str| {
         let suffix = name.rsplit('-').next().unwrap_or_default();
-        suffix == hash || owned.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|known| known == suffix))
+        suffix == hash || owned.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|label| label == suffix))
     };
-    revisions.trim(world, spec.revision_history_limit.unwrap_or(10), in_use).await?;
-    let available = replicaset::next_available(&owned, spec.min_ready_seconds.unwrap_or_default(), now);
-    Ok(step.requeue_after.into_iter().chain(available).min())
+    revisions.delete_old(world, spec.revision_history_limit.unwrap_or(10), is_in_use).await?;
+    let available = replicaset::time_until_available(&owned, spec.min_ready_seconds.unwrap_or_default(), now);
+    Ok(plan.requeue_after.into_iter().chain(available).min())
 }
 
-/// Number of nodes without an available pod during an update; `None` for OnDelete.
-fn unavailable(spec: &DaemonSetSpec, nodes: usize) -> Option<i32> {
+/// Maximum number of nodes without an available pod during an update; `None` for the strategy OnDelete.
+fn max_unavailable(spec: &DaemonSetSpec, nodes: usize) -> Option<i32> {
     let strategy = spec.update_strategy.clone().unwrap_or_default();
     if strategy.type_.as_deref() == Some("OnDelete") {
         return None;
     }
     let max_unavailable =
         strategy.rolling_update.and_then(|rolling| rolling.max_unavailable).unwrap_or(IntOrString::Int(1));
-    Some(resolve(&max_unavailable, count(0..nodes), true).max(1))
+    Some(resolve_int_or_percent(&max_unavailable, count(0..nodes), true).max(1))
 }
 
 /// Nodes on which a pod of the template can run.
-fn eligible(world: &World, parent: &Parent, template: &PodTemplateSpec) -> Vec<Arc<str>> {
-    let spec: Arc<SpecView> = world.interner.pod(new_pod(parent, template, "", "")).spec;
-    // The affinity to a single node is ignored.
-    let mut spec = SpecView::clone(&spec);
+fn find_eligible_nodes(world: &World, owner: &WorkloadOwner, template: &PodTemplateSpec) -> Vec<Arc<str>> {
+    let spec: Arc<PodSpecView> = world.interner.intern_pod(new_pod(owner, template, "", "")).spec;
+    // Without the affinity to a single node that `new_pod` adds.
+    let mut spec = PodSpecView::clone(&spec);
     spec.affinity = template.spec.as_ref().and_then(|spec| spec.affinity.clone()).map(Box::new);
     let mut names: Vec<_> = world
         .nodes
         .all()
         .iter()
         .map(|node| NodeView::new(node))
-        .filter(|node| placeable(&spec, node).is_ok())
+        .filter(|node| check_static_filters(&spec, node).is_ok())
         .map(|node| node.name)
         .collect();
     names.sort();
     names
 }
 
-fn daemons(pods: &[Arc<PodState>], hash: &str) -> Vec<Daemon> {
+fn to_daemon_pods(pods: &[Arc<PodState>], hash: &str) -> Vec<DaemonPod> {
     let daemon = |pod: &Arc<PodState>| {
         let node = pod.node.clone().or_else(|| target_node(&pod.spec))?;
-        let updated = pod.labels.get(HASH_LABEL).is_some_and(|known| known == hash);
-        Some(Daemon { node, pod: pod.clone(), updated })
+        let is_updated = pod.labels.get(HASH_LABEL).is_some_and(|label| label == hash);
+        Some(DaemonPod { node, pod: pod.clone(), is_updated })
     };
     pods.iter().filter_map(daemon).collect()
 }
 
 /// The node in a daemon pod's affinity.
-fn target_node(spec: &SpecView) -> Option<Arc<str>> {
+fn target_node(spec: &PodSpecView) -> Option<Arc<str>> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
     let fields = required.node_selector_terms.first()?.match_fields.as_ref()?;
@@ -221,8 +227,8 @@ fn target_node(spec: &SpecView) -> Option<Arc<str>> {
     Some(name.as_str().into())
 }
 
-fn new_pod(parent: &Parent, template: &PodTemplateSpec, node: &str, hash: &str) -> Pod {
-    let mut pod = pods::from_template(parent, template);
+fn new_pod(owner: &WorkloadOwner, template: &PodTemplateSpec, node: &str, hash: &str) -> Pod {
+    let mut pod = pods::from_template(owner, template);
     pod.metadata.labels.get_or_insert_default().insert(HASH_LABEL.into(), hash.into());
     let spec = pod.spec.get_or_insert_default();
     restrict_to_node(spec, node);
@@ -266,15 +272,15 @@ fn restrict_to_node(spec: &mut PodSpec, node: &str) {
     }
 }
 
-fn status(
+fn compute_status(
     set: &DaemonSet,
     eligible: &[Arc<str>],
-    daemons: &[Daemon],
-    min_ready: i64,
+    daemons: &[DaemonPod],
+    min_ready_seconds: i64,
     now: Timestamp,
 ) -> DaemonSetStatus {
     let old = set.status.clone().unwrap_or_default();
-    let placed: Vec<&Daemon> = eligible
+    let placed: Vec<&DaemonPod> = eligible
         .iter()
         .filter_map(|node| {
             let on_node = daemons.iter().filter(|daemon| daemon.node == *node && !daemon.pod.phase.is_terminal());
@@ -282,7 +288,7 @@ fn status(
         })
         .collect();
     let desired = count(eligible);
-    let available = count(placed.iter().filter(|daemon| daemon.pod.is_available(min_ready, now)));
+    let available = count(placed.iter().filter(|daemon| daemon.pod.is_available(min_ready_seconds, now)));
     let misplaced = daemons.iter().filter(|daemon| !eligible.contains(&daemon.node) && daemon.pod.is_active());
     DaemonSetStatus {
         desired_number_scheduled: desired,
@@ -291,7 +297,7 @@ fn status(
         number_available: nonzero(available),
         number_unavailable: nonzero(desired - available),
         number_misscheduled: count(misplaced),
-        updated_number_scheduled: nonzero(count(placed.iter().filter(|daemon| daemon.updated))),
+        updated_number_scheduled: nonzero(count(placed.iter().filter(|daemon| daemon.is_updated))),
         observed_generation: set.metadata.generation,
         collision_count: old.collision_count,
         conditions: old.conditions,
@@ -304,7 +310,7 @@ mod tests {
     use crate::member::interner::Interner;
 
     /// Pods by node with flags: `a:r` ready on a, `b:` not ready, `*` has the new template, `f` failed.
-    fn daemons(text: &str) -> Vec<Daemon> {
+    fn daemon_pods(text: &str) -> Vec<DaemonPod> {
         text.split_whitespace()
             .map(|word| {
                 let (node, flags) = word.split_once(':').unwrap();
@@ -312,8 +318,8 @@ mod tests {
                 let pod = json!({"metadata": {"name": word, "uid": word}, "spec": {"nodeName": node, "containers": []},
                     "status": {"phase": if flags.contains('f') { "Failed" } else { "Running" }, "conditions": [
                         {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-                let pod = Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()));
-                Daemon { node: node.into(), pod, updated: flags.contains('*') }
+                let pod = Arc::new(Interner::default().intern_pod(serde_json::from_value(pod).unwrap()));
+                DaemonPod { node: node.into(), pod, is_updated: flags.contains('*') }
             })
             .collect()
     }
@@ -326,15 +332,15 @@ mod tests {
     #[case("a b c", "a: b:r c:r", Some(1), "", "a:")]
     #[case("a b", "a:r b:r", None, "", "")]
     #[case("a", "a:f*", Some(1), "", "a:f*")]
-    fn plans(
+    fn one_pod_per_eligible_node_is_kept_and_updates_are_limited(
         #[case] nodes: &str,
         #[case] pods: &str,
-        #[case] unavailable: Option<i32>,
+        #[case] max_unavailable: Option<i32>,
         #[case] create: &str,
         #[case] delete: &str,
     ) {
         let eligible: Vec<Arc<str>> = nodes.split_whitespace().map(Into::into).collect();
-        let plan = plan(&eligible, &daemons(pods), unavailable, 0, Timestamp::now());
+        let plan = plan(&eligible, &daemon_pods(pods), max_unavailable, 0, Timestamp::now());
         let finished = plan.finished.iter().map(|(_, pod)| pod);
         let deleted: Vec<_> = finished.chain(&plan.delete).map(|pod| pod.key.name.to_string()).collect();
         assert_eq!((plan.create.join(" "), deleted.join(" ")), (create.to_owned(), delete.to_owned()));

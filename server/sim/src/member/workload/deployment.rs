@@ -15,40 +15,40 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::member::informer::Object;
-use crate::member::store::{Index, Key, Stored};
+use crate::member::store::{Index, Key, StoreObject};
 use crate::member::world::{SharedObject, World};
 
-use super::pods::Parent;
-use super::rollout::{RolloutTargets, SetView, next_move};
-use super::{BULK_WRITE_DELAY, keys_of, revision, spawn};
+use super::pods::WorkloadOwner;
+use super::rollout::{ReplicaSetView, RolloutTargets, next_action};
+use super::{BULK_WRITE_DELAY, new_change_queue, revision, spawn_controller};
 
-const HASH: &str = "pod-template-hash";
-const REVISION: &str = "deployment.kubernetes.io/revision";
-const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-const MAX: &str = "deployment.kubernetes.io/max-replicas";
+const HASH_LABEL: &str = "pod-template-hash";
+const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
+const DESIRED_REPLICAS_ANNOTATION: &str = "deployment.kubernetes.io/desired-replicas";
+const MAX_REPLICAS_ANNOTATION: &str = "deployment.kubernetes.io/max-replicas";
 /// Annotations that a ReplicaSet does not inherit from its Deployment.
 const OWN_ANNOTATIONS: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
-    REVISION,
+    REVISION_ANNOTATION,
     "deployment.kubernetes.io/revision-history",
-    DESIRED,
-    MAX,
+    DESIRED_REPLICAS_ANNOTATION,
+    MAX_REPLICAS_ANNOTATION,
     "deprecated.deployment.rollback.to",
 ];
 
 pub fn start(world: &Arc<World>) {
-    let keys = keys_of(&world.deployments);
-    let wanted = keys.clone();
+    let keys = new_change_queue(&world.deployments);
+    let queue = keys.clone();
     world.replica_sets.on_change(move |old, new| {
         for set in [old, new].into_iter().flatten() {
             let owners = set.metadata.owner_references.iter().flatten();
             for owner in owners.filter(|owner| owner.kind == "Deployment" && owner.controller == Some(true)) {
-                wanted.add(Key::new(&set.key().namespace, &owner.name));
+                queue.add(Key::new(&set.key().namespace, &owner.name));
             }
         }
     });
     // `Recreate` waits for terminating pods, whose deletion changes no ReplicaSet.
-    let (wanted, sets) = (keys.clone(), Arc::downgrade(&world.replica_sets));
+    let (queue, sets) = (keys.clone(), Arc::downgrade(&world.replica_sets));
     world.pods.on_change(move |old, new| {
         let (Some(pod), None, Some(sets)) = (old, new, sets.upgrade()) else { return };
         let Some(owner) = pod.owner.as_ref().filter(|owner| &*owner.kind == "ReplicaSet") else { return };
@@ -56,19 +56,21 @@ pub fn start(world: &Arc<World>) {
         if let Some(deployment) =
             set.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Deployment")
         {
-            wanted.add(Key::new(&pod.key.namespace, &deployment.name));
+            queue.add(Key::new(&pod.key.namespace, &deployment.name));
         }
     });
-    spawn(world, "deployment", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(world, "deployment", keys, 8, |world, key| async move { reconcile(&world, &key).await });
 }
 
+/// A Deployment during one reconciliation.
 struct Rollout<'a> {
     world: &'a World,
     deployment: &'a Object<Deployment>,
     spec: &'a DeploymentSpec,
-    parent: Parent,
+    owner: WorkloadOwner,
     sets: Vec<SharedObject<ReplicaSet>>,
-    views: Vec<SetView>,
+    /// Views of `sets`, in the same order.
+    views: Vec<ReplicaSetView>,
     now: Timestamp,
 }
 
@@ -82,46 +84,46 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     if selector.is_empty() {
         return Ok(None);
     }
-    let parent = Parent::new(&deployment, "apps/v1", "Deployment", "deployment-controller");
-    let deleting = deployment.metadata.deletion_timestamp.is_some();
-    let sets = claim(world, &parent, &selector, deleting).await?;
+    let owner = WorkloadOwner::new(&deployment, "apps/v1", "Deployment", "deployment-controller");
+    let is_deleted = deployment.metadata.deletion_timestamp.is_some();
+    let sets = claim(world, &owner, &selector, is_deleted).await?;
     let mut rollout =
-        Rollout { world, deployment: &deployment, spec, parent, sets, views: Vec::new(), now: Timestamp::now() };
+        Rollout { world, deployment: &deployment, spec, owner, sets, views: Vec::new(), now: Timestamp::now() };
     rollout.refresh_views();
     let mut created = None;
-    if !deleting {
+    if !is_deleted {
         created = rollout.apply_next_action().await?;
-        rollout.mark_revision().await?;
+        rollout.write_revision().await?;
     }
-    let again = rollout.report(created.as_deref()).await?;
-    if !deleting {
-        rollout.trim().await?;
+    let requeue_after = rollout.write_status(created.as_deref()).await?;
+    if !is_deleted {
+        rollout.delete_old_sets().await?;
     }
-    Ok(again)
+    Ok(requeue_after)
 }
 
-/// The Deployment's ReplicaSets, after adoption of matching orphans.
+/// Adopts matching orphans and returns the Deployment's ReplicaSets.
 async fn claim(
     world: &World,
-    parent: &Parent,
+    owner: &WorkloadOwner,
     selector: &Selector,
-    deleting: bool,
+    is_deleted: bool,
 ) -> Result<Vec<SharedObject<ReplicaSet>>> {
-    let mut sets = world.replica_sets.owned(&parent.subject.uid);
-    if deleting {
+    let mut sets = world.replica_sets.owned_by(&owner.subject.uid);
+    if is_deleted {
         return Ok(sets);
     }
-    for orphan in world.replica_sets.by(&Index::Orphan(parent.subject.key.namespace.clone())) {
+    for orphan in world.replica_sets.by_index(&Index::Orphan(owner.subject.key.namespace.clone())) {
         let labels = orphan.metadata.labels.clone().unwrap_or_default();
         if orphan.metadata.deletion_timestamp.is_none() && selector.matches(&labels) {
-            let patch = json!({"metadata": {"uid": orphan.uid(), "ownerReferences": [parent.reference()]}});
+            let patch = json!({"metadata": {"uid": orphan.uid(), "ownerReferences": [owner.owner_reference()]}});
             sets.push(world.patch(&world.replica_sets, &orphan.key(), None, &patch).await?);
         }
     }
     Ok(sets)
 }
 
-fn annotation(set: &ReplicaSet, name: &str) -> Option<i64> {
+fn parse_annotation(set: &ReplicaSet, name: &str) -> Option<i64> {
     set.metadata.annotations.as_ref()?.get(name)?.parse().ok()
 }
 
@@ -129,7 +131,7 @@ fn annotation(set: &ReplicaSet, name: &str) -> Option<i64> {
 fn template_of(set: &ReplicaSet) -> PodTemplateSpec {
     let mut template = set.spec.template.clone().unwrap_or_default();
     if let Some(labels) = template.metadata.as_mut().and_then(|meta| meta.labels.as_mut()) {
-        labels.remove(HASH);
+        labels.remove(HASH_LABEL);
     }
     template
 }
@@ -142,51 +144,51 @@ impl Rollout<'_> {
             .filter(|set| template_of(set) == self.spec.template)
             .min_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|time| time.0), set.key()))
             .map(|set| set.uid().to_owned());
-        let small = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
+        let to_i32 = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
         self.views = self
             .sets
             .iter()
             .map(|set| {
                 let status = set.status.clone().unwrap_or_default();
-                SetView {
+                ReplicaSetView {
                     name: set.key().name.to_string(),
                     created: set.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
                     is_new: Some(set.uid()) == newest.as_deref(),
-                    revision: annotation(set, REVISION).unwrap_or_default(),
-                    wanted: set.spec.replicas.unwrap_or(1),
+                    revision: parse_annotation(set, REVISION_ANNOTATION).unwrap_or_default(),
+                    spec_replicas: set.spec.replicas.unwrap_or(1),
                     replicas: status.replicas,
                     ready: status.ready_replicas.unwrap_or_default(),
                     available: status.available_replicas.unwrap_or_default(),
-                    pods: small(self.world.pods.count(&Index::Owner(set.uid().into())) as i64),
-                    desired: annotation(set, DESIRED).map(small),
-                    max: annotation(set, MAX).map(small),
+                    pods: to_i32(self.world.pods.count(&Index::Owner(set.uid().into())) as i64),
+                    desired: parse_annotation(set, DESIRED_REPLICAS_ANNOTATION).map(to_i32),
+                    max: parse_annotation(set, MAX_REPLICAS_ANNOTATION).map(to_i32),
                 }
             })
             .collect();
     }
 
-    /// Applies the next action. Returns the name of a created ReplicaSet.
+    /// Applies the next action and returns the name of a created ReplicaSet.
     async fn apply_next_action(&mut self) -> Result<Option<String>> {
         let rollout_targets = RolloutTargets::new(self.spec);
-        let step = next_move(&rollout_targets, &self.views);
+        let action = next_action(&rollout_targets, &self.views);
         let mut created = None;
-        if let Some(size) = step.create {
-            created = Some(self.create(size, &rollout_targets).await?);
+        if let Some(size) = action.create {
+            created = Some(self.create_set(size, &rollout_targets).await?);
         }
-        for scale in &step.scale {
+        for scale in &action.scale {
             let Some(view) = self.views.iter().find(|view| view.name == scale.name) else { continue };
             let patch = json!({
-                "metadata": {"annotations": {DESIRED: rollout_targets.replicas.to_string(), MAX: (rollout_targets.replicas + rollout_targets.surge).to_string()}},
-                "spec": {"replicas": scale.to},
+                "metadata": {"annotations": {DESIRED_REPLICAS_ANNOTATION: rollout_targets.replicas.to_string(), MAX_REPLICAS_ANNOTATION: (rollout_targets.replicas + rollout_targets.max_surge).to_string()}},
+                "spec": {"replicas": scale.replicas},
             });
-            let key = Key::new(&self.parent.subject.key.namespace, &scale.name);
+            let key = Key::new(&self.owner.subject.key.namespace, &scale.name);
             self.world.patch(&self.world.replica_sets, &key, None, &patch).await?;
-            if view.wanted != scale.to {
-                self.record_scaling_event(&scale.name, view.wanted, scale.to);
+            if view.spec_replicas != scale.replicas {
+                self.record_scaling_event(&scale.name, view.spec_replicas, scale.replicas);
             }
         }
-        if !step.is_none() {
-            self.sets = self.world.replica_sets.owned(&self.parent.subject.uid);
+        if !action.is_none() {
+            self.sets = self.world.replica_sets.owned_by(&self.owner.subject.uid);
             self.refresh_views();
         }
         Ok(created)
@@ -195,14 +197,14 @@ impl Rollout<'_> {
     fn record_scaling_event(&self, name: &str, from: i32, to: i32) {
         let direction = if to > from { "up" } else { "down" };
         let message = format!("Scaled {direction} replica set {name} from {from} to {to}");
-        self.parent.record(self.world, false, "ScalingReplicaSet", message);
+        self.owner.record_event(self.world, false, "ScalingReplicaSet", message);
     }
 
-    async fn create(&self, size: i32, rollout_targets: &RolloutTargets) -> Result<String> {
+    async fn create_set(&self, size: i32, rollout_targets: &RolloutTargets) -> Result<String> {
         let mut collisions =
             self.deployment.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default();
         loop {
-            let hash = revision::hash(&self.spec.template, collisions)?;
+            let hash = revision::template_hash(&self.spec.template, collisions)?;
             let set = self.new_set(&hash, size, rollout_targets);
             match self.world.create(&self.world.replica_sets, &set).await {
                 Ok(created) => {
@@ -219,23 +221,24 @@ impl Rollout<'_> {
     }
 
     fn new_set(&self, hash: &str, size: i32, rollout_targets: &RolloutTargets) -> ReplicaSet {
-        let Key { namespace, name } = &self.parent.subject.key;
+        let Key { namespace, name } = &self.owner.subject.key;
         let mut template = self.spec.template.clone();
         let meta = template.metadata.get_or_insert_default();
-        meta.labels.get_or_insert_default().insert(HASH.into(), hash.into());
+        meta.labels.get_or_insert_default().insert(HASH_LABEL.into(), hash.into());
         let mut selector: LabelSelector = self.spec.selector.clone();
-        selector.match_labels.get_or_insert_default().insert(HASH.into(), hash.into());
+        selector.match_labels.get_or_insert_default().insert(HASH_LABEL.into(), hash.into());
         let mut annotations = self.inherited_annotations();
-        annotations.insert(DESIRED.into(), rollout_targets.replicas.to_string());
-        annotations.insert(MAX.into(), (rollout_targets.replicas + rollout_targets.surge).to_string());
-        annotations.insert(REVISION.into(), self.next_revision().to_string());
+        annotations.insert(DESIRED_REPLICAS_ANNOTATION.into(), rollout_targets.replicas.to_string());
+        annotations
+            .insert(MAX_REPLICAS_ANNOTATION.into(), (rollout_targets.replicas + rollout_targets.max_surge).to_string());
+        annotations.insert(REVISION_ANNOTATION.into(), self.next_revision().to_string());
         ReplicaSet {
             metadata: ObjectMeta {
                 name: Some(format!("{name}-{hash}")),
                 namespace: Some(namespace.to_string()),
                 labels: template.metadata.as_ref().and_then(|meta| meta.labels.clone()),
                 annotations: Some(annotations),
-                owner_references: Some(vec![self.parent.reference()]),
+                owner_references: Some(vec![self.owner.owner_reference()]),
                 ..ObjectMeta::default()
             },
             spec: ReplicaSetSpec {
@@ -258,50 +261,52 @@ impl Rollout<'_> {
         self.views.iter().filter(|view| !view.is_new).map(|view| view.revision).max().unwrap_or_default() + 1
     }
 
-    /// Sets the highest revision on the ReplicaSet of the current template and on the Deployment.
-    async fn mark_revision(&mut self) -> Result<()> {
-        let Some(at) = self.views.iter().position(|view| view.is_new) else { return Ok(()) };
-        let wanted = self.next_revision().max(self.views[at].revision);
-        let set = self.sets[at].clone();
+    /// Writes the highest revision to the ReplicaSet of the current template and to the Deployment.
+    async fn write_revision(&mut self) -> Result<()> {
+        let Some(index) = self.views.iter().position(|view| view.is_new) else { return Ok(()) };
+        let revision = self.next_revision().max(self.views[index].revision);
+        let set = self.sets[index].clone();
         let mut annotations = self.inherited_annotations();
-        annotations.insert(REVISION.into(), wanted.to_string());
-        let known = set.metadata.annotations.clone().unwrap_or_default();
-        annotations.retain(|name, value| known.get(name) != Some(value));
-        let min_ready = set.spec.min_ready_seconds != self.spec.min_ready_seconds;
-        if !annotations.is_empty() || min_ready {
+        annotations.insert(REVISION_ANNOTATION.into(), revision.to_string());
+        let existing = set.metadata.annotations.clone().unwrap_or_default();
+        annotations.retain(|name, value| existing.get(name) != Some(value));
+        let has_other_min_ready = set.spec.min_ready_seconds != self.spec.min_ready_seconds;
+        if !annotations.is_empty() || has_other_min_ready {
             let patch = json!({"metadata": {"annotations": annotations}, "spec": {"minReadySeconds": self.spec.min_ready_seconds}});
-            self.sets[at] = self.world.patch(&self.world.replica_sets, &set.key(), None, &patch).await?;
+            self.sets[index] = self.world.patch(&self.world.replica_sets, &set.key(), None, &patch).await?;
             self.refresh_views();
         }
-        let shown = self.deployment.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REVISION));
-        if shown != Some(&wanted.to_string()) {
-            let patch = json!({"metadata": {"annotations": {REVISION: wanted.to_string()}}});
-            // As in kube-controller-manager, the annotation is written with the status: a change of the annotations of the
-            // Deployment itself would increment its generation.
+        let current =
+            self.deployment.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REVISION_ANNOTATION));
+        if current != Some(&revision.to_string()) {
+            let patch = json!({"metadata": {"annotations": {REVISION_ANNOTATION: revision.to_string()}}});
+            // As in kube-controller-manager, the annotation is written with the status: a change of the annotations of
+            // the Deployment itself would increment its generation.
             self.world.patch(&self.world.deployments, &self.deployment.key(), Some("status"), &patch).await?;
         }
         Ok(())
     }
 
-    async fn report(&self, created: Option<&str>) -> Result<Option<Duration>> {
+    async fn write_status(&self, created: Option<&str>) -> Result<Option<Duration>> {
         let current = self.world.deployments.get(&self.deployment.key());
         let current = current.filter(|current| current.uid() == self.deployment.uid());
         let Some(current) = current else { return Ok(None) };
-        let processed = self.deployment.metadata.generation;
-        let (status, again) = status::status(&current, self.spec, &self.views, created, processed, self.now);
+        let observed_generation = self.deployment.metadata.generation;
+        let (status, requeue_after) =
+            status::compute_status(&current, self.spec, &self.views, created, observed_generation, self.now);
         self.world.set_status(&self.world.deployments, &current, current.status.as_ref(), &status).await?;
-        Ok(again)
+        Ok(requeue_after)
     }
 
     /// Deletes old, empty ReplicaSets above the history limit.
-    async fn trim(&self) -> Result<()> {
+    async fn delete_old_sets(&self) -> Result<()> {
         let limit = usize::try_from(self.spec.revision_history_limit.unwrap_or(10)).unwrap_or_default();
         let mut old: Vec<_> = self
             .views
             .iter()
             .zip(&self.sets)
             .filter(|(view, set)| {
-                !view.is_new && view.wanted == 0 && view.pods == 0 && set.metadata.deletion_timestamp.is_none()
+                !view.is_new && view.spec_replicas == 0 && view.pods == 0 && set.metadata.deletion_timestamp.is_none()
             })
             .collect();
         old.sort_by_key(|(view, _)| view.revision);
@@ -313,7 +318,7 @@ impl Rollout<'_> {
     }
 }
 
-/// Annotations of ReplicaSets in a synthetic load, so that the controller has nothing to change.
-pub fn set_annotations(replicas: i32, surge: i32) -> Value {
-    json!({DESIRED: replicas.to_string(), MAX: (replicas + surge).to_string(), REVISION: "1"})
+/// Annotations of a ReplicaSet in a synthetic load, equal to those that the controller would write.
+pub fn replica_set_annotations(replicas: i32, surge: i32) -> Value {
+    json!({DESIRED_REPLICAS_ANNOTATION: replicas.to_string(), MAX_REPLICAS_ANNOTATION: (replicas + surge).to_string(), REVISION_ANNOTATION: "1"})
 }

@@ -1,4 +1,4 @@
-//! Job controller: pods that run to completion are counted, retried with backoff, and cleaned up.
+//! Job controller: creates pods that run to completion, counts them, and retries failed ones with backoff.
 
 mod indexes;
 mod plan;
@@ -16,115 +16,116 @@ use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod}
 use crate::error::Result;
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
-use crate::member::store::{Index, Key, Stored};
+use crate::member::store::{Index, Key, StoreObject};
 use crate::member::world::{SharedObject, World};
 
-use self::plan::{FAILURES, FINALIZER, IGNORED_FAILURES, INDEX, NewPod, Plan, is_tracked, plan};
-use self::status::{finished, settled, written_down};
-use super::pods::{self, Parent};
-use super::{Keys, follow_orphans, follow_pods, keys_of, spawn};
+use self::plan::{
+    FAILURES_ANNOTATION, FINALIZER, IGNORED_FAILURES_ANNOTATION, INDEX_ANNOTATION, NewPod, Plan, is_tracked, plan,
+};
+use self::status::{is_finished, status_after_counting, status_before_counting};
+use super::pods::{self, WorkloadOwner};
+use super::{KeyQueue, enqueue_orphan_candidates, enqueue_pod_owners, new_change_queue, spawn_controller};
 
 pub fn start(world: &Arc<World>) {
-    let keys = keys_of(&world.jobs);
-    follow_pods(world, "Job", &keys);
-    follow_orphans(world, &world.jobs, &keys);
-    spawn(world, "job", keys, 8, |world, key| async move { reconcile(&world, &key).await });
-    start_release(world);
+    let keys = new_change_queue(&world.jobs);
+    enqueue_pod_owners(world, "Job", &keys);
+    enqueue_orphan_candidates(world, &world.jobs, &keys);
+    spawn_controller(world, "job", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+    start_finalizer_controller(world);
 }
 
 /// Starts the controller that removes the tracking finalizer from pods whose Job has finished or was deleted.
-fn start_release(world: &Arc<World>) {
-    let keys = Keys::default();
-    let wanted = keys.clone();
+fn start_finalizer_controller(world: &Arc<World>) {
+    let keys = KeyQueue::default();
+    let queue = keys.clone();
     world.pods.on_change(move |old, new| match (old, new) {
-        (_, Some(pod)) if is_tracked(pod) => wanted.add(pod.key.clone()),
-        (Some(old), None) => wanted.forget(&old.key),
+        (_, Some(pod)) if is_tracked(pod) => queue.add(pod.key.clone()),
+        (Some(old), None) => queue.forget(&old.key),
         _ => {}
     });
-    let (wanted, pods) = (keys.clone(), Arc::downgrade(&world.pods));
+    let (queue, pods) = (keys.clone(), Arc::downgrade(&world.pods));
     world.jobs.on_change(move |old, new| {
         let Some(pods) = pods.upgrade() else { return };
         let Some(job) = new.or(old) else { return };
-        if new.is_none() || job.metadata.deletion_timestamp.is_some() || finished(job.status.as_ref()).is_some() {
-            for pod in pods.owned(job.uid()).into_iter().filter(|pod| is_tracked(pod)) {
-                wanted.add(pod.key.clone());
+        if new.is_none() || job.metadata.deletion_timestamp.is_some() || is_finished(job.status.as_ref()) {
+            for pod in pods.owned_by(job.uid()).into_iter().filter(|pod| is_tracked(pod)) {
+                queue.add(pod.key.clone());
             }
         }
     });
-    spawn(world, "job-pods", keys, 4, |world, key| async move {
+    spawn_controller(world, "job-pods", keys, 4, |world, key| async move {
         let Some(pod) = world.pods.get(&key).filter(|pod| is_tracked(pod)) else { return Ok(None) };
-        if !is_counted(&world, &pod) {
-            untrack(&world, &pod).await?;
+        if !needs_finalizer(&world, &pod) {
+            remove_finalizer(&world, &pod).await?;
         }
         Ok(None)
     });
 }
 
-/// True for a pod whose termination a Job still counts, or that a Job may adopt.
-fn is_counted(world: &World, pod: &PodState) -> bool {
-    let counts = |job: &Object<Job>| {
-        is_foreign(job) || (job.metadata.deletion_timestamp.is_none() && finished(job.status.as_ref()).is_none())
+/// True for a pod whose termination a Job still has to count, or that a Job may adopt.
+fn needs_finalizer(world: &World, pod: &PodState) -> bool {
+    let may_count = |job: &Object<Job>| {
+        has_other_manager(job) || (job.metadata.deletion_timestamp.is_none() && !is_finished(job.status.as_ref()))
     };
     match &pod.owner {
         Some(owner) if &*owner.kind == "Job" => {
             let job = world.jobs.get(&Key::new(&pod.key.namespace, &owner.name));
-            job.is_some_and(|job| job.uid() == &*owner.uid && counts(&job))
+            job.is_some_and(|job| job.uid() == &*owner.uid && may_count(&job))
         }
         Some(_) => true,
-        None => world
-            .jobs
-            .namespace(&pod.key.namespace)
-            .iter()
-            .any(|job| counts(job) && pod.is_active() && selector(job).is_some_and(|s| s.matches(&pod.labels))),
+        None => world.jobs.in_namespace(&pod.key.namespace).iter().any(|job| {
+            may_count(job) && pod.is_active() && parse_selector(job).is_some_and(|s| s.matches(&pod.labels))
+        }),
     }
 }
 
-fn selector(job: &Job) -> Option<Selector> {
+fn parse_selector(job: &Job) -> Option<Selector> {
     job.spec.as_ref()?.selector.as_ref().map(Selector::valid_or_nothing)
 }
 
 /// True for a Job that another controller manages.
-fn is_foreign(job: &Job) -> bool {
+fn has_other_manager(job: &Job) -> bool {
     let by = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
     by.is_some_and(|by| by != "kubernetes.io/job-controller")
 }
 
-async fn untrack(world: &World, pod: &PodState) -> Result<()> {
-    let left: Vec<&str> =
+/// Removes the tracking finalizer from a pod.
+async fn remove_finalizer(world: &World, pod: &PodState) -> Result<()> {
+    let remaining: Vec<&str> =
         pod.finalizers.iter().map(|finalizer| &**finalizer).filter(|name| *name != FINALIZER).collect();
-    pods::set_finalizers(world, pod, &left).await
+    pods::set_finalizers(world, pod, &remaining).await
 }
 
 async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(job) = world.jobs.get(key) else { return Ok(None) };
     let Some(spec) = job.spec.as_ref() else { return Ok(None) };
-    if is_foreign(&job) || job.metadata.deletion_timestamp.is_some() {
+    if has_other_manager(&job) || job.metadata.deletion_timestamp.is_some() {
         return Ok(None);
     }
     let now = Timestamp::now();
-    if let Some(at) = finished(job.status.as_ref()) {
-        return clean_up(world, &job, spec, at, now).await;
+    if is_finished(job.status.as_ref()) {
+        return Ok(None);
     }
-    let parent = Parent::new(&job, "batch/v1", "Job", "job-controller");
-    let held = claim(world, &parent, &selector(&job).unwrap_or_default()).await?;
-    let known = job.status.clone().unwrap_or_default();
-    let step = plan(spec, &known, &held, now);
-    let new: Vec<Pod> = step.create.iter().map(|new| new_pod(&parent, spec, *new)).collect();
+    let owner = WorkloadOwner::new(&job, "batch/v1", "Job", "job-controller");
+    let claimed = claim(world, &owner, &parse_selector(&job).unwrap_or_default()).await?;
+    let old_status = job.status.clone().unwrap_or_default();
+    let plan = plan(spec, &old_status, &claimed, now);
+    let new: Vec<Pod> = plan.create.iter().map(|new| new_pod(&owner, spec, *new)).collect();
     if !new.is_empty() {
-        pods::create(world, &parent, new).await?;
+        pods::create(world, &owner, new).await?;
     }
-    for pod in step.discard.iter().filter(|pod| is_tracked(pod)) {
-        untrack(world, pod).await?;
+    for pod in plan.discard.iter().filter(|pod| is_tracked(pod)) {
+        remove_finalizer(world, pod).await?;
     }
-    pods::delete(world, &parent, &step.discard).await?;
-    pods::delete(world, &parent, &step.delete).await?;
-    count_ended(world, &parent, &job, &step, now).await?;
-    Ok(step.again.map(|again| Duration::try_from(again).unwrap_or_default().max(Duration::from_millis(50))))
+    pods::delete(world, &owner, &plan.discard).await?;
+    pods::delete(world, &owner, &plan.delete).await?;
+    count_terminated_pods(world, &owner, &job, &plan, now).await?;
+    Ok(plan.requeue_after.map(|delay| Duration::try_from(delay).unwrap_or_default().max(Duration::from_millis(50))))
 }
 
-/// The Job's pods. Active ones get the tracking finalizer, including adopted ones.
-async fn claim(world: &World, parent: &Parent, selector: &Selector) -> Result<Vec<Arc<PodState>>> {
-    let claimed = pods::claim(world, parent, selector, false).await?;
+/// Returns the Job's pods, including adopted ones. Adds the tracking finalizer to active ones.
+async fn claim(world: &World, owner: &WorkloadOwner, selector: &Selector) -> Result<Vec<Arc<PodState>>> {
+    let claimed = pods::claim(world, owner, selector, false).await?;
     for pod in claimed.iter().filter(|pod| pod.is_active() && !is_tracked(pod)) {
         let tracked: Vec<&str> = pod.finalizers.iter().map(|name| &**name).chain([FINALIZER]).collect();
         pods::set_finalizers(world, pod, &tracked).await?;
@@ -133,92 +134,87 @@ async fn claim(world: &World, parent: &Parent, selector: &Selector) -> Result<Ve
     Ok(claimed.into_iter().filter_map(current).collect())
 }
 
-/// Counts terminated pods, so that each is counted once even if this is interrupted.
-async fn count_ended(
+/// Counts terminated pods. Each is counted once even if this is interrupted, because its finalizer is removed between
+/// the two status updates.
+async fn count_terminated_pods(
     world: &World,
-    parent: &Parent,
+    owner: &WorkloadOwner,
     job: &SharedObject<Job>,
-    step: &Plan,
+    plan: &Plan,
     now: Timestamp,
 ) -> Result<()> {
-    let pods = || world.pods.by(&Index::Owner(parent.subject.uid.clone()));
-    let known = job.status.clone().unwrap_or_default();
+    let pods = || world.pods.by_index(&Index::Owner(owner.subject.uid.clone()));
+    let old_status = job.status.clone().unwrap_or_default();
     let Some(spec) = &job.spec else { return Ok(()) };
-    let written = written_down(spec, &known, step, &pods(), now);
+    let before = status_before_counting(spec, &old_status, plan, &pods(), now);
     let mut current = job.clone();
-    if !step.counted.is_empty() {
-        world.set_status(&world.jobs, job, job.status.as_ref(), &written).await?;
-        for pod in &step.counted {
-            untrack(world, pod).await?;
+    if !plan.counted.is_empty() {
+        world.set_status(&world.jobs, job, job.status.as_ref(), &before).await?;
+        for pod in &plan.counted {
+            remove_finalizer(world, pod).await?;
         }
-        let Some(after) = world.jobs.get(&job.key()).filter(|after| after.uid() == job.uid()) else { return Ok(()) };
-        current = after;
+        let Some(updated) = world.jobs.get(&job.key()).filter(|updated| updated.uid() == job.uid()) else {
+            return Ok(());
+        };
+        current = updated;
     }
-    let status = settled(written, step, &pods(), now);
-    report(world, parent, &known, &status, step);
+    let status = status_after_counting(before, plan, &pods(), now);
+    record_condition_events(world, owner, &old_status, &status, plan);
     world.set_status(&world.jobs, &current, current.status.as_ref(), &status).await
 }
 
 /// Records events for changed conditions.
-fn report(world: &World, parent: &Parent, known: &JobStatus, status: &JobStatus, step: &Plan) {
-    let holds = |status: &JobStatus, kind: &str, wanted: &str| {
+fn record_condition_events(
+    world: &World,
+    owner: &WorkloadOwner,
+    old_status: &JobStatus,
+    status: &JobStatus,
+    plan: &Plan,
+) {
+    let has_condition = |status: &JobStatus, kind: &str, condition_status: &str| {
         let mut conditions = status.conditions.iter().flatten();
-        conditions.any(|condition| condition.type_ == kind && condition.status == wanted)
+        conditions.any(|condition| condition.type_ == kind && condition.status == condition_status)
     };
-    let began = |kind: &str, wanted: &str| holds(status, kind, wanted) && !holds(known, kind, wanted);
-    if began("Suspended", "True") {
-        parent.record(world, false, "Suspended", "Job suspended");
+    let has_become = |kind: &str, condition_status: &str| {
+        has_condition(status, kind, condition_status) && !has_condition(old_status, kind, condition_status)
+    };
+    if has_become("Suspended", "True") {
+        owner.record_event(world, false, "Suspended", "Job suspended");
     }
-    if began("Suspended", "False") {
-        parent.record(world, false, "Resumed", "Job resumed");
+    if has_become("Suspended", "False") {
+        owner.record_event(world, false, "Resumed", "Job resumed");
     }
-    if began("Complete", "True") {
-        parent.record(world, false, "Completed", "Job completed");
+    if has_become("Complete", "True") {
+        owner.record_event(world, false, "Completed", "Job completed");
     }
-    if let (true, Some(verdict)) = (began("Failed", "True"), &step.verdict) {
-        parent.record(world, true, reason(&verdict.reason), verdict.message.clone());
+    if let (true, Some(outcome)) = (has_become("Failed", "True"), &plan.outcome) {
+        owner.record_event(world, true, event_reason(&outcome.reason), outcome.message.clone());
     }
 }
 
-/// The reason as a static string.
-fn reason(text: &str) -> &'static str {
+/// The reason of a condition as the static reason of an event.
+fn event_reason(text: &str) -> &'static str {
     const REASONS: [&str; 5] =
         ["BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "MaxFailedIndexesExceeded", "FailedIndexes"];
     REASONS.into_iter().find(|reason| *reason == text).unwrap_or("Failed")
 }
 
-async fn clean_up(
-    world: &World,
-    job: &Object<Job>,
-    spec: &JobSpec,
-    at: Timestamp,
-    now: Timestamp,
-) -> Result<Option<Duration>> {
-    let Some(ttl) = spec.ttl_seconds_after_finished else { return Ok(None) };
-    let left = i64::from(ttl) - now.duration_since(at).as_secs();
-    if left > 0 {
-        return Ok(Some(Duration::from_secs(u64::try_from(left).unwrap_or_default())));
-    }
-    world.delete(&world.jobs, job).await?;
-    Ok(None)
-}
-
-fn new_pod(parent: &Parent, spec: &JobSpec, new: NewPod) -> Pod {
-    let mut pod = pods::from_template(parent, &spec.template);
+fn new_pod(owner: &WorkloadOwner, spec: &JobSpec, new: NewPod) -> Pod {
+    let mut pod = pods::from_template(owner, &spec.template);
     let finalizers = pod.metadata.finalizers.get_or_insert_default();
-    if !finalizers.iter().any(|known| known == FINALIZER) {
+    if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
         finalizers.push(FINALIZER.into());
     }
     let Some(index) = new.index else { return pod };
-    let name = format!("{}-{index}", parent.subject.key.name);
+    let name = format!("{}-{index}", owner.subject.key.name);
     pod.metadata.generate_name = Some(format!("{name}-"));
-    pod.metadata.labels.get_or_insert_default().insert(INDEX.into(), index.to_string());
+    pod.metadata.labels.get_or_insert_default().insert(INDEX_ANNOTATION.into(), index.to_string());
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert(INDEX.into(), index.to_string());
+    annotations.insert(INDEX_ANNOTATION.into(), index.to_string());
     if let Some((failures, ignored)) = new.failures {
-        annotations.insert(FAILURES.into(), failures.to_string());
+        annotations.insert(FAILURES_ANNOTATION.into(), failures.to_string());
         if ignored > 0 {
-            annotations.insert(IGNORED_FAILURES.into(), ignored.to_string());
+            annotations.insert(IGNORED_FAILURES_ANNOTATION.into(), ignored.to_string());
         }
     }
     let pod_spec = pod.spec.get_or_insert_default();
@@ -226,7 +222,7 @@ fn new_pod(parent: &Parent, spec: &JobSpec, new: NewPod) -> Pod {
     let from_annotation = EnvVarSource {
         field_ref: Some(ObjectFieldSelector {
             api_version: Some("v1".into()),
-            field_path: format!("metadata.annotations['{INDEX}']"),
+            field_path: format!("metadata.annotations['{INDEX_ANNOTATION}']"),
         }),
         ..EnvVarSource::default()
     };

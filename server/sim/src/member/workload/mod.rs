@@ -1,8 +1,9 @@
 //! Workload controllers: Deployments, ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs and
 //! CronJobs.
 //!
-//! Each controller consists of a pure plan from the stores' contents and a function that applies it. Controllers see
-//! their own writes at once (see [`super::store`]), so they need no expectations.
+//! Each controller consists of a pure function, which computes a plan from the contents of the stores, and a function
+//! that applies it. Controllers see their own writes at once (see [`super::store`]), so they do not need the
+//! expectations of kube-controller-manager.
 
 pub mod cronjob;
 pub mod daemonset;
@@ -23,14 +24,14 @@ use kube::Resource;
 use crate::error::Result;
 
 use super::queue::{self, Queue};
-use super::store::{Index, Key, Stored};
+use super::store::{Index, Key, StoreObject};
 use super::world::{Objects, World};
 
-/// Delay for a workload that is being written in bulk.
+/// Delay before a workload that is being written in bulk is checked again.
 const BULK_WRITE_DELAY: Duration = Duration::from_millis(500);
 
 /// Work queue of a controller.
-pub type Keys = Arc<Queue<Key>>;
+pub type KeyQueue = Arc<Queue<Key>>;
 
 /// Starts all workload controllers.
 pub fn start(world: &Arc<World>) {
@@ -42,24 +43,24 @@ pub fn start(world: &Arc<World>) {
     cronjob::start(world);
 }
 
-/// A queue to which the keys of all changed objects in `store` are added.
-pub fn keys_of<K>(store: &Objects<K>) -> Keys
+/// Creates a queue to which the keys of all changed objects in `store` are added.
+pub fn new_change_queue<K>(store: &Objects<K>) -> KeyQueue
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
-    let keys = Keys::default();
-    let queue = keys.clone();
+    let changed = KeyQueue::default();
+    let queue = changed.clone();
     store.on_change(move |old, new| match (new, old) {
         (Some(object), _) => queue.add(object.key()),
         (None, Some(object)) => queue.forget(&object.key()),
         (None, None) => {}
     });
-    keys
+    changed
 }
 
-/// Adds the owner's key for each change of a pod controlled by a `kind`.
-pub fn follow_pods(world: &World, kind: &'static str, keys: &Keys) {
-    let queue = keys.clone();
+/// Adds the owner's key to a queue for each change of a pod that is controlled by an object of `kind`.
+pub fn enqueue_pod_owners(world: &World, kind: &'static str, queue: &KeyQueue) {
+    let queue = queue.clone();
     world.pods.on_change(move |old, new| {
         for pod in [old, new].into_iter().flatten() {
             if let Some(owner) = pod.owner.as_ref().filter(|owner| &*owner.kind == kind) {
@@ -69,42 +70,46 @@ pub fn follow_pods(world: &World, kind: &'static str, keys: &Keys) {
     });
 }
 
-/// Adds all objects of `store` in the namespace of an orphaned pod, one of which may adopt it.
-pub fn follow_orphans<K>(world: &World, store: &Objects<K>, keys: &Keys)
+/// Adds the keys of all objects of `store` in the namespace of an orphaned pod to a queue: one of them may adopt the
+/// pod.
+pub fn enqueue_orphan_candidates<K>(world: &World, store: &Objects<K>, queue: &KeyQueue)
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
-    let (queue, candidates) = (keys.clone(), Arc::downgrade(store));
+    let (queue, candidates) = (queue.clone(), Arc::downgrade(store));
     world.pods.on_change(move |_, new| {
         let (Some(pod), Some(candidates)) = (new.filter(|pod| pod.owner.is_none()), candidates.upgrade()) else {
             return;
         };
-        for object in candidates.by(&Index::Namespace(pod.key.namespace.clone())) {
+        for object in candidates.by_index(&Index::Namespace(pod.key.namespace.clone())) {
             queue.add(object.key());
         }
     });
 }
 
-/// Runs a controller as a task of the member.
-pub fn spawn<F>(
+/// Runs a controller as a task of the member, with at most `max_concurrent` reconciliations at a time. `work` returns
+/// the delay after which the key is reconciled again, or `None`.
+pub fn spawn_controller<F>(
     world: &Arc<World>,
     name: &'static str,
-    keys: Keys,
-    at_once: usize,
+    queue: KeyQueue,
+    max_concurrent: usize,
     work: impl Fn(Arc<World>, Key) -> F + Send + Sync + 'static,
 ) where
     F: Future<Output = Result<Option<Duration>>> + Send + 'static,
 {
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.work(name, async move { queue::run(name, keys, at_once, stop, |key| work(shared.clone(), key)).await });
+    world.spawn_when_synced(name, async move {
+        queue::run(name, queue, max_concurrent, stop, |key| work(shared.clone(), key)).await
+    });
 }
 
-/// Omits a zero in a status, like Go's `omitempty`.
+/// The count, or `None` for zero, which Go's `omitempty` omits in a status.
 pub fn nonzero(count: i32) -> Option<i32> {
     (count != 0).then_some(count)
 }
 
-/// The size of a collection as a status counter.
+/// Number of items, as a counter of a status.
 pub fn count<T>(items: impl IntoIterator<Item = T>) -> i32 {
     i32::try_from(items.into_iter().count()).unwrap_or(i32::MAX)
 }

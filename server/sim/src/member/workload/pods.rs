@@ -1,6 +1,6 @@
 //! Creates, claims and deletes the pods of a workload.
 
-use crate::member::world::{MANAGER, creation};
+use crate::member::world::{FIELD_MANAGER, create_params};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use crate::error::{Error, Result};
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::recorder::{Source, Subject};
-use crate::member::store::{Index, Stored};
+use crate::member::store::{Index, StoreObject};
 use crate::member::world::World;
-use crowsnest_component_base::client_errors::reason;
+use crowsnest_component_base::client_errors::describe_cause;
 
-/// Pods written concurrently for a workload.
-const AT_ONCE: usize = 16;
+/// Maximum number of pods of a workload that are written concurrently.
+const MAX_CONCURRENT_WRITES: usize = 16;
 
-/// The owner of pods.
+/// A workload as the owner of pods and the subject of events.
 #[derive(Debug, Clone)]
-pub struct Parent {
+pub struct WorkloadOwner {
     pub subject: Subject,
     pub source: Source,
 }
 
-impl Parent {
+impl WorkloadOwner {
     pub fn new<K>(object: &Object<K>, api_version: &'static str, kind: &'static str, component: &'static str) -> Self
     where
         K: Resource<DynamicType = ()> + Send + Sync + 'static,
@@ -43,7 +43,7 @@ impl Parent {
     }
 
     /// A controller owner reference.
-    pub fn reference(&self) -> OwnerReference {
+    pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: self.subject.api_version.into(),
             kind: self.subject.kind.into(),
@@ -54,22 +54,23 @@ impl Parent {
         }
     }
 
-    pub fn record(&self, world: &World, warning: bool, reason: &'static str, message: impl Into<String>) {
-        world.recorder.record(self.subject.clone(), self.source.clone(), warning, reason, message);
+    /// Records an event of the workload.
+    pub fn record_event(&self, world: &World, is_warning: bool, reason: &'static str, message: impl Into<String>) {
+        world.recorder.record(self.subject.clone(), self.source.clone(), is_warning, reason, message);
     }
 }
 
 /// A pod from a template, with a generated name.
-pub fn from_template(parent: &Parent, template: &PodTemplateSpec) -> Pod {
+pub fn from_template(owner: &WorkloadOwner, template: &PodTemplateSpec) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     Pod {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{}-", parent.subject.key.name)),
-            namespace: Some(parent.subject.key.namespace.to_string()),
+            generate_name: Some(format!("{}-", owner.subject.key.name)),
+            namespace: Some(owner.subject.key.namespace.to_string()),
             labels: meta.labels,
             annotations: meta.annotations,
             finalizers: meta.finalizers,
-            owner_references: Some(vec![parent.reference()]),
+            owner_references: Some(vec![owner.owner_reference()]),
             ..ObjectMeta::default()
         },
         spec: template.spec.clone(),
@@ -77,63 +78,69 @@ pub fn from_template(parent: &Parent, template: &PodTemplateSpec) -> Pod {
     }
 }
 
-/// Creates pods; stops at the first failure and keeps the created ones.
-pub async fn create(world: &World, parent: &Parent, pods: Vec<Pod>) -> Result<()> {
-    let api = world.api::<Pod>(&parent.subject.key.namespace);
+/// Creates pods. If some cannot be created, returns the last error; the others are created.
+pub async fn create(world: &World, owner: &WorkloadOwner, pods: Vec<Pod>) -> Result<()> {
+    let api = world.api::<Pod>(&owner.subject.key.namespace);
     let mut outcomes = futures::stream::iter(pods)
         .map(|pod| {
             let api = api.clone();
-            async move { api.create(&creation(), &pod).await }
+            async move { api.create(&create_params(), &pod).await }
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(MAX_CONCURRENT_WRITES);
     let mut failure = None;
     while let Some(outcome) = outcomes.next().await {
         match outcome {
             Ok(pod) => {
-                let pod = world.saw_pod(pod);
-                parent.record(world, false, "SuccessfulCreate", format!("Created pod: {}", pod.key.name));
+                let pod = world.apply_pod(pod);
+                owner.record_event(world, false, "SuccessfulCreate", format!("Created pod: {}", pod.key.name));
             }
             Err(error) => failure = Some(error),
         }
     }
     let Some(error) = failure else { return Ok(()) };
     if !matches!(&error, kube::Error::Api(status) if status.code == 404) {
-        parent.record(world, true, "FailedCreate", format!("Error creating: {}", reason(&error)));
+        owner.record_event(world, true, "FailedCreate", format!("Error creating: {}", describe_cause(&error)));
     }
-    Err(Error::api(format!("create pods of {}", parent.subject.key))(error))
+    Err(Error::api(format!("create pods of {}", owner.subject.key))(error))
 }
 
 /// Deletes pods with their own grace period.
-pub async fn delete(world: &World, parent: &Parent, pods: &[Arc<PodState>]) -> Result<()> {
+pub async fn delete(world: &World, owner: &WorkloadOwner, pods: &[Arc<PodState>]) -> Result<()> {
     let mut outcomes = futures::stream::iter(pods.to_vec())
         .map(|pod| async move {
             let outcome = world.delete_pod(&pod.key, &pod.uid, None).await;
             (pod, outcome)
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(MAX_CONCURRENT_WRITES);
     while let Some((pod, outcome)) = outcomes.next().await {
         outcome?;
-        parent.record(world, false, "SuccessfulDelete", format!("Deleted pod: {}", pod.key.name));
+        owner.record_event(world, false, "SuccessfulDelete", format!("Deleted pod: {}", pod.key.name));
     }
     Ok(())
 }
 
-/// The pods of a workload, after adoption of matching orphans and release of pods that no longer match.
-pub async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting: bool) -> Result<Vec<Arc<PodState>>> {
+/// Adopts matching orphans, releases pods that no longer match, and returns the pods of a workload. A workload that is
+/// being deleted adopts no pods.
+pub async fn claim(
+    world: &World,
+    owner: &WorkloadOwner,
+    selector: &Selector,
+    is_deleted: bool,
+) -> Result<Vec<Arc<PodState>>> {
     let mut claimed = Vec::new();
-    for pod in world.pods.owned(&parent.subject.uid) {
+    for pod in world.pods.owned_by(&owner.subject.uid) {
         if selector.matches(&pod.labels) {
             claimed.push(pod);
         } else if pod.deletion.is_none() {
             set_owner(world, &pod, Value::Null).await?;
         }
     }
-    if deleting || selector.is_empty() {
+    if is_deleted || selector.is_empty() {
         return Ok(claimed);
     }
-    for pod in world.pods.by(&Index::Orphan(parent.subject.key.namespace.clone())) {
+    for pod in world.pods.by_index(&Index::Orphan(owner.subject.key.namespace.clone())) {
         if pod.is_active() && selector.matches(&pod.labels) {
-            claimed.push(set_owner(world, &pod, json!([parent.reference()])).await?);
+            claimed.push(set_owner(world, &pod, json!([owner.owner_reference()])).await?);
         }
     }
     Ok(claimed)
@@ -141,29 +148,29 @@ pub async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting
 
 /// Minimum age at which a finished pod is replaced: a pod that its node rejects would otherwise be recreated in a
 /// tight loop.
-const LEAST_AGE: SignedDuration = SignedDuration::from_secs(1);
+const MIN_REPLACEABLE_AGE: SignedDuration = SignedDuration::from_secs(1);
 
-/// Time until a finished pod can be replaced.
-pub fn replaceable_in(pod: &PodState, now: Timestamp) -> Option<Duration> {
-    let left = LEAST_AGE - now.duration_since(pod.created);
-    left.is_positive().then(|| Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1))
+/// Time until a finished pod can be replaced; `None` if it can be replaced now.
+pub fn time_until_replaceable(pod: &PodState, now: Timestamp) -> Option<Duration> {
+    let wait = MIN_REPLACEABLE_AGE - now.duration_since(pod.created);
+    wait.is_positive().then(|| Duration::try_from(wait).unwrap_or_default() + Duration::from_millis(1))
 }
 
-/// Replaces the finalizers of a pod that has not changed since it was read; otherwise fails with a conflict. A pod that is deleted with
-/// its last finalizer is forgotten.
+/// Replaces the finalizers of a pod. Fails with a conflict if the pod has changed since it was read. If the pod is
+/// deleted with its last finalizer, it is removed from the store.
 pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) -> Result<()> {
-    let patch = conditional(pod, "finalizers", json!(finalizers));
+    let patch = conditional_patch(pod, "finalizers", json!(finalizers));
     let api = world.api::<Pod>(&pod.key.namespace);
-    match api.patch(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await {
+    match api.patch(&pod.key.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await {
         Ok(patched) => {
-            let left = &patched.metadata;
-            let goes = left.deletion_timestamp.is_some()
-                && left.deletion_grace_period_seconds == Some(0)
-                && left.finalizers.as_ref().is_none_or(Vec::is_empty);
-            if goes {
+            let metadata = &patched.metadata;
+            let is_deleted = metadata.deletion_timestamp.is_some()
+                && metadata.deletion_grace_period_seconds == Some(0)
+                && metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+            if is_deleted {
                 world.pods.remove(&pod.key, &pod.uid);
             } else {
-                world.saw_pod(patched);
+                world.apply_pod(patched);
             }
             Ok(())
         }
@@ -179,22 +186,22 @@ pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) 
     }
 }
 
-/// Reads a pod again; false if it was deleted. Another pod may have its name.
+/// Reads a pod again; returns false if it was deleted, even if another pod has its name.
 async fn refresh(world: &World, pod: &PodState) -> Result<bool> {
     let api = world.api::<Pod>(&pod.key.namespace);
-    let found = api.get_opt(&pod.key.name).await.map_err(Error::api(format!("read pod {}", pod.key)))?;
-    let same = found.filter(|found| found.metadata.uid.as_deref() == Some(&*pod.uid));
-    Ok(same.map(|found| world.saw_pod(found)).is_some())
+    let current = api.get_opt(&pod.key.name).await.map_err(Error::api(format!("read pod {}", pod.key)))?;
+    let same_pod = current.filter(|current| current.metadata.uid.as_deref() == Some(&*pod.uid));
+    Ok(same_pod.map(|current| world.apply_pod(current)).is_some())
 }
 
-/// Merge patch of a field of a pod's metadata that is refused if the pod has changed since it was read.
-fn conditional(pod: &PodState, field: &str, value: Value) -> Value {
+/// Merge patch of a field of a pod's metadata, which fails with a conflict if the pod has changed since it was read.
+fn conditional_patch(pod: &PodState, field: &str, value: Value) -> Value {
     json!({"metadata": {"uid": &*pod.uid, "resourceVersion": pod.version.to_string(), field: value}})
 }
 
 async fn set_owner(world: &World, pod: &PodState, owners: Value) -> Result<Arc<PodState>> {
-    let patch = conditional(pod, "ownerReferences", owners);
+    let patch = conditional_patch(pod, "ownerReferences", owners);
     let api = world.api::<Pod>(&pod.key.namespace);
-    let patched = api.patch(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
-    Ok(world.saw_pod(patched.map_err(Error::api(format!("change owner of pod {}", pod.key)))?))
+    let patched = api.patch(&pod.key.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
+    Ok(world.apply_pod(patched.map_err(Error::api(format!("change owner of pod {}", pod.key)))?))
 }

@@ -16,17 +16,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use crate::error::{Error, Result};
 use crate::member::informer::Object;
 use crate::member::pod::{Phase, PodState};
-use crate::member::store::{Key, Stored};
+use crate::member::store::{Key, StoreObject};
 use crate::member::world::{NamespacedKind, Objects, World};
 
-use super::pods::{self, Parent};
-use super::{BULK_WRITE_DELAY, count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
+use super::pods::{self, WorkloadOwner};
+use super::{
+    BULK_WRITE_DELAY, count, enqueue_orphan_candidates, enqueue_pod_owners, new_change_queue, nonzero, spawn_controller,
+};
 
-/// Maximum number of pods created or deleted at a time.
-const BURST: usize = 500;
+/// Maximum number of pods that are created or deleted at a time.
+const MAX_PODS_PER_STEP: usize = 500;
 
 /// A kind that maintains a number of pods.
-trait Replicated: NamespacedKind {
+trait ReplicaKind: NamespacedKind {
     const API_VERSION: &'static str;
     const KIND: &'static str;
     /// Source of events and name of the controller.
@@ -35,9 +37,9 @@ trait Replicated: NamespacedKind {
     fn store(world: &World) -> &Objects<Self>;
 
     /// The object as a ReplicaSet.
-    fn as_set(&self) -> Cow<'_, ReplicaSet>;
+    fn as_replica_set(&self) -> Cow<'_, ReplicaSet>;
 
-    /// Writes a status that was computed for [`Replicated::as_set`].
+    /// Writes a status that was computed for [`ReplicaKind::as_replica_set`].
     fn set_status(
         world: &World,
         object: &Object<Self>,
@@ -45,7 +47,7 @@ trait Replicated: NamespacedKind {
     ) -> impl Future<Output = Result<()>> + Send;
 }
 
-impl Replicated for ReplicaSet {
+impl ReplicaKind for ReplicaSet {
     const API_VERSION: &'static str = "apps/v1";
     const KIND: &'static str = "ReplicaSet";
     const COMPONENT: &'static str = "replicaset-controller";
@@ -54,7 +56,7 @@ impl Replicated for ReplicaSet {
         &world.replica_sets
     }
 
-    fn as_set(&self) -> Cow<'_, ReplicaSet> {
+    fn as_replica_set(&self) -> Cow<'_, ReplicaSet> {
         Cow::Borrowed(self)
     }
 
@@ -63,7 +65,7 @@ impl Replicated for ReplicaSet {
     }
 }
 
-impl Replicated for ReplicationController {
+impl ReplicaKind for ReplicationController {
     const API_VERSION: &'static str = "v1";
     const KIND: &'static str = "ReplicationController";
     const COMPONENT: &'static str = "replication-controller";
@@ -72,7 +74,7 @@ impl Replicated for ReplicationController {
         &world.replication_controllers
     }
 
-    fn as_set(&self) -> Cow<'_, ReplicaSet> {
+    fn as_replica_set(&self) -> Cow<'_, ReplicaSet> {
         let spec = self.spec.clone().unwrap_or_default();
         let status = self.status.clone().unwrap_or_default();
         let condition = |condition: ReplicationControllerCondition| ReplicaSetCondition {
@@ -118,16 +120,16 @@ impl Replicated for ReplicationController {
 }
 
 pub fn start(world: &Arc<World>) {
-    follow::<ReplicaSet>(world);
-    follow::<ReplicationController>(world);
+    start_kind::<ReplicaSet>(world);
+    start_kind::<ReplicationController>(world);
 }
 
-fn follow<K: Replicated>(world: &Arc<World>) {
+fn start_kind<K: ReplicaKind>(world: &Arc<World>) {
     let store = K::store(world);
-    let keys = keys_of(store);
-    follow_pods(world, K::KIND, &keys);
-    follow_orphans(world, store, &keys);
-    spawn(world, K::COMPONENT, keys, 8, |world, key| async move { reconcile::<K>(&world, &key).await });
+    let keys = new_change_queue(store);
+    enqueue_pod_owners(world, K::KIND, &keys);
+    enqueue_orphan_candidates(world, store, &keys);
+    spawn_controller(world, K::COMPONENT, keys, 8, |world, key| async move { reconcile::<K>(&world, &key).await });
 }
 
 /// Actions to reach the desired number of active pods.
@@ -137,16 +139,17 @@ pub struct Plan {
     pub delete: Vec<Arc<PodState>>,
 }
 
-/// Computes the pods to create or delete. The least useful pods are deleted first, in Kubernetes' order.
-pub fn plan(want: i32, pods: &[Arc<PodState>]) -> Plan {
+/// Computes the pods to create or delete. Pods are deleted in the order of Kubernetes' ReplicaSet controller
+/// (`ActivePodsWithRanks`).
+pub fn plan(replicas: i32, pods: &[Arc<PodState>]) -> Plan {
     let mut active: Vec<&Arc<PodState>> = pods.iter().filter(|pod| pod.is_active()).collect();
-    let want = usize::try_from(want).unwrap_or_default();
-    if active.len() <= want {
-        return Plan { create: (want - active.len()).min(BURST), delete: Vec::new() };
+    let replicas = usize::try_from(replicas).unwrap_or_default();
+    if active.len() <= replicas {
+        return Plan { create: (replicas - active.len()).min(MAX_PODS_PER_STEP), delete: Vec::new() };
     }
-    let mut crowd: HashMap<&str, usize> = HashMap::new();
+    let mut pods_by_node: HashMap<&str, usize> = HashMap::new();
     for pod in &active {
-        *crowd.entry(pod.node.as_deref().unwrap_or_default()).or_default() += 1;
+        *pods_by_node.entry(pod.node.as_deref().unwrap_or_default()).or_default() += 1;
     }
     active.sort_by_key(|pod| {
         let phase = match pod.phase {
@@ -159,31 +162,37 @@ pub fn plan(want: i32, pods: &[Arc<PodState>]) -> Plan {
             .get("controller.kubernetes.io/pod-deletion-cost")
             .and_then(|cost| cost.parse().ok())
             .unwrap_or_default();
-        let doubled = crowd.get(pod.node.as_deref().unwrap_or_default()).copied().unwrap_or_default();
+        let pods_on_node = pods_by_node.get(pod.node.as_deref().unwrap_or_default()).copied().unwrap_or_default();
         (
             pod.node.is_some(),
             phase,
             pod.is_ready(),
             cost,
-            Reverse(doubled),
+            Reverse(pods_on_node),
             Reverse(pod.ready_since),
             Reverse(pod.restarts()),
             Reverse(pod.created),
             pod.key.clone(),
         )
     });
-    let surplus = (active.len() - want).min(BURST);
+    let surplus = (active.len() - replicas).min(MAX_PODS_PER_STEP);
     Plan { create: 0, delete: active.into_iter().take(surplus).cloned().collect() }
 }
 
-/// Computes the status from the pods.
-pub fn status(set: &ReplicaSet, pods: &[Arc<PodState>], failure: Option<&str>, now: Timestamp) -> ReplicaSetStatus {
+/// Computes the status from the pods. `failure` is the error of creating pods.
+pub fn compute_status(
+    set: &ReplicaSet,
+    pods: &[Arc<PodState>],
+    failure: Option<&str>,
+    now: Timestamp,
+) -> ReplicaSetStatus {
     let spec = set.spec.clone();
-    let wait = i64::from(spec.min_ready_seconds.unwrap_or_default());
-    let template =
+    let min_ready_seconds = i64::from(spec.min_ready_seconds.unwrap_or_default());
+    let template_labels =
         spec.template.and_then(|template| template.metadata).and_then(|meta| meta.labels).unwrap_or_default();
     let active = || pods.iter().filter(|pod| pod.is_active());
-    let labeled = active().filter(|pod| template.iter().all(|(name, value)| pod.labels.get(name) == Some(value)));
+    let labeled =
+        active().filter(|pod| template_labels.iter().all(|(name, value)| pod.labels.get(name) == Some(value)));
     let mut conditions = set.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     match failure {
         None => conditions.retain(|condition| condition.type_.as_deref() != Some("ReplicaFailure")),
@@ -202,56 +211,57 @@ pub fn status(set: &ReplicaSet, pods: &[Arc<PodState>], failure: Option<&str>, n
         replicas: count(active()),
         fully_labeled_replicas: nonzero(count(labeled)),
         ready_replicas: nonzero(count(active().filter(|pod| pod.is_ready()))),
-        available_replicas: nonzero(count(active().filter(|pod| pod.is_available(wait, now)))),
+        available_replicas: nonzero(count(active().filter(|pod| pod.is_available(min_ready_seconds, now)))),
         observed_generation: set.metadata.generation,
         conditions: (!conditions.is_empty()).then_some(conditions),
         ..ReplicaSetStatus::default()
     }
 }
 
-/// Time until the next ready pod becomes available.
-pub fn next_available<'a>(
+/// Time until the next ready pod becomes available; `None` if there is no such pod.
+pub fn time_until_available<'a>(
     pods: impl IntoIterator<Item = &'a Arc<PodState>>,
     min_ready_seconds: i32,
     now: Timestamp,
 ) -> Option<Duration> {
-    let wait = i64::from(min_ready_seconds);
-    let left = |pod: &Arc<PodState>| pod.ready_since.map(|since| wait - (now.as_second() - since.as_second()));
-    let soonest = pods.into_iter().filter_map(left).filter(|left| *left > 0).min()?;
-    Some(Duration::from_secs(u64::try_from(soonest).unwrap_or_default()))
+    let min_ready_seconds = i64::from(min_ready_seconds);
+    let remaining_seconds =
+        |pod: &Arc<PodState>| pod.ready_since.map(|since| min_ready_seconds - (now.as_second() - since.as_second()));
+    let seconds = pods.into_iter().filter_map(remaining_seconds).filter(|seconds| *seconds > 0).min()?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
 }
 
-async fn reconcile<K: Replicated>(world: &World, key: &Key) -> Result<Option<Duration>> {
+async fn reconcile<K: ReplicaKind>(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(object) = K::store(world).get(key) else { return Ok(None) };
     if world.is_held(object.uid()) {
         return Ok(Some(BULK_WRITE_DELAY));
     }
-    let parent = Parent::new(&object, K::API_VERSION, K::KIND, K::COMPONENT);
-    let set = object.as_set();
+    let owner = WorkloadOwner::new(&object, K::API_VERSION, K::KIND, K::COMPONENT);
+    let set = object.as_replica_set();
     let spec = &set.spec;
-    let deleting = set.metadata.deletion_timestamp.is_some();
+    let is_deleted = set.metadata.deletion_timestamp.is_some();
     let selector = Selector::valid_or_nothing(&spec.selector);
-    let mut pods = pods::claim(world, &parent, &selector, deleting).await?;
+    let mut pods = pods::claim(world, &owner, &selector, is_deleted).await?;
     let mut failure: Option<Error> = None;
-    if !deleting {
+    if !is_deleted {
         let plan = plan(spec.replicas.unwrap_or(1), &pods);
         let template = spec.template.clone().unwrap_or_default();
-        let wanted = (0..plan.create).map(|_| pods::from_template(&parent, &template)).collect::<Vec<_>>();
-        if !wanted.is_empty() {
-            failure = pods::create(world, &parent, wanted).await.err();
+        let new_pods = (0..plan.create).map(|_| pods::from_template(&owner, &template)).collect::<Vec<_>>();
+        if !new_pods.is_empty() {
+            failure = pods::create(world, &owner, new_pods).await.err();
         }
-        pods::delete(world, &parent, &plan.delete).await?;
+        pods::delete(world, &owner, &plan.delete).await?;
         if plan.create > 0 || !plan.delete.is_empty() {
-            pods = world.pods.owned(&parent.subject.uid);
+            pods = world.pods.owned_by(&owner.subject.uid);
         }
     }
     let now = Timestamp::now();
     let message = failure.as_ref().map(Error::message);
-    let status = status(&set, &pods, message.as_deref(), now);
+    let status = compute_status(&set, &pods, message.as_deref(), now);
     K::set_status(world, &object, status).await?;
     match failure {
         Some(error) => Err(error),
-        None => Ok(next_available(&pods, spec.min_ready_seconds.unwrap_or_default(), now)),
+        None => Ok(time_until_available(&pods, spec.min_ready_seconds.unwrap_or_default(), now)),
     }
 }
 
@@ -270,11 +280,11 @@ mod tests {
             "status": {"phase": if node.is_some() { "Running" } else { "Pending" }, "conditions": [
                 {"type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
         });
-        Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()))
+        Arc::new(Interner::default().intern_pod(serde_json::from_value(pod).unwrap()))
     }
 
     #[test]
-    fn least_useful_pods_are_deleted_first() {
+    fn pods_are_deleted_in_the_order_of_kubernetes() {
         let pods = [
             pod("costly", Some("a"), true, "5"),
             pod("ready-a1", Some("a"), true, "0"),
@@ -297,15 +307,15 @@ mod tests {
             "status": {"replicas": 1, "conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}]},
         }))
         .unwrap();
-        let set = controller.as_set();
+        let set = controller.as_replica_set();
         assert_eq!(
             (set.spec.replicas, set.spec.min_ready_seconds, set.metadata.generation),
             (Some(2), Some(1), Some(2))
         );
         assert!(Selector::valid_or_nothing(&set.spec.selector).matches(&[("app".to_owned(), "x".to_owned())].into()));
-        let (failing, well) =
-            (status(&set, &[], Some("again"), Timestamp::now()), status(&set, &[], None, Timestamp::now()));
+        let failing = compute_status(&set, &[], Some("again"), Timestamp::now());
+        let healthy = compute_status(&set, &[], None, Timestamp::now());
         assert_eq!(failing.conditions, set.status.as_ref().unwrap().conditions);
-        assert_eq!(well.conditions, None);
+        assert_eq!(healthy.conditions, None);
     }
 }

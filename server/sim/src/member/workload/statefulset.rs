@@ -18,27 +18,30 @@ use crate::member::pod::PodState;
 use crate::member::store::Key;
 use crate::member::world::World;
 
-use super::pods::{self, Parent};
+use super::pods::{self, WorkloadOwner};
 use super::revision::{self, HASH_LABEL, Revisions};
-use super::{count, follow_orphans, follow_pods, keys_of, nonzero, replicaset, spawn};
+use super::{
+    count, enqueue_orphan_candidates, enqueue_pod_owners, new_change_queue, nonzero, replicaset, spawn_controller,
+};
 
 pub fn start(world: &Arc<World>) {
-    let keys = keys_of(&world.stateful_sets);
-    follow_pods(world, "StatefulSet", &keys);
-    follow_orphans(world, &world.stateful_sets, &keys);
-    spawn(world, "statefulset", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+    let keys = new_change_queue(&world.stateful_sets);
+    enqueue_pod_owners(world, "StatefulSet", &keys);
+    enqueue_orphan_candidates(world, &world.stateful_sets, &keys);
+    spawn_controller(world, "statefulset", keys, 8, |world, key| async move { reconcile(&world, &key).await });
 }
 
 /// Desired state of a StatefulSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DesiredSet {
-    pub first: i32,
+    /// First ordinal (`ordinals.start`).
+    pub first_ordinal: i32,
     pub replicas: i32,
     /// `podManagementPolicy: Parallel`: pods do not wait for each other.
-    pub parallel: bool,
-    /// `updateStrategy: OnDelete`
-    pub on_delete: bool,
-    /// Ordinals below it keep the old revision.
+    pub is_parallel: bool,
+    /// `updateStrategy: OnDelete`: pods are not deleted for an update.
+    pub is_on_delete: bool,
+    /// Pods with ordinals below this keep the old revision.
     pub partition: i32,
     pub min_ready_seconds: i64,
 }
@@ -47,10 +50,10 @@ impl DesiredSet {
     pub fn new(spec: &StatefulSetSpec) -> Self {
         let strategy = spec.update_strategy.clone().unwrap_or_default();
         Self {
-            first: spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or_default(),
+            first_ordinal: spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or_default(),
             replicas: spec.replicas.unwrap_or(1),
-            parallel: spec.pod_management_policy.as_deref() == Some("Parallel"),
-            on_delete: strategy.type_.as_deref() == Some("OnDelete"),
+            is_parallel: spec.pod_management_policy.as_deref() == Some("Parallel"),
+            is_on_delete: strategy.type_.as_deref() == Some("OnDelete"),
             partition: strategy.rolling_update.and_then(|rolling| rolling.partition).unwrap_or_default(),
             min_ready_seconds: i64::from(spec.min_ready_seconds.unwrap_or_default()),
         }
@@ -62,13 +65,14 @@ impl DesiredSet {
 pub struct OrdinalPod {
     pub ordinal: i32,
     pub pod: Arc<PodState>,
-    pub updated: bool,
+    /// True if the pod has the update revision.
+    pub is_updated: bool,
 }
 
-/// Next actions.
+/// Next actions of the controller.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Ordinals to create, and whether with the new revision.
+    /// Ordinals to create; the boolean is true for the update revision, false for the current one.
     pub create: Vec<(i32, bool)>,
     pub delete: Vec<Arc<PodState>>,
     /// Finished pods, which are deleted to be replaced.
@@ -81,17 +85,19 @@ pub struct Plan {
 pub fn plan(desired: &DesiredSet, members: &[OrdinalPod], now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let by_ordinal: BTreeMap<i32, &OrdinalPod> = members.iter().map(|member| (member.ordinal, member)).collect();
-    let healthy =
+    let is_healthy =
         |member: &OrdinalPod| member.pod.is_active() && member.pod.is_available(desired.min_ready_seconds, now);
-    let desired_ordinals = desired.first..desired.first + desired.replicas;
-    let unhealthy = |member: &&&OrdinalPod| !(member.pod.is_ready() && member.pod.is_active());
-    let first_unhealthy = by_ordinal.values().find(unhealthy).map(|member| member.ordinal);
+    let desired_ordinals = desired.first_ordinal..desired.first_ordinal + desired.replicas;
+    let is_not_ready = |member: &&&OrdinalPod| !(member.pod.is_ready() && member.pod.is_active());
+    let first_unready = by_ordinal.values().find(is_not_ready).map(|member| member.ordinal);
     for ordinal in desired_ordinals.clone() {
         match by_ordinal.get(&ordinal) {
             // Pods below the partition are created with the old revision.
-            None => plan.create.push((ordinal, desired.on_delete || ordinal >= desired.first + desired.partition)),
+            None => plan
+                .create
+                .push((ordinal, desired.is_on_delete || ordinal >= desired.first_ordinal + desired.partition)),
             Some(member) if member.pod.phase.is_terminal() && member.pod.deletion.is_none() => {
-                match pods::replaceable_in(&member.pod, now) {
+                match pods::time_until_replaceable(&member.pod, now) {
                     None => plan.recreate.push(member.pod.clone()),
                     Some(wait) => {
                         plan.requeue_after =
@@ -99,10 +105,10 @@ pub fn plan(desired: &DesiredSet, members: &[OrdinalPod], now: Timestamp) -> Pla
                     }
                 }
             }
-            Some(member) if healthy(member) => continue,
+            Some(member) if is_healthy(member) => continue,
             Some(_) => {}
         }
-        if !desired.parallel {
+        if !desired.is_parallel {
             return plan;
         }
     }
@@ -110,28 +116,28 @@ pub fn plan(desired: &DesiredSet, members: &[OrdinalPod], now: Timestamp) -> Pla
         if desired_ordinals.contains(ordinal) {
             continue;
         }
-        // In order, a pod is not deleted while one with a lower ordinal is unhealthy.
-        let is_healthy = member.pod.is_ready() && member.pod.is_active();
-        if !desired.parallel && member.pod.deletion.is_none() && !is_healthy && first_unhealthy != Some(*ordinal) {
+        // Unless parallel, a pod is not deleted while one with a lower ordinal is not ready.
+        let is_ready = member.pod.is_ready() && member.pod.is_active();
+        if !desired.is_parallel && member.pod.deletion.is_none() && !is_ready && first_unready != Some(*ordinal) {
             return plan;
         }
         if member.pod.deletion.is_none() {
             plan.delete.push(member.pod.clone());
         }
-        if !desired.parallel {
+        if !desired.is_parallel {
             return plan;
         }
     }
-    if desired.on_delete || !plan.create.is_empty() {
+    if desired.is_on_delete || !plan.create.is_empty() {
         return plan;
     }
-    for ordinal in desired_ordinals.rev().filter(|ordinal| *ordinal >= desired.first + desired.partition) {
+    for ordinal in desired_ordinals.rev().filter(|ordinal| *ordinal >= desired.first_ordinal + desired.partition) {
         let Some(member) = by_ordinal.get(&ordinal) else { break };
-        if !member.updated && member.pod.deletion.is_none() {
+        if !member.is_updated && member.pod.deletion.is_none() {
             plan.delete.push(member.pod.clone());
             break;
         }
-        if !healthy(member) {
+        if !is_healthy(member) {
             break;
         }
     }
@@ -144,10 +150,10 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     if set.metadata.deletion_timestamp.is_some() {
         return Ok(None);
     }
-    let parent = Parent::new(&set, "apps/v1", "StatefulSet", "statefulset-controller");
+    let owner = WorkloadOwner::new(&set, "apps/v1", "StatefulSet", "statefulset-controller");
     let selector = Selector::valid_or_nothing(&spec.selector);
     let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
-    let revisions = Revisions::of(world, &parent, &spec.template, &labels).await?;
+    let revisions = Revisions::find_or_create(world, &owner, &spec.template, &labels).await?;
     let update = revision::name(&revisions.current).to_owned();
     let old = set.status.clone().unwrap_or_default();
     let current = old
@@ -158,47 +164,53 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
 
     let desired = DesiredSet::new(spec);
     let now = Timestamp::now();
-    let owned = pods::claim(world, &parent, &selector, false).await?;
-    let step = plan(&desired, &members(&parent, &owned, &update), now);
-    for (ordinal, updated) in &step.create {
-        let name = if *updated { &update } else { &current };
+    let owned = pods::claim(world, &owner, &selector, false).await?;
+    let plan = plan(&desired, &ordinal_pods(&owner, &owned, &update), now);
+    for (ordinal, is_updated) in &plan.create {
+        let name = if *is_updated { &update } else { &current };
         let template = revisions.template(name).unwrap_or_else(|| spec.template.clone());
-        ensure_claims(world, &parent, spec, *ordinal).await?;
-        let pod = new_pod(&parent, spec, &template, *ordinal, name);
-        pods::create(world, &parent, vec![pod]).await?;
+        ensure_claims(world, &owner, spec, *ordinal).await?;
+        let pod = new_pod(&owner, spec, &template, *ordinal, name);
+        pods::create(world, &owner, vec![pod]).await?;
     }
-    for pod in &step.recreate {
+    for pod in &plan.recreate {
         let message = format!("StatefulSet {key} is recreating failed Pod {}", pod.key.name);
-        parent.record(world, true, "RecreatingFailedPod", message);
+        owner.record_event(world, true, "RecreatingFailedPod", message);
     }
-    pods::delete(world, &parent, &step.recreate).await?;
-    pods::delete(world, &parent, &step.delete).await?;
+    pods::delete(world, &owner, &plan.recreate).await?;
+    pods::delete(world, &owner, &plan.delete).await?;
 
-    let owned = world.pods.owned(&parent.subject.uid);
-    let status = status(&set, &members(&parent, &owned, &update), &desired, &current, &update, now);
+    let owned = world.pods.owned_by(&owner.subject.uid);
+    let status = compute_status(&set, &ordinal_pods(&owner, &owned, &update), &desired, &current, &update, now);
     world.set_status(&world.stateful_sets, &set, set.status.as_ref(), &status).await?;
-    let in_use = |name: &str| {
-        [&current, &update].iter().any(|known| *known == name)
+    let is_in_use = |name: &str| {
+        [&current, &update].iter().any(|revision| *revision == name)
             || owned.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == name))
     };
-    revisions.trim(world, spec.revision_history_limit.unwrap_or(10), in_use).await?;
-    let available = replicaset::next_available(&owned, spec.min_ready_seconds.unwrap_or_default(), now);
-    Ok(step.requeue_after.into_iter().chain(available).min())
+    revisions.delete_old(world, spec.revision_history_limit.unwrap_or(10), is_in_use).await?;
+    let available = replicaset::time_until_available(&owned, spec.min_ready_seconds.unwrap_or_default(), now);
+    Ok(plan.requeue_after.into_iter().chain(available).min())
 }
 
-fn members(parent: &Parent, pods: &[Arc<PodState>], update: &str) -> Vec<OrdinalPod> {
-    let prefix = format!("{}-", parent.subject.key.name);
+fn ordinal_pods(owner: &WorkloadOwner, pods: &[Arc<PodState>], update: &str) -> Vec<OrdinalPod> {
+    let prefix = format!("{}-", owner.subject.key.name);
     let member = |pod: &Arc<PodState>| {
         let ordinal = pod.key.name.strip_prefix(&prefix)?.parse().ok()?;
-        let updated = pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == update);
-        Some(OrdinalPod { ordinal, pod: pod.clone(), updated })
+        let is_updated = pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == update);
+        Some(OrdinalPod { ordinal, pod: pod.clone(), is_updated })
     };
     pods.iter().filter_map(member).collect()
 }
 
-fn new_pod(parent: &Parent, spec: &StatefulSetSpec, template: &PodTemplateSpec, ordinal: i32, revision: &str) -> Pod {
-    let name = format!("{}-{ordinal}", parent.subject.key.name);
-    let mut pod = pods::from_template(parent, template);
+fn new_pod(
+    owner: &WorkloadOwner,
+    spec: &StatefulSetSpec,
+    template: &PodTemplateSpec,
+    ordinal: i32,
+    revision: &str,
+) -> Pod {
+    let name = format!("{}-{ordinal}", owner.subject.key.name);
+    let mut pod = pods::from_template(owner, template);
     pod.metadata.generate_name = None;
     pod.metadata.name = Some(name.clone());
     let labels = pod.metadata.labels.get_or_insert_default();
@@ -216,7 +228,7 @@ fn new_pod(parent: &Parent, spec: &StatefulSetSpec, template: &PodTemplateSpec, 
             volumes.retain(|known| known.name != volume);
             volumes.push(Volume {
                 persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                    claim_name: claim_name(parent, &volume, ordinal),
+                    claim_name: claim_name(owner, &volume, ordinal),
                     read_only: None,
                 }),
                 name: volume,
@@ -227,26 +239,26 @@ fn new_pod(parent: &Parent, spec: &StatefulSetSpec, template: &PodTemplateSpec, 
     pod
 }
 
-fn claim_name(parent: &Parent, template: &str, ordinal: i32) -> String {
-    format!("{template}-{}-{ordinal}", parent.subject.key.name)
+fn claim_name(owner: &WorkloadOwner, template: &str, ordinal: i32) -> String {
+    format!("{template}-{}-{ordinal}", owner.subject.key.name)
 }
 
-async fn ensure_claims(world: &World, parent: &Parent, spec: &StatefulSetSpec, ordinal: i32) -> Result<()> {
+async fn ensure_claims(world: &World, owner: &WorkloadOwner, spec: &StatefulSetSpec, ordinal: i32) -> Result<()> {
     for template in spec.volume_claim_templates.iter().flatten() {
         let volume = template.metadata.name.clone().unwrap_or_default();
         let mut claim: PersistentVolumeClaim = template.clone();
-        let name = claim_name(parent, &volume, ordinal);
-        if world.claims.get(&Key::new(&parent.subject.key.namespace, &name)).is_some() {
+        let name = claim_name(owner, &volume, ordinal);
+        if world.claims.get(&Key::new(&owner.subject.key.namespace, &name)).is_some() {
             continue;
         }
         claim.metadata.name = Some(name);
-        claim.metadata.namespace = Some(parent.subject.key.namespace.to_string());
+        claim.metadata.namespace = Some(owner.subject.key.namespace.to_string());
         claim.metadata.labels.get_or_insert_default().extend(spec.selector.match_labels.clone().unwrap_or_default());
         claim.status = None;
         let retention = spec.persistent_volume_claim_retention_policy.as_ref();
         if retention.and_then(|policy| policy.when_deleted.as_deref()) == Some("Delete") {
-            let owner = OwnerReference { controller: None, block_owner_deletion: None, ..parent.reference() };
-            claim.metadata.owner_references = Some(vec![owner]);
+            let reference = OwnerReference { controller: None, block_owner_deletion: None, ..owner.owner_reference() };
+            claim.metadata.owner_references = Some(vec![reference]);
         }
         match world.create(&world.claims, &claim).await {
             Err(error) if !error.is_conflict() => return Err(error),
@@ -256,7 +268,7 @@ async fn ensure_claims(world: &World, parent: &Parent, spec: &StatefulSetSpec, o
     Ok(())
 }
 
-fn status(
+fn compute_status(
     set: &StatefulSet,
     members: &[OrdinalPod],
     desired: &DesiredSet,
@@ -265,7 +277,7 @@ fn status(
     now: Timestamp,
 ) -> StatefulSetStatus {
     let old = set.status.clone().unwrap_or_default();
-    let with = |revision: &str| {
+    let count_with_revision = |revision: &str| {
         count(members.iter().filter(|member| {
             member.pod.deletion.is_none() && member.pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == revision)
         }))
@@ -273,15 +285,17 @@ fn status(
     let ready = count(members.iter().filter(|member| member.pod.is_ready()));
     let available = members.iter().filter(|member| member.pod.is_available(desired.min_ready_seconds, now));
     let replicas = count(members.iter());
-    let updated = with(update);
-    let done =
-        !desired.on_delete && updated == desired.replicas && ready == desired.replicas && replicas == desired.replicas;
-    let current = if done { update } else { current };
+    let updated = count_with_revision(update);
+    let is_complete = !desired.is_on_delete
+        && updated == desired.replicas
+        && ready == desired.replicas
+        && replicas == desired.replicas;
+    let current = if is_complete { update } else { current };
     StatefulSetStatus {
         replicas,
         ready_replicas: nonzero(ready),
         available_replicas: Some(count(available)),
-        current_replicas: nonzero(with(current)),
+        current_replicas: nonzero(count_with_revision(current)),
         updated_replicas: nonzero(updated),
         current_revision: Some(current.to_owned()),
         update_revision: Some(update.to_owned()),
@@ -298,7 +312,7 @@ mod tests {
 
     /// Pods by ordinal with flags: `0r` ready, `1` not ready, `2t` terminating, `3f` failed; `*` has the new
     /// revision.
-    fn members(text: &str) -> Vec<OrdinalPod> {
+    fn pods_from_text(text: &str) -> Vec<OrdinalPod> {
         text.split_whitespace()
             .map(|word| {
                 let ordinal = word.trim_end_matches(['r', 't', 'f', '*']).parse().unwrap();
@@ -310,8 +324,8 @@ mod tests {
                     "status": {"phase": if word.contains('f') { "Failed" } else { "Running" }, "conditions": [
                         {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
                 });
-                let pod = Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()));
-                OrdinalPod { ordinal, pod, updated: word.contains('*') }
+                let pod = Arc::new(Interner::default().intern_pod(serde_json::from_value(pod).unwrap()));
+                OrdinalPod { ordinal, pod, is_updated: word.contains('*') }
             })
             .collect()
     }
@@ -331,13 +345,13 @@ mod tests {
     #[case("", 3, "0r 1r 2*", "", "")]
     #[case("partition", 3, "0r 1r 2r*", "", "")]
     #[case("partition", 3, "2r*", "0", "")]
-    // No pod is deleted while one with a lower ordinal is unhealthy.
+    // No pod is deleted while one with a lower ordinal is not ready.
     #[case("", 0, "0 1 2", "", "")]
     #[case("", 0, "0r 1 2r", "", "2r")]
     #[case("", 0, "0r 1r 2", "", "2")]
     #[case("parallel", 0, "0 1 2", "", "2 1 0")]
     #[case("ondelete", 3, "0r 1r 2r", "", "")]
-    fn plans(
+    fn pods_are_created_and_deleted_in_order(
         #[case] mode: &str,
         #[case] replicas: i32,
         #[case] pods: &str,
@@ -345,14 +359,14 @@ mod tests {
         #[case] delete: &str,
     ) {
         let desired = DesiredSet {
-            first: 0,
+            first_ordinal: 0,
             replicas,
-            parallel: mode == "parallel",
-            on_delete: mode == "ondelete",
+            is_parallel: mode == "parallel",
+            is_on_delete: mode == "ondelete",
             partition: if mode == "partition" { 2 } else { 0 },
             min_ready_seconds: 0,
         };
-        let plan = plan(&desired, &members(pods), Timestamp::now());
+        let plan = plan(&desired, &pods_from_text(pods), Timestamp::now());
         let created: Vec<_> = plan.create.iter().map(|(ordinal, _)| ordinal.to_string()).collect();
         let deleted: Vec<_> = plan.recreate.iter().chain(&plan.delete).map(|pod| pod.key.name.to_string()).collect();
         assert_eq!((created.join(" "), deleted.join(" ")), (create.to_owned(), delete.to_owned()));
@@ -367,8 +381,14 @@ mod tests {
         #[case] existing: &str,
         #[case] expected: &[(i32, bool)],
     ) {
-        let desired =
-            DesiredSet { first: 0, replicas: 3, parallel: true, on_delete: false, partition, min_ready_seconds: 0 };
-        assert_eq!(plan(&desired, &members(existing), Timestamp::now()).create, expected);
+        let desired = DesiredSet {
+            first_ordinal: 0,
+            replicas: 3,
+            is_parallel: true,
+            is_on_delete: false,
+            partition,
+            min_ready_seconds: 0,
+        };
+        assert_eq!(plan(&desired, &pods_from_text(existing), Timestamp::now()).create, expected);
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::rbac::access::Scope;
 use crate::rbac::indirect::forward::identity_of;
-use crate::rbac::indirect::{Path, Places};
+use crate::rbac::indirect::{Path, SearchedRules};
 use crate::rbac::{Decision, Rbac, Subject};
 use crate::user::{AUTHENTICATED, UserInfo};
 use proptest::prelude::*;
@@ -48,10 +48,10 @@ fn read_in_shop() -> Action {
 
 /// Paths to the action, and the subjects that are allowed it directly.
 fn paths(rbac: &Rbac) -> (Vec<Path<'_>>, Vec<Subject>) {
-    let (action, scope) = (read_in_shop(), Scope::of("shop"));
-    let places = Places { cluster: VisibleRbac { rbac, is_visible: &|_, _, _| true }, control_plane: None };
-    let direct = places.cluster.who_can(&action, &scope).proofs;
-    let found = places.paths_to(&action, &scope, &direct).paths;
+    let (action, scope) = (read_in_shop(), Scope::from_namespace("shop"));
+    let searched = SearchedRules { cluster: VisibleRbac { rbac, is_visible: &|_, _, _| true }, control_plane: None };
+    let direct = searched.cluster.who_can(&action, &scope).proofs;
+    let found = searched.paths_to(&action, &scope, &direct).paths;
     (found, direct.into_iter().map(|proof| proof.subject).collect())
 }
 

@@ -7,20 +7,21 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::member::workload::nonzero;
-use crate::member::workload::rollout::{RolloutTargets, SetView};
+use crate::member::workload::rollout::{ReplicaSetView, RolloutTargets};
 
-/// Computes the status, and the time until its progress deadline must be checked.
-pub fn status(
+/// Computes the status, and the time until the progress deadline must be checked. `created` is the name of a ReplicaSet
+/// that was just created.
+pub fn compute_status(
     deployment: &Deployment,
     spec: &DeploymentSpec,
-    sets: &[SetView],
+    sets: &[ReplicaSetView],
     created: Option<&str>,
-    generation: Option<i64>,
+    observed_generation: Option<i64>,
     now: Timestamp,
 ) -> (DeploymentStatus, Option<Duration>) {
     let old = deployment.status.clone().unwrap_or_default();
     let rollout_targets = RolloutTargets::new(spec);
-    let sum = |of: fn(&SetView) -> i32| sets.iter().map(of).sum::<i32>();
+    let sum = |field: fn(&ReplicaSetView) -> i32| sets.iter().map(field).sum::<i32>();
     let available = sum(|set| set.available);
     let new = sets.iter().find(|set| set.is_new);
     let mut status = DeploymentStatus {
@@ -28,8 +29,8 @@ pub fn status(
         updated_replicas: nonzero(new.map_or(0, |set| set.replicas)),
         ready_replicas: nonzero(sum(|set| set.ready)),
         available_replicas: nonzero(available),
-        unavailable_replicas: nonzero((sum(|set| set.wanted) - available).max(0)),
-        observed_generation: generation,
+        unavailable_replicas: nonzero((sum(|set| set.spec_replicas) - available).max(0)),
+        observed_generation,
         collision_count: old.collision_count,
         conditions: None,
         terminating_replicas: None,
@@ -41,17 +42,26 @@ pub fn status(
         let message = "Deployment does not have minimum availability.".into();
         conditions.set("Available", "False", "MinimumReplicasUnavailable", message);
     }
-    let complete = sum(|set| set.replicas) == rollout_targets.replicas
+    let is_complete = sum(|set| set.replicas) == rollout_targets.replicas
         && new.map_or(0, |set| set.replicas) == rollout_targets.replicas
         && available == rollout_targets.replicas;
-    let deadline = spec.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX);
-    let mut again = None;
-    if let Some(deadline) = deadline {
+    let deadline_seconds = spec.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX);
+    let mut requeue_after = None;
+    if let Some(deadline_seconds) = deadline_seconds {
         let name = new.map_or("", |set| &set.name);
-        again = progress(&mut conditions, &rollout_targets, &old, &status, complete, created, name, deadline);
+        requeue_after = set_progressing(
+            &mut conditions,
+            &rollout_targets,
+            &old,
+            &status,
+            is_complete,
+            created,
+            name,
+            deadline_seconds,
+        );
     }
     status.conditions = Some(conditions.list);
-    (status, again)
+    (status, requeue_after)
 }
 
 struct Conditions {
@@ -64,21 +74,20 @@ impl Conditions {
         self.list.iter().find(|condition| condition.type_.as_deref() == Some(kind))
     }
 
-    /// Sets a condition. Unchanged status and reason keep the condition; an unchanged status keeps its transition
-    /// time.
+    /// Sets a condition unless its status and reason are unchanged. An unchanged status keeps its transition time.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
         let known = self.get(kind);
         if known.is_some_and(|known| known.status.as_deref() == Some(status) && known.reason.as_deref() == Some(reason))
         {
             return;
         }
-        self.renew(kind, status, reason, message);
+        self.replace(kind, status, reason, message);
     }
 
     /// Like [`Conditions::set`], but always updates the condition.
-    fn renew(&mut self, kind: &str, status: &str, reason: &str, message: String) {
+    fn replace(&mut self, kind: &str, status: &str, reason: &str, message: String) {
         let now = Some(Time(self.now));
-        let kept = self
+        let transition_time = self
             .get(kind)
             .filter(|known| known.status.as_deref() == Some(status))
             .and_then(|known| known.last_transition_time.clone());
@@ -89,25 +98,26 @@ impl Conditions {
             reason: Some(reason.into()),
             message: Some(message),
             last_update_time: now.clone(),
-            last_transition_time: kept.or(now),
+            last_transition_time: transition_time.or(now),
         });
     }
 }
 
 #[expect(clippy::too_many_arguments, reason = "the Progressing condition depends on all of them, once")]
-fn progress(
+/// Sets the condition Progressing and returns the time until the progress deadline.
+fn set_progressing(
     conditions: &mut Conditions,
     rollout_targets: &RolloutTargets,
     old: &DeploymentStatus,
     new: &DeploymentStatus,
-    complete: bool,
+    is_complete: bool,
     created: Option<&str>,
     name: &str,
-    deadline: i32,
+    deadline_seconds: i32,
 ) -> Option<Duration> {
     const KIND: &str = "Progressing";
     let reason = conditions.get(KIND).and_then(|known| known.reason.clone()).unwrap_or_default();
-    if rollout_targets.paused {
+    if rollout_targets.is_paused {
         conditions.set(KIND, "Unknown", "DeploymentPaused", "Deployment is paused".into());
         return None;
     }
@@ -115,7 +125,7 @@ fn progress(
         conditions.set(KIND, "Unknown", "DeploymentResumed", "Deployment is resumed".into());
     }
     if let Some(created) = created {
-        conditions.renew(KIND, "True", "NewReplicaSetCreated", format!("Created new replica set \"{created}\""));
+        conditions.replace(KIND, "True", "NewReplicaSetCreated", format!("Created new replica set \"{created}\""));
     }
     let was_complete = reason == "NewReplicaSetAvailable"
         && old.replicas.unwrap_or_default() == old.updated_replicas.unwrap_or_default()
@@ -124,27 +134,27 @@ fn progress(
     if was_complete {
         return None;
     }
-    let advanced =
+    let has_increased =
         |count: fn(&DeploymentStatus) -> Option<i32>| count(new).unwrap_or_default() > count(old).unwrap_or_default();
-    let old_left =
+    let old_replicas =
         |status: &DeploymentStatus| status.replicas.unwrap_or_default() - status.updated_replicas.unwrap_or_default();
-    let moving = advanced(|status| status.updated_replicas)
-        || old_left(new) < old_left(old)
-        || advanced(|status| status.ready_replicas)
-        || advanced(|status| status.available_replicas);
-    if complete {
+    let is_progressing = has_increased(|status| status.updated_replicas)
+        || old_replicas(new) < old_replicas(old)
+        || has_increased(|status| status.ready_replicas)
+        || has_increased(|status| status.available_replicas);
+    if is_complete {
         let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
         conditions.set(KIND, "True", "NewReplicaSetAvailable", message);
         return None;
     }
-    if moving || conditions.get(KIND).is_none() {
-        conditions.renew(KIND, "True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."));
+    if is_progressing || conditions.get(KIND).is_none() {
+        conditions.replace(KIND, "True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."));
     }
     let since =
         conditions.get(KIND).and_then(|known| known.last_update_time.as_ref()).map_or(conditions.now, |time| time.0);
-    let left = i64::from(deadline) - conditions.now.duration_since(since).as_secs();
-    if left > 0 {
-        return Some(Duration::from_secs(u64::try_from(left).unwrap_or_default()));
+    let remaining_seconds = i64::from(deadline_seconds) - conditions.now.duration_since(since).as_secs();
+    if remaining_seconds > 0 {
+        return Some(Duration::from_secs(u64::try_from(remaining_seconds).unwrap_or_default()));
     }
     let message = format!("ReplicaSet \"{name}\" has timed out progressing.");
     conditions.set(KIND, "False", "ProgressDeadlineExceeded", message);
@@ -161,24 +171,24 @@ mod tests {
         Timestamp::from_second(1_767_225_600 + second).unwrap()
     }
 
-    fn view(wanted: i32, available: i32) -> SetView {
-        SetView {
+    fn view(replicas: i32, available: i32) -> ReplicaSetView {
+        ReplicaSetView {
             name: "web-1".into(),
             created: at(0),
             is_new: true,
             revision: 1,
-            wanted,
-            replicas: wanted,
+            spec_replicas: replicas,
+            replicas,
             ready: available,
             available,
-            pods: wanted,
+            pods: replicas,
             desired: None,
             max: None,
         }
     }
 
     #[test]
-    fn conditions_reflect_the_rollout() {
+    fn conditions_show_availability_progress_and_the_progress_deadline() {
         let mut deployment: Deployment = serde_json::from_value(json!({
             "metadata": {"name": "web", "generation": 3},
             "spec": {"replicas": 2, "progressDeadlineSeconds": 10, "selector": {}, "template": {}},
@@ -188,11 +198,12 @@ mod tests {
         let mut lines = Vec::new();
         let steps = [(0, 0, Some("web-1")), (1, 0, None), (2, 1, None), (13, 1, None), (14, 2, None)];
         for (second, available, created) in steps {
-            let (status, again) = status(&deployment, &spec, &[view(2, available)], created, Some(3), at(second));
+            let (status, requeue_after) =
+                compute_status(&deployment, &spec, &[view(2, available)], created, Some(3), at(second));
             let condition = |kind: &str| {
-                let found =
+                let condition =
                     status.conditions.iter().flatten().find(|condition| condition.type_.as_deref() == Some(kind));
-                found
+                condition
                     .map(|condition| {
                         format!(
                             "{} {}",
@@ -206,7 +217,7 @@ mod tests {
                 "{second}: {} | {} | {:?}",
                 condition("Available"),
                 condition("Progressing"),
-                again.map(|d| d.as_secs())
+                requeue_after.map(|duration| duration.as_secs())
             ));
             deployment.status = Some(status);
         }

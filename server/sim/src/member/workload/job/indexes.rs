@@ -19,7 +19,7 @@ pub fn format_indexes(indexes: &BTreeSet<i32>) -> String {
     text.collect::<Vec<_>>().join(",")
 }
 
-/// Parses ranges of indexes; malformed ones are skipped.
+/// Parses ranges of indexes. Malformed ranges are skipped.
 pub fn parse_indexes(text: &str) -> BTreeSet<i32> {
     let ranges = text.split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indexes_are_formatted_as_ranges() {
+    fn three_or_more_consecutive_indexes_are_formatted_as_a_range() {
         let set = parse_indexes("0-2,4,5,9");
         assert_eq!(set.len(), 6);
         assert_eq!(format_indexes(&set), "0-2,4,5,9");

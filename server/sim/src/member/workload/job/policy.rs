@@ -11,21 +11,21 @@ use super::indexes::parse_indexes;
 /// Effect of a failed pod on its Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Counts towards the backoff limit.
+    /// The failure counts towards the backoff limit.
     Counts,
-    /// Is replaced without being counted.
+    /// The pod is replaced without being counted.
     Ignored,
-    /// Counts, and fails the pod's index permanently.
+    /// The failure counts and fails the pod's index permanently.
     FailsIndex,
-    /// Counts, and fails the Job with this message.
+    /// The failure counts and fails the Job with this message.
     FailsJob(String),
 }
 
-/// Evaluates a failed pod; the first matching rule decides.
-pub fn failure_of(policy: Option<&PodFailurePolicy>, pod: &PodState) -> Failure {
+/// Determines the effect of a failed pod by the first matching rule.
+pub fn classify_failure(policy: Option<&PodFailurePolicy>, pod: &PodState) -> Failure {
     let rules = policy.map(|policy| policy.rules.as_slice()).unwrap_or_default();
     for (index, rule) in rules.iter().enumerate() {
-        let Some(cause) = cause(rule, pod) else { continue };
+        let Some(cause) = match_rule(rule, pod) else { continue };
         return match rule.action.as_str() {
             "Ignore" => Failure::Ignored,
             "FailIndex" => Failure::FailsIndex,
@@ -36,49 +36,53 @@ pub fn failure_of(policy: Option<&PodFailurePolicy>, pod: &PodState) -> Failure 
     Failure::Counts
 }
 
-/// The container or condition that a rule matches, with Kubernetes' message.
-fn cause(rule: &PodFailurePolicyRule, pod: &PodState) -> Option<String> {
+/// Message about the container or condition that a rule matches, as in Kubernetes; `None` if it does not match.
+fn match_rule(rule: &PodFailurePolicyRule, pod: &PodState) -> Option<String> {
     let key = &pod.key;
-    if let Some(wanted) = &rule.on_exit_codes {
-        let of = |view: &ContainerView| match view.doing {
+    if let Some(requirement) = &rule.on_exit_codes {
+        let match_container = |view: &ContainerView| match view.state {
             ContainerPhase::Terminated { exit_code, .. } if exit_code != 0 => {
-                let named = wanted.container_name.as_ref().is_none_or(|name| **name == *view.name);
-                let listed = wanted.values.contains(&exit_code);
-                let matches = if wanted.operator == "NotIn" { !listed } else { listed };
-                (named && matches)
+                let is_named = requirement.container_name.as_ref().is_none_or(|name| **name == *view.name);
+                let is_listed = requirement.values.contains(&exit_code);
+                let matches = if requirement.operator == "NotIn" { !is_listed } else { is_listed };
+                (is_named && matches)
                     .then(|| format!("Container {} for pod {key} failed with exit code {exit_code}", view.name))
             }
             _ => None,
         };
-        return pod.containers.iter().chain(&pod.init).find_map(of);
+        return pod.containers.iter().chain(&pod.init_containers).find_map(match_container);
     }
-    let wanted = rule.on_pod_conditions.as_deref().unwrap_or_default();
+    let patterns = rule.on_pod_conditions.as_deref().unwrap_or_default();
     let matches = |kind: &str, status: &str| {
-        wanted.iter().any(|pattern| pattern.type_ == kind && pattern.status.as_deref().unwrap_or("True") == status)
+        patterns.iter().any(|pattern| pattern.type_ == kind && pattern.status.as_deref().unwrap_or("True") == status)
     };
-    let found = pod.foreign_conditions.iter().find(|condition| matches(&condition.type_, &condition.status))?;
-    Some(format!("Pod {key} has condition {}", found.type_))
+    let condition = pod.foreign_conditions.iter().find(|condition| matches(&condition.type_, &condition.status))?;
+    Some(format!("Pod {key} has condition {}", condition.type_))
 }
 
-/// Message of the first rule in a success policy that the succeeded indexes meet.
-pub fn meets(policy: Option<&SuccessPolicy>, completions: i32, succeeded: &BTreeSet<i32>) -> Option<String> {
+/// Message about the first rule of a success policy that the succeeded indexes meet; `None` if they meet none.
+pub fn match_success_policy(
+    policy: Option<&SuccessPolicy>,
+    completions: i32,
+    succeeded: &BTreeSet<i32>,
+) -> Option<String> {
     if succeeded.is_empty() {
         return None;
     }
-    let enough = |count: Option<i32>, have: usize| {
-        count.is_some_and(|count| usize::try_from(count).is_ok_and(|count| have >= count))
+    let is_reached = |count: Option<i32>, succeeded: usize| {
+        count.is_some_and(|count| usize::try_from(count).is_ok_and(|count| succeeded >= count))
     };
     let rules = policy.map(|policy| policy.rules.as_slice()).unwrap_or_default();
-    let met = rules.iter().position(|rule| match &rule.succeeded_indexes {
-        None => enough(rule.succeeded_count, succeeded.len()),
+    let rule_index = rules.iter().position(|rule| match &rule.succeeded_indexes {
+        None => is_reached(rule.succeeded_count, succeeded.len()),
         Some(indexes) => {
-            let wanted: BTreeSet<i32> =
+            let required: BTreeSet<i32> =
                 parse_indexes(indexes).into_iter().filter(|index| *index < completions).collect();
-            let have = wanted.intersection(succeeded).count();
-            !wanted.is_empty() && (have == wanted.len() || enough(rule.succeeded_count, have))
+            let count = required.intersection(succeeded).count();
+            !required.is_empty() && (count == required.len() || is_reached(rule.succeeded_count, count))
         }
     });
-    met.map(|index| format!("Matched rules at index {index}"))
+    rule_index.map(|index| format!("Matched rules at index {index}"))
 }
 
 #[cfg(test)]
@@ -99,7 +103,11 @@ mod tests {
     #[case(json!([{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]), 1,
         Failure::FailsJob("Pod ns/p has condition DisruptionTarget matching FailJob rule at index 0".into()))]
     #[case(json!([{"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]), 1, Failure::Counts)]
-    fn failure_policy_rules_are_evaluated(#[case] rules: Value, #[case] exit_code: i32, #[case] expected: Failure) {
+    fn the_first_matching_failure_rule_decides(
+        #[case] rules: Value,
+        #[case] exit_code: i32,
+        #[case] expected: Failure,
+    ) {
         let pod = json!({
             "metadata": {"name": "p", "namespace": "ns"},
             "spec": {"containers": [{"name": "c"}]},
@@ -107,9 +115,9 @@ mod tests {
                 "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
                     "state": {"terminated": {"exitCode": exit_code}}}]},
         });
-        let pod = Interner::default().pod(serde_json::from_value(pod).unwrap());
+        let pod = Interner::default().intern_pod(serde_json::from_value(pod).unwrap());
         let policy = serde_json::from_value(json!({"rules": rules})).unwrap();
-        assert_eq!(failure_of(Some(&policy), &pod), expected);
+        assert_eq!(classify_failure(Some(&policy), &pod), expected);
     }
 
     #[rstest::rstest]
@@ -119,9 +127,13 @@ mod tests {
     #[case(json!([{"succeededIndexes": "0-1"}]), "0", None)]
     #[case(json!([{"succeededIndexes": "1"}, {"succeededIndexes": "0-4", "succeededCount": 2}]), "0,3", Some(1))]
     #[case(json!([{"succeededCount": 0}]), "", None)]
-    fn success_policy_rules_are_evaluated(#[case] rules: Value, #[case] succeeded: &str, #[case] rule: Option<usize>) {
+    fn the_first_met_success_rule_is_reported(
+        #[case] rules: Value,
+        #[case] succeeded: &str,
+        #[case] rule: Option<usize>,
+    ) {
         let policy = serde_json::from_value(json!({"rules": rules})).unwrap();
         let expected = rule.map(|index| format!("Matched rules at index {index}"));
-        assert_eq!(meets(Some(&policy), 5, &parse_indexes(succeeded)), expected);
+        assert_eq!(match_success_policy(Some(&policy), 5, &parse_indexes(succeeded)), expected);
     }
 }

@@ -27,7 +27,7 @@ fn pods(text: &str) -> Vec<Arc<PodState>> {
             let code: i32 = value(word, '!').map_or(1, |code| code.parse().unwrap());
             let restarts: i32 = value(word, '^').map_or(0, |count| count.parse().unwrap());
             let mut annotations = json!({});
-            for (mark, name) in [('@', INDEX), ('#', FAILURES)] {
+            for (mark, name) in [('@', INDEX_ANNOTATION), ('#', FAILURES_ANNOTATION)] {
                 if let Some(value) = value(word, mark) {
                     annotations[name] = json!(value);
                 }
@@ -44,7 +44,7 @@ fn pods(text: &str) -> Vec<Arc<PodState>> {
                 "status": {"phase": phase, "containerStatuses": [
                     {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": restarts, "state": state}]},
             });
-            Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()))
+            Arc::new(Interner::default().intern_pod(serde_json::from_value(pod).unwrap()))
         })
         .collect()
 }
@@ -54,24 +54,24 @@ fn names(pods: &[Arc<PodState>]) -> String {
 }
 
 /// A plan in one line: creations with index and earlier failures, deletions, counted pods, outcome, wait.
-fn describe(step: &Plan) -> String {
+fn describe(plan: &Plan) -> String {
     let mut parts = Vec::new();
-    if !step.create.is_empty() {
-        let one = |new: &NewPod| {
+    if !plan.create.is_empty() {
+        let describe_new_pod = |new: &NewPod| {
             let index = new.index.map(|index| format!("@{index}")).unwrap_or_default();
             format!("+{index}{}", new.failures.map(|(count, _)| format!("#{count}")).unwrap_or_default())
         };
-        parts.push(step.create.iter().map(one).collect::<Vec<_>>().join(" "));
+        parts.push(plan.create.iter().map(describe_new_pod).collect::<Vec<_>>().join(" "));
     }
-    for (verb, pods) in [("delete", &step.delete), ("discard", &step.discard), ("count", &step.counted)] {
+    for (action, pods) in [("delete", &plan.delete), ("discard", &plan.discard), ("count", &plan.counted)] {
         if !pods.is_empty() {
-            parts.push(format!("{verb} {}", names(pods)));
+            parts.push(format!("{action} {}", names(pods)));
         }
     }
-    if let Some(verdict) = &step.verdict {
-        parts.push(verdict.reason.clone());
+    if let Some(outcome) = &plan.outcome {
+        parts.push(outcome.reason.clone());
     }
-    if let Some(wait) = step.again {
+    if let Some(wait) = plan.requeue_after {
         parts.push(format!("wait {}", wait.as_secs()));
     }
     parts.join(", ")
@@ -110,9 +110,15 @@ fn job(spec: Value) -> JobSpec {
 // A terminating pod has failed, unless only failed pods are replaced.
 #[case(json!({"completions": 1}), json!({}), "t", 100, "+, count 0")]
 #[case(json!({"completions": 1, "podReplacementPolicy": "Failed"}), json!({}), "t", 100, "")]
-fn plans(#[case] spec: Value, #[case] known: Value, #[case] has: &str, #[case] second: i64, #[case] expected: &str) {
-    let known = serde_json::from_value(known).unwrap();
-    assert_eq!(describe(&plan(&job(spec), &known, &pods(has), at(second))), expected);
+fn pods_are_created_deleted_and_counted(
+    #[case] spec: Value,
+    #[case] status: Value,
+    #[case] pods_text: &str,
+    #[case] second: i64,
+    #[case] expected: &str,
+) {
+    let status = serde_json::from_value(status).unwrap();
+    assert_eq!(describe(&plan(&job(spec), &status, &pods(pods_text), at(second))), expected);
 }
 
 #[rstest::rstest]
@@ -120,7 +126,7 @@ fn plans(#[case] spec: Value, #[case] known: Value, #[case] has: &str, #[case] s
 #[case(json!({"completions": 3, "parallelism": 3}), json!({"completedIndexes": "0"}), "s-@0 r@1 r@1", 100, "discard 2")]
 #[case(json!({"completions": 5, "parallelism": 2, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}), json!({}), "s@0 r@1", 100,
     "delete 1, count 0 1, SuccessPolicy")]
-// The last failed pod of an index is kept until its replacement has taken over the failure count.
+// The last failed pod of an index is counted after its replacement was created with its failure count.
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({}), "s@0 f@1#0", 5, "count 0, wait 5")]
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({}), "s@0 f@1#0", 100, "+@1#1, count 0")]
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({"completedIndexes": "0"}), "s-@0 f@1#0 r@1#1", 100, "count 1")]
@@ -134,27 +140,27 @@ fn plans(#[case] spec: Value, #[case] known: Value, #[case] has: &str, #[case] s
     {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [7]}}]}}), json!({}), "r@0 f@1!7", 100, "delete 0, count 0 1, PodFailurePolicy")]
 #[case(json!({"completions": 1, "backoffLimit": 0, "podFailurePolicy": {"rules": [
     {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [7]}}]}}), json!({}), "f@0!7", 100, "+@0, count 0")]
-fn indexed_plans(
+fn pods_of_indexed_jobs_are_created_deleted_and_counted(
     #[case] spec: Value,
-    #[case] known: Value,
-    #[case] has: &str,
+    #[case] status: Value,
+    #[case] pods_text: &str,
     #[case] second: i64,
     #[case] expected: &str,
 ) {
     let mut spec = spec;
     spec["completionMode"] = json!("Indexed");
-    let known = serde_json::from_value(known).unwrap();
-    assert_eq!(describe(&plan(&job(spec), &known, &pods(has), at(second))), expected);
+    let status = serde_json::from_value(status).unwrap();
+    assert_eq!(describe(&plan(&job(spec), &status, &pods(pods_text), at(second))), expected);
 }
 
 /// Counters and conditions before and after counting.
-fn text(status: &JobStatus) -> String {
+fn describe_status(status: &JobStatus) -> String {
     let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
-    let waiting = [uncounted.succeeded, uncounted.failed].into_iter().flatten().flatten().count();
+    let uncounted_pods = [uncounted.succeeded, uncounted.failed].into_iter().flatten().flatten().count();
     let conditions: Vec<&str> =
         status.conditions.iter().flatten().filter(|c| c.status == "True").map(|c| c.type_.as_str()).collect();
     format!(
-        "s{} f{} {}/{} u{waiting} {}",
+        "s{} f{} {}/{} u{uncounted_pods} {}",
         status.succeeded.unwrap_or_default(),
         status.failed.unwrap_or_default(),
         status.completed_indexes.clone().unwrap_or_default(),
@@ -173,28 +179,31 @@ fn text(status: &JobStatus) -> String {
 #[case(json!({"suspend": true}), json!({}), "", "s0 f0 / u0 Suspended", "s0 f0 / u0 Suspended")]
 fn terminated_pods_are_counted_once(
     #[case] spec: Value,
-    #[case] known: Value,
-    #[case] has: &str,
+    #[case] status: Value,
+    #[case] pods_text: &str,
     #[case] before: &str,
     #[case] after: &str,
 ) {
-    let (spec, known, pods) = (job(spec), serde_json::from_value(known).unwrap(), pods(has));
-    let step = plan(&spec, &known, &pods, at(100));
-    let written = written_down(&spec, &known, &step, &pods, at(100));
-    assert_eq!(text(&written), before);
-    assert_eq!(text(&settled(written, &step, &pods, at(100))), after);
+    let (spec, status, pods) = (job(spec), serde_json::from_value(status).unwrap(), pods(pods_text));
+    let plan = plan(&spec, &status, &pods, at(100));
+    let before_counting = status_before_counting(&spec, &status, &plan, &pods, at(100));
+    assert_eq!(describe_status(&before_counting), before);
+    assert_eq!(describe_status(&status_after_counting(before_counting, &plan, &pods, at(100))), after);
 }
 
 #[test]
-fn pods_have_index_and_failure_annotations() {
-    let parent = Parent {
+fn new_pods_have_index_and_failure_annotations() {
+    let owner = WorkloadOwner {
         subject: crate::member::recorder::Subject::new("batch/v1", "Job", Key::new("ns", "sums"), "u"),
         source: crate::member::recorder::Source { component: "job-controller", host: None },
     };
     let spec = job(json!({"completionMode": "Indexed"}));
-    let pod = new_pod(&parent, &spec, NewPod { index: Some(3), failures: Some((1, 2)) });
+    let pod = new_pod(&owner, &spec, NewPod { index: Some(3), failures: Some((1, 2)) });
     let annotations = pod.metadata.annotations.unwrap();
-    assert_eq!([INDEX, FAILURES, IGNORED_FAILURES].map(|name| annotations[name].as_str()), ["3", "1", "2"]);
+    assert_eq!(
+        [INDEX_ANNOTATION, FAILURES_ANNOTATION, IGNORED_FAILURES_ANNOTATION].map(|name| annotations[name].as_str()),
+        ["3", "1", "2"]
+    );
     assert_eq!(pod.metadata.finalizers.unwrap(), [FINALIZER]);
     assert_eq!(format_indexes(&[3].into()), "3");
 }

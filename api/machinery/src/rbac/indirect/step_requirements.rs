@@ -1,0 +1,239 @@
+//! The kinds of steps that lead to a subject or an action, with the rights that each of them needs.
+
+use std::collections::BTreeSet;
+
+use super::grants::steps_to_grant;
+use super::{Right, RuleSource, SearchedRules, StepKind};
+use crate::rbac::access::Scope;
+use crate::rbac::{Action, Subject, SubjectKind};
+use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
+
+const CERTIFICATES: &str = "certificates.k8s.io";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// Objects that make Pods, by group.
+const WORKLOADS: [(&str, &str); 7] = [
+    ("apps", "deployments"),
+    ("apps", "daemonsets"),
+    ("apps", "statefulsets"),
+    ("apps", "replicasets"),
+    ("", "replicationcontrollers"),
+    ("batch", "jobs"),
+    ("batch", "cronjobs"),
+];
+const POLICIES: &str = "policy.karmada.io";
+pub(super) const WRITE: [&str; 3] = ["create", "update", "patch"];
+pub(super) const CHANGE: [&str; 2] = ["update", "patch"];
+const READ: [&str; 3] = ["get", "list", "watch"];
+/// Maximum number of namespaces in which steps are searched.
+pub(super) const MAX_NAMESPACES: usize = 100;
+
+/// A kind of step with the rights that it needs: all needs must be satisfied, each by one of its rights.
+pub(super) struct StepRequirements {
+    pub kind: StepKind,
+    pub needs: Vec<Vec<Right>>,
+    /// The only subject that can take this step. `None` for any.
+    pub only_subject: Option<Subject>,
+}
+
+impl StepRequirements {
+    /// The cluster whose rules must grant the rights.
+    pub fn source(&self) -> RuleSource {
+        self.needs.iter().flatten().next().map_or(RuleSource::Cluster, |right| right.source)
+    }
+}
+
+/// Builds rights to resources of one namespace in one cluster.
+#[derive(Clone, Copy)]
+pub(super) struct RightBuilder<'a> {
+    pub source: RuleSource,
+    /// Empty: the cluster.
+    pub namespace: &'a str,
+}
+
+impl RightBuilder<'_> {
+    pub fn right(self, verb: &str, group: &str, resource: &str, name: &str) -> Right {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let action = Action::Resource {
+            verb: verb.to_owned(),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: self.namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        Right { action, source: self.source }
+    }
+
+    pub fn rights(self, verbs: &[&str], group: &str, resource: &str) -> Vec<Right> {
+        verbs.iter().map(|verb| self.right(verb, group, resource, "")).collect()
+    }
+
+    /// Steps that start a container as any service account of the namespace, with any of its Secrets.
+    fn start_pods(self) -> [StepRequirements; 2] {
+        let workloads = WORKLOADS.iter().flat_map(|(group, resource)| self.rights(&WRITE, group, resource));
+        [
+            requirements(StepKind::CreatePod, [self.rights(&["create"], "", "pods")]),
+            requirements(StepKind::CreateWorkload, [workloads.collect()]),
+        ]
+    }
+
+    /// Steps into a running container of the namespace.
+    fn enter_pods(self) -> [StepRequirements; 3] {
+        [
+            requirements(StepKind::ExecInPod, [self.rights(&["create", "get"], "", "pods/exec")]),
+            requirements(StepKind::AttachToPod, [self.rights(&["create", "get"], "", "pods/attach")]),
+            requirements(StepKind::EphemeralContainer, [self.rights(&CHANGE, "", "pods/ephemeralcontainers")]),
+        ]
+    }
+
+    fn node_proxy(self) -> StepRequirements {
+        let cluster = RightBuilder { namespace: "", ..self };
+        requirements(StepKind::NodeProxy, [cluster.rights(&["create", "get"], "", "nodes/proxy")])
+    }
+
+    /// Requests and approves a certificate of the signer of clients, which never issues one for `system:masters`.
+    fn approve_certificate(self) -> StepRequirements {
+        let needs = [
+            self.rights(&["create"], CERTIFICATES, "certificatesigningrequests"),
+            self.rights(&CHANGE, CERTIFICATES, "certificatesigningrequests/approval"),
+            vec![self.right("approve", CERTIFICATES, "signers", CLIENT_SIGNER)],
+        ];
+        requirements(StepKind::ApproveCertificate, needs)
+    }
+}
+
+/// A step with these needs that any subject can take.
+pub(super) fn requirements<const N: usize>(kind: StepKind, needs: [Vec<Right>; N]) -> StepRequirements {
+    StepRequirements { kind, needs: needs.into(), only_subject: None }
+}
+
+/// Steps by which another subject becomes this one in the cluster of `source`.
+pub(super) fn steps_to_become(
+    rules: &SearchedRules<'_>,
+    source: RuleSource,
+    subject: &Subject,
+) -> Vec<StepRequirements> {
+    let cluster = RightBuilder { source, namespace: "" };
+    let mut steps = match subject.kind {
+        SubjectKind::Unknown => return Vec::new(),
+        SubjectKind::ServiceAccount => {
+            let mut steps = steps_to_account(RightBuilder { source, namespace: &subject.namespace }, &subject.name);
+            if source == RuleSource::Cluster && rules.control_plane.is_some() {
+                steps.push(propagate_workload(&subject.namespace));
+            }
+            steps
+        }
+        SubjectKind::User if &*subject.name == ANONYMOUS => return Vec::new(),
+        SubjectKind::User => {
+            let impersonate =
+                requirements(StepKind::Impersonate, [vec![cluster.right("impersonate", "", "users", &subject.name)]]);
+            vec![impersonate, cluster.approve_certificate()]
+        }
+        SubjectKind::Group => {
+            if matches!(&*subject.name, AUTHENTICATED | UNAUTHENTICATED) {
+                return Vec::new();
+            }
+            let group = vec![cluster.right("impersonate", "", "groups", &subject.name)];
+            let user = vec![cluster.right("impersonate", "", "users", "")];
+            let mut steps = vec![requirements(StepKind::Impersonate, [group, user])];
+            if &*subject.name != MASTERS {
+                steps.push(cluster.approve_certificate());
+            }
+            if let Some(namespace) = subject.accounts_group().filter(|namespace| !namespace.is_empty()) {
+                steps.extend(steps_to_account(RightBuilder { source, namespace }, ""));
+            }
+            steps
+        }
+    };
+    if let (RuleSource::Cluster, Some(control_plane)) = (source, rules.control_plane) {
+        let here = RightBuilder { source: RuleSource::ControlPlane, namespace: "" };
+        let proxy = ["get", "create"]
+            .map(|verb| here.right(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
+        steps.push(StepRequirements {
+            only_subject: Some(subject.clone()),
+            ..requirements(StepKind::ClusterProxy, [proxy.into()])
+        });
+    }
+    steps
+}
+
+/// Steps to a service account; without a name, to any of the namespace.
+fn steps_to_account(own: RightBuilder<'_>, name: &str) -> Vec<StepRequirements> {
+    let mut steps = Vec::from(own.start_pods());
+    steps.extend(own.enter_pods());
+    steps.push(requirements(StepKind::RequestToken, [vec![own.right("create", "", "serviceaccounts/token", name)]]));
+    steps.push(requirements(StepKind::ReadSecrets, [own.rights(&READ, "", "secrets")]));
+    steps.push(requirements(StepKind::Impersonate, [vec![own.right("impersonate", "", "serviceaccounts", name)]]));
+    steps.push(own.node_proxy());
+    steps
+}
+
+/// Creates a workload as a template, and a policy that propagates it, in the control plane.
+fn propagate_workload(namespace: &str) -> StepRequirements {
+    let here = RightBuilder { source: RuleSource::ControlPlane, namespace };
+    let everywhere = RightBuilder { namespace: "", ..here };
+    let templates = WORKLOADS.iter().flat_map(|(group, resource)| here.rights(&WRITE, group, resource));
+    let pods = here.rights(&["create"], "", "pods");
+    let mut policies = here.rights(&WRITE, POLICIES, "propagationpolicies");
+    policies.extend(everywhere.rights(&WRITE, POLICIES, "clusterpropagationpolicies"));
+    requirements(StepKind::Propagate, [templates.chain(pods).collect(), policies])
+}
+
+/// Namespaces in which an action can be granted: those of the scope; for all, those that have roles or bindings.
+pub(super) fn namespaces<'n>(rules: &SearchedRules<'n>, action: &Action, scope: &'n Scope) -> BTreeSet<&'n str> {
+    match (action, scope) {
+        (Action::Path { .. }, _) => BTreeSet::new(),
+        (Action::Resource { .. }, Scope::Namespaces(namespaces)) => namespaces.iter().map(String::as_str).collect(),
+        (Action::Resource { .. }, Scope::All) => rules.cluster.namespaces(),
+    }
+}
+
+/// Steps that allow the action itself in one of the namespaces, or in the cluster.
+pub(super) fn steps_to_perform(
+    rules: &SearchedRules<'_>,
+    action: &Action,
+    namespaces: &BTreeSet<&str>,
+) -> Vec<StepRequirements> {
+    let mut steps = Vec::new();
+    let cluster = RightBuilder { source: RuleSource::Cluster, namespace: "" };
+    steps.extend(steps_to_grant(rules.cluster, cluster, action));
+    for &namespace in namespaces.iter().take(MAX_NAMESPACES) {
+        let own = RightBuilder { namespace, ..cluster };
+        steps.extend(steps_to_grant(rules.cluster, own, action));
+        steps.extend(steps_to_read_secrets(own, action));
+    }
+    if let Action::Resource { group, resource, subresource, .. } = action
+        && (group.as_str(), resource.as_str()) == ("", "pods")
+        && matches!(subresource.as_str(), "exec" | "attach" | "log" | "portforward")
+    {
+        steps.push(cluster.node_proxy());
+    }
+    if let Some(control_plane) = rules.control_plane {
+        let mut credentials = Vec::new();
+        for (namespace, name) in control_plane.credentials {
+            let own = RightBuilder { source: RuleSource::ControlPlane, namespace };
+            credentials.push(own.right("get", "", "secrets", name));
+            credentials.extend(own.rights(&READ[1..], "", "secrets"));
+        }
+        if !credentials.is_empty() {
+            steps.push(requirements(StepKind::ReadClusterCredentials, [credentials]));
+        }
+        let works = RightBuilder { source: RuleSource::ControlPlane, namespace: control_plane.execution_namespace };
+        steps.push(requirements(StepKind::WriteWork, [works.rights(&WRITE, "work.karmada.io", "works")]));
+    }
+    steps
+}
+
+/// A list of Secrets contains their values, and a Pod can mount them.
+fn steps_to_read_secrets(own: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
+    let Action::Resource { verb, group, resource, subresource, .. } = action else { return Vec::new() };
+    let is_read = READ.contains(&verb.as_str());
+    if !is_read || (group.as_str(), resource.as_str(), subresource.as_str()) != ("", "secrets", "") {
+        return Vec::new();
+    }
+    let mut steps = Vec::from(own.start_pods());
+    if verb == "get" {
+        steps.push(requirements(StepKind::ReadSecrets, [own.rights(&READ[1..], "", "secrets")]));
+    }
+    steps
+}

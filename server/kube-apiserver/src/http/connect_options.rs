@@ -1,0 +1,92 @@
+//! Options of the connect requests `exec`, `attach`, `portforward` and `proxy`, as objects for admission. Pure.
+
+use crowsnest_apimachinery::request::Query;
+use crowsnest_registry::resource::Subresource;
+use serde_json::{Map, Value};
+
+/// Type of a query parameter.
+enum ParameterType {
+    Bool,
+    String,
+    StringList,
+    IntegerList,
+}
+
+/// Parses the options from the query and, for a proxy, from `rest`, the path below the subresource.
+pub(super) fn parse_connect_options(subresource: &Subresource, query: &Query, rest: &str) -> Value {
+    let parameters: &[(&str, ParameterType)] = match subresource.name {
+        "exec" => &[
+            ("stdin", ParameterType::Bool),
+            ("stdout", ParameterType::Bool),
+            ("stderr", ParameterType::Bool),
+            ("tty", ParameterType::Bool),
+            ("container", ParameterType::String),
+            ("command", ParameterType::StringList),
+        ],
+        "attach" => &[
+            ("stdin", ParameterType::Bool),
+            ("stdout", ParameterType::Bool),
+            ("stderr", ParameterType::Bool),
+            ("tty", ParameterType::Bool),
+            ("container", ParameterType::String),
+        ],
+        "portforward" => &[("ports", ParameterType::IntegerList)],
+        _ => &[],
+    };
+    let mut options = Map::new();
+    let api_version = match subresource.group.as_str() {
+        "" => subresource.version.clone(),
+        group => format!("{group}/{}", subresource.version),
+    };
+    options.insert("kind".into(), subresource.kind.clone().into());
+    options.insert("apiVersion".into(), api_version.into());
+    for (name, parameter_type) in parameters {
+        let values: Vec<&str> = query.all(name).collect();
+        let value = match (parameter_type, values.first()) {
+            (_, None) => continue,
+            (ParameterType::Bool, Some(_)) if !query.flag(name) => continue,
+            (ParameterType::Bool, Some(_)) => true.into(),
+            (ParameterType::String, Some(first)) => (*first).into(),
+            (ParameterType::StringList, Some(_)) => values.into(),
+            (ParameterType::IntegerList, Some(_)) => {
+                values.iter().flat_map(|list| list.split(',')).filter_map(|n| n.parse::<i32>().ok()).collect()
+            }
+        };
+        options.insert((*name).into(), value);
+    }
+    if subresource.name == "proxy" && !rest.is_empty() {
+        options.insert("path".into(), format!("/{rest}").into());
+    }
+    Value::Object(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case("exec", "PodExecOptions", "command=ls&command=-l&stdin=true&stdout=false&container=c", "",
+        json!({"command": ["ls", "-l"], "stdin": true, "container": "c"}))]
+    #[case("attach", "PodAttachOptions", "stdout=1&command=no", "", json!({"stdout": true}))]
+    #[case("portforward", "PodPortForwardOptions", "ports=80&ports=81", "", json!({"ports": [80, 81]}))]
+    #[case("proxy", "ServiceProxyOptions", "path=%2Fno", "a/b", json!({"path": "/a/b"}))]
+    #[case("proxy", "NodeProxyOptions", "", "", json!({}))]
+    fn options_are_parsed_from_query_and_path(
+        #[case] name: &'static str,
+        #[case] kind: &str,
+        #[case] query: &str,
+        #[case] rest: &str,
+        #[case] expected_options: Value,
+    ) {
+        let (group, version) = (String::new(), "v1".to_owned());
+        let subresource = Subresource { name, kind: kind.to_owned(), group, version, verbs: Vec::new() };
+        let mut expected = json!({"kind": kind, "apiVersion": "v1"});
+        for (key, value) in expected_options.as_object().into_iter().flatten() {
+            expected[key] = value.clone();
+        }
+        assert_eq!(parse_connect_options(&subresource, &Query::parse(Some(query)), rest), expected);
+    }
+}
