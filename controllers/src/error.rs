@@ -11,6 +11,7 @@ use crowsnest_plan::eviction::application::ApplicationError;
 use crowsnest_plan::eviction::state::StateError;
 use crowsnest_plan::overriding;
 
+/// Error of a reconcile, or of a read or write by a controller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{what}: {}", api_message(source))]
@@ -22,18 +23,18 @@ pub enum Error {
     #[error(transparent)]
     Cache(#[from] crowsnest_index::Error),
     #[error(transparent)]
-    Fleet(#[from] crowsnest_members::Error),
+    Members(#[from] crowsnest_members::Error),
     #[error("cannot decode {what}")]
     Decode {
         what: String,
         #[source]
         source: serde_json::Error,
     },
-    #[error("{cluster} does not serve {api_version} {kind}")]
+    #[error("cluster {cluster} does not serve {api_version} {kind}")]
     UnknownKind { cluster: ClusterName, api_version: String, kind: String },
-    /// The message of Karmada's informer cache.
+    /// With the message that Karmada's informer cache returns.
     #[error("Cluster.cluster.karmada.io {0:?} not found")]
-    NoCluster(String),
+    ClusterNotFound(String),
     #[error(transparent)]
     Override(#[from] overriding::FailedOverride),
     #[error(transparent)]
@@ -46,14 +47,17 @@ pub enum Error {
     State(#[from] StateError),
     #[error(transparent)]
     Application(#[from] ApplicationError),
+    /// A precondition is not met yet.
     #[error("waiting: {0}")]
     Waiting(String),
+    /// A failure without a variant of its own, as a message.
     #[error("{0}")]
-    Apply(String),
+    Other(String),
     /// A bug. The object is retried later.
     #[error("reconciliation panicked: {0}")]
     Panicked(String),
-    #[error("{0} was not executed: this process is no longer the leader")]
+    /// A request that was not sent, or was aborted, because another replica may be the leader by now.
+    #[error("{0} was not completed: this process is no longer the leader")]
     Fenced(String),
 }
 
@@ -69,7 +73,7 @@ impl From<Error> for ApiError {
     }
 }
 
-/// The API server's message, if any.
+/// The message of the API server's response, or that of the error itself if there is no response.
 pub fn api_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -77,15 +81,15 @@ pub fn api_message(error: &kube::Error) -> String {
     }
 }
 
-/// Merges messages without duplicates, like Go's aggregated errors.
-pub fn aggregated(messages: impl IntoIterator<Item = String>) -> String {
-    let mut each: Vec<String> = Vec::new();
+/// Joins messages without duplicates, in the format of `Aggregate` in k8s.io/apimachinery/pkg/util/errors.
+pub fn aggregate_messages(messages: impl IntoIterator<Item = String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
     for message in messages {
-        if !each.contains(&message) {
-            each.push(message);
+        if !distinct.contains(&message) {
+            distinct.push(message);
         }
     }
-    match each.as_slice() {
+    match distinct.as_slice() {
         [one] => one.clone(),
         several => format!("[{}]", several.join(", ")),
     }
@@ -96,7 +100,7 @@ impl Error {
         Error::Request { what: what.into(), source: Box::new(source) }
     }
 
-    /// HTTP status code of the API server's response.
+    /// HTTP status code of the API server's response, if any.
     pub fn code(&self) -> Option<u16> {
         match self {
             Error::Request { source, .. } => match source.as_ref() {
@@ -107,7 +111,7 @@ impl Error {
         }
     }
 
-    /// Reason of the API server's Status.
+    /// Reason in the `Status` of the API server's response; empty without one.
     pub fn reason(&self) -> &str {
         match self {
             Error::Request { source, .. } => match source.as_ref() {
@@ -130,12 +134,12 @@ impl Error {
         self.code() == Some(404)
     }
 
-    /// Another client wrote or created the object first. A retry will see its version.
+    /// True if another client wrote or created the object first. A retry reads the current version.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }
 
-    /// The object is invalid, so the write would be rejected again.
+    /// True if the API server rejected the object as invalid, so that the same write would be rejected again.
     pub fn is_invalid(&self) -> bool {
         self.code() == Some(422)
     }

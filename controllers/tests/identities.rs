@@ -95,7 +95,7 @@ impl Ca {
     /// The identity that the authenticator finds: a user, no user (`None`), or an error. Never a front proxy.
     fn authenticate(&self, certificate: CertificateDer<'_>) -> Result<Option<UserInfo>, String> {
         let peer = self.clients.verify_chain(&[certificate], UnixTime::now());
-        assert!(!peer.front_proxy, "a certificate of the users' authority is accepted as a front proxy's");
+        assert!(!peer.is_front_proxy, "a certificate of the users' authority is accepted as a front proxy's");
         match peer.certificate {
             PeerCertificate::User(mut user) => {
                 user.extra.clear();

@@ -20,7 +20,7 @@ pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
         return Err(Error::Io { path: path.display().to_string(), source });
     }
     let mut report = CheckReport::default();
-    let store = match SqliteStore::read_only(data_dir, Arc::new(Codec::default())).await {
+    let store = match SqliteStore::open_read_only(data_dir, Arc::new(Codec::default())).await {
         Ok(store) => store,
         Err(error @ Error::Damaged { .. }) => {
             report.add_problem(error.chain());
@@ -29,7 +29,7 @@ pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
         Err(error) => return Err(error),
     };
     store.check(&mut report).await?;
-    let (opened_at, identity) = (store.latest().await?, store.known_identity().await?);
+    let (opened_at, identity) = (store.latest().await?, store.stored_identity().await?);
     let text = engine::local_indexes().find_map(|local| (local.inspect)(data_dir).transpose()).transpose();
     // While another process writes, the two are read at different times and cannot be compared.
     let is_unchanged = store.newest().await? == opened_at;
@@ -74,22 +74,22 @@ fn check_text(
     }
 }
 
-/// The part to delete.
+/// The part of a cache to delete, so that it is rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rebuild {
+pub enum RebuildScope {
     /// The text index; it is rebuilt from the database.
     Text,
-    /// Everything; the cache is filled again from the members.
+    /// Database and text index; the cache is filled again from the members.
     Everything,
 }
 
 /// Deletes the files; no process may have them open. Returns true if there were any.
-pub fn discard(data_dir: &Path, scope: Rebuild) -> Result<bool, Error> {
+pub fn discard(data_dir: &Path, scope: RebuildScope) -> Result<bool, Error> {
     let mut was_deleted = false;
     for folder in engine::local_indexes().flat_map(|local| local.folders) {
         was_deleted |= remove(&data_dir.join(folder))?;
     }
-    if scope == Rebuild::Everything {
+    if scope == RebuildScope::Everything {
         was_deleted |= sqlite::discard(data_dir)?;
     }
     Ok(was_deleted)
@@ -99,7 +99,7 @@ pub fn discard(data_dir: &Path, scope: Rebuild) -> Result<bool, Error> {
 pub async fn delete_all(store: &StoreOptions, data_dir: Option<&Path>) -> Result<bool, Error> {
     // A database in use is rejected before anything is deleted.
     let records = format::discard(store, None).await?;
-    let files = data_dir.map_or(Ok(false), |data_dir| discard(data_dir, Rebuild::Everything))?;
+    let files = data_dir.map_or(Ok(false), |data_dir| discard(data_dir, RebuildScope::Everything))?;
     Ok(records || files)
 }
 
@@ -180,14 +180,14 @@ mod tests {
         damage(&files.find(|path| path.extension().is_some_and(|e| e == "store")).unwrap());
         let report = check(data_dir.path()).await.unwrap();
         assert!(report.problems.iter().all(|p| p.starts_with("the text index")) && !report.is_sound(), "{report:?}");
-        assert!(discard(data_dir.path(), Rebuild::Text).unwrap());
+        assert!(discard(data_dir.path(), RebuildScope::Text).unwrap());
         let report = check(data_dir.path()).await.unwrap();
         assert_eq!((report.is_sound(), report.documents, report.behind > 0), (true, 0, true), "{report:?}");
 
         damage(&data_dir.path().join(sqlite::FILE));
         assert!(!check(data_dir.path()).await.unwrap().is_sound());
-        assert!(discard(data_dir.path(), Rebuild::Everything).unwrap());
-        assert!(!discard(data_dir.path(), Rebuild::Everything).unwrap());
+        assert!(discard(data_dir.path(), RebuildScope::Everything).unwrap());
+        assert!(!discard(data_dir.path(), RebuildScope::Everything).unwrap());
         // The cache can be filled again.
         fill(data_dir.path()).await;
         assert!(check(data_dir.path()).await.unwrap().is_sound());
@@ -202,7 +202,7 @@ mod tests {
         assert!(refused.contains("it is damaged; `crowsnest cache rebuild`") && !refused.contains('\n'), "{refused}");
         let report = check(data_dir.path()).await.unwrap();
         assert!(report.problems[0].contains("is damaged"), "{report:?}");
-        discard(data_dir.path(), Rebuild::Everything).unwrap();
+        discard(data_dir.path(), RebuildScope::Everything).unwrap();
         assert_eq!(SqliteStore::open(&options, Arc::default()).await.unwrap().latest().await.unwrap(), Seq(0));
     }
 }

@@ -1,9 +1,9 @@
-//! The public interface of the cache.
+//! [`Index`]: the public interface of the cache.
 
 mod reading;
 
 use crate::collect::{Budget, Shared, Supervisor};
-use crate::export::Engines;
+use crate::export::EngineClaims;
 use crate::replicas::Claims;
 use crate::replicas::election;
 use crate::replicas::follower::LogFollower;
@@ -36,7 +36,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The global cache of all members. Cheap to clone.
+/// The cache of the objects of all clusters, with its search. Cheap to clone.
 #[derive(Clone)]
 pub struct Index {
     pub(crate) inner: Arc<Inner>,
@@ -45,52 +45,53 @@ pub struct Index {
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     searcher: Searcher,
-    /// Id of the store.
+    /// See [`Index::id`].
     pub id: CacheId,
-    /// Identity of the store. Keep it secret: cluster aliases are derived from it.
-    identity: String,
-    /// Interests in RBAC objects, which authorization always needs.
+    /// See [`Index::store_identity`].
+    store_identity: String,
+    /// Keep the RBAC objects collected, which authorization always needs.
     _rbac_interests: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
-    /// Export targets.
-    pub engines: Arc<Engines>,
+    /// Claims of this process's exporters.
+    pub engine_claims: Arc<EngineClaims>,
     /// See [`Index::replicas`].
     replicas: watch::Sender<BTreeSet<String>>,
     tasks: Tasks,
+    /// Handles of all workers, including those that ended, by name.
     workers: Mutex<BTreeMap<&'static str, AbortHandle>>,
 }
 
 impl Drop for Inner {
-    /// Stops the text index's thread even if [`Index::stop`] was not called.
+    /// Stops all tasks and the text index's thread even if [`Index::stop`] was not called.
     fn drop(&mut self) {
         self.tasks.stop_token().cancel();
     }
 }
 
-/// The store of a cache.
+/// A store that was opened for a cache.
 pub(crate) struct OpenedStore {
     pub store: Arc<dyn Store>,
-    /// The store as its concrete type if replicas share it.
+    /// The same store as its concrete type if replicas share it; None for a single process.
     pub replicated: Option<Arc<PostgresStore>>,
     pub codec: Arc<Codec>,
 }
 
-/// Failing workers with their reasons; empty while all of them work.
+/// Reasons of current failures, by the name of the worker or of what it depends on; empty if the cache is healthy.
 pub(crate) type Health = BTreeMap<&'static str, String>;
 
-fn describe_failure((part, reason): (&&str, &String)) -> String {
-    format!("worker {part} of the cache failed: {reason}")
+fn describe_failure((name, reason): (&&str, &String)) -> String {
+    format!("cache component {name:?} failed: {reason}")
 }
 
 impl Index {
-    /// Opens the store, starts the workers and starts collecting. Returns immediately;
-    /// [`CollectionState::complete`] states which collections are complete.
+    /// Opens the store, starts the workers and starts collecting. Does not wait for the first lists;
+    /// [`CollectionState::complete`] states whether a collection has one.
     pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
         Self::open_with(fleet, options, Interests::default()).await
     }
 
-    /// Opens the cache with initial interests. The cache drops collections without interests, so interests in its
-    /// existing contents must be declared here.
+    /// Opens the cache with initial interests. The cache deletes stored collections without an interest, so
+    /// interests in its existing contents must be passed here.
     pub async fn open_with(fleet: Fleet, mut options: IndexOptions, interests: Interests) -> Result<Self, Error> {
         let codec = Arc::new(Codec::default());
         match options.store.clone() {
@@ -132,8 +133,8 @@ impl Index {
         for stored in store.collections().await? {
             stored_scopes.insert(stored.key.clone(), stored.scope);
             // The records are available, but the collection is not followed yet.
-            let resumed = collect && replicated.is_none();
-            let stale_reason = resumed.then(|| "it was stored before this start and is being resumed".to_owned());
+            let is_resuming = collect && replicated.is_none();
+            let stale_reason = is_resuming.then(|| "it was stored by a previous run and is being resumed".to_owned());
             states.update(&stored.key, |state| {
                 *state = CollectionState { stale_reason: stale_reason.or(stored.state.stale_reason), ..stored.state }
             });
@@ -153,7 +154,7 @@ impl Index {
             indexed_seq: Arc::clone(&indexed_seq),
             now_ms: options.clock,
         };
-        let (handle, writing) = writer.prepare(stop.clone());
+        let (writer_handle, writer_worker) = writer.prepare(stop.clone());
         let budget = Budget::new(options.bytes_in_flight, options.bytes_in_flight_per_cluster, Arc::clone(&metrics));
         let shared = Arc::new(Shared {
             budget,
@@ -161,7 +162,7 @@ impl Index {
             fleet,
             store,
             codec,
-            writer: handle,
+            writer: writer_handle,
             tail,
             states,
             claims,
@@ -177,13 +178,13 @@ impl Index {
             declared_clusters: Mutex::default(),
         });
         let health = watch::Sender::new(Health::new());
-        let began = shared.store.created_at((shared.now_ms)()).await?;
-        let identity = shared.store.identity().await?;
-        let (elect, elected) = watch::channel(replicated.is_none());
+        let filled_since_ms = shared.store.created_at((shared.now_ms)()).await?;
+        let store_identity = shared.store.identity().await?;
+        let (elected_sender, elected) = watch::channel(replicated.is_none());
         let parts = SearcherParts {
             options: &shared.options,
-            identity: &identity,
-            filled_since_ms: began,
+            identity: &store_identity,
+            filled_since_ms,
             fleet: shared.fleet.clone(),
             store: Arc::clone(&shared.store),
             tail: Arc::clone(&shared.tail),
@@ -198,22 +199,22 @@ impl Index {
         let inner = Arc::new(Inner {
             shared: Arc::clone(&shared),
             searcher,
-            id: CacheId::from_identity(&identity),
-            identity,
+            id: CacheId::from_identity(&store_identity),
+            store_identity,
             _rbac_interests: declare_rbac_interests(&shared.interests),
             health,
-            engines: Arc::default(),
+            engine_claims: Arc::default(),
             replicas: watch::Sender::default(),
             tasks,
             workers: Mutex::default(),
         });
         let index = Self { inner };
-        index.spawn_worker("store writer", writing);
+        index.spawn_worker("store writer", writer_worker);
         for (name, worker) in workers {
             index.spawn_worker(name, worker);
         }
         if let Some(postgres) = replicated {
-            index.spawn_replica_workers(&shared, postgres, collect, elect, &stop);
+            index.spawn_replica_workers(&shared, postgres, collect, elected_sender, &stop);
         }
         if collect {
             index.spawn_worker("collectors", Supervisor::new(shared, stored_scopes).run(stop));
@@ -221,13 +222,13 @@ impl Index {
         Ok(index)
     }
 
-    /// Starts the tasks of replicas that share a store.
+    /// Starts the workers that only replicas sharing a store have.
     fn spawn_replica_workers(
         &self,
         shared: &Arc<Shared>,
         store: Arc<PostgresStore>,
         collect: bool,
-        elect: watch::Sender<bool>,
+        elected_sender: watch::Sender<bool>,
         stop: &CancellationToken,
     ) {
         let (view, view_receiver) = watch::channel(ReplicaView::default());
@@ -251,7 +252,7 @@ impl Index {
             let live = self.inner.replicas.clone();
             self.spawn_worker(
                 "election",
-                election::run(store.replica().to_owned(), live.subscribe(), elect, stop.clone()),
+                election::run(store.replica().to_owned(), live.subscribe(), elected_sender, stop.clone()),
             );
             self.spawn_worker("lease", LeaseKeeper { store, shared, claims, health, view, live }.run(stop.clone()));
         }
@@ -264,12 +265,12 @@ impl Index {
         worker: impl Future<Output = Result<(), Error>> + Send + 'static,
     ) {
         let (health, stop) = (self.inner.health.clone(), self.inner.tasks.stop_token().clone());
-        let guarded = self.inner.tasks.tracker().spawn(worker);
-        self.inner.workers.lock().insert(name, guarded.abort_handle());
+        let task = self.inner.tasks.tracker().spawn(worker);
+        self.inner.workers.lock().insert(name, task.abort_handle());
         self.inner.tasks.tracker().spawn(async move {
-            let reason = match guarded.await {
+            let reason = match task.await {
                 Ok(Ok(()) | Err(Error::Stopped)) if stop.is_cancelled() => return,
-                Ok(Ok(())) => "it ended".to_owned(),
+                Ok(Ok(())) => "it ended without an error".to_owned(),
                 Ok(Err(error)) => error.chain(),
                 Err(error) => error.to_string(),
             };
@@ -287,7 +288,7 @@ impl Index {
 
     /// Workers that ended unexpectedly, with their reasons. They run again only after a restart of the cache.
     pub fn failed_workers(&self) -> Vec<String> {
-        // Other problems may recover; an ended worker does not.
+        // Failures under other names may recover; a worker that ended does not.
         let workers = self.inner.workers.lock();
         self.inner
             .health
@@ -298,9 +299,10 @@ impl Index {
             .collect()
     }
 
-    /// Fails with the reason if a worker is failing or the member registry does not follow the control plane.
+    /// Checks readiness. Fails with the reasons if the cache has failures or the fleet does not follow the control
+    /// plane.
     pub fn check_ready(&self) -> Result<(), String> {
-        // Reports all failures, because one worker's end may be caused by another's.
+        // Reports all failures, because one of them may be the cause of another.
         let failing: Vec<String> = self.inner.health.borrow().iter().map(describe_failure).collect();
         if !failing.is_empty() {
             return Err(failing.join("; "));
@@ -334,18 +336,19 @@ impl Index {
         self.inner.shared.store.size().await
     }
 
-    /// Seq of the newest published change. Read it before a list and watch from it, so that no change is missed.
+    /// Seq of the newest published change. To miss no change, read it before a list and follow from it.
     pub fn seq(&self) -> Seq {
         self.inner.shared.tail.latest()
     }
 
-    /// Follows all changes after `since`, of all clusters and resources, in order. A reader that falls behind the
-    /// window gets [`crowsnest_store::Gone`] and has to list again.
+    /// Follows all changes after `since`, of all clusters and resources, in order. A reader gets
+    /// [`crowsnest_store::Gone`] and has to list again if the tail no longer contains its next change.
     pub fn follow(&self, since: Seq) -> Follower {
         self.inner.shared.tail.follow(since)
     }
 
-    /// Follows the changes of a topic. Each of thousands of followers wakes only for its own changes.
+    /// Follows the changes of a topic after `since`. The follower is woken only for changes of the topic, so thousands
+    /// of followers are cheap.
     pub fn follow_topic(&self, since: Seq, topic: Topic) -> Follower {
         self.inner.shared.tail.follow_topic(since, topic)
     }
@@ -359,41 +362,43 @@ impl Index {
         self.inner.shared.states.all()
     }
 
-    /// Visits the states of a cluster's collections.
+    /// Calls `visit` for the state of each of a cluster's collections.
     pub fn for_each_state(&self, cluster: &ClusterName, visit: impl FnMut(&CollectionState)) {
         self.inner.shared.states.for_each_in_cluster(cluster, visit);
     }
 
-    /// Id of the cache to which its [`Seq`]s belong.
+    /// Id of the cache for responses: the beginning of the store's identity. [`Seq`]s of caches with different ids are
+    /// not comparable.
     pub fn id(&self) -> &CacheId {
         &self.inner.id
     }
 
-    /// Unique id of the store: its sequence numbers mean nothing in another one. Keep it secret, as [`Index::alias`] is derived
-    /// from it.
+    /// Unique id of the store, to which its sequence numbers belong. Keep it secret: [`Index::alias`] is derived from
+    /// it.
     pub fn store_identity(&self) -> &str {
-        &self.inner.identity
+        &self.inner.store_identity
     }
 
-    /// Alias for a cluster whose name must not be revealed. All replicas of a release use the same alias, and no
-    /// cluster can have it as a name.
+    /// Alias for a cluster whose name must not be revealed. Replicas of the same build that share a store use the same
+    /// alias. No cluster can have an alias as its name.
     pub fn alias(&self, cluster: &ClusterName) -> String {
         let mut hasher = DefaultHasher::new();
-        (&self.inner.identity, cluster.as_str()).hash(&mut hasher);
+        (&self.inner.store_identity, cluster.as_str()).hash(&mut hasher);
         format!("~{:016x}", hasher.finish())
     }
 
-    /// Incremented when completeness or errors of any collection change.
+    /// Counter that increments when the completeness or the error of any collection changes.
     pub fn states_version(&self) -> watch::Receiver<u64> {
         self.inner.shared.states.version()
     }
 
-    /// Live replicas that share the store, including this one; empty for a single process, or without collecting.
+    /// Live replicas that share the store, including this one. Empty if a single process uses the store, or if this
+    /// process does not collect.
     pub fn replicas(&self) -> watch::Receiver<BTreeSet<String>> {
         self.inner.replicas.subscribe()
     }
 
-    /// Waits until a collection has a complete list. Waits forever without an interest in the collection.
+    /// Waits until a complete list of a collection is stored. Waits forever if there is no interest in the collection.
     pub async fn wait_until_complete(&self, key: &CollectionKey) {
         let mut version = self.states_version();
         loop {
@@ -412,7 +417,7 @@ impl Index {
         self.inner.shared.served.read().get(cluster).cloned()
     }
 
-    /// Incremented when the resources that any cluster serves change.
+    /// Counter that increments when the resources that any cluster serves change.
     pub fn served_version(&self) -> watch::Receiver<u64> {
         self.inner.shared.served_version.subscribe()
     }
@@ -428,14 +433,14 @@ impl Index {
 
 /// Interests in the RBAC objects of every cluster.
 fn declare_rbac_interests(interests: &Interests) -> Vec<InterestGuard> {
-    let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
-    let rules = everywhere.into_iter().flat_map(|clusters| {
+    let all_clusters = [Clusters::All, Clusters::one(ClusterName::control_plane())];
+    let rbac_interests = all_clusters.into_iter().flat_map(|clusters| {
         rbac_resources().into_iter().map(move |resource| {
             let (namespaces, reason) = (Namespaces::All, InterestReason::Authorization);
             Interest { clusters: clusters.clone(), resource, namespaces, reason }
         })
     });
-    interests.declare_all(rules)
+    interests.declare_all(rbac_interests)
 }
 
 /// Id of a control plane: the uid of its namespace kube-system, or empty without one.

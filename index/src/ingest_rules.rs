@@ -3,7 +3,7 @@
 //! If new rules withhold more values, the stored objects still contain these values. If more columns are printed, the
 //! stored objects lack them. Members do not send unchanged objects again, so the cache must be filled again.
 
-use crate::check::{Rebuild, discard};
+use crate::check::{RebuildScope, discard};
 use crowsnest_store::ingest::Keep;
 use crowsnest_store::{Error, IndexOptions};
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub(crate) fn apply(options: &IndexOptions) -> Result<(), Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(fail(error)),
     };
-    if before.as_ref() != Some(&current) && discard(&options.data_dir, Rebuild::Everything)? {
+    if before.as_ref() != Some(&current) && discard(&options.data_dir, RebuildScope::Everything)? {
         tracing::info!("the cache was filled under other rules; filling it again");
     }
     std::fs::create_dir_all(&options.data_dir).map_err(fail)?;

@@ -15,7 +15,7 @@ pub mod status;
 pub mod writer;
 
 pub use collect::versions::is_older;
-pub use crowsnest_search::authorization::Reader;
+pub use crowsnest_search::authorization::ReadRights;
 pub use crowsnest_search::{FacetCounts, Hit, SearchEvent, SearchRequest, SearchResponse, Searcher, Skipped, Summary};
 pub use crowsnest_store::{
     CacheId, Change, ChangeKind, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower, Gone, History,

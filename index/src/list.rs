@@ -27,7 +27,7 @@ impl ListQuery {
 
     /// A query for a typed kind.
     pub fn for_kind<K: k8s_openapi::Resource>(cluster: ClusterName) -> Self {
-        Self::new(cluster, Gvr::of::<K>())
+        Self::new(cluster, Gvr::for_type::<K>())
     }
 
     pub fn in_namespace(mut self, namespace: &str) -> Self {

@@ -2,7 +2,7 @@
 
 use crate::Index;
 use crowsnest_component_base::metrics::Series;
-use crowsnest_search::engine::EngineWriter;
+use crowsnest_search::engine::WriterStatus;
 use crowsnest_store::StoreSize;
 use crowsnest_store::{CollectionKey, CollectionState, Error, Seq};
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub struct CacheStatus {
     pub index_error: Option<String>,
     /// Status of the writer to an external engine.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub index_writer: Option<EngineWriter>,
+    pub index_writer: Option<WriterStatus>,
     /// Disk usage of the index in that engine, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_bytes: Option<u64>,
@@ -89,7 +89,8 @@ impl CollectionStatus {
 }
 
 impl Index {
-    /// Counts the records of every collection, which takes some hundred milliseconds for millions of records.
+    /// The current status of the cache. It counts the records of every collection, which takes some hundred
+    /// milliseconds for millions of records.
     pub async fn status(&self) -> Result<CacheStatus, Error> {
         let store = &self.inner.shared.store;
         let (size, counts) = (store.size().await?, store.counts().await?);

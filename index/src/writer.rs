@@ -98,7 +98,7 @@ impl WriterHandle {
         wait.await.map_err(|_| Error::Stopped)
     }
 
-    /// Deletes a collection with all of its records, as changes.
+    /// Deletes a collection with all of its records. The deletions are published as changes.
     pub async fn drop_collection(&self, key: CollectionKey, epoch: Epoch) -> Result<(), Error> {
         let (done, wait) = oneshot::channel();
         self.commands.send(Command::Control(Control::Drop(key, epoch, done))).await.map_err(|_| Error::Stopped)?;
@@ -123,8 +123,8 @@ impl WriterHandle {
     }
 }
 
-/// Positions that are not stored yet, with the time when they were received. Each collection is stored up to its
-/// position or further.
+/// Positions of collections that are not stored yet: the epoch of the claim, the resourceVersion, and the time when it
+/// was received in Unix milliseconds. All changes of the collection up to its position are stored.
 type Positions = BTreeMap<CollectionKey, (Epoch, String, i64)>;
 
 /// Commands that are executed together.
@@ -139,7 +139,7 @@ struct CommandGroup {
 }
 
 impl CommandGroup {
-    fn store(&mut self, batch: Batch) {
+    fn add_batch(&mut self, batch: Batch) {
         self.positions.retain(|position| position.collection != batch.collection);
         self.steps += batch.steps.len();
         self.batches.push(batch);
@@ -316,7 +316,7 @@ impl Writer {
         group.waiting.push((batch.collection.cluster.clone(), batch.epoch, then));
         match self.is_position_only(&batch) {
             true => group.positions.push(batch),
-            false => group.store(batch),
+            false => group.add_batch(batch),
         }
     }
 
@@ -333,7 +333,7 @@ impl Writer {
         resource_version.is_none() && kind.is_none() || self.states.get(&batch.collection).is_some_and(is_known)
     }
 
-    /// Updates the states up to these positions.
+    /// Advances the states of collections to the positions of batches that need no transaction.
     fn record_positions(&self, batches: Vec<Batch>, positions: &mut Positions) {
         let now_ms = (self.now_ms)();
         for Batch { collection, epoch, progress, .. } in batches {

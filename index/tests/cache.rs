@@ -222,7 +222,11 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
     let response = search(&env.index, "kind:configmap runbook", UserInfo::system()).await;
     assert_eq!(hit_names(&response).len(), 2);
     assert_eq!(response.skipped.iter().map(|skipped| skipped.cluster.as_str()).collect::<Vec<_>>(), ["member2"]);
-    assert!(!response.skipped[0].missing && response.skipped[0].age_seconds.is_some(), "{:?}", response.skipped);
+    assert!(
+        !response.skipped[0].has_missing_objects && response.skipped[0].age_seconds.is_some(),
+        "{:?}",
+        response.skipped
+    );
     assert_eq!(env.index.check_ready(), Ok(()), "a failing member does not make the cache unready");
 
     // Changes while the cache is stopped are received from the stored position, without another list.
@@ -359,7 +363,7 @@ async fn an_export_shows_one_snapshot() {
     wait_until_searchable(&env.index, env.index.seq()).await;
 
     let mut request = SearchRequest::new("kind:configmap row- sort:name", UserInfo::system());
-    request.bodies = true;
+    request.include_manifests = true;
     let rows_of = |hits: Vec<Hit>| -> Vec<(String, String)> {
         let row = |hit: &Hit| {
             let object: Value = hit.object.parse().unwrap();

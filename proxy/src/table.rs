@@ -78,8 +78,8 @@ impl Shape {
             Content::Object | Content::List => Offer::Merged,
             Content::Watch => Offer::MergedStream,
         };
-        let Representation { shape, beta, .. } = negotiate_representation(headers, offer)?;
-        let meta = if beta { MetaVersion::V1beta1 } else { MetaVersion::V1 };
+        let Representation { shape, is_beta, .. } = negotiate_representation(headers, offer)?;
+        let meta = if is_beta { MetaVersion::V1beta1 } else { MetaVersion::V1 };
         match shape {
             negotiate::Shape::Table => {
                 let include = match query.get("includeObject") {
@@ -106,7 +106,7 @@ impl Shape {
 /// The form that a client accepts among those offered.
 fn negotiate_representation(headers: &HeaderMap, offer: Offer) -> Result<Representation, Error> {
     let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    negotiate::accept(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)
+    negotiate::choose_representation(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)
 }
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -126,7 +126,7 @@ pub fn columns(group: &str, kind: &str) -> Value {
             Doc::Field(..) => column.name,
         };
         json!({
-            "name": column.name, "type": column.kind, "format": column.format, "description": description,
+            "name": column.name, "type": column.value_type, "format": column.format, "description": description,
             "priority": column.priority,
         })
     });

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowsnest_api::constants::annotation::ANSWER_WITHIN;
+use crowsnest_api::constants::annotation::RESPONSE_TIMEOUT;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::{Query, RequestPath, remove_hop_by_hop, requested_upgrade};
 use crowsnest_component_base::spans;
@@ -43,7 +43,7 @@ struct MemberTransport {
 }
 
 impl Transport {
-    /// `response_timeout` is the default response timeout; the Cluster's annotation [`ANSWER_WITHIN`] overrides it.
+    /// `response_timeout` is the default response timeout; the Cluster's annotation [`RESPONSE_TIMEOUT`] overrides it.
     pub fn new(response_timeout: Duration) -> Self {
         Self { clients: Mutex::default(), response_timeout }
     }
@@ -209,7 +209,7 @@ fn request_span(cluster: &ClusterName, path: &str, method: &Method) -> Span {
 
 /// Response timeout set by the member's Cluster.
 fn cluster_response_timeout(member: &Member) -> Option<Duration> {
-    let seconds = member.cluster().metadata.annotations.as_ref()?.get(ANSWER_WITHIN)?.parse().ok();
+    let seconds = member.cluster().metadata.annotations.as_ref()?.get(RESPONSE_TIMEOUT)?.parse().ok();
     seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }
 

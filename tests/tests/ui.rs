@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Process, binary, free_port, wait_for};
@@ -323,10 +323,17 @@ fn forged_cookies_use_no_memory(ui: &Ui, data: &Path) -> Result<()> {
         Ok(())
     };
     flood(300)?;
-    let (before, began) = (resident_memory(data)?, Instant::now());
-    flood(3_000)?;
-    let grown = resident_memory(data)?.saturating_sub(before);
-    ensure!(grown < MAX_GROWTH, "memory grew by {grown} bytes within {:?}", began.elapsed());
+    // Cookies that were kept would add to the memory in each round; other work of the process does so in some rounds only.
+    let mut least_growth = u64::MAX;
+    for _ in 0..5 {
+        let before = resident_memory(data)?;
+        flood(3_000)?;
+        least_growth = least_growth.min(resident_memory(data)?.saturating_sub(before));
+        if least_growth < MAX_GROWTH {
+            break;
+        }
+    }
+    ensure!(least_growth < MAX_GROWTH, "memory grew by at least {least_growth} bytes in each round");
     // A cookie that occurs twice is not accepted.
     let cookie = ui.sign_in()?;
     let twice = format!("Cookie: crowsnest-session=planted; {cookie}");

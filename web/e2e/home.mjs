@@ -79,7 +79,7 @@ async function typing(page, origin) {
   assert.equal(await page.evaluate(() => document.activeElement === document.body), true)
   // Invalid parts of the query are underlined, and earlier results stay.
   await search(page, origin, 'kind:pod nosuch:thing')
-  await page.locator('.paint .remarked').first().waitFor()
+  await page.locator('.paint .has-notice').first().waitFor()
   await page.getByText('unknown field "nosuch", searched as text').waitFor()
 }
 

@@ -500,8 +500,8 @@ async function quotas(page, origin) {
   await bar.waitFor()
   assert.match(await bar.getAttribute('aria-valuetext'), /of 16Gi/)
   await card.getByText('member1').waitFor()
-  await page.getByRole('heading', { name: 'Refused' }).waitFor()
-  await page.getByText('No refusals.').waitFor()
+  await page.getByRole('heading', { name: 'Bindings rejected by a quota' }).waitFor()
+  await page.getByText('No binding was rejected by a quota.').waitFor()
   // A generated refusal, so that the displayed values are exact.
   const refused = /v1alpha1\/export\?.*reason%3AQuotaExceeded/
   const message = 'requested cpu=10, used cpu=0, limited cpu=8'
@@ -513,7 +513,7 @@ async function quotas(page, origin) {
     status: { conditions: [{ type: 'Scheduled', status: 'False', reason: 'QuotaExceeded', message, lastTransitionTime: new Date().toISOString() }] },
   }
   await page.route(refused, (route) => route.fulfill({ body: `${JSON.stringify(binding)}\n`, contentType: 'application/jsonl' }))
-  await page.locator('tr[data-refused=web]').getByText(message).waitFor()
+  await page.locator('tr[data-rejected=web]').getByText(message).waitFor()
   await page.unroute(refused)
   await api(page, 'DELETE', `${POLICIES}/federatedresourcequotas/team`)
 }

@@ -14,7 +14,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum BodyError {
     #[error("length limit exceeded")]
     TooLarge {
-        /// In bytes.
+        /// Maximum size in bytes.
         limit: usize,
     },
     #[error(transparent)]
@@ -65,9 +65,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::fits(vec![Ok("abc"), Ok("d")], Ok("abcd"))]
-    #[case::is_longer(vec![Ok("abc"), Ok("de")], Err((413, "Request entity too large: limit is 4")))]
-    #[case::breaks(vec![Ok("abc"), Err("reset")], Err((400, "error reading the request body: reset")))]
+    #[case::at_the_limit(vec![Ok("abc"), Ok("d")], Ok("abcd"))]
+    #[case::above_the_limit(vec![Ok("abc"), Ok("de")], Err((413, "Request entity too large: limit is 4")))]
+    #[case::read_error(vec![Ok("abc"), Err("reset")], Err((400, "error reading the request body: reset")))]
     #[tokio::test]
     async fn bodies_are_read_up_to_the_limit(
         #[case] chunks: Vec<Result<&'static str, &'static str>>,

@@ -1,4 +1,4 @@
-//! Burst detection: a leaky counter. Time is an argument.
+//! Burst detection with a leaky bucket as counter. The current time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ impl BurstLimits {
     }
 }
 
-/// Detects that something occurs more often than a rate for some time. Not thread-safe.
+/// Detects that something occurs more often than a given rate for some time. It needs a lock to be shared by threads.
 #[derive(Debug)]
 pub struct BurstDetector {
     limits: BurstLimits,
@@ -56,8 +56,8 @@ impl BurstDetector {
 
     /// Time until the burst ends if nothing more occurs. `None` if there is no burst.
     pub fn time_to_end(&mut self, now: Instant) -> Option<Duration> {
-        let above = self.is_burst(now).then_some(self.level - self.limits.begin_threshold / 2.0)?;
-        Some(Duration::from_secs_f64(above.max(0.0) / self.limits.rate_per_second))
+        let excess = self.is_burst(now).then_some(self.level - self.limits.begin_threshold / 2.0)?;
+        Some(Duration::from_secs_f64(excess.max(0.0) / self.limits.rate_per_second))
     }
 
     /// Lowers the level by the time since the last update, and ends the burst at half of the threshold.

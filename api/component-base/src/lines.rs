@@ -16,15 +16,15 @@ pub struct LineTooLong {
 #[derive(Debug)]
 pub struct LineBuffer {
     bytes: BytesMut,
-    /// Number of bytes at the start of the buffer that contain no line feed.
-    searched: usize,
+    /// Number of bytes at the start of the buffer in which no line feed was found.
+    searched_bytes: usize,
     max_line_bytes: usize,
 }
 
 impl LineBuffer {
     /// `max_line_bytes` is the maximum length of a line without its line feed; `usize::MAX`: unlimited.
     pub fn new(max_line_bytes: usize) -> Self {
-        Self { bytes: BytesMut::new(), searched: 0, max_line_bytes }
+        Self { bytes: BytesMut::new(), searched_bytes: 0, max_line_bytes }
     }
 
     /// Adds a chunk of the stream.
@@ -39,15 +39,15 @@ impl LineBuffer {
     ///
     /// The next line, even if it is incomplete, is longer than the limit. It stays in the buffer, so further calls fail too.
     pub fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
-        let line_feed = memchr::memchr(b'\n', &self.bytes[self.searched..]).map(|at| self.searched + at);
-        self.searched = line_feed.unwrap_or(self.bytes.len());
-        if self.searched > self.max_line_bytes {
+        let line_feed = memchr::memchr(b'\n', &self.bytes[self.searched_bytes..]).map(|at| self.searched_bytes + at);
+        self.searched_bytes = line_feed.unwrap_or(self.bytes.len());
+        if self.searched_bytes > self.max_line_bytes {
             return Err(LineTooLong { max_line_bytes: self.max_line_bytes });
         }
         let Some(length) = line_feed else { return Ok(None) };
         let line = self.bytes.split_to(length).freeze();
         self.bytes.advance(1);
-        self.searched = 0;
+        self.searched_bytes = 0;
         Ok(Some(line))
     }
 

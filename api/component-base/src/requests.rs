@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 #[derive(Debug, Clone, Default)]
 pub struct RequestCounters(Arc<Mutex<Vec<Weak<Host>>>>);
 
-/// Number of requests by method and status; no status means that no response arrived.
+/// Number of requests by method and status; `None` if no response arrived.
 type Outcomes = HashMap<(Method, Option<StatusCode>), u64>;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct RequestCount {
 
 impl RequestCounters {
     /// Layer that counts the requests of a client of `host`.
-    pub fn layer(&self, host: &str) -> CountRequests {
+    pub fn layer(&self, host: &str) -> RequestCountLayer {
         let mut hosts = self.0.lock();
         hosts.retain(|host| host.strong_count() > 0);
         let existing = hosts.iter().filter_map(Weak::upgrade).find(|existing| existing.name == host);
@@ -45,7 +45,7 @@ impl RequestCounters {
             hosts.push(Arc::downgrade(&host));
             host
         });
-        CountRequests(host)
+        RequestCountLayer(host)
     }
 
     /// Values of all counters, sorted by host, method and status.
@@ -68,24 +68,24 @@ impl RequestCounters {
 
 /// Tower layer that counts the requests to one host.
 #[derive(Debug, Clone)]
-pub struct CountRequests(Arc<Host>);
+pub struct RequestCountLayer(Arc<Host>);
 
-impl<S> Layer<S> for CountRequests {
-    type Service = CountingService<S>;
+impl<S> Layer<S> for RequestCountLayer {
+    type Service = RequestCountService<S>;
 
-    fn layer(&self, inner: S) -> CountingService<S> {
-        CountingService { inner, host: Arc::clone(&self.0) }
+    fn layer(&self, inner: S) -> RequestCountService<S> {
+        RequestCountService { inner, host: Arc::clone(&self.0) }
     }
 }
 
 /// A client whose requests are counted.
 #[derive(Debug, Clone)]
-pub struct CountingService<S> {
+pub struct RequestCountService<S> {
     inner: S,
     host: Arc<Host>,
 }
 
-impl<S, A, B> Service<Request<A>> for CountingService<S>
+impl<S, A, B> Service<Request<A>> for RequestCountService<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,

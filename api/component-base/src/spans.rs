@@ -11,7 +11,7 @@ use opentelemetry_http::HeaderInjector;
 use tower::util::MapRequestLayer;
 use tracing::Span;
 
-use crate::requests::CountRequests;
+use crate::requests::RequestCountLayer;
 use crate::user_agent;
 
 /// Target of all exported spans. No log line has this target.
@@ -27,7 +27,7 @@ pub fn inject_trace_context(headers: &mut HeaderMap) {
 
 /// Creates a client whose requests carry the current span and this program's `User-Agent` in headers, and are counted.
 /// Must be called inside a tokio runtime.
-pub fn traced_client(config: kube::Config, count_requests: &CountRequests) -> Result<kube::Client, kube::Error> {
+pub fn traced_client(config: kube::Config, count_requests: &RequestCountLayer) -> Result<kube::Client, kube::Error> {
     let propagate = MapRequestLayer::new(|mut request: Request<Body>| {
         inject_trace_context(request.headers_mut());
         user_agent::set(request.headers_mut());

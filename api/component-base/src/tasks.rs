@@ -27,17 +27,17 @@ enum Lifetime {
 
 impl Tasks {
     /// Runs a task that must run until its owner stops. If it returns or panics before, it is reported as failed.
-    pub fn spawn_until_stop(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_guarded(what, Lifetime::UntilStop, task);
+    pub fn spawn_until_stop(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_guarded(name, Lifetime::UntilStop, task);
     }
 
     /// Runs a task that may return before its owner stops. If it panics, it is reported as failed.
-    pub fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_guarded(what, Lifetime::UntilReturn, task);
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_guarded(name, Lifetime::UntilReturn, task);
     }
 
-    fn spawn_guarded(&self, what: &'static str, lifetime: Lifetime, task: impl Future<Output = ()> + Send + 'static) {
-        let mut guard = TaskGuard { what, lifetime, has_returned: false, tasks: self.clone() };
+    fn spawn_guarded(&self, name: &'static str, lifetime: Lifetime, task: impl Future<Output = ()> + Send + 'static) {
+        let mut guard = TaskGuard { name, lifetime, has_returned: false, tasks: self.clone() };
         self.tracker.spawn(async move {
             task.await;
             guard.has_returned = true;
@@ -65,7 +65,7 @@ impl Tasks {
 
     /// Messages about the tasks that ended prematurely, for health checks.
     pub fn failures(&self) -> Vec<String> {
-        self.failed.borrow().iter().map(|what| failure_message(what)).collect()
+        self.failed.borrow().iter().map(|name| failure_message(name)).collect()
     }
 
     /// Waits until a task has ended prematurely, and returns a message about it. Otherwise never completes.
@@ -73,20 +73,20 @@ impl Tasks {
         let mut failed = self.failed.subscribe();
         let first = failed.wait_for(|names| !names.is_empty()).await.ok().and_then(|names| names.first().copied());
         match first {
-            Some(what) => failure_message(what),
+            Some(name) => failure_message(name),
             // Not reached: the channel is open as long as `self` holds its sender.
             None => std::future::pending().await,
         }
     }
 }
 
-fn failure_message(what: &str) -> String {
-    format!("{what}: the task stopped unexpectedly")
+fn failure_message(name: &str) -> String {
+    format!("{name}: the task stopped unexpectedly")
 }
 
 /// Reports a failed task when it is dropped: when the task returns, when it panics, and when its runtime ends.
 struct TaskGuard {
-    what: &'static str,
+    name: &'static str,
     lifetime: Lifetime,
     has_returned: bool,
     tasks: Tasks,
@@ -96,8 +96,8 @@ impl Drop for TaskGuard {
     fn drop(&mut self) {
         let has_failed = std::thread::panicking() || self.has_returned && self.lifetime == Lifetime::UntilStop;
         if has_failed && !self.tasks.stop_token.is_cancelled() {
-            tracing::error!(what = self.what, "a task stopped unexpectedly");
-            self.tasks.failed.send_modify(|names| names.push(self.what));
+            tracing::error!(task = self.name, "a task stopped unexpectedly");
+            self.tasks.failed.send_modify(|names| names.push(self.name));
         }
     }
 }

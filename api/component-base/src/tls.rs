@@ -22,7 +22,7 @@ const SYSTEM_ROOTS: &[&str] = &[
     "/etc/ssl/ca-bundle.pem",
 ];
 
-/// A client certificate with its private key, both PEM.
+/// A client certificate with its private key, both in PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub certificate: Vec<u8>,
@@ -38,7 +38,7 @@ pub enum ConfigError {
     Tls(#[from] rustls::Error),
 }
 
-/// TLS settings of a `kube` client, whose server is verified as by [`client_config`].
+/// TLS settings of a `kube` client. Its server is verified in the same way as by [`client_config`].
 pub fn kube_client_config(config: &kube::Config) -> Result<ClientConfig, ConfigError> {
     let mut tls = config.rustls_client_config()?;
     let bundle = config.root_cert.iter().flatten().map(|der| CertificateDer::from(der.clone()));
@@ -51,7 +51,8 @@ pub fn kube_client_config(config: &kube::Config) -> Result<ClientConfig, ConfigE
     Ok(tls)
 }
 
-/// TLS settings of a client. An empty `ca_bundle` means the system's roots; `insecure` accepts every server.
+/// TLS settings of a client. `ca_bundle` is in PEM; if it is empty, the root certificates of the system are
+/// trusted. With `insecure`, the server is not verified.
 pub fn client_config(
     ca_bundle: &[u8],
     insecure: bool,

@@ -7,7 +7,7 @@ pub fn value() -> HeaderValue {
     HeaderValue::from_static(concat!("crowsnest/", env!("CARGO_PKG_VERSION")))
 }
 
-/// Sets the header of a request without one. Requests on behalf of a caller keep the caller's.
+/// Sets the header if a request has none. Requests on behalf of a caller keep the caller's header.
 pub fn set(headers: &mut HeaderMap) {
     headers.entry(USER_AGENT).or_insert_with(value);
 }

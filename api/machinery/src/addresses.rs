@@ -44,10 +44,10 @@ fn local_kind_v6(address: Ipv6Addr) -> Option<&'static str> {
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let (prefix, [high, low]) = (&segments[..6], [segments[6], segments[7]]);
-    let mapped = prefix == [0, 0, 0, 0, 0, 0xffff];
+    let is_mapped = prefix == [0, 0, 0, 0, 0, 0xffff];
     // `::` and `::1` embed no IPv4 address.
-    let compatible = prefix == [0; 6] && (high, low) != (0, 0) && (high, low) != (0, 1);
-    if !mapped && !compatible && prefix != NAT64 {
+    let is_compatible = prefix == [0; 6] && (high, low) != (0, 0) && (high, low) != (0, 1);
+    if !is_mapped && !is_compatible && prefix != NAT64 {
         return None;
     }
     let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
@@ -57,7 +57,7 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 /// Kind of a local host in the notation of URLs. Names other than `localhost` have no kind until they are resolved.
 pub fn local_kind_of_host(host: &str) -> Option<&'static str> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // Only link-local addresses have a zone.
+    // Removes the zone of a link-local address.
     let bare = bare.split('%').next().unwrap_or_default();
     if let Ok(address) = bare.parse::<IpAddr>() {
         return local_kind(address);

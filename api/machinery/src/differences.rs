@@ -6,9 +6,9 @@ use serde_json::Value;
 /// Maximum number of differences returned.
 pub const MAX_DIFFERENCES: usize = 1000;
 
-/// Fields that differ between any two versions, so that they are ignored.
+/// Fields that differ between any two versions and are therefore ignored.
 const IGNORED_BETWEEN_VERSIONS: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
-/// Fields that are ignored between clusters, because they always differ there.
+/// Fields that differ between any two clusters and are therefore ignored.
 const IGNORED_BETWEEN_CLUSTERS: [&str; 6] = [
     "/metadata/resourceVersion",
     "/metadata/managedFields",
@@ -18,7 +18,7 @@ const IGNORED_BETWEEN_CLUSTERS: [&str; 6] = [
     "/metadata/selfLink",
 ];
 
-/// A differing value. None if it is absent.
+/// A field whose value differs; a value is `None` if the field is absent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// JSON pointer (RFC 6901).
@@ -36,15 +36,15 @@ pub enum ComparisonKind {
     Clusters,
 }
 
-/// The differences in order of paths, and whether there are more.
-pub fn differences(before: &Value, after: &Value, kind: ComparisonKind) -> (Vec<Difference>, bool) {
+/// Finds the differences, in the order of their paths and at most [`MAX_DIFFERENCES`]; the flag is true if there are more.
+pub fn find_differences(before: &Value, after: &Value, kind: ComparisonKind) -> (Vec<Difference>, bool) {
     let ignored: &[&str] =
         if kind == ComparisonKind::Versions { &IGNORED_BETWEEN_VERSIONS } else { &IGNORED_BETWEEN_CLUSTERS };
     let mut found = Vec::new();
     collect_differences(Some(before), Some(after), &mut String::new(), ignored, &mut found);
-    let more = found.len() > MAX_DIFFERENCES;
+    let has_more = found.len() > MAX_DIFFERENCES;
     found.truncate(MAX_DIFFERENCES);
-    (found, more)
+    (found, has_more)
 }
 
 fn collect_differences(
@@ -90,8 +90,8 @@ mod tests {
         let before = json!({"metadata": {"resourceVersion": "1", "uid": "a", "labels": {"a/b": "1"}}, "spec": {"list": [1, {"x": 1}]}});
         let after = json!({"metadata": {"resourceVersion": "2", "uid": "b"}, "spec": {"list": [1, {"x": 2}, 3]}});
         let paths = |compared| {
-            let (found, more) = differences(&before, &after, compared);
-            assert!(!more);
+            let (found, has_more) = find_differences(&before, &after, compared);
+            assert!(!has_more);
             found.into_iter().map(|one| one.path).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -115,7 +115,7 @@ mod tests {
         /// Each returned value is the one at its path, and there are differences exactly if the manifests differ.
         #[test]
         fn reported_values_are_at_the_reported_paths(before in manifest(), after in manifest()) {
-            let (found, _) = differences(&before, &after, ComparisonKind::Versions);
+            let (found, _) = find_differences(&before, &after, ComparisonKind::Versions);
             prop_assert_eq!(found.is_empty(), before == after);
             for one in found {
                 prop_assert_eq!(before.pointer(&one.path), one.before.as_ref());

@@ -13,10 +13,10 @@ pub enum DurationError {
     UnknownUnit { unit: String, text: String },
 }
 
-/// Parses a duration; Go counts nanoseconds in 64 bits.
+/// Parses a duration. As in Go, it must fit in 64 bits of nanoseconds.
 pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     let invalid = || DurationError::Invalid(text.to_owned());
-    let (negative, mut rest) = match text.strip_prefix('-') {
+    let (is_negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
@@ -50,7 +50,7 @@ pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
         return Err(invalid());
     }
     let nanos = SignedDuration::from_nanos(sum.round() as i64);
-    Ok(if negative { -nanos } else { nanos })
+    Ok(if is_negative { -nanos } else { nanos })
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl FieldError {
         Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {max_bytes} {bytes}"))
     }
 
-    /// The message without the field, as in a cause.
+    /// The message without the field, as in a cause (`ErrorBody` in Kubernetes).
     pub fn body(&self) -> String {
         let mut body = self.kind.title().to_owned();
         for part in self.value.iter().chain((!self.detail.is_empty()).then_some(&self.detail)) {

@@ -1,5 +1,6 @@
-//! JSON patch (RFC 6902) with the leniencies of the library that kube-apiserver and Karmada use, for all patches:
-//! of requests, admission webhooks, policies and interpreter webhooks. Depth and copies are limited.
+//! JSON patch (RFC 6902) with the leniencies of `evanphx/json-patch`, which kube-apiserver and Karmada use. It applies
+//! the patches of requests, admission webhooks, policies and interpreter webhooks. The depth of the result and the
+//! number of copied bytes are limited.
 
 use serde_json::Value;
 
@@ -12,8 +13,8 @@ const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub struct CopiedBytes(usize);
 
-/// Applies one operation. None if it fails or exceeds the limits of copies or depth; `doc` may then lack the value
-/// of a `move`. `copied` is the counter of the whole patch.
+/// Applies one operation. `None` if it fails or exceeds the limits of copied bytes or of depth; `doc` may then lack the
+/// value of a `move`. `copied` is the counter of the whole patch.
 pub fn apply(doc: &mut Value, operation: &Value, copied: &mut CopiedBytes) -> Option<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
     let path = parse_pointer(text("path")?)?;
@@ -86,7 +87,8 @@ fn get_mut<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
     })
 }
 
-/// Also `None` if the document would nest too deeply: an object copied into itself doubles its depth each time.
+/// Adds a value. `None` if the path has no parent, or if the document would nest too deeply: an object that is copied
+/// into itself doubles its depth each time.
 fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     let (last, up) = path.split_last()?;
     check_depth(path, &value)?;
@@ -104,16 +106,16 @@ fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     Some(())
 }
 
-/// None if a value at this path would nest too deeply.
+/// `None` if a value at this path would nest too deeply.
 fn check_depth(path: &[String], value: &Value) -> Option<()> {
-    let left = nesting::MAX_DEPTH.checked_sub(path.len())?;
-    (!nesting::exceeds_depth(value, left)).then_some(())
+    let remaining_depth = nesting::MAX_DEPTH.checked_sub(path.len())?;
+    (!nesting::exceeds_depth(value, remaining_depth)).then_some(())
 }
 
 fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     check_depth(path, &value)?;
     let Some((last, up)) = path.split_last() else {
-        // The whole document can only be replaced.
+        // Only an object or a list can replace the whole document; other values are ignored.
         if value.is_object() || value.is_array() {
             *doc = value;
         }
@@ -150,7 +152,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    fn patched(doc: Value, operations: &Value) -> Option<Value> {
+    fn apply_all(doc: Value, operations: &Value) -> Option<Value> {
         let (mut doc, mut copied) = (doc, CopiedBytes::default());
         operations.as_array()?.iter().try_for_each(|operation| apply(&mut doc, operation, &mut copied))?;
         Some(doc)
@@ -167,8 +169,8 @@ mod tests {
             }
             json!(operations)
         };
-        assert!(patched(json!({}), &doubling(5)).is_some());
-        assert!(patched(json!({}), &doubling(6)).is_none());
+        assert!(apply_all(json!({}), &doubling(5)).is_some());
+        assert!(apply_all(json!({}), &doubling(6)).is_none());
     }
 
     #[rstest]
@@ -177,8 +179,8 @@ mod tests {
     fn no_operation_nests_deeper(#[case] op: &str) {
         let deep = (0..100).fold(json!(0), |inner, _| json!({"a": inner}));
         let patch = |depth: usize| json!([{"op": op, "path": "/a".repeat(depth), "value": deep}]);
-        assert!(patched(deep.clone(), &patch(20)).is_some());
-        assert!(patched(deep.clone(), &patch(21)).is_none());
+        assert!(apply_all(deep.clone(), &patch(20)).is_some());
+        assert!(apply_all(deep.clone(), &patch(21)).is_none());
     }
 
     #[rstest]
@@ -188,6 +190,6 @@ mod tests {
         let doc = json!({"a": "x".repeat(1_000_000)});
         let operations: Vec<Value> =
             (0..copies).map(|nth| json!({"op": "copy", "from": "/a", "path": format!("/b{nth}")})).collect();
-        assert_eq!(patched(doc, &json!(operations)).is_some(), expected);
+        assert_eq!(apply_all(doc, &json!(operations)).is_some(), expected);
     }
 }

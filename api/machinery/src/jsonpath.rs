@@ -22,7 +22,7 @@ enum Step {
     Field(String),
     /// `*`: every element or value.
     Wildcard,
-    /// `[start:end:step]`; a single index is `start..start + 1`.
+    /// `[start:end:step]`: the elements from `start` up to and without `end`.
     Slice {
         start: Option<i64>,
         end: Option<i64>,
@@ -71,10 +71,11 @@ pub enum ParseError {
 
 /// Maximum nesting depth of an expression.
 const MAX_DEPTH: usize = 32;
-/// Maximum number of values that a step selects, because several unions in a path multiply them.
+/// Maximum number of values that a step selects. Each union in a path multiplies their number.
 const MAX_SELECTED: usize = 100_000;
 
 impl JsonPath {
+    /// Parses an expression, with or without braces.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let trimmed = text.trim();
         let inner = match (trimmed.strip_prefix('{'), trimmed.strip_suffix('}')) {
@@ -107,7 +108,7 @@ impl JsonPath {
         current
     }
 
-    /// The field names of a path that consists of plain fields only (`.spec.replicas`); `None` for any other.
+    /// The field names of a path that consists only of fields (`.spec.replicas`); `None` for any other.
     pub fn fields(&self) -> Option<Vec<&str>> {
         self.steps
             .iter()
@@ -125,8 +126,8 @@ impl fmt::Display for JsonPath {
         while let Some(step) = steps.next() {
             write!(f, "{step}")?;
             // After `..`, a plain name needs no further dot.
-            let dotted = |next: &&Step| next.to_string().starts_with('.');
-            if *step == Step::Recursive && !steps.peek().is_some_and(dotted) {
+            let starts_with_dot = |next: &&Step| next.to_string().starts_with('.');
+            if *step == Step::Recursive && !steps.peek().is_some_and(starts_with_dot) {
                 f.write_str(".")?;
             }
         }
@@ -262,7 +263,7 @@ fn filter_matches(item: &Value, left: &Operand, right: Option<&(Comparison, Oper
     }
 }
 
-/// A value as text: strings bare, everything else as JSON.
+/// A value as text: strings without quotes, everything else as JSON.
 pub fn to_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

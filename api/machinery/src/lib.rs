@@ -1,8 +1,8 @@
-//! Kubernetes API machinery without kinds of its own: names and keys, selectors, quantities, requests, field errors, JSON
-//! patches, printed columns and RBAC rules.
+//! Kubernetes API machinery: names and keys, selectors, quantities, requests, field errors, JSON patches, printed columns
+//! and RBAC rules.
 //!
-//! This crate has no kinds of Karmada, no client, no runtime and no server. Its functions are pure. Rules and wording are
-//! those of Kubernetes' `apimachinery` and `apiserver`.
+//! This crate defines no API kinds, and has no client, no runtime and no server. Its functions are pure. Rules and
+//! messages are those of Kubernetes' `apimachinery` and `apiserver`.
 
 pub mod addresses;
 pub mod differences;

@@ -45,13 +45,13 @@ pub fn parse_integer(text: &str) -> Result<i64, ParseIntegerError> {
     })
 }
 
-/// Parses a boolean of a query: present without a value means true.
+/// Parses a boolean of a query. A parameter without a value is true.
 pub fn parse_boolean(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
 impl ListOptions {
-    /// `first` returns the first value of a parameter if it is present.
+    /// Parses the options of a query. `first` returns the first value of a parameter, or `None` if it is absent.
     pub fn parse<'q>(first: impl Fn(&str) -> Option<&'q str>) -> Result<Self, ParseIntegerError> {
         let text = |name: &str| first(name).unwrap_or_default().to_owned();
         let number = |name: &str| first(name).map_or(Ok(0), parse_integer);
@@ -75,7 +75,8 @@ impl ListOptions {
         usize::try_from(self.limit).ok().filter(|limit| *limit > 0)
     }
 
-    /// Validates the combination of options. `watch_list`: a watch may request initial events.
+    /// Validates the combination of options. `watch_list` is true if a watch may request initial events (feature gate
+    /// WatchList).
     pub fn validate(&self, watch_list: bool) -> Vec<FieldError> {
         if self.watch { self.check_watch(watch_list) } else { self.check_list() }
     }
@@ -117,8 +118,8 @@ impl ListOptions {
         }
         if matching.is_empty() {
             // A watch without a version begins with the current objects, like one with `NotOlderThan`.
-            let from_any = watch_list && !initial && matches!(self.resource_version.as_str(), "" | "0");
-            if from_any && !self.continue_token.is_empty() {
+            let starts_at_any_version = watch_list && !initial && matches!(self.resource_version.as_str(), "" | "0");
+            if starts_at_any_version && !self.continue_token.is_empty() {
                 errors.push(forbidden(MATCH, WITH_CONTINUE));
             }
             return errors;
@@ -148,8 +149,8 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    /// The error of a query string whose values need no decoding.
-    fn parsed(query: &str, watch_list: bool) -> String {
+    /// The errors of a query string whose values need no decoding, one per line.
+    fn format_errors(query: &str, watch_list: bool) -> String {
         let pairs: Vec<(&str, &str)> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
         let first = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         match ListOptions::parse(first) {
@@ -197,7 +198,7 @@ mod tests {
          sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
     )]
     fn options_of_lists_are_validated(#[case] query: &str, #[case] expected: &str) {
-        assert_eq!(parsed(query, true), expected);
+        assert_eq!(format_errors(query, true), expected);
     }
 
     const BEGIN: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
@@ -228,7 +229,7 @@ mod tests {
          resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
     )]
     fn options_of_watches_are_validated(#[case] query: &str, #[case] watch_list: bool, #[case] expected: &str) {
-        assert_eq!(parsed(query, watch_list), expected);
+        assert_eq!(format_errors(query, watch_list), expected);
     }
 
     #[rstest]

@@ -14,7 +14,7 @@ pub enum Shape {
     /// `as=PartialObjectMetadataList`: lists only.
     PartialMetadataList,
     /// `as=APIGroupDiscoveryList` in version `v2` or `v2beta1`; discovery only.
-    Aggregated { beta: bool },
+    Aggregated { is_beta: bool },
 }
 
 /// Encodings of bodies.
@@ -32,8 +32,8 @@ pub enum Encoding {
 pub struct Representation {
     pub encoding: Encoding,
     pub shape: Shape,
-    /// Tables and metadata in `meta.k8s.io/v1beta1`, for clients before Kubernetes 1.15.
-    pub beta: bool,
+    /// True for tables and metadata in `meta.k8s.io/v1beta1`, for clients before Kubernetes 1.15.
+    pub is_beta: bool,
 }
 
 struct MediaRange<'a> {
@@ -66,7 +66,7 @@ fn parse_ranges(accept: &str) -> Vec<MediaRange<'_>> {
     all
 }
 
-/// Kind of response of a path, which decides the available representations.
+/// Kind of the response of a path. It determines the available representations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     /// An object of a kind with a table.
@@ -95,17 +95,17 @@ pub enum Offer {
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Media types in error messages for clients that want protobuf.
-const SERVED: &str = "application/json, application/yaml";
+const MEDIA_TYPES_WITHOUT_PROTOBUF: &str = "application/json, application/yaml";
 /// Media types in other error messages. They include protobuf as in Kubernetes, although responses never use it.
-const MEDIA: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 impl Offer {
     /// Media types that a route declares; they do not match `application/*`. `None` for paths without a declared list.
     fn produced_media_types(self) -> Option<String> {
         match self {
-            Self::Object | Self::ObjectWithoutTable | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
-            Self::Collection => Some(format!("{MEDIA}, {STREAMS}")),
+            Self::Object | Self::ObjectWithoutTable | Self::Versions | Self::Resources => Some(MEDIA_TYPES.to_owned()),
+            Self::Collection => Some(format!("{MEDIA_TYPES}, {STREAM_MEDIA_TYPES}")),
             Self::Version => Some("application/json".to_owned()),
             Self::Custom | Self::Groups | Self::Document | Self::Merged | Self::MergedStream => None,
         }
@@ -132,13 +132,14 @@ impl Offer {
         match self {
             Self::Merged => "application/json",
             Self::MergedStream => "application/json;stream=watch",
-            _ => MEDIA,
+            _ => MEDIA_TYPES,
         }
     }
 }
 
-/// Chooses a representation.
-pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Representation> {
+/// Chooses the representation of a response from the `Accept` header. Fails with 406 if none of the media ranges is
+/// available; a missing header accepts JSON.
+pub fn choose_representation(header: Option<&str>, offer: Offer) -> ApiResult<Representation> {
     let header = header.unwrap_or_default();
     if header.is_empty() {
         return Ok(Representation::default());
@@ -154,31 +155,32 @@ pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Representation> {
         return Ok(Representation::default());
     }
     let wants_protobuf = wanted.iter().any(|range| range.kind == PROTOBUF);
-    let mut declined = offer.produced_media_types().is_some();
+    let mut is_refused_by_route = offer.produced_media_types().is_some();
     for range in wanted {
         let encoding = match range.kind {
             "application/json" | "application/*" | "*/*" => Encoding::Json,
             "application/yaml" if !offer.is_merged() => Encoding::Yaml,
             _ => continue,
         };
-        declined = false;
+        is_refused_by_route = false;
         if let Some(shape) = shape(&range, offer) {
-            let beta = range.get("g") == "meta.k8s.io" && range.get("v") == "v1beta1" && shape != Shape::Object;
-            return Ok(Representation { encoding, shape, beta });
+            let is_beta = range.get("g") == "meta.k8s.io" && range.get("v") == "v1beta1" && shape != Shape::Object;
+            return Ok(Representation { encoding, shape, is_beta });
         }
     }
-    let known = |media: &'static str| if wants_protobuf && media == MEDIA { SERVED } else { media };
-    // A client that accepts protobuf only gets the refusal of the route.
-    Err(if declined {
-        not_acceptable(known(MEDIA))
+    let listed =
+        |media: &'static str| if wants_protobuf && media == MEDIA_TYPES { MEDIA_TYPES_WITHOUT_PROTOBUF } else { media };
+    // If no media range has a served encoding, the refusal is that of the route.
+    Err(if is_refused_by_route {
+        not_acceptable(listed(MEDIA_TYPES))
     } else {
-        transformation_not_acceptable(known(offer.accepted_media_types()))
+        transformation_not_acceptable(listed(offer.accepted_media_types()))
     })
 }
 
 /// 406 for a watch of a kind without watches.
 pub fn stream_not_acceptable() -> ApiError {
-    transformation_not_acceptable(STREAMS)
+    transformation_not_acceptable(STREAM_MEDIA_TYPES)
 }
 
 /// 406 for `as=PartialObjectMetadata` of a list of this Go type.
@@ -209,9 +211,11 @@ fn shape(range: &MediaRange<'_>, offer: Offer) -> Option<Shape> {
         ("Table", "meta.k8s.io", _) if has_metadata && offer.has_table() => Some(Shape::Table),
         ("PartialObjectMetadata", "meta.k8s.io", _) if has_metadata => Some(Shape::PartialMetadata),
         ("PartialObjectMetadataList", "meta.k8s.io", _) if has_metadata => Some(Shape::PartialMetadataList),
-        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if aggregated => Some(Shape::Aggregated { beta: false }),
+        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if aggregated => {
+            Some(Shape::Aggregated { is_beta: false })
+        }
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") if aggregated => {
-            Some(Shape::Aggregated { beta: true })
+            Some(Shape::Aggregated { is_beta: true })
         }
         _ => None,
     }
@@ -270,24 +274,24 @@ mod tests {
             ("application/*,application/json", Ok(object)),
         ];
         for (header, expected) in cases {
-            assert_eq!(accept(Some(header), Offer::Object).map_err(|e| e.code), expected, "{header}");
+            assert_eq!(choose_representation(Some(header), Offer::Object).map_err(|e| e.code), expected, "{header}");
         }
         const ROUTE: &str = "406: Not Acceptable\n\nAvailable representations: ";
         const FORM: &str = "only the following media types are accepted: ";
         let refused = [
-            (Offer::Object, "text/plain", format!("{ROUTE}{MEDIA}")),
+            (Offer::Object, "text/plain", format!("{ROUTE}{MEDIA_TYPES}")),
             (
                 Offer::Object,
                 "application/vnd.kubernetes.protobuf",
                 format!("{ROUTE}application/json, application/yaml"),
             ),
-            (Offer::Collection, "application/*", format!("{ROUTE}{MEDIA}, {STREAMS}")),
-            (Offer::Collection, "application/json;g=x", format!("{FORM}{MEDIA}")),
-            (Offer::ObjectWithoutTable, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
-            (Offer::ObjectWithoutTable, "text/plain", format!("{ROUTE}{MEDIA}")),
-            (Offer::Groups, "text/plain", format!("{FORM}{MEDIA}")),
-            (Offer::Versions, "text/plain", format!("{ROUTE}{MEDIA}")),
-            (Offer::Document, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
+            (Offer::Collection, "application/*", format!("{ROUTE}{MEDIA_TYPES}, {STREAM_MEDIA_TYPES}")),
+            (Offer::Collection, "application/json;g=x", format!("{FORM}{MEDIA_TYPES}")),
+            (Offer::ObjectWithoutTable, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA_TYPES}")),
+            (Offer::ObjectWithoutTable, "text/plain", format!("{ROUTE}{MEDIA_TYPES}")),
+            (Offer::Groups, "text/plain", format!("{FORM}{MEDIA_TYPES}")),
+            (Offer::Versions, "text/plain", format!("{ROUTE}{MEDIA_TYPES}")),
+            (Offer::Document, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA_TYPES}")),
             (Offer::Version, "application/yaml", format!("{ROUTE}application/json")),
             (Offer::Merged, "application/yaml", format!("{FORM}application/json")),
             (
@@ -298,7 +302,11 @@ mod tests {
             (Offer::MergedStream, "text/plain", format!("{FORM}application/json;stream=watch")),
         ];
         for (offer, header, text) in refused {
-            assert_eq!(accept(Some(header), offer).map_err(|e| e.message), Err(text), "{offer:?} {header}");
+            assert_eq!(
+                choose_representation(Some(header), offer).map_err(|e| e.message),
+                Err(text),
+                "{offer:?} {header}"
+            );
         }
         let taken =
             [(Offer::Version, "application/json;v=v9"), (Offer::Groups, "application/*"), (Offer::Document, "*/*")];
@@ -307,15 +315,15 @@ mod tests {
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", object),
             ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", metadata),
         ] {
-            assert_eq!(accept(Some(header), Offer::ObjectWithoutTable), Ok(expected), "{header}");
+            assert_eq!(choose_representation(Some(header), Offer::ObjectWithoutTable), Ok(expected), "{header}");
         }
-        let old = Representation { beta: true, ..table };
+        let old = Representation { is_beta: true, ..table };
         for offer in [Offer::Object, Offer::Custom, Offer::Merged, Offer::MergedStream] {
             let header = "application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json";
-            assert_eq!(accept(Some(header), offer), Ok(old), "{offer:?}");
+            assert_eq!(choose_representation(Some(header), offer), Ok(old), "{offer:?}");
         }
         for (offer, header) in taken {
-            assert_eq!(accept(Some(header), offer), Ok(object), "{offer:?} {header}");
+            assert_eq!(choose_representation(Some(header), offer), Ok(object), "{offer:?} {header}");
         }
     }
 }

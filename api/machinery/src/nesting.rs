@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Maximum depth of the innermost value, where the object itself has depth 0. `serde_json` parses 128 levels; the
-/// difference is reserved for wrappers: lists, watch events, reviews, Works.
+/// Maximum depth of the innermost value, where the object itself has depth 0. `serde_json` parses 128 levels; 8 of them
+/// are reserved for objects that contain the stored one: lists, watch events, reviews, Works.
 pub const MAX_DEPTH: usize = 120;
 
 /// True if some value within `value` has a greater depth than `depth`, where `value` itself has depth 0.
@@ -29,7 +29,7 @@ mod tests {
     #[case::text(json!("a"), 0, false)]
     #[case::empty(json!({}), 0, false)]
     #[case::too_deep(json!({"a": 1}), 0, true)]
-    #[case::just_deep_enough(json!({"a": [1]}), 2, false)]
+    #[case::at_the_limit(json!({"a": [1]}), 2, false)]
     #[case::in_a_list(json!([[], [[1]]]), 2, true)]
     fn deeper_values_are_found(#[case] value: Value, #[case] depth: usize, #[case] expected: bool) {
         assert_eq!(exceeds_depth(&value, depth), expected);

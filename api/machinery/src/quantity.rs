@@ -63,7 +63,7 @@ impl Quantity {
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let parts = Parts::split(text)?;
         let scale = parse_scale(parts.suffix).ok_or(QuantityError::Suffix)?;
-        parts.amount(scale)
+        parts.to_quantity(scale)
     }
 
     /// The output of Go's API machinery for a quantity parsed from this text: unchanged if it looks canonical,
@@ -71,12 +71,12 @@ impl Quantity {
     pub fn canonicalize(text: &str) -> Result<String, QuantityError> {
         let parts = Parts::split(text)?;
         let scale = parse_scale(parts.suffix).ok_or(QuantityError::Suffix)?;
-        let quantity = parts.amount(scale)?;
+        let quantity = parts.to_quantity(scale)?;
         if parts.is_canonical(scale) {
             return Ok(text.to_owned());
         }
-        if quantity.nano.unsigned_abs() >= i128::MAX.unsigned_abs() && !scale.binary {
-            return Ok(parts.decimal(scale));
+        if quantity.nano.unsigned_abs() >= i128::MAX.unsigned_abs() && !scale.is_binary {
+            return Ok(parts.to_canonical_decimal(scale));
         }
         Ok(quantity.to_string())
     }
@@ -108,7 +108,7 @@ impl Quantity {
         self.scaled_value(-3)
     }
 
-    /// In units of 10^scale, rounded away from zero and limited to `i64`.
+    /// The value in units of 10^scale, rounded away from zero and limited to `i64`.
     pub fn scaled_value(&self, scale: i32) -> i64 {
         let scaled = shift(self.nano, -9 - scale);
         i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
@@ -123,7 +123,7 @@ impl Quantity {
         self.nano as f64 / NANO as f64
     }
 
-    /// Multiplied by an integer.
+    /// The product with an integer, limited to the range of quantities.
     pub fn multiply(&self, factor: i64) -> Self {
         Self { nano: self.nano.saturating_mul(i128::from(factor)), format: self.format }
     }
@@ -181,33 +181,33 @@ fn shift(value: i128, power: i32) -> i128 {
 /// Multiplier of a suffix.
 #[derive(Clone, Copy)]
 struct Scale {
-    binary: bool,
+    is_binary: bool,
     exponent: i32,
     format: Format,
 }
 
 fn parse_scale(suffix: &str) -> Option<Scale> {
     if let Some((_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(word, _)| *word == suffix) {
-        return Some(Scale { binary: false, exponent: *exponent, format: Format::DecimalSI });
+        return Some(Scale { is_binary: false, exponent: *exponent, format: Format::DecimalSI });
     }
     if let Some(power) = BINARY_SUFFIXES.iter().position(|word| *word == suffix) {
-        return Some(Scale { binary: true, exponent: 10 * i32::try_from(power).ok()?, format: Format::BinarySI });
+        return Some(Scale { is_binary: true, exponent: 10 * i32::try_from(power).ok()?, format: Format::BinarySI });
     }
     let exponent = suffix.strip_prefix(['e', 'E']).filter(|rest| !rest.is_empty())?;
-    // Larger exponents are limited here, because the value is limited anyway.
+    // Larger exponents need not be distinguished, because the value is limited anyway.
     let exponent = exponent.parse::<i64>().ok()?.clamp(-1000, 1000);
-    Some(Scale { binary: false, exponent: i32::try_from(exponent).ok()?, format: Format::DecimalExponent })
+    Some(Scale { is_binary: false, exponent: i32::try_from(exponent).ok()?, format: Format::DecimalExponent })
 }
 
 /// Parts of a quantity's text.
 struct Parts<'t> {
-    negative: bool,
+    is_negative: bool,
     /// Without leading zeros.
     digits: &'t str,
     fraction: &'t str,
     suffix: &'t str,
-    /// There are no digits.
-    empty: bool,
+    /// True if there are no digits.
+    is_empty: bool,
 }
 
 impl<'t> Parts<'t> {
@@ -215,7 +215,7 @@ impl<'t> Parts<'t> {
         if text.is_empty() {
             return Err(QuantityError::Format);
         }
-        let (negative, rest) = match text.as_bytes()[0] {
+        let (is_negative, rest) = match text.as_bytes()[0] {
             b'-' => (true, &text[1..]),
             b'+' => (false, &text[1..]),
             _ => (false, text),
@@ -232,7 +232,7 @@ impl<'t> Parts<'t> {
         if !split_while(rest, |byte| byte.is_ascii_digit()).1.is_empty() {
             return Err(QuantityError::Format);
         }
-        Ok(Self { negative, digits, fraction, suffix, empty: zeros + digits.len() + fraction.len() == 0 })
+        Ok(Self { is_negative, digits, fraction, suffix, is_empty: zeros + digits.len() + fraction.len() == 0 })
     }
 
     /// The text as Go's fast path parses it: as a machine integer without the point. Other texts are parsed more
@@ -240,7 +240,7 @@ impl<'t> Parts<'t> {
     fn parse_fast(&self, scale: Scale) -> Option<i64> {
         let whole = i32::try_from(self.digits.len().max(1)).ok()?;
         let places = i32::try_from(self.fraction.len()).ok()?;
-        let (room, factor, exponent) = match scale.binary {
+        let (room, factor, exponent) = match scale.is_binary {
             true if self.fraction.is_empty() => (14 - whole - scale.exponent * 3 / 10, 1 << scale.exponent, 0),
             true => return None,
             false => (18 - whole - places, 1, scale.exponent),
@@ -255,7 +255,7 @@ impl<'t> Parts<'t> {
     /// True if Go keeps the text because it considers it canonical.
     fn is_canonical(&self, scale: Scale) -> bool {
         let Some(number) = self.parse_fast(scale) else { return false };
-        if scale.binary {
+        if scale.is_binary {
             return number & 7 != 0;
         }
         let places = self.fraction.len() as i32;
@@ -264,15 +264,15 @@ impl<'t> Parts<'t> {
         (scale.exponent - places) % 3 == 0 && !last.ends_with("000") && !first.starts_with('0')
     }
 
-    /// Canonical form of a number beyond the limit.
-    fn decimal(&self, scale: Scale) -> String {
+    /// Canonical form of a number that exceeds the limit of [`Quantity`].
+    fn to_canonical_decimal(&self, scale: Scale) -> String {
         let digits = format!("{}{}", self.digits, self.fraction);
         let digits = digits.trim_start_matches('0');
         let kept = digits.trim_end_matches('0');
         let exponent = scale.exponent - self.fraction.len() as i32 + (digits.len() - kept.len()) as i32;
         let pad = exponent.rem_euclid(3);
         let exponent = exponent - pad;
-        let sign = if self.negative { "-" } else { "" };
+        let sign = if self.is_negative { "-" } else { "" };
         let suffix = match scale.format {
             _ if exponent == 0 => String::new(),
             Format::DecimalExponent => format!("e{exponent}"),
@@ -281,8 +281,8 @@ impl<'t> Parts<'t> {
         format!("{sign}{kept}{}{suffix}", "0".repeat(pad as usize))
     }
 
-    fn amount(&self, scale: Scale) -> Result<Quantity, QuantityError> {
-        if self.empty && self.parse_fast(scale).is_none() {
+    fn to_quantity(&self, scale: Scale) -> Result<Quantity, QuantityError> {
+        if self.is_empty && self.parse_fast(scale).is_none() {
             return Err(QuantityError::Numeric);
         }
         // Beyond this number of digits, the value exceeds the limit or is below the smallest fraction.
@@ -294,7 +294,7 @@ impl<'t> Parts<'t> {
             value = value.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
         }
         let mut format = scale.format;
-        let mut nano = if scale.binary {
+        let mut nano = if scale.is_binary {
             shift(value.saturating_mul(1 << scale.exponent), 9 - places)
         } else {
             shift(value, 9 + scale.exponent - places)
@@ -308,7 +308,7 @@ impl<'t> Parts<'t> {
                 format = Format::DecimalSI;
             }
         }
-        Ok(Quantity { nano: if self.negative { -nano } else { nano }, format })
+        Ok(Quantity { nano: if self.is_negative { -nano } else { nano }, format })
     }
 }
 
@@ -481,7 +481,7 @@ mod tests {
     /// Go loses values without a suffix: `1000E` is printed as 1.
     const UNLIKE_GO: [&str; 1] = ["1000E"];
 
-    /// Recorded from Go's implementation. Some are printed as written, others in canonical form.
+    /// The forms were recorded from Go's implementation, which prints some quantities as written and others canonically.
     #[test]
     fn canonical_forms_match_go() {
         let lines = include_str!("fixtures/quantities.tsv").lines().filter(|line| !line.starts_with('#'));

@@ -1,9 +1,9 @@
-//! Error messages of client-go for unsuccessful HTTP responses, as users of webhooks know them.
+//! Error messages of client-go for unsuccessful HTTP responses. API servers report failed webhook calls with them.
 
 use serde_json::Value;
 
-/// The message of a response: that of its Status, otherwise the default of its code. `is_text`: the body is plain
-/// text.
+/// The message of an unsuccessful response: that of its Status, otherwise the default of its code. `is_text` is true if
+/// the body is plain text.
 pub fn error_message(code: u16, is_text: bool, body: &[u8]) -> String {
     let status: Option<Value> = serde_json::from_slice(body).ok();
     if let Some(message) = status.as_ref().filter(|s| s["kind"] == "Status").and_then(|s| s["message"].as_str()) {

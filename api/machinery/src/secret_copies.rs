@@ -2,21 +2,22 @@
 //!
 //! Tools that apply objects store the last applied configuration in an annotation of the object: as JSON or YAML,
 //! compressed and encoded, or as a diff, under their own keys. Not all of these tools are known, so the rule considers
-//! the values: next to withheld values only plain text is kept. An annotation is removed if its value is structured,
-//! compressed or encoded, if it has a key `data` or `stringData`, or if it contains one of the object's own values.
+//! the values: an object with withheld values keeps only annotations of plain text. An annotation is removed if its
+//! value is structured, compressed or encoded, if it has a key `data`, `stringData` or `binaryData`, or if it contains
+//! one of the object's own values.
 //!
-//! Reads each value a constant number of times and never decompresses.
+//! The functions of this module read each value a constant number of times and never decompress it.
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
-/// Prefixes of keys that contain copies of objects, for any value.
-const KEYS: [&str; 4] =
+/// Prefixes of keys whose values are copies of objects.
+const COPY_KEY_PREFIXES: [&str; 4] =
     ["kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied", "helm.sh/release"];
 /// Parts of keys of kubectl, Karmada, Argo CD, Config Sync, kpt and others; each tool has its own prefix.
-const LAST_APPLIED: [&str; 3] = ["last-applied", "lastapplied", "original-"];
+const COPY_KEY_PARTS: [&str; 3] = ["last-applied", "lastapplied", "original-"];
 
 /// Maximum total size of all annotations of an object, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
@@ -45,7 +46,8 @@ const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIEN
 /// known.
 pub fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     let key = key.to_ascii_lowercase();
-    let is_copy = KEYS.iter().any(|known| key.starts_with(known)) || LAST_APPLIED.iter().any(|part| key.contains(part));
+    let is_copy = COPY_KEY_PREFIXES.iter().any(|known| key.starts_with(known))
+        || COPY_KEY_PARTS.iter().any(|part| key.contains(part));
     !is_copy && is_plain(value, MAX_DEPTH) && !values.iter().any(|own| contains_value(own, value.as_bytes()))
 }
 
@@ -67,12 +69,12 @@ pub fn remove_copies(secret: &mut Value) {
 
 /// True if the annotation of any object contains a Secret with its values, as text.
 pub fn contains_secret(value: &str) -> bool {
-    let mut kinds = value.split("kind").skip(1).filter_map(word_after);
-    kinds.any(|word| matches!(word, "Secret" | "SecretList")) && has_values(value)
+    let mut kinds = value.split("kind").skip(1).filter_map(first_word);
+    kinds.any(|word| matches!(word, "Secret" | "SecretList")) && has_data_key(value)
 }
 
-/// The word after any number of quotes, colons and blanks.
-fn word_after(text: &str) -> Option<&str> {
+/// The first word of a text, after any number of quotes, backslashes, colons and blanks.
+fn first_word(text: &str) -> Option<&str> {
     let rest = text.trim_start_matches(['"', '\'', '\\', ':', ' ']);
     rest.split(|c: char| !c.is_ascii_alphanumeric()).next()
 }
@@ -82,18 +84,18 @@ fn is_plain(value: &str, max_depth: usize) -> bool {
     let is_structured = value.starts_with(['{', '[', '"', '\'', '|', '>', '%', '<', '!', '&'])
         || value.starts_with("---")
         || value.contains(['\n', '\r']);
-    !is_structured && !has_values(value) && !words(value).any(|word| is_encoded(word, max_depth))
+    !is_structured && !has_data_key(value) && !words(value).any(|word| is_encoded(word, max_depth))
 }
 
-/// True if there is a key `data` or `stringData`, with any quoting.
-fn has_values(text: &str) -> bool {
+/// True if there is a key `data`, `stringData` or `binaryData`, with any quoting.
+fn has_data_key(text: &str) -> bool {
     let is_key = |(at, name): (usize, &str)| {
         let before = text.get(..at).and_then(|before| before.bytes().next_back());
-        let begins = before.is_none_or(|byte| !byte.is_ascii_alphanumeric());
+        let is_word_start = before.is_none_or(|byte| !byte.is_ascii_alphanumeric());
         let rest = text.get(at + name.len()..).unwrap_or_default();
-        let behind = rest.bytes().find(|byte| !matches!(byte, b'"' | b'\'' | b'\\' | b' '));
+        let after = rest.bytes().find(|byte| !matches!(byte, b'"' | b'\'' | b'\\' | b' '));
         // Also matches a part of a path, as in a JSON patch.
-        begins && matches!(behind, Some(b':' | b'/' | b'.' | b'='))
+        is_word_start && matches!(after, Some(b':' | b'/' | b'.' | b'='))
     };
     ["data", "stringData", "binaryData"].iter().any(|name| text.match_indices(name).any(is_key))
 }
@@ -111,12 +113,12 @@ fn is_encoded(word: &str, max_depth: usize) -> bool {
     if word.len() < MIN_ENCODED_BYTES {
         return false;
     }
-    let hidden = |bytes: Vec<u8>| {
+    let is_copy = |bytes: Vec<u8>| {
         COMPRESSED.iter().any(|begin| bytes.starts_with(begin))
             || std::str::from_utf8(&bytes).is_ok_and(|text| max_depth == 0 || !is_plain(text, max_depth - 1))
     };
     let decoded = [STANDARD.decode(word).ok(), URL_SAFE.decode(word).ok(), hexadecimal(word)];
-    decoded.into_iter().flatten().any(hidden)
+    decoded.into_iter().flatten().any(is_copy)
 }
 
 fn hexadecimal(word: &str) -> Option<Vec<u8>> {
@@ -132,12 +134,12 @@ fn contains_value(value: &[u8], text: &[u8]) -> bool {
     }
     memchr::memmem::find_iter(text, value).any(|at| {
         let before = at.checked_sub(1).and_then(|at| text.get(at));
-        let ends = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
-        value.len() >= MIN_PART_BYTES || ends(before) && ends(text.get(at + value.len()))
+        let is_boundary = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
+        value.len() >= MIN_PART_BYTES || is_boundary(before) && is_boundary(text.get(at + value.len()))
     })
 }
 
-/// The values of a Secret's field, as stored and decoded.
+/// A value of a Secret's field `data` or `stringData`, as stored and decoded, each only if it has at most `max_bytes`.
 pub fn secret_values(field: &str, value: &str, max_bytes: usize) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     if value.len() <= max_bytes {

@@ -84,7 +84,7 @@ pub struct Details {
 }
 
 impl Details {
-    /// The `details` of another server's Status, without members of a wrong type.
+    /// The `details` of another server's Status. Members of a wrong type are ignored.
     pub fn from_json(details: &serde_json::Value) -> Self {
         let text = |key: &str| details[key].as_str().unwrap_or_default().to_owned();
         let causes = details["causes"].as_array().into_iter().flatten();
@@ -112,7 +112,7 @@ pub struct ApiError {
     pub continue_token: Option<Box<str>>,
 }
 
-/// Result of every operation that can end in a `Status`.
+/// Result of an operation whose failure is reported as a `Status`.
 pub type ApiResult<T> = Result<T, ApiError>;
 
 /// Maximum number of causes in a Status, because a small request can have many field errors.
@@ -128,7 +128,7 @@ impl ApiError {
         Self { reason: format!("{reason:?}"), ..Self::without_reason(reason.code(), message) }
     }
 
-    /// A failure with another code than that of its reason.
+    /// A failure whose code differs from that of its reason.
     pub fn from_parts(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), ..Self::without_reason(code, message) }
     }
@@ -138,7 +138,7 @@ impl ApiError {
         Self { code, reason: String::new(), message: message.into(), details: None, continue_token: None }
     }
 
-    /// A list whose snapshot has expired. With `token`, the rest is available in its current state.
+    /// 410 for a list whose snapshot has expired. With `token`, the client can continue at the current version.
     pub fn expired_continue(token: impl Into<Box<str>>) -> Self {
         Self { continue_token: Some(token.into()), ..Self::new(Reason::Expired, INCONSISTENT_CONTINUE) }
     }
@@ -148,12 +148,13 @@ impl ApiError {
         self
     }
 
-    /// Sets the object. `resource` is the plural.
+    /// Sets the object in the details. `resource` is the plural.
     pub fn with_object(self, group: &str, resource: &str, name: &str) -> Self {
         let (name, group, kind) = (name.to_owned(), group.to_owned(), resource.to_owned());
         self.with_details(Details { name, group, kind, ..Details::default() })
     }
 
+    /// True if the failure has this reason.
     pub fn is(&self, reason: Reason) -> bool {
         self.reason == format!("{reason:?}")
     }
@@ -164,20 +165,24 @@ impl ApiError {
 
     /// `resource` is the plural, `group` empty for core.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(Reason::NotFound, format!("{} \"{name}\" not found", qualified(group, resource))).with_details(
-            Details { name: name.into(), group: group.into(), kind: resource.into(), ..Details::default() },
-        )
+        Self::new(Reason::NotFound, format!("{} \"{name}\" not found", qualified_resource(group, resource)))
+            .with_details(Details {
+                name: name.into(),
+                group: group.into(),
+                kind: resource.into(),
+                ..Details::default()
+            })
     }
 
     /// `NewMethodNotSupported`: the resource does not support the verb.
     pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
-        let what = qualified(group, resource);
+        let what = qualified_resource(group, resource);
         Self::new(Reason::MethodNotAllowed, format!("{verb} is not supported on resources of kind \"{what}\""))
             .with_details(Details { group: group.into(), kind: resource.into(), ..Details::default() })
     }
 
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(Reason::AlreadyExists, format!("{} \"{name}\" already exists", qualified(group, resource)))
+        Self::new(Reason::AlreadyExists, format!("{} \"{name}\" already exists", qualified_resource(group, resource)))
             .with_details(Details {
                 name: name.into(),
                 group: group.into(),
@@ -189,7 +194,7 @@ impl ApiError {
     pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
         Self::new(
             Reason::Conflict,
-            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, resource)),
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified_resource(group, resource)),
         )
         .with_details(Details {
             name: name.into(),
@@ -202,8 +207,8 @@ impl ApiError {
     pub fn forbidden(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
         let what = match (resource.is_empty(), name.is_empty()) {
             (true, _) => format!("forbidden: {why}"),
-            (false, true) => format!("{} is forbidden: {why}", qualified(group, resource)),
-            (false, false) => format!("{} \"{name}\" is forbidden: {why}", qualified(group, resource)),
+            (false, true) => format!("{} is forbidden: {why}", qualified_resource(group, resource)),
+            (false, false) => format!("{} \"{name}\" is forbidden: {why}", qualified_resource(group, resource)),
         };
         Self::new(Reason::Forbidden, what).with_details(Details {
             name: name.into(),
@@ -225,12 +230,17 @@ impl ApiError {
             .iter()
             .map(|e| Cause { reason: e.kind.cause().into(), message: e.body(), field: e.field.clone() })
             .collect();
-        Self::new(Reason::Invalid, format!("{} \"{name}\" is invalid: {message}", qualified(group, kind))).with_details(
-            Details { name: name.into(), group: group.into(), kind: kind.into(), causes, ..Details::default() },
-        )
+        Self::new(Reason::Invalid, format!("{} \"{name}\" is invalid: {message}", qualified_resource(group, kind)))
+            .with_details(Details {
+                name: name.into(),
+                group: group.into(),
+                kind: kind.into(),
+                causes,
+                ..Details::default()
+            })
     }
 
-    /// An unknown path.
+    /// 404 for a path or resource that the server does not serve.
     pub fn unknown_resource() -> Self {
         Self::new(Reason::NotFound, "the server could not find the requested resource").with_details(Details::default())
     }
@@ -245,7 +255,7 @@ impl ApiError {
             .with_details(Details::default())
     }
 
-    /// The limit of concurrent requests is reached; retry after a second.
+    /// 429 when the limit of concurrent requests is reached; asks the client to retry after one second.
     pub fn too_many_requests() -> Self {
         Self::new(Reason::TooManyRequests, "Too many requests, please try again later.")
             .with_details(Details { retry_after_seconds: Some(1), ..Details::default() })
@@ -265,7 +275,7 @@ impl ApiError {
             .with_details(Details { causes: vec![Cause { message: text, ..Cause::default() }], ..Details::default() })
     }
 
-    /// The wire form.
+    /// The `Status` object of the response.
     pub fn to_status(&self) -> serde_json::Value {
         let mut status = serde_json::json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -284,7 +294,7 @@ impl ApiError {
     }
 }
 
-/// `resource.group`, or only the resource for the core group.
-pub fn qualified(group: &str, resource: &str) -> String {
+/// `resource.group`, or only the resource for the core group (`GroupResource.String` in Kubernetes).
+pub fn qualified_resource(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }

@@ -25,7 +25,7 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 /// The first relevant taint that no toleration covers.
-pub fn first_untolerated<'t>(
+pub fn first_untolerated_taint<'t>(
     taints: &'t [Taint],
     tolerations: &[Toleration],
     is_relevant: impl Fn(&Taint) -> bool,
@@ -41,8 +41,8 @@ pub fn prevents_scheduling(taint: &Taint) -> bool {
     taint.effect == NO_SCHEDULE || taint.effect == NO_EXECUTE
 }
 
-/// Time in seconds for which objects with these tolerations may stay under `NoExecute` taints. `None`: a taint is
-/// not tolerated; `Some(None)`: unlimited. If several tolerations cover a taint, the first one counts.
+/// Time in seconds for which objects with these tolerations may stay under `NoExecute` taints. `None` if a taint
+/// is not tolerated; `Some(None)` for an unlimited time. If several tolerations cover a taint, the first one counts.
 pub fn toleration_seconds(taints: &[Taint], tolerations: &[Toleration]) -> Option<Option<i64>> {
     let mut shortest: Option<i64> = None;
     for taint in taints.iter().filter(|taint| taint.effect == NO_EXECUTE) {

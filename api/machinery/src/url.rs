@@ -110,7 +110,7 @@ mod tests {
     #[case("http://[::1", Err("parse \"http://[::1\": missing ']' in host"))]
     #[case("http://[::1]:", Ok(Url { scheme: "http".into(), host: "[::1]:", ..Url::default() }))]
     #[case(":x", Err("parse \":x\": missing protocol scheme"))]
-    fn parts(#[case] text: &str, #[case] expected: Result<Url<'_>, &str>) {
+    fn urls_are_parsed_as_in_go(#[case] text: &str, #[case] expected: Result<Url<'_>, &str>) {
         assert_eq!(Url::parse(text), expected.map_err(str::to_owned));
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::names::format::{dns1123_label, dns1123_subdomain};
 
-/// Members of this group are authorized for everything.
+/// Group whose members are authorized for everything.
 pub const MASTERS: &str = "system:masters";
 pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 /// Prefix of the user names of service accounts, `system:serviceaccount:<namespace>:<name>`.
-pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// Group of all service accounts. Each is also in the group of its namespace, `system:serviceaccounts:<namespace>`.
 pub(crate) const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
@@ -31,14 +31,14 @@ pub fn extra_header_key(key: &str) -> String {
 /// Namespace and name of a service account by its user name. `None` for other users, including invalid names with
 /// the prefix: both parts must be valid, as in `serviceaccount.SplitUsername` of k8s.io/apiserver.
 pub fn service_account(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     let valid = dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty();
     valid.then_some((namespace, name))
 }
 
 /// The user name of a service account.
 pub fn service_account_user(namespace: &str, name: &str) -> String {
-    format!("{SERVICE_ACCOUNT}{namespace}:{name}")
+    format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
 }
 
 /// The groups of the service accounts of a namespace, besides `system:authenticated`.
@@ -46,7 +46,7 @@ pub fn service_account_groups(namespace: &str) -> [String; 2] {
     [SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
 
-/// `authentication.k8s.io` `UserInfo`.
+/// A user with groups and extra fields (`UserInfo` of `authentication.k8s.io`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct UserInfo {
     pub name: String,
@@ -65,23 +65,24 @@ impl UserInfo {
         Self::new("system:crowsnest", [MASTERS])
     }
 
+    /// True for members of `system:masters`, who are authorized for everything.
     pub fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
-    /// True if this is a service account, or is in a group that only service accounts are in.
+    /// True if the name is that of a service account, or a group is one that only service accounts have.
     pub fn is_service_account(&self) -> bool {
         let is_service_account_group = |group: &String| {
             group.strip_prefix(SERVICE_ACCOUNTS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
         };
-        self.name.starts_with(SERVICE_ACCOUNT) || self.groups.iter().any(is_service_account_group)
+        self.name.starts_with(SERVICE_ACCOUNT_PREFIX) || self.groups.iter().any(is_service_account_group)
     }
 
     /// Adds `system:authenticated`, or `system:unauthenticated` for the anonymous user, as every API server does.
     pub fn with_implied_groups(mut self) -> Self {
-        let own = if self.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
-        if !self.groups.iter().any(|group| group == own) {
-            self.groups.push(own.to_owned());
+        let implied = if self.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
+        if !self.groups.iter().any(|group| group == implied) {
+            self.groups.push(implied.to_owned());
         }
         self
     }
@@ -104,7 +105,7 @@ mod tests {
     #[case("system:serviceaccount:shop:robot_1", None)]
     #[case("system:serviceaccounts:shop:robot", None)]
     #[case("robot", None)]
-    fn names_of_service_accounts(#[case] user: &str, #[case] expected: Option<(&str, &str)>) {
+    fn service_account_names_are_parsed(#[case] user: &str, #[case] expected: Option<(&str, &str)>) {
         assert_eq!(service_account(user), expected);
         if let Some((namespace, name)) = expected {
             assert_eq!(service_account_user(namespace, name), user);

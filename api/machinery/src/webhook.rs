@@ -7,9 +7,9 @@ use crate::field::FieldError;
 use crate::names::format;
 use crate::url::Url;
 
-/// The Service of a webhook.
+/// The Service of a webhook, and the path and port on which it is called.
 #[derive(Debug, Clone, Copy)]
-pub struct Service<'s> {
+pub struct ServiceReference<'s> {
     pub namespace: &'s str,
     pub name: &'s str,
     /// Path of the webhook's URL; empty for none.
@@ -37,7 +37,7 @@ pub fn validate_url(text: &str, field: &str) -> Vec<FieldError> {
 }
 
 /// Errors of a reference to a Service. `field` is its path.
-pub fn validate_service(service: Service<'_>, field: &str) -> Vec<FieldError> {
+pub fn validate_service(service: ServiceReference<'_>, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (value, name) in [(service.name, "name"), (service.namespace, "namespace")] {
         if value.is_empty() {
@@ -75,7 +75,8 @@ fn validate_path(path: &str, field: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Errors of the review versions that a webhook supports. At least one must be `known` to the caller of webhooks.
+/// Errors of the review versions that a webhook supports. At least one of them must be in `known`, the versions that the
+/// API server sends.
 pub fn validate_review_versions(versions: &[String], known: &[&str], field: &str) -> Vec<FieldError> {
     let listed = known.join(", ");
     if versions.is_empty() {
@@ -124,18 +125,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Service { namespace: "a", name: "b", path: "/x/", port: 443 }, &[])]
-    #[case(Service { namespace: "", name: "", path: "//", port: 0 }, &[
+    #[case(ServiceReference { namespace: "a", name: "b", path: "/x/", port: 443 }, &[])]
+    #[case(ServiceReference { namespace: "", name: "", path: "//", port: 0 }, &[
         "service.name: Required value",
         "service.namespace: Required value",
         "service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
         "service.path: Invalid value: \"//\": segment[0] may not be empty",
     ])]
-    #[case(Service { namespace: "a", name: "b", path: "éa//b", port: 1 }, &[
+    #[case(ServiceReference { namespace: "a", name: "b", path: "éa//b", port: 1 }, &[
         "service.path: Invalid value: \"éa//b\": must start with a '/'",
         "service.path: Invalid value: \"éa//b\": segment[1] may not be empty",
     ])]
-    fn services(#[case] service: Service<'_>, #[case] expected: &[&str]) {
+    fn services(#[case] service: ServiceReference<'_>, #[case] expected: &[&str]) {
         assert_eq!(texts(&validate_service(service, "service")), expected);
     }
 

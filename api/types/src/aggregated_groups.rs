@@ -6,7 +6,7 @@ pub struct ApiGroup {
     pub name: &'static str,
     /// Versions with their `versionPriority`; the preferred one is the first.
     pub versions: &'static [(&'static str, i32)],
-    /// `groupPriorityMinimum`
+    /// Value of `groupPriorityMinimum`.
     pub priority: i32,
     /// True for the groups of the metrics adapter, which can be disabled and which others may serve instead.
     pub of_metrics: bool,
@@ -38,7 +38,7 @@ pub const CUSTOM_METRICS: ApiGroup = ApiGroup {
     ..ApiGroup::new("custom.metrics.k8s.io")
 };
 
-/// The groups; those of the metrics adapter only if `metrics` is true.
+/// All aggregated groups, or without those of the metrics adapter if `metrics` is false.
 pub fn aggregated_groups(metrics: bool) -> impl Iterator<Item = &'static ApiGroup> {
     const GROUPS: [&ApiGroup; 7] =
         [&CLUSTER, &SEARCH, &CROWSNEST_SEARCH, &CROWSNEST_PROPAGATION, &CROWSNEST_ACCESS, &METRICS, &CUSTOM_METRICS];

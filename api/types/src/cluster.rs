@@ -1,5 +1,5 @@
-//! cluster.karmada.io/v1alpha1: member clusters. The spec is written at join, the status by the cluster status
-//! controller.
+//! cluster.karmada.io/v1alpha1: member clusters. The spec is written when a cluster joins, the status by the cluster
+//! status controller.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// The API group of this module.
 pub const GROUP: &str = "cluster.karmada.io";
-/// Key of the bearer token in the Secret.
+/// Key of the bearer token in the Secrets that a cluster's spec references.
 pub const SECRET_TOKEN_KEY: &str = "token";
-/// Key of the CA bundle (PEM) in the Secret.
+/// Key of the CA bundle (PEM) in the Secret that `spec.secretRef` references.
 pub const SECRET_CA_DATA_KEY: &str = "caBundle";
 
 kind! {
@@ -67,21 +67,22 @@ api_structs! {
         /// Taints are the taints of the cluster. Resources are only scheduled to it if they tolerate them.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub taints: Vec<Taint>,
-        /// ResourceModels are the classes of nodes by size, used for estimates without reading each node.
+        /// ResourceModels are the grades of nodes by their resources. Capacity is estimated from the number of nodes
+        /// per grade.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub resource_models: Vec<ResourceModel>,
     }
 
-    /// ResourceModel is a class of nodes by size.
+    /// ResourceModel is a grade of nodes, defined by ranges of their resources.
     pub struct ResourceModel {
-        /// Grade is the number of the class.
+        /// Grade is the index of this model among the cluster's resource models.
         #[schemars(schema_with = "crate::object::plain_integer")]
         pub grade: u64,
-        /// Ranges are the resource ranges of the nodes in this class.
+        /// Ranges are the resource ranges of the nodes in this grade.
         pub ranges: Vec<ResourceModelRange>,
     }
 
-    /// ResourceModelRange is the range of a resource for the nodes in a class: at least min, less than max.
+    /// ResourceModelRange is the range of a resource of the nodes in a grade: at least min, less than max.
     pub struct ResourceModelRange {
         pub name: String,
         pub min: Quantity,
@@ -109,7 +110,7 @@ api_structs! {
         pub node_summary: Option<NodeSummary>,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub resource_summary: Option<ResourceSummary>,
-        /// RemedyActions are the remedies that are in effect for the cluster.
+        /// RemedyActions are the actions of Remedies that are in effect for the cluster, such as TrafficControl.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub remedy_actions: Vec<String>,
     }
@@ -128,7 +129,7 @@ api_structs! {
         pub kind: String,
     }
 
-    /// NodeSummary contains the numbers of nodes.
+    /// NodeSummary contains the numbers of all nodes and of ready nodes.
     pub struct NodeSummary {
         #[serde(skip_serializing_if = "is_default")]
         pub total_num: i32,
@@ -136,7 +137,7 @@ api_structs! {
         pub ready_num: i32,
     }
 
-    /// ResourceSummary contains the resources of the member cluster.
+    /// ResourceSummary contains the allocatable and the requested resources of the member cluster.
     pub struct ResourceSummary {
         /// Allocatable is the total of allocatable resources of all nodes.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -147,12 +148,12 @@ api_structs! {
         /// Allocated is the total of resources requested by pods that are scheduled to a node.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub allocated: ResourceList,
-        /// AllocatableModelings are the numbers of nodes with free resources per class.
+        /// AllocatableModelings are the numbers of nodes per grade of their free resources.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub allocatable_modelings: Vec<AllocatableModeling>,
     }
 
-    /// AllocatableModeling is the number of nodes of a class with free resources.
+    /// AllocatableModeling is the number of nodes whose free resources are in the ranges of a grade.
     pub struct AllocatableModeling {
         #[schemars(schema_with = "crate::object::plain_integer")]
         pub grade: u64,
@@ -162,7 +163,7 @@ api_structs! {
 }
 
 string_enum! { closed
-    /// ClusterSyncMode is the way in which changes reach the member cluster.
+    /// ClusterSyncMode defines which side opens the connection between control plane and member cluster.
     ClusterSyncMode {
         /// The control plane connects to the member.
         Push = "Push",

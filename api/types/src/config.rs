@@ -182,7 +182,7 @@ api_structs! {
 }
 
 impl CustomizationRules {
-    /// The scripts by operation. Empty scripts are omitted.
+    /// The script of each operation; `None` if it is unset or empty.
     pub fn scripts(&self) -> [(InterpreterOperation, Option<&str>); 8] {
         use InterpreterOperation as Operation;
         fn script(rule: &Option<LuaRule>) -> Option<&str> {

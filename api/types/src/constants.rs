@@ -1,5 +1,8 @@
 //! Constants of the Karmada APIs: labels, annotations, taints, finalizers, conditions, event reasons. Other tools
 //! depend on them, so they must not change.
+//!
+//! Constants whose description begins with "Crowsnest" have no counterpart in Karmada. Their description names the kinds
+//! that have them.
 
 /// Field manager of Crowsnest's agent when it reports the tokens of its cluster.
 pub const AGENT_FIELD_MANAGER: &str = "crowsnest-agent";
@@ -49,7 +52,7 @@ pub mod label {
 /// Annotations.
 pub mod annotation {
     /// Crowsnest; on Clusters: time limit for the member's response head, in seconds.
-    pub const ANSWER_WITHIN: &str = "proxy.crowsnest.io/answer-within-seconds";
+    pub const RESPONSE_TIMEOUT: &str = "proxy.crowsnest.io/answer-within-seconds";
     /// Crowsnest; on pull-mode Clusters: the only way to reach them.
     pub const REACHED_THROUGH: &str = "fleet.crowsnest.io/reached-through";
     pub const REACHED_THROUGH_AGENT: &str = "agent";
@@ -59,13 +62,13 @@ pub mod annotation {
     pub const EXEC_ENABLED: &str = "enabled";
     pub const EXEC_DISABLED: &str = "disabled";
     /// Crowsnest; on Clusters: the attributes of a caller that Crowsnest's account may impersonate in the member. `whole`: user, groups,
-    /// UID and extra; otherwise user and groups.
+    /// UID and extra; without the annotation or with another value: user and groups.
     pub const IMPERSONATES: &str = "proxy.crowsnest.io/impersonates";
     pub const IMPERSONATES_WHOLE: &str = "whole";
-    /// Crowsnest; on Clusters that were joined without cluster-admin: the granted set of rights. It includes impersonation, which the unified
-    /// auth controller does not change then.
+    /// Crowsnest; on Clusters that were joined without cluster-admin: the granted set of rights. It includes the rights to impersonate, so
+    /// the unified auth controller does not manage them.
     pub const RIGHTS: &str = "join.crowsnest.io/rights";
-    /// Crowsnest; on migrated objects: the UID of the original. The object is served with it, so that owner references stay valid.
+    /// Crowsnest; on migrated objects: the UID of the original. The object is served with this UID, so that owner references stay valid.
     pub const MIGRATED_UID: &str = "migrate.crowsnest.io/uid";
     /// Crowsnest; on migrated objects: the `creationTimestamp` of the original.
     pub const MIGRATED_CREATED: &str = "migrate.crowsnest.io/created";
@@ -88,17 +91,18 @@ pub mod annotation {
     pub const BACKEND_STORE_CERTIFICATE: &str = "search.crowsnest.io/backend-store-certificate-secret";
     /// Crowsnest; on policies and bindings: failback of a workload to the clusters from which it was evicted,
     /// `after=10m,rate=1/m`.
-    pub const RETURN: &str = "failover.crowsnest.io/return";
+    pub const FAILBACK: &str = "failover.crowsnest.io/return";
     /// Crowsnest; on evicted bindings: the clusters before the eviction.
-    pub const HOME: &str = "failover.crowsnest.io/home";
+    pub const ORIGINAL_CLUSTERS: &str = "failover.crowsnest.io/home";
     /// Crowsnest; on templates and policies: `true` starts a copy in a cluster only after those in other clusters
     /// have ended.
     pub const EXCLUSIVE: &str = "failover.crowsnest.io/exclusive";
     pub const EXCLUSIVE_VALUE: &str = "true";
-    /// Crowsnest; on bindings: removed clusters in which the end of the copy was not observed, separated by commas.
+    /// Crowsnest; on bindings: removed clusters in which it was not observed that the copy ended, separated by commas.
     pub const UNCONFIRMED: &str = "failover.crowsnest.io/unconfirmed";
-    /// Crowsnest; on Events of the journal: the cause and the changes, as JSON.
+    /// Crowsnest; on Events of the journal: the cause, as JSON.
     pub const JOURNAL_CAUSE: &str = "journal.crowsnest.io/cause";
+    /// Crowsnest; on Events of the journal: the changes, as JSON.
     pub const JOURNAL_ENTRY: &str = "journal.crowsnest.io/entry";
     /// Crowsnest; on bindings, set by administrators: the unconfirmed clusters in which the copy has ended,
     /// separated by commas.
@@ -185,11 +189,11 @@ pub mod condition {
     /// Crowsnest: the health signals of a cluster, and whether its readiness follows them.
     pub const HEALTH_SIGNALS: &str = "HealthSignals";
     pub const HEALTH_SIGNALS_AGREE: &str = "SignalsAgree";
-    /// Some signals fail, but too few or not long enough.
+    /// Some signals fail, but too few or not long enough to change the readiness.
     pub const HEALTH_SIGNALS_DAMPED: &str = "Damped";
     /// The signals fail in most clusters, so readiness does not change.
     pub const HEALTH_SIGNALS_DOUBTED: &str = "Doubted";
-    /// Crowsnest: False while the deletion of a cluster waits.
+    /// Crowsnest: False while the deletion of a cluster waits for the objects that the reason names.
     pub const REMOVING: &str = "Removing";
     pub const REMOVING_EXECUTION_SPACE: &str = "WaitingForExecutionSpace";
     pub const REMOVING_BINDINGS: &str = "WaitingForBindings";
@@ -211,8 +215,8 @@ pub mod condition {
 pub mod eviction {
     pub const REASON_TAINT_UNTOLERATED: &str = "TaintUntolerated";
     pub const REASON_APPLICATION_FAILURE: &str = "ApplicationFailure";
-    /// Crowsnest: failback; the temporary copy is evicted after the workload has returned.
-    pub const REASON_RETURN_HOME: &str = "ReturnHome";
+    /// Crowsnest: failback; the temporary copy is evicted after the workload was moved back.
+    pub const REASON_FAILBACK: &str = "ReturnHome";
     pub const PRODUCER_TAINT_MANAGER: &str = "TaintManager";
     pub const PRODUCER_FAILBACK: &str = "GoingHome";
     pub const PRODUCER_APPLICATION_FAILOVER: &str = "resource-binding-application-failover-controller";
@@ -257,18 +261,18 @@ pub mod event {
         DISPATCH_ENDPOINT_SLICE_SUCCEED "DispatchEndpointSliceSucceed", DISPATCH_ENDPOINT_SLICE_FAILED "DispatchEndpointSliceFailed";
     }
 
-    /// Crowsnest; on Clusters: the readiness changed; the message has the signals.
+    /// Crowsnest; on Clusters: the readiness changed; the message contains the signals.
     pub const CLUSTER_FLIPPED: &str = "ClusterFlipped";
-    /// Crowsnest; on Clusters: a cluster was removed while propagated objects remain in it.
+    /// Crowsnest; on Clusters: a cluster was removed while propagated objects remained in it.
     pub const RESOURCES_LEFT_BEHIND: &str = "ResourcesLeftBehind";
-    /// Crowsnest; on Clusters.
+    /// Crowsnest; on Clusters: see [`super::condition::EVICTIONS_HALTED`].
     pub const EVICTIONS_HALTED: &str = "EvictionsHalted";
     pub const EVICTIONS_RESUMED: &str = "EvictionsResumed";
     /// Crowsnest; on bindings and templates.
     pub const EVICTION_CANCELLED: &str = "EvictionCancelled";
     pub const EVICTION_WAITS: &str = "EvictionWaitsForReplacement";
-    pub const RETURN_HOME: &str = "ReturnHome";
-    pub const RETURN_REFUSED: &str = "ReturnRefused";
+    pub const FAILBACK: &str = "ReturnHome";
+    pub const FAILBACK_REFUSED: &str = "ReturnRefused";
     pub const WAITING_FOR_FENCE: &str = "WaitingForFence";
 
     pub const WORK_DISPATCHING: &str = "WorkDispatching";

@@ -23,12 +23,12 @@ pub const MAX_AVAILABLE_COMPONENT_SETS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableComponentSets";
 pub const GET_UNSCHEDULABLE_REPLICAS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/GetUnschedulableReplicas";
-/// gRPC metadata key of the object of a request, for logs.
-pub const OBJECT: &str = "object";
-/// Default port of estimators.
-pub const PORT: u16 = 10352;
+/// gRPC metadata key with which the client names the object of a request, for logs.
+pub const OBJECT_METADATA_KEY: &str = "object";
+/// Default port of an estimator (TCP).
+pub const DEFAULT_PORT: u16 = 10352;
 /// Default prefix of estimator services.
-pub const SERVICE_PREFIX: &str = "karmada-scheduler-estimator";
+pub const DEFAULT_SERVICE_PREFIX: &str = "karmada-scheduler-estimator";
 
 #[derive(Clone, PartialEq, Message)]
 pub struct MaxAvailableReplicasRequest {
@@ -198,18 +198,18 @@ pub struct Toleration {
 /// Invalid bytes in a message.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    #[error("cannot decode {what}")]
+    #[error("cannot decode {field}")]
     Bytes {
-        what: &'static str,
+        field: &'static str,
         #[source]
         source: DecodeError,
     },
-    #[error("the request of {resource} is not a quantity: {text:?}")]
+    #[error("the requested amount of {resource} is not a quantity: {text:?}")]
     Quantity { resource: String, text: String },
 }
 
-fn decode_field<M: Message + Default>(what: &'static str, bytes: &[u8]) -> Result<M, WireError> {
-    M::decode(bytes).map_err(|source| WireError::Bytes { what, source })
+fn decode_field<M: Message + Default>(field: &'static str, bytes: &[u8]) -> Result<M, WireError> {
+    M::decode(bytes).map_err(|source| WireError::Bytes { field, source })
 }
 
 fn requests_to_wire(list: &ResourceList) -> BTreeMap<String, Vec<u8>> {

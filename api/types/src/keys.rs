@@ -24,7 +24,7 @@ macro_rules! key {
             }
 
             /// The key of an object of this kind.
-            pub fn of(object: &Value) -> Self {
+            pub fn from_object(object: &Value) -> Self {
                 Self(unstructured::key(object))
             }
 
@@ -34,7 +34,7 @@ macro_rules! key {
             }
 
             pub fn scope(&self) -> Scope {
-                Scope::of_namespace(&self.0.namespace)
+                Scope::from_namespace(&self.0.namespace)
             }
         }
 
@@ -73,17 +73,17 @@ macro_rules! key {
 }
 
 key! {
-    /// A ResourceBinding, or a ClusterResourceBinding.
+    /// Key of a ResourceBinding or, with an empty namespace, of a ClusterResourceBinding.
     BindingKey
 }
 
 key! {
-    /// A PropagationPolicy or OverridePolicy, or a cluster-scoped one.
+    /// Key of a PropagationPolicy or OverridePolicy or, with an empty namespace, of their cluster-scoped forms.
     PolicyKey
 }
 
 key! {
-    /// A Work; its namespace is the execution namespace of a cluster.
+    /// Key of a Work; its namespace is the execution namespace of a cluster.
     WorkKey
 }
 

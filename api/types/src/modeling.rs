@@ -1,10 +1,10 @@
-//! Default node classes of clusters without resource models (Karmada's cluster modeling), and normalization of
-//! given classes.
+//! Default resource models of clusters without their own (Karmada's cluster modeling), and standardization of given
+//! models.
 
 use crate::cluster::{ResourceModel, ResourceModelRange};
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 
-/// Bounds of the default classes: cpu in cores, memory in Gi. The last class has no upper bound.
+/// Bounds of the default models: cpu in cores, memory in Gi. The last model has no upper bound.
 const CPU_BOUNDS: [i64; 9] = [0, 1, 2, 4, 8, 16, 32, 64, 128];
 const MEMORY_BOUNDS: [i64; 9] = [0, 4, 16, 32, 64, 128, 256, 512, 1024];
 
@@ -15,7 +15,7 @@ pub fn unbounded(format: Format) -> Quantity {
     Quantity::new(i64::MAX, format)
 }
 
-/// The default classes: grades 0 to 8 by cpu and memory.
+/// The default models: grades 0 to 8 by cpu and memory.
 pub fn default_models() -> Vec<ResourceModel> {
     let range = |name: &str, bounds: &[i64; 9], unit: i64, format: Format, grade: usize| {
         let bound = |index: usize| bounds.get(index).map(|bound| Quantity::new(bound * unit, format));
@@ -37,7 +37,7 @@ pub fn default_models() -> Vec<ResourceModel> {
         .collect()
 }
 
-/// Sorts classes by grade, and removes the lower bound of the first and the upper bound of the last one.
+/// Sorts models by grade, and removes the lower bound of the first and the upper bound of the last one.
 pub fn standardize(models: &mut [ResourceModel]) {
     models.sort_by_key(|model| model.grade);
     if let Some(first) = models.first_mut() {

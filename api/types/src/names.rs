@@ -11,7 +11,7 @@ pub const NAMESPACE_KARMADA_SYSTEM: &str = "karmada-system";
 /// Namespace of the members' credentials.
 pub const NAMESPACE_KARMADA_CLUSTER: &str = "karmada-cluster";
 
-/// Characters of Kubernetes' generated suffixes: without vowels, so that they form no words.
+/// Characters of Kubernetes' generated suffixes (`SafeEncodeString`): without vowels, so that they form no words.
 const SAFE_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// FNV-1a of 32 bits.
@@ -28,7 +28,7 @@ fn safe_hash(text: &str) -> String {
         .collect()
 }
 
-/// RBAC names may contain colons, names of custom resources must not.
+/// Replaces colons, which names of RBAC objects may contain but names of custom resources must not.
 fn without_colons(name: &str) -> String {
     name.replace(':', ".")
 }
@@ -67,18 +67,19 @@ pub fn work_name(kind: &str, name: &str, namespace: &str) -> String {
     format!("{name}-{}", safe_hash(&full.to_lowercase()))
 }
 
-/// Name of the policy that `karmadactl promote` creates for an object; `gvk` is Go's rendering of its kind.
+/// Name of the policy that `karmadactl promote` creates for an object; `gvk` is its kind as Go prints it
+/// (`apps/v1, Kind=Deployment`).
 pub fn policy_name(namespace: &str, name: &str, gvk: &str) -> String {
     format!("{}-{}", without_colons(name), safe_hash(&format!("{namespace}{gvk}"))).to_lowercase()
 }
 
-/// Name of the service account in a member that the control plane uses.
+/// Name of the service account with which the control plane accesses a member.
 pub fn service_account_name(cluster: &str) -> String {
     format!("karmada-{cluster}")
 }
 
-/// Name of the ClusterRole of that service account.
-pub fn role_name(service_account: &str) -> String {
+/// Name of the ClusterRole of the service account with which the control plane accesses a member.
+pub fn cluster_role_name(service_account: &str) -> String {
     format!("karmada-controller-manager:{service_account}")
 }
 
@@ -100,6 +101,7 @@ pub fn estimator_service_name(prefix: &str, cluster: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
 
     #[test]
     fn execution_namespaces_round_trip() {
@@ -107,7 +109,6 @@ mod tests {
         assert_eq!(cluster_of_execution_namespace("karmada-es-member-1"), Some("member-1"));
         assert_eq!(["", "karmada-system", "karmada-es-"].map(cluster_of_execution_namespace), [None; 3]);
     }
-    use rstest::rstest;
 
     #[rstest]
     #[case("Pods", "pod", "pod-pods")]
@@ -139,7 +140,7 @@ mod tests {
     #[case("karmada-es-m1", true)]
     #[case("default", false)]
     #[case("karmada", false)]
-    fn reserved_namespaces(#[case] namespace: &str, #[case] reserved: bool) {
-        assert_eq!(is_reserved_namespace(namespace), reserved);
+    fn reserved_namespaces(#[case] namespace: &str, #[case] is_reserved: bool) {
+        assert_eq!(is_reserved_namespace(namespace), is_reserved);
     }
 }

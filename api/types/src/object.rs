@@ -10,7 +10,7 @@ pub enum Scope {
 
 impl Scope {
     /// The scope of an object by its namespace, which is empty for a cluster-scoped one.
-    pub fn of_namespace(namespace: &str) -> Self {
+    pub fn from_namespace(namespace: &str) -> Self {
         if namespace.is_empty() { Self::Cluster } else { Self::Namespaced }
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// Declares a top-level kind: the struct with its metadata and fields, its serde form (with `apiVersion` and `kind`),
 /// and the `k8s_openapi` traits that make `kube::Api` work with it.
 ///
-/// A field marked `skip` is left out of the serialised form while it is empty.
+/// A field marked `skip` is omitted from the serialized form while it is empty.
 macro_rules! kind {
     (
         $(#[doc = $doc:literal])*

@@ -34,7 +34,7 @@ impl<'a> ObjectIdentity<'a> {
         ObjectIdentity { group, kind, namespace, name }
     }
 
-    pub fn of(object: &'a Value) -> Self {
+    pub fn from_object(object: &'a Value) -> Self {
         ObjectIdentity::new(
             unstructured::api_version(object),
             unstructured::kind(object),
@@ -44,19 +44,19 @@ impl<'a> ObjectIdentity<'a> {
     }
 
     /// Identity of the object that a reference names.
-    pub fn of_reference(reference: &'a ObjectReference) -> Self {
+    pub fn from_reference(reference: &'a ObjectReference) -> Self {
         ObjectIdentity::new(&reference.api_version, &reference.kind, &reference.namespace, &reference.name)
     }
 
     /// Identity of the object that a binding refers to.
-    pub fn of_template(binding: &'a Value) -> Self {
-        let of = |field| unstructured::text(binding, &["spec", "resource", field]);
-        ObjectIdentity::new(of("apiVersion"), of("kind"), of("namespace"), of("name"))
+    pub fn template_of(binding: &'a Value) -> Self {
+        let text = |field| unstructured::text(binding, &["spec", "resource", field]);
+        ObjectIdentity::new(text("apiVersion"), text("kind"), text("namespace"), text("name"))
     }
 
     /// True if a binding refers to this object.
     pub fn is_template_of(&self, binding: &Value) -> bool {
-        ObjectIdentity::of_template(binding) == *self
+        ObjectIdentity::template_of(binding) == *self
     }
 
     /// Key of the binding with Karmada's name, `<name>-<kind>`; [`Self::distinct_binding_key`] if that is not a valid name.
@@ -70,7 +70,8 @@ impl<'a> ObjectIdentity<'a> {
         BindingKey::new(self.namespace, self.distinct_name())
     }
 
-    /// Name of the Works of this object's binding: Karmada's name, or the distinct name if the binding has it or Karmada's name is not valid.
+    /// Name of the Works of this object's binding: Karmada's name; the distinct name if `binding` has it as well, or if
+    /// Karmada's name is not valid.
     pub fn work_name(&self, binding: &str) -> String {
         let distinct = self.distinct_name();
         let usual = (binding != distinct).then(|| work_name(self.kind, self.name, self.namespace));
@@ -83,13 +84,13 @@ impl<'a> ObjectIdentity<'a> {
     fn distinct_name(&self) -> String {
         let identity = [self.group, self.kind, self.namespace, self.name].join("/");
         let suffix = format!("-{:08x}", fnv1a(&identity));
-        let spelling = |one: char| match one.to_ascii_lowercase() {
+        let sanitize = |one: char| match one.to_ascii_lowercase() {
             ':' => '.',
             one if one.is_ascii_lowercase() || one.is_ascii_digit() || one == '.' => one,
             _ => '-',
         };
-        let spelled: String = self.name.chars().map(spelling).take(MAX_NAME - suffix.len()).collect();
-        let labels = spelled.split('.').map(|label| label.trim_matches('-')).filter(|label| !label.is_empty());
+        let sanitized: String = self.name.chars().map(sanitize).take(MAX_NAME - suffix.len()).collect();
+        let labels = sanitized.split('.').map(|label| label.trim_matches('-')).filter(|label| !label.is_empty());
         let mut name = labels.collect::<Vec<_>>().join(".");
         if name.is_empty() {
             name.push_str("object");
@@ -140,16 +141,16 @@ mod tests {
         "system.a-b-"
     )]
     #[case::no_letter("rbac.authorization.k8s.io/v1 Role a ::", "object-", "object-", "object-")]
-    fn derived_names(#[case] of: &str, #[case] usual: &str, #[case] distinct: &str, #[case] work: &str) {
-        let parts: Vec<&str> = of.split(' ').map(|part| if part == "-" { "" } else { part }).collect();
+    fn derived_names(#[case] object: &str, #[case] usual: &str, #[case] distinct: &str, #[case] work: &str) {
+        let parts: Vec<&str> = object.split(' ').map(|part| if part == "-" { "" } else { part }).collect();
         let identity = ObjectIdentity::new(parts[0], parts[1], parts[2], parts[3]);
-        let named = |key: BindingKey, expected: &str| {
+        let assert_name = |key: BindingKey, expected: &str| {
             assert_eq!((key.namespace.as_str(), dns1123_subdomain(&key.name)), (parts[2], vec![]));
             assert!(key.name.starts_with(expected), "{}", key.name);
         };
-        named(identity.usual_binding_key(), usual);
-        named(identity.distinct_binding_key(), distinct);
-        named(BindingKey::new(parts[2], identity.work_name(&identity.usual_binding_key().name)), work);
+        assert_name(identity.usual_binding_key(), usual);
+        assert_name(identity.distinct_binding_key(), distinct);
+        assert_name(BindingKey::new(parts[2], identity.work_name(&identity.usual_binding_key().name)), work);
         let distinct = identity.distinct_binding_key().name.clone();
         assert_eq!(identity.work_name(&distinct), distinct);
     }
@@ -195,6 +196,6 @@ mod tests {
         let object = json!({"apiVersion": "serving.example.dev/v1", "kind": "Service",
             "metadata": {"namespace": "f02", "name": "web"}});
         let binding = json!({"spec": {"resource": resource}});
-        assert_eq!(ObjectIdentity::of(&object).is_template_of(&binding), expected);
+        assert_eq!(ObjectIdentity::from_object(&object).is_template_of(&binding), expected);
     }
 }

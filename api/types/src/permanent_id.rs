@@ -27,17 +27,17 @@ pub const fn binding_label(scope: Scope) -> &'static str {
 }
 
 /// Id of a propagation policy; empty if it has none yet.
-pub fn of_policy(policy: &Value) -> &str {
+pub fn policy_id(policy: &Value) -> &str {
     id(policy, policy_label)
 }
 
 /// Id of a binding; empty if it has none yet.
-pub fn of_binding(binding: &Value) -> &str {
+pub fn binding_id(binding: &Value) -> &str {
     id(binding, binding_label)
 }
 
 fn id(object: &Value, label_of: fn(Scope) -> &'static str) -> &str {
-    let scope = Scope::of_namespace(unstructured::namespace(object));
+    let scope = Scope::from_namespace(unstructured::namespace(object));
     unstructured::label(object, label_of(scope)).unwrap_or_default()
 }
 
@@ -56,7 +56,7 @@ mod tests {
     )]
     fn ids_are_in_the_label_of_the_scope(#[case] namespace: &str, #[case] policy: &str, #[case] binding: &str) {
         let object = json!({"metadata": {"namespace": namespace, "labels": {policy: "p", binding: "b"}}});
-        assert_eq!((of_policy(&object), of_binding(&object)), ("p", "b"));
-        assert_eq!(of_policy(&json!({"metadata": {"namespace": namespace}})), "");
+        assert_eq!((policy_id(&object), binding_id(&object)), ("p", "b"));
+        assert_eq!(policy_id(&json!({"metadata": {"namespace": namespace}})), "");
     }
 }

@@ -1,8 +1,8 @@
-//! Propagation facts in Karmada's bindings, Works and federated quotas.
+//! Destinations and state of propagated objects, read from Karmada's bindings, Works and federated quotas.
 
 use crate::constants::{annotation, condition, eviction};
 use crowsnest_apimachinery::names::ObjectKey;
-use crowsnest_apimachinery::printers::Source;
+use crowsnest_apimachinery::printers::JsonSource;
 use crowsnest_apimachinery::printers::borrowed::{Str, null_as_default};
 use crowsnest_apimachinery::references::group_of;
 use crowsnest_apimachinery::views;
@@ -15,30 +15,30 @@ const EXECUTION_SPACE: &str = "karmada-es-";
 /// Destinations and state of a propagated object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Propagation {
-    /// Uid of the template.
-    pub template: String,
+    /// Uid of the template; empty if it is not stated.
+    pub template_uid: String,
     /// The template in the control plane; None if it is not stated.
     pub template_object: Option<ObjectKey>,
     /// Copies that a Work or quota creates in member clusters.
     pub copies: Vec<MemberCopy>,
     /// Clusters to which it is scheduled.
-    pub on: Vec<String>,
+    pub clusters: Vec<String>,
     /// Clusters from which it is being evicted.
-    pub evicting: Vec<String>,
-    /// Healthy, Unhealthy or Unknown in any cluster.
+    pub evicting_clusters: Vec<String>,
+    /// Its states of health in the clusters: Healthy, Unhealthy or Unknown, sorted and without duplicates.
     pub health: Vec<String>,
     /// Applied override policies: `name`, or `namespace/name`.
     pub overrides: Vec<String>,
-    /// Scheduling failed.
-    pub unscheduled: bool,
-    /// Applying it failed in some cluster.
-    pub drifted: bool,
-    /// Applying it failed because of a conflict with an existing object in the cluster.
-    pub conflicting: bool,
-    /// It is being evicted because of a cluster or application failure.
-    pub failover: bool,
-    /// A federated quota, which limits the bindings of its namespace.
-    pub limits: bool,
+    /// True if scheduling failed or selected no cluster.
+    pub is_unscheduled: bool,
+    /// True if applying it failed in some cluster.
+    pub has_apply_error: bool,
+    /// True if applying it failed because of a conflict with an existing object in the cluster.
+    pub has_conflict: bool,
+    /// True if it is being evicted because of a cluster or application failure.
+    pub is_failover: bool,
+    /// True for a federated quota that limits the bindings of its namespace.
+    pub limits_bindings: bool,
 }
 
 /// An object in a member cluster.
@@ -79,8 +79,8 @@ impl Metadata<'_> {
     }
 }
 
-/// From a binding, a Work or a federated quota; None for other objects.
-pub fn propagation<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Option<Propagation> {
+/// Reads the propagation from a binding, a Work or a federated quota; None for other objects.
+pub fn read_propagation<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> Option<Propagation> {
     match (group, kind) {
         ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => source.read::<Object<'a>>().map(binding),
         ("work.karmada.io", "Work") => source.read::<Object<'a>>().map(work),
@@ -91,7 +91,7 @@ pub fn propagation<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Opti
 
 fn binding(binding: Object<'_>) -> Propagation {
     let Object { spec, status, .. } = binding;
-    let on: Vec<String> = spec.clusters.iter().map(|target| target.name.to_string()).collect();
+    let clusters: Vec<String> = spec.clusters.iter().map(|target| target.name.to_string()).collect();
     let refused = status.conditions.iter().any(|c| c.type_ == condition::SCHEDULED && c.status == "False");
     // Without an attempt there is no message.
     let failed = || {
@@ -99,15 +99,15 @@ fn binding(binding: Object<'_>) -> Propagation {
         failed.filter_map(|item| item.applied_message.as_deref()).filter(|message| !message.is_empty())
     };
     Propagation {
-        template: spec.resource.uid.to_string(),
+        template_uid: spec.resource.uid.to_string(),
         template_object: template_object(&spec.resource),
-        unscheduled: refused || on.is_empty(),
-        on,
-        evicting: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.to_string()).collect(),
+        is_unscheduled: refused || clusters.is_empty(),
+        clusters,
+        evicting_clusters: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.to_string()).collect(),
         health: health(&status.aggregated_status),
-        drifted: failed().next().is_some(),
-        conflicting: failed().any(is_conflict),
-        failover: spec.graceful_eviction_tasks.iter().any(is_failover),
+        has_apply_error: failed().next().is_some(),
+        has_conflict: failed().any(is_conflict),
+        is_failover: spec.graceful_eviction_tasks.iter().any(is_failover),
         ..Propagation::default()
     }
 }
@@ -127,25 +127,29 @@ fn work(work: Object<'_>) -> Propagation {
     let Object { metadata, spec, status, .. } = work;
     let cluster = metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_SPACE));
     let manifests = &spec.workload.manifests;
-    let uid_of = |of: &'_ Manifest<'_>| of.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID).map(str::to_owned);
-    let template = manifests.iter().find_map(|of| Some((uid_of(of)?, key_of(of))));
+    let uid_of =
+        |manifest: &'_ Manifest<'_>| manifest.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID).map(str::to_owned);
+    let template = manifests.iter().find_map(|manifest| Some((uid_of(manifest)?, key_of(manifest))));
     // A copy has the name of its template.
-    let (template, template_object) = template.map(|(uid, object)| (uid, Some(object))).unwrap_or_default();
-    let copy = |(cluster, of): (&str, &Manifest<'_>)| MemberCopy { cluster: cluster.to_owned(), object: key_of(of) };
+    let (template_uid, template_object) = template.map(|(uid, object)| (uid, Some(object))).unwrap_or_default();
+    let copy = |(cluster, manifest): (&str, &Manifest<'_>)| MemberCopy {
+        cluster: cluster.to_owned(),
+        object: key_of(manifest),
+    };
     let failed = status.conditions.iter().find(|c| c.type_ == condition::APPLIED && c.status == "False");
     Propagation {
-        template,
+        template_uid,
         template_object,
         copies: cluster
             .into_iter()
-            .flat_map(|cluster| manifests.iter().map(move |of| (cluster, of)))
+            .flat_map(|cluster| manifests.iter().map(move |manifest| (cluster, manifest)))
             .map(copy)
             .collect(),
-        on: cluster.into_iter().map(str::to_owned).collect(),
+        clusters: cluster.into_iter().map(str::to_owned).collect(),
         health: health(&status.manifest_statuses),
         overrides: overrides(&metadata),
-        drifted: failed.is_some(),
-        conflicting: failed.and_then(|c| c.message.as_deref()).is_some_and(is_conflict),
+        has_apply_error: failed.is_some(),
+        has_conflict: failed.and_then(|c| c.message.as_deref()).is_some_and(is_conflict),
         ..Propagation::default()
     }
 }
@@ -159,7 +163,7 @@ fn quota(quota: Quota<'_>) -> Propagation {
     };
     Propagation {
         copies: spec.static_assignments.iter().map(copy).collect(),
-        limits: !spec.overall.is_empty(),
+        limits_bindings: !spec.overall.is_empty(),
         ..Propagation::default()
     }
 }
@@ -211,43 +215,43 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    const TAKEN: &str = "Failed to apply all manifests (0/1): resource(kind=Mill, a/b) already exists in the cluster m1 and \
+    const CONFLICT: &str = "Failed to apply all manifests (0/1): resource(kind=Mill, a/b) already exists in the cluster m1 and \
         the work.karmada.io/conflict-resolution strategy value is empty, Karmada will not manage this resource";
 
-    fn all(of: &[&str]) -> Vec<String> {
-        of.iter().map(|one| (*one).to_owned()).collect()
+    fn strings(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|one| (*one).to_owned()).collect()
     }
 
-    fn of() -> Propagation {
-        Propagation { template: "u1".into(), ..Propagation::default() }
+    fn with_template() -> Propagation {
+        Propagation { template_uid: "u1".into(), ..Propagation::default() }
     }
 
-    fn copied(group: &str, kind: &str) -> Vec<MemberCopy> {
+    fn copies_in_m1(group: &str, kind: &str) -> Vec<MemberCopy> {
         vec![MemberCopy { cluster: "m1".into(), object: ObjectKey::new(group, kind, "a", "b") }]
     }
 
     #[rstest]
     #[case::scheduled(json!({"clusters": [{"name": "m1"}, {"name": "m2"}], "gracefulEvictionTasks": [{"fromCluster": "m3"}]}),
         json!({"aggregatedStatus": [{"health": "Healthy"}, {"health": "Unhealthy", "applied": true}, {"health": "Healthy"}]}),
-        Propagation { on: all(&["m1", "m2"]), evicting: all(&["m3"]), health: all(&["Healthy", "Unhealthy"]), ..of() })]
+        Propagation { clusters: strings(&["m1", "m2"]), evicting_clusters: strings(&["m3"]), health: strings(&["Healthy", "Unhealthy"]), ..with_template() })]
     #[case::refused(json!({"clusters": [{"name": "m1"}]}), json!({"conditions": [{"type": "Scheduled", "status": "False"}]}),
-        Propagation { on: all(&["m1"]), unscheduled: true, ..of() })]
-    #[case::nowhere(json!({}), json!({}), Propagation { unscheduled: true, ..of() })]
+        Propagation { clusters: strings(&["m1"]), is_unscheduled: true, ..with_template() })]
+    #[case::nowhere(json!({}), json!({}), Propagation { is_unscheduled: true, ..with_template() })]
     #[case::failed(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"appliedMessage": "forbidden"}]}),
-        Propagation { on: all(&["m1"]), drifted: true, ..of() })]
-    #[case::taken(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"applied": true, "appliedMessage": "done"},
-        {"applied": false, "appliedMessage": TAKEN}]}),
-        Propagation { on: all(&["m1"]), drifted: true, conflicting: true, ..of() })]
+        Propagation { clusters: strings(&["m1"]), has_apply_error: true, ..with_template() })]
+    #[case::conflicting(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"applied": true, "appliedMessage": "done"},
+        {"applied": false, "appliedMessage": CONFLICT}]}),
+        Propagation { clusters: strings(&["m1"]), has_apply_error: true, has_conflict: true, ..with_template() })]
     #[case::fails_over(json!({"clusters": [{"name": "m1"}], "gracefulEvictionTasks": [{"fromCluster": "m2",
         "reason": "ApplicationFailure", "producer": "resource-binding-application-failover-controller"}]}), json!(null),
-        Propagation { on: all(&["m1"]), evicting: all(&["m2"]), failover: true, ..of() })]
-    fn facts_of_bindings(#[case] mut spec: Value, #[case] status: Value, #[case] expected: Propagation) {
+        Propagation { clusters: strings(&["m1"]), evicting_clusters: strings(&["m2"]), is_failover: true, ..with_template() })]
+    fn propagation_of_bindings(#[case] mut spec: Value, #[case] status: Value, #[case] expected: Propagation) {
         spec["resource"] = json!({"uid": "u1"});
         let object = json!({"metadata": {"annotations": null}, "spec": spec, "status": status});
         for kind in ["ResourceBinding", "ClusterResourceBinding"] {
-            assert_eq!(propagation("work.karmada.io", kind, &object).as_ref(), Some(&expected));
+            assert_eq!(read_propagation("work.karmada.io", kind, &object).as_ref(), Some(&expected));
         }
-        assert_eq!(propagation("apps", "Deployment", &object), None);
+        assert_eq!(read_propagation("apps", "Deployment", &object), None);
     }
 
     #[rstest]
@@ -258,39 +262,40 @@ mod tests {
     #[case::unnamed(json!({"apiVersion": "v1", "kind": "Namespace"}), None)]
     fn templates_of_bindings(#[case] resource: Value, #[case] expected: Option<ObjectKey>) {
         let object = json!({"spec": {"resource": resource}});
-        let found = propagation("work.karmada.io", "ResourceBinding", &object).map(|of| of.template_object);
+        let found = read_propagation("work.karmada.io", "ResourceBinding", &object)
+            .map(|propagation| propagation.template_object);
         assert_eq!(found, Some(expected));
     }
 
     #[rstest]
     #[case::applied(json!({}), json!({"manifestStatuses": [{"health": "Healthy"}], "conditions": [{"type": "Applied",
-        "status": "True", "message": TAKEN}]}), Propagation { health: all(&["Healthy"]), ..of() })]
+        "status": "True", "message": CONFLICT}]}), Propagation { health: strings(&["Healthy"]), ..with_template() })]
     #[case::failed(json!({}), json!({"conditions": [{"type": "Applied", "status": "False", "message": "forbidden"}]}),
-        Propagation { drifted: true, ..of() })]
-    #[case::taken(json!({}), json!({"conditions": [{"type": "Applied", "status": "False", "message": TAKEN}]}),
-        Propagation { drifted: true, conflicting: true, ..of() })]
+        Propagation { has_apply_error: true, ..with_template() })]
+    #[case::conflicting(json!({}), json!({"conditions": [{"type": "Applied", "status": "False", "message": CONFLICT}]}),
+        Propagation { has_apply_error: true, has_conflict: true, ..with_template() })]
     #[case::overridden(json!({"resourcebinding.karmada.io/namespace": "a",
         "policy.karmada.io/applied-overrides": r#"[{"policyName": "near", "overriders": {}}, {"policyName": "near"}]"#,
         "policy.karmada.io/applied-cluster-overrides": r#"[{"policyName": "wide", "overriders": {}}]"#}), json!({}),
-        Propagation { overrides: all(&["a/near", "near", "wide"]), ..of() })]
-    #[case::not_json(json!({"policy.karmada.io/applied-overrides": "near"}), json!({}), of())]
-    fn facts_of_works(#[case] annotations: Value, #[case] status: Value, #[case] expected: Propagation) {
+        Propagation { overrides: strings(&["a/near", "near", "wide"]), ..with_template() })]
+    #[case::not_json(json!({"policy.karmada.io/applied-overrides": "near"}), json!({}), with_template())]
+    fn propagation_of_works(#[case] annotations: Value, #[case] status: Value, #[case] expected: Propagation) {
         let manifest = json!({"apiVersion": "farm.example/v1", "kind": "Mill", "metadata": {"namespace": "a", "name": "b",
             "annotations": {"resourcetemplate.karmada.io/uid": "u1"}}});
         let object = json!({"metadata": {"namespace": "karmada-es-m1", "annotations": annotations},
             "spec": {"workload": {"manifests": [manifest]}}, "status": status});
-        let copies = copied("farm.example", "Mill");
+        let copies = copies_in_m1("farm.example", "Mill");
         let template_object = Some(copies[0].object.clone());
-        let expected = Propagation { on: all(&["m1"]), copies, template_object, ..expected };
-        assert_eq!(propagation("work.karmada.io", "Work", &object), Some(expected));
+        let expected = Propagation { clusters: strings(&["m1"]), copies, template_object, ..expected };
+        assert_eq!(read_propagation("work.karmada.io", "Work", &object), Some(expected));
     }
 
     #[rstest]
-    #[case::of_all_clusters(json!({"overall": {"cpu": "1"}}), Propagation { limits: true, ..Propagation::default() })]
+    #[case::of_all_clusters(json!({"overall": {"cpu": "1"}}), Propagation { limits_bindings: true, ..Propagation::default() })]
     #[case::of_some(json!({"overall": null, "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": 1}}]}),
-        Propagation { copies: copied("", "ResourceQuota"), ..Propagation::default() })]
-    fn facts_of_quotas(#[case] spec: Value, #[case] expected: Propagation) {
+        Propagation { copies: copies_in_m1("", "ResourceQuota"), ..Propagation::default() })]
+    fn propagation_of_quotas(#[case] spec: Value, #[case] expected: Propagation) {
         let object = json!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec});
-        assert_eq!(propagation("policy.karmada.io", "FederatedResourceQuota", &object), Some(expected));
+        assert_eq!(read_propagation("policy.karmada.io", "FederatedResourceQuota", &object), Some(expected));
     }
 }

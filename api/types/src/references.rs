@@ -1,7 +1,7 @@
 //! Objects that an object refers to, including references of Karmada's kinds.
 
 use crowsnest_apimachinery::names::ObjectKey;
-use crowsnest_apimachinery::printers::Source;
+use crowsnest_apimachinery::printers::JsonSource;
 use crowsnest_apimachinery::references::{EXTENSIONS, KUBERNETES, Kind, Reference, Rule};
 use std::collections::BTreeSet;
 
@@ -17,13 +17,14 @@ const KARMADA: &[Rule] = &[
 
 const TABLES: &[&[Rule]] = &[KUBERNETES, EXTENSIONS, KARMADA];
 
-/// References of an object with their fields, as of [`crowsnest_apimachinery::references::find_references`].
-pub fn find_references<'a>(group: &str, kind: &str, source: impl Source<'a>) -> BTreeSet<Reference> {
+/// References of an object with their fields; see [`crowsnest_apimachinery::references::find_references`].
+pub fn find_references<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> BTreeSet<Reference> {
     crowsnest_apimachinery::references::find_references(TABLES, group, kind, source)
 }
 
-/// References of an object, in order and without duplicates, as of [`crowsnest_apimachinery::references::find_referenced_objects`].
-pub fn find_referenced_objects<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Vec<ObjectKey> {
+/// References of an object, in order and without duplicates; see
+/// [`crowsnest_apimachinery::references::find_referenced_objects`].
+pub fn find_referenced_objects<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> Vec<ObjectKey> {
     crowsnest_apimachinery::references::find_referenced_objects(TABLES, group, kind, source)
 }
 

@@ -1,6 +1,6 @@
 //! Roles of a `crowsnest serve` process.
 
-/// A part of the functions of `crowsnest serve`.
+/// A part of `crowsnest serve` that can be enabled (`--roles`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Aggregated APIs, proxies and search; with a cache.

@@ -2,7 +2,7 @@
 //! written by the graph sink controller.
 
 use crate::object::{api_structs, is_default, kind};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// The API group of this module.
 pub const GROUP: &str = "sink.crowsnest.io";
@@ -52,6 +52,9 @@ api_structs! {
         /// Conditions are Connected and Synced.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub conditions: Vec<Condition>,
+        /// LastCheckedAt is the time at which the controller last wrote this status. It does so at least every 30 seconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub last_checked_at: Option<Time>,
         /// Lag is the number of changes of the cache that the graph may lack.
         pub lag: i64,
         /// NodesWritten is the number of nodes written since the process started.
@@ -60,6 +63,10 @@ api_structs! {
         /// NodesRemoved is the number of nodes removed since the process started, sweeps included.
         #[serde(skip_serializing_if = "is_default")]
         pub nodes_removed: i64,
+        /// ObjectsSkipped is the number of times that an object could not be read from the cache and was skipped since the
+        /// sink started. The graph lacks its current state.
+        #[serde(skip_serializing_if = "is_default")]
+        pub objects_skipped: i64,
         /// UndecidedClusters are clusters in which the permissions of the ServiceAccount are unknown at present: their nodes
         /// stay as they are.
         #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -53,7 +53,7 @@ api_structs! {
     }
 }
 
-/// Conversions between an internal kind and the kind as which it is served.
+/// Implements the conversions between an internal kind and the public kind whose objects it stores.
 macro_rules! served_as {
     ($stored:ty, $served:ty) => {
         impl From<$stored> for $served {

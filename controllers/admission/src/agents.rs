@@ -8,7 +8,7 @@ use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
-use super::destination::Before;
+use super::destination::PriorObject;
 
 /// Field manager with which our agent reports tokens.
 pub const FIELD_MANAGER: &str = crowsnest_api::constants::AGENT_FIELD_MANAGER;
@@ -67,7 +67,7 @@ pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
 /// Rejects writes of an agent to a Cluster of its name that no agent registered. The agent can have obtained its
 /// certificate before an administrator joined a cluster of that name, or after its own cluster was removed. Agents
 /// register clusters only in pull mode, and cannot claim the ID of another cluster later.
-pub fn check_registration(user: &UserInfo, before: Before<'_>, after: &Cluster) -> Result<(), String> {
+pub fn check_registration(user: &UserInfo, before: PriorObject<'_>, after: &Cluster) -> Result<(), String> {
     if cluster_of_agent(user).is_none() {
         return Ok(());
     }
@@ -75,13 +75,13 @@ pub fn check_registration(user: &UserInfo, before: Before<'_>, after: &Cluster) 
     let pulls = |cluster: &Cluster| cluster.spec.sync_mode == ClusterSyncMode::Pull;
     match before {
         _ if !pulls(after) => refused("may register clusters in pull mode only"),
-        Before::Absent => Ok(()),
-        Before::Unseen => refused("must not apply a cluster that does not exist; create it instead"),
-        Before::Known(before) if !pulls(before) => refused("must not change a cluster that no agent registered"),
-        Before::Known(before) if !before.spec.id.is_empty() && before.spec.id != after.spec.id => {
+        PriorObject::Absent => Ok(()),
+        PriorObject::Unseen => refused("must not apply a cluster that does not exist; create it instead"),
+        PriorObject::Known(before) if !pulls(before) => refused("must not change a cluster that no agent registered"),
+        PriorObject::Known(before) if !before.spec.id.is_empty() && before.spec.id != after.spec.id => {
             refused("must not change spec.id")
         }
-        Before::Known(_) => Ok(()),
+        PriorObject::Known(_) => Ok(()),
     }
 }
 
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::its_own(agent(), "m1", true)]
-    #[case::anothers(agent(), "m2", false)]
-    #[case::one_to_be_named(agent(), "", false)]
+    #[case::own_cluster(agent(), "m1", true)]
+    #[case::other_cluster(agent(), "m2", false)]
+    #[case::generated_name(agent(), "", false)]
     #[case::by_name_alone(UserInfo::new("system:karmada:agent:m1", ["x"]), "m2", false)]
     #[case::by_group_alone(UserInfo::new("eve", [GROUP]), "eve", false)]
     #[case::without_a_cluster(UserInfo::new("system:karmada:agent:", [GROUP]), "", false)]
-    #[case::to_become_one(UserInfo::new("system:bootstrap:abcdef", ["system:bootstrappers:karmada:default-cluster-token"]), "m1", false)]
-    #[case::somebody_else(UserInfo::new("alice", ["dev"]), "m1", true)]
+    #[case::bootstrap_user(UserInfo::new("system:bootstrap:abcdef", ["system:bootstrappers:karmada:default-cluster-token"]), "m1", false)]
+    #[case::other_user(UserInfo::new("alice", ["dev"]), "m1", true)]
     #[case::account_of_an_agent(UserInfo::new("system:serviceaccount:karmada-cluster:agent-m1", ["x"]), "m1", true)]
     fn agents_write_their_own_cluster(#[case] user: UserInfo, #[case] cluster: &str, #[case] expected: bool) {
         assert_eq!(check_cluster(&user, cluster).is_ok(), expected);
@@ -159,17 +159,17 @@ mod tests {
     #[rstest]
     #[case::token(agent(), json!({"metadata": {"name": "m1"}, "type": "Opaque"}), None)]
     #[case::impersonator(agent(), json!({"metadata": {"name": "m1-impersonator"}}), None)]
-    #[case::anothers(agent(), json!({"metadata": {"name": "m2"}}), Some("its own cluster only, not \"m2\""))]
-    #[case::longer(agent(), json!({"metadata": {"name": "m1-impersonator-impersonator"}}), Some("its own cluster only"))]
+    #[case::other_cluster(agent(), json!({"metadata": {"name": "m2"}}), Some("its own cluster only, not \"m2\""))]
+    #[case::repeated_suffix(agent(), json!({"metadata": {"name": "m1-impersonator-impersonator"}}), Some("its own cluster only"))]
     #[case::unnamed(agent(), json!({"metadata": {"generateName": "m1"}}), Some("its own cluster only"))]
     #[case::token_of_an_account(agent(),
         json!({"metadata": {"name": "m1", "annotations": {"kubernetes.io/service-account.name": "agent-m2"}},
             "type": "kubernetes.io/service-account-token"}),
         Some("of type \"Opaque\" only, not \"kubernetes.io/service-account-token\""))]
     #[case::bootstrap_token(agent(), json!({"metadata": {"name": "m1"}, "type": "bootstrap.kubernetes.io/token"}), Some("Opaque"))]
-    #[case::to_become_one(UserInfo::new("system:bootstrap:abcdef", ["system:bootstrappers"]), json!({"metadata": {"name": "m1"}}),
+    #[case::bootstrap_user(UserInfo::new("system:bootstrap:abcdef", ["system:bootstrappers"]), json!({"metadata": {"name": "m1"}}),
         Some("its own cluster only"))]
-    #[case::somebody_else(UserInfo::new("alice", ["dev"]), json!({"metadata": {"name": "m2"}, "type": "any"}), None)]
+    #[case::other_user(UserInfo::new("alice", ["dev"]), json!({"metadata": {"name": "m2"}, "type": "any"}), None)]
     fn agents_write_only_reported_tokens(
         #[case] user: UserInfo,
         #[case] secret: Value,
@@ -193,17 +193,17 @@ mod tests {
 
     /// The response to a patch would contain a Secret of another user.
     #[rstest]
-    #[case::created_now(Value::Null, None, true)]
+    #[case::new_secret(Value::Null, None, true)]
     #[case::reported(written_by(&["crowsnest-agent"]), None, true)]
-    #[case::reported_by_karmadas(written_by(&["karmada-agent"]), None, true)]
-    #[case::of_join(written_by(&["crowsnest"]), None, false)]
-    #[case::of_both(written_by(&["crowsnest-agent", "kubectl"]), None, false)]
-    #[case::without_a_record(json!({"metadata": {"name": "m1"}}), Some("Pull"), false)]
+    #[case::reported_by_karmada_agent(written_by(&["karmada-agent"]), None, true)]
+    #[case::written_by_join(written_by(&["crowsnest"]), None, false)]
+    #[case::written_by_agent_and_kubectl(written_by(&["crowsnest-agent", "kubectl"]), None, false)]
+    #[case::without_managed_fields(json!({"metadata": {"name": "m1"}}), Some("Pull"), false)]
     #[case::another_field(json!({"metadata": {"managedFields": [
         {"manager": "crowsnest-agent", "fieldsV1": {"f:data": {"f:other": {}}}}]}}), None, false)]
-    #[case::of_its_cluster(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u1"}]}}), Some("Pull"), true)]
-    #[case::of_a_joined_one(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u1"}]}}), Some("Push"), false)]
-    #[case::of_an_earlier_one(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u0"}]}}), Some("Pull"), false)]
+    #[case::owned_by_registered_cluster(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u1"}]}}), Some("Pull"), true)]
+    #[case::owned_by_joined_cluster(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u1"}]}}), Some("Push"), false)]
+    #[case::owned_by_deleted_cluster(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u0"}]}}), Some("Pull"), false)]
     fn agents_update_secrets_of_agents_only(#[case] before: Value, #[case] mode: Option<&str>, #[case] expected: bool) {
         let secret = json!({"metadata": {"name": "m1"}, "type": "Opaque"});
         let cluster = mode.map(|mode| registered(mode, "id-1"));
@@ -212,12 +212,12 @@ mod tests {
 
     #[rstest]
     #[case::new("", "Pull", "id-1", true)]
-    #[case::new_and_dialled("", "Push", "id-1", false)]
-    #[case::its_own("Pull", "Pull", "id-1", true)]
-    #[case::joined_by_somebody("Push", "Push", "id-1", false)]
-    #[case::taken_over("Push", "Pull", "id-1", false)]
-    #[case::to_be_dialled("Pull", "Push", "id-1", false)]
-    #[case::anothers_id("Pull", "Pull", "id-2", false)]
+    #[case::new_in_push_mode("", "Push", "id-1", false)]
+    #[case::unchanged_in_pull_mode("Pull", "Pull", "id-1", true)]
+    #[case::joined_cluster("Push", "Push", "id-1", false)]
+    #[case::push_to_pull("Push", "Pull", "id-1", false)]
+    #[case::pull_to_push("Pull", "Push", "id-1", false)]
+    #[case::changed_id("Pull", "Pull", "id-2", false)]
     fn agents_write_clusters_of_agents_only(
         #[case] before: &str,
         #[case] after: &str,
@@ -225,13 +225,13 @@ mod tests {
         #[case] expected: bool,
     ) {
         let (stored, after) = (registered(before, "id-1"), registered(after, id));
-        let before = if before.is_empty() { Before::Absent } else { Before::Known(&stored) };
+        let before = if before.is_empty() { PriorObject::Absent } else { PriorObject::Known(&stored) };
         assert_eq!(check_registration(&agent(), before, &after).is_ok(), expected);
         assert!(check_registration(&UserInfo::new("alice", ["dev"]), before, &after).is_ok());
     }
 
     #[test]
     fn agents_cannot_apply_unseen_clusters() {
-        assert!(check_registration(&agent(), Before::Unseen, &registered("Pull", "")).is_err());
+        assert!(check_registration(&agent(), PriorObject::Unseen, &registered("Pull", "")).is_err());
     }
 }

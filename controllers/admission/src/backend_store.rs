@@ -14,7 +14,7 @@ use crowsnest_apimachinery::url::Url;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use super::destination::{Before, RequiredPermissions, SecretUse, reject_local_host};
+use super::destination::{PriorObject, RequiredPermissions, SecretUse, reject_local_host};
 
 const ADDRESSES: &str = "spec.backendStore.openSearch.addresses";
 const SECRET_REF: &str = "spec.backendStore.openSearch.secretRef";
@@ -78,12 +78,12 @@ impl Destination {
         self.addresses.iter().any(|address| other.addresses.contains(address))
     }
 
-    /// Reason why credentials must not be sent: an address is not encrypted. With `local`, plain http to addresses of
-    /// this host is allowed.
-    pub fn plaintext_problem(&self, local: bool) -> Option<String> {
+    /// Reason why credentials must not be sent: an address is not encrypted. With `allow_local`, plain http to
+    /// addresses of this host is allowed.
+    pub fn plaintext_problem(&self, allow_local: bool) -> Option<String> {
         let is_plain = |address: &&String| {
             let plain = scheme_of(address).eq_ignore_ascii_case("http");
-            plain && !(local && Url::parse(address).is_ok_and(|url| is_local(url.host)))
+            plain && !(allow_local && Url::parse(address).is_ok_and(|url| is_local(url.host)))
         };
         let sends = self.credentials.is_some() || self.certificate.is_some();
         // The address may contain a password, so it is not repeated.
@@ -111,13 +111,18 @@ fn parse_secret_name(text: &str, field: &'static str) -> Result<SecretName, Fiel
 }
 
 /// Permissions that a writer needs to replace `before` by `after`.
-pub fn required_permissions(before: Before<'_, ResourceRegistry>, after: &ResourceRegistry) -> RequiredPermissions {
+pub fn required_permissions(
+    before: PriorObject<'_, ResourceRegistry>,
+    after: &ResourceRegistry,
+) -> RequiredPermissions {
     // Unparsable annotations are rejected by validation.
     let Ok(Some(destination)) = Destination::from_registry(after) else { return RequiredPermissions::default() };
     let reasons = match before {
-        Before::Absent => vec!["the registry is new"],
-        Before::Unseen => vec!["apply could change a registry that is created at the same time; use create instead"],
-        Before::Known(before) => match Destination::from_registry(before) {
+        PriorObject::Absent => vec!["the registry is new"],
+        PriorObject::Unseen => {
+            vec!["apply could change a registry that is created at the same time; use create instead"]
+        }
+        PriorObject::Known(before) => match Destination::from_registry(before) {
             Ok(Some(known)) => changed_fields(&known, &destination),
             Ok(None) | Err(_) => vec![ADDRESSES],
         },
@@ -131,7 +136,7 @@ pub fn required_permissions(before: Before<'_, ResourceRegistry>, after: &Resour
         let SecretName { namespace, name } = name?;
         Some(SecretUse { field, namespace, name, verbs: &["get"] })
     });
-    RequiredPermissions { uses: uses.collect(), reasons, sent: "the values of a Secret are" }
+    RequiredPermissions { uses: uses.collect(), reasons, sent_values: "the values of a Secret are" }
 }
 
 fn changed_fields(before: &Destination, after: &Destination) -> Vec<&'static str> {
@@ -222,10 +227,10 @@ mod tests {
         #[case] after: ResourceRegistry,
         #[case] expected: &[&str],
     ) {
-        let report = required_permissions(before.as_ref().map_or(Before::Absent, Before::Known), &after);
+        let report = required_permissions(before.as_ref().map_or(PriorObject::Absent, PriorObject::Known), &after);
         assert_eq!(uses(&report), expected);
         if !expected.is_empty() {
-            assert_eq!(uses(&required_permissions(Before::Unseen, &after)), expected);
+            assert_eq!(uses(&required_permissions(PriorObject::Unseen, &after)), expected);
         }
     }
 
@@ -233,9 +238,9 @@ mod tests {
     fn a_first_backend_store_is_reviewed() {
         let without: ResourceRegistry =
             serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": {"targetCluster": {}}})).unwrap();
-        let report = required_permissions(Before::Known(&without), &plain("a"));
+        let report = required_permissions(PriorObject::Known(&without), &plain("a"));
         assert_eq!(uses(&report), ["search/engine"]);
-        assert!(uses(&required_permissions(Before::Known(&plain("a")), &without)).is_empty());
+        assert!(uses(&required_permissions(PriorObject::Known(&plain("a")), &without)).is_empty());
         let refusal = report.refusal("eve", &report.uses[0]);
         assert!(
             refusal.contains("deciding where the values of a Secret are sent requires that permission"),
@@ -270,7 +275,7 @@ mod tests {
 
     #[rstest]
     #[case::encrypted("https://10.0.0.1:9200", "engine", false, false)]
-    #[case::nothing_to_hide("http://10.0.0.1:9200", "", false, false)]
+    #[case::no_credentials("http://10.0.0.1:9200", "", false, false)]
     #[case::plain("http://10.0.0.1:9200", "engine", false, true)]
     #[case::plain_elsewhere("http://10.0.0.1:9200", "engine", true, true)]
     #[case::plain_here("http://127.0.0.1:9200", "engine", true, false)]

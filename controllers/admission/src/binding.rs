@@ -55,13 +55,14 @@ fn validate_replicas(spec: &ResourceBindingSpec) -> Vec<FieldError> {
 }
 
 pub(super) fn validate(request: &Request, context: &AdmissionContext<'_>) -> Review {
-    match check(request, context) {
+    match check_binding(request, context) {
         Ok(quota_usage) => Review { outcome: Ok(Outcome::Unchanged), quota_usage },
         Err(refusal) => Review::from(Err(refusal)),
     }
 }
 
-fn check(request: &Request, context: &AdmissionContext<'_>) -> Result<Vec<FederatedResourceQuota>, Refusal> {
+/// Validates a binding, and returns the quotas whose usage it increases.
+fn check_binding(request: &Request, context: &AdmissionContext<'_>) -> Result<Vec<FederatedResourceQuota>, Refusal> {
     let binding: ResourceBinding = decode(&request.object)?;
     let old = match request.operation {
         Operation::Update => Some(decode::<ResourceBinding>(&request.old_object)?),
@@ -88,17 +89,17 @@ fn check(request: &Request, context: &AdmissionContext<'_>) -> Result<Vec<Federa
 /// A binding must refer to an object of its own namespace (`plan::reference::check`). Stored bindings with other
 /// references are ignored by controllers, and remain valid until the reference changes.
 fn validate_resource(old: Option<&ResourceBinding>, binding: &ResourceBinding) -> Vec<FieldError> {
-    let (own, to) = (binding.metadata.namespace.as_deref().unwrap_or_default(), &binding.spec.resource);
+    let (own, resource) = (binding.metadata.namespace.as_deref().unwrap_or_default(), &binding.spec.resource);
     // As in Karmada, a reference without namespace is accepted. Controllers ignore it.
-    if own.is_empty() || to.namespace.is_empty() || to.namespace == own {
+    if own.is_empty() || resource.namespace.is_empty() || resource.namespace == own {
         return Vec::new();
     }
-    if old.is_some_and(|old| old.spec.resource == *to) {
+    if old.is_some_and(|old| old.spec.resource == *resource) {
         return Vec::new();
     }
     vec![FieldError::invalid(
         "spec.resource.namespace",
-        &to.namespace,
+        &resource.namespace,
         format!("must be the binding's namespace, {own}"),
     )]
 }

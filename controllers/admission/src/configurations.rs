@@ -3,8 +3,8 @@
 use crowsnest_api::constants::label;
 use serde_json::{Value, json};
 
-/// A webhook: name, path, group, resource, scope and operations.
-struct Hook {
+/// A webhook and the one rule that selects its requests.
+struct Webhook {
     name: &'static str,
     path: &'static str,
     group: &'static str,
@@ -15,12 +15,12 @@ struct Hook {
 
 const WRITES: &[&str] = &["CREATE", "UPDATE"];
 
-const fn namespaced(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Hook {
-    Hook { name, path, group, resource, scope: "Namespaced", operations: WRITES }
+const fn namespaced(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Webhook {
+    Webhook { name, path, group, resource, scope: "Namespaced", operations: WRITES }
 }
 
-const fn cluster(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Hook {
-    Hook { name, path, group, resource, scope: "Cluster", operations: WRITES }
+const fn cluster(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Webhook {
+    Webhook { name, path, group, resource, scope: "Cluster", operations: WRITES }
 }
 
 const POLICY: &str = "policy.karmada.io";
@@ -31,19 +31,19 @@ const NETWORKING: &str = "networking.karmada.io";
 const CREATES: &[&str] = &["CREATE"];
 
 #[rustfmt::skip]
-const MUTATING: [Hook; 8] = [
+const MUTATING: [Webhook; 8] = [
     namespaced("propagationpolicy.karmada.io", "/mutate-propagationpolicy", POLICY, "propagationpolicies"),
     cluster("clusterpropagationpolicy.karmada.io", "/mutate-clusterpropagationpolicy", POLICY, "clusterpropagationpolicies"),
     namespaced("overridepolicy.karmada.io", "/mutate-overridepolicy", POLICY, "overridepolicies"),
-    Hook { operations: CREATES, ..namespaced("resourcebinding.karmada.io", "/mutate-resourcebinding", WORK, "resourcebindings") },
-    Hook { operations: CREATES, ..cluster("clusterresourcebinding.karmada.io", "/mutate-clusterresourcebinding", WORK, "clusterresourcebindings") },
+    Webhook { operations: CREATES, ..namespaced("resourcebinding.karmada.io", "/mutate-resourcebinding", WORK, "resourcebindings") },
+    Webhook { operations: CREATES, ..cluster("clusterresourcebinding.karmada.io", "/mutate-clusterresourcebinding", WORK, "clusterresourcebindings") },
     namespaced("work.karmada.io", "/mutate-work", WORK, "works"),
     namespaced("autoscaling.karmada.io", "/mutate-federatedhpa", AUTOSCALING, "federatedhpas"),
     namespaced("multiclusterservice.karmada.io", "/mutate-multiclusterservice", NETWORKING, "multiclusterservices"),
 ];
 
 #[rustfmt::skip]
-const VALIDATING: [Hook; 14] = [
+const VALIDATING: [Webhook; 14] = [
     namespaced("propagationpolicy.karmada.io", "/validate-propagationpolicy", POLICY, "propagationpolicies"),
     cluster("clusterpropagationpolicy.karmada.io", "/validate-clusterpropagationpolicy", POLICY, "clusterpropagationpolicies"),
     namespaced("overridepolicy.karmada.io", "/validate-overridepolicy", POLICY, "overridepolicies"),
@@ -55,7 +55,7 @@ const VALIDATING: [Hook; 14] = [
     namespaced("federatedhpa.karmada.io", "/validate-federatedhpa", AUTOSCALING, "federatedhpas"),
     namespaced("cronfederatedhpa.karmada.io", "/validate-cronfederatedhpa", AUTOSCALING, "cronfederatedhpas"),
     namespaced("multiclusterservice.karmada.io", "/validate-multiclusterservice", NETWORKING, "multiclusterservices"),
-    Hook { scope: "*", operations: &["DELETE"], ..cluster("resourcedeletionprotection.karmada.io", DELETION_PROTECTION, "*", "*") },
+    Webhook { scope: "*", operations: &["DELETE"], ..cluster("resourcedeletionprotection.karmada.io", DELETION_PROTECTION, "*", "*") },
     namespaced("resourcebinding.karmada.io", "/validate-resourcebinding", WORK, "resourcebindings"),
     cluster("clustertaintpolicy.karmada.io", "/validate-clustertaintpolicy", POLICY, "clustertaintpolicies"),
 ];
@@ -64,10 +64,11 @@ const VALIDATING: [Hook; 14] = [
 pub const DELETION_PROTECTION: &str = "/validate-resourcedeletionprotection";
 
 const TIMEOUT_SECONDS: u32 = 3;
-/// For compiling Lua and reading all other customizations.
+/// Timeout of the webhook for ResourceInterpreterCustomizations, which compiles Lua scripts and reads all other
+/// customizations.
 const LONG_TIMEOUT_SECONDS: u32 = 10;
 
-impl Hook {
+impl Webhook {
     fn manifest(&self, ca_bundle: &str, base_url: &str) -> Value {
         let mut hook = json!({
             "name": self.name,
@@ -86,7 +87,7 @@ impl Hook {
         });
         match self.path {
             "/validate-resourceinterpretercustomization" => hook["timeoutSeconds"] = LONG_TIMEOUT_SECONDS.into(),
-            // It records usage in quotas.
+            // This webhook records usage in quotas.
             "/validate-resourcebinding" => hook["sideEffects"] = "NoneOnDryRun".into(),
             DELETION_PROTECTION => {
                 hook["objectSelector"] =
@@ -101,7 +102,7 @@ impl Hook {
 /// The mutating and the validating webhook configuration. `ca_bundle` is PEM in base64, `base_url` has no trailing
 /// slash.
 pub fn webhook_configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
-    let configuration = |kind: &str, name: &str, hooks: &[Hook]| {
+    let configuration = |kind: &str, name: &str, hooks: &[Webhook]| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": kind,

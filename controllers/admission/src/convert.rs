@@ -1,5 +1,5 @@
 //! Conversion of bindings between v1alpha1 and v1alpha2. v1alpha1 lacks most fields, so a client that writes it
-//! removes them. It should only be used for reading.
+//! removes them; v1alpha1 should only be used for reading.
 
 use crowsnest_api::Kind;
 use crowsnest_api::work::{self, v1alpha1};

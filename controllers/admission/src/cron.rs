@@ -19,8 +19,8 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
 
 fn validate_spec(spec: &CronFederatedHPASpec) -> Vec<FieldError> {
     let target = &spec.scale_target_ref;
-    let ours = target.api_version.as_deref() == Some("autoscaling.karmada.io/v1alpha1");
-    if ours && target.kind != "FederatedHPA" {
+    let is_karmada_target = target.api_version.as_deref() == Some("autoscaling.karmada.io/v1alpha1");
+    if is_karmada_target && target.kind != "FederatedHPA" {
         let detail = format!("invalid scaleTargetRef kind: {}, only support FederatedHPA", target.kind);
         return vec![FieldError::invalid("spec.scaleTargetRef.kind", &target.kind, detail)];
     }
@@ -37,7 +37,7 @@ fn validate_spec(spec: &CronFederatedHPASpec) -> Vec<FieldError> {
         if let Some(zone) = rule.time_zone.as_deref().filter(|zone| !is_time_zone(zone)) {
             errors.push(FieldError::invalid(format!("{path}.timeZone"), zone, format!("unknown time zone {zone}")));
         }
-        let wrong = if ours { validate_bounds(rule) } else { validate_replicas(rule, &target.kind) };
+        let wrong = if is_karmada_target { validate_bounds(rule) } else { validate_replicas(rule, &target.kind) };
         errors
             .extend(wrong.into_iter().map(|(name, detail)| FieldError::invalid(format!("{path}.{name}"), "", detail)));
     }
@@ -107,10 +107,10 @@ pub(super) fn is_schedule(text: &str) -> bool {
         6 | 7 => 0,
         _ => return false,
     };
-    fields.iter().zip(first..).all(|(field, position)| field.split(',').all(|part| is_part(part, position)))
+    fields.iter().zip(first..).all(|(field, position)| field.split(',').all(|part| is_field_part(part, position)))
 }
 
-/// Range of a field: second, minute, hour, day of month, month, day of week, year.
+/// Range of values of a field by its position: second, minute, hour, day of month, month, day of week, year.
 fn bounds(position: usize) -> (u32, u32) {
     match position {
         0 | 1 => (0, 59),
@@ -122,7 +122,7 @@ fn bounds(position: usize) -> (u32, u32) {
     }
 }
 
-fn is_part(part: &str, position: usize) -> bool {
+fn is_field_part(part: &str, position: usize) -> bool {
     let (min, max) = bounds(position);
     let number = |text: &str| -> Option<u32> {
         let named = match position {
@@ -171,7 +171,7 @@ mod tests {
     #[case("*/0 * * * *", false)]
     #[case("5-1 * * * *", false)]
     #[case("", false)]
-    fn schedules(#[case] text: &str, #[case] valid: bool) {
+    fn schedules_are_recognized(#[case] text: &str, #[case] valid: bool) {
         assert_eq!(is_schedule(text), valid, "{text}");
     }
 }

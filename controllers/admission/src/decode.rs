@@ -15,7 +15,7 @@ pub(super) fn decode<K: Kind + DeserializeOwned>(object: &Value) -> Result<K, Re
         Err(error) => error,
     };
     K::deserialize(&unstructured::remove_nulls(object.clone())).map_err(|_| {
-        Refusal::bad_request(crowsnest_api::crd::mismatch::<K>(object).unwrap_or_else(|| error.to_string()))
+        Refusal::bad_request(crowsnest_api::crd::find_type_mismatch::<K>(object).unwrap_or_else(|| error.to_string()))
     })
 }
 
@@ -97,8 +97,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Encodes the object to store. Of the required lists in `spec` named by `lists`, those that are missing in the request
-/// are encoded as null, so that the schema rejects them with Karmada's message.
+/// Encodes the object to store. `lists` names required lists in `spec`. A list that is missing in the request is
+/// encoded as null, so that the schema rejects it with Karmada's message.
 pub(super) fn encode_changed_with_lists<K: Kind + Serialize + DeserializeOwned>(
     object: &K,
     given: &Value,

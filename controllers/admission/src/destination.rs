@@ -18,30 +18,30 @@ const IMPERSONATOR_SUFFIX: &str = "-impersonator";
 
 /// The stored object before a write, as far as the writer has seen it.
 #[derive(Debug)]
-pub enum Before<'b, T = Cluster> {
+pub enum PriorObject<'b, T = Cluster> {
     /// The object does not exist, and the write fails if it is created concurrently.
     Absent,
     /// The write applies to whatever object is stored.
     Unseen,
-    /// The write fails if the stored object is not this one.
+    /// The stored object; the write fails if another one is stored by then.
     Known(&'b T),
 }
 
-impl<T> Clone for Before<'_, T> {
+impl<T> Clone for PriorObject<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Before<'_, T> {}
+impl<T> Copy for PriorObject<'_, T> {}
 
-impl<'b, T> Before<'b, T> {
+impl<'b, T> PriorObject<'b, T> {
     /// Projects to a part of the object. A missing part is unseen.
-    pub fn and_then<P>(self, part: impl FnOnce(&'b T) -> Option<&'b P>) -> Before<'b, P> {
+    pub fn and_then<P>(self, part: impl FnOnce(&'b T) -> Option<&'b P>) -> PriorObject<'b, P> {
         match self {
-            Self::Absent => Before::Absent,
-            Self::Unseen => Before::Unseen,
-            Self::Known(whole) => part(whole).map_or(Before::Unseen, Before::Known),
+            Self::Absent => PriorObject::Absent,
+            Self::Unseen => PriorObject::Unseen,
+            Self::Known(whole) => part(whole).map_or(PriorObject::Unseen, PriorObject::Known),
         }
     }
 }
@@ -64,19 +64,19 @@ pub struct RequiredPermissions {
     pub uses: Vec<SecretUse>,
     /// Fields that are set or changed.
     pub reasons: Vec<&'static str>,
-    /// Values that are sent, for messages.
-    pub sent: &'static str,
+    /// Subject and verb of the message about the sent values, such as `a cluster's token is`.
+    pub sent_values: &'static str,
 }
 
 const READ: &[&str] = &["get"];
 const READ_OR_PATCH: &[&str] = &["get", "patch"];
 
 /// Permissions that a writer needs to replace `before` by `after`.
-pub fn required_permissions(before: Before<'_>, after: &Cluster) -> RequiredPermissions {
+pub fn required_permissions(before: PriorObject<'_>, after: &Cluster) -> RequiredPermissions {
     let reasons = match before {
-        Before::Absent => vec!["the cluster is new"],
-        Before::Unseen => vec!["an apply also changes a cluster that is created concurrently; create it instead"],
-        Before::Known(before) => changed_fields(before, after),
+        PriorObject::Absent => vec!["the cluster is new"],
+        PriorObject::Unseen => vec!["an apply also changes a cluster that is created concurrently; create it instead"],
+        PriorObject::Known(before) => changed_fields(before, after),
     };
     if reasons.is_empty() {
         return RequiredPermissions::default();
@@ -90,11 +90,11 @@ pub fn required_permissions(before: Before<'_>, after: &Cluster) -> RequiredPerm
     .into_iter()
     .filter_map(|(field, reference, own)| Some(secret_use(field, reference.as_ref()?, name, &own)))
     .collect();
-    if matches!(before, Before::Unseen) {
+    if matches!(before, PriorObject::Unseen) {
         // A Cluster created concurrently can refer to these Secrets, and keeps fields that are not written.
-        uses.extend(secrets_of_join(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
+        uses.extend(join_secrets(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
     }
-    RequiredPermissions { uses, reasons, sent: "a cluster's token is" }
+    RequiredPermissions { uses, reasons, sent_values: "a cluster's token is" }
 }
 
 impl RequiredPermissions {
@@ -104,7 +104,7 @@ impl RequiredPermissions {
         format!(
             "User {user:?} cannot {} secret {namespace:?}/{name:?} of {field}: deciding where {} sent requires that permission ({})",
             verbs.join(" or "),
-            self.sent,
+            self.sent_values,
             self.reasons.join(", ")
         )
     }
@@ -122,7 +122,7 @@ fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &s
 }
 
 /// The Secrets that `join` creates for a cluster.
-fn secrets_of_join(cluster: &str) -> [SecretUse; 2] {
+fn join_secrets(cluster: &str) -> [SecretUse; 2] {
     let reference = |name: String| LocalSecretReference { namespace: NAMESPACE_KARMADA_CLUSTER.to_owned(), name };
     let own = |field, name: String| secret_use(field, &reference(name.clone()), cluster, &name);
     [own(SECRET_REF, cluster.to_owned()), own(IMPERSONATOR_REF, format!("{cluster}{IMPERSONATOR_SUFFIX}"))]

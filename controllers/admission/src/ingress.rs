@@ -38,7 +38,7 @@ pub(super) fn validate_addresses<'a>(
         }
         if let Some(host) = host.filter(|host| !host.is_empty()) {
             let field = format!("{path}.hostname");
-            errors.extend(problems(format::dns1123_subdomain(host), &field, host));
+            errors.extend(to_invalid_errors(format::dns1123_subdomain(host), &field, host));
             if is_address(host) {
                 errors.push(FieldError::invalid(field, host, "must be a DNS name, not an IP address"));
             }
@@ -51,7 +51,7 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-fn problems(found: Vec<String>, field: &str, value: &str) -> Vec<FieldError> {
+fn to_invalid_errors(found: Vec<String>, field: &str, value: &str) -> Vec<FieldError> {
     found.into_iter().map(|problem| FieldError::invalid(field, value, problem)).collect()
 }
 
@@ -88,7 +88,7 @@ fn validate_spec(spec: &IngressSpec) -> Vec<FieldError> {
         errors.extend(validate_tls(tls, &format!("spec.tls[{index}]")));
     }
     if let Some(class) = &spec.ingress_class_name {
-        errors.extend(problems(format::dns1123_subdomain(class), "spec.ingressClassName", class));
+        errors.extend(to_invalid_errors(format::dns1123_subdomain(class), "spec.ingressClassName", class));
     }
     errors
 }
@@ -99,7 +99,7 @@ fn validate_host(host: &str, field: &str, reject_addresses: bool) -> Vec<FieldEr
         errors.push(FieldError::invalid(field, host, "must be a DNS name, not an IP address"));
     }
     let found = if host.contains('*') { format::wildcard_subdomain(host) } else { format::dns1123_subdomain(host) };
-    errors.extend(problems(found, field, host));
+    errors.extend(to_invalid_errors(found, field, host));
     errors
 }
 
@@ -109,7 +109,7 @@ fn validate_tls(tls: &IngressTLS, path: &str) -> Vec<FieldError> {
         errors.extend(validate_host(host, &format!("{path}.hosts[{index}]"), false));
     }
     if let Some(secret) = tls.secret_name.as_deref().filter(|secret| !secret.is_empty()) {
-        errors.extend(problems(format::dns1123_subdomain(secret), &format!("{path}.secretName"), secret));
+        errors.extend(to_invalid_errors(format::dns1123_subdomain(secret), &format!("{path}.secretName"), secret));
     }
     errors
 }
@@ -164,14 +164,16 @@ fn validate_service(service: &IngressServiceBackend, path: &str) -> Vec<FieldErr
     if service.name.is_empty() {
         errors.push(FieldError::required(field, ""));
     } else {
-        errors.extend(problems(format::dns1035_label(&service.name), &field, &service.name));
+        errors.extend(to_invalid_errors(format::dns1035_label(&service.name), &field, &service.name));
     }
     let port = service.port.clone().unwrap_or_default();
     let name = port.name.as_deref().unwrap_or_default();
     let number = port.number.unwrap_or_default();
     match (name.is_empty(), number == 0) {
         (false, false) => errors.push(FieldError::invalid(path, "", "cannot set both port name & port number")),
-        (false, true) => errors.extend(problems(format::port_name(name), &format!("{path}.service.port.name"), name)),
+        (false, true) => {
+            errors.extend(to_invalid_errors(format::port_name(name), &format!("{path}.service.port.name"), name))
+        }
         (true, false) => errors.extend(validate_port_number(number, format!("{path}.service.port.number"))),
         (true, true) => errors.push(FieldError::required(path, "port name or number is required")),
     }
@@ -181,14 +183,14 @@ fn validate_service(service: &IngressServiceBackend, path: &str) -> Vec<FieldErr
 fn validate_resource(resource: &TypedLocalObjectReference, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(group) = &resource.api_group {
-        errors.extend(problems(format::dns1123_subdomain(group), &format!("{path}.apiGroup"), group));
+        errors.extend(to_invalid_errors(format::dns1123_subdomain(group), &format!("{path}.apiGroup"), group));
     }
     for (value, name) in [(&resource.kind, "kind"), (&resource.name, "name")] {
         let field = format!("{path}.{name}");
         if value.is_empty() {
             errors.push(FieldError::required(field, format!("{name} is required")));
         } else {
-            errors.extend(problems(path_segment_problems(value), &field, value));
+            errors.extend(to_invalid_errors(path_segment_problems(value), &field, value));
         }
     }
     errors

@@ -86,22 +86,22 @@ fn validate_rule(rule: &RuleWithOperations, path: &str) -> Vec<FieldError> {
             errors.push(FieldError::not_supported(format!("{operations}[{index}]"), operation, &OPERATIONS));
         }
     }
-    errors.extend(validate_words(&rule.api_groups, &format!("{path}.apiGroups"), "API groups", true));
-    errors.extend(validate_words(&rule.api_versions, &format!("{path}.apiVersions"), "API versions", false));
-    errors.extend(validate_words(&rule.kinds, &format!("{path}.kinds"), "kinds", false));
+    errors.extend(validate_names(&rule.api_groups, &format!("{path}.apiGroups"), "API groups", true));
+    errors.extend(validate_names(&rule.api_versions, &format!("{path}.apiVersions"), "API versions", false));
+    errors.extend(validate_names(&rule.kinds, &format!("{path}.kinds"), "kinds", false));
     errors
 }
 
 /// Validates a list of names, or `*` alone. The core group is the empty name.
-fn validate_words(words: &[String], field: &str, what: &str, may_be_empty: bool) -> Vec<FieldError> {
+fn validate_names(names: &[String], field: &str, what: &str, may_be_empty: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if words.is_empty() {
+    if names.is_empty() {
         errors.push(FieldError::required(field, ""));
     }
-    if words.len() > 1 && words.iter().any(|word| word == "*") {
-        errors.push(FieldError::invalid(field, words, format!("if '*' is present, must not specify other {what}")));
+    if names.len() > 1 && names.iter().any(|word| word == "*") {
+        errors.push(FieldError::invalid(field, names, format!("if '*' is present, must not specify other {what}")));
     }
-    for (index, _) in words.iter().enumerate().filter(|(_, word)| !may_be_empty && word.is_empty()) {
+    for (index, _) in names.iter().enumerate().filter(|(_, word)| !may_be_empty && word.is_empty()) {
         errors.push(FieldError::required(format!("{field}[{index}]"), ""));
     }
     errors
@@ -111,7 +111,7 @@ fn validate_client(client: &WebhookClientConfig, path: &str) -> Vec<FieldError> 
     match (&client.url, &client.service) {
         (Some(url), None) => webhook::validate_url(url, &format!("{path}.url")),
         (None, Some(service)) => {
-            let service = webhook::Service {
+            let service = webhook::ServiceReference {
                 namespace: &service.namespace,
                 name: &service.name,
                 path: service.path.as_deref().unwrap_or_default(),

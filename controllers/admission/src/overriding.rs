@@ -44,8 +44,8 @@ fn validate_spec(spec: &OverrideSpec, namespace: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Fields that identify an object. Namespaced policies must not change them (`plan::overriding`).
-const IDENTITY: [&str; 3] = ["/kind", "/metadata/namespace", "/metadata/name"];
+/// Paths of the fields that identify an object. Namespaced policies must not change them (`plan::overriding`).
+const IDENTITY_PATHS: [&str; 3] = ["/kind", "/metadata/namespace", "/metadata/name"];
 
 fn validate_identity(spec: &OverrideSpec) -> Vec<FieldError> {
     let rules = spec.override_rules.iter().enumerate();
@@ -53,7 +53,7 @@ fn validate_identity(spec: &OverrideSpec) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (path, overriders) in [("spec.overriders".to_owned(), &spec.overriders)].into_iter().chain(rules) {
         for (index, overrider) in overriders.plaintext.iter().enumerate() {
-            if IDENTITY.contains(&overrider.path.as_str()) {
+            if IDENTITY_PATHS.contains(&overrider.path.as_str()) {
                 let field = format!("{path}.plaintext[{index}].path");
                 let detail = "only a ClusterOverridePolicy may change the identity of an object";
                 errors.push(FieldError::invalid(field, &overrider.path, detail));

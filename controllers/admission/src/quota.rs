@@ -11,7 +11,7 @@ use super::{Outcome, Refusal, Request};
 use crowsnest_plan::quota::{self as plan, ExceededQuota, Usage, add, amount, amounts, is_huge_page, to_list, usage};
 use crowsnest_plan::work::construct::targets;
 
-/// Resources that need no domain.
+/// Resources whose names need no domain prefix.
 const STANDARD_RESOURCES: [&str; 20] = [
     "configmaps",
     "cpu",
@@ -35,7 +35,7 @@ const STANDARD_RESOURCES: [&str; 20] = [
     "storage",
 ];
 
-/// Standard resources that are counts.
+/// Standard resources that count objects; their amounts must be integers.
 const COUNT_RESOURCES: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -226,7 +226,7 @@ fn enforce(
 fn reference(quota: &FederatedResourceQuota) -> ObjectReference {
     let text = |field: &Option<String>| field.as_deref().unwrap_or_default().to_owned();
     let (namespace, name) = (text(&quota.metadata.namespace), text(&quota.metadata.name));
-    let named = ObjectReference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", &namespace, &name);
+    let named = ObjectReference::new("policy.karmada.io/v1alpha1", "FederatedResourceQuota", &namespace, &name);
     ObjectReference { uid: text(&quota.metadata.uid), ..named }
 }
 
@@ -234,5 +234,5 @@ fn reference(quota: &FederatedResourceQuota) -> ObjectReference {
 fn sum(recorded: &ResourceList, change: Usage) -> Usage {
     let mut used = amounts(recorded);
     add(&mut used, change);
-    plan::recorded(used)
+    plan::in_status_formats(used)
 }

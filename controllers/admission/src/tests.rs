@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Case {
     name: String,
-    /// Webhook paths called in turn, each with the object returned by the previous one.
+    /// Webhook paths that are called in turn, each with the object that the previous one returned.
     paths: Vec<String>,
     #[serde(default)]
     operation: Option<Operation>,

@@ -19,7 +19,7 @@ pub(super) fn mutate(request: &Request, context: &AdmissionContext<'_>) -> Resul
         check_manifest(&manifest.0)?;
         prune::prune(&mut manifest.0);
         prune::prune_job_ttl(&mut manifest.0);
-        managed::stamp(&mut manifest.0, &id);
+        managed::set_work_id(&mut manifest.0, &id);
     }
     encode_changed(&work, &request.object).map(Outcome::Changed)
 }

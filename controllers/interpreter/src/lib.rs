@@ -3,8 +3,8 @@
 //!
 //! The customizations are the control plane's ResourceInterpreterCustomizations, which the controllers keep up to
 //! date. If several customizations for a kind have a script for an operation, the first by name is used. Scripts are
-//! pure functions of their arguments. Webhooks ([`webhook`]) are called over the network, so results are fetched
-//! before a plan that needs them is computed.
+//! pure functions of their arguments. Webhooks ([`customized::webhook`]) are called over the network, so results are
+//! fetched before a plan that needs them is computed.
 
 pub mod customized;
 pub mod default;
@@ -37,7 +37,7 @@ use crate::default::thirdparty::{self, RuleError, ThirdPartyKind};
 use crowsnest_plan::dependencies::DependencyList;
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::propagation::binding::ReplicaFacts;
-use customized::webhook::{Hook, Services, Webhooks};
+use customized::webhook::{Services, Webhook, Webhooks};
 
 /// Scripts of one customization.
 struct Customization {
@@ -66,11 +66,11 @@ impl Script {
     }
 }
 
-/// Interpreter of an operation on objects of a kind.
+/// The interpreter that applies to an operation on objects of a kind.
 enum OperationInterpreter {
-    /// The first script, and the others, which are used for dependencies only.
+    /// The script to run, and the scripts of other customizations. The others are run for dependencies only.
     Script(Script, Vec<Script>),
-    Webhook(Arc<Hook>),
+    Webhook(Arc<Webhook>),
     BuiltIn,
 }
 
@@ -85,16 +85,16 @@ fn find_native(object: &Value) -> Option<&'static NativeKind> {
     native::find(unstructured::api_version(object), unstructured::kind(object))
 }
 
-/// The result of a third-party kind's rule, if there is one.
-fn third_party<T>(
+/// Applies the rule of a third-party kind to an object. `None` for other kinds and for operations without a rule.
+fn apply_third_party_rule<T>(
     object: &Value,
     apply_rule: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, RuleError>>,
 ) -> Result<Option<T>, Error> {
     let Some(row) = thirdparty::find(unstructured::api_version(object), unstructured::kind(object)) else {
         return Ok(None);
     };
-    let of_kind = |source| Error::ThirdParty { api_version: row.api_version, kind: row.kind, source };
-    apply_rule(row).transpose().map_err(of_kind)
+    let to_error = |source| Error::ThirdParty { api_version: row.api_version, kind: row.kind, source };
+    apply_rule(row).transpose().map_err(to_error)
 }
 
 impl Interpreter {
@@ -107,7 +107,7 @@ impl Interpreter {
         Interpreter { webhooks: Webhooks::new(services), ..self }
     }
 
-    /// An interpreter with the same webhooks and without customizations, for proposed ones.
+    /// An interpreter with the same webhooks and without customizations, to which a preview adds proposed ones.
     pub fn without_customizations(&self) -> Self {
         Interpreter { gates: self.gates, customizations: RwLock::default(), webhooks: self.webhooks.snapshot() }
     }
@@ -135,22 +135,22 @@ impl Interpreter {
         };
         let spec = &customization.spec;
         let scripts = spec.customizations.scripts().into_iter();
-        let known = Customization {
+        let entry = Customization {
             api_version: spec.target.api_version.clone(),
             kind: spec.target.kind.clone(),
             scripts: scripts.filter_map(|(operation, script)| Some((operation, Arc::from(script?)))).collect(),
             permits: ScriptPermits::default(),
         };
-        self.customizations.write().insert(name.to_owned(), known);
+        self.customizations.write().insert(name.to_owned(), entry);
     }
 
     /// apiVersion and kind of a customization's target.
-    pub fn target_of(&self, name: &str) -> Option<(String, String)> {
+    pub fn customization_target(&self, name: &str) -> Option<(String, String)> {
         self.customizations.read().get(name).map(|known| (known.api_version.clone(), known.kind.clone()))
     }
 
     /// Scripts for an operation on objects of this kind, in order.
-    fn scripts(&self, object: &Value, operation: &Operation) -> Vec<Script> {
+    fn find_scripts(&self, object: &Value, operation: &Operation) -> Vec<Script> {
         let (api_version, kind) = (unstructured::api_version(object), unstructured::kind(object));
         let known = self.customizations.read();
         let of_kind = known.iter().filter(|(_, known)| known.kind == kind && known.api_version == api_version);
@@ -161,10 +161,10 @@ impl Interpreter {
         of_kind.filter_map(script).collect()
     }
 
-    /// Customizations take precedence over webhooks, and those over built-in rules. A failure is final; no other
-    /// interpreter is tried.
+    /// Finds the interpreter of an operation: customizations take precedence over webhooks, and those over built-in
+    /// rules. A failure of the interpreter is final; no other one is tried.
     fn find_interpreter(&self, object: &Value, operation: &Operation) -> OperationInterpreter {
-        let mut scripts = self.scripts(object, operation).into_iter();
+        let mut scripts = self.find_scripts(object, operation).into_iter();
         if let Some(first) = scripts.next() {
             return OperationInterpreter::Script(first, scripts.collect());
         }
@@ -172,8 +172,8 @@ impl Interpreter {
     }
 
     /// Source of the scripts for an operation on objects of this kind, in order.
-    pub fn scripts_for(&self, object: &Value, operation: &Operation) -> Vec<Arc<str>> {
-        self.scripts(object, operation).into_iter().map(|script| script.text).collect()
+    pub fn script_sources(&self, object: &Value, operation: &Operation) -> Vec<Arc<str>> {
+        self.find_scripts(object, operation).into_iter().map(|script| script.text).collect()
     }
 
     /// True if any interpreter has a rule for an operation on objects of this kind.
@@ -207,7 +207,7 @@ impl Interpreter {
                 OperationInterpreter::Webhook(hook) => return hook.components(template).await.map(of_components),
                 OperationInterpreter::BuiltIn => {
                     let components = |kind: &ThirdPartyKind| Some((kind.components?)(template, self.gates));
-                    if let Some(components) = third_party(template, components)? {
+                    if let Some(components) = apply_third_party_rule(template, components)? {
                         return Ok(of_components(components));
                     }
                 }
@@ -226,7 +226,7 @@ impl Interpreter {
     }
 
     fn built_in_replicas(&self, template: &Value) -> Result<ReplicaFacts, Error> {
-        let counted = third_party(template, |kind| Some((kind.replicas?)(template, self.gates)))?;
+        let counted = apply_third_party_rule(template, |kind| Some((kind.replicas?)(template, self.gates)))?;
         if let Some((replicas, mut requirements)) = counted {
             if let Some(needed) = &mut requirements
                 && needed.namespace.is_empty()
@@ -255,7 +255,7 @@ impl Interpreter {
             }
             OperationInterpreter::Webhook(hook) => *manifest = hook.revise(manifest, replicas).await?,
             OperationInterpreter::BuiltIn => {
-                if let Some(revise) = third_party(manifest, |kind| kind.revise.map(Ok))? {
+                if let Some(revise) = apply_third_party_rule(manifest, |kind| kind.revise.map(Ok))? {
                     revise(manifest, replicas);
                 } else if let Some(kind) = find_native(manifest) {
                     kind.revise_replicas(manifest, replicas);
@@ -265,16 +265,16 @@ impl Interpreter {
         Ok(())
     }
 
-    /// Retains fields that the member owns.
+    /// Copies the fields that the member owns from the observed object to the desired one.
     pub async fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         match self.find_interpreter(desired, &Operation::Retain) {
             OperationInterpreter::Script(script, _) => {
-                let (wanted, observed) = (desired.clone(), observed.clone());
-                *desired = script.run(move |text| declarative::retain(text, &wanted, &observed)).await?;
+                let (manifest, observed) = (desired.clone(), observed.clone());
+                *desired = script.run(move |text| declarative::retain(text, &manifest, &observed)).await?;
             }
             OperationInterpreter::Webhook(hook) => *desired = hook.retain(desired, observed).await?,
             OperationInterpreter::BuiltIn => {
-                let known = third_party(desired, |kind| kind.retain.map(Ok))?;
+                let known = apply_third_party_rule(desired, |kind| kind.retain.map(Ok))?;
                 if let Some(retain) = known.or_else(|| find_native(desired).and_then(|kind| kind.retain)) {
                     retain(desired, observed);
                 }
@@ -291,12 +291,14 @@ impl Interpreter {
                 script.run(move |text| declarative::reflect(text, &member)).await.map(Some)
             }
             OperationInterpreter::Webhook(hook) => hook.reflect(member).await.map(Some),
-            OperationInterpreter::BuiltIn => match third_party(member, |kind| kind.reflect_status(member).map(Ok))? {
-                Some(status) => Ok(Some(status)),
-                None => {
-                    Ok(find_native(member).map_or_else(|| reflect_full_status(member), |kind| kind.reflect(member)))
+            OperationInterpreter::BuiltIn => {
+                match apply_third_party_rule(member, |kind| kind.reflect_status(member).map(Ok))? {
+                    Some(status) => Ok(Some(status)),
+                    None => {
+                        Ok(find_native(member).map_or_else(|| reflect_full_status(member), |kind| kind.reflect(member)))
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -308,7 +310,8 @@ impl Interpreter {
                 script.run(move |text| declarative::health(text, &member)).await
             }
             OperationInterpreter::Webhook(hook) => hook.is_healthy(member).await,
-            OperationInterpreter::BuiltIn => match third_party(member, |kind| Some((kind.health?)(member)))? {
+            OperationInterpreter::BuiltIn => match apply_third_party_rule(member, |kind| Some((kind.health?)(member)))?
+            {
                 Some(healthy) => Ok(healthy),
                 None => Ok(find_native(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member))),
             },
@@ -336,7 +339,9 @@ impl Interpreter {
                         status: item.status.as_ref().map(|status| &status.0),
                     })
                     .collect();
-                if let Some(total) = third_party(template, |kind| kind.aggregate_status(template, &members, now))? {
+                if let Some(total) =
+                    apply_third_party_rule(template, |kind| kind.aggregate_status(template, &members, now))?
+                {
                     return Ok(Some(total));
                 }
                 return Ok(find_native(template).and_then(|kind| kind.aggregate(template, &members, now)));
@@ -358,7 +363,7 @@ impl Interpreter {
             }
             OperationInterpreter::Webhook(hook) => hook.dependencies(template).await.map(Some),
             OperationInterpreter::BuiltIn => {
-                if let Some(needed) = third_party(template, |kind| kind.sorted_dependencies(template))? {
+                if let Some(needed) = apply_third_party_rule(template, |kind| kind.sorted_dependencies(template))? {
                     return Ok(Some(DependencyList(Some(needed))));
                 }
                 let rule = find_native(template).and_then(|kind| kind.dependencies);

@@ -116,14 +116,14 @@ async fn webhooks_take_precedence_over_built_in_rules_and_failures_are_final() {
     interpreter.set_webhooks("w", Some(&configuration));
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 7);
     interpreter.set_customization("c", None);
-    let Err(error) = interpreter.replicas(&deployment()).await else { panic!("no interpreter may succeed") };
+    let Err(error) = interpreter.replicas(&deployment()).await else { panic!("the webhook has no address") };
     assert_eq!(
         error.to_string(),
         "Internal error occurred: failed calling webhook \"w/a.b\": could not get REST client: webhook configuration must \
          have either service or URL"
     );
     assert!(interpreter.is_interpreted(&deployment(), &Operation::InterpretReplica));
-    // It has no rules for other operations.
+    // The webhook has no rules for other operations.
     assert!(!interpreter.is_healthy(&deployment()).await.expect("health"));
     interpreter.retain_webhooks(|_| false);
     assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 2);

@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Subject};
 use serde_json::{Value, json};
 
+/// Karmada's name of the ClusterRole, its binding and the ServiceAccount that impersonates.
 pub const IMPERSONATOR: &str = "karmada-impersonator";
 /// ClusterRole that additionally allows impersonating UID and extra fields. Crowsnest's own, next to Karmada's
 /// [`IMPERSONATOR`].
 pub const FULL_IMPERSONATOR: &str = "crowsnest-impersonator";
 
-/// True if a ClusterRole grants access to the cluster's proxy. As in Karmada, verbs are ignored.
+/// True if a ClusterRole grants access to the cluster's proxy or to the fleet-wide proxy. As in Karmada, verbs are
+/// ignored.
 pub fn grants_proxy(role: &ClusterRole, cluster: &str) -> bool {
     role.rules.iter().flatten().any(|rule| {
         let named = |names: &[String]| names.is_empty() || names.iter().any(|name| name == cluster);

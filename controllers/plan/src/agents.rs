@@ -22,13 +22,14 @@ pub fn is_granted_for(role: &Value, request_uid: &str) -> bool {
     !request_uid.is_empty() && role["metadata"]["annotations"][GRANTED_FOR] == request_uid
 }
 
-/// Marks an agent's ClusterRole with the CertificateSigningRequest for which it is created.
-pub fn grant_for(role: &mut Value, request_uid: &str) {
+/// Records in an agent's ClusterRole the UID of the CertificateSigningRequest for which it is created.
+pub fn set_granted_for(role: &mut Value, request_uid: &str) {
     role["metadata"]["annotations"] = json!({GRANTED_FOR: request_uid});
 }
 
-/// The ClusterRole and ClusterRoleBinding, then the Role and RoleBinding in the namespace of the clusters' tokens.
-pub fn rights(cluster: &ClusterName) -> [Value; 4] {
+/// An agent's RBAC objects: ClusterRole, ClusterRoleBinding, and the Role and RoleBinding in the namespace of the
+/// clusters' tokens, in this order.
+pub fn rbac_objects(cluster: &ClusterName) -> [Value; 4] {
     let (name, own) = (role_name(cluster), cluster.as_str());
     let rule = |group: &str, resource: &str, names: &[&str], verbs: &[&str]| {
         let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
@@ -71,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_match_the_documentation() {
+    fn rbac_objects_match_the_documentation() {
         let document = include_str!("../../../docs/TUNNEL.md");
-        let shown = document.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("rights");
+        let shown = document.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a YAML block");
         let shown: Vec<Value> = serde_saphyr::from_multiple(shown).expect("YAML");
         let rules = |objects: &[Value], kind: &str| {
             objects.iter().find(|object| object["kind"] == kind).map(|object| object["rules"].clone())
         };
-        let given = rights(&ClusterName::parse("m1").expect("a name"));
+        let given = rbac_objects(&ClusterName::parse("m1").expect("a name"));
         for kind in ["ClusterRole", "Role"] {
             assert_eq!(rules(&given, kind), rules(&shown, kind), "{kind}");
         }

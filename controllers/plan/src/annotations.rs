@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::annotation::{
-    ANSWER_WITHIN, CONFIRMED_DOWN, EXEC, EXEC_DISABLED, EXEC_ENABLED, IMPERSONATES, IMPERSONATES_WHOLE,
-    REACHED_THROUGH, REACHED_THROUGH_AGENT,
+    CONFIRMED_DOWN, EXEC, EXEC_DISABLED, EXEC_ENABLED, IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH,
+    REACHED_THROUGH_AGENT, RESPONSE_TIMEOUT,
 };
 use crowsnest_apimachinery::field::FieldError;
 
@@ -56,10 +56,10 @@ pub fn find_unsupported(annotations: Option<&Annotations>) -> Vec<UnsupportedAnn
             })
         })
         .collect();
-    if let Some(value) = annotations.get(ANSWER_WITHIN).filter(|value| !is_seconds(value)) {
-        let error = FieldError::invalid(path(ANSWER_WITHIN), value, "must be a number of seconds greater than 0");
+    if let Some(value) = annotations.get(RESPONSE_TIMEOUT).filter(|value| !is_seconds(value)) {
+        let error = FieldError::invalid(path(RESPONSE_TIMEOUT), value, "must be a number of seconds greater than 0");
         let fallback = "the default response timeout applies";
-        found.push(UnsupportedAnnotation { key: ANSWER_WITHIN, value: value.clone(), error, fallback });
+        found.push(UnsupportedAnnotation { key: RESPONSE_TIMEOUT, value: value.clone(), error, fallback });
     }
     found
 }
@@ -68,7 +68,8 @@ fn is_seconds(value: &str) -> bool {
     value.parse().is_ok_and(|seconds: u64| seconds > 0)
 }
 
-/// Returns errors for unsupported values that this write sets, and warnings for those that were stored before.
+/// Validates the annotations of a write: returns errors for unsupported values that it sets, and warnings for those
+/// that were stored before.
 pub fn validate_change(now: Option<&Annotations>, before: Option<&Annotations>) -> (Vec<FieldError>, Vec<String>) {
     let was_stored = |annotation: &UnsupportedAnnotation| {
         before.and_then(|before| before.get(annotation.key)) == Some(&annotation.value)
@@ -100,9 +101,9 @@ mod tests {
     #[case(REACHED_THROUGH, "pigeon", Some("Unsupported value: \"pigeon\": supported values: \"agent\""))]
     #[case(CONFIRMED_DOWN, "true", None)]
     #[case(CONFIRMED_DOWN, "yes", Some("Unsupported value: \"yes\": supported values: \"true\", \"false\""))]
-    #[case(ANSWER_WITHIN, "5", None)]
-    #[case(ANSWER_WITHIN, "0", Some("Invalid value: \"0\": must be a number of seconds greater than 0"))]
-    #[case(ANSWER_WITHIN, "5s", Some("Invalid value: \"5s\": must be a number of seconds greater than 0"))]
+    #[case(RESPONSE_TIMEOUT, "5", None)]
+    #[case(RESPONSE_TIMEOUT, "0", Some("Invalid value: \"0\": must be a number of seconds greater than 0"))]
+    #[case(RESPONSE_TIMEOUT, "5s", Some("Invalid value: \"5s\": must be a number of seconds greater than 0"))]
     #[case("example.com/any", "thing", None)]
     fn unsupported_values_are_rejected_on_write(
         #[case] key: &str,

@@ -24,13 +24,13 @@ pub struct Permission {
     pub message: &'static str,
 }
 
-/// An agent renews its own certificate.
+/// Permission of an agent to renew its own certificate.
 pub const OWN_CERTIFICATE: Permission = Permission {
     subresource: "selfclusteragent",
     message: "Auto approving self karmada agent certificate after SubjectAccessReview.",
 };
 
-/// Another user, usually a bootstrap token, requests an agent's certificate.
+/// Permission of another user, usually of a bootstrap token, to request an agent's certificate.
 pub const ANY_CERTIFICATE: Permission = Permission {
     subresource: "clusteragent",
     message: "Auto approving karmada agent certificate after SubjectAccessReview.",
@@ -52,22 +52,26 @@ pub fn is_pending(request: &Value) -> bool {
         && !conditions.into_iter().flatten().any(is_decision)
 }
 
-/// Permissions, any one of which is sufficient to approve the requested agent certificate, in the order in which they are
-/// checked. Empty for requests that are not for an agent.
+/// Permissions, any one of which is sufficient to approve the requested agent certificate, in the order in which they
+/// are checked. Empty for requests that are not for an agent.
 pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError> {
     let signing_request = parse_signing_request(request)?;
     if agent(&signing_request).is_none() || !has_usages(request) {
         return Ok(Vec::new());
     }
-    Ok(is_own(request, &signing_request).then_some(OWN_CERTIFICATE).into_iter().chain([ANY_CERTIFICATE]).collect())
+    Ok(is_own_certificate(request, &signing_request)
+        .then_some(OWN_CERTIFICATE)
+        .into_iter()
+        .chain([ANY_CERTIFICATE])
+        .collect())
 }
 
-/// The cluster whose agent certificate another user requests. `None` if an agent requests its own, or if the request
-/// names no cluster.
+/// The cluster for whose agent another user requests a certificate, that is a cluster that joins. `None` if an agent
+/// requests its own certificate, or if the request names no cluster.
 pub fn find_joining_cluster(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
     let signing_request = parse_signing_request(request)?;
     Ok(match agent(&signing_request) {
-        Some(Agent::Cluster(cluster)) if !is_own(request, &signing_request) => Some(cluster),
+        Some(Agent::Cluster(cluster)) if !is_own_certificate(request, &signing_request) => Some(cluster),
         _ => None,
     })
 }
@@ -113,8 +117,8 @@ fn agent(signing_request: &SigningRequest) -> Option<Agent> {
     Agent::from_subject(&signing_request.subject).filter(|_| signing_request.alternative_names.is_empty())
 }
 
-/// True if the requester is the user in the subject.
-fn is_own(request: &Value, signing_request: &SigningRequest) -> bool {
+/// True if an agent requests its own certificate: the requester is the user in the subject.
+fn is_own_certificate(request: &Value, signing_request: &SigningRequest) -> bool {
     signing_request.subject.common_name() == Some(unstructured::text(request, &["spec", "username"]))
 }
 

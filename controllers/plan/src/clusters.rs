@@ -42,11 +42,11 @@ pub fn ready_condition(health: &Health, now: Timestamp) -> Condition {
     condition(condition_names::READY, status, reason, message, now)
 }
 
-/// The last observed readiness, which is kept so that a short change does not change the condition.
+/// The last observed readiness. It is remembered so that a short change does not change the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedReadiness {
-    pub ready: bool,
-    /// Monotonic time of the observation. `None` for the first one.
+    pub is_ready: bool,
+    /// Monotonic time since which this readiness is observed. `None` since the first observation.
     pub since: Option<Duration>,
 }
 
@@ -59,19 +59,19 @@ pub struct Thresholds {
 
 /// Karmada's threshold rule: returns the condition to publish and the observation to remember. The first observation
 /// takes effect immediately.
-pub fn with_thresholds(
+pub fn apply_thresholds(
     observed: Condition,
     current: Option<&Condition>,
     last: Option<ObservedReadiness>,
     thresholds: Thresholds,
     now: Duration,
 ) -> (Condition, ObservedReadiness) {
-    let ready = observed.status == "True";
-    let Some(last) = last else { return (observed, ObservedReadiness { ready, since: None }) };
+    let is_ready = observed.status == "True";
+    let Some(last) = last else { return (observed, ObservedReadiness { is_ready, since: None }) };
     let Some(current) = current else { return (observed, last) };
-    let observation = if last.ready == ready { last } else { ObservedReadiness { ready, since: Some(now) } };
-    let threshold = if ready { thresholds.success } else { thresholds.failure };
-    let is_change = ready != (current.status == "True");
+    let observation = if last.is_ready == is_ready { last } else { ObservedReadiness { is_ready, since: Some(now) } };
+    let threshold = if is_ready { thresholds.success } else { thresholds.failure };
+    let is_change = is_ready != (current.status == "True");
     let is_too_recent = is_change && observation.since.is_some_and(|since| now.saturating_sub(since) < threshold);
     (if is_too_recent { current.clone() } else { observed }, observation)
 }
@@ -99,12 +99,13 @@ pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
     taints
 }
 
-/// Reason why a Work of a cluster that is being removed still exists. `is_agents` is true if an agent applies it.
-pub fn work_blocker(work: &Value, is_agents: bool) -> String {
+/// Reason why a Work of a cluster that is being removed still exists. `is_agent_managed` is true if the cluster's agent
+/// applies it.
+pub fn work_blocker(work: &Value, is_agent_managed: bool) -> String {
     let others = unstructured::finalizers(work).find(|finalizer| *finalizer != finalizer::EXECUTION_CONTROLLER);
     match others {
         Some(finalizer) => format!("held by finalizer {finalizer}"),
-        None if is_agents => "its agent has not removed its finalizer".to_owned(),
+        None if is_agent_managed => "its agent has not removed its finalizer".to_owned(),
         None => "its manifests are not deleted from the cluster yet".to_owned(),
     }
 }
@@ -127,10 +128,10 @@ pub fn binding_blocker(binding: &Value, scheduler: &str) -> String {
     }
 }
 
-/// The `Removing` condition of a cluster, which lists the objects that its removal waits for. `waits` has their names
-/// and reasons.
-pub fn removing_condition(reason: &str, what: &str, mut waits: Vec<(String, String)>, now: Timestamp) -> Condition {
-    condition(condition_names::REMOVING, false, reason, format!("waits for {}", list_names(what, &mut waits)), now)
+/// The `Removing` condition of a cluster, which lists the objects that its removal waits for. `what` is their kind in
+/// the plural, `blockers` has their names and reasons.
+pub fn removing_condition(reason: &str, what: &str, mut blockers: Vec<(String, String)>, now: Timestamp) -> Condition {
+    condition(condition_names::REMOVING, false, reason, format!("waits for {}", list_names(what, &mut blockers)), now)
 }
 
 /// Lists objects in a message: their number, and the first ten in order of their names, with reasons. `what` is their
@@ -174,9 +175,9 @@ pub fn annotations_condition(cluster: &Cluster, now: Timestamp) -> Option<Condit
         .then(|| condition(condition_names::ANNOTATIONS_KNOWN, false, "UnknownValue", warnings.join("; "), now))
 }
 
-/// The condition that reports if the list of served resources is complete.
-pub fn api_condition(enablements: &[ApiEnablement], complete: bool, now: Timestamp) -> Condition {
-    let (reason, message) = match (enablements.len(), complete) {
+/// The condition `CompleteAPIEnablements`. `is_complete` is true if all API groups of the cluster could be listed.
+pub fn api_condition(enablements: &[ApiEnablement], is_complete: bool, now: Timestamp) -> Condition {
+    let (reason, message) = match (enablements.len(), is_complete) {
         (0, _) => {
             (condition_names::API_ENABLEMENTS_EMPTY, "collected empty APIEnablements from the cluster".to_owned())
         }

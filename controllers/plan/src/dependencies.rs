@@ -33,7 +33,7 @@ pub struct DependencySettings {
 }
 
 impl DependencySettings {
-    /// Reads them from a parent's spec.
+    /// Reads the settings from a parent's spec.
     pub fn from_spec(spec: &ResourceBindingSpec) -> Self {
         DependencySettings {
             overwrite: spec.conflict_resolution == Some(ConflictResolution::Overwrite),
@@ -145,16 +145,13 @@ pub fn attach<'a>(
         resource["resourceVersion"] = recorded.unwrap_or(Value::Null);
     }
     unstructured::set(&mut updated, &["spec", "resource"], resource);
-    let mut disagreement = None;
+    let mut conflict = None;
     if has_no_policy(existing) {
         DependencySettings::merge(&settings).write(&mut updated);
-        disagreement = describe_conflict(&settings);
+        conflict = describe_conflict(&settings);
     }
     let same = unstructured::semantically_equal(existing, &updated);
-    Attachment {
-        plan: if same { AttachmentPlan::Keep } else { AttachmentPlan::Update(updated) },
-        conflict: disagreement,
-    }
+    Attachment { plan: if same { AttachmentPlan::Keep } else { AttachmentPlan::Update(updated) }, conflict }
 }
 
 /// True if the binding exists only as a dependency of others.
@@ -197,7 +194,7 @@ fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, new
     binding
 }
 
-/// Removes a parent from an attached binding. `None` if it is not one of its parents. The binding itself stays;
+/// Returns an attached binding without this parent. `None` if it is not one of its parents. The binding itself is kept;
 /// without parents it has no clusters, so its Works are deleted. `find_parent` finds the remaining parents by namespace
 /// and name; the settings of the removed parent no longer count.
 pub fn detach<'a>(
@@ -284,8 +281,8 @@ mod tests {
     const PRESERVE: &str = "PreserveResourcesOnDeletion conflicted (true vs false)";
 
     #[rstest]
-    #[case::nothing_native(DependencyList::from_native(Vec::new()), "null")]
-    #[case::nothing_scripted(DependencyList(Some(Vec::new())), "[]")]
+    #[case::native_without_dependencies(DependencyList::from_native(Vec::new()), "null")]
+    #[case::script_without_dependencies(DependencyList(Some(Vec::new())), "[]")]
     #[case::labels_come_first(
         DependencyList(Some(vec![serde_json::from_value(json!({"apiVersion": "v1", "kind": "Secret", "namespace": "ns",
             "labelSelector": {"matchExpressions": [{"operator": "Exists", "key": "a"}], "matchLabels": {"b": "c"}}}))
@@ -297,9 +294,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::silent((None, None), (None, None), ("Abort", false), &[])]
-    #[case::agreed((Some("Overwrite"), Some(true)), (Some("Overwrite"), Some(true)), ("Overwrite", true), &[])]
-    #[case::said_and_silent((Some("Abort"), Some(false)), (None, None), ("Abort", false), &[])]
+    #[case::unset((None, None), (None, None), ("Abort", false), &[])]
+    #[case::equal_settings((Some("Overwrite"), Some(true)), (Some("Overwrite"), Some(true)), ("Overwrite", true), &[])]
+    #[case::default_set_explicitly((Some("Abort"), Some(false)), (None, None), ("Abort", false), &[])]
     #[case::overwrite_wins((Some("Abort"), None), (Some("Overwrite"), None), ("Overwrite", false), &[RESOLUTION])]
     #[case::preserve_wins((None, Some(true)), (None, None), ("Abort", true), &[PRESERVE])]
     #[case::both((Some("Overwrite"), None), (None, Some(true)), ("Overwrite", true), &[RESOLUTION, PRESERVE])]
@@ -318,12 +315,12 @@ mod tests {
     #[test]
     fn setting_removed_from_a_parent_is_removed_from_the_attached_binding() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
-        let quiet = parent_with_settings(None, None);
+        let unset = parent_with_settings(None, None);
         let again = attach(
             &parent("a", DependencySettings::default()),
             &config_map(),
             Some(&binding),
-            |_, _| Some(&quiet),
+            |_, _| Some(&unset),
             NEW,
         );
         assert_eq!(again.conflict, None);
@@ -334,7 +331,7 @@ mod tests {
             &parent("a", DependencySettings::default()),
             &config_map(),
             Some(&updated),
-            |_, _| Some(&quiet),
+            |_, _| Some(&unset),
             NEW,
         );
         assert_eq!(settled.plan, AttachmentPlan::Keep);
@@ -343,10 +340,10 @@ mod tests {
     #[test]
     fn settings_of_a_removed_parent_no_longer_count() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
-        let quiet = parent_with_settings(None, None);
-        let left = detach("ns", "a", &binding, |_, _| Some(&quiet)).expect("it was in there");
+        let unset = parent_with_settings(None, None);
+        let left = detach("ns", "a", &binding, |_, _| Some(&unset)).expect("a parent");
         assert_eq!(written_settings(&left), ("Abort", Some(false)));
-        let alone = detach("ns", "b", &left, no_parents).expect("it was in there");
+        let alone = detach("ns", "b", &left, no_parents).expect("a parent");
         assert_eq!(written_settings(&alone), ("", None));
         assert_eq!(detach("ns", "b", &alone, no_parents), None);
     }

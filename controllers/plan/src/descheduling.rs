@@ -45,7 +45,7 @@ fn is_divided_dynamically(placement: &Placement) -> bool {
 }
 
 /// Ready replicas in a cluster. `None` if its status does not report them.
-fn ready(status: &ResourceBindingStatus, cluster: &str) -> Option<i32> {
+fn ready_replicas(status: &ResourceBindingStatus, cluster: &str) -> Option<i32> {
     // The last item of a cluster counts.
     let of_cluster = |item: &&AggregatedStatusItem| item.cluster_name == cluster && item.status.is_some();
     let item = status.aggregated_status.iter().rev().find(of_cluster)?;
@@ -54,7 +54,7 @@ fn ready(status: &ResourceBindingStatus, cluster: &str) -> Option<i32> {
 
 /// Clusters with fewer ready than assigned replicas.
 pub fn clusters_lacking_replicas(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Vec<String> {
-    let lacks = |target: &&TargetCluster| ready(status, &target.name).unwrap_or(-1) < target.replicas;
+    let lacks = |target: &&TargetCluster| ready_replicas(status, &target.name).unwrap_or(-1) < target.replicas;
     spec.clusters.iter().filter(lacks).map(|target| target.name.clone()).collect()
 }
 
@@ -66,8 +66,8 @@ pub struct ReducedAssignment {
     pub message: String,
 }
 
-/// Takes unschedulable replicas from clusters, but no ready ones. A cluster with more unschedulable than assigned
-/// replicas is being changed already and is skipped. `None` if nothing is taken.
+/// Removes unschedulable replicas from the assignment of clusters, but no ready ones. A cluster with more unschedulable
+/// than assigned replicas is being changed already and is skipped. `None` if nothing is removed.
 pub fn reduce(
     spec: &ResourceBindingSpec,
     status: &ResourceBindingStatus,
@@ -82,7 +82,7 @@ pub fn reduce(
         if unschedulable <= 0 || unschedulable > target.replicas {
             continue;
         }
-        let kept = ready(status, &target.name).filter(|ready| *ready <= target.replicas).unwrap_or_default();
+        let kept = ready_replicas(status, &target.name).filter(|ready| *ready <= target.replicas).unwrap_or_default();
         let stays = (target.replicas - unschedulable).max(kept);
         let taken = target.replicas - stays;
         target.replicas = stays;
@@ -98,7 +98,7 @@ pub fn reduce(
 pub struct UnschedulablePod {
     /// UID of the pod's controller.
     pub owner: String,
-    /// Since when it is unschedulable.
+    /// Time at which it became unschedulable.
     pub since: Timestamp,
 }
 
@@ -120,7 +120,8 @@ impl UnschedulablePod {
     }
 }
 
-/// True if it has lasted longer than the threshold. A negative threshold counts as zero.
+/// True if a pod that is unschedulable since `since` has been so for longer than the threshold. A negative threshold
+/// counts as zero.
 pub fn exceeds_threshold(since: Timestamp, threshold: SignedDuration, now: Timestamp) -> bool {
     now.duration_since(since) > threshold.max(SignedDuration::ZERO)
 }

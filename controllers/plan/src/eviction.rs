@@ -25,9 +25,9 @@ pub enum TaintDecision {
     EvictAt(Timestamp),
 }
 
-/// Evaluates NoExecute taints: an untolerated taint evicts now, a toleration with `tolerationSeconds` at its earliest
-/// end, counted from the taint's `timeAdded`. If several tolerations match a taint, the first one is used for all
-/// taints that it matches.
+/// Evaluates NoExecute taints: an untolerated taint evicts now, tolerations with `tolerationSeconds` at their earliest
+/// end, counted from the taint's `timeAdded`. Of the tolerations that match a taint only the first one counts; it then
+/// counts for all taints that it matches.
 pub fn evaluate_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) -> TaintDecision {
     let taints: Vec<&Taint> = cluster.spec.taints.iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect();
     let covering = |taint: &&Taint| tolerations.iter().find(|toleration| taints::tolerates(toleration, taint));
@@ -48,7 +48,7 @@ fn toleration_end(taint: &Taint, seconds: i64) -> Option<Timestamp> {
     Some(added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
 }
 
-/// Why the tolerations of a binding are unknown.
+/// Error that makes the tolerations of a binding unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     #[error("the applied placement for ResourceBining can not be empty")]
@@ -63,11 +63,12 @@ pub fn applied_tolerations(applied_placement: Option<&str>) -> Result<Vec<Tolera
     Ok(serde_json::from_str::<Placement>(text)?.cluster_tolerations)
 }
 
-/// Purge mode of the taint manager: that of the policy's cluster failover, otherwise the default of the fleet.
-pub fn purge_mode(failover: Option<&FailoverBehavior>, fleet: PurgeMode) -> PurgeMode {
+/// Purge mode of the taint manager: that of the policy's cluster failover, otherwise `default_mode`, which is
+/// configured for the fleet.
+pub fn purge_mode(failover: Option<&FailoverBehavior>, default_mode: PurgeMode) -> PurgeMode {
     match failover.and_then(|failover| failover.cluster.as_ref()) {
         Some(cluster) => cluster.purge_mode.clone().unwrap_or(PurgeMode::Gracefully),
-        None => fleet,
+        None => default_mode,
     }
 }
 
@@ -116,27 +117,27 @@ mod tests {
         json!([no_execute("a", Some(990)), no_execute("b", Some(990))]), json!([{"key": "a", "operator": "Exists"}]),
         TaintDecision::EvictAt(at(NOW))
     )]
-    #[case::for_ever(json!([no_execute("a", Some(1))]), json!([{"operator": "Exists"}]), TaintDecision::Stay)]
-    #[case::for_a_time(
+    #[case::tolerated_forever(json!([no_execute("a", Some(1))]), json!([{"operator": "Exists"}]), TaintDecision::Stay)]
+    #[case::tolerated_for_some_time(
         json!([no_execute("a", Some(990))]), json!([{"operator": "Exists", "tolerationSeconds": 30}]),
         TaintDecision::EvictAt(at(1020))
     )]
-    #[case::the_first_counts_not_the_shortest(
+    #[case::first_toleration_is_longer(
         json!([no_execute("a", Some(990))]),
         json!([{"operator": "Exists"}, {"operator": "Exists", "tolerationSeconds": 6}]),
         TaintDecision::Stay
     )]
-    #[case::the_first_counts_though_it_is_shorter(
+    #[case::first_toleration_is_shorter(
         json!([no_execute("a", Some(990))]),
         json!([{"operator": "Exists", "tolerationSeconds": 6}, {"operator": "Exists"}]),
         TaintDecision::EvictAt(at(996))
     )]
-    #[case::the_earliest_end_of_all_it_covers(
+    #[case::earliest_end_of_all_tolerated_taints(
         json!([no_execute("a", Some(990)), no_execute("b", Some(980))]),
         json!([{"key": "a", "operator": "Exists"}, {"operator": "Exists", "tolerationSeconds": 50}]),
         TaintDecision::EvictAt(at(1030))
     )]
-    #[case::since_when_is_unknown(
+    #[case::without_time_added(
         json!([no_execute("a", None)]), json!([{"operator": "Exists", "tolerationSeconds": 30}]), TaintDecision::Stay
     )]
     fn taints_evict(#[case] taints: Value, #[case] tolerations: Value, #[case] expected: TaintDecision) {
@@ -147,7 +148,10 @@ mod tests {
     #[rstest]
     #[case::missing(None, "the applied placement for ResourceBining can not be empty")]
     #[case::empty(Some(""), "the applied placement for ResourceBining can not be empty")]
-    #[case::garbled(Some("{"), "the applied placement cannot be read: EOF while parsing an object at line 1 column 1")]
+    #[case::invalid_json(
+        Some("{"),
+        "the applied placement cannot be read: EOF while parsing an object at line 1 column 1"
+    )]
     fn missing_applied_placement_is_an_error(#[case] annotation: Option<&str>, #[case] expected: &str) {
         assert_eq!(applied_tolerations(annotation).expect_err("no tolerations").to_string(), expected);
     }

@@ -47,6 +47,7 @@ enum Stage {
     Beta,
 }
 
+/// Accessor of a gate's field.
 type Field = fn(&mut Gates) -> &mut bool;
 
 const GATES: [(&str, Stage, Field); 13] = [
@@ -134,7 +135,7 @@ impl Gates {
         Ok(self)
     }
 
-    /// The gates of a list that have no effect.
+    /// The gates in a list of the form of [`Gates::with`] that have no effect.
     pub fn without_effect(list: &str) -> Vec<&'static str> {
         let named: Vec<&str> = parse_entries(list).filter_map(|entry| Some(entry.ok()?.0)).collect();
         WITHOUT_EFFECT.into_iter().filter(|gate| named.contains(gate)).collect()
@@ -151,16 +152,16 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::nothing("", Gates::default())]
+    #[case::empty("", Gates::default())]
     #[case::one("Failover=true", Gates { failover: true, ..Gates::default() })]
-    #[case::as_go_writes_it(" Failover = T , PropagateDeps=0,", Gates {
+    #[case::values_of_go_bools(" Failover = T , PropagateDeps=0,", Gates {
         failover: true, propagate_deps: false, ..Gates::default()
     })]
-    #[case::everything("AllAlpha=true,AllBeta=true", Gates::all())]
-    #[case::a_named_gate_beats_all("Failover=false,AllBeta=true,AllAlpha=1", Gates { failover: false, ..Gates::all() })]
-    #[case::the_last_counts("Failover=true,Failover=false", Gates::default())]
-    #[case::of_karmada_only("ControllerPriorityQueue=false,LoggingAlphaOptions=true", Gates::default())]
-    fn lists(#[case] list: &str, #[case] expected: Gates) {
+    #[case::all_stages("AllAlpha=true,AllBeta=true", Gates::all())]
+    #[case::single_gate_overrides_its_stage("Failover=false,AllBeta=true,AllAlpha=1", Gates { failover: false, ..Gates::all() })]
+    #[case::last_entry_wins("Failover=true,Failover=false", Gates::default())]
+    #[case::gates_without_effect("ControllerPriorityQueue=false,LoggingAlphaOptions=true", Gates::default())]
+    fn gates_from_lists(#[case] list: &str, #[case] expected: Gates) {
         assert_eq!(Gates::default().with(list), Ok(expected));
     }
 

@@ -3,8 +3,8 @@
 //! the entries and their causes. Search (`cause:`) and the `journal` resource of `search.crowsnest.io` read them.
 //!
 //! The identity of an entry is derived from data in the objects: the `timeAdded` of a taint, the transition of a
-//! condition, the creation of an eviction task. A controller that observes an effect can therefore name its cause without
-//! having observed it, even after a restart, and an entry that is written twice has one Event.
+//! condition, the creation of an eviction task. A controller that observes an effect can therefore name its cause
+//! without having observed it, even after a restart, and an entry that is written twice has one Event.
 
 pub mod clusters;
 pub mod workloads;
@@ -19,9 +19,10 @@ use sha2::{Digest, Sha256};
 
 use super::reference::events_namespace;
 
+/// Kind of an entry. Stored entries contain its [`name`](Action::name), which must not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    ClusterFlipped,
+    ReadinessChanged,
     ClusterTainted,
     EvictionsHalted,
     EvictionsResumed,
@@ -31,15 +32,15 @@ pub enum Action {
     EvictionCancelled,
     Rescheduled,
     Descheduled,
-    ReturnedHome,
+    FailedBack,
     QuotaDenied,
-    FenceWaits,
+    WaitingForFence,
 }
 
 impl Action {
     pub fn name(self) -> &'static str {
         match self {
-            Action::ClusterFlipped => "ClusterFlipped",
+            Action::ReadinessChanged => "ClusterFlipped",
             Action::ClusterTainted => "ClusterTainted",
             Action::EvictionsHalted => "EvictionsHalted",
             Action::EvictionsResumed => "EvictionsResumed",
@@ -49,22 +50,22 @@ impl Action {
             Action::EvictionCancelled => "EvictionCancelled",
             Action::Rescheduled => "Rescheduled",
             Action::Descheduled => "Descheduled",
-            Action::ReturnedHome => "ReturnedHome",
+            Action::FailedBack => "ReturnedHome",
             Action::QuotaDenied => "QuotaDenied",
-            Action::FenceWaits => "FenceWaits",
+            Action::WaitingForFence => "FenceWaits",
         }
     }
 
     /// Reason of the entry's Event. For some actions it differs from the name.
     pub fn reason(self) -> &'static str {
         match self {
-            Action::ClusterFlipped => event::CLUSTER_FLIPPED,
+            Action::ReadinessChanged => event::CLUSTER_FLIPPED,
             Action::EvictionsHalted => event::EVICTIONS_HALTED,
             Action::EvictionsResumed => event::EVICTIONS_RESUMED,
             Action::EvictionKept => event::EVICTION_WAITS,
             Action::EvictionCancelled => event::EVICTION_CANCELLED,
-            Action::ReturnedHome => event::RETURN_HOME,
-            Action::FenceWaits => event::WAITING_FOR_FENCE,
+            Action::FailedBack => event::FAILBACK,
+            Action::WaitingForFence => event::WAITING_FOR_FENCE,
             other => other.name(),
         }
     }
@@ -74,6 +75,7 @@ impl Action {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cause {
+    /// The object that caused the change.
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<ObjectReference>,
     pub text: String,
@@ -87,17 +89,21 @@ impl Cause {
         Cause { text: text.into(), ..Cause::default() }
     }
 
+    /// Sets the object that caused the change.
     pub fn by(self, reference: ObjectReference) -> Self {
         Cause { reference: Some(reference), ..self }
     }
 
+    /// Sets the previous entry that led to this one, as namespace and name of its Event.
     pub fn after(self, previous: Option<String>) -> Self {
         Cause { previous, ..self }
     }
 }
 
+/// An entry of the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
+    /// Time of the change.
     pub at: Timestamp,
     /// The affected object.
     pub subject: ObjectReference,
@@ -107,7 +113,7 @@ pub struct Entry {
     pub cause: Cause,
     /// Structured description of the change.
     pub effect: Value,
-    /// Generation of the decided object, after the decision was written.
+    /// Generation of the changed Cluster or binding after the change.
     pub generation: Option<i64>,
     /// True if an administrator should check it; its Event has the type Warning.
     pub is_warning: bool,
@@ -117,14 +123,15 @@ pub struct Entry {
     pub id: String,
 }
 
-/// Maximum length of an Event's message, and of the part of a name that is taken from the object.
+/// Maximum length of an Event's message, in bytes.
 const MAX_MESSAGE_LENGTH: usize = 1024;
+/// Maximum length of the object's name as part of the Event's name.
 const MAX_NAME_LENGTH: usize = 200;
 
-/// Namespace and name of an entry's Event. `whose` is the UID of the decided object; `what` distinguishes entries of
-/// the same action for the same object.
-pub fn id(subject: &ObjectReference, whose: &str, action: Action, what: &[&str]) -> String {
-    let parts: Vec<&str> = [whose, action.name()].into_iter().chain(what.iter().copied()).collect();
+/// Namespace and name of an entry's Event. `uid` is that of the changed Cluster or binding; `details` distinguishes
+/// entries of the same action for the same object.
+pub fn id(subject: &ObjectReference, uid: &str, action: Action, details: &[&str]) -> String {
+    let parts: Vec<&str> = [uid, action.name()].into_iter().chain(details.iter().copied()).collect();
     let digest = Sha256::digest(parts.join("\u{1f}"));
     let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{}/{}.{short}", events_namespace(subject), sanitize_name(&subject.name))
@@ -151,8 +158,8 @@ fn truncate(text: &str, max_bytes: usize) -> &str {
     &text[..end.unwrap_or_default()]
 }
 
-/// Time in seconds, the precision of conditions, taints and tasks.
-fn second(time: Timestamp) -> String {
+/// Unix time in seconds, the precision of conditions, taints and tasks.
+fn unix_seconds(time: Timestamp) -> String {
     time.as_second().to_string()
 }
 
@@ -196,16 +203,16 @@ mod tests {
 
     #[rstest]
     #[case::usual("web", "web")]
-    #[case::of_a_role("system:node-Proxier", "system-node-proxier")]
+    #[case::role_name("system:node-Proxier", "system-node-proxier")]
     #[case::with_dots("a.-b-.c", "a.b.c")]
-    #[case::nothing_is_left(":::", "entry")]
+    #[case::without_valid_characters(":::", "entry")]
     fn event_names_are_valid(#[case] name: &str, #[case] expected: &str) {
         assert_eq!(sanitize_name(name), expected);
     }
 
     #[test]
     fn same_change_has_the_same_entry() {
-        let web = ObjectReference::named("apps/v1", "Deployment", "shop", "web");
+        let web = ObjectReference::new("apps/v1", "Deployment", "shop", "web");
         let ids = [
             id(&web, "u", Action::Evicted, &["m1", "5"]),
             id(&web, "u", Action::Evicted, &["m1", "5"]),
@@ -221,7 +228,7 @@ mod tests {
 
     #[test]
     fn event_contains_the_entry() {
-        let subject = ObjectReference::named("apps/v1", "Deployment", "shop", "web");
+        let subject = ObjectReference::new("apps/v1", "Deployment", "shop", "web");
         let entry = Entry {
             at: "2026-01-01T10:05:00.5Z".parse().expect("a time"),
             id: id(&subject, "u", Action::Evicted, &["m1"]),

@@ -21,9 +21,10 @@ pub fn status(
     services: impl IntoIterator<Item = (String, BTreeSet<String>)>,
     is_blocked: impl Fn(&str) -> bool,
 ) -> MultiClusterIngressStatus {
-    let located = services.into_iter().filter(|(_, clusters)| !clusters.is_empty());
-    let service_locations: Vec<ServiceLocation> =
-        located.map(|(name, clusters)| ServiceLocation { name, clusters: clusters.into_iter().collect() }).collect();
+    let with_clusters = services.into_iter().filter(|(_, clusters)| !clusters.is_empty());
+    let service_locations: Vec<ServiceLocation> = with_clusters
+        .map(|(name, clusters)| ServiceLocation { name, clusters: clusters.into_iter().collect() })
+        .collect();
     let clusters: BTreeSet<&String> = service_locations.iter().flat_map(|location| &location.clusters).collect();
     let traffic_block_clusters = clusters.into_iter().filter(|name| is_blocked(name)).cloned().collect();
     MultiClusterIngressStatus { load_balancer: None, traffic_block_clusters, service_locations }
@@ -31,14 +32,14 @@ pub fn status(
 
 /// Merge patch of the status. `None` if nothing changed.
 pub fn patch(current: &MultiClusterIngressStatus, desired: &MultiClusterIngressStatus) -> Option<Value> {
-    let of = |status: &MultiClusterIngressStatus| {
-        let some = |list: Value| if list.as_array().is_some_and(Vec::is_empty) { Value::Null } else { list };
+    let fields = |status: &MultiClusterIngressStatus| {
+        let null_if_empty = |list: Value| if list.as_array().is_some_and(Vec::is_empty) { Value::Null } else { list };
         json!({
-            "trafficBlockClusters": some(json!(status.traffic_block_clusters)),
-            "serviceLocations": some(json!(status.service_locations)),
+            "trafficBlockClusters": null_if_empty(json!(status.traffic_block_clusters)),
+            "serviceLocations": null_if_empty(json!(status.service_locations)),
         })
     };
-    let (current, desired) = (of(current), of(desired));
+    let (current, desired) = (fields(current), fields(desired));
     (current != desired).then(|| json!({"status": desired}))
 }
 
@@ -76,12 +77,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::as_it_is("web=m1,m2", &["m2"], None)]
+    #[case::unchanged("web=m1,m2", &["m2"], None)]
     #[case::moved("api=m3 web=m1,m2", &["m2", "m9"], Some(json!({"trafficBlockClusters": ["m2"],
         "serviceLocations": [{"name": "api", "clusters": ["m3"]}, {"name": "web", "clusters": ["m1", "m2"]}]})))]
-    #[case::nobody_blocked("web=m1,m2", &[], Some(json!({"trafficBlockClusters": null,
+    #[case::no_blocked_cluster("web=m1,m2", &[], Some(json!({"trafficBlockClusters": null,
         "serviceLocations": [{"name": "web", "clusters": ["m1", "m2"]}]})))]
-    #[case::nowhere("web=", &["m2"], Some(json!({"trafficBlockClusters": null, "serviceLocations": null})))]
+    #[case::no_location("web=", &["m2"], Some(json!({"trafficBlockClusters": null, "serviceLocations": null})))]
     fn only_changes_are_written(#[case] services: &str, #[case] blocked: &[&str], #[case] expected: Option<Value>) {
         let current =
             MultiClusterIngressStatus { load_balancer: Some(Default::default()), ..located("web=m2,m1", &["m2"]) };

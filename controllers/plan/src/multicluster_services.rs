@@ -26,10 +26,10 @@ pub fn is_cross_cluster(spec: &MultiClusterServiceSpec) -> bool {
 }
 
 /// The selected clusters, or all if none is selected.
-pub fn clusters(named: &[ClusterSelector], all: &[impl AsRef<str>]) -> BTreeSet<String> {
-    match named {
+pub fn selected_clusters(selectors: &[ClusterSelector], all: &[impl AsRef<str>]) -> BTreeSet<String> {
+    match selectors {
         [] => all.iter().map(|name| name.as_ref().to_owned()).collect(),
-        named => named.iter().map(|one| one.name.clone()).collect(),
+        selectors => selectors.iter().map(|one| one.name.clone()).collect(),
     }
 }
 
@@ -68,7 +68,8 @@ fn permanent_id(mcs: &Value) -> &str {
     unstructured::label(mcs, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).unwrap_or_default()
 }
 
-fn names(namespace: &str, name: &str) -> BTreeMap<String, String> {
+/// Labels of a Work with the namespace and name of its MultiClusterService.
+fn name_labels(namespace: &str, name: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         (label::MULTI_CLUSTER_SERVICE_NAMESPACE.to_owned(), namespace.to_owned()),
         (label::MULTI_CLUSTER_SERVICE_NAME.to_owned(), name.to_owned()),
@@ -78,7 +79,7 @@ fn names(namespace: &str, name: &str) -> BTreeMap<String, String> {
 /// The Work in a provider's execution namespace that requests collection of its EndpointSlices. It is not dispatched
 /// and has no finalizer.
 pub fn provider_work(cluster: &str, mcs: &Value) -> DesiredWork {
-    let mut labels = names(unstructured::namespace(mcs), unstructured::name(mcs));
+    let mut labels = name_labels(unstructured::namespace(mcs), unstructured::name(mcs));
     labels.insert(label::MULTI_CLUSTER_SERVICE_PERMANENT_ID.to_owned(), permanent_id(mcs).to_owned());
     let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
     let mut work = construct::wrap(cluster, mcs.clone(), labels, BTreeMap::new(), options);
@@ -102,50 +103,50 @@ pub fn is_provider_work(work: &Value) -> bool {
 }
 
 /// True for a Work that stores a collected EndpointSlice of a provider.
-pub fn is_collected(work: &Value) -> bool {
-    managers(work).contains(MULTI_CLUSTER_SERVICE) && provider_of(work).is_none()
+pub fn is_collected_work(work: &Value) -> bool {
+    managers(work).contains(MULTI_CLUSTER_SERVICE) && provider_cluster(work).is_none()
 }
 
-/// The provider of a dispatched EndpointSlice.
-pub fn provider_of(work: &Value) -> Option<&str> {
+/// The provider of a dispatched EndpointSlice, from its Work. `None` for other Works.
+pub fn provider_cluster(work: &Value) -> Option<&str> {
     unstructured::annotation(work, annotation::ENDPOINT_SLICE_PROVISION_CLUSTER)
 }
 
 /// The Work that stores a provider's EndpointSlice in the control plane. `existing` is the stored Work.
 pub fn collected_work(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
-    let labels = names(unstructured::namespace(slice), service);
+    let labels = name_labels(unstructured::namespace(slice), service);
     let finalizer = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
     managed_work(cluster, slice, existing, MULTI_CLUSTER_SERVICE, labels, finalizer)
 }
 
 /// Patch that removes the MultiClusterService from a collected Work. `None` if no other manager needs the Work, so
 /// that it can be deleted.
-pub fn without_service(work: &Value) -> Option<Value> {
-    let mut wanted = managers(work);
-    wanted.remove(MULTI_CLUSTER_SERVICE);
+pub fn release_service(work: &Value) -> Option<Value> {
+    let mut others = managers(work);
+    others.remove(MULTI_CLUSTER_SERVICE);
     let finalizers: Vec<&str> = unstructured::finalizers(work)
         .filter(|one| *one != finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER)
         .collect();
-    let gone = Value::Null;
-    (!wanted.is_empty()).then(|| {
+    let removed = Value::Null;
+    (!others.is_empty()).then(|| {
         json!({"metadata": {
             "finalizers": finalizers,
             "labels": {
-                label::ENDPOINT_SLICE_MANAGED_BY: join_managers(&wanted),
-                label::MULTI_CLUSTER_SERVICE_NAME: gone,
-                label::MULTI_CLUSTER_SERVICE_NAMESPACE: gone,
+                label::ENDPOINT_SLICE_MANAGED_BY: join_managers(&others),
+                label::MULTI_CLUSTER_SERVICE_NAME: removed,
+                label::MULTI_CLUSTER_SERVICE_NAMESPACE: removed,
             },
         }})
     })
 }
 
 /// The Work that dispatches a collected EndpointSlice to a consumer. It has the name of the collected Work, unless
-/// the slice of another provider already has it.
+/// the Work of another provider's slice has it already (`is_name_taken`). `None` if the collected Work is invalid.
 pub fn dispatched_work(
     consumer: &str,
     provider: &str,
     collected: &Value,
-    taken: impl Fn(&str) -> bool,
+    is_name_taken: impl Fn(&str) -> bool,
 ) -> Option<DesiredWork> {
     let NamespacedName { namespace, name } = service_of_work(collected)?;
     let slice = unstructured::at(collected, &["spec", "workload", "manifests"])?.as_array()?.first()?;
@@ -165,9 +166,9 @@ pub fn dispatched_work(
     copy_endpoints(slice, &mut manifest);
     let source = annotation::ENDPOINT_SLICE_PROVISION_CLUSTER.to_owned();
     let annotations = BTreeMap::from([(source, provider.to_owned())]);
-    let labels = names(&namespace, &name);
+    let labels = name_labels(&namespace, &name);
     let mut work = construct::wrap(consumer, manifest, labels, annotations, WorkOptions::default());
-    if !taken(unstructured::name(collected)) {
+    if !is_name_taken(unstructured::name(collected)) {
         work.name = unstructured::name(collected).to_owned();
         unstructured::set_annotation(&mut work.manifest, annotation::WORK_NAME, unstructured::name(collected));
     }
@@ -180,7 +181,8 @@ const POLICY_ANNOTATIONS: [&str; 3] = [
     annotation::CLUSTER_PROPAGATION_POLICY_NAME,
 ];
 
-/// The Service with the claim of a MultiClusterService instead of a policy's claim. `None` if it has that claim already.
+/// The Service with the claim of a MultiClusterService instead of a policy's claim. `None` if it has that claim
+/// already.
 pub fn claim(service: &Value, mcs: &Value) -> Option<Value> {
     let mut claimed = service.clone();
     for key in POLICY_LABELS {
@@ -318,19 +320,19 @@ mod tests {
     }
 
     #[rstest]
-    #[case::gone(None, Role::Provider, Some("Provider cluster m1 is not found"))]
+    #[case::missing_cluster(None, Role::Provider, Some("Provider cluster m1 is not found"))]
     #[case::not_ready(
         Some(cluster("False", slices())),
         Role::Provider,
         Some("Provider cluster m1 is not ready, skip to propagate MultiClusterService")
     )]
-    #[case::a_consumer_not_ready(
+    #[case::consumer_not_ready(
         Some(cluster("Unknown", slices())),
         Role::Consumer,
         Some("Consumer cluster m1 is not ready, skip to propagate EndpointSlice")
     )]
-    #[case::too_old(Some(cluster("True", json!([]))), Role::Consumer, Some("Consumer cluster m1 does not support EndpointSlice"))]
-    #[case::fit(Some(cluster("True", slices())), Role::Consumer, None)]
+    #[case::without_endpoint_slices(Some(cluster("True", json!([]))), Role::Consumer, Some("Consumer cluster m1 does not support EndpointSlice"))]
+    #[case::usable(Some(cluster("True", slices())), Role::Consumer, None)]
     fn unusable_clusters(#[case] cluster: Option<Cluster>, #[case] role: Role, #[case] expected: Option<&str>) {
         let message = unusable_reason("m1", cluster.as_ref(), role).map(|(_, text)| text);
         assert_eq!(message.as_deref(), expected);
@@ -368,10 +370,10 @@ mod tests {
         };
         assert_eq!(unstructured::label(&updated, label::PROPAGATION_POLICY_PERMANENT_ID), Some("p"));
         assert_eq!(updated["spec"]["clusters"], json!([{"name": "m3"}]), "only the scheduler changes them");
-        let mut of_another = binding;
-        of_another["metadata"]["ownerReferences"] = json!([{"uid": "older"}]);
+        let mut other_owner = binding;
+        other_owner["metadata"]["ownerReferences"] = json!([{"uid": "older"}]);
         assert_eq!(
-            bind(&mcs(), &service(), &clusters, Some(&of_another), "web-service"),
+            bind(&mcs(), &service(), &clusters, Some(&other_owner), "web-service"),
             ServiceBindingPlan::WaitForGarbageCollection
         );
     }
@@ -400,8 +402,8 @@ mod tests {
             unstructured::label(&work, label::ENDPOINT_SLICE_MANAGED_BY),
             Some("MultiClusterService.ServiceExport")
         );
-        assert!(is_collected(&work) && !is_provider_work(&work));
-        let released = without_service(&work).expect("the export stays");
+        assert!(is_collected_work(&work) && !is_provider_work(&work));
+        let released = release_service(&work).expect("the export stays");
         assert_eq!(released["metadata"]["labels"][label::ENDPOINT_SLICE_MANAGED_BY], "ServiceExport");
 
         let sent = dispatched_work("m2", "m1", &work, |_| false).expect("a Work");
@@ -409,8 +411,8 @@ mod tests {
         assert_eq!(unstructured::name(&sent.manifest), "m1-web-x1");
         assert_eq!(unstructured::label(&sent.manifest, SERVICE_NAME), Some("web"));
         assert_eq!(unstructured::label(&sent.manifest, "a"), None);
-        assert!(!is_collected(&stored(&sent)));
-        assert_eq!(provider_of(&stored(&sent)), Some("m1"));
+        assert!(!is_collected_work(&stored(&sent)));
+        assert_eq!(provider_cluster(&stored(&sent)), Some("m1"));
         let other = dispatched_work("m2", "m1", &work, |_| true).expect("a Work");
         assert_ne!(other.name, unstructured::name(&work), "the name is taken by another provider's slice");
     }

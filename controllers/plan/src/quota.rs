@@ -17,7 +17,7 @@ use serde_json::json;
 use super::conditions;
 use super::work::construct::{self, DesiredWork, WorkOptions};
 
-/// Amounts by resource name.
+/// Amounts by name of a requested resource.
 pub type Usage = BTreeMap<String, Quantity>;
 
 /// A limit that a binding would exceed.
@@ -57,7 +57,7 @@ impl ExceededQuota {
         let limit = rest.trim_end().strip_suffix('.')?;
         let amount = |text: &str| Quantity::parse(text).ok();
         Some(Self {
-            quota: ObjectReference::named("policy.karmada.io/v1alpha1", KIND, namespace, name),
+            quota: ObjectReference::new("policy.karmada.io/v1alpha1", KIND, namespace, name),
             resource: resource.to_owned(),
             requested: amount(requested)?,
             limit: amount(limit)?,
@@ -112,10 +112,10 @@ pub fn increase(old: Option<&ResourceBindingSpec>, new: &ResourceBindingSpec) ->
     more
 }
 
-/// Sets each resource to the larger of the two amounts.
-pub fn raise(most: &mut Usage, usage: Usage) {
+/// Raises each amount in `maximum` to that of `usage` if it is smaller.
+pub fn merge_maximum(maximum: &mut Usage, usage: Usage) {
     for (name, quantity) in usage {
-        let known = most.entry(name).or_default();
+        let known = maximum.entry(name).or_default();
         if quantity > *known {
             *known = quantity;
         }
@@ -133,7 +133,7 @@ pub fn is_huge_page(name: &str) -> bool {
 }
 
 /// Usage in the quantity formats of Karmada's status. Zero amounts are omitted.
-pub fn recorded(mut used: Usage) -> Usage {
+pub fn in_status_formats(mut used: Usage) -> Usage {
     used.retain(|_, quantity| *quantity > Quantity::ZERO);
     for (name, quantity) in &mut used {
         *quantity = match name.as_str() {
@@ -176,7 +176,7 @@ pub fn assignments(quota: &FederatedResourceQuota, registered: &[impl AsRef<str>
 /// Quota status of a member, from the Work of its static assignment. `None` until it is applied and reports usage.
 pub fn member_status(cluster: &str, work: &WorkStatus) -> Option<ClusterQuotaStatus> {
     #[derive(Deserialize)]
-    struct Counted {
+    struct ResourceQuotaStatus {
         #[serde(default)]
         hard: ResourceList,
         #[serde(default)]
@@ -186,7 +186,7 @@ pub fn member_status(cluster: &str, work: &WorkStatus) -> Option<ClusterQuotaSta
         return None;
     }
     let status = work.manifest_statuses.first()?.status.as_ref()?;
-    let Counted { hard, used } = Counted::deserialize(&status.0).ok()?;
+    let ResourceQuotaStatus { hard, used } = ResourceQuotaStatus::deserialize(&status.0).ok()?;
     Some(ClusterQuotaStatus { cluster_name: cluster.to_owned(), hard, used })
 }
 
@@ -201,7 +201,7 @@ pub fn status(
     let overall_used = match counted {
         Some(mut counted) => {
             counted.retain(|name, _| spec.overall.contains_key(name));
-            recorded(counted)
+            in_status_formats(counted)
         }
         None => members.iter().fold(Usage::new(), |mut sum, member| {
             add(&mut sum, amounts(&member.used));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nothing_asked(json!({"replicas": 9, "clusters": [{"name": "m1", "replicas": 9}]}), json!({}))]
+    #[case::without_requests(json!({"replicas": 9, "clusters": [{"name": "m1", "replicas": 9}]}), json!({}))]
     #[case::not_scheduled(json!({"replicas": 2, "replicaRequirements": requests("1", "1Gi")}), json!({}))]
     #[case::replicas_of_all_clusters(
         json!({
@@ -243,7 +243,7 @@ mod tests {
         }),
         json!({"cpu": "750m", "memory": "384Mi"})
     )]
-    #[case::where_others_require_it(
+    #[case::dependency_of_other_bindings(
         json!({
             "replicaRequirements": requests("250m", "128Mi"),
             "clusters": [{"name": "m1", "replicas": 1}],
@@ -265,7 +265,7 @@ mod tests {
         json!({"cpu": "5", "memory": "5Gi"})
     )]
     fn usage_of_a_binding(#[case] binding: Value, #[case] expected: Value) {
-        assert_eq!(json!(to_list(recorded(usage(&spec(binding))))), expected);
+        assert_eq!(json!(to_list(in_status_formats(usage(&spec(binding))))), expected);
     }
 
     fn quota(spec: Value) -> FederatedResourceQuota {
@@ -288,9 +288,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_bindings(Some(json!({"cpu": "500m", "pods": "3"})), json!({"cpu": "500m"}))]
-    #[case::of_no_binding(Some(json!({})), Value::Null)]
-    #[case::of_members(None, json!({"cpu": "3", "memory": "1Gi"}))]
+    #[case::counted_bindings(Some(json!({"cpu": "500m", "pods": "3"})), json!({"cpu": "500m"}))]
+    #[case::no_bindings(Some(json!({})), Value::Null)]
+    #[case::sum_of_members(None, json!({"cpu": "3", "memory": "1Gi"}))]
     fn usage_is_counted_or_summed_up(#[case] counted: Option<Value>, #[case] expected: Value) {
         let member = |name: &str, used: Value| ClusterQuotaStatus {
             cluster_name: name.to_owned(),
@@ -309,7 +309,7 @@ mod tests {
 
     fn exceeded() -> ExceededQuota {
         ExceededQuota {
-            quota: ObjectReference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus"),
+            quota: ObjectReference::new("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus"),
             resource: "cpu".to_owned(),
             requested: "2630m".parse().expect("an amount"),
             limit: "2".parse().expect("an amount"),
@@ -317,8 +317,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::as_it_is("")]
-    #[case::of_an_api_server("admission webhook \"resourcebinding.karmada.io\" denied the request: ")]
+    #[case::message_alone("")]
+    #[case::error_of_an_api_server("admission webhook \"resourcebinding.karmada.io\" denied the request: ")]
     fn error_message_is_parsed(#[case] before: &str) {
         assert_eq!(ExceededQuota::parse(&format!("{before}{}", exceeded())), Some(exceeded()));
     }

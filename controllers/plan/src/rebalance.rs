@@ -58,8 +58,9 @@ pub fn contains_workload(spec: &WorkloadRebalancerSpec, workload: &ObjectReferen
     spec.workloads.iter().any(|one| identity(one) == identity(workload))
 }
 
-/// True if a binding must be rescheduled. The request is as old as the rebalancer, so editing the rebalancer later
-/// does not reschedule bindings that were scheduled since.
+/// True if a rebalancer created at `created` must request rescheduling of a binding for which it was last requested at
+/// `triggered`. The creation time counts as the time of the request, so editing the rebalancer later does not
+/// reschedule the binding again.
 pub fn needs_trigger(created: &Time, triggered: Option<&Time>) -> bool {
     triggered.is_none_or(|triggered| created.0 > triggered.0)
 }
@@ -70,7 +71,8 @@ pub fn set_result(item: &mut ObservedWorkload, has_binding: bool) {
     item.reason = (!has_binding).then_some(RebalanceFailedReason::ReferencedBindingNotFound);
 }
 
-/// Finish time: now, if the status changed and nothing is pending.
+/// Finish time: now if the status changed and no workload is pending, otherwise the previous finish time. A finished
+/// rebalancer without one gets the current time.
 pub fn finish_time(old: &WorkloadRebalancerStatus, new: &WorkloadRebalancerStatus, now: Timestamp) -> Option<Time> {
     let pending = new.observed_workloads.iter().any(|item| item.result.is_none());
     let changed =
@@ -129,13 +131,13 @@ mod tests {
 
     #[rstest]
     #[case::new(&["Deployment ns b", "Deployment ns a"], &[], &["?Deployment ns a", "?Deployment ns b"])]
-    #[case::asked_twice(&["Deployment ns a", "Deployment ns a"], &[], &["?Deployment ns a"])]
+    #[case::listed_twice(&["Deployment ns a", "Deployment ns a"], &[], &["?Deployment ns a"])]
     #[case::results_stay(
         &["Deployment ns a", "Deployment ns b", "Deployment ns c"],
         &["+Deployment ns a", "!Deployment ns b", "?Deployment ns c"],
         &["+Deployment ns a", "!Deployment ns b", "?Deployment ns c"]
     )]
-    #[case::no_more_asked_for(
+    #[case::removed_from_the_spec(
         &["Deployment ns d"],
         &["+Deployment ns a", "!Deployment ns b", "?Deployment ns c"],
         &["+Deployment ns a", "?Deployment ns d"]
@@ -161,19 +163,19 @@ mod tests {
     #[rstest]
     #[case("Deployment ns Web", Some("web-deployment"))]
     #[case("ClusterRole - system:view", Some("system.view-clusterrole"))]
-    #[case::leads_nowhere("Deployment ns ../x", Some("x-38513b39"))]
-    #[case::no_such_namespace("Deployment a/b x", None)]
-    fn templates(#[case] of: &str, #[case] binding: Option<&str>) {
-        let workload = workload(of);
+    #[case::invalid_name("Deployment ns ../x", Some("x-38513b39"))]
+    #[case::invalid_namespace("Deployment a/b x", None)]
+    fn templates(#[case] text: &str, #[case] binding: Option<&str>) {
+        let workload = workload(text);
         let key = template_of(&workload).map(|template| template.usual_binding_key());
         assert_eq!(key.as_ref().map(|key| key.name.as_str()), binding);
     }
 
     #[rstest]
-    #[case::never(None, true)]
-    #[case::before(Some(9), true)]
-    #[case::then(Some(10), false)]
-    #[case::since(Some(11), false)]
+    #[case::never_triggered(None, true)]
+    #[case::triggered_before(Some(9), true)]
+    #[case::triggered_at_the_same_time(Some(10), false)]
+    #[case::triggered_later(Some(11), false)]
     fn triggers(#[case] triggered: Option<i64>, #[case] expected: bool) {
         let triggered = triggered.map(|at| Time(second(at)));
         assert_eq!(needs_trigger(&Time(second(10)), triggered.as_ref()), expected);
@@ -181,13 +183,13 @@ mod tests {
 
     #[rstest]
     #[case::first_time(&[], None, &["+Deployment ns a"], Some(50))]
-    #[case::failed_is_done(&[], None, &["!Deployment ns a"], Some(50))]
+    #[case::failed_counts_as_finished(&[], None, &["!Deployment ns a"], Some(50))]
     #[case::pending(&[], None, &["+Deployment ns a", "?Deployment ns b"], None)]
-    #[case::nothing_new(&["+Deployment ns a"], Some(9), &["+Deployment ns a"], Some(9))]
+    #[case::unchanged(&["+Deployment ns a"], Some(9), &["+Deployment ns a"], Some(9))]
     #[case::one_more(&["+Deployment ns a"], Some(9), &["+Deployment ns a", "+Deployment ns b"], Some(50))]
     #[case::one_more_pending(&["+Deployment ns a"], Some(9), &["+Deployment ns a", "?Deployment ns b"], Some(9))]
-    #[case::taken_out(&["+Deployment ns a"], None, &["+Deployment ns a"], Some(50))]
-    fn done(
+    #[case::finished_without_finish_time(&["+Deployment ns a"], None, &["+Deployment ns a"], Some(50))]
+    fn finish_times(
         #[case] before: &[&str],
         #[case] finished: Option<i64>,
         #[case] after: &[&str],
@@ -198,11 +200,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::stays(None, Some(9), None)]
-    #[case::not_done(Some(2), None, None)]
+    #[case::without_ttl(None, Some(9), None)]
+    #[case::not_finished(Some(2), None, None)]
     #[case::at_once(Some(0), Some(9), Some(9))]
     #[case::later(Some(2), Some(9), Some(11))]
-    fn expires(#[case] life: Option<i32>, #[case] finished: Option<i64>, #[case] expected: Option<i64>) {
+    fn expiry_times(#[case] life: Option<i32>, #[case] finished: Option<i64>, #[case] expected: Option<i64>) {
         let spec = WorkloadRebalancerSpec { ttl_seconds_after_finished: life, ..WorkloadRebalancerSpec::default() };
         let done = WorkloadRebalancerStatus { finish_time: finished.map(|at| Time(second(at))), ..status(&[]) };
         assert_eq!(expiry(&spec, &done), expected.map(second));

@@ -3,7 +3,7 @@
 use crowsnest_api::names::is_reserved_namespace;
 use crowsnest_api::work::ObjectReference;
 
-/// Why a binding must not refer to an object.
+/// Error of a binding that must not refer to its object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignReference {
     #[error("spec.resource.namespace is {0:?}, not the binding's own namespace")]
@@ -42,9 +42,9 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::own("shop", "shop", true, true)]
-    #[case::anothers("shop", "bank", true, false)]
-    #[case::of_none("shop", "", true, false)]
+    #[case::own_namespace("shop", "shop", true, true)]
+    #[case::other_namespace("shop", "bank", true, false)]
+    #[case::without_namespace("shop", "", true, false)]
     #[case::cluster_scoped("shop", "", false, false)]
     #[case::cluster_scoped_with_a_namespace("shop", "shop", false, false)]
     #[case::tokens_of_members("karmada-cluster", "karmada-cluster", true, false)]

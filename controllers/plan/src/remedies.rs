@@ -57,15 +57,15 @@ mod tests {
     #[case::never(json!({"actions": ["TrafficControl"], "decisionMatches": []}), vec![])]
     #[case::equal(json!({"actions": ["TrafficControl"], "decisionMatches": when("Equal", "False")}), vec!["TrafficControl"])]
     #[case::not_equal(json!({"actions": ["TrafficControl"], "decisionMatches": when("NotEqual", "False")}), vec![])]
-    #[case::a_condition_it_has_not(
+    #[case::missing_condition(
         json!({"actions": ["TrafficControl"], "decisionMatches": [{"clusterConditionMatch": {
             "conditionType": "Other", "operator": "NotEqual", "conditionStatus": "True",
         }}]}),
         vec![]
     )]
-    #[case::its_name(json!({"actions": ["B", "A", "B"], "clusterAffinity": {"clusterNames": ["m1"]}}), vec!["A", "B"])]
-    #[case::another_name(json!({"actions": ["A"], "clusterAffinity": {"clusterNames": ["m2"]}}), vec![])]
-    #[case::no_name(json!({"actions": ["A"], "clusterAffinity": {}}), vec![])]
+    #[case::named_cluster(json!({"actions": ["B", "A", "B"], "clusterAffinity": {"clusterNames": ["m1"]}}), vec!["A", "B"])]
+    #[case::other_cluster_named(json!({"actions": ["A"], "clusterAffinity": {"clusterNames": ["m2"]}}), vec![])]
+    #[case::no_cluster_named(json!({"actions": ["A"], "clusterAffinity": {}}), vec![])]
     fn remedies_apply(#[case] spec: Value, #[case] expected: Vec<&str>) {
         let cluster = json!({
             "metadata": {"name": "m1"}, "spec": {"syncMode": "Push"},

@@ -17,7 +17,7 @@ use super::propagation::Policy;
 use super::propagation::choice::{ConsideredPolicy, Outcome};
 use super::scheduling::{Plan, Rejection, Report, Trigger};
 use super::selector::Precision;
-use super::waiting::Waiting;
+use super::waiting::WaitReason;
 
 /// A policy of any kind and scope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,13 +68,13 @@ impl PolicyReport {
             priority: one.priority,
             selects_by: one.precision,
             outcome: one.outcome,
-            message: message_of(one.outcome),
+            message: outcome_message(one.outcome),
         };
         considered.iter().map(report).collect()
     }
 }
 
-fn message_of(outcome: Outcome) -> &'static str {
+fn outcome_message(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Chosen => "it ranks first among the policies that select the template",
         Outcome::Claimed => "the template is claimed for it",
@@ -226,7 +226,7 @@ pub struct BindingReport {
     /// Time of the last scheduling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled_at: Option<String>,
-    /// Message of its condition `Scheduled`.
+    /// Message of the binding's condition `Scheduled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Bindings that depend on it.
@@ -234,7 +234,7 @@ pub struct BindingReport {
     pub required_by: Vec<ObjectReference>,
 }
 
-/// Why an object is in a cluster.
+/// Reason why an object is in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum PlacementReason {
     Scheduled,
@@ -249,13 +249,14 @@ pub enum PlacementReason {
 #[serde(rename_all = "camelCase")]
 pub struct TargetReport {
     pub cluster: String,
-    pub placed: PlacementReason,
+    #[serde(rename = "placed")]
+    pub placement_reason: PlacementReason,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     pub overrides: Vec<OverrideReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<ObjectReference>,
-    /// True if the binding's status reports it as applied.
+    /// True if the binding's status reports the object as applied.
     pub applied: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<ResourceHealth>,
@@ -280,7 +281,7 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduling: Option<SchedulingReport>,
     pub targets: Vec<TargetReport>,
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitReason>,
 }
 
 /// Planned change of an item.
@@ -334,7 +335,7 @@ pub struct TemplatePlan {
     /// Bindings that would depend on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_by: Vec<ObjectReference>,
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitReason>,
     /// Why it could not be planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -369,7 +370,7 @@ pub struct ClusterPlan {
 pub struct PlanReport {
     pub objects: Vec<ObjectPlan>,
     pub templates: Vec<TemplatePlan>,
-    /// Number of templates beyond the limit.
+    /// Number of templates that are left out because of a limit.
     pub more: usize,
     /// Number of templates that the caller is not allowed to get.
     pub withheld: usize,
@@ -379,8 +380,8 @@ pub struct PlanReport {
 /// Replaces withheld values.
 pub const MASK: &str = "***";
 
-/// Fields with a Secret's values. Some tools also copy them into annotations.
-const VALUES: [&str; 2] = ["data", "stringData"];
+/// Fields with a Secret's values. [`remove_copies`] removes those that tools copied into annotations.
+const SECRET_VALUE_FIELDS: [&str; 2] = ["data", "stringData"];
 
 fn is_secret(manifest: &Value) -> bool {
     unstructured::kind(manifest) == "Secret" && unstructured::api_version(manifest) == "v1"
@@ -390,7 +391,7 @@ fn is_secret(manifest: &Value) -> bool {
 pub fn mask_secret(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
         remove_copies(&mut manifest);
-        for field in VALUES {
+        for field in SECRET_VALUE_FIELDS {
             let values = manifest.get_mut(field).and_then(Value::as_object_mut);
             values.into_iter().flat_map(|values| values.values_mut()).for_each(|value| *value = json!(MASK));
         }
@@ -402,7 +403,7 @@ pub fn mask_secret(mut manifest: Value) -> Value {
 pub fn empty_secret(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
         remove_copies(&mut manifest);
-        for field in VALUES {
+        for field in SECRET_VALUE_FIELDS {
             unstructured::remove(&mut manifest, &[field]);
         }
     }

@@ -38,7 +38,7 @@ fn group_of(api_version: &str) -> &str {
 pub struct Autoscaler {
     pub target: ScaleTarget,
     /// True if a policy claims it, so that it runs in the members.
-    pub propagated: bool,
+    pub is_propagated: bool,
 }
 
 impl Autoscaler {
@@ -50,8 +50,8 @@ impl Autoscaler {
             kind: reference("kind").to_owned(),
             name: reference("name").to_owned(),
         };
-        let propagated = POLICY_LABELS.iter().any(|claim| unstructured::label(autoscaler, claim).is_some());
-        Autoscaler { target, propagated }
+        let is_propagated = POLICY_LABELS.iter().any(|claim| unstructured::label(autoscaler, claim).is_some());
+        Autoscaler { target, is_propagated }
     }
 }
 
@@ -59,9 +59,9 @@ impl Autoscaler {
 /// one. If the autoscaler is merely no longer propagated, its target keeps the label, because copies in members can
 /// still exist.
 pub fn affected_targets(old: Option<&Autoscaler>, new: Option<&Autoscaler>) -> Vec<ScaleTarget> {
-    let left = old.filter(|old| new.is_none_or(|new| new.target != old.target));
-    let scaled = new.filter(|new| new.propagated);
-    left.into_iter().chain(scaled).map(|autoscaler| autoscaler.target.clone()).collect()
+    let previous = old.filter(|old| new.is_none_or(|new| new.target != old.target));
+    let current = new.filter(|new| new.is_propagated);
+    previous.into_iter().chain(current).map(|autoscaler| autoscaler.target.clone()).collect()
 }
 
 /// True if the members own the template's replicas.
@@ -69,9 +69,10 @@ pub fn is_retained(template: &Value) -> bool {
     unstructured::label(template, label::RETAIN_REPLICAS) == Some(label::RETAIN_REPLICAS_VALUE)
 }
 
-/// Patch of the template's `retain-replicas` label. `None` if it is correct.
-pub fn label_patch(template: &Value, scaled: bool) -> Option<Value> {
-    let value = match scaled {
+/// Patch of the template's `retain-replicas` label. `is_scaled` is true if an autoscaler in the members scales the
+/// template. `None` if the label is correct.
+pub fn label_patch(template: &Value, is_scaled: bool) -> Option<Value> {
+    let value = match is_scaled {
         true if !is_retained(template) => json!(label::RETAIN_REPLICAS_VALUE),
         false if unstructured::label(template, label::RETAIN_REPLICAS).is_some() => Value::Null,
         _ => return None,
@@ -82,9 +83,11 @@ pub fn label_patch(template: &Value, scaled: bool) -> Option<Value> {
 /// Decision about a template's replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicasDecision {
+    /// The template's replicas are not changed.
     Keep,
     /// The status of the members is not complete yet.
     Wait,
+    /// The template adopts this number of replicas.
     Follow(i64),
 }
 
@@ -145,8 +148,8 @@ mod tests {
     const BY_CLUSTER_POLICY: Option<&str> = Some("clusterpropagationpolicy.karmada.io/permanent-id");
 
     #[rstest]
-    #[case::here(autoscaler("ns", "apps/v1 web", BY_POLICY), true)]
-    #[case::by_another_version(autoscaler("ns", "apps/v1beta1 web", BY_POLICY), true)]
+    #[case::same_object(autoscaler("ns", "apps/v1 web", BY_POLICY), true)]
+    #[case::another_version(autoscaler("ns", "apps/v1beta1 web", BY_POLICY), true)]
     #[case::another_group(autoscaler("ns", "v1 web", BY_POLICY), false)]
     #[case::another_name(autoscaler("ns", "apps/v1 api", BY_POLICY), false)]
     #[case::another_namespace(autoscaler("other", "apps/v1 web", BY_POLICY), false)]
@@ -157,25 +160,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case::came(None, Some(("web", BY_POLICY)), &["web"])]
-    #[case::came_by_cluster_policy(None, Some(("web", BY_CLUSTER_POLICY)), &["web"])]
-    #[case::came_unclaimed(None, Some(("web", None)), &[])]
+    #[case::added(None, Some(("web", BY_POLICY)), &["web"])]
+    #[case::added_with_cluster_policy(None, Some(("web", BY_CLUSTER_POLICY)), &["web"])]
+    #[case::added_unclaimed(None, Some(("web", None)), &[])]
     #[case::claimed(Some(("web", None)), Some(("web", BY_POLICY)), &["web"])]
-    #[case::told_again(Some(("web", BY_POLICY)), Some(("web", BY_POLICY)), &["web"])]
+    #[case::unchanged(Some(("web", BY_POLICY)), Some(("web", BY_POLICY)), &["web"])]
     #[case::released(Some(("web", BY_POLICY)), Some(("web", None)), &[])]
     #[case::another_target(Some(("web", BY_POLICY)), Some(("api", BY_POLICY)), &["web", "api"])]
     #[case::another_target_unclaimed(Some(("web", None)), Some(("api", None)), &["web"])]
-    #[case::gone(Some(("web", BY_POLICY)), None, &["web"])]
-    #[case::gone_unclaimed(Some(("web", None)), None, &["web"])]
+    #[case::deleted(Some(("web", BY_POLICY)), None, &["web"])]
+    #[case::deleted_unclaimed(Some(("web", None)), None, &["web"])]
     fn changed_scale_targets(
         #[case] old: Option<(&str, Option<&str>)>,
         #[case] new: Option<(&str, Option<&str>)>,
         #[case] expected: &[&str],
     ) {
-        let of = |text: Option<(&str, Option<&str>)>| {
+        let read = |text: Option<(&str, Option<&str>)>| {
             text.map(|(name, claim)| autoscaler("ns", &format!("apps/v1 {name}"), claim))
         };
-        let affected_targets = affected_targets(of(old).as_ref(), of(new).as_ref());
+        let affected_targets = affected_targets(read(old).as_ref(), read(new).as_ref());
         let names: Vec<&str> = affected_targets.iter().map(|target| target.name.as_str()).collect();
         assert_eq!(names, expected);
     }
@@ -186,7 +189,7 @@ mod tests {
     #[case::another_value(Some("no"), true, Some(json!("true")))]
     #[case::unmarked(Some("true"), false, Some(Value::Null))]
     #[case::never_marked(None, false, None)]
-    fn marks(#[case] label: Option<&str>, #[case] scaled: bool, #[case] expected: Option<Value>) {
+    fn label_patches(#[case] label: Option<&str>, #[case] scaled: bool, #[case] expected: Option<Value>) {
         let mut template = json!({"metadata": {"name": "web", "labels": {"app": "web"}}});
         if let Some(value) = label {
             unstructured::set_label(&mut template, label::RETAIN_REPLICAS, value);
@@ -216,23 +219,23 @@ mod tests {
     }
 
     #[rstest]
-    #[case::all_is_known(&[], &[], ReplicasDecision::Follow(7))]
-    #[case::not_ours(&[("/metadata/labels", json!({}))], &[], ReplicasDecision::Keep)]
-    #[case::as_asked(&[("/status/replicas", json!(3))], &[], ReplicasDecision::Keep)]
+    #[case::all_reported(&[], &[], ReplicasDecision::Follow(7))]
+    #[case::not_retained(&[("/metadata/labels", json!({}))], &[], ReplicasDecision::Keep)]
+    #[case::equal_replicas(&[("/status/replicas", json!(3))], &[], ReplicasDecision::Keep)]
     #[case::duplicated(
         &[], &[("/spec/placement/replicaScheduling/replicaSchedulingType", json!("Duplicated"))], ReplicasDecision::Keep
     )]
     #[case::no_placement(&[], &[("/spec/placement", Value::Null)], ReplicasDecision::Keep)]
-    #[case::not_asked_for(&[("/spec/replicas", Value::Null)], &[], ReplicasDecision::Wait)]
+    #[case::without_replicas(&[("/spec/replicas", Value::Null)], &[], ReplicasDecision::Wait)]
     #[case::binding_is_behind(&[("/spec/replicas", json!(4))], &[], ReplicasDecision::Wait)]
     #[case::scheduler_is_behind(&[], &[("/status/schedulerObservedGeneration", json!(3))], ReplicasDecision::Wait)]
-    #[case::a_cluster_is_missing(
+    #[case::missing_cluster(
         &[], &[("/status/aggregatedStatus", json!([{"clusterName": "m1", "status": {"replicas": 7}}]))], ReplicasDecision::Wait
     )]
-    #[case::a_cluster_says_nothing(&[], &[("/status/aggregatedStatus/0/status", Value::Null)], ReplicasDecision::Wait)]
-    #[case::a_cluster_has_none(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(0))], ReplicasDecision::Wait)]
+    #[case::cluster_without_status(&[], &[("/status/aggregatedStatus/0/status", Value::Null)], ReplicasDecision::Wait)]
+    #[case::cluster_with_zero_replicas(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(0))], ReplicasDecision::Wait)]
     #[case::template_is_behind(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(3))], ReplicasDecision::Wait)]
-    #[case::nowhere(
+    #[case::no_target(
         &[("/status/replicas", json!(0))],
         &[("/spec/clusters", json!([])), ("/status/aggregatedStatus", json!([]))],
         ReplicasDecision::Wait

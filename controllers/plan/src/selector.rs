@@ -29,13 +29,13 @@ pub struct ObjectFields<'a> {
 
 /// Precision with which a selector matches a template. `None` if it does not match.
 pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Precision> {
-    let named = ObjectFields {
+    let fields = ObjectFields {
         api_version: unstructured::api_version(template),
         kind: unstructured::kind(template),
         namespace: unstructured::namespace(template),
         name: unstructured::name(template),
     };
-    precision(selector, named, |wanted| label_selector_matches(wanted, &unstructured::labels(template)))
+    precision(selector, fields, |wanted| label_selector_matches(wanted, &unstructured::labels(template)))
 }
 
 /// The best precision of any selector for an object of which only these fields and labels are known.
@@ -74,7 +74,7 @@ pub fn best_precision(selectors: &[ResourceSelector], template: &Value) -> Optio
     selectors.iter().filter_map(|selector| precision_of(selector, template)).max()
 }
 
-/// True if an affinity matches a cluster. Exclusion takes precedence; all given parts must match.
+/// True if an affinity matches a cluster: it is not excluded, and matches all selectors that the affinity has.
 pub fn cluster_matches(cluster: &Cluster, affinity: &ClusterAffinity) -> bool {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     if affinity.exclude.iter().any(|excluded| excluded == name) {
@@ -130,25 +130,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nothing_means_all(json!({}), true)]
-    #[case::exclude_beats_names(json!({"clusterNames": ["m1"], "exclude": ["m1"]}), false)]
+    #[case::empty_affinity(json!({}), true)]
+    #[case::exclusion_takes_precedence(json!({"clusterNames": ["m1"], "exclude": ["m1"]}), false)]
     #[case::other_name(json!({"clusterNames": ["m2"]}), false)]
     #[case::label(json!({"labelSelector": {"matchLabels": {"tier": "gold"}}}), true)]
     #[case::region_not_in(json!({"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "NotIn", "values": ["east"]}]}}), false)]
     #[case::any_zone(json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east-2"]}]}}), true)]
-    #[case::not_in_nothing(json!({"labelSelector": {"matchExpressions": [{"key": "no", "operator": "NotIn"}]}}), false)]
+    #[case::not_in_without_values(json!({"labelSelector": {"matchExpressions": [{"key": "no", "operator": "NotIn"}]}}), false)]
     #[case::not_in(json!({"labelSelector": {"matchExpressions": [{"key": "no", "operator": "NotIn", "values": ["a"]}]}}), true)]
-    #[case::exists_as(json!({"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists", "values": ["gold"]}]}}), false)]
+    #[case::exists_with_values(json!({"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists", "values": ["gold"]}]}}), false)]
     #[case::exists(json!({"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}}), true)]
-    #[case::field_not_in_nothing(json!({"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "NotIn"}]}}), false)]
-    #[case::zone_not_in_nothing(json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "NotIn"}]}}), true)]
+    #[case::field_not_in_without_values(json!({"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "NotIn"}]}}), false)]
+    #[case::zone_not_in_without_values(json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "NotIn"}]}}), true)]
     fn clusters(#[case] affinity: Value, #[case] matches: bool) {
         let affinity = serde_json::from_value(affinity).expect("an affinity");
         assert_eq!(cluster_matches(&cluster(), &affinity), matches);
     }
 
     #[rstest]
-    #[case::name_beats_labels(json!({"name": "web", "labelSelector": {"matchLabels": {"no": "no"}}}), Some(Precision::Name))]
+    #[case::name_takes_precedence(json!({"name": "web", "labelSelector": {"matchLabels": {"no": "no"}}}), Some(Precision::Name))]
     #[case::labels(json!({"labelSelector": {"matchLabels": {"app": "web"}}}), Some(Precision::LabelSelector))]
     #[case::kind(json!({}), Some(Precision::All))]
     #[case::other_namespace(json!({"namespace": "b"}), None)]

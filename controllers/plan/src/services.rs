@@ -23,10 +23,10 @@ pub const SERVICE_EXPORT: &str = "ServiceExport";
 /// API group of ServiceExports.
 pub const SERVICE_EXPORT_GROUP: &str = "multicluster.x-k8s.io";
 
-/// True for an EndpointSlice that was imported from another cluster. Those are never exported.
+/// True for an EndpointSlice that was imported from another cluster. Imported slices are never exported.
 pub fn is_imported(slice: &Value) -> bool {
-    let keepers = [label::ENDPOINT_SLICE_CONTROLLER, label::ENDPOINT_SLICE_DISPATCH_CONTROLLER];
-    unstructured::label(slice, SLICE_MANAGED_BY).is_some_and(|keeper| keepers.contains(&keeper))
+    let import_managers = [label::ENDPOINT_SLICE_CONTROLLER, label::ENDPOINT_SLICE_DISPATCH_CONTROLLER];
+    unstructured::label(slice, SLICE_MANAGED_BY).is_some_and(|manager| import_managers.contains(&manager))
 }
 
 /// True for an EndpointSlice of the Service that originates in the member.
@@ -38,8 +38,8 @@ pub fn belongs_to_service(slice: &Value, service: &str) -> bool {
 
 /// Managers of a Work with an EndpointSlice, from the dot-separated label.
 pub fn managers(work: &Value) -> BTreeSet<String> {
-    let join_managers = unstructured::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
-    join_managers.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
+    let joined = unstructured::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
+    joined.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
 }
 
 pub(super) fn join_managers(managers: &BTreeSet<String>) -> String {
@@ -77,17 +77,17 @@ pub(super) fn managed_work(
 pub fn release_export(work: &Value) -> Option<Value> {
     let mut managers = managers(work);
     managers.remove(SERVICE_EXPORT);
-    let gone = Value::Null;
+    let removed = Value::Null;
     (!managers.is_empty()).then(|| {
         json!({"metadata": {"labels": {
             label::ENDPOINT_SLICE_MANAGED_BY: join_managers(&managers),
-            label::ENDPOINT_SLICE_NAME: gone,
-            label::ENDPOINT_SLICE_NAMESPACE: gone,
+            label::ENDPOINT_SLICE_NAME: removed,
+            label::ENDPOINT_SLICE_NAMESPACE: removed,
         }}})
     })
 }
 
-/// EndpointSlice of the control plane for a collected one. `service` is the exported Service.
+/// The EndpointSlice in the control plane for a collected one, which `work` stores. `service` is the exported Service.
 pub fn imported_slice(cluster: &str, work: &Value, slice: &Value, service: &str) -> Value {
     let mut imported = json!({
         "apiVersion": "discovery.k8s.io/v1",
@@ -121,15 +121,15 @@ pub(super) fn copy_endpoints(from: &Value, to: &mut Value) {
 
 const SLICE_FIELDS: [&str; 3] = ["addressType", "endpoints", "ports"];
 
-/// True if a slice of the control plane was imported from this Work. Other slices of the same name must not be replaced or
-/// deleted: a member chooses the names of its slices.
+/// True if a slice of the control plane was imported from this Work. Other slices of the same name must not be replaced
+/// or deleted: a member chooses the names of its slices.
 pub fn is_imported_from(slice: &Value, work: &Value) -> bool {
     unstructured::label(slice, SLICE_MANAGED_BY) == Some(label::ENDPOINT_SLICE_CONTROLLER)
         && unstructured::annotation(slice, annotation::WORK_NAMESPACE) == Some(unstructured::namespace(work))
         && unstructured::annotation(slice, annotation::WORK_NAME) == Some(unstructured::name(work))
 }
 
-/// True if a binding takes the ServiceExport `namespace/service` to a cluster. Without this check, a member that exports
+/// True if a binding propagates the ServiceExport of `service` to a cluster. Without this check, a member that exports
 /// Services by itself could write EndpointSlices into any namespace of the control plane.
 pub fn is_exported_to(binding_namespace: &str, spec: &ResourceBindingSpec, service: &str, cluster: &str) -> bool {
     let to = &spec.resource;
@@ -143,8 +143,8 @@ pub fn is_exported_to(binding_namespace: &str, spec: &ResourceBindingSpec, servi
 pub fn is_slice_same(existing: &Value, desired: &Value) -> bool {
     let has = |kind: &str| {
         let wanted = unstructured::at(desired, &["metadata", kind]).and_then(Value::as_object);
-        let of = |key: &String| unstructured::at(existing, &["metadata", kind, key.as_str()]);
-        wanted.is_none_or(|wanted| wanted.iter().all(|(key, value)| of(key) == Some(value)))
+        let live = |key: &String| unstructured::at(existing, &["metadata", kind, key.as_str()]);
+        wanted.is_none_or(|wanted| wanted.iter().all(|(key, value)| live(key) == Some(value)))
     };
     let field = |slice: &Value, field: &str| slice.get(field).cloned().unwrap_or_default();
     let same = |name: &str| unstructured::semantically_equal(&field(existing, name), &field(desired, name));
@@ -179,7 +179,7 @@ pub fn derived_service(import: &Value, existing: Option<&Value>) -> Value {
     }
 }
 
-/// Port fields of an import; the API server defaults the others.
+/// The fields of a Service port that an import sets; the API server defaults the others.
 fn port(port: &Value) -> Value {
     let fields = ["name", "protocol", "port", "appProtocol"];
     let copied = fields.iter().filter_map(|field| Some(((*field).to_owned(), port.get(field)?.clone())));
@@ -215,11 +215,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::its_own(json!({SERVICE_NAME: "web"}), true)]
-    #[case::another_services(json!({SERVICE_NAME: "db"}), false)]
-    #[case::brought_in(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-controller.karmada.io"}), false)]
+    #[case::own_slice(json!({SERVICE_NAME: "web"}), true)]
+    #[case::slice_of_another_service(json!({SERVICE_NAME: "db"}), false)]
+    #[case::imported(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-controller.karmada.io"}), false)]
     #[case::dispatched(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-dispatch-controller.karmada.io"}), false)]
-    #[case::kubernetes_own(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-controller.k8s.io"}), true)]
+    #[case::managed_by_kubernetes(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-controller.k8s.io"}), true)]
     fn only_own_slices_are_exported(#[case] labels: Value, #[case] expected: bool) {
         assert_eq!(belongs_to_service(&slice(labels), "web"), expected);
     }
@@ -237,8 +237,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nobody_else("ServiceExport", None)]
-    #[case::another("MultiClusterService.ServiceExport", Some("MultiClusterService"))]
+    #[case::only_manager("ServiceExport", None)]
+    #[case::other_manager("MultiClusterService.ServiceExport", Some("MultiClusterService"))]
     fn work_without_managers_is_deleted(#[case] set: &str, #[case] left: Option<&str>) {
         let work = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: set}}});
         let patch = release_export(&work);
@@ -270,25 +270,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case::its_own(SLICE_MANAGED_BY, label::ENDPOINT_SLICE_CONTROLLER, "karmada-es-m1", "web-x1-abc", true)]
-    #[case::of_another_cluster(
+    #[case::same_work(SLICE_MANAGED_BY, label::ENDPOINT_SLICE_CONTROLLER, "karmada-es-m1", "web-x1-abc", true)]
+    #[case::work_of_another_cluster(
         SLICE_MANAGED_BY,
         label::ENDPOINT_SLICE_CONTROLLER,
         "karmada-es-m2",
         "web-x1-abc",
         false
     )]
-    #[case::of_another_work(SLICE_MANAGED_BY, label::ENDPOINT_SLICE_CONTROLLER, "karmada-es-m1", "web-x2-abc", false)]
-    #[case::of_a_user(SLICE_MANAGED_BY, "shop", "karmada-es-m1", "web-x1-abc", false)]
+    #[case::other_work(SLICE_MANAGED_BY, label::ENDPOINT_SLICE_CONTROLLER, "karmada-es-m1", "web-x2-abc", false)]
+    #[case::slice_of_a_user(SLICE_MANAGED_BY, "shop", "karmada-es-m1", "web-x1-abc", false)]
     fn only_slices_of_the_same_work_are_replaced(
         #[case] key: &str,
-        #[case] keeper: &str,
+        #[case] manager: &str,
         #[case] namespace: &str,
         #[case] name: &str,
         #[case] expected: bool,
     ) {
         let annotations = json!({annotation::WORK_NAMESPACE: namespace, annotation::WORK_NAME: name});
-        let slice = json!({"metadata": {"labels": {key: keeper}, "annotations": annotations}});
+        let slice = json!({"metadata": {"labels": {key: manager}, "annotations": annotations}});
         let work = json!({"metadata": {"namespace": "karmada-es-m1", "name": "web-x1-abc"}});
         assert_eq!(is_imported_from(&slice, &work), expected);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_api::constants::condition as words;
+use crowsnest_api::constants::condition as condition_names;
 use crowsnest_api::work::{
     AggregatedStatusItem, ManifestStatus, ObjectReference, ResourceBindingSpec, ResourceHealth, ResourceIdentifier,
     Work,
@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::conditions::{self, condition};
 use super::work::construct;
 
-/// One item per Work that is not being deleted, sorted by cluster. `None` if a Work contains an object other than the
-/// binding's (an override renamed it), because its status cannot be attributed then.
+/// Aggregated status of a binding: one item per Work that is not being deleted, sorted by cluster. `None` if a Work
+/// contains an object other than the binding's (an override renamed it), because its status cannot be attributed then.
 pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Option<Vec<AggregatedStatusItem>> {
     let mut items: Vec<AggregatedStatusItem> = works
         .iter()
@@ -44,19 +44,19 @@ fn item(cluster: &str, work: &Work, resource: &ObjectReference) -> AggregatedSta
         health: Some(ResourceHealth::Unknown),
         ..AggregatedStatusItem::default()
     };
-    let applied = conditions::find(&work.status.conditions, words::APPLIED);
+    let applied = conditions::find(&work.status.conditions, condition_names::APPLIED);
     item.applied = applied.is_some_and(|condition| condition.status == "True");
     if !item.applied {
         item.applied_message = applied.map(|condition| condition.message.clone()).unwrap_or_default();
         return item;
     }
-    let of_resource = |status: &&ManifestStatus| {
+    let is_of_resource = |status: &&ManifestStatus| {
         let identifier = &status.identifier;
         identifier.kind == resource.kind
             && identifier.name == resource.name
             && identifier.namespace == resource.namespace
     };
-    if let Some(status) = work.status.manifest_statuses.iter().find(of_resource) {
+    if let Some(status) = work.status.manifest_statuses.iter().find(is_of_resource) {
         item.status.clone_from(&status.status);
         item.health.clone_from(&status.health);
     }
@@ -76,14 +76,17 @@ pub fn fully_applied_condition(
     let applied = items.iter().filter(|item| item.applied && expected.contains(item.cluster_name.as_str())).count();
     let all = !expected.is_empty() && items.len() == expected.len() && applied == expected.len();
     let (reason, message) = match all {
-        true => (words::FULLY_APPLIED_SUCCESS, "All works have been successfully applied"),
-        false => (words::FULLY_APPLIED_FAILED, "Failed to apply all works, see status.aggregatedStatus for details"),
+        true => (condition_names::FULLY_APPLIED_SUCCESS, "All works have been successfully applied"),
+        false => (
+            condition_names::FULLY_APPLIED_FAILED,
+            "Failed to apply all works, see status.aggregatedStatus for details",
+        ),
     };
-    condition(words::FULLY_APPLIED, all, reason, message, now)
+    condition(condition_names::FULLY_APPLIED, all, reason, message, now)
 }
 
-/// The Work's status entry for one manifest, without the nulls of the reflected status. It is written as a merge patch,
-/// which drops them, so with them it would differ from every stored entry.
+/// The Work's status entry for one manifest, without the nulls of the reflected status. The entry is written as a merge
+/// patch, which drops nulls; with them, the entry would always differ from the stored one.
 pub fn manifest_status(
     ordinal: usize,
     manifest: &Value,
@@ -136,15 +139,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case::its_own(json!([config_map("v1", "n", "a")]), Some(json!([
+    #[case::only_manifest(json!([config_map("v1", "n", "a")]), Some(json!([
         {"clusterName": "m1", "applied": true, "health": "Healthy"}
     ])))]
     #[case::among_others(json!([config_map("v1", "n", "b"), config_map("v1", "n", "a")]), Some(json!([
         {"clusterName": "m1", "applied": true, "health": "Healthy"}
     ])))]
     #[case::renamed(json!([config_map("v1", "n", "b")]), None)]
-    #[case::moved(json!([config_map("v1", "o", "a")]), None)]
-    #[case::of_another_version(json!([config_map("v2", "n", "a")]), None)]
+    #[case::other_namespace(json!([config_map("v1", "o", "a")]), None)]
+    #[case::other_version(json!([config_map("v2", "n", "a")]), None)]
     #[case::empty(json!([]), None)]
     fn aggregated_status_of_works(#[case] manifests: Value, #[case] expected: Option<Value>) {
         let resource = ObjectReference {

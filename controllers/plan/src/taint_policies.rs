@@ -60,7 +60,7 @@ fn matches(conditions: &[Condition], wanted: &[MatchCondition]) -> bool {
     !wanted.is_empty() && wanted.iter().all(is_met)
 }
 
-/// Event message in Karmada's format.
+/// Message of the event for changed taints, in Karmada's format.
 pub fn message(taints: &[Taint]) -> String {
     if taints.is_empty() {
         return "cluster now does not have taints".to_owned();
@@ -93,13 +93,13 @@ mod tests {
 
     #[rstest]
     #[case::added(vec![json!({"addOnConditions": on("In", "True"), "taints": taint("new")})], vec!["own", "new"])]
-    #[case::there_already(vec![json!({"addOnConditions": on("In", "True"), "taints": taint("own")})], vec!["own"])]
+    #[case::present_already(vec![json!({"addOnConditions": on("In", "True"), "taints": taint("own")})], vec!["own"])]
     #[case::removed(vec![json!({"removeOnConditions": on("NotIn", "False"), "taints": taint("own")})], vec![])]
     #[case::added_and_removed(
         vec![json!({"addOnConditions": on("In", "True"), "removeOnConditions": on("In", "True"), "taints": taint("new")})],
         vec!["own"]
     )]
-    #[case::the_later_one_has_the_last_word(
+    #[case::later_policy_wins(
         vec![
             json!({"removeOnConditions": on("In", "True"), "taints": taint("new")}),
             json!({"addOnConditions": on("In", "True"), "taints": taint("new")}),
@@ -112,15 +112,15 @@ mod tests {
         })],
         vec!["own"]
     )]
-    #[case::without_a_condition_never(vec![json!({"taints": taint("new")})], vec!["own"])]
-    #[case::a_condition_that_is_missing(
+    #[case::without_match_condition(vec![json!({"taints": taint("new")})], vec!["own"])]
+    #[case::missing_condition(
         vec![json!({
             "addOnConditions": [{"conditionType": "Other", "operator": "NotIn", "statusValues": ["True"]}],
             "taints": taint("new"),
         })],
         vec!["own"]
     )]
-    #[case::an_operator_nobody_knows(vec![json!({"addOnConditions": on("Like", "True"), "taints": taint("new")})], vec!["own"])]
+    #[case::unknown_operator(vec![json!({"addOnConditions": on("Like", "True"), "taints": taint("new")})], vec!["own"])]
     fn taints_follow_conditions(#[case] specs: Vec<Value>, #[case] expected: Vec<&str>) {
         let cluster = json!({
             "metadata": {"name": "m1"},

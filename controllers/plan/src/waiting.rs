@@ -13,7 +13,7 @@ use super::conditions;
 use super::propagation::Choice;
 use super::propagation::binding::BindingPlan;
 
-/// Machine-readable cause.
+/// Machine-readable cause of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Cause {
     TemplateDeleting,
@@ -47,84 +47,93 @@ pub enum Cause {
     ApplyFailed,
 }
 
+/// A reason why an object is not propagated yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Waiting {
+pub struct WaitReason {
     pub cause: Cause,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     pub message: String,
 }
 
-pub fn waits(cause: Cause, message: impl Into<String>) -> Waiting {
-    Waiting { cause, cluster: None, message: message.into() }
-}
+impl WaitReason {
+    /// Reason that concerns the template or its binding.
+    pub fn new(cause: Cause, message: impl Into<String>) -> Self {
+        WaitReason { cause, cluster: None, message: message.into() }
+    }
 
-pub fn waits_in(cluster: &str, cause: Cause, message: impl Into<String>) -> Waiting {
-    Waiting { cause, cluster: Some(cluster.to_owned()), message: message.into() }
+    /// Reason that concerns one target cluster.
+    pub fn in_cluster(cluster: &str, cause: Cause, message: impl Into<String>) -> Self {
+        WaitReason { cause, cluster: Some(cluster.to_owned()), message: message.into() }
+    }
 }
 
 /// State of a template as seen by the detector.
 pub struct TemplateState<'a> {
     pub template: &'a Value,
     /// True if its namespace or kind is never propagated.
-    pub never_propagated: bool,
+    pub is_never_propagated: bool,
     pub choice: &'a Choice<'a>,
     /// Missing overrides that the policy depends on.
     pub missing_overrides: &'a [String],
-    /// Pending plan for the binding. `None` if no policy is followed.
+    /// The write that the binding still needs. `None` if the template follows no policy.
     pub binding: Option<&'a BindingPlan>,
 }
 
 /// Reasons why a template's binding does not have its desired state.
-pub fn explain_template(state: &TemplateState<'_>) -> Vec<Waiting> {
+pub fn explain_template(state: &TemplateState<'_>) -> Vec<WaitReason> {
     if unstructured::is_terminating(state.template) {
-        return vec![waits(Cause::TemplateDeleting, "the template is being deleted")];
+        return vec![WaitReason::new(Cause::TemplateDeleting, "the template is being deleted")];
     }
-    if state.never_propagated {
-        return vec![waits(Cause::NeverPropagated, "objects of this kind or in this namespace are never propagated")];
+    if state.is_never_propagated {
+        return vec![WaitReason::new(
+            Cause::NeverPropagated,
+            "objects of this kind or in this namespace are never propagated",
+        )];
     }
     if let Some(by) =
         unstructured::label(state.template, label::RESOURCE_TEMPLATE_CLAIMED_BY).filter(|by| !by.is_empty())
     {
-        return vec![waits(
+        return vec![WaitReason::new(
             Cause::ClaimedElsewhere,
             format!("the template is claimed by a {by}, so that policies do not apply"),
         )];
     }
     let policy = match state.choice {
         Choice::Follow(policy) | Choice::Preempt(policy) => policy,
-        Choice::Unmatched => return vec![waits(Cause::NoPolicy, "no policy selects the template")],
-        Choice::Wait => return vec![waits(Cause::PolicyDeleting, "its policy is being deleted")],
+        Choice::Unmatched => return vec![WaitReason::new(Cause::NoPolicy, "no policy selects the template")],
+        Choice::Wait => return vec![WaitReason::new(Cause::PolicyDeleting, "its policy is being deleted")],
         Choice::Release => {
-            return vec![waits(Cause::PolicyGone, "its policy no longer exists; the claim is being removed")];
+            return vec![WaitReason::new(Cause::PolicyGone, "its policy no longer exists; the claim is being removed")];
         }
         Choice::Unselected(policy) => {
             let message =
                 format!("{} no longer selects the template; it is unchanged until the policy changes", policy.name);
-            return vec![waits(Cause::NotSelected, message)];
+            return vec![WaitReason::new(Cause::NotSelected, message)];
         }
     };
     if !state.missing_overrides.is_empty() {
         let missing = state.missing_overrides.iter();
-        let message = |name| waits(Cause::DependentOverride, format!("waiting for dependent overrides: {name}"));
+        let message =
+            |name| WaitReason::new(Cause::DependentOverride, format!("waiting for dependent overrides: {name}"));
         return missing.map(message).collect();
     }
     match state.binding {
         Some(BindingPlan::WaitForGarbageCollection) => {
             let message =
                 "the binding belongs to a deleted object of the same name and must be garbage-collected first";
-            vec![waits(Cause::GarbageCollection, message)]
+            vec![WaitReason::new(Cause::GarbageCollection, message)]
         }
         Some(BindingPlan::Create(_) | BindingPlan::Update(_)) if policy.is_lazy() => {
             let message = format!(
                 "the activation preference of {} is Lazy: its changes take effect with the next change of the template",
                 policy.name
             );
-            vec![waits(Cause::LazyPolicy, message)]
+            vec![WaitReason::new(Cause::LazyPolicy, message)]
         }
         Some(BindingPlan::Create(_) | BindingPlan::Update(_)) => {
-            vec![waits(Cause::BindingPending, "the binding is being written")]
+            vec![WaitReason::new(Cause::BindingPending, "the binding is being written")]
         }
         Some(BindingPlan::Keep) | None => Vec::new(),
     }
@@ -135,39 +144,42 @@ pub struct BindingState<'a> {
     pub binding: &'a Value,
     pub typed: &'a ResourceBinding,
     pub scheduler_name: &'a str,
-    /// True if this scheduler is responsible for it.
-    pub is_ours: bool,
-    /// True if it permits the requests of the current template.
+    /// True if this scheduler is responsible for the binding.
+    pub is_responsible: bool,
+    /// True if the binding permits the requests of the current template; see
+    /// [`permits_requests`](super::work::construct::permits_requests).
     pub permits_requests: bool,
-    /// Clusters that have a Work of it.
-    pub works_in: &'a [String],
+    /// Clusters that have a Work of the binding.
+    pub work_clusters: &'a [String],
 }
 
-/// Reasons why a binding is not scheduled, or its clusters do not have their Works.
-pub fn explain_binding(state: &BindingState<'_>) -> Vec<Waiting> {
+/// Reasons why a binding is not scheduled or its Works are not updated, and its evictions in progress.
+pub fn explain_binding(state: &BindingState<'_>) -> Vec<WaitReason> {
     let spec = &state.typed.spec;
     if unstructured::is_terminating(state.binding) {
-        return vec![waits(Cause::BindingDeleting, "the binding is being deleted")];
+        return vec![WaitReason::new(Cause::BindingDeleting, "the binding is being deleted")];
     }
-    let mut found: Vec<Waiting> = scheduling(state).into_iter().collect();
+    let mut found: Vec<WaitReason> = scheduling_reason(state).into_iter().collect();
     if !state.permits_requests {
         let message =
             "the binding does not permit the current requests of the template; a quota may have rejected them";
-        found.push(waits(Cause::QuotaExceeded, message));
+        found.push(WaitReason::new(Cause::QuotaExceeded, message));
     }
     for task in &spec.graceful_eviction_tasks {
         let cluster = &task.from_cluster;
         let why = if task.message.is_empty() { &task.reason } else { &task.message };
         found.push(match task.purge_mode {
-            Some(PurgeMode::Directly) if state.works_in.contains(cluster) => {
+            Some(PurgeMode::Directly) if state.work_clusters.contains(cluster) => {
                 let message =
                     format!("waiting for the copy in {cluster} to be deleted before other clusters are used ({why})");
-                waits_in(cluster, Cause::Purge, message)
+                WaitReason::in_cluster(cluster, Cause::Purge, message)
             }
-            Some(PurgeMode::Directly) => {
-                waits_in(cluster, Cause::Eviction, format!("evicted from {cluster} ({why}); not healthy elsewhere yet"))
-            }
-            _ => waits_in(
+            Some(PurgeMode::Directly) => WaitReason::in_cluster(
+                cluster,
+                Cause::Eviction,
+                format!("evicted from {cluster} ({why}); not healthy elsewhere yet"),
+            ),
+            _ => WaitReason::in_cluster(
                 cluster,
                 Cause::Eviction,
                 format!("stays in {cluster} until its replacement is healthy ({why})"),
@@ -177,28 +189,29 @@ pub fn explain_binding(state: &BindingState<'_>) -> Vec<Waiting> {
     found
 }
 
-fn scheduling(state: &BindingState<'_>) -> Option<Waiting> {
+/// Reason why the current generation of the binding is not scheduled. `None` for a binding without a placement.
+fn scheduling_reason(state: &BindingState<'_>) -> Option<WaitReason> {
     let (spec, status) = (&state.typed.spec, &state.typed.status);
     spec.placement.as_ref()?;
     if spec.suspension.as_ref().and_then(|suspension| suspension.scheduling).unwrap_or_default() {
-        return Some(waits(Cause::SchedulingSuspended, "scheduling of the binding is suspended"));
+        return Some(WaitReason::new(Cause::SchedulingSuspended, "scheduling of the binding is suspended"));
     }
     if !spec.scheduler_name.is_empty() && spec.scheduler_name != state.scheduler_name {
         let message = format!("the binding is scheduled by another scheduler, {:?}", spec.scheduler_name);
-        return Some(waits(Cause::OtherScheduler, message));
+        return Some(WaitReason::new(Cause::OtherScheduler, message));
     }
-    if !state.is_ours {
-        return Some(waits(Cause::NoPolicy, "no policy claims the binding any longer; it is unchanged"));
+    if !state.is_responsible {
+        return Some(WaitReason::new(Cause::NoPolicy, "no policy claims the binding any longer; it is unchanged"));
     }
     match conditions::find(&status.conditions, condition::SCHEDULED) {
         Some(shown) if shown.status == "False" => {
             let quota = shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED;
             let cause = if quota { Cause::QuotaExceeded } else { Cause::NotScheduled };
-            Some(waits(cause, format!("{}: {}", shown.reason, shown.message)))
+            Some(WaitReason::new(cause, format!("{}: {}", shown.reason, shown.message)))
         }
-        None => Some(waits(Cause::SchedulingPending, "the binding has not been scheduled yet")),
+        None => Some(WaitReason::new(Cause::SchedulingPending, "the binding has not been scheduled yet")),
         Some(_) if status.scheduler_observed_generation < unstructured::generation(state.binding) => {
-            Some(waits(Cause::SchedulingPending, "the scheduler has not observed the last change yet"))
+            Some(WaitReason::new(Cause::SchedulingPending, "the scheduler has not observed the last change yet"))
         }
         Some(_) => None,
     }
@@ -209,49 +222,66 @@ pub struct TargetState<'a> {
     pub cluster: &'a str,
     pub member: Option<&'a Cluster>,
     /// Kind and group that the cluster does not serve, according to its API enablements.
-    pub unserved: Option<String>,
-    pub suspended: bool,
+    pub unserved_kind: Option<String>,
+    pub is_suspended: bool,
     pub override_error: Option<String>,
     pub work: Option<&'a Value>,
 }
 
 /// Reasons why the current version of the object is not in a target cluster.
-pub fn explain_target(state: &TargetState<'_>) -> Vec<Waiting> {
+pub fn explain_target(state: &TargetState<'_>) -> Vec<WaitReason> {
     let cluster = state.cluster;
     let Some(member) = state.member else {
-        return vec![waits_in(cluster, Cause::ClusterMissing, format!("cluster {cluster} does not exist"))];
+        return vec![WaitReason::in_cluster(
+            cluster,
+            Cause::ClusterMissing,
+            format!("cluster {cluster} does not exist"),
+        )];
     };
     let mut found = Vec::new();
     if member.metadata.deletion_timestamp.is_some() {
-        found.push(waits_in(cluster, Cause::ClusterLeaving, format!("cluster {cluster} is being removed")));
+        found.push(WaitReason::in_cluster(
+            cluster,
+            Cause::ClusterLeaving,
+            format!("cluster {cluster} is being removed"),
+        ));
     }
     let conditions = &member.status.conditions;
     if !conditions::is_true(conditions, condition::READY) {
         let why = conditions::find(conditions, condition::READY).map_or("", |shown| shown.message.as_str());
         let why = if why.is_empty() { "its status is not known yet" } else { why };
-        found.push(waits_in(cluster, Cause::ClusterNotReady, format!("cluster({cluster}) not ready: {why}")));
+        found.push(WaitReason::in_cluster(
+            cluster,
+            Cause::ClusterNotReady,
+            format!("cluster({cluster}) not ready: {why}"),
+        ));
     }
-    if let Some(kind) = &state.unserved {
-        found.push(waits_in(cluster, Cause::KindNotServed, format!("cluster {cluster} does not serve {kind}")));
+    if let Some(kind) = &state.unserved_kind {
+        found.push(WaitReason::in_cluster(
+            cluster,
+            Cause::KindNotServed,
+            format!("cluster {cluster} does not serve {kind}"),
+        ));
     }
-    if state.suspended {
+    if state.is_suspended {
         let message = format!("dispatching to {cluster} is suspended");
-        found.push(waits_in(cluster, Cause::DispatchingSuspended, message));
+        found.push(WaitReason::in_cluster(cluster, Cause::DispatchingSuspended, message));
     }
     if let Some(error) = &state.override_error {
-        found.push(waits_in(cluster, Cause::OverrideFailed, error.clone()));
+        found.push(WaitReason::in_cluster(cluster, Cause::OverrideFailed, error.clone()));
     }
     // A missing Work is reported only if there is no other reason.
     let explained = !found.is_empty();
-    found.extend(of_work(cluster, state.work).filter(|waiting| waiting.cause != Cause::WorkPending || !explained));
+    found.extend(work_reason(cluster, state.work).filter(|waiting| waiting.cause != Cause::WorkPending || !explained));
     found
 }
 
-fn of_work(cluster: &str, work: Option<&Value>) -> Option<Waiting> {
+/// Reason why the Work of a cluster does not apply the object.
+fn work_reason(cluster: &str, work: Option<&Value>) -> Option<WaitReason> {
     match work {
-        None => Some(waits_in(cluster, Cause::WorkPending, "the Work is about to be created")),
+        None => Some(WaitReason::in_cluster(cluster, Cause::WorkPending, "the Work is about to be created")),
         Some(work) if unstructured::is_terminating(work) => {
-            Some(waits_in(cluster, Cause::WorkDeleting, "the Work is being deleted"))
+            Some(WaitReason::in_cluster(cluster, Cause::WorkDeleting, "the Work is being deleted"))
         }
         Some(work) => {
             let conditions = unstructured::at(work, &["status", "conditions"]).and_then(Value::as_array);
@@ -259,7 +289,7 @@ fn of_work(cluster: &str, work: Option<&Value>) -> Option<Waiting> {
                 conditions.into_iter().flatten().find(|one| unstructured::text(one, &["type"]) == condition::APPLIED);
             applied
                 .filter(|one| unstructured::text(one, &["status"]) == "False")
-                .map(|one| waits_in(cluster, Cause::ApplyFailed, unstructured::text(one, &["message"])))
+                .map(|one| WaitReason::in_cluster(cluster, Cause::ApplyFailed, unstructured::text(one, &["message"])))
         }
     }
 }
@@ -272,21 +302,21 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    fn causes(found: &[Waiting]) -> Vec<Cause> {
+    fn causes(found: &[WaitReason]) -> Vec<Cause> {
         found.iter().map(|waiting| waiting.cause).collect()
     }
 
     #[rstest]
     #[case::follows(json!({}), "follow", &[], Some(BindingPlan::Keep), &[])]
     #[case::deleting(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), "follow", &[], None, &[Cause::TemplateDeleting])]
-    #[case::a_service_of_many(json!({"labels": {"resourcetemplate.karmada.io/claimed-by": "MultiClusterService"}}), "follow", &[], None, &[Cause::ClaimedElsewhere])]
-    #[case::nobody(json!({}), "unmatched", &[], None, &[Cause::NoPolicy])]
-    #[case::going(json!({}), "wait", &[], None, &[Cause::PolicyDeleting])]
-    #[case::gone(json!({}), "release", &[], None, &[Cause::PolicyGone])]
-    #[case::no_more(json!({}), "unselected", &[], None, &[Cause::NotSelected])]
-    #[case::overrides(json!({}), "follow", &["a", "b"], None, &[Cause::DependentOverride, Cause::DependentOverride])]
-    #[case::collected(json!({}), "follow", &[], Some(BindingPlan::WaitForGarbageCollection), &[Cause::GarbageCollection])]
-    #[case::soon(json!({}), "follow", &[], Some(BindingPlan::Create(Value::Null)), &[Cause::BindingPending])]
+    #[case::claimed_by_a_multi_cluster_service(json!({"labels": {"resourcetemplate.karmada.io/claimed-by": "MultiClusterService"}}), "follow", &[], None, &[Cause::ClaimedElsewhere])]
+    #[case::no_policy(json!({}), "unmatched", &[], None, &[Cause::NoPolicy])]
+    #[case::policy_being_deleted(json!({}), "wait", &[], None, &[Cause::PolicyDeleting])]
+    #[case::policy_deleted(json!({}), "release", &[], None, &[Cause::PolicyGone])]
+    #[case::no_longer_selected(json!({}), "unselected", &[], None, &[Cause::NotSelected])]
+    #[case::missing_overrides(json!({}), "follow", &["a", "b"], None, &[Cause::DependentOverride, Cause::DependentOverride])]
+    #[case::waiting_for_garbage_collection(json!({}), "follow", &[], Some(BindingPlan::WaitForGarbageCollection), &[Cause::GarbageCollection])]
+    #[case::binding_not_written_yet(json!({}), "follow", &[], Some(BindingPlan::Create(Value::Null)), &[Cause::BindingPending])]
     #[case::lazy(json!({}), "lazy", &[], Some(BindingPlan::Update(Value::Null)), &[Cause::LazyPolicy])]
     fn templates(
         #[case] metadata: Value,
@@ -299,7 +329,7 @@ mod tests {
         if choice == "lazy" {
             spec.activation_preference = Some(crowsnest_api::policy::ActivationPreference::Lazy);
         }
-        let policy = Policy { namespace: "n", name: "p", permanent_id: "id", terminating: false, spec: &spec };
+        let policy = Policy { namespace: "n", name: "p", permanent_id: "id", is_terminating: false, spec: &spec };
         let choice = match choice {
             "follow" | "lazy" => Choice::Follow(policy),
             "unmatched" => Choice::Unmatched,
@@ -311,7 +341,7 @@ mod tests {
         let missing: Vec<String> = missing.iter().map(|name| (*name).to_owned()).collect();
         let state = TemplateState {
             template: &template,
-            never_propagated: false,
+            is_never_propagated: false,
             choice: &choice,
             missing_overrides: &missing,
             binding: binding.as_ref(),
@@ -320,14 +350,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::fine(json!({}), json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 2}), &[])]
-    #[case::never(json!({}), json!({}), &[Cause::SchedulingPending])]
-    #[case::soon(json!({}), json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 1}), &[Cause::SchedulingPending])]
-    #[case::nowhere(json!({}), json!({"conditions": [scheduled("False", "NoClusterFit")]}), &[Cause::NotScheduled])]
-    #[case::too_much(json!({}), json!({"conditions": [scheduled("False", "QuotaExceeded")]}), &[Cause::QuotaExceeded])]
+    #[case::scheduled(json!({}), json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 2}), &[])]
+    #[case::never_scheduled(json!({}), json!({}), &[Cause::SchedulingPending])]
+    #[case::change_not_observed(json!({}), json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 1}), &[Cause::SchedulingPending])]
+    #[case::no_fitting_cluster(json!({}), json!({"conditions": [scheduled("False", "NoClusterFit")]}), &[Cause::NotScheduled])]
+    #[case::quota_exceeded(json!({}), json!({"conditions": [scheduled("False", "QuotaExceeded")]}), &[Cause::QuotaExceeded])]
     #[case::suspended(json!({"suspension": {"scheduling": true}}), json!({}), &[Cause::SchedulingSuspended])]
-    #[case::another(json!({"schedulerName": "other"}), json!({}), &[Cause::OtherScheduler])]
-    #[case::moving(
+    #[case::other_scheduler(json!({"schedulerName": "other"}), json!({}), &[Cause::OtherScheduler])]
+    #[case::evictions(
         json!({"gracefulEvictionTasks": [task("m1", "Gracefully"), task("m2", "Directly"), task("m3", "Directly")]}),
         json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 2}),
         &[Cause::Eviction, Cause::Purge, Cause::Eviction]
@@ -338,14 +368,14 @@ mod tests {
         let binding = json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
             "metadata": {"name": "c-configmap", "namespace": "n", "generation": 2}, "spec": spec, "status": status});
         let typed: ResourceBinding = serde_json::from_value(binding.clone()).expect("a binding");
-        let works_in = ["m2".to_owned()];
+        let work_clusters = ["m2".to_owned()];
         let state = BindingState {
             binding: &binding,
             typed: &typed,
             scheduler_name: "default-scheduler",
-            is_ours: true,
+            is_responsible: true,
             permits_requests: true,
-            works_in: &works_in,
+            work_clusters: &work_clusters,
         };
         assert_eq!(causes(&explain_binding(&state)), expected);
     }
@@ -360,12 +390,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::fine("True", None, false, Some(work("True", false)), &[])]
-    #[case::soon("True", None, false, None, &[Cause::WorkPending])]
-    #[case::unready("False", None, false, None, &[Cause::ClusterNotReady])]
-    #[case::unserved("True", Some("example.io/v1 Widget"), false, Some(work("False", false)), &[Cause::KindNotServed, Cause::ApplyFailed])]
+    #[case::applied("True", None, false, Some(work("True", false)), &[])]
+    #[case::without_work("True", None, false, None, &[Cause::WorkPending])]
+    #[case::cluster_not_ready("False", None, false, None, &[Cause::ClusterNotReady])]
+    #[case::kind_not_served("True", Some("example.io/v1 Widget"), false, Some(work("False", false)), &[Cause::KindNotServed, Cause::ApplyFailed])]
     #[case::suspended("True", None, true, Some(work("True", false)), &[Cause::DispatchingSuspended])]
-    #[case::replaced("True", None, false, Some(work("True", true)), &[Cause::WorkDeleting])]
+    #[case::work_being_deleted("True", None, false, Some(work("True", true)), &[Cause::WorkDeleting])]
     fn targets(
         #[case] ready: &str,
         #[case] unserved: Option<&str>,
@@ -383,8 +413,8 @@ mod tests {
         let state = TargetState {
             cluster: "m1",
             member: Some(&member),
-            unserved: unserved.map(str::to_owned),
-            suspended,
+            unserved_kind: unserved.map(str::to_owned),
+            is_suspended: suspended,
             override_error: None,
             work: work.as_ref(),
         };

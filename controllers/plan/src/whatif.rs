@@ -1,7 +1,7 @@
 //! What-if planning: an object as it would be stored, the policy that a template would follow, and planned Works.
 
 use crowsnest_api::work::ObjectReference;
-use crowsnest_apimachinery::differences::differences;
+use crowsnest_apimachinery::differences::find_differences;
 use crowsnest_apimachinery::differences::{ComparisonKind, Difference};
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value};
@@ -55,17 +55,21 @@ fn removal_patch(last: &Value, given: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Plan of an object that is stored, or deleted if `after` is `None`.
+/// Planned change of an object from `before` to `after`. `None` is an object that does not exist.
 pub fn plan_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
     let differences: Vec<Difference> = match (before, after) {
         (None, _) | (_, None) => Vec::new(),
         (Some(before), Some(after)) => {
-            let (all, _) = differences(before, after, ComparisonKind::Versions);
+            let (all, _) = find_differences(before, after, ComparisonKind::Versions);
             all.into_iter().filter(|one| one.path != "/metadata/generation").collect()
         }
     };
     let change = Change::between(before, after, |_, _| differences.is_empty());
-    ObjectPlan { reference: ObjectReference::of(after.or(before).unwrap_or(&Value::Null)), change, differences }
+    ObjectPlan {
+        reference: ObjectReference::from_object(after.or(before).unwrap_or(&Value::Null)),
+        change,
+        differences,
+    }
 }
 
 /// Policy choice after all controllers have settled.
@@ -131,10 +135,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case::given_goes_over(json!({"a": 1, "b": 2}), json!(null), json!({"a": 3}), json!({"a": 3, "b": 2}))]
-    #[case::what_was_applied_goes(json!({"a": 1, "b": 2}), json!({"spec": {"a": 1, "b": 2}}), json!({"a": 1}), json!({"a": 1}))]
-    #[case::defaults_stay(json!({"a": 1, "d": 0}), json!({"spec": {"a": 1}}), json!({"a": 2}), json!({"a": 2, "d": 0}))]
-    #[case::below(json!({"m": {"x": 1, "y": 2}}), json!({"spec": {"m": {"x": 1}}}), json!({"m": {}}), json!({"m": {"y": 2}}))]
+    #[case::given_fields_are_merged(json!({"a": 1, "b": 2}), json!(null), json!({"a": 3}), json!({"a": 3, "b": 2}))]
+    #[case::previously_applied_field_is_removed(json!({"a": 1, "b": 2}), json!({"spec": {"a": 1, "b": 2}}), json!({"a": 1}), json!({"a": 1}))]
+    #[case::defaults_are_kept(json!({"a": 1, "d": 0}), json!({"spec": {"a": 1}}), json!({"a": 2}), json!({"a": 2, "d": 0}))]
+    #[case::nested_fields(json!({"m": {"x": 1, "y": 2}}), json!({"spec": {"m": {"x": 1}}}), json!({"m": {}}), json!({"m": {"y": 2}}))]
     #[case::lists_are_replaced(json!({"l": [1, 2]}), json!(null), json!({"l": [3]}), json!({"l": [3]}))]
     fn objects_are_merged_like_kubectl_apply(
         #[case] spec: Value,
@@ -168,7 +172,7 @@ mod tests {
     #[test]
     fn changed_policy_releases_unselected_templates() {
         let (maps, secrets) = (spec("ConfigMap", 0), spec("Secret", 0));
-        let policy = |name, spec| Policy { namespace: "n", name, permanent_id: name, terminating: false, spec };
+        let policy = |name, spec| Policy { namespace: "n", name, permanent_id: name, is_terminating: false, spec };
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}});
         let owned = with_claim(&template, &policy("old", &maps));
         let policies = [policy("old", &secrets), policy("other", &maps)];

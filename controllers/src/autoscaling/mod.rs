@@ -50,7 +50,7 @@ impl Scale {
 async fn get_scale(objects: &Objects, target: Target<'_>) -> Result<Scale, Error> {
     match objects.get(target.scale()).await? {
         Some(object) => Ok(Scale::from_object(object)),
-        None => Err(Error::Apply(not_found_message(target.resource, target.name))),
+        None => Err(Error::Other(not_found_message(target.resource, target.name))),
     }
 }
 
@@ -67,7 +67,7 @@ fn not_found_message(resource: &Resource, name: &str) -> String {
 async fn find_resource(context: &Context, api_version: &str, kind: &str) -> Result<Resource, Error> {
     match context.rest_mapper.find(&context.control_plane, api_version, kind).await {
         Err(Error::UnknownKind { .. }) => {
-            Err(Error::Apply(format!("no matches for kind {kind:?} in version {api_version:?}")))
+            Err(Error::Other(format!("no matches for kind {kind:?} in version {api_version:?}")))
         }
         found => found,
     }
@@ -83,10 +83,10 @@ async fn get_target(
     let resource = find_resource(context, api_version, &target.kind).await?;
     // Permission to write autoscalers in a namespace does not include cluster-scoped objects.
     if !resource.namespaced {
-        return Err(Error::Apply(format!("{} is cluster-scoped and cannot be scaled from a namespace", target.kind)));
+        return Err(Error::Other(format!("{} is cluster-scoped and cannot be scaled from a namespace", target.kind)));
     }
     match context.objects.get(Target::new(&resource, namespace, &target.name)).await? {
         Some(object) => Ok((resource, object)),
-        None => Err(Error::Apply(not_found_message(&resource, &target.name))),
+        None => Err(Error::Other(not_found_message(&resource, &target.name))),
     }
 }

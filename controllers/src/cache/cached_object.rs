@@ -13,8 +13,8 @@ use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 use crowsnest_plan::propagation::change::{self, Change as TemplateChange};
 
-/// A cached object. Secret values are never cached: an object that has them redacted must be read from its API server before it is
-/// written.
+/// A cached object. Secret values are never cached, so an object with redacted values must be read from its API server
+/// before it is written.
 #[derive(Debug, Clone)]
 pub struct CachedObject {
     object: Arc<Value>,
@@ -229,13 +229,13 @@ mod tests {
     #[rstest]
     #[case::new(None, (json!({}), false), TemplateChange::ByUser)]
     #[case::status(Some((json!({}), false, true)), (json!({"status": {"a": 1}}), false), TemplateChange::None)]
-    #[case::forgotten_without_generation(Some((json!({}), false, false)), (json!({}), false), TemplateChange::ByUser)]
-    #[case::forgotten_same_generation(
+    #[case::evicted_without_generation(Some((json!({}), false, false)), (json!({}), false), TemplateChange::ByUser)]
+    #[case::evicted_same_generation(
         Some((json!({"metadata": {"generation": 2}}), false, false)),
         (json!({"metadata": {"generation": 2}, "status": {}}), false),
         TemplateChange::ByControlPlane
     )]
-    #[case::forgotten_other_generation(
+    #[case::evicted_other_generation(
         Some((json!({"metadata": {"generation": 2}}), false, false)), (json!({"metadata": {"generation": 3}}), false),
         TemplateChange::ByUser
     )]
@@ -245,7 +245,7 @@ mod tests {
     #[case::secret_key(
         Some((json!({"data": {"a": ""}}), true, true)), (json!({"data": {"b": ""}}), true), TemplateChange::ByUser
     )]
-    #[case::secret_claimed_by_us(
+    #[case::secret_claimed_by_the_detector(
         Some((json!({"data": {"a": ""}}), true, true)),
         (json!({"data": {"a": "eA=="}, "metadata": {"labels": {CLAIM: "1"}}}), false),
         TemplateChange::ByControlPlane

@@ -24,13 +24,14 @@ use crowsnest_plan::estimation::resources::Resources;
 
 struct Node {
     facts: Arc<NodeFacts>,
+    /// Allocatable resources in the format in which the node states them.
     written: FormattedAllocatable,
     /// Requests of its pods. `None` if they must be recomputed.
     used: Option<Resources>,
 }
 
 impl Node {
-    /// Free resources, if its requests are computed.
+    /// Free resources. Its requests must have been computed before.
     fn free(&self) -> Resources {
         let mut free = self.facts.allocatable.clone();
         if let Some(used) = &self.used {
@@ -42,39 +43,40 @@ impl Node {
 
 /// Nodes and pods in the status of a Cluster.
 #[derive(Debug, PartialEq)]
-pub struct Summary {
+pub struct MemberSummary {
     pub nodes: NodeSummary,
     pub resources: ResourceSummary,
 }
 
 /// Facts of one member.
 #[derive(Default)]
-pub(crate) struct Facts {
+pub(crate) struct MemberFacts {
     nodes: BTreeMap<String, Node>,
     pods: HashMap<Arc<NamespacedName>, PodFacts>,
     /// Pods whose requests count, by node.
     pods_by_node: HashMap<String, HashSet<Arc<NamespacedName>>>,
-    /// Unschedulable pods by the UID of their controller, with the time since when.
-    unscheduled: HashMap<String, HashMap<NamespacedName, Timestamp>>,
+    /// Unschedulable pods by the UID of their controller, with the time since when they are unschedulable.
+    unschedulable: HashMap<String, HashMap<NamespacedName, Timestamp>>,
     /// UIDs of the controllers of unschedulable pods.
     owners: HashMap<NamespacedName, String>,
     quotas: Quotas,
     /// True if nodes and pods have been listed.
     listed: bool,
-    /// Last results, until something changes.
+    /// The last result of [`MemberFacts::free`], until nodes or pods change.
     free: Option<Arc<Nodes>>,
-    bounds: Option<Arc<Quotas>>,
+    /// A shared copy of `quotas`, until they change.
+    shared_quotas: Option<Arc<Quotas>>,
     /// The last summary, with its resource models.
-    summary: Option<(Vec<ResourceModel>, Arc<Summary>)>,
+    summary: Option<(Vec<ResourceModel>, Arc<MemberSummary>)>,
 }
 
 /// Facts per cluster.
 pub struct Capacity {
     context: Arc<Context>,
-    facts: Mutex<HashMap<String, Facts>>,
+    facts: Mutex<HashMap<String, MemberFacts>>,
 }
 
-impl Facts {
+impl MemberFacts {
     /// Updates a node. Returns true if capacity may have increased.
     pub(crate) fn set_node(&mut self, name: String, node: Option<&Value>) -> bool {
         let read = node.map(|node| (NodeFacts::from_json(node), FormattedAllocatable::from_node(node)));
@@ -121,33 +123,33 @@ impl Facts {
             }
         }
         let Some(pod) = pod else { return old.is_some() };
-        let takes = pod.counts_against_node();
-        if takes {
+        let counts = pod.counts_against_node();
+        if counts {
             self.invalidate_node(&pod.node);
             self.pods_by_node.entry(pod.node.clone()).or_default().insert(Arc::clone(&key));
         }
         self.pods.insert(key, pod);
-        old.is_some() && !takes
+        old.is_some() && !counts
     }
 
-    pub(crate) fn set_unscheduled(&mut self, key: &NamespacedName, pod: Option<UnschedulablePod>) {
+    pub(crate) fn set_unschedulable(&mut self, key: &NamespacedName, pod: Option<UnschedulablePod>) {
         if let Some(owner) = self.owners.remove(key)
-            && let Some(pods) = self.unscheduled.get_mut(&owner)
+            && let Some(pods) = self.unschedulable.get_mut(&owner)
         {
             pods.remove(key);
             if pods.is_empty() {
-                self.unscheduled.remove(&owner);
+                self.unschedulable.remove(&owner);
             }
         }
         if let Some(UnschedulablePod { owner, since }) = pod {
-            self.unscheduled.entry(owner.clone()).or_default().insert(key.clone(), since);
+            self.unschedulable.entry(owner.clone()).or_default().insert(key.clone(), since);
             self.owners.insert(key.clone(), owner);
         }
     }
 
     /// Number of pods of an owner that are unschedulable for longer than a threshold.
-    pub(crate) fn unscheduled(&self, owner: &str, threshold: SignedDuration, now: Timestamp) -> i32 {
-        let pods = self.unscheduled.get(owner).into_iter().flat_map(HashMap::values);
+    pub(crate) fn count_unschedulable(&self, owner: &str, threshold: SignedDuration, now: Timestamp) -> i32 {
+        let pods = self.unschedulable.get(owner).into_iter().flat_map(HashMap::values);
         i32::try_from(pods.filter(|since| exceeds_threshold(**since, threshold, now)).count()).unwrap_or(i32::MAX)
     }
 
@@ -165,7 +167,7 @@ impl Facts {
         if old == quota.as_ref() {
             return false;
         }
-        self.bounds = None;
+        self.shared_quotas = None;
         let known = old.is_some();
         match quota {
             Some(quota) => {
@@ -195,24 +197,24 @@ impl Facts {
             keys.filter_map(|key| pods.get(key)).for_each(|pod| used.add(&pod.request));
             used
         };
-        let free_of = |(name, node): (&String, &mut Node)| {
+        let with_free_resources = |(name, node): (&String, &mut Node)| {
             node.used.get_or_insert_with(|| sum_requests(name));
             (Arc::clone(&node.facts), node.free())
         };
-        let free: Arc<Nodes> = Arc::new(self.nodes.iter_mut().map(free_of).collect());
+        let free: Arc<Nodes> = Arc::new(self.nodes.iter_mut().map(with_free_resources).collect());
         self.free = Some(Arc::clone(&free));
         free
     }
 
     /// The summary, which stays the same until nodes or pods change.
-    fn summary(&mut self, models: &[ResourceModel]) -> Arc<Summary> {
-        if let Some((_, summary)) = self.summary.as_ref().filter(|(of, _)| of == models) {
+    fn summary(&mut self, models: &[ResourceModel]) -> Arc<MemberSummary> {
+        if let Some((_, summary)) = self.summary.as_ref().filter(|(last_models, _)| last_models == models) {
             return Arc::clone(summary);
         }
         self.free();
         let nodes = self.nodes.values();
         let free: Vec<Resources> = nodes.clone().map(Node::free).collect();
-        let summary = Arc::new(Summary {
+        let summary = Arc::new(MemberSummary {
             nodes: capacity::node_summary(nodes.clone().map(|node| node.facts.as_ref())),
             resources: capacity::resource_summary(
                 nodes.map(|node| &node.written),
@@ -225,16 +227,17 @@ impl Facts {
         summary
     }
 
-    fn bounds(&mut self) -> Option<Arc<Quotas>> {
+    /// The ResourceQuotas. `None` if there are none.
+    fn shared_quotas(&mut self) -> Option<Arc<Quotas>> {
         if self.quotas.namespaces.is_empty() {
             return None;
         }
-        Some(Arc::clone(self.bounds.get_or_insert_with(|| Arc::new(self.quotas.clone()))))
+        Some(Arc::clone(self.shared_quotas.get_or_insert_with(|| Arc::new(self.quotas.clone()))))
     }
 
     /// Facts for estimates.
     pub(crate) fn capacity(&mut self) -> CapacityFacts {
-        CapacityFacts { nodes: Some(self.free()), quotas: self.bounds() }
+        CapacityFacts { nodes: Some(self.free()), quotas: self.shared_quotas() }
     }
 
     pub(crate) fn retain_nodes(&mut self, keep: impl Fn(&str) -> bool) {
@@ -246,7 +249,7 @@ impl Facts {
         let deleted: Vec<NamespacedName> =
             self.pods.keys().filter(|key| !keep(key)).map(|key| key.as_ref().clone()).collect();
         for key in deleted {
-            self.set_unscheduled(&key, None);
+            self.set_unschedulable(&key, None);
             self.set_pod(key, None);
         }
     }
@@ -300,8 +303,8 @@ impl Capacity {
             None => facts.entry(change.cluster.as_str().to_owned()).or_default(),
         };
         match pod {
-            Some((pod, unscheduled)) => {
-                facts.set_unscheduled(&key, unscheduled);
+            Some((pod, unschedulable)) => {
+                facts.set_unschedulable(&key, unschedulable);
                 facts.set_pod(key, pod)
             }
             None if *gvr == kinds.node.gvr => facts.set_node(key.name, change.current()),
@@ -330,7 +333,7 @@ impl Capacity {
     }
 
     /// Facts of clusters, in the given order.
-    pub fn of_clusters<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<CapacityFacts> {
+    pub fn facts_of_clusters<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<CapacityFacts> {
         let mut all = self.facts.lock();
         let mut capacity_of = |cluster: &str| {
             if !all.get(cluster).is_some_and(|facts| facts.listed) {
@@ -347,7 +350,7 @@ impl Capacity {
 
     /// Number of an owner's pods that are unschedulable in a member for longer than a threshold. `None` until its
     /// pods have been listed.
-    pub fn unscheduled(
+    pub fn count_unschedulable(
         &self,
         cluster: &ClusterName,
         owner: &str,
@@ -358,18 +361,18 @@ impl Capacity {
             return None;
         }
         let facts = self.facts.lock();
-        Some(facts.get(cluster.as_str()).map_or(0, |facts| facts.unscheduled(owner, threshold, now)))
+        Some(facts.get(cluster.as_str()).map_or(0, |facts| facts.count_unschedulable(owner, threshold, now)))
     }
 
     /// Summary of a cluster's nodes and pods for its status. `None` until they have been listed.
-    pub fn summary(&self, cluster: &ClusterName, models: &[ResourceModel]) -> Option<Arc<Summary>> {
+    pub fn summary(&self, cluster: &ClusterName, models: &[ResourceModel]) -> Option<Arc<MemberSummary>> {
         if !self.is_listed(cluster) {
             return None;
         }
         let mut facts = self.facts.lock();
         Some(match facts.get_mut(cluster.as_str()) {
             Some(facts) => facts.summary(models),
-            None => Facts::default().summary(models),
+            None => MemberFacts::default().summary(models),
         })
     }
 }

@@ -46,7 +46,7 @@ pub struct DecodedObjects {
 pub enum Lookup<'d> {
     /// The object, or `None` if it does not exist.
     Cached(Option<CachedObject>),
-    /// The caller must read the store, and report the result.
+    /// The caller must read the store, and pass the result to [`StoreRead::complete`].
     Miss(StoreRead<'d>),
 }
 
@@ -88,8 +88,8 @@ impl Entry {
 }
 
 impl State {
-    /// Evicted entries are returned in `dropped` and freed after the lock is released, because objects are large
-    /// trees.
+    /// Adds an entry and evicts others. Replaced and evicted entries are moved to `dropped`, so that the caller frees
+    /// them after it has released the lock: objects are large trees.
     fn put(&mut self, key: RecordKey, entry: Entry, max_bytes: usize, dropped: &mut Vec<Entry>) {
         self.bytes += entry.bytes;
         dropped.extend(self.entries.put(key, entry).inspect(|replaced| self.bytes -= replaced.bytes));
@@ -122,14 +122,14 @@ impl DecodedObjects {
         self.state.lock().entries.peek(key).and_then(|entry| entry.object.clone())
     }
 
-    /// The cached object of exactly this change.
+    /// The cached object, if it is the version of this change.
     pub fn get_at(&self, key: &RecordKey, seq: Seq) -> Option<CachedObject> {
         let mut state = self.state.lock();
         state.entries.get(key).filter(|entry| entry.seq == seq).and_then(|entry| entry.object.clone())
     }
 
-    /// Updates the entry with a change that is about to be dispatched, and returns the previous object. A key without
-    /// entry is cached only with `keep`.
+    /// Updates the entry with a change that is about to be dispatched, and returns the previous object. If the key has
+    /// no entry, one is added only if `keep` is true.
     pub fn update(&self, key: &RecordKey, seq: Seq, object: Option<&CachedObject>, keep: bool) -> Option<CachedObject> {
         let mut dropped = Vec::new();
         let mut state = self.state.lock();

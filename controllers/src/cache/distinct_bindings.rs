@@ -11,13 +11,14 @@ use serde_json::Value;
 
 use super::Change;
 
+/// Keys of all bindings with a distinct name.
 #[derive(Default)]
 pub struct DistinctBindings(RwLock<HashSet<BindingKey>>);
 
 impl DistinctBindings {
     /// Applies a watch event of a binding.
     pub fn update(&self, change: &Change) {
-        let key = BindingKey::of(change.object());
+        let key = BindingKey::from_object(change.object());
         match change.current().is_some_and(|binding| is_distinct(&key, binding)) {
             true => drop(self.0.write().insert(key)),
             false => drop(self.0.write().remove(&key)),
@@ -38,7 +39,7 @@ impl DistinctBindings {
 }
 
 fn is_distinct(key: &BindingKey, binding: &Value) -> bool {
-    let template = ObjectIdentity::of_template(binding);
+    let template = ObjectIdentity::template_of(binding);
     *key == template.distinct_binding_key() && *key != template.usual_binding_key()
 }
 
@@ -55,11 +56,11 @@ mod tests {
 
     #[rstest]
     #[case::usual("web-service", false)]
-    #[case::distinct(&ObjectIdentity::of_template(&binding("")).distinct_binding_key().name, true)]
+    #[case::distinct(&ObjectIdentity::template_of(&binding("")).distinct_binding_key().name, true)]
     #[case::created_by_a_user("web", false)]
     fn bindings_with_distinct_names(#[case] name: &str, #[case] expected: bool) {
         let binding = binding(name);
-        assert_eq!(is_distinct(&BindingKey::of(&binding), &binding), expected);
+        assert_eq!(is_distinct(&BindingKey::from_object(&binding), &binding), expected);
     }
 
     #[test]

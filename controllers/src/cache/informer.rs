@@ -44,7 +44,7 @@ pub trait EventHandler: Send + Sync {
 struct CollectionDispatch {
     collection: Arc<Collection>,
     query: ListQuery,
-    /// Keys dispatched so far, if the collection is dispatched again. `None` the first time.
+    /// Keys dispatched so far, if the collection is dispatched again. `None` for the first time.
     dispatched_keys: Option<HashSet<NamespacedName>>,
 }
 
@@ -80,7 +80,7 @@ impl Informer {
             let has_pending_writes = !inner.pending_writes.lock().is_empty();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(wrote) = self.own_writes.recv() => self.dispatch_own_write(wrote, &*handler).await,
+                Some(own_write) = self.own_writes.recv() => self.dispatch_own_write(own_write, &*handler).await,
                 changes = follower.wait() => if !changes { return Err("the cache ended".to_owned()) },
                 () = inner.added.notified() => {}
                 changed = states.changed() => if changed.is_err() { return Err("the cache ended".to_owned()) },
@@ -90,10 +90,10 @@ impl Informer {
         Ok(())
     }
 
-    /// Dispatches all pending changes, and one page of a collection.
+    /// Dispatches all own writes and changes that are ready, and one page of a collection.
     async fn dispatch_pending(&mut self, follower: &mut Follower, handler: &dyn EventHandler) -> Result<(), Error> {
-        while let Ok(wrote) = self.own_writes.try_recv() {
-            self.dispatch_own_write(wrote, handler).await;
+        while let Ok(own_write) = self.own_writes.try_recv() {
+            self.dispatch_own_write(own_write, handler).await;
         }
         match follower.ready_now() {
             Ok(changes) => {
@@ -128,12 +128,12 @@ impl Informer {
         }
     }
 
-    /// Finds synced collections that were never dispatched.
+    /// Starts dispatching synced collections that were never dispatched.
     fn find_undispatched(&mut self) {
         let inner = &self.cache.inner;
         for collection in inner.collections.read().values() {
-            let undispatched = !collection.dispatching.load(Ordering::Acquire);
-            if undispatched && inner.index.state(&collection.key).is_some_and(|state| state.is_fresh()) {
+            let is_undispatched = !collection.dispatching.load(Ordering::Acquire);
+            if is_undispatched && inner.index.state(&collection.key).is_some_and(|state| state.is_fresh()) {
                 self.dispatching.push_back(start_dispatch(collection, inner.index.seq(), None));
             }
         }
@@ -235,18 +235,18 @@ impl Informer {
     }
 
     /// Dispatches an own write before its collector delivers it.
-    async fn dispatch_own_write(&self, wrote: OwnWrite, handler: &dyn EventHandler) {
-        self.dispatch_pending_write(wrote, handler).await;
+    async fn dispatch_own_write(&self, own_write: OwnWrite, handler: &dyn EventHandler) {
+        self.dispatch_pending_write(own_write, handler).await;
         self.cache.inner.undispatched.send_modify(|undispatched| *undispatched -= 1);
     }
 
-    async fn dispatch_pending_write(&self, wrote: OwnWrite, handler: &dyn EventHandler) {
-        let Some(collection) = self.cache.collection(&wrote.collection) else { return };
+    async fn dispatch_pending_write(&self, own_write: OwnWrite, handler: &dyn EventHandler) {
+        let Some(collection) = self.cache.collection(&own_write.collection) else { return };
         if !collection.dispatching.load(Ordering::Acquire) {
             return;
         }
         let Some((object, before)) =
-            self.cache.inner.pending_writes.lock().dispatch(&wrote.collection, &wrote.key, wrote.version)
+            self.cache.inner.pending_writes.lock().dispatch(&own_write.collection, &own_write.key, own_write.version)
         else {
             return;
         };

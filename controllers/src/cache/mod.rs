@@ -9,6 +9,7 @@ pub mod applied_state;
 mod cached_object;
 pub mod capacity;
 mod decoded;
+pub mod derived_caches;
 pub mod distinct_bindings;
 mod informer;
 mod members;
@@ -16,7 +17,6 @@ mod pending_writes;
 pub mod placements;
 mod reads;
 pub mod typed;
-pub mod updater;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ use crate::runtime::dynamic_client::Resource;
 
 /// Number of objects decoded at once while listing.
 const PAGE_SIZE: usize = 250;
-/// Maximum wait of a read for the first list of a collection, since it was requested. Reading objects individually
-/// would take longer.
+/// Maximum time, since a collection was requested, for which a read waits for its first list. Reading objects
+/// individually would take longer.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of own writes waiting to be dispatched. Others are dispatched when the collector delivers them.
 const OWN_WRITE_QUEUE_CAPACITY: usize = 4096;
@@ -64,10 +64,11 @@ pub fn indexed_labels() -> Vec<String> {
 struct Collection {
     key: CollectionKey,
     resource: Arc<Resource>,
-    /// Set once all objects have been dispatched, so that the state of event handlers is complete.
+    /// True once all objects have been dispatched, so that the state of event handlers is complete.
     dispatched: watch::Sender<bool>,
-    /// Set while and after the objects are dispatched. Changes after `from` follow.
+    /// True once the informer has started to dispatch the objects. Until then, changes are not dispatched.
     dispatching: AtomicBool,
+    /// Seq of the newest change that the dispatch of all objects includes. Later changes are dispatched one by one.
     from: AtomicU64,
     requested_at: Instant,
     _interest: InterestGuard,
@@ -161,7 +162,7 @@ impl Cache {
         self.inner.added.notify_one();
     }
 
-    /// Stops all collections of a cluster.
+    /// Stops collecting all resources of a cluster.
     pub fn forget(&self, cluster: &ClusterName) {
         self.remove_collections(|key| key.cluster == *cluster);
     }
@@ -276,7 +277,7 @@ impl Cache {
         let (key, bytes) = (unstructured::key(&object), decoded::size_of_value(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
         let progress = collection_progress(&self.inner.index, &self.inner.dispatched, &collection);
-        // If a reader has cached the new object already, the previous one is unknown.
+        // If a reader has already cached the new object, the previous one is unknown.
         let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
         let written = (CachedObject::from_response(object), version, bytes);
         if !self.inner.pending_writes.lock().add(&collection, key.clone(), written, progress, before, Instant::now()) {

@@ -42,7 +42,8 @@ struct Entry {
     /// The previous object, for event handlers.
     previous: Option<CachedObject>,
     dispatched: bool,
-    /// Once known: after this change has been dispatched, so has everything up to the version.
+    /// The entry is not needed after this change has been dispatched, since then everything up to `version` has been
+    /// dispatched. `None` until the collector has reached `version`.
     until: Option<Seq>,
 }
 
@@ -97,8 +98,8 @@ impl PendingWrites {
         self.collections.is_empty()
     }
 
-    /// Adds the response to a write. Returns false if the cache has reached it already. `before` is the object that
-    /// readers saw so far.
+    /// Adds the response to a write. Returns false if the entry is not needed, because everything up to its version has
+    /// been dispatched or a newer write is pending. `before` is the object that readers saw so far.
     pub fn add(
         &mut self,
         collection: &CollectionKey,
@@ -201,8 +202,8 @@ impl PendingWrites {
     }
 
     /// Drops and returns writes that the cache reached without a change, or that are too old. Readers see the cache's
-    /// state from now on, so the caller must dispatch it. `progress_of` reads the progress of a collection; it is called
-    /// once for each.
+    /// state from now on, so the caller must dispatch it. `progress_of` reads the progress of a collection; it is
+    /// called once for each.
     pub fn settle(
         &mut self,
         progress_of: impl Fn(&CollectionKey) -> CollectionProgress,

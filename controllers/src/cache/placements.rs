@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::Change;
 use crowsnest_plan::selector::cluster_matches;
 
-#[derive(Default)]
 /// Index of the placements of all bindings.
+#[derive(Default)]
 pub struct Placements {
     index: RwLock<PlacementIndex>,
 }
@@ -26,22 +26,25 @@ pub struct Placements {
 struct PlacementIndex {
     by_binding: HashMap<BindingKey, BindingPlacement>,
     by_cluster: HashMap<Arc<str>, HashSet<BindingKey>>,
-    /// By affinity, in serialized form: many bindings share that of one policy.
+    /// Bindings by affinity, keyed by its serialized form. Many bindings share the affinity of one policy.
     by_affinity: HashMap<Arc<str>, (ClusterAffinity, HashSet<BindingKey>)>,
+    /// Bindings that could use any cluster.
     any_cluster: HashSet<BindingKey>,
 }
 
-/// Target clusters, clusters with an eviction in progress, and clusters that could be used.
+/// Clusters of one binding.
 #[derive(Debug, Default, PartialEq)]
 struct BindingPlacement {
     targets: Vec<Arc<str>>,
+    /// Clusters with an eviction in progress.
     leaving: Vec<Arc<str>>,
+    /// Clusters that could be used.
     candidates: Candidates,
     /// Priority in the scheduling queue.
     priority: Option<i64>,
 }
 
-/// Clusters whose changes can affect a binding, as decided by [`crowsnest_plan::scheduling::affected_by_cluster`].
+/// Clusters whose changes can affect a binding, as decided by [`crowsnest_plan::scheduling::is_affected_by_cluster`].
 #[derive(Debug, Default, PartialEq)]
 enum Candidates {
     #[default]
@@ -77,13 +80,13 @@ impl PlacementIndex {
     }
 
     fn candidates(&self, binding: &Value) -> Candidates {
-        let is_there = |value: &&Value| !value.is_null();
-        let Some(placement) = unstructured::at(binding, &["spec", "placement"]).filter(is_there) else {
+        let is_present = |value: &&Value| !value.is_null();
+        let Some(placement) = unstructured::at(binding, &["spec", "placement"]).filter(is_present) else {
             return Candidates::None;
         };
         let terms = placement.get("clusterAffinities").and_then(Value::as_array).filter(|terms| !terms.is_empty());
         let affinity = match terms {
-            None => placement.get("clusterAffinity").filter(is_there),
+            None => placement.get("clusterAffinity").filter(is_present),
             Some(terms) => {
                 let observed =
                     unstructured::integer(binding, &["status", "schedulerObservedGeneration"]).unwrap_or_default();
@@ -153,7 +156,7 @@ impl PlacementIndex {
 impl Placements {
     /// Updates the index with a change of a binding.
     pub fn update(&self, change: &Change) {
-        let key = BindingKey::of(change.object());
+        let key = BindingKey::from_object(change.object());
         let mut index = self.index.write();
         match change.current() {
             Some(binding) => {
@@ -194,12 +197,12 @@ impl Placements {
     /// Bindings that are being evicted from a cluster.
     pub fn bindings_evicted_from(&self, cluster: &str) -> Vec<BindingKey> {
         let index = self.index.read();
-        let leaves = |key: &&BindingKey| {
+        let is_evicted = |key: &&BindingKey| {
             let binding_placement = index.by_binding.get(*key);
             binding_placement
-                .is_some_and(|binding_placement| binding_placement.leaving.iter().any(|left| left.as_ref() == cluster))
+                .is_some_and(|binding_placement| binding_placement.leaving.iter().any(|name| name.as_ref() == cluster))
         };
-        index.by_cluster.get(cluster).into_iter().flatten().filter(leaves).cloned().collect()
+        index.by_cluster.get(cluster).into_iter().flatten().filter(is_evicted).cloned().collect()
     }
 
     /// Bindings that are being evicted from any cluster.
@@ -223,7 +226,7 @@ mod tests {
     use crate::runtime::context::decode;
     use crate::scheduling::scheduler::planner_binding;
     use crowsnest_api::work::ResourceBinding;
-    use crowsnest_plan::scheduling::affected_by_cluster;
+    use crowsnest_plan::scheduling::is_affected_by_cluster;
     use serde_json::json;
 
     fn binding(targets: &[&str], leaving: &[&str]) -> Value {
@@ -242,7 +245,7 @@ mod tests {
         index.put(key, binding_placement);
     }
 
-    fn within(placements: &Placements, cluster: &str) -> Vec<String> {
+    fn names_in(placements: &Placements, cluster: &str) -> Vec<String> {
         let mut names: Vec<String> = placements.bindings_in(cluster).into_iter().map(|key| key.name.clone()).collect();
         names.sort();
         names
@@ -255,8 +258,8 @@ mod tests {
         put(&placements, &a, &binding(&["m1", "m2"], &[]));
         put(&placements, &b, &binding(&["m2"], &["m1"]));
         put(&placements, &wide, &binding(&["m1"], &[]));
-        assert_eq!(within(&placements, "m1"), ["a", "b", "wide"]);
-        assert_eq!(within(&placements, "m2"), ["a", "b"]);
+        assert_eq!(names_in(&placements, "m1"), ["a", "b", "wide"]);
+        assert_eq!(names_in(&placements, "m2"), ["a", "b"]);
         assert_eq!(
             (placements.bindings_evicted_from("m1"), placements.bindings_evicted_from("m2")),
             (vec![b.clone()], Vec::new())
@@ -265,17 +268,17 @@ mod tests {
 
         put(&placements, &a, &binding(&["m2"], &[]));
         put(&placements, &b, &binding(&["m2"], &[]));
-        assert_eq!((within(&placements, "m1"), placements.all_evicted_bindings()), (vec!["wide".into()], Vec::new()));
+        assert_eq!((names_in(&placements, "m1"), placements.all_evicted_bindings()), (vec!["wide".into()], Vec::new()));
 
         // A list of one scope does not affect the other.
         placements.retain(true, &HashSet::from([(*b).clone()]));
-        assert_eq!((within(&placements, "m1"), within(&placements, "m2")), (vec!["wide".into()], vec!["b".into()]));
+        assert_eq!((names_in(&placements, "m1"), names_in(&placements, "m2")), (vec!["wide".into()], vec!["b".into()]));
         placements.retain(false, &HashSet::new());
         put(&placements, &b, &binding(&[], &[]));
         assert!(placements.index.read().by_cluster.is_empty() && placements.index.read().by_binding.is_empty());
     }
 
-    /// Equals the planner's decision for each binding.
+    /// The index finds exactly the bindings that the planner considers affected.
     #[test]
     fn affected_bindings_are_found_without_reading_them() {
         let cluster = |name: &str, tier: &str| -> Cluster {
@@ -313,7 +316,7 @@ mod tests {
         for versions in [vec![&clusters[0]], vec![&clusters[1]], clusters.iter().collect()] {
             let planned = |binding: &&Value| {
                 let typed = decode::<ResourceBinding>(binding).expect("a binding");
-                versions.iter().any(|cluster| affected_by_cluster(&planner_binding(binding, &typed), cluster))
+                versions.iter().any(|cluster| is_affected_by_cluster(&planner_binding(binding, &typed), cluster))
             };
             let expected: BTreeSet<&str> = bindings.iter().filter(planned).map(unstructured::name).collect();
             let found = placements.bindings_affected_by(&versions);

@@ -1,4 +1,4 @@
-//! Reads from the index, merged with this process' own newer writes.
+//! Reads from the index, merged with the newer pending writes of this process.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
@@ -14,6 +14,8 @@ use super::{Cache, PAGE_SIZE, namespaced_name, version_of};
 use crate::Error;
 
 impl Cache {
+    /// Reads an object: the newer of the stored object and the pending write. `None` if it does not exist or its
+    /// collection is not cached.
     pub async fn get(
         &self,
         cluster: &ClusterName,
@@ -26,9 +28,9 @@ impl Cache {
             return Ok(None);
         }
         self.count_reads(1);
-        // Own writes first: they are dropped only after the cache has the same or a newer version.
+        // Read before the index: pending writes are dropped only after the index has the same or a newer version.
         let named = NamespacedName::new(namespace, name);
-        let ours = self.inner.pending_writes.lock().newer(&key.collection, &named, Version::default());
+        let pending = self.inner.pending_writes.lock().newer(&key.collection, &named, Version::default());
         let stored = match self.inner.decoded.lookup(&key) {
             Lookup::Cached(object) => object,
             Lookup::Miss(store_read) => {
@@ -39,17 +41,17 @@ impl Cache {
                 object
             }
         };
-        Ok(newest(ours, stored))
+        Ok(newest(pending, stored))
     }
 
-    /// Own writes that the collector may not have delivered yet.
+    /// Pending writes in a collection, or in one of its namespaces.
     fn pending_objects(&self, key: &CollectionKey, namespace: Option<&str>) -> PendingObjects {
-        let mut ours = self.inner.pending_writes.lock().in_collection(key);
-        ours.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
-        ours
+        let mut pending = self.inner.pending_writes.lock().in_collection(key);
+        pending.retain(|key, _| namespace.is_none_or(|namespace| key.namespace == namespace));
+        pending
     }
 
-    /// All objects of a resource, or of one namespace, unordered. Only a few are in memory at a time.
+    /// Streams all objects of a resource, or of one namespace, unordered. Reads one page of them at a time.
     pub fn stream(
         &self,
         cluster: &ClusterName,
@@ -61,25 +63,25 @@ impl Cache {
             query = query.in_namespace(namespace);
         }
         let is_requested = self.is_requested(&query.collection);
-        let ours = self.pending_objects(&query.collection, namespace);
+        let pending = self.pending_objects(&query.collection, namespace);
         let cache = self.clone();
-        let start = (is_requested.then_some(query), ours, Vec::new().into_iter());
-        try_unfold(start, move |(mut query, mut ours, mut ready)| {
+        let start = (is_requested.then_some(query), pending, Vec::new().into_iter());
+        try_unfold(start, move |(mut query, mut pending, mut ready)| {
             let cache = cache.clone();
             async move {
                 loop {
                     if let Some(object) = ready.next() {
-                        return Ok(Some((object, (query, ours, ready))));
+                        return Ok(Some((object, (query, pending, ready))));
                     }
                     let Some(mut current) = query.take() else {
-                        // Own writes that the collector has not delivered yet.
-                        let Some((_, (_, object))) = ours.pop_first() else { return Ok(None) };
+                        // After all records: pending writes of objects that the index does not contain.
+                        let Some((_, (_, object))) = pending.pop_first() else { return Ok(None) };
                         cache.count_reads(1);
-                        return Ok(Some((object, (None, ours, ready))));
+                        return Ok(Some((object, (None, pending, ready))));
                     };
                     let (records, next) = cache.inner.index.records_page(&current, PAGE_SIZE).await?;
                     cache.count_reads(records.len());
-                    ready = cache.with_bodies(records, &mut ours).await?.into_iter();
+                    ready = cache.read_objects(records, &mut pending).await?.into_iter();
                     query = next.map(|next| {
                         current.after = Some(next);
                         current
@@ -101,15 +103,15 @@ impl Cache {
         Ok(found)
     }
 
-    /// Keys of all objects in a collection.
+    /// Keys of all objects in a collection. A key is returned twice if the object has a pending write.
     pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<NamespacedName>, Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
         if !self.is_requested(&key) {
             return Ok(Vec::new());
         }
-        let ours = self.inner.pending_writes.lock().in_collection(&key);
+        let pending = self.inner.pending_writes.lock().in_collection(&key);
         let mut keys = self.inner.index.keys(&key).await?;
-        keys.extend(ours.into_keys().map(|key| NamespacedName::clone(&key)));
+        keys.extend(pending.into_keys().map(|key| NamespacedName::clone(&key)));
         self.count_reads(keys.len());
         Ok(keys)
     }
@@ -128,10 +130,10 @@ impl Cache {
         if !self.is_requested(&query.collection) {
             return Ok(Vec::new());
         }
-        let ours = self.pending_objects(&query.collection, namespace);
+        let pending = self.pending_objects(&query.collection, namespace);
         let records = self.inner.index.records(&query).await?;
         self.count_reads(records.len());
-        Ok(headers(&records, ours, |_| true))
+        Ok(headers(&records, pending, |_| true))
     }
 
     /// Objects with a label, which must be one of [`super::indexed_labels`].
@@ -142,9 +144,9 @@ impl Cache {
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<CachedObject>, Error> {
-        let (records, mut ours) = self.records_labelled(cluster, gvr, label, value).await?;
-        let mut found = self.with_bodies(records, &mut ours).await?;
-        found.extend(ours.into_values().map(|(_, object)| object));
+        let (records, mut pending) = self.records_labelled(cluster, gvr, label, value).await?;
+        let mut found = self.read_objects(records, &mut pending).await?;
+        found.extend(pending.into_values().map(|(_, object)| object));
         found.retain(|object| has_label(unstructured::label(object.view(), label), value));
         Ok(found)
     }
@@ -157,11 +159,11 @@ impl Cache {
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<Header>, Error> {
-        let (records, ours) = self.records_labelled(cluster, gvr, label, value).await?;
-        Ok(headers(&records, ours, |object| has_label(unstructured::label(object, label), value)))
+        let (records, pending) = self.records_labelled(cluster, gvr, label, value).await?;
+        Ok(headers(&records, pending, |object| has_label(unstructured::label(object, label), value)))
     }
 
-    /// Records with a label, and the collection's own writes that the index does not have yet.
+    /// Records with a label, and all pending writes of the collection.
     async fn records_labelled(
         &self,
         cluster: &ClusterName,
@@ -173,29 +175,33 @@ impl Cache {
         if !self.is_requested(&key) {
             return Ok((Vec::new(), PendingObjects::default()));
         }
-        // Read before the index; a write that arrives in between is in both.
-        let ours = self.inner.pending_writes.lock().in_collection(&key);
+        // Read before the index; a write that the collector delivers in between is in both.
+        let pending = self.inner.pending_writes.lock().in_collection(&key);
         let records = self.inner.index.records_with_label(&key, label, value).await?;
         self.count_reads(records.len());
-        Ok((records, ours))
+        Ok((records, pending))
     }
 
-    /// The records' objects or the newer own writes, which are removed from `ours`.
-    async fn with_bodies(&self, records: Vec<Record>, ours: &mut PendingObjects) -> Result<Vec<CachedObject>, Error> {
+    /// Reads the objects of records, or takes their newer pending writes. Removes the pending writes of these records.
+    async fn read_objects(
+        &self,
+        records: Vec<Record>,
+        pending: &mut PendingObjects,
+    ) -> Result<Vec<CachedObject>, Error> {
         let mut found = Vec::with_capacity(records.len());
-        let mut unread = Vec::new();
+        let mut undecoded = Vec::new();
         for record in records {
-            let mine = ours.remove(&namespaced_name(&record.key));
-            match mine.filter(|(version, _)| *version > Version::parse(&record.resource_version)) {
+            let pending_write = pending.remove(&namespaced_name(&record.key));
+            match pending_write.filter(|(version, _)| *version > Version::parse(&record.resource_version)) {
                 Some((_, object)) => found.push(object),
                 None => match self.inner.decoded.get_at(&record.key, record.seq) {
                     Some(object) => found.push(object),
-                    None => unread.push(record),
+                    None => undecoded.push(record),
                 },
             }
         }
-        if !unread.is_empty() {
-            for object in self.inner.index.bodies(unread).await? {
+        if !undecoded.is_empty() {
+            for object in self.inner.index.bodies(undecoded).await? {
                 found.push(CachedObject::from_stored(&object)?);
             }
         }
@@ -203,10 +209,10 @@ impl Cache {
     }
 }
 
-fn newest(ours: Option<CachedObject>, stored: Option<CachedObject>) -> Option<CachedObject> {
-    match (ours, stored) {
-        (Some(ours), Some(stored)) if version_of(&stored) >= version_of(&ours) => Some(stored),
-        (Some(ours), _) => Some(ours),
+fn newest(pending: Option<CachedObject>, stored: Option<CachedObject>) -> Option<CachedObject> {
+    match (pending, stored) {
+        (Some(pending), Some(stored)) if version_of(&stored) >= version_of(&pending) => Some(stored),
+        (Some(pending), _) => Some(pending),
         (None, stored) => stored,
     }
 }
@@ -215,19 +221,19 @@ fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
     label.is_some_and(|label| value.is_none_or(|value| label == value))
 }
 
-/// Headers of the records, or of newer own writes that satisfy `keep`.
-fn headers(records: &[Record], mut ours: PendingObjects, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
+/// Headers of the records, and of the pending writes that satisfy `keep`, which replace older records.
+fn headers(records: &[Record], mut pending: PendingObjects, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
     let matching_header = |object: &CachedObject| keep(object.view()).then(|| object.header());
     let mut found: Vec<Header> = records
         .iter()
         .filter_map(|record| {
-            let mine = ours.remove(&namespaced_name(&record.key));
-            match mine.filter(|(version, _)| *version > Version::parse(&record.resource_version)) {
+            let pending_write = pending.remove(&namespaced_name(&record.key));
+            match pending_write.filter(|(version, _)| *version > Version::parse(&record.resource_version)) {
                 Some((_, object)) => matching_header(&object),
                 None => Some(Header::from(record)),
             }
         })
         .collect();
-    found.extend(ours.values().filter_map(|(_, object)| matching_header(object)));
+    found.extend(pending.values().filter_map(|(_, object)| matching_header(object)));
     found
 }

@@ -64,10 +64,10 @@ pub struct EstimatorOptions {
 impl Default for EstimatorOptions {
     fn default() -> Self {
         Self {
-            port: wire::PORT,
+            port: wire::DEFAULT_PORT,
             timeout: Duration::from_secs(3),
             service_namespace: "karmada-system".to_owned(),
-            service_prefix: wire::SERVICE_PREFIX.to_owned(),
+            service_prefix: wire::DEFAULT_SERVICE_PREFIX.to_owned(),
             ca_file: None,
             identity: None,
             insecure_skip_verify: false,
@@ -324,7 +324,8 @@ impl Estimators {
         }
     }
 
-    /// Addresses to try: only the last one that worked, if it is still valid.
+    /// Addresses to try: only the one that responded last, if it is still an address of the estimator. Fails while the
+    /// estimator is skipped.
     fn addresses(&self, estimator_target: EstimatorTarget<'_>) -> Result<Vec<String>, EstimatorError> {
         let addresses = self.inner.options.addresses(estimator_target.cluster, estimator_target.service)?;
         match self.inner.reachability.lock().get(estimator_target.cluster) {
@@ -371,7 +372,7 @@ impl Estimators {
         let mut grpc_request = tonic::Request::new(request);
         // A name that is not a valid header value is omitted.
         if let Ok(object) = AsciiMetadataValue::try_from(object) {
-            grpc_request.metadata_mut().insert(wire::OBJECT, object);
+            grpc_request.metadata_mut().insert(wire::OBJECT_METADATA_KEY, object);
         }
         let client = self.inner.loaded.lock().client.clone();
         let mut grpc = Grpc::with_origin(client, origin);
@@ -415,7 +416,7 @@ mod tests {
         json!({"type": "ExternalName", "externalName": "estimator.example.com", "ports": [{"port": 10352, "targetPort": 443}]}),
         Ok(vec!["estimator.example.com:443"])
     )]
-    #[case::address(
+    #[case::ipv6_address(
         json!({"type": "ExternalName", "externalName": "fd00::7", "ports": [{"port": 10352, "targetPort": 443}]}),
         Ok(vec!["[fd00::7]:443"])
     )]

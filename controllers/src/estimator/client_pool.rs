@@ -1,5 +1,5 @@
-//! Client pool of scheduler estimators: queries all clusters concurrently before a decision. A failed query is logged and the
-//! decision is made without it.
+//! Client pool of scheduler estimators: queries all clusters concurrently before a decision. A failed query is logged
+//! and the decision is made without it.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn describe(resource: &ObjectReference) -> String {
     format!("kind={}, name={}/{}", resource.kind, resource.namespace, resource.name)
 }
 
-fn assumed_workload(assumed: AssumedWorkload) -> wire::AssumedWorkload {
+fn to_wire(assumed: AssumedWorkload) -> wire::AssumedWorkload {
     let components = assumed.components.iter().map(wire::Component::from).collect();
     wire::AssumedWorkload { namespace: assumed.namespace, components }
 }
@@ -35,8 +35,8 @@ pub async fn available_replicas(
     clusters: Vec<ClusterWorkloads>,
 ) -> Vec<(String, Option<i32>)> {
     let object = &describe(&spec.resource);
-    let one = |(cluster, assumed): ClusterWorkloads| async move {
-        let assumed_workloads = assumed.into_iter().map(assumed_workload).collect();
+    let query = |(cluster, assumed): ClusterWorkloads| async move {
+        let assumed_workloads = assumed.into_iter().map(to_wire).collect();
         let response = async {
             let Some(service) = find_service(context, estimators, &cluster).await? else { return Ok(None) };
             let target = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
@@ -61,7 +61,7 @@ pub async fn available_replicas(
         let result = log_failure(&cluster, response.await);
         (cluster, result)
     };
-    join_all(clusters.into_iter().map(one)).await
+    join_all(clusters.into_iter().map(query)).await
 }
 
 /// Unschedulable replicas of a workload per cluster, for clusters with a result.
@@ -73,7 +73,7 @@ pub async fn unschedulable_replicas(
     threshold: std::time::Duration,
 ) -> BTreeMap<String, i32> {
     let object = &describe(resource);
-    let one = |cluster: &String| {
+    let query = |cluster: &String| {
         let cluster = cluster.clone();
         async move {
             let response = async {
@@ -96,10 +96,10 @@ pub async fn unschedulable_replicas(
             result.map(|replicas| (cluster, replicas))
         }
     };
-    join_all(clusters.iter().map(one)).await.into_iter().flatten().collect()
+    join_all(clusters.iter().map(query)).await.into_iter().flatten().collect()
 }
 
-/// The Service of a cluster's estimator, if it exists. `None` if the cluster must not be queried.
+/// The Service of a cluster's estimator: `Some(None)` if it does not exist, `None` if the cluster must not be queried.
 async fn find_service(
     context: &Context,
     estimators: &Estimators,

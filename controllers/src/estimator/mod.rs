@@ -3,7 +3,7 @@
 pub mod client;
 pub mod client_pool;
 pub mod error;
-pub mod facts;
+pub mod member_cache;
 pub mod unschedulable;
 
 pub use client::{EstimatorOptions, Estimators};

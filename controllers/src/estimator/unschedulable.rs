@@ -15,7 +15,7 @@ pub async fn newest_replica_set(client: Client, namespace: &str, name: &str) -> 
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let deployment = deployments.get(name).await.map_err(|source| Error::request(what("deployments"), source))?;
     let selector = Selector::try_from(deployment.spec.selector.clone())
-        .map_err(|error| Error::Apply(format!("deployment {namespace}/{name}: {error}")))?;
+        .map_err(|error| Error::Other(format!("deployment {namespace}/{name}: {error}")))?;
     if selector.selects_all() {
         return Ok(None);
     }

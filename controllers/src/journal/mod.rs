@@ -48,10 +48,11 @@ pub struct Journal {
     entries: mpsc::Sender<Entry>,
     /// Number of entries that are not written yet.
     waiting: Arc<watch::Sender<usize>>,
-    /// Recent entries; repeated checks without a change write nothing.
+    /// Hashes of recent entries, so that repeated checks without a change write nothing.
     recent_entries: Arc<Mutex<LruCache<u64, ()>>>,
+    /// Ids of the entries that cause the scheduler to process a binding.
     causes: Arc<Mutex<LruCache<BindingKey, String>>>,
-    /// Cancelled when callers must stop, so that none waits for the queue any longer.
+    /// Cancelled at shutdown: callers then no longer wait while the queue is full.
     stopping: CancellationToken,
 }
 

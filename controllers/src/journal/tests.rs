@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 fn entry(nth: usize) -> Entry {
-    let subject = ObjectReference::named("apps/v1", "Deployment", "shop", "web");
+    let subject = ObjectReference::new("apps/v1", "Deployment", "shop", "web");
     Entry {
         at: k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
         id: id(&subject, "u", Action::Evicted, &[&nth.to_string()]),
@@ -80,32 +80,32 @@ async fn all_entries_of_a_burst_are_written_once() {
     // Two thirds of the first attempts fail with retriable errors.
     let (objects, seen) = server(|nth| [None, Some(500), Some(429)][nth % 3]);
     let (journal, writing) = new_journal(objects, 16, CancellationToken::new());
-    let noting = async {
+    let adding = async {
         let all = (0..4).map(|part| journal.add_all((0..BURST).filter(move |nth| nth % 4 == part).map(entry)));
         futures::future::join_all(all).await;
         assert!(*journal.waiting.borrow() <= 16 + WRITERS, "the queue is limited");
         journal.wait_flushed().await;
     };
     tokio::select! {
-        () = noting => {}
+        () = adding => {}
         () = writing => panic!("the journal ended"),
     }
     let seen = seen.lock();
-    assert_eq!((seen.len(), seen.values().all(|(_, taken)| *taken == 1)), (BURST, true));
+    assert_eq!((seen.len(), seen.values().all(|(_, accepted)| *accepted == 1)), (BURST, true));
 }
 
 #[tokio::test]
 async fn recent_entries_are_not_repeated() {
     let (objects, seen) = server(|_| None);
     let (journal, writing) = new_journal(objects, 16, CancellationToken::new());
-    let noting = async {
+    let adding = async {
         journal.add_all([entry(1), entry(2), entry(1)]).await;
         journal.wait_flushed().await;
         journal.add(entry(2)).await;
         assert!(journal.is_flushed());
     };
     tokio::select! {
-        () = noting => {}
+        () = adding => {}
         () = writing => panic!("the journal ended"),
     }
     assert_eq!(seen.lock().values().copied().collect::<Vec<_>>(), [(1, 1), (1, 1)]);
@@ -119,7 +119,7 @@ async fn shutdown_writes_remaining_entries() {
     journal.add_all((0..50).map(entry)).await;
     closing.cancel();
     writing.await;
-    assert_eq!(seen.lock().values().filter(|(_, taken)| *taken == 1).count(), 50);
+    assert_eq!(seen.lock().values().filter(|(_, accepted)| *accepted == 1).count(), 50);
     // Later entries are logged without waiting.
     journal.add(entry(99)).await;
     assert!(journal.is_flushed());

@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::{Fixed, FixedHistograms};
+use super::{StaticLabelHistograms, StaticLabels};
 
 /// Scaling direction of an evaluation or of a single metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,21 +55,21 @@ impl Failure {
 }
 
 /// Metrics of FederatedHPA evaluations.
-pub struct Autoscaling {
-    pulls: FixedHistograms<2>,
-    evaluations: Family<Fixed<2>, Counter>,
-    evaluation_durations: FixedHistograms<2>,
-    metrics: Family<Fixed<3>, Counter>,
-    metric_durations: FixedHistograms<3>,
+pub struct AutoscalingMetrics {
+    pulls: StaticLabelHistograms<2>,
+    evaluations: Family<StaticLabels<2>, Counter>,
+    evaluation_durations: StaticLabelHistograms<2>,
+    metrics: Family<StaticLabels<3>, Counter>,
+    metric_durations: StaticLabelHistograms<3>,
 }
 
 fn buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }
 
-impl Autoscaling {
+impl AutoscalingMetrics {
     pub(super) fn new() -> Self {
-        Autoscaling {
+        AutoscalingMetrics {
             pulls: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 2.0, 12))),
             evaluations: Family::default(),
             evaluation_durations: Family::new_with_constructor(buckets),
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn evaluations_have_kubernetes_metric_names() {
-        let autoscaling = Autoscaling::new();
+        let autoscaling = AutoscalingMetrics::new();
         let mut registry = Registry::default();
         autoscaling.register(&mut registry);
         let duration = Duration::from_millis(30);

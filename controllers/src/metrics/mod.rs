@@ -1,7 +1,7 @@
 //! Metrics of the controllers, with the names of Karmada's metrics (docs/METRICS.md).
 //!
-//! Values that can be read elsewhere are not duplicated: conditions of Clusters, and the length of the eviction
-//! queue.
+//! Values that exist elsewhere are not stored again: metrics of clusters are read from the status of Clusters, and the
+//! depth of the eviction queue from the queue.
 
 pub mod autoscaling;
 pub mod operations;
@@ -27,18 +27,18 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use self::autoscaling::Autoscaling;
-use self::operations::Operations;
-use self::queues::Queues;
-use self::scheduling::{Attempts, Pending};
+use self::autoscaling::AutoscalingMetrics;
+use self::operations::OperationMetrics;
+use self::queues::QueueCollector;
+use self::scheduling::{PendingCollector, SchedulingMetrics};
 use crate::runtime::workqueue::{AnyQueue, Queue};
 use crate::shared::clusters::is_ready;
 
 type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 /// Labels with static values.
-type Fixed<const N: usize> = [(&'static str, &'static str); N];
-type FixedHistograms<const N: usize> = Family<Fixed<N>, Histogram, fn() -> Histogram>;
+type StaticLabels<const N: usize> = [(&'static str, &'static str); N];
+type StaticLabelHistograms<const N: usize> = Family<StaticLabels<N>, Histogram, fn() -> Histogram>;
 
 /// Counters by result.
 #[derive(Clone)]
@@ -114,9 +114,9 @@ pub struct ControllerMetrics {
     pub federated_hpa: Durations,
     pub cron_federated_hpa: Durations,
     pub cron_rule: Durations,
-    pub autoscaling: Autoscaling,
-    pub operations: Operations,
-    pub attempts: Attempts,
+    pub autoscaling: AutoscalingMetrics,
+    pub operations: OperationMetrics,
+    pub attempts: SchedulingMetrics,
 }
 
 impl ControllerMetrics {
@@ -139,9 +139,9 @@ impl ControllerMetrics {
             federated_hpa: Durations::with_slow_buckets(),
             cron_federated_hpa: Durations::new(),
             cron_rule: Durations::new(),
-            autoscaling: Autoscaling::new(),
-            operations: Operations::default(),
-            attempts: Attempts::new(),
+            autoscaling: AutoscalingMetrics::new(),
+            operations: OperationMetrics::default(),
+            attempts: SchedulingMetrics::new(),
         };
         metrics.register(ClusterCollector(fleet));
         metrics
@@ -185,12 +185,12 @@ impl ControllerMetrics {
     /// Registers the metrics of work queues.
     pub(crate) fn register_queues<'a>(&self, queues: impl Iterator<Item = &'a dyn AnyQueue>) {
         let queues = queues.map(AnyQueue::clone_handle).collect();
-        self.registry.write().register_collector(Box::new(Queues(queues)));
+        self.registry.write().register_collector(Box::new(QueueCollector(queues)));
     }
 
     /// Registers the metric of pending bindings.
     pub fn register_pending(&self, queue: Queue<BindingKey>) {
-        self.registry.write().register_collector(Box::new(Pending(queue)));
+        self.registry.write().register_collector(Box::new(PendingCollector(queue)));
     }
 
     /// Registers the metrics of the eviction queue.
@@ -241,7 +241,8 @@ fn queue_name(key: &BindingKey) -> &'static str {
     if key.is_cluster_scoped() { "cluster-binding-eviction" } else { "binding-eviction" }
 }
 
-/// Bindings waiting to be evicted, with the clusters, because of rate limits or halted evictions.
+/// Bindings whose eviction waits because of the rate limit or because evictions are halted, with the clusters to evict
+/// them from.
 #[derive(Default)]
 pub struct WaitingEvictions(Mutex<BTreeMap<BindingKey, BTreeSet<String>>>);
 
@@ -343,7 +344,7 @@ fn allocated(cluster: &Cluster, resource: &str) -> Option<f64> {
     quantity_of(&cluster.status.resource_summary.as_ref()?.allocated, resource)
 }
 
-/// A resource that is missing in a non-empty list is zero.
+/// Amount of a resource. `None` if the list is empty; zero if only this resource is missing.
 fn quantity_of(list: &ResourceList, resource: &str) -> Option<f64> {
     let text = |quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| {
         crowsnest_apimachinery::quantity::Quantity::parse(&quantity.0).map_or(0.0, |quantity| quantity.as_f64())
@@ -395,11 +396,11 @@ pub(crate) mod tests {
         for (namespace, name) in [("shop", "web"), ("shop", "db"), ("", "crd")] {
             queue.add(key(namespace, name));
         }
-        // It waits for its turn, and is being reconciled.
+        // Waits for its eviction and is queued as well; it is counted once.
         waiting.put(&key("shop", "web"), clusters(&["member1", "member2"]));
         waiting.put(&key("shop", "cache"), clusters(&["member1"]));
-        waiting.put(&key("", "gone"), clusters(&["member1"]));
-        waiting.put(&key("", "gone"), clusters(&[]));
+        waiting.put(&key("", "evicted"), clusters(&["member1"]));
+        waiting.put(&key("", "evicted"), clusters(&[]));
         let expected = "# TYPE eviction_queue_depth gauge\neviction_queue_depth{name=\"binding-eviction\"} 3\n\
             eviction_queue_depth{name=\"cluster-binding-eviction\"} 1\n# TYPE eviction_kind_total gauge\n\
             eviction_kind_total{member_cluster=\"member1\",resource_kind=\"ResourceBinding\"} 2\n\
@@ -414,8 +415,8 @@ pub(crate) mod tests {
             serde_json::from_value(object).expect("a cluster")
         };
         let values = |cluster: &Cluster| CLUSTER_METRICS.map(|(_, _, value_of)| value_of(cluster));
-        let silent = cluster(json!({}));
-        assert_eq!(values(&silent), [Some(0.0), None, None, None, None, None, None, None, None]);
+        let unreported = cluster(json!({}));
+        assert_eq!(values(&unreported), [Some(0.0), None, None, None, None, None, None, None, None]);
         let ready = json!([{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let complete = cluster(json!({

@@ -43,9 +43,9 @@ type OperationCounts = BTreeMap<String, BTreeMap<String, BTreeMap<String, Result
 
 /// Counts of operations. The execution controller adds to them; a cluster's counts are removed with the cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Operations(Arc<Mutex<OperationCounts>>);
+pub struct OperationMetrics(Arc<Mutex<OperationCounts>>);
 
-impl Operations {
+impl OperationMetrics {
     /// Counts an operation. Existing series are updated without allocation.
     pub fn record(&self, cluster: &str, (api_version, kind): (&str, &str), operation: Operation, is_success: bool) {
         let index = match operation {
@@ -132,7 +132,7 @@ const FAMILIES: [(&str, &str, OperationFilter); 3] = [
     }),
 ];
 
-impl Collector for Operations {
+impl Collector for OperationMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counted = self.0.lock().clone();
         let rows = rows(&counted);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn operations_have_karmadas_metric_names_and_are_removed_with_the_cluster() {
-        let operations = Operations::default();
+        let operations = OperationMetrics::default();
         let (deployment, map) = (("apps/v1", "Deployment"), ("v1", "ConfigMap"));
         let updates = [Update::None, Update::Unchanged, Update::Updated].map(Operation::Update);
         for (cluster, what, operation, is_success) in [

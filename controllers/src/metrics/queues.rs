@@ -11,11 +11,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use crate::runtime::workqueue::{AnyQueue, QueueMetrics, RESULTS};
 
 /// Collector of work queue metrics.
-pub(super) struct Queues(pub(super) Vec<Box<dyn AnyQueue + Send + Sync>>);
+pub(super) struct QueueCollector(pub(super) Vec<Box<dyn AnyQueue + Send + Sync>>);
 
-impl fmt::Debug for Queues {
+impl fmt::Debug for QueueCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Queues")
+        f.write_str("QueueCollector")
     }
 }
 
@@ -61,7 +61,7 @@ fn to_f64(keys: usize) -> f64 {
     keys as f64
 }
 
-impl Collector for Queues {
+impl Collector for QueueCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = self.0.iter().filter_map(|queue| Some((queue.name(), queue.metrics()?)));
         let mut open: Vec<(&str, QueueMetrics)> = metrics.collect();
@@ -159,8 +159,8 @@ mod tests {
             }
         };
         queue.clone().run(4, stop, reconcile).await.expect("no worker fails");
-        let text = text(Queues(vec![queue.clone_handle(), closed.clone_handle()]));
-        let of = |name: &str| -> Vec<&str> {
+        let text = text(QueueCollector(vec![queue.clone_handle(), closed.clone_handle()]));
+        let values_of = |name: &str| -> Vec<&str> {
             text.lines().filter_map(|line| line.strip_prefix(name)).filter(|line| line.starts_with('{')).collect()
         };
         let queued = "{name=\"execution-controller\",controller=\"execution-controller\"}";
@@ -178,11 +178,11 @@ mod tests {
             ("controller_runtime_reconcile_errors_total", controller, "1"),
             ("controller_runtime_reconcile_time_seconds_count", controller, "4"),
         ] {
-            assert_eq!(of(name), [format!("{labels} {value}")], "{name} in\n{text}");
+            assert_eq!(values_of(name), [format!("{labels} {value}")], "{name} in\n{text}");
         }
-        let ends = ["success", "error", "requeue", "requeue_after"];
-        let ends = ends.map(|end| format!("{{controller=\"execution-controller\",result=\"{end}\"}} 1"));
-        assert_eq!(of("controller_runtime_reconcile_total"), ends);
+        let results = ["success", "error", "requeue", "requeue_after"];
+        let expected = results.map(|result| format!("{{controller=\"execution-controller\",result=\"{result}\"}} 1"));
+        assert_eq!(values_of("controller_runtime_reconcile_total"), expected);
         assert!(text.contains("workqueue_work_duration_seconds_bucket{le=\"1e-8\",name="), "{text}");
         assert!(text.contains("controller_runtime_reconcile_time_seconds_bucket{le=\"0.35\","), "{text}");
     }

@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::{Fixed, FixedHistograms};
+use super::{StaticLabelHistograms, StaticLabels};
 use crate::runtime::workqueue::Queue;
 use crowsnest_plan::scheduling::{Observer, Step, Trigger};
 
@@ -41,7 +41,7 @@ const STEPS: [(Step, &str); 4] = [
     (Step::AssignReplicas, "AssignReplicas"),
 ];
 
-/// Attempts of one type with one result.
+/// Metrics of the attempts of one type with one result.
 #[derive(Clone)]
 struct AttemptMetrics {
     total: Counter,
@@ -49,14 +49,14 @@ struct AttemptMetrics {
 }
 
 /// Metrics of scheduling attempts. All series exist from the start, so recording needs no lookups.
-pub struct Attempts {
-    totals: Family<Fixed<2>, Counter>,
-    durations: FixedHistograms<2>,
+pub struct SchedulingMetrics {
+    totals: Family<StaticLabels<2>, Counter>,
+    durations: StaticLabelHistograms<2>,
     /// By result and type.
     by_result: [[AttemptMetrics; 2]; 2],
-    all_steps: FixedHistograms<1>,
+    all_steps: StaticLabelHistograms<1>,
     steps: [Histogram; STEPS.len()],
-    all_incoming: Family<Fixed<1>, Counter>,
+    all_incoming: Family<StaticLabels<1>, Counter>,
     incoming: [Counter; INCOMING_EVENTS.len()],
 }
 
@@ -64,10 +64,10 @@ fn buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }
 
-impl Attempts {
+impl SchedulingMetrics {
     pub(super) fn new() -> Self {
-        let totals = Family::<Fixed<2>, Counter>::default();
-        let durations = FixedHistograms::<2>::new_with_constructor(buckets);
+        let totals = Family::<StaticLabels<2>, Counter>::default();
+        let durations = StaticLabelHistograms::<2>::new_with_constructor(buckets);
         let by_result = ["error", "scheduled"].map(|result| {
             ["ReconcileSchedule", "ScaleSchedule"].map(|kind| {
                 let labels = [("result", result), ("schedule_type", kind)];
@@ -77,9 +77,9 @@ impl Attempts {
                 }
             })
         });
-        let all_steps = FixedHistograms::<1>::new_with_constructor(buckets);
-        let all_incoming = Family::<Fixed<1>, Counter>::default();
-        Attempts {
+        let all_steps = StaticLabelHistograms::<1>::new_with_constructor(buckets);
+        let all_incoming = Family::<StaticLabels<1>, Counter>::default();
+        SchedulingMetrics {
             by_result,
             totals,
             durations,
@@ -144,15 +144,15 @@ impl Observer for Stopwatch<'_> {
 }
 
 /// Collector of pending bindings.
-pub(super) struct Pending(pub(super) Queue<BindingKey>);
+pub(super) struct PendingCollector(pub(super) Queue<BindingKey>);
 
-impl fmt::Debug for Pending {
+impl fmt::Debug for PendingCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pending")
+        f.write_str("PendingCollector")
     }
 }
 
-impl Collector for Pending {
+impl Collector for PendingCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(pending) = self.0.pending() else { return Ok(()) };
         let help = "Number of pending bindings by queue: active, backoff or unschedulable";
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn attempts_and_steps_have_karmadas_metric_names() {
-        let attempts = Attempts::new();
+        let attempts = SchedulingMetrics::new();
         let mut registry = Registry::default();
         attempts.register(&mut registry);
         attempts.record_attempt(Trigger::PlacementChanged, Duration::from_millis(3), true);
@@ -230,6 +230,6 @@ mod tests {
         queue.clone().run(3, stop, reconcile).await.expect("no worker fails");
         let expected = "# TYPE scheduler_pending_bindings gauge\nscheduler_pending_bindings{queue=\"active\"} 1\n\
             scheduler_pending_bindings{queue=\"backoff\"} 1\nscheduler_pending_bindings{queue=\"unschedulable\"} 1\n";
-        assert_eq!(text(Pending(queue)), expected);
+        assert_eq!(text(PendingCollector(queue)), expected);
     }
 }

@@ -1,13 +1,15 @@
-//! Multi-cluster services.
+//! Controllers for multi-cluster services.
 //!
-//! As in KEP-1645, the [`ServiceExportController`] collects the EndpointSlices of exported Services from members into
-//! Works, the [`EndpointSliceController`] creates EndpointSlices of the control plane from them, and the
-//! [`ServiceImportController`] maintains the Service derived from an import. The dependencies distributor propagates
-//! Service and slices with the import.
+//! Multi-Cluster Services API (KEP-1645): the [`ServiceExportController`] collects the EndpointSlices of exported
+//! Services from members into Works, the [`EndpointSliceController`] creates EndpointSlices in the control plane from
+//! these Works, and the [`ServiceImportController`] maintains the Service derived from a ServiceImport. The
+//! dependencies distributor propagates the Service and the EndpointSlices together with the ServiceImport.
 //!
-//! For MultiClusterServices, the [`MultiClusterServiceController`] claims the Service and dispatches the
-//! EndpointSlices collected by the [`EndpointSliceCollectController`]. The [`MultiClusterIngressController`] reports
-//! the clusters of an ingress' backend services.
+//! MultiClusterService: the [`MultiClusterServiceController`] claims the Service, binds it to clusters and dispatches
+//! the provider clusters' EndpointSlices to the consumer clusters. The [`EndpointSliceCollectController`] collects
+//! them.
+//!
+//! MultiClusterIngress: the [`MultiClusterIngressController`] reports the clusters of an ingress's backend services.
 
 mod endpoint_slice;
 mod endpointslice_collect;
@@ -32,14 +34,16 @@ pub use self::multi_cluster_service::MultiClusterServiceController;
 pub use self::service_export::ServiceExportController;
 pub use self::service_import::ServiceImportController;
 
-/// Switch of the MultiClusterService and MultiClusterIngress controllers. Includes dispatching EndpointSlices, which is
-/// a separate controller in Karmada.
+/// Names of the MultiClusterService and MultiClusterIngress controllers in `--controllers`. One of them dispatches
+/// EndpointSlices, so the name of Karmada's separate controller `endpointsliceDispatch` is included.
 const MULTI_CLUSTER_SERVICE_SWITCH: Switch = Switch::OnByDefault(&["endpointsliceDispatch", "multiclusterservice"]);
+/// API version and kind.
 const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
-/// Maximum wait for the first list of a member's resource, after which the key is requeued.
+/// Maximum time to wait for the first list of a member's resource; afterwards, the key is requeued.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts collecting a kind of a member, and waits for its first list. `None` if the member does not serve it.
+/// Starts collecting the objects of a kind from a member, and waits for their first list. Returns `None` if the member
+/// does not serve the kind.
 async fn collect_member_resource(
     context: &Context,
     cluster: &ClusterName,

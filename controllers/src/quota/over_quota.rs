@@ -1,4 +1,4 @@
-//! Bindings and FederatedResourceQuotas: serializes this process's writes in namespaces with a quota, and records
+//! Writes of bindings in namespaces with a FederatedResourceQuota: serializes those of this process, and records
 //! requests that a quota rejected.
 //!
 //! Admission counts stored bindings, so two bindings that are admitted concurrently do not count each other. This

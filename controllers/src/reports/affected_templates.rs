@@ -23,7 +23,7 @@ use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
 use crate::scheduling::scheduler::planner_binding;
 use crowsnest_plan::conditions;
-use crowsnest_plan::scheduling::affected_by_cluster;
+use crowsnest_plan::scheduling::is_affected_by_cluster;
 use crowsnest_plan::selector::{best_precision, precision_of};
 use crowsnest_plan::work::construct;
 
@@ -37,7 +37,7 @@ pub struct AffectedTemplate {
 
 impl Reports {
     /// All templates that a proposal may affect.
-    pub async fn affected(&self, proposal: &Proposal) -> Result<BTreeSet<AffectedTemplate>, Error> {
+    pub async fn find_affected_templates(&self, proposal: &Proposal) -> Result<BTreeSet<AffectedTemplate>, Error> {
         let mut found = BTreeSet::new();
         for one in &proposal.objects {
             match one.role {
@@ -94,8 +94,8 @@ impl Reports {
                 }
             }
         }
-        let label = permanent_id::policy_label(crowsnest_api::Scope::of_namespace(policy_namespace));
-        let id = policy.before.as_deref().map(permanent_id::of_policy).unwrap_or_default();
+        let label = permanent_id::policy_label(crowsnest_api::Scope::from_namespace(policy_namespace));
+        let id = policy.before.as_deref().map(permanent_id::policy_id).unwrap_or_default();
         for resource in resources.iter().filter(|resource| is_template_resource(&resource.gvr)) {
             for template in self.context.list_with_id(resource, label, id).await? {
                 self.add(found, resource, template.view());
@@ -152,7 +152,7 @@ impl Reports {
             let Ok(typed) = decode::<ResourceBinding>(binding) else { return false };
             let is_target = construct::targets(&typed.spec).iter().any(|target| target.name == name);
             let binding = planner_binding(binding, &typed);
-            is_target || versions.iter().any(|cluster| affected_by_cluster(&binding, cluster))
+            is_target || versions.iter().any(|cluster| is_affected_by_cluster(&binding, cluster))
         };
         self.add_of_bindings(None, may_affect, |_| true, found).await
     }

@@ -31,16 +31,18 @@ pub(super) struct AssumedState {
     pub simulation: SimulatedScheduling,
     /// Clusters that are changed or deleted.
     clusters: BTreeMap<String, Arc<Cluster>>,
-    /// With the time of the trigger.
+    /// Proposed rebalancers, with the time at which they trigger rescheduling.
     rebalancers: Vec<(WorkloadRebalancer, Time)>,
-    /// By namespace, with the current usage. Read on first use.
+    /// Quotas with their current usage, by namespace. Read on first use.
     quotas: BTreeMap<String, Vec<FederatedResourceQuota>>,
     now: Timestamp,
 }
 
-/// Effect of taints on a target.
+/// Eviction of a target by its taints.
 pub(super) enum TaintEviction {
+    /// The target is evicted immediately.
     Now(String),
+    /// The target is evicted when its tolerations expire.
     Later(String, Timestamp),
 }
 
@@ -61,7 +63,7 @@ impl Reports {
             let created = typed.metadata.creation_timestamp.clone().unwrap_or(Time(now));
             rebalancers.push((typed, created));
         }
-        let simulation = self.scheduling.simulate(clusters.values().map(|cluster| cluster.as_ref().clone()));
+        let simulation = self.scheduler.simulate(clusters.values().map(|cluster| cluster.as_ref().clone()));
         Ok(AssumedState { simulation, clusters, rebalancers, quotas: BTreeMap::new(), now })
     }
 
@@ -77,8 +79,8 @@ impl Reports {
         }
     }
 
-    /// Removes targets from the spec whose taints are not tolerated, and adds an eviction task for each. Targets
-    /// whose taints are tolerated for a limited time are returned as well.
+    /// Removes the targets with untolerated taints from the spec, adds an eviction task for each, and returns them.
+    /// Targets with taints that are tolerated for a limited time are returned as well, but not removed.
     pub(super) async fn evict(
         &self,
         assumed: &AssumedState,
@@ -116,7 +118,7 @@ impl Reports {
     }
 
     pub(super) fn evicts_by_taint(&self) -> bool {
-        self.context.config.gates.failover && self.context.config.no_execute_taint_eviction
+        self.context.config.evicts_by_taint()
     }
 
     /// Reads the quotas of a namespace with the usage of its bindings, if quotas are enforced.
@@ -220,7 +222,7 @@ impl AssumedState {
                 *known = changed;
             }
         }
-        // Lower usage is recorded immediately, since a plan cannot lose an update.
+        // Lower usage takes effect immediately: unlike in the control plane, no concurrent update can be lost.
         let mut decrease = old.map(|old| plan::usage(&old.spec)).unwrap_or_default();
         for (name, amount) in plan::usage(&new.spec) {
             *decrease.entry(name).or_default() -= amount;
@@ -244,14 +246,14 @@ impl AssumedState {
                     *used -= *amount;
                 }
             }
-            quota.status.overall_used = plan::to_list(plan::recorded(used));
+            quota.status.overall_used = plan::to_list(plan::in_status_formats(used));
         }
     }
 
     /// Notices about limits that are below the current usage.
     fn exceeded_quota_notices(&self, namespace: &str, name: &str) -> Vec<String> {
-        let is_it = |quota: &&FederatedResourceQuota| quota.metadata.name.as_deref() == Some(name);
-        let Some(quota) = self.quotas.get(namespace).and_then(|quotas| quotas.iter().find(is_it)) else {
+        let has_name = |quota: &&FederatedResourceQuota| quota.metadata.name.as_deref() == Some(name);
+        let Some(quota) = self.quotas.get(namespace).and_then(|quotas| quotas.iter().find(has_name)) else {
             return Vec::new();
         };
         let used = plan::amounts(&quota.status.overall_used);

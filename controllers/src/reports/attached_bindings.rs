@@ -20,7 +20,7 @@ use crowsnest_plan::dependencies::{self, AttachmentPlan, DependencySettings, Par
 use crowsnest_plan::propagation::binding::NewBinding;
 use crowsnest_plan::whatif::UNKNOWN_ID;
 
-/// Dependencies found so far.
+/// Planned bindings of dependencies, and the bindings that require them.
 #[derive(Default)]
 pub(super) struct AttachedBindings {
     /// Planned state of the bindings that have, had, or would have dependencies.
@@ -70,7 +70,7 @@ impl Planner<'_> {
         if !self.reports.context.config.gates.propagate_deps {
             return Ok(Vec::new());
         }
-        let key = BindingKey::of(binding);
+        let key = BindingKey::from_object(binding);
         let dependencies = match typed.spec.propagate_deps {
             true => self.interpreter().dependencies(template).await?.unwrap_or_default().0.unwrap_or_default(),
             false => Vec::new(),
@@ -92,8 +92,9 @@ impl Planner<'_> {
         Ok(references)
     }
 
-    /// Templates of dependencies whose binding would change. They must be planned as well.
-    pub async fn dependencies(&mut self) -> Result<BTreeSet<AffectedTemplate>, Error> {
+    /// Attaches the dependencies of all planned bindings, and detaches former ones. Returns the templates whose binding
+    /// would change by that, which must be planned as well.
+    pub async fn attach_dependencies(&mut self) -> Result<BTreeSet<AffectedTemplate>, Error> {
         let mut affected = BTreeSet::new();
         let parents = std::mem::take(&mut self.attached_bindings.parents);
         for (key, planned_parent) in &parents {
@@ -115,8 +116,9 @@ impl Planner<'_> {
         let mut kept = BTreeSet::new();
         for dependency in &planned_parent.dependencies {
             for template in self.find_dependencies(dependency, &key.namespace).await? {
-                let own = binding_key_of(&self.reports.context, &ObjectIdentity::of(&template)).await?;
-                let existing = self.planned_dependency_binding(&own).await?;
+                let attached_key =
+                    binding_key_of(&self.reports.context, &ObjectIdentity::from_object(&template)).await?;
+                let existing = self.planned_dependency_binding(&attached_key).await?;
                 let others = self.find_parents(existing.as_deref(), parents).await?;
                 let parent = Parent {
                     namespace: &key.namespace,
@@ -125,12 +127,12 @@ impl Planner<'_> {
                     clusters: &planned_parent.clusters,
                     settings: planned_parent.settings,
                 };
-                let new = NewBinding { name: &own.name, permanent_id: UNKNOWN_ID };
+                let new = NewBinding { name: &attached_key.name, permanent_id: UNKNOWN_ID };
                 let planned =
                     dependencies::attach(&parent, &template, existing.as_deref(), parent_lookup(&others), new);
-                kept.insert(own.name.clone());
+                kept.insert(attached_key.name.clone());
                 if let AttachmentPlan::Create(binding) | AttachmentPlan::Update(binding) = planned.plan {
-                    self.record_planned(own, binding, affected);
+                    self.record_planned(attached_key, binding, affected);
                 }
             }
         }
@@ -149,14 +151,14 @@ impl Planner<'_> {
         let label = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.namespace, &key.name));
         let bindings = &context.kinds.resource_binding.gvr;
         for found in context.cache.list_labelled(&context.control_plane, bindings, &label, None).await? {
-            let own = BindingKey::of(found.view());
-            if own.namespace != key.namespace || kept.contains(&own.name) {
+            let attached_key = BindingKey::from_object(found.view());
+            if attached_key.namespace != key.namespace || kept.contains(&attached_key.name) {
                 continue;
             }
-            let Some(existing) = self.planned_dependency_binding(&own).await? else { continue };
+            let Some(existing) = self.planned_dependency_binding(&attached_key).await? else { continue };
             let others = self.find_parents(Some(&existing), parents).await?;
             if let Some(updated) = dependencies::detach(&key.namespace, &key.name, &existing, parent_lookup(&others)) {
-                self.record_planned(own, updated, affected);
+                self.record_planned(attached_key, updated, affected);
             }
         }
         Ok(())
@@ -183,7 +185,7 @@ impl Planner<'_> {
         };
         if !dependency.name.is_empty() {
             let found = match self.proposal.find(&resource, namespace, &dependency.name) {
-                Some(given) => given.after.clone().map(Arc::new),
+                Some(proposed) => proposed.after.clone().map(Arc::new),
                 None => self
                     .reports
                     .context
@@ -230,7 +232,7 @@ impl Planner<'_> {
 
 fn reference(one: &Dependency) -> ObjectReference {
     let name = if one.name.is_empty() { "*" } else { &one.name };
-    ObjectReference::named(&one.api_version, &one.kind, &one.namespace, name)
+    ObjectReference::new(&one.api_version, &one.kind, &one.namespace, name)
 }
 
 fn parent_lookup<'a>(others: &'a BTreeMap<BindingKey, Arc<Value>>) -> impl Fn(&str, &str) -> Option<&'a Value> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::differences::ComparisonKind;
-use crowsnest_apimachinery::differences::differences;
+use crowsnest_apimachinery::differences::find_differences;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
@@ -23,7 +23,7 @@ use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of};
 use crowsnest_plan::work::apply::{self, ApplyPlan, ManifestComparison};
 use crowsnest_plan::work::construct::{self, BindingIdentity, WorkPlan};
 
-/// Timeout of the request whether a member has an object with this name.
+/// Timeout of the request for a member's object with the name of the template.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A planned template with its binding before and after the change.
@@ -33,30 +33,31 @@ pub(super) struct PlannedTemplate<'s> {
     pub binding: &'s Value,
     pub spec: ResourceBindingSpec,
     pub evicted: Vec<TaintEviction>,
+    /// True if the caller may read the stored content of the template.
     pub readable: bool,
 }
 
 impl Planner<'_> {
     pub(super) async fn plan_target(
         &self,
-        subject: &PlannedTemplate<'_>,
+        planned_template: &PlannedTemplate<'_>,
         target: &TargetCluster,
         targets: &[TargetCluster],
         overrides: &OverrideObjects,
         plan: &mut TemplatePlan,
     ) -> Result<ClusterPlan, Error> {
-        let (spec, template, name) = (&subject.spec, subject.template, target.name.as_str());
+        let (spec, template, name) = (&planned_template.spec, planned_template.template, target.name.as_str());
         let reports = self.reports;
         let member = reports.assumed_cluster(&self.assumed, name).await?;
-        let work = reports.work(name, subject.binding, template).await?;
+        let work = reports.work(name, planned_template.binding, template).await?;
         let mut cluster_plan = ClusterPlan {
             replicas: target_replicas(target).filter(|_| spec.is_workload()),
-            replicas_before: subject
+            replicas_before: planned_template
                 .target_before(name)
                 .as_ref()
                 .and_then(target_replicas)
                 .filter(|_| spec.is_workload()),
-            ..unchanged(name)
+            ..unchanged_cluster(name)
         };
         let completions = construct::job_completions(spec, template, targets);
         let mut override_error = None;
@@ -69,19 +70,19 @@ impl Planner<'_> {
             if override_error.is_none() {
                 let inject = reports.context.config.gates.stateful_failover_injection;
                 let single = targets.len() == 1;
-                let identity = BindingIdentity::from_binding(subject.binding);
+                let identity = BindingIdentity::from_binding(planned_template.binding);
                 let report = traced.report();
                 let desired = construct::work_for_binding(spec, identity, name, manifest, &report, single, inject);
-                self.compare(subject, member, work.as_deref(), desired, &mut cluster_plan).await?;
+                self.compare(planned_template, member, work.as_deref(), desired, &mut cluster_plan).await?;
             }
         }
         let state = TargetState {
             cluster: name,
             member: member.as_deref(),
-            unserved: member.as_ref().and_then(|member| {
+            unserved_kind: member.as_ref().and_then(|member| {
                 unserved_kind(member, unstructured::api_version(template), unstructured::kind(template))
             }),
-            suspended: construct::is_suspended(spec.suspension.as_ref(), name),
+            is_suspended: construct::is_suspended(spec.suspension.as_ref(), name),
             override_error,
             work: work.as_deref(),
         };
@@ -94,13 +95,13 @@ impl Planner<'_> {
     /// Compares the planned Work with the current one.
     async fn compare(
         &self,
-        subject: &PlannedTemplate<'_>,
+        planned_template: &PlannedTemplate<'_>,
         member: &Cluster,
         existing: Option<&Value>,
         desired: construct::DesiredWork,
         cluster_plan: &mut ClusterPlan,
     ) -> Result<(), Error> {
-        let existing = existing.map(|work| subject.readable_work(work));
+        let existing = existing.map(|work| planned_template.readable_work(work));
         let existing = existing.as_ref();
         let before = existing.and_then(manifest_of).cloned();
         let work = match desired.plan(existing, UNKNOWN_ID) {
@@ -121,7 +122,7 @@ impl Planner<'_> {
             cluster_plan.message = self.reports.find_conflict(member, &after).await?;
         }
         if let Some(before) = &before {
-            cluster_plan.differences = differences(before, &after, ComparisonKind::Versions).0;
+            cluster_plan.differences = find_differences(before, &after, ComparisonKind::Versions).0;
         }
         cluster_plan.manifest_before =
             before.filter(|one| cluster_plan.change == Change::Changed && self.reserve_space(one));
@@ -132,18 +133,20 @@ impl Planner<'_> {
     /// Clusters from which the template is removed.
     pub(super) async fn plan_removed_clusters(
         &self,
-        subject: &PlannedTemplate<'_>,
+        planned_template: &PlannedTemplate<'_>,
         targets: &[TargetCluster],
-        works_in: Vec<String>,
+        work_clusters: Vec<String>,
         scheduling: Option<&SchedulingReport>,
     ) -> Result<Vec<ClusterPlan>, Error> {
         let mut plans = Vec::new();
-        for (name, replicas_before) in subject.removed_clusters(targets, works_in) {
-            let work = self.reports.work(&name, subject.binding, subject.template).await?;
-            let manifest =
-                work.as_ref().and_then(|work| manifest_of(work)).map(|one| subject.readable_manifest(one.clone()));
-            let message = match subject.is_evicted(&name) {
-                true if construct::directly_purged_clusters(&subject.spec).contains(&name.as_str()) => {
+        for (name, replicas_before) in planned_template.removed_clusters(targets, work_clusters) {
+            let work = self.reports.work(&name, planned_template.binding, planned_template.template).await?;
+            let manifest = work
+                .as_ref()
+                .and_then(|work| manifest_of(work))
+                .map(|one| planned_template.readable_manifest(one.clone()));
+            let message = match planned_template.is_evicted(&name) {
+                true if construct::directly_purged_clusters(&planned_template.spec).contains(&name.as_str()) => {
                     Some("its taints are not tolerated; the copy is deleted before it is replaced".to_owned())
                 }
                 true => Some("its taints are not tolerated; the copy is kept until it is replaced".to_owned()),
@@ -155,7 +158,7 @@ impl Planner<'_> {
                 replicas_before,
                 manifest_before: manifest.filter(|one| self.reserve_space(one)),
                 message,
-                ..unchanged(&name)
+                ..unchanged_cluster(&name)
             });
         }
         Ok(plans)
@@ -163,8 +166,8 @@ impl Planner<'_> {
 }
 
 impl Reports {
-    /// Why a member would reject a manifest: it has an object with this name that Crowsnest does not manage. `None`
-    /// if the member does not respond.
+    /// Reason why a manifest would not be applied: the member has an object with this name that Crowsnest does not
+    /// manage. `None` also if the member does not respond.
     async fn find_conflict(&self, member: &Cluster, manifest: &Value) -> Result<Option<String>, Error> {
         let name = member.metadata.name.as_deref().unwrap_or_default();
         let Ok(cluster) = ClusterName::parse(name) else { return Ok(None) };
@@ -173,7 +176,7 @@ impl Reports {
         let (namespace, name) = (unstructured::namespace(manifest), unstructured::name(manifest));
         let cache = &self.context.cache;
         let observed = match cache.is_synced(&cluster, &resource.gvr) {
-            true => cache.get(&cluster, &resource.gvr, namespace, name).await?.map(|seen| seen.view().clone()),
+            true => cache.get(&cluster, &resource.gvr, namespace, name).await?.map(|cached| cached.view().clone()),
             false => {
                 let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
                 let member = Objects::new(client);
@@ -215,9 +218,10 @@ impl PlannedTemplate<'_> {
     }
 
     /// Clusters from which the template is removed, with the replicas they had.
-    fn removed_clusters(&self, targets: &[TargetCluster], works_in: Vec<String>) -> BTreeMap<String, Option<i32>> {
+    fn removed_clusters(&self, targets: &[TargetCluster], work_clusters: Vec<String>) -> BTreeMap<String, Option<i32>> {
         let before = self.spec_before.as_ref().map(construct::targets).unwrap_or_default();
-        let mut removed: BTreeMap<String, Option<i32>> = works_in.into_iter().map(|cluster| (cluster, None)).collect();
+        let mut removed: BTreeMap<String, Option<i32>> =
+            work_clusters.into_iter().map(|cluster| (cluster, None)).collect();
         removed.extend(before.into_iter().map(|target| (target.name.clone(), target_replicas(&target))));
         removed.retain(|cluster, _| {
             let is_suspended = construct::is_suspended(self.spec.suspension.as_ref(), cluster);
@@ -228,7 +232,7 @@ impl PlannedTemplate<'_> {
     }
 }
 
-pub(super) fn unchanged(cluster: &str) -> ClusterPlan {
+pub(super) fn unchanged_cluster(cluster: &str) -> ClusterPlan {
     ClusterPlan {
         name: cluster.to_owned(),
         change: Change::Unchanged,
@@ -242,13 +246,13 @@ pub(super) fn unchanged(cluster: &str) -> ClusterPlan {
     }
 }
 
-/// Why a cluster was not selected, according to the scheduling report.
+/// Reason why a cluster was not selected, according to the scheduling report.
 fn reason_not_selected(scheduling: Option<&SchedulingReport>, cluster: &str) -> Option<String> {
     let term = scheduling?.terms.last()?;
-    let seen = term.clusters.iter().find(|one| one.name == cluster)?;
-    Some(match &seen.rejected {
+    let result = term.clusters.iter().find(|one| one.name == cluster)?;
+    Some(match &result.rejected {
         Some(rejected) => rejected.reason.clone(),
-        None if !seen.selected => "not selected by the spread constraints".to_owned(),
+        None if !result.selected => "not selected by the spread constraints".to_owned(),
         None => "no replicas are assigned to it".to_owned(),
     })
 }

@@ -9,7 +9,7 @@ use crowsnest_api::work::{BindingSnapshot, ObjectReference, ResourceBinding, Tar
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
-use super::{Proposal, Reports, Scope, manifest_for_target, unserved_kind};
+use super::{ApplicablePolicies, Proposal, Reports, manifest_for_target, unserved_kind};
 use crate::Error;
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
@@ -20,7 +20,7 @@ use crowsnest_plan::report::{
     BindingReport, Explanation, OverrideReport, PlacementReason, PolicyName, PolicyReport, TargetReport,
     target_replicas,
 };
-use crowsnest_plan::waiting::{self, BindingState, Cause, TargetState, TemplateState, Waiting};
+use crowsnest_plan::waiting::{self, BindingState, Cause, TargetState, TemplateState, WaitReason};
 use crowsnest_plan::whatif::{UNKNOWN_ID, with_claim};
 use crowsnest_plan::work::construct;
 
@@ -35,7 +35,7 @@ impl Reports {
         let Some(template) = self.context.get_full(resource, namespace, name).await? else { return Ok(None) };
         let binding = self.binding(&template).await?;
         let mut explanation = Explanation {
-            template: ObjectReference::of(&template),
+            template: ObjectReference::from_object(&template),
             policy: None,
             policies: Vec::new(),
             binding: None,
@@ -43,11 +43,18 @@ impl Reports {
             targets: Vec::new(),
             waiting: Vec::new(),
         };
-        let scope = self.scope(namespace, &Proposal::default()).await?;
+        let applicable = self.find_applicable_policies(namespace, &Proposal::default()).await?;
         let interpreted = self.context.interpreter.replicas(&template).await;
-        self.explain_policies(resource, &template, binding.as_deref(), interpreted.as_ref(), &scope, &mut explanation);
+        self.explain_policies(
+            resource,
+            &template,
+            binding.as_deref(),
+            interpreted.as_ref(),
+            &applicable,
+            &mut explanation,
+        );
         if let Some(binding) = &binding {
-            self.explain_binding(&template, binding, interpreted.as_ref().ok(), &scope, &mut explanation).await?;
+            self.explain_binding(&template, binding, interpreted.as_ref().ok(), &applicable, &mut explanation).await?;
         }
         Ok(Some(explanation))
     }
@@ -60,22 +67,22 @@ impl Reports {
         template: &Value,
         existing: Option<&Value>,
         interpreted: Result<&ReplicaFacts, &crowsnest_interpreter::Error>,
-        scope: &Scope,
+        applicable: &ApplicablePolicies,
         explanation: &mut Explanation,
     ) {
         let context = &self.context;
-        let policies: Vec<_> = scope.policies.iter().map(|object| object.policy()).collect();
+        let policies: Vec<_> = applicable.policies.iter().map(|object| object.policy()).collect();
         let (choice, considered) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
         explanation.policies = PolicyReport::all(&considered);
         let mut missing = Vec::new();
         let mut planned = None;
         if let Choice::Follow(policy) | Choice::Preempt(policy) = &choice {
             explanation.policy = Some(PolicyName::from_policy(policy));
-            missing = scope.overrides.missing(policy);
+            missing = applicable.overrides.find_missing(policy);
             match interpreted {
                 Ok(interpreted) => {
-                    let usual = ObjectIdentity::of(template).usual_binding_key();
-                    let intent = BindingInput {
+                    let usual = ObjectIdentity::from_object(template).usual_binding_key();
+                    let input = BindingInput {
                         template: &with_claim(template, policy),
                         policy,
                         interpreted: interpreted.clone(),
@@ -84,21 +91,21 @@ impl Reports {
                         template_changed: false,
                         new: NewBinding { name: &usual.name, permanent_id: UNKNOWN_ID },
                     };
-                    planned = Some(binding::plan(&intent, existing));
+                    planned = Some(binding::plan(&input, existing));
                 }
-                Err(error) => explanation.waiting.push(waiting::waits(Cause::InterpretFailed, error.to_string())),
+                Err(error) => explanation.waiting.push(WaitReason::new(Cause::InterpretFailed, error.to_string())),
             }
         } else if let Choice::Unselected(policy) = &choice {
             explanation.policy = Some(PolicyName::from_policy(policy));
         }
-        // Dependencies need no policy.
-        let attached = existing.and_then(|binding| unstructured::at(binding, &["spec", "requiredBy"])).is_some();
-        if attached && choice == Choice::Unmatched {
+        // Dependencies are propagated without a policy.
+        let is_attached = existing.and_then(|binding| unstructured::at(binding, &["spec", "requiredBy"])).is_some();
+        if is_attached && choice == Choice::Unmatched {
             return;
         }
         explanation.waiting.extend(waiting::explain_template(&TemplateState {
             template,
-            never_propagated: self.is_never_propagated(
+            is_never_propagated: self.is_never_propagated(
                 resource,
                 unstructured::namespace(template),
                 unstructured::name(template),
@@ -114,14 +121,14 @@ impl Reports {
         template: &Value,
         binding: &Arc<Value>,
         interpreted: Option<&ReplicaFacts>,
-        scope: &Scope,
+        applicable: &ApplicablePolicies,
         explanation: &mut Explanation,
     ) -> Result<(), Error> {
         let context = &self.context;
         let typed: ResourceBinding = decode(binding)?;
         let scheduled = conditions::find(&typed.status.conditions, condition::SCHEDULED);
         explanation.binding = Some(BindingReport {
-            reference: ObjectReference::of(binding),
+            reference: ObjectReference::from_object(binding),
             replicas: typed.spec.replicas,
             scheduled_at: typed.status.last_scheduled_time.as_ref().map(|time| time.0.to_string()),
             message: scheduled.map(|scheduled| scheduled.message.clone()),
@@ -132,24 +139,24 @@ impl Reports {
         }
         let permits_requests = !context.config.gates.federated_quota_enforcement
             || interpreted.is_none_or(|interpreted| construct::permits_requests(&typed.spec, interpreted));
-        let works_in = self.works_in(binding).await?;
+        let work_clusters = self.work_clusters(binding).await?;
         let is_attached = !typed.spec.required_by.is_empty();
         explanation.waiting.extend(waiting::explain_binding(&BindingState {
             binding,
             typed: &typed,
             scheduler_name: &context.config.scheduler_name,
-            is_ours: is_attached || self.scheduling.is_responsible_for(binding, &typed.spec),
+            is_responsible: is_attached || self.scheduler.is_responsible_for(binding, &typed.spec),
             permits_requests,
-            works_in: &works_in,
+            work_clusters: &work_clusters,
         }));
-        self.explain_targets(template, (binding, &typed), scope, explanation).await
+        self.explain_targets(template, (binding, &typed), applicable, explanation).await
     }
 
     async fn explain_targets(
         &self,
         template: &Value,
         (binding, typed): (&Value, &ResourceBinding),
-        scope: &Scope,
+        applicable: &ApplicablePolicies,
         explanation: &mut Explanation,
     ) -> Result<(), Error> {
         let spec = &typed.spec;
@@ -159,11 +166,11 @@ impl Reports {
             let member = self.context.cluster(&target.name).await?;
             let work = self.work(&target.name, binding, template).await?;
             let interpreter = &self.context.interpreter;
-            let share =
+            let built =
                 manifest_for_target(interpreter, spec, template, target, completions.get(&target.name).copied()).await;
-            let (steps, error) = match (share, &member) {
+            let (steps, error) = match (built, &member) {
                 (Ok(mut manifest), Some(member)) => {
-                    let traced = scope.overrides.apply(&mut manifest, member);
+                    let traced = applicable.overrides.apply(&mut manifest, member);
                     let steps = OverrideReport::all(&traced, unstructured::namespace(template));
                     (steps, traced.failed.map(|failed| failed.to_string()))
                 }
@@ -173,16 +180,18 @@ impl Reports {
             explanation.waiting.extend(waiting::explain_target(&TargetState {
                 cluster: &target.name,
                 member: member.as_deref(),
-                unserved: member.as_ref().and_then(|member| {
+                unserved_kind: member.as_ref().and_then(|member| {
                     unserved_kind(member, unstructured::api_version(template), unstructured::kind(template))
                 }),
-                suspended: construct::is_suspended(spec.suspension.as_ref(), &target.name),
+                is_suspended: construct::is_suspended(spec.suspension.as_ref(), &target.name),
                 override_error: error,
                 work: work.as_deref(),
             }));
-            let placed =
+            let placement_reason =
                 if spec.targets(&target.name) { PlacementReason::Scheduled } else { PlacementReason::Required };
-            explanation.targets.push(TargetReport { overrides: steps, ..target_report(typed, target, placed, &work) });
+            explanation
+                .targets
+                .push(TargetReport { overrides: steps, ..target_report(typed, target, placement_reason, &work) });
         }
         let sources = spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster);
         for cluster in sources.filter(|cluster| !targets.iter().any(|target| target.name == **cluster)) {
@@ -198,24 +207,24 @@ impl Reports {
 fn target_report(
     typed: &ResourceBinding,
     target: &TargetCluster,
-    placed: PlacementReason,
+    placement_reason: PlacementReason,
     work: &Option<Arc<Value>>,
 ) -> TargetReport {
     let status = typed.status.aggregated_status.iter().find(|item| item.cluster_name == target.name);
     TargetReport {
         cluster: target.name.clone(),
-        placed,
+        placement_reason,
         replicas: target_replicas(target),
         overrides: Vec::new(),
-        work: work.as_deref().map(ObjectReference::of),
+        work: work.as_deref().map(ObjectReference::from_object),
         applied: status.is_some_and(|item| item.applied),
         health: status.and_then(|item| item.health.clone()),
     }
 }
 
 pub(super) fn parent_reference(snapshot: &BindingSnapshot) -> ObjectReference {
-    let kind = binding_kind(crowsnest_api::Scope::of_namespace(&snapshot.namespace));
-    ObjectReference::named("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
+    let kind = binding_kind(crowsnest_api::Scope::from_namespace(&snapshot.namespace));
+    ObjectReference::new("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
 }
 
 /// The priority of a binding. Plans do not depend on it.
@@ -228,9 +237,9 @@ pub(super) fn priority_of(binding: Option<&Value>) -> Option<i32> {
     priority.and_then(|priority| i32::try_from(priority).ok()).or(has_priority.then_some(0))
 }
 
-/// Removes duplicates.
-fn remove_duplicates(waiting: &mut Vec<Waiting>) {
-    let mut seen: Vec<Waiting> = Vec::new();
+/// Removes entries that are equal to an earlier one.
+fn remove_duplicates(waiting: &mut Vec<WaitReason>) {
+    let mut seen: Vec<WaitReason> = Vec::new();
     waiting.retain(|one| {
         let is_new = !seen.contains(one);
         if is_new {

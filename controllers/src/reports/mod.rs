@@ -51,7 +51,7 @@ use crowsnest_plan::work::owner::binding_of_work;
 #[derive(Clone)]
 pub struct Reports {
     context: Arc<Context>,
-    scheduling: Arc<Scheduler>,
+    scheduler: Arc<Scheduler>,
 }
 
 /// A propagation policy read from the cache, or proposed.
@@ -67,7 +67,7 @@ impl PolicyObject {
 }
 
 /// Policies that apply to templates of a namespace.
-struct Scope {
+struct ApplicablePolicies {
     policies: Vec<PolicyObject>,
     overrides: OverrideObjects,
 }
@@ -87,16 +87,16 @@ impl OverrideObjects {
     }
 
     /// Override policies that a propagation policy depends on and that do not exist.
-    fn missing(&self, policy: &Policy<'_>) -> Vec<String> {
-        let of_scope = if policy.namespace.is_empty() { &self.cluster_wide } else { &self.namespaced };
+    fn find_missing(&self, policy: &Policy<'_>) -> Vec<String> {
+        let existing = if policy.namespace.is_empty() { &self.cluster_wide } else { &self.namespaced };
         let dependent_overrides = policy.spec.dependent_overrides.iter();
-        dependent_overrides.filter(|expected| !of_scope.iter().any(|(name, _)| name == *expected)).cloned().collect()
+        dependent_overrides.filter(|expected| !existing.iter().any(|(name, _)| name == *expected)).cloned().collect()
     }
 }
 
 impl Reports {
-    pub(crate) fn new(context: Arc<Context>, scheduling: Arc<Scheduler>) -> Self {
-        Reports { context, scheduling }
+    pub(crate) fn new(context: Arc<Context>, scheduler: Arc<Scheduler>) -> Self {
+        Reports { context, scheduler }
     }
 
     /// The template resource with this name, such as `deployments.apps`.
@@ -148,9 +148,13 @@ impl Reports {
     }
 
     /// Policies and override policies of a namespace, with those of the proposal.
-    async fn scope(&self, namespace: &str, proposal: &Proposal) -> Result<Scope, Error> {
+    async fn find_applicable_policies(
+        &self,
+        namespace: &str,
+        proposal: &Proposal,
+    ) -> Result<ApplicablePolicies, Error> {
         let policies = self.policies(namespace, proposal).await?;
-        Ok(Scope { policies, overrides: self.overrides(namespace, proposal).await? })
+        Ok(ApplicablePolicies { policies, overrides: self.overrides(namespace, proposal).await? })
     }
 
     /// Policies that could select a template of this namespace.
@@ -180,15 +184,15 @@ impl Reports {
 
     /// True for kinds and namespaces that the detector ignores.
     fn is_never_propagated(&self, resource: &Resource, namespace: &str, name: &str) -> bool {
-        let skipped = !namespace.is_empty()
+        let is_skipped = !namespace.is_empty()
             && (is_reserved_namespace(namespace) || self.context.config.skipped_namespaces.contains(namespace));
-        let authentication = namespace == "kube-system" && name == "extension-apiserver-authentication";
-        skipped || authentication || !is_template_resource(&resource.gvr)
+        let is_authentication_config = namespace == "kube-system" && name == "extension-apiserver-authentication";
+        is_skipped || is_authentication_config || !is_template_resource(&resource.gvr)
     }
 
     /// The binding of a template.
     async fn binding(&self, template: &Value) -> Result<Option<Arc<Value>>, Error> {
-        let key = self.binding_key(&ObjectIdentity::of(template)).await?;
+        let key = self.binding_key(&ObjectIdentity::from_object(template)).await?;
         self.context.get_full(self.binding_resource(key.scope()), &key.namespace, &key.name).await
     }
 
@@ -200,17 +204,18 @@ impl Reports {
         typed: &ResourceBinding,
         simulation: Option<&mut SimulatedScheduling>,
     ) -> Result<(Plan, SchedulingReport), Error> {
-        let key = BindingKey::of(binding);
-        let subject = planner_binding(binding, typed);
+        let key = BindingKey::from_object(binding);
+        let planner_input = planner_binding(binding, typed);
         let peers = match &simulation {
-            None => self.scheduling.find_peers(&key, &typed.spec).await?,
-            Some(simulation) => self.scheduling.find_simulated_peers(simulation, &key, &typed.spec).await?,
+            None => self.scheduler.find_peers(&key, &typed.spec).await?,
+            Some(simulation) => self.scheduler.find_simulated_peers(simulation, &key, &typed.spec).await?,
         };
-        let responses = self.scheduling.query_estimators(&key, &subject, &peers, explain).await;
-        let evaluate = |world: &SchedulingContext<'_>, estimator: &Estimator<'_>| {
-            let (plan, report) = explain(world, &subject);
+        let responses = self.scheduler.query_estimators(&key, &planner_input, &peers, explain).await;
+        let evaluate = |scheduling_context: &SchedulingContext<'_>, estimator: &Estimator<'_>| {
+            let (plan, report) = explain(scheduling_context, &planner_input);
             let placement = typed.spec.placement.as_ref();
-            let is_set = placement.is_some_and(|placement| is_placed_as_set(world.gates, &typed.spec, placement));
+            let is_set =
+                placement.is_some_and(|placement| is_placed_as_set(scheduling_context.gates, &typed.spec, placement));
             let considered = report.terms.iter().flat_map(|term| &term.clusters);
             let fitting: Vec<&str> =
                 considered.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
@@ -220,28 +225,28 @@ impl Reports {
                 Some((cluster.name().to_owned(), estimator.limiting_factor(index, &typed.spec, is_set, response)?))
             };
             let bounds: BTreeMap<String, LimitingFactor> =
-                world.clusters.iter().enumerate().filter_map(limit).collect();
+                scheduling_context.clusters.iter().enumerate().filter_map(limit).collect();
             let report = SchedulingReport::new(&plan, report, &bounds);
             (plan, report)
         };
         Ok(match simulation {
-            None => self.scheduling.evaluate_current(&key, &peers, responses.as_ref(), evaluate),
+            None => self.scheduler.evaluate_current(&key, &peers, responses.as_ref(), evaluate),
             Some(simulation) => {
-                self.scheduling.evaluate_simulated(simulation, &key, &peers, responses.as_ref(), evaluate)
+                self.scheduler.evaluate_simulated(simulation, &key, &peers, responses.as_ref(), evaluate)
             }
         })
     }
 
     /// The Work of a binding for a template in a cluster. Works of other bindings can have its name.
     async fn work(&self, cluster: &str, binding: &Value, template: &Value) -> Result<Option<Arc<Value>>, Error> {
-        let name = ObjectIdentity::of(template).work_name(unstructured::name(binding));
+        let name = ObjectIdentity::from_object(template).work_name(unstructured::name(binding));
         let key = WorkKey::new(execution_namespace(cluster), name);
         let work = self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await?;
-        Ok(work.filter(|work| binding_of_work(work) == Some(BindingKey::of(binding))))
+        Ok(work.filter(|work| binding_of_work(work) == Some(BindingKey::from_object(binding))))
     }
 
     /// Clusters with a Work of a binding.
-    async fn works_in(&self, binding: &Value) -> Result<Vec<String>, Error> {
+    async fn work_clusters(&self, binding: &Value) -> Result<Vec<String>, Error> {
         let identity = BindingIdentity::from_binding(binding);
         let (key, id) = (identity.id_label(), identity.permanent_id);
         let works = self.context.headers_with_id(&self.context.kinds.work, key, id).await?;

@@ -11,11 +11,11 @@ use crowsnest_api::work::{ObjectReference, ResourceBinding, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
-use super::{AffectedTemplate, Proposal, ProposedObject, Reports, Role, Scope};
+use super::{AffectedTemplate, ApplicablePolicies, Proposal, ProposedObject, Reports, Role};
 use crate::Error;
 use crate::reports::assumed_state::{AssumedState, TaintEviction};
 use crate::reports::attached_bindings::AttachedBindings;
-use crate::reports::cluster_plan::{PlannedTemplate, unchanged};
+use crate::reports::cluster_plan::{PlannedTemplate, unchanged_cluster};
 use crate::reports::explanation::{parent_reference, priority_of};
 use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::Resource;
@@ -24,7 +24,7 @@ use crowsnest_plan::propagation::binding::{self, BindingInput, BindingPlan, NewB
 use crowsnest_plan::propagation::{Choice, Claim, Policy, claim};
 use crowsnest_plan::report::{Change, ClusterPlan, PolicyName, PolicyReport, TemplatePlan, target_replicas};
 use crowsnest_plan::scheduling::Plan;
-use crowsnest_plan::waiting::{self, BindingState, Cause, TemplateState, waits, waits_in};
+use crowsnest_plan::waiting::{self, BindingState, Cause, TemplateState, WaitReason};
 use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of, settle_choice, with_claim};
 use crowsnest_plan::work::construct;
 
@@ -35,11 +35,11 @@ const MAX_MANIFEST_BYTES: usize = 32 << 20;
 pub struct Planner<'p> {
     pub(super) reports: &'p Reports,
     pub(super) proposal: &'p Proposal,
-    /// With the proposed customizations. `None` if there are none.
+    /// Interpreter with the proposed customizations. `None` if there are none.
     interpreter: Option<Interpreter>,
     /// Bytes of manifests that still fit into the response.
     remaining_bytes: AtomicUsize,
-    scopes: BTreeMap<String, Arc<Scope>>,
+    applicable_policies: BTreeMap<String, Arc<ApplicablePolicies>>,
     pub(super) assumed: AssumedState,
     /// Planned bindings.
     pub(super) bindings: BTreeMap<BindingKey, ResourceBinding>,
@@ -47,7 +47,8 @@ pub struct Planner<'p> {
     plans: Vec<(AffectedTemplate, TemplatePlan)>,
 }
 
-/// A binding before and after. In `base`, the dependencies are updated as well.
+/// Versions of a binding: `before` is stored, `base` is `before` with the planned changes of dependencies, and `after`
+/// is the planned one.
 struct BindingVersions<'b> {
     before: Option<&'b Value>,
     base: Option<&'b Value>,
@@ -62,7 +63,7 @@ impl Reports {
             proposal,
             interpreter: self.proposed_interpreter(proposal).await?,
             remaining_bytes: AtomicUsize::new(if manifests { MAX_MANIFEST_BYTES } else { 0 }),
-            scopes: BTreeMap::new(),
+            applicable_policies: BTreeMap::new(),
             assumed: self.assume_state(proposal)?,
             bindings: BTreeMap::new(),
             attached_bindings: AttachedBindings::default(),
@@ -76,8 +77,8 @@ impl Planner<'_> {
     /// planned first, so that the others can use their quota. A template that was planned before is planned again.
     pub async fn plan(&mut self, templates: &[(AffectedTemplate, bool)]) -> Result<(), Error> {
         let is_deleted = |(one, _): &&(AffectedTemplate, bool)| {
-            let given = self.proposal.find(&one.resource, &one.namespace, &one.name);
-            given.is_some_and(|given| given.after.is_none())
+            let proposed = self.proposal.find(&one.resource, &one.namespace, &one.name);
+            proposed.is_some_and(|proposed| proposed.after.is_none())
         };
         let (deleted, kept): (Vec<_>, Vec<_>) = templates.iter().partition(is_deleted);
         for (affected, readable) in deleted.into_iter().chain(kept) {
@@ -112,50 +113,52 @@ impl Planner<'_> {
         readable: bool,
     ) -> Result<Option<TemplatePlan>, Error> {
         let AffectedTemplate { resource, namespace, name } = affected;
-        let given = self.proposal.find(resource, namespace, name);
-        let before = match given {
-            Some(given) => given.before.clone(),
+        let proposed = self.proposal.find(resource, namespace, name);
+        let before = match proposed {
+            Some(proposed) => proposed.before.clone(),
             None => self.reports.context.get_full(resource, namespace, name).await?,
         };
-        let is_deleted = given.is_some_and(|given| given.after.is_none());
-        // It was deleted in the meantime.
-        let Some(after) = given.and_then(|given| given.after.as_ref()).or(before.as_deref()) else { return Ok(None) };
+        let is_deleted = proposed.is_some_and(|proposed| proposed.after.is_none());
+        // Without either version, the template was deleted in the meantime.
+        let Some(after) = proposed.and_then(|proposed| proposed.after.as_ref()).or(before.as_deref()) else {
+            return Ok(None);
+        };
         let planned = match is_deleted {
             true => self.plan_deleted(after, readable).await,
-            false => self.plan_one(resource, (before.as_deref(), after), readable).await,
+            false => self.plan_existing(resource, (before.as_deref(), after), readable).await,
         };
         match planned {
             Ok(plan) => Ok(Some(plan)),
-            Err(error @ (Error::Cache(_) | Error::Fleet(_) | Error::Estimator(_))) => Err(error),
+            Err(error @ (Error::Cache(_) | Error::Members(_) | Error::Estimator(_))) => Err(error),
             Err(error) => Ok(Some(TemplatePlan { message: Some(error.message()), ..empty_plan(after) })),
         }
     }
 
-    async fn scope(&mut self, namespace: &str) -> Result<Arc<Scope>, Error> {
-        if let Some(known) = self.scopes.get(namespace) {
+    async fn applicable_policies(&mut self, namespace: &str) -> Result<Arc<ApplicablePolicies>, Error> {
+        if let Some(known) = self.applicable_policies.get(namespace) {
             return Ok(Arc::clone(known));
         }
-        let scope = Arc::new(self.reports.scope(namespace, self.proposal).await?);
-        self.scopes.insert(namespace.to_owned(), Arc::clone(&scope));
-        Ok(scope)
+        let applicable = Arc::new(self.reports.find_applicable_policies(namespace, self.proposal).await?);
+        self.applicable_policies.insert(namespace.to_owned(), Arc::clone(&applicable));
+        Ok(applicable)
     }
 
     pub(super) fn interpreter(&self) -> &Interpreter {
         self.interpreter.as_ref().unwrap_or(&self.reports.context.interpreter)
     }
 
-    async fn plan_one(
+    async fn plan_existing(
         &mut self,
         resource: &Resource,
         (before, template): (Option<&Value>, &Value),
         readable: bool,
     ) -> Result<TemplatePlan, Error> {
         let (reports, namespace) = (self.reports, unstructured::namespace(template));
-        let scope = self.scope(namespace).await?;
+        let applicable = self.applicable_policies(namespace).await?;
         let binding_before = reports.binding(before.unwrap_or(template)).await?;
-        let key = reports.binding_key(&ObjectIdentity::of(template)).await?;
+        let key = reports.binding_key(&ObjectIdentity::from_object(template)).await?;
         let base = self.attached_bindings.attached(&key).or_else(|| binding_before.clone());
-        let policies: Vec<Policy<'_>> = scope.policies.iter().map(|object| object.policy()).collect();
+        let policies: Vec<Policy<'_>> = applicable.policies.iter().map(|object| object.policy()).collect();
         let preemption = reports.context.config.gates.propagation_policy_preemption;
         let settled = settle_choice(template, &policies, |policy| self.is_proposed(policy), preemption);
         let mut plan = empty_plan(template);
@@ -168,7 +171,7 @@ impl Planner<'_> {
         plan.policy = policy.map(PolicyName::from_policy);
         let claim_before = Claim::from_object(template);
         let template = settled.unclaimed.as_ref().unwrap_or(template);
-        let missing = policy.map(|policy| scope.overrides.missing(policy)).unwrap_or_default();
+        let missing = policy.map(|policy| applicable.overrides.find_missing(policy)).unwrap_or_default();
         // A policy claims no template until its overrides exist.
         let (template, planned_binding) = match policy.filter(|_| missing.is_empty()) {
             None => (template.clone(), None),
@@ -180,17 +183,17 @@ impl Planner<'_> {
         };
         // Changes of a policy with lazy activation take effect with the next change of the template, and a proposed
         // template is such a change.
-        let is_given = self.proposal.find(resource, namespace, unstructured::name(&template)).is_some();
-        let waits_for_template = policy.is_some_and(|policy| policy.is_lazy()) && !is_given;
-        let never_propagated = reports.is_never_propagated(resource, namespace, unstructured::name(&template));
+        let is_proposed = self.proposal.find(resource, namespace, unstructured::name(&template)).is_some();
+        let waits_for_template = policy.is_some_and(|policy| policy.is_lazy()) && !is_proposed;
+        let is_never_propagated = reports.is_never_propagated(resource, namespace, unstructured::name(&template));
         let waiting_binding =
             planned_binding.as_ref().filter(|_| waits_for_template || is_blocked(planned_binding.as_ref()));
-        // Dependencies need no policy.
+        // Dependencies are propagated without a policy.
         let is_attached = |binding: &Arc<Value>| unstructured::at(binding, &["spec", "requiredBy"]).is_some();
         if settled.choice != Choice::Unmatched || !base.as_ref().is_some_and(is_attached) {
             plan.waiting = waiting::explain_template(&TemplateState {
                 template: &template,
-                never_propagated,
+                is_never_propagated,
                 choice: &settled.choice,
                 missing_overrides: &missing,
                 binding: waiting_binding,
@@ -205,7 +208,7 @@ impl Planner<'_> {
         if let Some(binding) = binding {
             let versions =
                 BindingVersions { before: binding_before.as_deref(), base: base.as_deref(), after: &binding };
-            self.plan_placement(&scope, &versions, &template, readable, &mut plan).await?;
+            self.plan_placement(&applicable, &versions, &template, readable, &mut plan).await?;
         }
         plan.change = match (&binding_before, plan.clusters.iter().any(|one| one.change != Change::Unchanged)) {
             (_, false) => Change::Unchanged,
@@ -223,17 +226,17 @@ impl Planner<'_> {
         let Some(binding) = reports.binding(template).await? else { return Ok(plan) };
         let typed: ResourceBinding = decode(&binding)?;
         reports.read_quotas(&mut self.assumed, self.proposal, unstructured::namespace(template)).await?;
-        let key = BindingKey::of(&binding);
+        let key = BindingKey::from_object(&binding);
         self.assumed.release_usage(&typed);
         self.assumed.simulation.forget(&key);
         self.attached_bindings.record_deletion(&key);
         let is_preserved = typed.spec.preserve_resources_on_deletion.unwrap_or_default();
         let mut replicas: BTreeMap<String, Option<i32>> =
-            reports.works_in(&binding).await?.into_iter().map(|cluster| (cluster, None)).collect();
+            reports.work_clusters(&binding).await?.into_iter().map(|cluster| (cluster, None)).collect();
         let targets = construct::targets(&typed.spec);
         replicas.extend(targets.iter().map(|target| (target.name.clone(), target_replicas(target))));
         let spec = typed.spec.clone();
-        let subject = PlannedTemplate {
+        let planned_template = PlannedTemplate {
             template,
             spec_before: Some(typed.spec),
             binding: &binding,
@@ -243,15 +246,17 @@ impl Planner<'_> {
         };
         for (name, replicas_before) in replicas {
             let work = reports.work(&name, &binding, template).await?;
-            let manifest =
-                work.as_ref().and_then(|work| manifest_of(work)).map(|one| subject.readable_manifest(one.clone()));
+            let manifest = work
+                .as_ref()
+                .and_then(|work| manifest_of(work))
+                .map(|one| planned_template.readable_manifest(one.clone()));
             plan.clusters.push(ClusterPlan {
                 change: Change::Removed,
                 replicas_before,
                 manifest_before: manifest.filter(|one| self.reserve_space(one)),
                 message: is_preserved
                     .then(|| "the object is kept in the cluster: preserveResourcesOnDeletion is set".to_owned()),
-                ..unchanged(&name)
+                ..unchanged_cluster(&name)
             });
         }
         plan.change = Change::Removed;
@@ -266,7 +271,7 @@ impl Planner<'_> {
         existing: Option<&Value>,
         key: &BindingKey,
     ) -> Result<BindingPlan, Error> {
-        let intent = BindingInput {
+        let input = BindingInput {
             template,
             policy,
             interpreted: self.interpreter().replicas(template).await?,
@@ -275,19 +280,19 @@ impl Planner<'_> {
             template_changed: true,
             new: NewBinding { name: &key.name, permanent_id: UNKNOWN_ID },
         };
-        Ok(binding::plan(&intent, existing))
+        Ok(binding::plan(&input, existing))
     }
 
     /// Schedules the planned binding, and plans what each cluster receives.
     async fn plan_placement(
         &mut self,
-        scope: &Scope,
+        applicable: &ApplicablePolicies,
         versions: &BindingVersions<'_>,
         template: &Value,
         readable: bool,
         plan: &mut TemplatePlan,
     ) -> Result<(), Error> {
-        let (reports, binding, key) = (self.reports, versions.after, BindingKey::of(versions.after));
+        let (reports, binding, key) = (self.reports, versions.after, BindingKey::from_object(versions.after));
         let before = versions.before.map(decode::<ResourceBinding>).transpose()?;
         let mut typed: ResourceBinding = decode(binding)?;
         plan.required_by = typed.spec.required_by.iter().map(parent_reference).collect();
@@ -295,14 +300,14 @@ impl Planner<'_> {
         let recorded = self.bindings.get(&key).or(before.as_ref()).cloned();
         // If a quota rejects the requests of the template, nothing is scheduled and everything is kept.
         if let Err(refusal) = self.assumed.admit(recorded.as_ref(), &typed) {
-            plan.waiting.push(waits(Cause::QuotaExceeded, refusal.message));
+            plan.waiting.push(WaitReason::new(Cause::QuotaExceeded, refusal.message));
             let base = versions.base.map(decode::<ResourceBinding>).transpose()?;
             let targets = base.map(|base| construct::targets(&base.spec)).unwrap_or_default();
-            let row = |target: &TargetCluster| {
+            let unchanged_target = |target: &TargetCluster| {
                 let replicas = target_replicas(target);
-                ClusterPlan { replicas_before: replicas, replicas, ..unchanged(&target.name) }
+                ClusterPlan { replicas_before: replicas, replicas, ..unchanged_cluster(&target.name) }
             };
-            plan.clusters = targets.iter().map(row).collect();
+            plan.clusters = targets.iter().map(unchanged_target).collect();
             return Ok(());
         }
         let evicted = self.schedule(binding, template, &mut typed, plan).await?;
@@ -310,17 +315,19 @@ impl Planner<'_> {
         plan.dependencies = self.attach(binding, template, &typed).await?;
         self.bindings.insert(key, typed.clone());
         let spec_before = before.map(|before| before.spec);
-        let subject = PlannedTemplate { template, spec_before, binding, spec: typed.spec, evicted, readable };
-        let targets = construct::targets(&subject.spec);
+        let planned_template = PlannedTemplate { template, spec_before, binding, spec: typed.spec, evicted, readable };
+        let targets = construct::targets(&planned_template.spec);
         for target in &targets {
-            let cluster = self.plan_target(&subject, target, &targets, &scope.overrides, plan).await?;
+            let cluster = self.plan_target(&planned_template, target, &targets, &applicable.overrides, plan).await?;
             plan.clusters.push(cluster);
         }
-        let works_in = match versions.before {
-            Some(binding) => reports.works_in(binding).await?,
+        let work_clusters = match versions.before {
+            Some(binding) => reports.work_clusters(binding).await?,
             None => Vec::new(),
         };
-        plan.clusters.extend(self.plan_removed_clusters(&subject, &targets, works_in, plan.scheduling.as_ref()).await?);
+        plan.clusters.extend(
+            self.plan_removed_clusters(&planned_template, &targets, work_clusters, plan.scheduling.as_ref()).await?,
+        );
         Ok(())
     }
 
@@ -332,13 +339,13 @@ impl Planner<'_> {
         typed: &mut ResourceBinding,
         plan: &mut TemplatePlan,
     ) -> Result<Vec<TaintEviction>, Error> {
-        let (reports, key) = (self.reports, BindingKey::of(binding));
+        let (reports, key) = (self.reports, BindingKey::from_object(binding));
         let admitted = typed.clone();
         let evicted = reports.evict(&self.assumed, &mut typed.spec).await?;
         for one in &evicted {
             if let TaintEviction::Later(cluster, at) = one {
                 let message = format!("will be evicted from {cluster} at {at}, when tolerationSeconds end");
-                plan.waiting.push(waits_in(cluster, Cause::Eviction, message));
+                plan.waiting.push(WaitReason::in_cluster(cluster, Cause::Eviction, message));
             }
         }
         if let Some(at) = self.assumed.rebalance_time(template, &typed.spec) {
@@ -355,7 +362,7 @@ impl Planner<'_> {
             Plan::Clear { .. } => Vec::new(),
             Plan::Keep | Plan::Fail { .. } => return Ok(evicted),
         };
-        if reports.scheduling.is_responsible_for(binding, &typed.spec) {
+        if reports.scheduler.is_responsible_for(binding, &typed.spec) {
             let mut placed = typed.clone();
             placed.spec.clusters.clone_from(&clusters);
             match self.assumed.admit(Some(&admitted), &placed) {
@@ -363,21 +370,21 @@ impl Planner<'_> {
                     self.assumed.simulation.reserve(&key, typed, &clusters);
                     *typed = placed;
                 }
-                Err(refusal) => plan.waiting.push(waits(Cause::QuotaExceeded, refusal.message)),
+                Err(refusal) => plan.waiting.push(WaitReason::new(Cause::QuotaExceeded, refusal.message)),
             }
         }
         Ok(evicted)
     }
 
     /// Reasons in the binding itself that block it, except those that the plan decides.
-    fn suspensions(&self, binding: &Value, typed: &ResourceBinding) -> Vec<waiting::Waiting> {
+    fn suspensions(&self, binding: &Value, typed: &ResourceBinding) -> Vec<WaitReason> {
         let state = BindingState {
             binding,
             typed,
             scheduler_name: &self.reports.context.config.scheduler_name,
-            is_ours: true,
+            is_responsible: true,
             permits_requests: true,
-            works_in: &[],
+            work_clusters: &[],
         };
         let is_suspension = |cause: Cause| matches!(cause, Cause::SchedulingSuspended | Cause::OtherScheduler);
         waiting::explain_binding(&state).into_iter().filter(|one| is_suspension(one.cause)).collect()
@@ -394,14 +401,14 @@ impl Planner<'_> {
     }
 
     fn is_proposed(&self, policy: &Policy<'_>) -> bool {
-        let is_it = |one: &ProposedObject| {
+        let is_policy = |one: &ProposedObject| {
             unstructured::namespace(one.object()) == policy.namespace && unstructured::name(one.object()) == policy.name
         };
-        self.proposal.with_role(Role::Policy).any(is_it)
+        self.proposal.with_role(Role::Policy).any(is_policy)
     }
 }
 
-/// The binding, released from its policy if that is deleted.
+/// Releases the binding from the policy of `claim`, if the policy is deleted.
 fn release_from_policy(binding: Arc<Value>, claim: &Claim, is_policy_deleted: bool) -> Arc<Value> {
     match claim::release(&binding, claim.id()).filter(|_| is_policy_deleted) {
         None => binding,
@@ -429,7 +436,7 @@ fn is_blocked(binding: Option<&BindingPlan>) -> bool {
 
 fn empty_plan(template: &Value) -> TemplatePlan {
     TemplatePlan {
-        template: ObjectReference::of(template),
+        template: ObjectReference::from_object(template),
         change: Change::Unchanged,
         policy_before: None,
         policy: None,

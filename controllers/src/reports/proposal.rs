@@ -70,12 +70,12 @@ pub struct Proposal {
 
 impl Proposal {
     pub(super) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&ProposedObject> {
-        let is_it = |one: &&ProposedObject| {
+        let is_match = |one: &&ProposedObject| {
             one.resource == *resource
                 && unstructured::namespace(one.object()) == namespace
                 && unstructured::name(one.object()) == name
         };
-        self.objects.iter().find(is_it)
+        self.objects.iter().find(is_match)
     }
 
     pub(super) fn with_role(&self, role: Role) -> impl Iterator<Item = &ProposedObject> {
@@ -104,8 +104,8 @@ impl Reports {
         }
     }
 
-    /// Obtains the object that would be stored by a dry run, which applies the control plane's defaulting, validation
-    /// and admission.
+    /// Obtains the object that would be stored. A dry run applies the control plane's defaulting, validation and
+    /// admission.
     pub async fn propose(
         &self,
         resource: Resource,
@@ -116,21 +116,21 @@ impl Reports {
         let objects = &self.context.objects;
         let target = Target::new(&resource, unstructured::namespace(given), unstructured::name(given));
         if operation == ProposedOperation::Delete {
-            // Admission may reject the deletion. Fails with NotFound if the object does not exist.
+            // Fails if admission rejects the deletion, or with NotFound if the object does not exist.
             objects.dry_run_delete(target).await?;
         }
-        // An object that the caller is not allowed to read is not used, so that neither the plan nor an error reveals its
-        // content.
+        // An object that the caller is not allowed to read is not used, so that neither the plan nor an error reveals
+        // its content.
         let before = objects.get(target).await?.map(|before| if readable { before } else { empty_secret(before) });
         let after = match operation {
             ProposedOperation::Delete => None,
             ProposedOperation::Apply => {
-                let wanted = simulate_apply(before.as_ref(), given);
+                let desired = simulate_apply(before.as_ref(), given);
                 Some(match before {
-                    Some(_) => objects.dry_run_replace(target, &wanted).await?,
+                    Some(_) => objects.dry_run_replace(target, &desired).await?,
                     None => without_generated_fields(
                         role,
-                        objects.dry_run_create(&resource, target.namespace, &wanted).await?,
+                        objects.dry_run_create(&resource, target.namespace, &desired).await?,
                     ),
                 })
             }
@@ -159,7 +159,7 @@ fn without_generated_fields(role: Role, mut object: Value) -> Value {
     for field in ["uid", "resourceVersion", "creationTimestamp"] {
         unstructured::remove(&mut object, &["metadata", field]);
     }
-    let id = permanent_id::policy_label(Scope::of_namespace(unstructured::namespace(&object)));
+    let id = permanent_id::policy_label(Scope::from_namespace(unstructured::namespace(&object)));
     if role == Role::Policy && unstructured::label(&object, id).is_some() {
         unstructured::set(&mut object, &["metadata", "labels", id], json!(UNKNOWN_ID));
     }

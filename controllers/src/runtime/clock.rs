@@ -8,7 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crowsnest_plan::health::Moment;
 
-/// Clock. Clones are cheap and share the same time.
+/// Clock of the controllers. Clones are cheap and share the same time.
 #[derive(Debug, Clone)]
 pub struct Clock {
     started_at: Instant,
@@ -40,13 +40,13 @@ impl Clock {
         }
     }
 
-    /// Advances only the wall clock, as when it is set.
+    /// Advances only the wall clock, as if it was set or the machine was suspended. For tests.
     pub fn advance_wall(&self, by: SignedDuration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.offsets_ms.0.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Advances both clocks, as after the machine was suspended.
+    /// Advances both clocks, as if time passed. For tests.
     pub fn advance(&self, by: Duration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.offsets_ms.0.fetch_add(by, Ordering::Relaxed);

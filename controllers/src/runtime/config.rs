@@ -30,6 +30,7 @@ pub struct Periods {
     pub cluster_monitor_grace: Duration,
     /// Grace period of a cluster whose agent has not reported yet.
     pub cluster_startup_grace: Duration,
+    /// Timeout of a graceful eviction whose replacement does not become healthy.
     pub graceful_eviction_timeout: Duration,
     /// Period of the descheduler.
     pub descheduling: Duration,
@@ -68,14 +69,15 @@ impl Default for Periods {
     }
 }
 
-/// Number of keys that a controller reconciles concurrently.
+/// Numbers of keys that controllers reconcile concurrently.
 #[derive(Debug, Clone)]
 pub struct Workers {
     pub templates: usize,
     pub bindings: usize,
     pub scheduling: usize,
-    /// Works, over all members.
+    /// Works of all members together.
     pub works: usize,
+    /// Every other controller.
     pub others: usize,
 }
 
@@ -107,7 +109,8 @@ pub struct Config {
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
     pub failover_safety: Safety,
-    /// Share of clusters that are not ready at which evictions halt, and at which a simultaneous loss is doubted.
+    /// Share of clusters (0 to 1) that are not ready, from which on evictions halt and the simultaneous loss of
+    /// clusters is doubted.
     pub unhealthy_cluster_threshold: f64,
     /// Evictions by taints per second. `None`: the default of `failover_safety`.
     pub eviction_rate: Option<f64>,
@@ -130,7 +133,8 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         #[expect(clippy::expect_used, reason = "a constant expression, compiled in every test of the controllers")]
-        let skipped_namespaces = SkippedNamespaces::new([skipped::NAMESPACES]).expect("a valid expression");
+        let skipped_namespaces =
+            SkippedNamespaces::new([skipped::DEFAULT_SKIPPED_NAMESPACES]).expect("a valid expression");
         Config {
             gates: Gates::default(),
             controllers: Selection::default(),

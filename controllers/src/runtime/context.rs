@@ -1,5 +1,5 @@
-//! Context that all controllers share: the client of the control plane, the members, the cache, discovery, events and the
-//! configuration.
+//! Context that all controllers share: the client of the control plane, the members, the cache, discovery, events and
+//! the configuration.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crowsnest_interpreter::Interpreter;
 use crowsnest_interpreter::customized::webhook;
 use crowsnest_plan::health::Moment;
 
-/// Resources that controllers use by name.
+/// Resources that the controllers refer to directly, as opposed to those found by discovery.
 pub struct Kinds {
     pub cluster: Resource,
     pub work: Resource,
@@ -206,7 +206,7 @@ impl Context {
         let services = Services { cache: cache.clone(), services: kinds.service.clone() };
         Arc::new(Context {
             control_plane: ClusterName::control_plane(),
-            objects: Objects::fenced(fleet.control_plane(), config.fence.clone()),
+            objects: Objects::with_fence(fleet.control_plane(), config.fence.clone()),
             rest_mapper: RestMapper::new(fleet.clone()),
             metrics: ControllerMetrics::new(fleet.clone()),
             fleet,
@@ -224,8 +224,8 @@ impl Context {
         })
     }
 
-    /// An object of the control plane with its Secret values: from the cache, or from the API server if the cache withholds
-    /// values of it.
+    /// An object of the control plane with its Secret values: from the cache, or from the API server if the cache
+    /// withholds values of it.
     pub async fn get_full(
         &self,
         resource: &Resource,
@@ -252,7 +252,8 @@ impl Context {
         self.cache.get(&self.control_plane, &resource.gvr, namespace, name).await
     }
 
-    /// The object of a cached one with its Secret values, read from the API server if they are redacted.
+    /// A cached object with its Secret values. It is read from the API server if the cache has redacted them. `None` if
+    /// it was deleted in the meantime.
     pub async fn complete(&self, resource: &Resource, cached: &CachedObject) -> Result<Option<Arc<Value>>, Error> {
         if let Some(full) = cached.full() {
             return Ok(Some(full));
@@ -383,7 +384,7 @@ impl Context {
         Ok(self.get_redacted(resource, namespace, name).await?.is_some())
     }
 
-    /// Adds the response to a write to the cache, and returns it.
+    /// Adds the object in the response to a write to the cache, and returns it.
     fn observe_write(&self, resource: &Resource, object: Value) -> Value {
         self.cache.observe(&self.control_plane, &resource.gvr, object.clone());
         object
@@ -454,7 +455,8 @@ impl Context {
     }
 }
 
-/// Adds the object's resourceVersion to a patch, so that it conflicts with writes of other clients.
+/// Adds the object's resourceVersion to a patch, so that the patch fails with a conflict if another client changed the
+/// object.
 fn with_resource_version(object: &Value, mut patch: Value) -> Value {
     unstructured::set(&mut patch, &["metadata", "resourceVersion"], json!(unstructured::resource_version(object)));
     patch

@@ -22,9 +22,9 @@ use crate::runtime::workqueue::Outcome;
 /// Names of a controller in `--controllers`, and whether it runs by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switch {
-    /// The controller has no name there and always runs.
+    /// The controller has no name in `--controllers` and always runs.
     Always,
-    /// The controller always runs; the names enable parts of it, which it reads from [`super::Selection`].
+    /// The controller always runs. Each name enables a part of it; the controller checks [`super::Selection`] for them.
     Parts(&'static [&'static str]),
     /// The controller runs unless a list disables it. Several names are enabled and disabled together.
     OnByDefault(&'static [&'static str]),
@@ -50,7 +50,8 @@ pub trait Key: Hash + Eq + Clone + Debug + Send + Sync + 'static {}
 
 impl<K: Hash + Eq + Clone + Debug + Send + Sync + 'static> Key for K {}
 
-/// A level-triggered controller: watches map changes to keys, a reconcile reads the state of its key and acts on it.
+/// A level-triggered controller: its watches map changes to keys, and a reconcile reads the current state of one key
+/// and acts on it.
 pub trait Controller: Sized + Send + Sync + 'static {
     type Key: Key;
 

@@ -1,5 +1,6 @@
 //! Discovery of the control plane: periodic, and after a change of a CustomResourceDefinition or APIService until
-//! discovery shows the change. An API server reports a kind as established shortly before it serves it.
+//! discovery shows the change. The second is needed because an API server reports a kind as established shortly before
+//! it serves the kind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::runtime::context::Context;
 const EXPECTED_CHANGE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
 /// Delay between attempts of the first discovery.
 const FIRST_DISCOVERY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-/// Timeout of an expected change. After it, the periodic discovery finds the change.
+/// Time for which discovery is repeated quickly for an expected change. Afterwards, the periodic discovery finds it.
 const EXPECTED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Resources that discovery must show after a change.
@@ -165,8 +166,8 @@ impl Discoverer {
         });
     }
 
-    /// Waits until the next discovery: after `period`, sooner while a change is expected. `attempts` counts unsuccessful
-    /// attempts.
+    /// Waits until the next discovery: after `period`, sooner while a change is expected. `attempts` counts
+    /// unsuccessful attempts.
     async fn wait_until_due(&self, period: Duration, attempts: &mut u32) {
         let delay = match self.expected.lock().is_empty() {
             true => period,
@@ -214,9 +215,9 @@ mod tests {
     #[case::not_yet_established("False", false, &[], None)]
     #[case::established("True", false, &[], Some(false))]
     #[case::served("True", false, &["v1"], Some(true))]
-    #[case::one_version_too_many("True", false, &["v1", "v1alpha1"], Some(false))]
-    #[case::still_there("True", true, &["v1"], Some(false))]
-    #[case::gone("True", true, &[], Some(true))]
+    #[case::unserved_version_in_discovery("True", false, &["v1", "v1alpha1"], Some(false))]
+    #[case::deleted_and_in_discovery("True", true, &["v1"], Some(false))]
+    #[case::deleted("True", true, &[], Some(true))]
     fn changes_of_definitions_are_expected(
         #[case] established: &str,
         #[case] deleted: bool,
@@ -230,8 +231,8 @@ mod tests {
     #[rstest]
     #[case::local(json!({"group": "g.io", "version": "v1"}), false, &[], None)]
     #[case::available(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), false, &["v1"], Some(true))]
-    #[case::not_shown(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), false, &[], Some(false))]
-    #[case::gone(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), true, &[], Some(true))]
+    #[case::not_in_discovery(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), false, &[], Some(false))]
+    #[case::deleted(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), true, &[], Some(true))]
     fn changes_of_aggregated_apis_are_expected(
         #[case] spec: Value,
         #[case] deleted: bool,

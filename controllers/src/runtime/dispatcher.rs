@@ -1,4 +1,4 @@
-//! The dispatcher: passes changes of the cache to the caches of controllers, and to the controllers that watch them.
+//! The dispatcher: passes changes of the cache to the derived caches, and to the controllers that watch them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::registered_controller::{RegisteredController, Task};
 use super::registry::Registry;
 use super::setup::{Resync, Setup};
 use crate::Error;
-use crate::cache::updater::Caches;
+use crate::cache::derived_caches::DerivedCaches;
 use crate::cache::{Change, EventHandler};
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discoverer;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::AnyQueue;
 
-/// All controllers and their caches.
+/// All controllers and the caches that they share.
 pub(crate) struct Dispatcher {
     context: Arc<Context>,
-    caches: Caches,
+    derived_caches: DerivedCaches,
     pub(crate) discoverer: Arc<Discoverer>,
     controllers: Vec<Box<dyn RegisteredController>>,
     pub(crate) resync: Resync,
@@ -31,7 +31,7 @@ impl Dispatcher {
     pub(crate) fn new(setup: &Setup, registry: &Registry) -> Self {
         Dispatcher {
             context: Arc::clone(&setup.context),
-            caches: Caches::new(setup),
+            derived_caches: DerivedCaches::new(setup),
             discoverer: Arc::new(Discoverer::new(setup)),
             controllers: registry.create(setup),
             resync: setup.resync.clone(),
@@ -102,13 +102,13 @@ impl Dispatcher {
 #[async_trait]
 impl EventHandler for Dispatcher {
     async fn on_change(&self, change: &Change) -> Result<(), Error> {
-        self.caches.update(change);
+        self.derived_caches.update(change);
         for controller in &self.controllers {
             controller.handle(change).await?;
         }
         if change.cluster.is_control_plane() {
             self.discoverer.on_change(change);
-            self.caches.forget_deleted_cluster(change);
+            self.derived_caches.forget_deleted_cluster(change);
         }
         Ok(())
     }
@@ -117,7 +117,7 @@ impl EventHandler for Dispatcher {
         for controller in &self.controllers {
             controller.retain(cluster, resource, keys);
         }
-        self.caches.retain(cluster, resource, keys);
+        self.derived_caches.retain(cluster, resource, keys);
     }
 
     fn request_resync(&self) {

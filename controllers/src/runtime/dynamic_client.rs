@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::runtime::write_fence::{ClockReading, Fence};
 
-/// A resource, as requests address it.
+/// A resource as needed to address requests: group, version, plural name, kind and scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     pub gvr: Gvr,
@@ -21,7 +21,7 @@ impl Resource {
     /// The resource of a typed API.
     pub fn of<K: crowsnest_api::Kind>() -> Self {
         Resource {
-            gvr: Gvr::of::<K>(),
+            gvr: Gvr::for_type::<K>(),
             kind: K::KIND.to_owned(),
             namespaced: K::SCOPE == crowsnest_api::Scope::Namespaced,
         }
@@ -83,7 +83,7 @@ impl std::fmt::Display for Target<'_> {
 /// Query of a dry run with strict field validation, as in kubectl.
 const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest-plan";
 
-/// Client for one API server.
+/// Client for untyped objects of one API server, like client-go's dynamic client. Cheap to clone.
 #[derive(Clone)]
 pub struct Objects {
     client: Client,
@@ -91,12 +91,13 @@ pub struct Objects {
 }
 
 impl Objects {
+    /// A client without a fence.
     pub fn new(client: Client) -> Self {
-        Self::fenced(client, Fence::default())
+        Self::with_fence(client, Fence::default())
     }
 
     /// A client that rejects writes once `fence` has ended.
-    pub fn fenced(client: Client, fence: Fence) -> Self {
+    pub fn with_fence(client: Client, fence: Fence) -> Self {
         Objects { client, fence }
     }
 
@@ -177,6 +178,7 @@ impl Objects {
         self.send(Method::DELETE, &path, "application/json", Some(&options)).await.map(drop)
     }
 
+    /// Applies a JSON merge patch.
     pub async fn merge(&self, target: Target<'_>, patch: &Value) -> Result<Value, Error> {
         self.send(Method::PATCH, &target.path(), "application/merge-patch+json", Some(patch)).await
     }
@@ -221,7 +223,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     /// An API server that reports the methods of requests and never responds.
-    fn silent() -> (Client, mpsc::UnboundedReceiver<Method>) {
+    fn silent_server() -> (Client, mpsc::UnboundedReceiver<Method>) {
         let (methods, received) = mpsc::unbounded_channel();
         let service = tower::service_fn(move |request: Request<Body>| {
             let sent = methods.send(request.method().clone());
@@ -247,10 +249,10 @@ mod tests {
     #[rstest]
     #[tokio::test]
     async fn requests_in_progress_end_with_the_fence(#[values(Method::GET, Method::POST)] method: Method) {
-        let (client, mut received) = silent();
+        let (client, mut received) = silent_server();
         let fence = Fence::closed();
         fence.extend(ClockReading::now(), Duration::from_secs(3600));
-        let objects = Objects::fenced(client, fence.clone());
+        let objects = Objects::with_fence(client, fence.clone());
         let request_task = tokio::spawn(send_request(objects.clone(), method.clone()));
         assert_eq!(received.recv().await, Some(method.clone()));
         fence.close();
@@ -262,8 +264,8 @@ mod tests {
 
     #[tokio::test]
     async fn with_a_closed_fence_reads_are_sent_and_writes_rejected() {
-        let (client, mut received) = silent();
-        let objects = Objects::fenced(client, Fence::closed());
+        let (client, mut received) = silent_server();
+        let objects = Objects::with_fence(client, Fence::closed());
         assert!(matches!(send_request(objects.clone(), Method::POST).await, Err(Error::Fenced(_))));
         let request_task = tokio::spawn(send_request(objects, Method::GET));
         assert_eq!(received.recv().await, Some(Method::GET));

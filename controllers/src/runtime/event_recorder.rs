@@ -33,12 +33,12 @@ pub enum Severity {
 
 /// Number of events that are written concurrently.
 const WRITERS: usize = 4;
-/// Maximum number of events taken at once, so that failures are not delayed by many others.
+/// Maximum number of due events that are written before the next failures are taken.
 const BATCH_SIZE: usize = 64;
 
 struct Shared {
     correlator: Mutex<Correlator>,
-    /// Wakes the writer for an event that is due earlier than it planned.
+    /// Wakes the writer for an event that is due before its planned wake-up.
     wake: Notify,
     write_load: Arc<WriteLoad>,
     /// False while an event waits to be created. Changed only while the correlator is locked.

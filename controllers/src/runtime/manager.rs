@@ -20,7 +20,7 @@ use crate::scheduling::scheduler::Scheduler;
 
 use crate::Error;
 use crate::runtime::dispatcher::Dispatcher;
-use crate::runtime::supervisor::{Services, expect_stop, supervise};
+use crate::runtime::supervisor::{BackgroundTasks, expect_stop, supervise};
 use crate::runtime::{Registry, Setup};
 
 /// Reason why the controllers are not healthy.
@@ -66,7 +66,7 @@ impl Manager {
         let stop = stop.child_token();
         let fleet = index.fleet().clone();
         let (cache, informer) = Cache::new(index, config.max_decoded_bytes);
-        let event_client = Objects::fenced(fleet.control_plane(), config.fence.clone());
+        let event_client = Objects::with_fence(fleet.control_plane(), config.fence.clone());
         let (events, event_writer) = EventRecorder::new(event_client, "crowsnest-controllers", stop.child_token());
         let closing = CancellationToken::new();
         // Entries about completed writes are recorded even after the fence has ended.
@@ -81,13 +81,13 @@ impl Manager {
         }
         context.metrics.register_queues(dispatcher.queues());
         let (health, reader) = watch::channel(Err(UnhealthyReason::Starting));
-        let services = Services {
+        let background = BackgroundTasks {
             informer,
             event_recorder: expect_stop(event_writer, "the event recorder", stop.clone()),
             journal: expect_stop(journal_writer, "the journal", closing.clone()),
             close_journal: closing,
         };
-        let tasks = supervise(Arc::clone(&dispatcher), Arc::clone(&context), health, stop.clone(), services);
+        let tasks = supervise(Arc::clone(&dispatcher), Arc::clone(&context), health, stop.clone(), background);
         let (scheduler, supervisor) = (setup.controller(), tokio::spawn(tasks));
         Manager { context, dispatcher, scheduler, health: reader, stop, supervisor }
     }

@@ -15,39 +15,39 @@ use crate::{autoscaling, multicluster};
 
 /// Controllers in the order in which they are notified of a change.
 pub const CONTROLLERS: [Registration; 33] = [
-    Registration::of::<detector::ResourceDetector>(),
-    Registration::of::<detector::PolicyDetector>(),
-    Registration::of::<scheduler::Scheduler>(),
-    Registration::of::<binding::BindingController>(),
-    Registration::of::<execution::ExecutionController>(),
-    Registration::of::<binding_status::BindingStatusController>(),
-    Registration::of::<dependencies_distributor::DependenciesDistributor>(),
-    Registration::of::<namespace::NamespaceController>(),
-    Registration::of::<cluster::ClusterController>(),
-    Registration::of::<cluster_status::ClusterStatusController>(),
-    Registration::of::<cluster::ClusterLeaseController>(),
-    Registration::of::<descheduler::Descheduler>(),
-    Registration::of::<taint_manager::TaintManager>(),
-    Registration::of::<taint_manager::HaltReporter>(),
-    Registration::of::<failback::FailbackController>(),
-    Registration::of::<unified_auth::UnifiedAuthController>(),
-    Registration::of::<workload_rebalancer::WorkloadRebalancerController>(),
-    Registration::of::<federated_resource_quota::FederatedResourceQuotaController>(),
-    Registration::of::<cluster_taint_policy::ClusterTaintPolicyController>(),
-    Registration::of::<remedy::RemedyController>(),
-    Registration::of::<application_failover::ApplicationFailoverController>(),
-    Registration::of::<multicluster::ServiceExportController>(),
-    Registration::of::<multicluster::EndpointSliceController>(),
-    Registration::of::<multicluster::ServiceImportController>(),
-    Registration::of::<multicluster::MultiClusterServiceController>(),
-    Registration::of::<multicluster::MultiClusterIngressController>(),
-    Registration::of::<multicluster::EndpointSliceCollectController>(),
-    Registration::of::<autoscaling::FederatedHpaController>(),
-    Registration::of::<autoscaling::CronFederatedHpaController>(),
-    Registration::of::<hpa_scale_target_marker::ScaleTargetMarker>(),
-    Registration::of::<deployment_replicas_syncer::DeploymentReplicasSyncer>(),
-    Registration::of::<agent_csr_approving::AgentCsrApprovingController>(),
-    Registration::of::<interpreter_configuration::InterpreterConfiguration>(),
+    Registration::new::<detector::ResourceDetector>(),
+    Registration::new::<detector::PolicyDetector>(),
+    Registration::new::<scheduler::Scheduler>(),
+    Registration::new::<binding::BindingController>(),
+    Registration::new::<execution::ExecutionController>(),
+    Registration::new::<binding_status::BindingStatusController>(),
+    Registration::new::<dependencies_distributor::DependenciesDistributor>(),
+    Registration::new::<namespace::NamespaceController>(),
+    Registration::new::<cluster::ClusterController>(),
+    Registration::new::<cluster_status::ClusterStatusController>(),
+    Registration::new::<cluster::ClusterLeaseController>(),
+    Registration::new::<descheduler::Descheduler>(),
+    Registration::new::<taint_manager::TaintManager>(),
+    Registration::new::<taint_manager::HaltReporter>(),
+    Registration::new::<failback::FailbackController>(),
+    Registration::new::<unified_auth::UnifiedAuthController>(),
+    Registration::new::<workload_rebalancer::WorkloadRebalancerController>(),
+    Registration::new::<federated_resource_quota::FederatedResourceQuotaController>(),
+    Registration::new::<cluster_taint_policy::ClusterTaintPolicyController>(),
+    Registration::new::<remedy::RemedyController>(),
+    Registration::new::<application_failover::ApplicationFailoverController>(),
+    Registration::new::<multicluster::ServiceExportController>(),
+    Registration::new::<multicluster::EndpointSliceController>(),
+    Registration::new::<multicluster::ServiceImportController>(),
+    Registration::new::<multicluster::MultiClusterServiceController>(),
+    Registration::new::<multicluster::MultiClusterIngressController>(),
+    Registration::new::<multicluster::EndpointSliceCollectController>(),
+    Registration::new::<autoscaling::FederatedHpaController>(),
+    Registration::new::<autoscaling::CronFederatedHpaController>(),
+    Registration::new::<hpa_scale_target_marker::ScaleTargetMarker>(),
+    Registration::new::<deployment_replicas_syncer::DeploymentReplicasSyncer>(),
+    Registration::new::<agent_csr_approving::AgentCsrApprovingController>(),
+    Registration::new::<interpreter_configuration::InterpreterConfiguration>(),
 ];
 
 /// A registered controller.
@@ -59,7 +59,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    pub const fn of<C: Controller>() -> Self {
+    pub const fn new<C: Controller>() -> Self {
         Registration { name: C::NAME, switch: C::SWITCH, create: ControllerEntry::<C>::create }
     }
 }

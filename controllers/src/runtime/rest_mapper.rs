@@ -16,7 +16,7 @@ use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::keyed_mutex::KeyedMutex;
 
-/// Interval in which discovery is not repeated for an unknown kind.
+/// Minimum interval between two discoveries of a cluster for unknown kinds.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Timeout of discovery in a member.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ struct Entry {
     /// Result of the last discovery.
     discovered: Option<DiscoveryState>,
     refreshed_at: Instant,
-    /// Resources last taken from the cache; those of a later discovery are newer.
+    /// Resources last taken from the cache. `resources` may be from a later discovery.
     from_cache: Option<Arc<ApiResources>>,
 }
 
@@ -96,7 +96,7 @@ impl RestMapper {
         Ok(resources)
     }
 
-    /// Takes the served resources from the cache.
+    /// Replaces the resources of a cluster with those that the cache has discovered, unless they were taken before.
     pub fn update_from_cache(&self, cluster: &ClusterName, served: &Arc<ApiResources>) {
         let mut entries = self.entries.write();
         let is_unchanged =

@@ -1,4 +1,4 @@
-//! Construction of controllers: the shared context, triggers of other controllers, and shared state.
+//! Construction of controllers: the shared context, triggers for other controllers, and shared state.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ impl Resync {
 /// The queue of a controller, as a distinct type for each controller, so that [`Setup::shared`] distinguishes them.
 struct ControllerQueue<C: Controller>(Queue<C::Key>);
 
-/// Creates each controller, its queue and the shared state when they are first requested.
+/// Creates each controller, its queue and the shared state at the first request for it.
 pub struct Setup {
     pub context: Arc<Context>,
     pub resync: Resync,

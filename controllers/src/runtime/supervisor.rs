@@ -21,7 +21,7 @@ use crate::runtime::manager::UnhealthyReason;
 const TEMPLATE_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tasks that do not belong to a controller.
-pub(crate) struct Services {
+pub(crate) struct BackgroundTasks {
     pub informer: Informer,
     pub event_recorder: Task,
     pub journal: Task,
@@ -36,13 +36,13 @@ pub(crate) async fn supervise(
     context: Arc<Context>,
     health: watch::Sender<Result<(), UnhealthyReason>>,
     stop: CancellationToken,
-    services: Services,
+    background: BackgroundTasks,
 ) {
     let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
     let handler: Arc<dyn EventHandler> = Arc::<Dispatcher>::clone(&dispatcher);
-    tasks.spawn(services.informer.run(handler, stop.clone()));
-    tasks.spawn(services.event_recorder);
-    tasks.spawn(services.journal);
+    tasks.spawn(background.informer.run(handler, stop.clone()));
+    tasks.spawn(background.event_recorder);
+    tasks.spawn(background.journal);
     // Stops immediately with `stop`: from then on no changes are dispatched, and the next leader in this process
     // waits for this task.
     let sync = sync_control_plane(&dispatcher, &context);
@@ -59,7 +59,7 @@ pub(crate) async fn supervise(
             result = tasks.join_next() => result,
             // The journal stops last, since it writes the entries of the others.
             () = stop.cancelled(), if tasks.len() == 1 => {
-                services.close_journal.cancel();
+                background.close_journal.cancel();
                 tasks.join_next().await
             }
         };
@@ -100,7 +100,7 @@ fn report(
     drop(health.send_replace(Err(UnhealthyReason::Broken(reason))));
 }
 
-/// Sets `health` to `Ok`, unless a task has stopped. Returns true if it did.
+/// Sets `health` to `Ok`, unless a task has stopped. Returns true if `health` was set.
 fn set_healthy(health: &mut Result<(), UnhealthyReason>) -> bool {
     let is_broken = matches!(health, Err(UnhealthyReason::Broken(_)));
     if !is_broken {
@@ -122,8 +122,8 @@ pub(crate) fn expect_stop(
     .boxed()
 }
 
-/// Collects the resources that controllers watch, and waits for their initial lists, so that controllers do not
-/// decide by incomplete state.
+/// Starts collecting the resources that controllers watch, and waits for their initial lists, so that no controller
+/// acts on incomplete state.
 async fn sync_control_plane(dispatcher: &Dispatcher, context: &Context) {
     let (control_plane, cache) = (&context.control_plane, &context.cache);
     let needed = dispatcher.resources();
@@ -155,7 +155,7 @@ mod tests {
             () = wait_and_report(sync, &mut tasks, &health, &stop) => panic!("the sync cannot finish"),
             broken = reported.wait_for(|health| matches!(health, Err(UnhealthyReason::Broken(_)))) => drop(broken.unwrap()),
         }
-        assert!(!health.send_if_modified(set_healthy), "a stopped task stays reported");
+        assert!(!health.send_if_modified(set_healthy), "the failure is not overwritten");
         assert!(
             matches!(&*health.borrow(), Err(UnhealthyReason::Broken(reason)) if reason.starts_with("a task panicked"))
         );

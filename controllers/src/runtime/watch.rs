@@ -107,15 +107,17 @@ pub enum Source {
 }
 
 impl Source {
+    /// Resources of the control plane, see [`Source::ControlPlane`].
     pub fn of<'r>(resources: impl IntoIterator<Item = &'r Resource>) -> Self {
         Source::ControlPlane(resources.into_iter().cloned().collect())
     }
 
+    /// Resources of the control plane that it may not serve, see [`Source::Templates`].
     pub fn templates<'r>(resources: impl IntoIterator<Item = &'r Resource>) -> Self {
         Source::Templates(resources.into_iter().cloned().collect())
     }
 
-    /// True if a change is one of this source.
+    /// True if the changed object belongs to this source.
     fn matches(&self, change: &Change) -> bool {
         let gvr = &change.resource.gvr;
         match self {
@@ -136,16 +138,17 @@ impl Source {
     }
 
     /// Watches with a function that reads the cache to find the keys.
-    pub fn find<C: Controller>(self, find: Find<C>) -> Watch<C> {
+    pub fn find<C: Controller>(self, find: KeyLookup<C>) -> Watch<C> {
         Watch { source: self, handler: Handler::Find(find) }
     }
 }
 
-pub type Find<C> = for<'a> fn(&'a C, &'a Change) -> BoxFuture<'a, Result<Requests<<C as Controller>::Key>, Error>>;
+/// Function that reads the cache to find the keys that a change enqueues.
+pub type KeyLookup<C> = for<'a> fn(&'a C, &'a Change) -> BoxFuture<'a, Result<Requests<<C as Controller>::Key>, Error>>;
 
 enum Handler<C: Controller> {
     Map(fn(&C, &Change) -> Requests<C::Key>),
-    Find(Find<C>),
+    Find(KeyLookup<C>),
 }
 
 /// A watched source and its event handler.
@@ -155,7 +158,7 @@ pub struct Watch<C: Controller> {
 }
 
 impl<C: Controller> Watch<C> {
-    /// Keys that a change enqueues. None if it is not a change of this source.
+    /// Keys that a change enqueues: none unless the changed object belongs to the source.
     pub(super) async fn requests(&self, controller: &C, change: &Change) -> Result<Requests<C::Key>, Error> {
         if !self.source.matches(change) {
             return Ok(Requests::none());

@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 /// Number of concurrent writes at which the control plane counts as under write load.
 const BUSY_WRITES: usize = 8;
 
-/// Times since the first deferral at which a status is checked again under write load. After the last one, it is
-/// written under any load.
+/// Times since the first deferral at which a status that is deferred under write load is checked again. At the last
+/// one, it is written under any load.
 const CHECK_TIMES: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(6), Duration::from_secs(10)];
 /// Longest deferral of a status that is still changing, in a burst.
 const MAX_BURST_DEFERRAL: Duration = Duration::from_secs(10);
 /// Minimum interval between two writes of a status that is still changing.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
-/// Changed statuses per second, and above them, that are not a burst.
+/// Limits above which changed statuses are a burst: their rate per second, and the number that begins a burst.
 const STATUS_BURST: BurstLimits = BurstLimits { rate_per_second: 10.0, begin_threshold: 50.0 };
 
 /// Load of the control plane, as far as this process causes it.
@@ -89,8 +89,8 @@ impl Progress {
         if is_changing { Progress::Changing } else { Progress::Settled }
     }
 
-    /// True if an object with this health is expected to become healthy. One that was healthy before has settled, so
-    /// that its failure is written at once.
+    /// True if an object with the health `now` is expected to become healthy. `written` is the health that was written
+    /// last: if it was healthy, the object has settled, so that its failure is written immediately.
     pub fn is_becoming_healthy(written: Option<&ResourceHealth>, now: Option<&ResourceHealth>) -> bool {
         now == Some(&ResourceHealth::Unhealthy) && written != Some(&ResourceHealth::Healthy)
     }
@@ -131,7 +131,7 @@ pub fn deferral(status: &ChangedStatus) -> Option<Duration> {
     }
 }
 
-/// Keys whose writes are deferred, since when, and the times of the last writes.
+/// Keys whose writes are deferred, with the times of their first deferral and of their last writes.
 #[derive(Debug)]
 pub struct DeferredWrites<K> {
     state: Mutex<DeferralState<K>>,
@@ -164,7 +164,7 @@ impl<K: Hash + Eq + Clone> DeferredWrites<K> {
         Deferral(self.state.lock().waiting.remove(key))
     }
 
-    /// Delay of the key's write. `None` if it must be written now.
+    /// Delay after which the key must be reconciled again to write its status. `None` if it must be written now.
     pub fn wait(&self, write_load: &WriteLoad, key: &K, since: Deferral, progress: Progress) -> Option<Duration> {
         self.wait_at(write_load, key, since, progress, Instant::now())
     }

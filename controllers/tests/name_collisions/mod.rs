@@ -107,7 +107,7 @@ async fn an_object_does_not_take_the_binding_of_another_object() {
     let env = start().await;
     let control_plane = env.objects();
     let object = template("default", "app");
-    let identity = ObjectIdentity::of(&object);
+    let identity = ObjectIdentity::from_object(&object);
     let names = [identity.usual_binding_key(), identity.distinct_binding_key()].map(|key| key.name.clone());
     for name in &names {
         let other = json!({

@@ -63,9 +63,9 @@ impl TestPod {
             key: PodKey { cluster: self.cluster, name: name.to_owned() },
             labels: BTreeMap::new(),
             phase: self.phase,
-            terminating: self.terminating,
-            ready: (!self.ready.is_empty()).then(|| Readiness { status: self.ready, since: ago(self.since) }),
-            started: Some(ago(self.started)),
+            is_terminating: self.terminating,
+            readiness: (!self.ready.is_empty()).then(|| Readiness { status: self.ready, since: ago(self.since) }),
+            started_at: Some(ago(self.started)),
             containers: self.requests.into_iter().map(container).collect(),
         }
     }
@@ -310,7 +310,7 @@ fn evaluate(
     let due = timers.take_due(at);
     let due_rules = due.iter().map(|due| (due.rule.name.clone(), due.at.to_string())).collect();
     for due in due {
-        timers.add_run(FinishedRun { due, finished_at: at, failed: failed.map(str::to_owned) });
+        timers.add_run(FinishedRun { due, finished_at: at, error: failed.map(str::to_owned) });
     }
     *status = timers.status(spec, status);
     timers.clear_recorded();

@@ -45,7 +45,7 @@ fn unclaimed_templates() {
                 namespace: if policy.cluster_wide { "" } else { "shop" },
                 name: &policy.name,
                 permanent_id: "",
-                terminating: policy.terminating,
+                is_terminating: policy.terminating,
                 spec,
             })
             .collect();

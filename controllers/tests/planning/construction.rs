@@ -118,7 +118,7 @@ fn pruning() {
 fn disowning() {
     insta::assert_yaml_snapshot!(case_results(include_str!("fixtures/disowning.yaml"), |case: ObjectCase| {
         let mut disowned = case.object.clone();
-        managed::disown(&mut disowned);
+        managed::remove_ownership_metadata(&mut disowned);
         disowned
     }));
 }
@@ -148,7 +148,7 @@ fn applying() {
         };
         let planned = match apply::compare_with_member("m1", &case.manifest, observed) {
             apply::ManifestComparison::Planned(plan) => Ok(plan),
-            apply::ManifestComparison::Ours { mut desired, observed } => {
+            apply::ManifestComparison::NeedsRetention { mut desired, observed } => {
                 keep_replicas(&mut desired, observed).map(|()| apply::finish(desired, observed, None))
             }
         };

@@ -312,7 +312,7 @@ fn cluster_state_is_derived_from_conditions() {
         "status": {"conditions": [condition("Ready", "Unknown", ""), condition("HealthSignals", "False", "Doubted")]},
     });
     let state = ClusterEvictionState::from_cluster(&cluster).expect("readable");
-    assert_eq!((state.ready, state.is_doubted, state.evicts()), (Some(false), true, false));
+    assert_eq!((state.ready, state.is_doubted, state.has_no_execute_taint()), (Some(false), true, false));
     let unreported = ClusterEvictionState::from_cluster(&json!({"metadata": {"name": "m1"}})).expect("readable");
     assert_eq!((unreported.ready, unreported.is_doubted, unreported.is_terminating), (None, false, false));
 }

@@ -33,7 +33,7 @@ fn namespace(name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registered_controller_has_a_queue_resyncs_and_metrics() {
-    let registry = Registry::default().with(Registration::of::<NamespaceGreeter>());
+    let registry = Registry::default().with(Registration::new::<NamespaceGreeter>());
     let namespaces = custom("", "v1", "namespaces", "Namespace", false);
     let mut env = TestEnv::start(&[]).await;
     for (list, runs) in [("*,namespaceGreeter", true), ("*", false)] {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_controllers::cache::indexed_labels;
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource};
 use crowsnest_controllers::runtime::{Config, Manager};
@@ -341,7 +341,7 @@ impl TestEnv {
 /// Serves the resources that CustomResourceDefinitions define.
 async fn serve_definitions(server: &ApiServer) {
     let registry = Arc::clone(server.registry());
-    let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
+    let outbound = Arc::new(OutboundClients::new(Arc::new(ClusterServices::new(&registry)), None));
     let client = Arc::new(WebhookClient::new(outbound));
     let controller = CrdController::start(registry, client).await.expect("definitions are served");
     server.spawn("CustomResourceDefinitions", controller.run(server.stop_token()));

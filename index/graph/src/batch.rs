@@ -1,10 +1,44 @@
 //! Rows of one transaction. Pure: no I/O.
 
-use crate::model::{EdgeRow, Label, NodeRow};
+use crate::model::{EdgeRow, Label, NodeRow, collection_node_key};
+use crowsnest_index::export::ObjectChange;
 use crowsnest_query::path::EdgeType;
-use crowsnest_store::CollectionKey;
+use crowsnest_store::{CollectionKey, RecordKey};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum size of the bodies of the objects of a batch, except for a batch of one object.
+pub const MAX_BATCH_BYTES: usize = 4 << 20;
+
+/// Number of the first changes that are written together: at most `max_changes` with at most [`MAX_BATCH_BYTES`], and
+/// at least one. `sizes` are the sizes of the bodies.
+pub fn batch_length(sizes: impl IntoIterator<Item = usize>, max_changes: usize) -> usize {
+    let (mut length, mut bytes) = (0, 0_usize);
+    for size in sizes.into_iter().take(max_changes.max(1)) {
+        bytes = bytes.saturating_add(size);
+        if length > 0 && bytes > MAX_BATCH_BYTES {
+            break;
+        }
+        length += 1;
+    }
+    length
+}
+
+/// Removes the changes of the next batch from the beginning of `changes` and returns them.
+pub fn take_batch(changes: &mut Vec<ObjectChange>, max_changes: usize) -> Vec<ObjectChange> {
+    let length = batch_length(body_sizes(changes), max_changes);
+    let rest = changes.split_off(length);
+    std::mem::replace(changes, rest)
+}
+
+/// True if the next batch is not changed by later changes.
+pub fn is_full_batch(changes: &[ObjectChange], max_changes: usize) -> bool {
+    changes.len() >= max_changes || batch_length(body_sizes(changes), max_changes) < changes.len()
+}
+
+fn body_sizes(changes: &[ObjectChange]) -> impl Iterator<Item = usize> {
+    changes.iter().map(|change| change.object.as_ref().map_or(0, |object| object.body.len()))
+}
 
 /// A change of a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +56,18 @@ pub struct Removal {
     pub label: Option<Label>,
     /// Seq of the change.
     pub seq: u64,
+}
+
+impl Removal {
+    /// Removal of the node of an object, with the label of its kind. The kind may be no longer served.
+    pub fn new(key: &RecordKey, kind: &str, seq: u64) -> Self {
+        Self {
+            key: collection_node_key(&key.collection, kind, &key.namespace, &key.name),
+            collection: key.collection.clone(),
+            label: Label::from_kind(kind),
+            seq,
+        }
+    }
 }
 
 impl NodeChange {

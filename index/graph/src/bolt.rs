@@ -9,9 +9,13 @@ use std::io::Write as _;
 use std::time::Duration;
 
 /// Supported schemes. `neo4j:` (routing to the leader of a cluster) needs unstable features of neo4rs.
-const SCHEMES: [&str; 2] = ["bolt", "bolt+s"];
+const SCHEMES: [&str; 2] = ["bolt", TLS_SCHEME];
+/// Scheme of addresses with TLS.
+const TLS_SCHEME: &str = "bolt+s";
 /// Time limit of one statement, and of opening a connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of rows read from a result.
+const MAX_RESULT_ROWS: usize = 500_000;
 
 /// A database and its credentials.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,8 +38,21 @@ impl fmt::Debug for BoltTarget {
     }
 }
 
-/// Checks a `bolt:` or `bolt+s:` address and returns its host and port (default 7687).
-pub fn parse_address(address: &str) -> Result<(String, u16), SinkError> {
+/// A checked address of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoltAddress {
+    /// Normalised address: the scheme is lower case, and surrounding spaces are removed.
+    pub url: String,
+    /// True for `bolt+s:`.
+    pub has_tls: bool,
+    /// Name or IP address, without brackets.
+    pub host: String,
+    /// Default 7687.
+    pub port: u16,
+}
+
+/// Checks a `bolt:` or `bolt+s:` address.
+pub fn parse_address(address: &str) -> Result<BoltAddress, SinkError> {
     let invalid = |reason: &str| SinkError::Address { address: address.to_owned(), reason: reason.to_owned() };
     let url = url::Url::parse(address).map_err(|error| invalid(&error.to_string()))?;
     if !SCHEMES.contains(&url.scheme()) {
@@ -48,7 +65,12 @@ pub fn parse_address(address: &str) -> Result<(String, u16), SinkError> {
         return Err(invalid("it must end with the port"));
     }
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid("it has no host"))?;
-    Ok((host.trim_matches(['[', ']']).to_owned(), url.port().unwrap_or(7687)))
+    Ok(BoltAddress {
+        has_tls: url.scheme() == TLS_SCHEME,
+        host: host.trim_matches(['[', ']']).to_owned(),
+        port: url.port().unwrap_or(7687),
+        url: url.to_string(),
+    })
 }
 
 /// A connection to a graph database, with one transaction at a time.
@@ -63,12 +85,14 @@ impl Bolt {
     /// Prepares a connection; it is opened with the first transaction.
     pub fn new(target: &BoltTarget) -> Result<Self, SinkError> {
         const CONTEXT: &str = "cannot use the address of the graph database";
-        parse_address(&target.address)?;
+        let address = parse_address(&target.address)?;
         let mut config = ConfigBuilder::default()
-            .uri(&target.address)
+            .uri(address.url)
             .user(&target.username)
             .password(&target.password)
-            .max_connections(1);
+            .max_connections(1)
+            // The library applies it to each message that it receives.
+            .connection_timeout(REQUEST_TIMEOUT);
         if !target.database.is_empty() {
             config = config.db(Database::from(target.database.as_str()));
         }
@@ -109,7 +133,8 @@ impl Transaction {
         with_timeout(context, self.transaction.run(new_query(text, parameters))).await
     }
 
-    /// Runs a statement and reads its rows. `context` is the beginning of the error message.
+    /// Runs a statement and reads its rows. Fails if there are more than 500,000. `context` is the beginning of the error
+    /// message.
     pub async fn query<T: DeserializeOwned>(
         &mut self,
         context: &'static str,
@@ -117,15 +142,22 @@ impl Transaction {
         parameters: Parameters,
     ) -> Result<Vec<T>, SinkError> {
         let transaction = &mut self.transaction;
-        with_timeout(context, async {
+        let rows = with_timeout(context, async {
             let mut stream = transaction.execute(new_query(text, parameters)).await?;
             let mut rows = Vec::new();
             while let Some(row) = stream.next(transaction.handle()).await? {
                 rows.push(row.to::<T>()?);
+                if rows.len() > MAX_RESULT_ROWS {
+                    break;
+                }
             }
             Ok(rows)
         })
-        .await
+        .await?;
+        if rows.len() > MAX_RESULT_ROWS {
+            return Err(SinkError::TooManyRows { context, limit: MAX_RESULT_ROWS });
+        }
+        Ok(rows)
     }
 
     pub async fn commit(self) -> Result<(), SinkError> {
@@ -172,9 +204,13 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case("bolt://graph.db.svc:7688", Ok(("graph.db.svc", 7688)))]
-    #[case("bolt+s://graph.example", Ok(("graph.example", 7687)))]
-    #[case("bolt://[::1]:7687", Ok(("::1", 7687)))]
+    #[case("bolt://graph.db.svc:7688", Ok(("bolt://graph.db.svc:7688", false, "graph.db.svc", 7688)))]
+    #[case("bolt+s://graph.example", Ok(("bolt+s://graph.example", true, "graph.example", 7687)))]
+    #[case("bolt://[::1]:7687", Ok(("bolt://[::1]:7687", false, "::1", 7687)))]
+    #[case::upper_case("BOLT://10.0.0.1", Ok(("bolt://10.0.0.1", false, "10.0.0.1", 7687)))]
+    #[case::upper_case_with_tls("Bolt+S://10.0.0.1", Ok(("bolt+s://10.0.0.1", true, "10.0.0.1", 7687)))]
+    #[case::spaces(" bolt://10.0.0.1 ", Ok(("bolt://10.0.0.1", false, "10.0.0.1", 7687)))]
+    #[case::line_breaks("bo\nlt://10.0.0.1\t", Ok(("bolt://10.0.0.1", false, "10.0.0.1", 7687)))]
     #[case("neo4j://graph.example", Err("scheme"))]
     #[case("bolt+ssc://graph.example", Err("scheme"))]
     #[case("https://graph.example", Err("scheme"))]
@@ -185,10 +221,13 @@ mod tests {
     #[case("", Err("relative"))]
     fn an_address_needs_a_bolt_scheme_and_a_host_and_nothing_after_the_port(
         #[case] address: &str,
-        #[case] expected: Result<(&str, u16), &str>,
+        #[case] expected: Result<(&str, bool, &str, u16), &str>,
     ) {
         match (parse_address(address), expected) {
-            (Ok(actual), Ok((host, port))) => assert_eq!(actual, (host.to_owned(), port)),
+            (Ok(actual), Ok((url, has_tls, host, port))) => {
+                let expected = BoltAddress { url: url.to_owned(), has_tls, host: host.to_owned(), port };
+                assert_eq!(actual, expected);
+            }
             (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
             (actual, _) => panic!("{address}: {actual:?}"),
         }

@@ -18,7 +18,7 @@ pub const SCHEMA: &[&str] = &[
 
 /// All sinks that write to the database.
 pub const READ_SINKS: &str = "MATCH (s:CrowsnestSink) RETURN s.name AS name, s.store AS store, s.selection AS selection, \
-    s.generation AS generation, s.seq AS seq, s.complete AS complete";
+    s.generation AS generation, s.seq AS seq, s.complete AS complete, s.undecided AS undecided, s.rules AS rules";
 
 /// Positions of all collections.
 pub const READ_COLLECTION_POSITIONS: &str = "MATCH (s:CrowsnestSync) RETURN s.cluster AS cluster, s.apiGroup AS apiGroup, s.version AS version, \
@@ -28,17 +28,25 @@ pub const READ_COLLECTION_POSITIONS: &str = "MATCH (s:CrowsnestSync) RETURN s.cl
 pub const CLAIM_SINK: &str = "MERGE (s:CrowsnestSink {name: $name}) SET s.writer = $writer";
 
 /// First statement of each transaction: locks the sink's node until the end of the transaction, then reads its writer.
-/// `locked` is 0 if another process has become the writer.
-pub const LOCK_SINK: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.locked = true WITH s WHERE s.writer = $writer \
-    RETURN count(s) AS locked";
+/// `isWriter` is false if another process has become the writer. `other` is the name of another sink of the database.
+/// No row: the database was replaced.
+pub const LOCK_SINK: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.locked = true \
+    WITH s OPTIONAL MATCH (o:CrowsnestSink) WHERE o.name <> $name WITH s, min(o.name) AS other \
+    RETURN s.writer = $writer AS isWriter, other";
+
+/// Gives up a claim under which nothing was written.
+pub const RELEASE_SINK: &str =
+    "MATCH (s:CrowsnestSink {name: $name}) WHERE s.writer = $writer AND s.generation IS NULL DELETE s";
 
 /// Starts a generation.
 pub const BEGIN_GENERATION: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.generation = $generation, \
-    s.store = $store, s.selection = $selection, s.complete = false, s.seq = 0";
+    s.store = $store, s.selection = $selection, s.complete = false, s.seq = 0, \
+    s.undecided = [], s.rules = null";
 
-/// Sets the position of the sink.
-pub const SET_SINK_POSITION: &str =
-    "MATCH (s:CrowsnestSink {name: $name}) SET s.seq = $seq, s.complete = $complete, s.writtenAt = timestamp()";
+/// Sets the position of the sink, the clusters in which permissions were unknown in this generation, and the digests of
+/// the rules under which it was written.
+pub const SET_SINK_POSITION: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.seq = $seq, s.complete = $complete, \
+    s.undecided = $undecided, s.rules = $rules, s.writtenAt = timestamp()";
 
 /// Sets the positions of collections.
 pub const SET_COLLECTION_POSITIONS: &str = "UNWIND $rows AS row MERGE (s:CrowsnestSync {key: row.key}) \

@@ -13,6 +13,8 @@ pub enum SinkError {
     CaCertificates(std::io::Error),
     #[error("{context}: the graph database did not respond within {} s", .after.as_secs())]
     Timeout { context: &'static str, after: Duration },
+    #[error("{context}: the graph database returned more than {limit} rows")]
+    TooManyRows { context: &'static str, limit: usize },
     #[error("{context}: {}", describe(.source))]
     Bolt {
         context: &'static str,
@@ -98,8 +100,24 @@ impl SinkError {
             Self::Address { .. } => SinkFailure::InvalidAddress,
             Self::Timeout { .. } | Self::Fenced => SinkFailure::Unreachable,
             Self::DuplicateSink(_) => SinkFailure::DuplicateSink,
+            Self::TooManyRows { .. } => SinkFailure::Refused,
             Self::Source(_) | Self::Cache(_) | Self::CaCertificates(_) => SinkFailure::CacheBehind,
             Self::Bolt { source, .. } => classify_bolt_error(source),
+        }
+    }
+
+    /// True if smaller transactions may succeed: the database needed too much time or memory.
+    pub(crate) fn needs_smaller_batches(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Bolt { source, .. } => match &**source {
+                neo4rs::Error::ConnectionTimedOut => true,
+                neo4rs::Error::Neo4j(error) => {
+                    ["OutOfMemory", "TransactionTimedOut"].iter().any(|name| error.code().contains(name))
+                }
+                _ => false,
+            },
+            _ => false,
         }
     }
 
@@ -133,5 +151,24 @@ fn classify_bolt_error(error: &neo4rs::Error) -> SinkFailure {
         | neo4rs::Error::ProtocolMismatch(_)
         | neo4rs::Error::UnsupportedVersion(..) => SinkFailure::Unreachable,
         _ => SinkFailure::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn bolt(source: neo4rs::Error) -> SinkError {
+        SinkError::Bolt { context: "cannot write to the graph database", source: Box::new(source) }
+    }
+
+    #[rstest]
+    #[case::statement(SinkError::Timeout { context: "cannot write", after: Duration::from_secs(60) }, true)]
+    #[case::message(bolt(neo4rs::Error::ConnectionTimedOut), true)]
+    #[case::connection(bolt(neo4rs::Error::ConnectionError), false)]
+    #[case::fenced(SinkError::Fenced, false)]
+    fn timeouts_need_smaller_batches(#[case] error: SinkError, #[case] expected: bool) {
+        assert_eq!(error.needs_smaller_batches(), expected);
     }
 }

@@ -10,6 +10,7 @@
 
 pub mod batch;
 pub mod bolt;
+pub mod config;
 pub mod cypher;
 pub mod error;
 mod generation;
@@ -17,13 +18,16 @@ mod load_selectors;
 pub mod model;
 pub mod progress;
 pub mod selectors;
+mod session;
 pub mod sink;
 pub mod sweep;
 pub mod visibility;
 mod writer;
 
 pub use bolt::{Bolt, BoltTarget};
+pub use config::{SinkConfig, SinkOptions, SinkSource};
 pub use error::{SinkError, SinkFailure};
+pub use model::MODEL_VERSION;
 pub use progress::{SinkProgress, SinkState};
-pub use sink::{GraphSink, SinkConfig, SinkOptions, SinkSource};
-pub use visibility::{IndexVisibility, Visibility, VisibilityDecision};
+pub use sink::GraphSink;
+pub use visibility::{IndexVisibility, RuleDigests, Visibility, VisibilityDecision};

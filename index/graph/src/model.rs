@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
+/// Version of the rows that this crate writes. It is raised when nodes or edges of the same objects change, so that it can
+/// be part of [`crate::SinkConfig::selection`]: graphs of an earlier version are written again.
+pub const MODEL_VERSION: u32 = 2;
 /// Label of every object's node.
 pub const RESOURCE_LABEL: &str = "Resource";
 /// Label of the node with the position of a collection.
@@ -121,7 +124,7 @@ pub struct NodeRow {
     pub selected_by: Vec<(String, String)>,
     /// The object's Pod selector, and the field that states it.
     pub selects: Option<(Selector, String)>,
-    /// Digest of the edges: all edges are replaced if it changes.
+    /// Digest of the edges, and of the labels of a Pod: all edges are replaced if it changes.
     pub edges_digest: String,
 }
 
@@ -197,7 +200,10 @@ impl RowBuilder<'_> {
         let edges: Vec<EdgeRow> = edges.into_iter().map(edge_row).collect();
         let is_pod = is_pod(record);
         let selected_by = if is_pod { self.selectors.find_selecting_nodes(record) } else { Vec::new() };
-        let edges_digest = xxh3_64(format!("{edges:?} {selected_by:?} {selects:?}").as_bytes());
+        // A selecting object adds edges to Pods that were written before it. They are not in `selected_by`, so that the
+        // labels decide whether the edges of a Pod may differ.
+        let labels = is_pod.then_some(&record.labels);
+        let edges_digest = xxh3_64(format!("{edges:?} {selected_by:?} {selects:?} {labels:?}").as_bytes());
         Ok(NodeRow {
             key: record_node_key(record),
             collection: record.key.collection.clone(),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::batch::{Batch, NodeChange, Removal};
+use crate::batch::{Batch, NodeChange, Removal, batch_length};
 use crowsnest_apimachinery::names::CONTROL_PLANE;
 use crowsnest_store::fixtures::{cluster, resource_of, stored};
 use proptest::prelude::*;
@@ -142,6 +142,46 @@ fn the_digest_changes_only_with_the_edges() {
     };
     assert_eq!(row(&pod("Pending", "n1")).edges_digest, row(&pod("Running", "n1")).edges_digest);
     assert_ne!(row(&pod("Running", "n1")).edges_digest, row(&pod("Running", "n2")).edges_digest);
+}
+
+/// Selecting objects may have added edges to a Pod since it was written.
+#[rstest]
+#[case("Pod", true)]
+#[case("ConfigMap", false)]
+fn the_digest_changes_with_the_labels_of_pods_only(#[case] kind: &str, #[case] expected: bool) {
+    let labelled = |app: &str| {
+        json!({"apiVersion": "v1", "kind": kind,
+            "metadata": {"name": "a", "namespace": "b", "labels": {"app": app}}})
+    };
+    assert_eq!(row(&labelled("web")).edges_digest != row(&labelled("db")).edges_digest, expected);
+}
+
+#[test]
+fn a_removal_has_the_label_of_a_kind_that_is_no_longer_served() {
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a", "namespace": "b"}});
+    let stored = stored("m1", 7, &object);
+    let removal = Removal::new(&stored.record.key, &stored.record.kind, 8);
+    assert_eq!((removal.key.as_str(), removal.seq), ("m1/example.com/Widget/b/a", 8));
+    assert_eq!(removal.label, Label::from_kind("Widget"));
+    assert!(removal.label.is_some());
+}
+
+const MIB: usize = 1 << 20;
+
+#[rstest]
+#[case::none(&[], 10, 0)]
+#[case::small(&[1, 1, 1], 10, 3)]
+#[case::count(&[1, 1, 1], 2, 2)]
+#[case::bytes(&[MIB, 2 * MIB, MIB, 1], 10, 3)]
+#[case::one_large_object(&[5 * MIB, 1], 10, 1)]
+#[case::large_object_after_small_ones(&[1, 5 * MIB, 1], 10, 1)]
+#[case::at_least_one(&[1, 1], 0, 1)]
+fn a_batch_has_a_limited_number_of_objects_and_bytes(
+    #[case] sizes: &[usize],
+    #[case] max_changes: usize,
+    #[case] expected: usize,
+) {
+    assert_eq!(batch_length(sizes.iter().copied(), max_changes), expected);
 }
 
 fn change() -> impl Strategy<Value = (u8, u64, bool)> {

@@ -1,6 +1,7 @@
 //! State and counters of a sink.
 
 use crate::error::SinkFailure;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// State and counters of a sink. Counters begin at 0 with the process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -12,6 +13,11 @@ pub struct SinkProgress {
     pub position: u64,
     /// Seq of the newest change of the store.
     pub latest: u64,
+    /// Time at which the graph last had all changes, in Unix milliseconds. None before the first time.
+    pub caught_up_ms: Option<i64>,
+    /// Time of the oldest change that the graph may lack, or an earlier time, in Unix milliseconds. None if there is no
+    /// such change or its time is unknown.
+    pub oldest_pending_ms: Option<i64>,
     /// Node rows sent.
     pub nodes_written: u64,
     /// Nodes whose edges were replaced.
@@ -49,5 +55,41 @@ impl SinkProgress {
     /// Number of changes of the store that the graph may lack.
     pub fn lag(&self) -> u64 {
         self.latest.saturating_sub(self.position)
+    }
+
+    /// Age of the oldest change that the graph may lack, in seconds at a time in Unix milliseconds. 0 if the graph has all
+    /// changes, None if the age is unknown.
+    pub fn lag_seconds(&self, now_ms: i64) -> Option<u64> {
+        if self.lag() == 0 {
+            return Some(0);
+        }
+        let milliseconds = now_ms.saturating_sub(self.oldest_pending_ms?);
+        Some(u64::try_from(milliseconds).unwrap_or_default() / 1_000)
+    }
+}
+
+/// Current time in Unix milliseconds.
+pub(crate) fn now_ms() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::no_lag(7, None, Some(0))]
+    #[case::pending(5, Some(1_500), Some(3))]
+    #[case::unknown(5, None, None)]
+    #[case::clock_set_back(5, Some(9_000), Some(0))]
+    fn lag_is_the_age_of_the_oldest_pending_change(
+        #[case] position: u64,
+        #[case] oldest_pending_ms: Option<i64>,
+        #[case] expected: Option<u64>,
+    ) {
+        let progress = SinkProgress { position, latest: 7, oldest_pending_ms, ..SinkProgress::default() };
+        assert_eq!(progress.lag_seconds(5_000), expected);
     }
 }

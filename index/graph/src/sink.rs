@@ -1,23 +1,23 @@
 //! Graph sink: writes the selected and permitted objects of the store to a graph, and follows their changes.
 
-use crate::batch::{Batch, NodeChange, Removal};
-use crate::bolt::{Bolt, BoltTarget};
+use crate::batch::{Batch, NodeChange, is_full_batch, take_batch};
+use crate::bolt::Bolt;
+use crate::config::{SinkConfig, SinkSource};
 use crate::error::SinkError;
-use crate::generation::{Claim, ClaimedGraph};
-use crate::model::{RowBuilder, ServedKinds, collection_node_key};
-use crate::progress::{SinkProgress, SinkState};
+use crate::generation::{Claim, ClaimedGraph, GraphState};
+use crate::load_selectors::load_pod_selectors;
+use crate::model::{NodeRow, RowBuilder, ServedKinds};
+use crate::progress::{SinkProgress, SinkState, now_ms};
 use crate::selectors::PodSelectors;
+use crate::session::{CarriedState, Session};
 use crate::sweep::{Sweeps, collections_of_removed_clusters};
-use crate::visibility::{Visibility, VisibilityDecision};
+use crate::visibility::{RuleDigests, Visibility, VisibilityDecision, has_equal_rules};
 use crate::writer::{Position, Writer};
-use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::references::CustomRule;
-use crowsnest_component_base::retry::{Backoff, jitter};
-use crowsnest_index::export::{ChangeSource, ObjectChange};
-use crowsnest_store::{CollectionKey, States};
+use crowsnest_component_base::retry::jitter;
+use crowsnest_index::export::ObjectChange;
+use crowsnest_store::{CollectionKey, Object, Seq};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,57 +25,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Range of factors by which a retry delay is multiplied.
 const RETRY_JITTER: (f64, f64) = (0.8, 1.2);
-
-/// Settings of a sink.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SinkOptions {
-    /// Maximum number of rows of a transaction.
-    pub batch_size: usize,
-    /// Delays between sessions after errors.
-    pub backoff: Backoff,
-    /// Interval at which the claim on the graph is checked.
-    pub check_interval: Duration,
-    /// Interval at which all objects are written again if the selection is not stable ([`SinkConfig::is_stable`]).
-    pub reload_interval: Duration,
-    /// Minimum time between two loads that are caused by changes of permissions.
-    pub min_reload_interval: Duration,
-}
-
-impl Default for SinkOptions {
-    fn default() -> Self {
-        Self {
-            batch_size: 1_000,
-            backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
-            check_interval: Duration::from_secs(30),
-            reload_interval: Duration::from_secs(3600),
-            min_reload_interval: Duration::from_secs(30),
-        }
-    }
-}
-
-/// Configuration of a sink.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SinkConfig {
-    /// Name in the graph, unique among all sinks that could use the database.
-    pub name: String,
-    pub target: BoltTarget,
-    /// The query and the ServiceAccount: if they change, everything is written again.
-    pub selection: String,
-    /// True if the selection of an object depends only on the object itself and the permissions, not on other objects
-    /// or time.
-    pub is_stable: bool,
-    pub options: SinkOptions,
-}
-
-/// Inputs of a sink from the cache.
-pub struct SinkSource {
-    pub changes: ChangeSource,
-    pub states: Arc<States>,
-    /// Name of the store in the graph. It is public to all readers of the graph, unlike the store's secret identity.
-    pub store_name: String,
-    /// References that the configuration adds.
-    pub rules: Vec<CustomRule>,
-}
+/// Maximum number of objects that a load reads at once. Objects can be as large as 1 MiB.
+const OBJECTS_PER_READ: usize = 100;
 
 /// A sink, which keeps a graph equal to the selected objects.
 pub struct GraphSink {
@@ -85,57 +36,32 @@ pub struct GraphSink {
     progress: watch::Sender<SinkProgress>,
 }
 
-/// State that is carried from one session to the next.
-#[derive(Default)]
-struct CarriedState {
-    /// Failures since the sink last reached [`SinkState::Following`].
-    failures: u32,
-    /// Everything must be written again, and no generation has been started for it yet.
-    needs_reload: bool,
-    /// Clusters in which permissions were unknown in the last session.
-    undecided_clusters: BTreeSet<ClusterName>,
-}
-
-/// One connection to a graph, in one generation.
-struct Session {
-    bolt: Bolt,
-    /// Random name of this session in the graph.
-    token: String,
-    generation: u64,
-    /// Seq up to which all changes are in the graph.
-    position: u64,
-    kinds: ServedKinds,
-    selectors: PodSelectors,
-    sweeps: Sweeps,
-    /// Collections with positions in the graph.
-    known_collections: BTreeSet<CollectionKey>,
-    /// Clusters in which permissions were unknown.
-    undecided_clusters: BTreeSet<ClusterName>,
-    loaded_at: Instant,
-    /// Time at which everything is written again because permissions have changed.
-    reload_at: Option<Instant>,
-    /// Time at which unknown permissions are determined again.
-    next_decision_at: Instant,
-}
-
 impl GraphSink {
     pub fn new(config: SinkConfig, source: SinkSource, visibility: Arc<dyn Visibility>) -> Self {
         Self { config, source, visibility, progress: watch::Sender::default() }
     }
 
-    /// State and counters; `latest` is the store's current newest change.
+    /// State and counters; `latest` and `oldest_pending_ms` are those of the store at present.
     pub fn progress(&self) -> SinkProgress {
-        SinkProgress { latest: self.source.changes.latest(), ..self.progress.borrow().clone() }
+        let progress = self.progress.borrow().clone();
+        let changes = &self.source.changes;
+        let pending = changes.tail.follow(Seq(progress.position)).ready_now();
+        let oldest_pending_ms = match &pending {
+            Ok(pending) => pending.first().map(|change| change.object.record.changed_at),
+            // Memory does not have the change any more.
+            Err(_) => progress.caught_up_ms,
+        };
+        SinkProgress { latest: changes.latest(), oldest_pending_ms, ..progress }
     }
 
-    /// Notifies of changes of the progress; `latest` is the value at the time of the change.
+    /// Notifies of changes of the progress; `latest` is the value at the time of the change, `oldest_pending_ms` is None.
     pub fn watch(&self) -> watch::Receiver<SinkProgress> {
         self.progress.subscribe()
     }
 
     /// Writes until stopped. Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
-        let mut carried = CarriedState::default();
+        let mut carried = CarriedState::new(&self.config.options);
         while let Some(result) = stop.run_until_cancelled(self.run_session(&mut carried)).await {
             let error = match result {
                 Ok(()) => {
@@ -150,6 +76,9 @@ impl GraphSink {
                 Err(error) => error,
             };
             carried.failures += 1;
+            if error.needs_smaller_batches() {
+                carried.shrink_batches();
+            }
             self.report_error(&error);
             let delay = jitter(self.config.options.backoff.delay(carried.failures), RETRY_JITTER, rand::random());
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
@@ -184,30 +113,38 @@ impl GraphSink {
             let is_current = state.store == source.store_name && state.selection == digest;
             !carried.needs_reload && is_current && state.is_complete && state.seq <= source.changes.latest()
         });
+        let resumable = match resumable {
+            Some(state) => self.compare_rules(state, carried).await?,
+            None => None,
+        };
         let known_collections = collections.iter().map(|(key, _)| key.clone()).collect();
+        let now = Instant::now();
         let mut session = Session {
             generation: resumable.as_ref().map_or(last_generation + 1, |state| state.generation),
             position: resumable.as_ref().map_or(0, |state| state.seq),
+            batch_size: carried.batch_size,
             kinds: ServedKinds::default(),
             selectors: PodSelectors::default(),
             sweeps: Sweeps::default(),
             undecided_clusters: BTreeSet::new(),
-            loaded_at: Instant::now(),
+            rules: None,
+            loaded_at: now,
             reload_at: None,
-            next_decision_at: Instant::now() + self.config.options.min_reload_interval,
+            next_decision_at: now + self.config.options.min_reload_interval,
             known_collections,
             bolt,
             token,
         };
         match resumable {
-            Some(_) => {
+            Some(state) => {
                 source.changes.check_replayable(session.position).await?;
+                session.loaded_at = *carried.loaded_at.get_or_insert(now);
+                session.undecided_clusters = state.undecided_clusters;
+                session.rules = state.rules;
+                self.update_progress(|progress| progress.position = state.seq);
                 let is_swept = |(_, generation): &(_, Option<u64>)| *generation == Some(session.generation);
                 session.sweeps = Sweeps::new(collections.into_iter().filter(is_swept).map(|(key, _)| key).collect());
                 session.selectors = self.load_pod_selectors().await?;
-                // The decision is the basis for detecting later changes of permissions.
-                let VisibilityDecision { undecided_clusters, .. } = self.visibility.decide(BTreeSet::new(), 0).await?;
-                session.undecided_clusters = &undecided_clusters | &carried.undecided_clusters;
             }
             None => {
                 self.update_progress(|progress| progress.state = SinkState::Loading);
@@ -215,33 +152,64 @@ impl GraphSink {
                 // The graph records from now on that it is not complete.
                 carried.needs_reload = false;
                 self.visibility.reset();
+                carried.follows_rules = true;
+                carried.loaded_at = Some(now);
+                // A Pod is read before or after the objects that select it.
+                session.selectors = self.load_pod_selectors().await?;
                 let result = self.load(&mut session).await;
                 carried.undecided_clusters.clone_from(&session.undecided_clusters);
                 result?;
             }
         }
-        let result = self.follow(&mut session, &mut carried.failures).await;
+        let result = self.follow(&mut session, carried).await;
         carried.undecided_clusters = session.undecided_clusters;
         result
+    }
+
+    /// Returns the state of a graph, with all clusters in which permissions are or were unknown, if its generation can be
+    /// continued. None if the rules changed while no process followed them, or while it was written.
+    async fn compare_rules(
+        &self,
+        mut state: GraphState,
+        carried: &mut CarriedState,
+    ) -> Result<Option<GraphState>, SinkError> {
+        let latest = self.source.changes.latest();
+        // This decision is also the basis for detecting later changes of permissions, unless there is an earlier one.
+        let decision = self.visibility.decide(BTreeSet::new(), latest).await?;
+        state.undecided_clusters.extend(decision.undecided_clusters);
+        state.undecided_clusters.extend(carried.undecided_clusters.iter().cloned());
+        if carried.follows_rules {
+            return Ok(Some(state));
+        }
+        let current = self.visibility.rule_digests(latest).await?;
+        let is_equal = |saved: &RuleDigests| has_equal_rules(saved, &current, &state.undecided_clusters);
+        carried.follows_rules = state.rules.as_ref().is_some_and(is_equal);
+        Ok(carried.follows_rules.then_some(state))
     }
 
     /// Writes all objects of the store.
     async fn load(&self, session: &mut Session) -> Result<(), SinkError> {
         // Read before the first object: later changes are followed after the load.
         let start = self.source.changes.latest();
-        let mut after = 0;
+        let rules = self.visibility.rule_digests(start).await?;
+        let (mut after, mut pending) = (0, Vec::new());
         loop {
-            let page = self.source.changes.objects_after(after, self.config.options.batch_size).await?;
-            let (objects, Some(next)) = page else { break };
-            let changes = objects.into_iter().map(|object| ObjectChange {
-                seq: object.record.seq.0,
-                key: object.record.key.clone(),
-                kind: Arc::clone(&object.record.kind),
-                uid: object.record.uid.clone(),
-                object: Some(object),
-            });
-            self.write(session, changes.collect(), Position { seq: 0, is_complete: false }).await?;
-            after = next;
+            let limit = session.batch_size.min(OBJECTS_PER_READ);
+            let (objects, next) = self.source.changes.objects_after(after, limit).await?;
+            pending.extend(objects.into_iter().map(put_change));
+            // The last batch is not full if more objects follow.
+            while !pending.is_empty() && (next.is_none() || is_full_batch(&pending, session.batch_size)) {
+                let changes = take_batch(&mut pending, session.batch_size);
+                self.write(session, changes, Position { seq: 0, is_complete: false }).await?;
+            }
+            match next {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+        let rules_at_end = self.visibility.rule_digests(self.source.changes.latest()).await?;
+        if rules == rules_at_end && !self.visibility.has_changed().await {
+            session.rules = Some(rules);
         }
         session.position = start;
         let writer = self.writer(session);
@@ -253,7 +221,7 @@ impl GraphSink {
     }
 
     /// Writes changes as they happen. Returns without an error if everything must be written again.
-    async fn follow(&self, session: &mut Session, failures: &mut u32) -> Result<(), SinkError> {
+    async fn follow(&self, session: &mut Session, carried: &mut CarriedState) -> Result<(), SinkError> {
         let options = self.config.options;
         let mut rule_changes = self.visibility.rule_changes();
         rule_changes.mark_changed();
@@ -267,17 +235,23 @@ impl GraphSink {
             self.schedule_sweeps(session);
             self.catch_up(session).await?;
             self.sweep(session).await?;
-            *failures = 0;
+            carried.failures = 0;
+            carried.grow_batches(&options);
+            session.batch_size = carried.batch_size;
+            let is_caught_up = session.position >= self.source.changes.latest();
             let (position, undecided_clusters) = (session.position, &session.undecided_clusters);
             self.update_progress(|progress| {
                 progress.state = SinkState::Following;
                 progress.is_connected = true;
                 progress.position = position;
+                if is_caught_up {
+                    progress.caught_up_ms = Some(now_ms());
+                }
                 progress.undecided_clusters = undecided_clusters.iter().map(ToString::to_string).collect();
             });
             if Instant::now() >= check_at {
-                // Fails if another process has become the writer, or if the database was replaced.
-                self.claim(session).begin().await?;
+                // Fails if another process or sink has become the writer, or if the database was replaced.
+                self.claim(session).begin().await?.commit().await?;
                 check_at = Instant::now() + options.check_interval;
             }
             let next_decision_at = (!session.undecided_clusters.is_empty()).then_some(session.next_decision_at);
@@ -301,6 +275,7 @@ impl GraphSink {
         if rule_changes.has_changed().unwrap_or(false) {
             rule_changes.borrow_and_update();
             if self.visibility.has_changed().await {
+                session.rules = None;
                 session.reload_at.get_or_insert(session.loaded_at + interval);
             }
         }
@@ -337,8 +312,7 @@ impl GraphSink {
                 return Ok(());
             }
             while !page.changes.is_empty() {
-                let rest = page.changes.split_off(page.changes.len().min(self.config.options.batch_size));
-                let changes = std::mem::replace(&mut page.changes, rest);
+                let changes = take_batch(&mut page.changes, session.batch_size);
                 let end = match (page.changes.is_empty(), changes.last()) {
                     (false, Some(last)) => last.seq,
                     _ => page.position,
@@ -376,7 +350,6 @@ impl GraphSink {
         session: &mut Session,
         changes: Vec<ObjectChange>,
     ) -> Result<Vec<NodeChange>, SinkError> {
-        session.kinds = ServedKinds::from_states(self.source.states.all().iter().map(|(key, state)| (key, state)));
         let as_of = changes.iter().map(|change| change.seq).max().unwrap_or_default();
         let ids = changes.iter().filter_map(|change| Some(change.object.as_ref()?.record.id));
         let ids: BTreeSet<u64> = ids.collect();
@@ -386,38 +359,45 @@ impl GraphSink {
             session.sweeps.cancel(&cluster);
             session.undecided_clusters.insert(cluster);
         }
+        // Read after the decision, which waits for the newest of these objects.
+        session.kinds = ServedKinds::from_states(self.source.states.all().iter().map(|(key, state)| (key, state)));
         let (mut nodes, mut skipped) = (Vec::new(), 0);
         for change in changes {
             let is_visible =
                 change.object.as_ref().is_some_and(|object| decision.visible_ids.contains(&object.record.id));
             match change.object {
-                Some(object) if is_visible => {
-                    let builder =
-                        RowBuilder { kinds: &session.kinds, rules: &self.source.rules, selectors: &session.selectors };
-                    let row = match builder.build(&object) {
-                        Ok(row) => row,
-                        // An object that cannot be decoded must not block the others.
-                        Err(error) => {
-                            tracing::warn!(error = error.chain(), "cannot write an object to a graph; it is skipped");
-                            skipped += 1;
-                            continue;
-                        }
-                    };
-                    session.selectors.set(&object.record, row.selects.clone());
-                    nodes.push(NodeChange::Put(Box::new(row)));
-                }
+                Some(object) if is_visible => match self.build_row(session, object) {
+                    Ok(row) => nodes.push(NodeChange::Put(Box::new(row))),
+                    // An object that cannot be decoded must not block the others.
+                    Err(error) => {
+                        tracing::warn!(error = error.chain(), "cannot write an object to a graph; it is skipped");
+                        skipped += 1;
+                    }
+                },
                 // The node is not changed until the permissions are known.
                 Some(_) if session.undecided_clusters.contains(change.key.cluster()) => {}
-                _ => nodes.push(remove_node(session, &change.key, &change.kind, change.seq)),
+                _ => nodes.push(session.remove_node(&change.key, &change.kind, change.seq)),
             }
         }
         self.update_progress(|progress| progress.objects_skipped += skipped);
         Ok(nodes)
     }
 
+    /// Creates the row of an object without values of Secrets, and stores its selector.
+    fn build_row(&self, session: &mut Session, object: Object) -> Result<NodeRow, crowsnest_store::Error> {
+        let object = self.source.changes.redact(object)?;
+        let builder = RowBuilder { kinds: &session.kinds, rules: &self.source.rules, selectors: &session.selectors };
+        let row = builder.build(&object)?;
+        session.selectors.set(&object.record, row.selects.clone());
+        Ok(row)
+    }
+
     /// Reads the selectors of all objects in the store.
     async fn load_pod_selectors(&self) -> Result<PodSelectors, SinkError> {
-        crate::load_selectors::load_pod_selectors(&self.source.changes, &self.source.states, &self.source.rules).await
+        let SinkSource { changes, states, rules, .. } = &self.source;
+        let (selectors, skipped) = load_pod_selectors(changes, states, rules).await?;
+        self.update_progress(|progress| progress.objects_skipped += skipped);
+        Ok(selectors)
     }
 
     /// Removes nodes of earlier generations from complete collections, and all nodes of clusters that were removed from
@@ -445,7 +425,7 @@ impl GraphSink {
 
     async fn sweep_kind(&self, session: &Session, key: &CollectionKey, kind: &str) -> Result<(), SinkError> {
         loop {
-            match self.writer(session).sweep(key, kind, self.config.options.batch_size).await? {
+            match self.writer(session).sweep(key, kind, session.batch_size).await? {
                 0 => return Ok(()),
                 swept => self.update_progress(|progress| progress.nodes_swept += swept),
             }
@@ -462,6 +442,8 @@ impl GraphSink {
             source: &self.source.changes,
             kinds: &session.kinds,
             generation: session.generation,
+            undecided_clusters: &session.undecided_clusters,
+            rules: session.rules.as_ref(),
         }
     }
 
@@ -474,10 +456,13 @@ impl GraphSink {
     }
 }
 
-/// Removes the selector of an object that was deleted or may no longer be written, and returns the removal of its node.
-fn remove_node(session: &mut Session, key: &crowsnest_store::RecordKey, kind: &str, seq: u64) -> NodeChange {
-    let node = collection_node_key(&key.collection, kind, &key.namespace, &key.name);
-    session.selectors.set_by_key((key.cluster().to_string(), key.namespace.to_string()), node.clone(), None);
-    let label = session.kinds.label(&key.collection, kind);
-    NodeChange::Remove(Removal { key: node, collection: key.collection.clone(), label, seq })
+/// An object that a load writes, as a change.
+fn put_change(object: Object) -> ObjectChange {
+    ObjectChange {
+        seq: object.record.seq.0,
+        key: object.record.key.clone(),
+        kind: Arc::clone(&object.record.kind),
+        uid: object.record.uid.clone(),
+        object: Some(object),
+    }
 }

@@ -8,7 +8,7 @@ use crowsnest_index::Index;
 use crowsnest_search::authorization::DecisionBasis;
 use crowsnest_store::Seq;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -24,6 +24,19 @@ pub struct VisibilityDecision {
     pub undecided_clusters: BTreeSet<ClusterName>,
 }
 
+/// Digests of the rules by which objects are selected, by cluster.
+pub type RuleDigests = BTreeMap<ClusterName, String>;
+
+/// True if the rules are equal in all clusters, except in those in which permissions are or were unknown.
+pub(crate) fn has_equal_rules(
+    saved: &RuleDigests,
+    current: &RuleDigests,
+    undecided_clusters: &BTreeSet<ClusterName>,
+) -> bool {
+    let is_equal = |cluster: &ClusterName| saved.get(cluster) == current.get(cluster);
+    saved.keys().chain(current.keys()).all(|cluster| undecided_clusters.contains(cluster) || is_equal(cluster))
+}
+
 /// Decides which objects a sink may write.
 #[async_trait]
 pub trait Visibility: Send + Sync + 'static {
@@ -35,6 +48,10 @@ pub trait Visibility: Send + Sync + 'static {
 
     /// True if decisions since [`Visibility::reset`] may be different now.
     async fn has_changed(&self) -> bool;
+
+    /// Digests of the rules, which include all changes of rules up to seq `as_of`, without the clusters in which
+    /// permissions are unknown. They are equal in all processes while the rules are equal.
+    async fn rule_digests(&self, as_of: u64) -> Result<RuleDigests, SinkError>;
 
     /// Discards earlier decisions, before everything is decided again.
     fn reset(&self);
@@ -80,6 +97,11 @@ impl Visibility for IndexVisibility {
         }
     }
 
+    async fn rule_digests(&self, as_of: u64) -> Result<RuleDigests, SinkError> {
+        let digests = self.index.searcher().rights_digests(&self.caller, Seq(as_of), DECISION_TIMEOUT).await?;
+        Ok(digests.into_iter().map(|(cluster, digest)| (cluster, format!("{digest:032x}"))).collect())
+    }
+
     fn reset(&self) {
         *self.first_basis.lock() = None;
     }
@@ -87,5 +109,32 @@ impl Visibility for IndexVisibility {
     fn clusters(&self) -> BTreeSet<ClusterName> {
         let members = self.index.fleet().members();
         members.iter().map(|member| member.name().clone()).chain([ClusterName::control_plane()]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn digests(rules: &[(&str, &str)]) -> RuleDigests {
+        rules.iter().map(|(name, digest)| (ClusterName::parse(name).unwrap(), (*digest).to_owned())).collect()
+    }
+
+    #[rstest]
+    #[case::equal(&[("m1", "a"), ("m2", "b")], &[], true)]
+    #[case::revoked(&[("m1", "a"), ("m2", "c")], &[], false)]
+    #[case::unknown_now(&[("m1", "a")], &["m2"], true)]
+    #[case::left(&[("m1", "a")], &[], false)]
+    #[case::joined(&[("m1", "a"), ("m2", "b"), ("m3", "a")], &[], false)]
+    #[case::unknown_and_revoked_elsewhere(&[("m1", "c")], &["m2"], false)]
+    fn rules_are_compared_in_clusters_with_known_permissions(
+        #[case] current: &[(&str, &str)],
+        #[case] undecided_clusters: &[&str],
+        #[case] expected: bool,
+    ) {
+        let undecided_clusters = undecided_clusters.iter().map(|name| ClusterName::parse(name).unwrap()).collect();
+        let saved = digests(&[("m1", "a"), ("m2", "b")]);
+        assert_eq!(has_equal_rules(&saved, &digests(current), &undecided_clusters), expected);
     }
 }

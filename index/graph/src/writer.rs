@@ -4,8 +4,10 @@ use crate::batch::{Batch, selects_row};
 use crate::bolt::{Parameters, Transaction};
 use crate::cypher;
 use crate::error::SinkError;
-use crate::generation::Claim;
+use crate::generation::{Claim, format_rule_digests};
 use crate::model::{Label, NodeRow, ServedKinds, collection_node_key, pods_resource};
+use crate::visibility::RuleDigests;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::export::ChangeSource;
 use crowsnest_store::{CollectionKey, Scan};
 use serde::Deserialize;
@@ -16,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const WRITE: &str = "cannot write to the graph database";
 /// Records of Pods read at once.
 const PODS_PER_READ: usize = 1_000;
+/// Maximum number of rows of a statement. One object can state any number of edges.
+const MAX_STATEMENT_ROWS: usize = 1_000;
 
 /// Position of the sink after a transaction.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +43,10 @@ pub(crate) struct Writer<'w> {
     pub source: &'w ChangeSource,
     pub kinds: &'w ServedKinds,
     pub generation: u64,
+    /// Clusters in which permissions were unknown in this generation.
+    pub undecided_clusters: &'w BTreeSet<ClusterName>,
+    /// See [`crate::generation::GraphState::rules`].
+    pub rules: Option<&'w RuleDigests>,
 }
 
 #[derive(Deserialize)]
@@ -83,7 +91,14 @@ impl Writer<'_> {
     /// Sets the position of the sink.
     pub async fn set_position(&self, transaction: &mut Transaction, position: Position) -> Result<(), SinkError> {
         let Position { seq, is_complete } = position;
-        let parameters = vec![("name", json!(self.claim.name)), ("seq", json!(seq)), ("complete", json!(is_complete))];
+        let undecided: Vec<&str> = self.undecided_clusters.iter().map(ClusterName::as_str).collect();
+        let parameters = vec![
+            ("name", json!(self.claim.name)),
+            ("seq", json!(seq)),
+            ("complete", json!(is_complete)),
+            ("undecided", json!(undecided)),
+            ("rules", json!(self.rules.map(format_rule_digests))),
+        ];
         transaction.run(WRITE, cypher::SET_SINK_POSITION, parameters).await
     }
 
@@ -113,12 +128,16 @@ impl Writer<'_> {
         Ok(removed)
     }
 
-    /// Runs a statement for rows, unless there are none.
+    /// Runs a statement for rows, as often as their number requires.
     async fn run_rows(&self, transaction: &mut Transaction, text: &str, rows: Vec<Value>) -> Result<(), SinkError> {
-        if rows.is_empty() {
-            return Ok(());
+        let mut rows = rows.into_iter();
+        loop {
+            let chunk: Vec<Value> = rows.by_ref().take(MAX_STATEMENT_ROWS).collect();
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            transaction.run(WRITE, text, self.parameters_for(chunk)).await?;
         }
-        transaction.run(WRITE, text, self.parameters_for(rows)).await
     }
 
     fn parameters_for(&self, rows: Vec<Value>) -> Parameters {
@@ -177,14 +196,20 @@ impl Writer<'_> {
         }
         let mut selects_rows = batch.selects_rows(keys);
         for row in batch.puts.iter().filter(|row| keys.contains(&row.key)) {
-            selects_rows.extend(self.read_selected_pods(row).await?);
+            self.link_selected_pods(transaction, row, &mut selects_rows).await?;
         }
         self.run_rows(transaction, cypher::PUT_SELECTS_EDGES, selects_rows).await
     }
 
-    /// Rows of the edges from a selecting object to the Pods of its namespace in the cache.
-    async fn read_selected_pods(&self, row: &NodeRow) -> Result<Vec<Value>, SinkError> {
-        let Some((selector, via)) = &row.selects else { return Ok(Vec::new()) };
+    /// Adds the edges from a selecting object to the Pods of its namespace in the cache. Rows are collected in
+    /// `selects_rows` until there are enough for a statement.
+    async fn link_selected_pods(
+        &self,
+        transaction: &mut Transaction,
+        row: &NodeRow,
+        selects_rows: &mut Vec<Value>,
+    ) -> Result<(), SinkError> {
+        let Some((selector, via)) = &row.selects else { return Ok(()) };
         let namespace = row.properties["namespace"].as_str().unwrap_or_default();
         let collection = CollectionKey::new(row.collection.cluster.clone(), pods_resource());
         let mut scan = Scan {
@@ -193,7 +218,6 @@ impl Writer<'_> {
             after: None,
             labels: Some(selector.clone()),
         };
-        let mut rows = Vec::new();
         loop {
             let is_selected = |record: &crowsnest_store::Record| Ok(selector.matches(&record.labels));
             let (records, next) = self.source.store.records(&scan, &is_selected, PODS_PER_READ).await?;
@@ -202,9 +226,12 @@ impl Writer<'_> {
                     collection_node_key(&record.key.collection, &record.kind, &record.key.namespace, &record.key.name);
                 selects_row(&row.key, &key, via)
             };
-            rows.extend(records.into_iter().map(row_for_pod));
+            selects_rows.extend(records.into_iter().map(row_for_pod));
+            if selects_rows.len() >= MAX_STATEMENT_ROWS {
+                self.run_rows(transaction, cypher::PUT_SELECTS_EDGES, std::mem::take(selects_rows)).await?;
+            }
             match next {
-                None => return Ok(rows),
+                None => return Ok(()),
                 next => scan.after = next,
             }
         }
@@ -239,10 +266,11 @@ impl Writer<'_> {
 
     /// Deletes those of these nodes that are missing and have no edge left.
     async fn delete_orphans(&self, transaction: &mut Transaction, orphans: &BTreeSet<String>) -> Result<(), SinkError> {
-        if orphans.is_empty() {
-            return Ok(());
+        let orphans: Vec<&String> = orphans.iter().collect();
+        for keys in orphans.chunks(MAX_STATEMENT_ROWS) {
+            transaction.run(WRITE, cypher::DELETE_ORPHANS, vec![("keys", json!(keys))]).await?;
         }
-        transaction.run(WRITE, cypher::DELETE_ORPHANS, vec![("keys", json!(orphans))]).await
+        Ok(())
     }
 }
 

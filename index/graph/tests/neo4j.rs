@@ -12,6 +12,8 @@ mod cache;
 mod database;
 #[path = "neo4j/graph.rs"]
 mod graph;
+#[path = "neo4j/recovery.rs"]
+mod recovery;
 #[path = "neo4j/running_sink.rs"]
 mod running_sink;
 

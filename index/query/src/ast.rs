@@ -1,5 +1,5 @@
-//! Syntax tree of a query, independent of any engine. Created by `parse`, printed by `print`, compiled by the
-//! engines.
+//! Syntax tree of a query, independent of any engine. The module `parse` creates it, `print` prints it, and search
+//! backends compile it.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Span {
     pub end: usize,
 }
 
-/// A hint for the user; never an error that suppresses the results.
+/// A hint about a part of the query that was ignored or searched as text. The query is executed nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Notice {
@@ -38,15 +38,15 @@ pub struct Output {
     /// Facet field to group by.
     pub group: Option<String>,
     pub limit: Option<usize>,
-    /// In seconds.
+    /// Timeout of the search in seconds.
     pub timeout: Option<f64>,
-    /// Kind to show instead of the matched objects.
+    /// Kind to show instead of the matched objects: objects of this kind that belong to them.
     pub select: Option<String>,
-    /// Maximum number of steps of relation terms.
+    /// Maximum number of steps that relation fields such as `related:` and `reaches:` follow.
     pub depth: Option<u8>,
     /// Point in time whose objects are searched.
     pub at: Option<Moment>,
-    /// Period: an object matches if it did at any time within it.
+    /// Period (from, until), each end optional: an object matches if one of its versions in the period does.
     pub during: Option<(Option<Moment>, Option<Moment>)>,
     /// Name of a saved scope.
     pub scope: Option<String>,
@@ -81,19 +81,19 @@ pub struct Term {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TermKind {
-    /// A bare word: name, label, image, message, manifest.
+    /// A bare word, matched in all searched fields: name, labels, image, message and manifest.
     Text(Pattern),
     /// `field:values`
     Field { field: Field, exact: bool, values: Values },
-    /// `has.event(…)`: an object that a matching event refers to.
+    /// `has.event(…)`: an object that a matching event refers to. `what` is the word after `has.`.
     Has { what: String, inner: Box<Expr> },
 }
 
 /// A field of the query language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field {
-    /// One of [`super::FIELDS`], by its canonical name.
-    Known(&'static KnownField),
+    /// One of [`super::FIELDS`].
+    Known(&'static FieldDefinition),
     /// `.spec.replicas`: a manifest path without the leading dot.
     Path(String),
 }
@@ -105,9 +105,9 @@ impl Serialize for Field {
     }
 }
 
-/// A field definition.
+/// Definition of a field with a fixed name.
 #[derive(Debug, PartialEq, Eq)]
-pub struct KnownField {
+pub struct FieldDefinition {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
     pub kind: FieldKind,
@@ -136,7 +136,7 @@ pub enum FieldKind {
     Output,
 }
 
-/// Alternatives: at least one must match; with `!`, none.
+/// Values of a field, separated by commas: at least one must match, or none if `negated` (`!`).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Values {
@@ -229,7 +229,7 @@ pub enum Moment {
     Absolute(jiff::Timestamp),
     /// Seconds before now.
     Ago(f64),
-    /// The most recent occurrence of this time of day, in seconds since midnight UTC.
+    /// The most recent occurrence of a time of day, given in seconds since midnight UTC.
     Daily(u32),
 }
 

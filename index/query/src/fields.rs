@@ -1,6 +1,6 @@
 //! Fields of the query language: names, aliases, value types, descriptions.
 
-use super::ast::{Field, FieldKind, KnownField};
+use super::ast::{Field, FieldDefinition, FieldKind};
 use FieldKind::{Age, Condition, Label, Number, Output, Quantity, Reference, Time, Word};
 
 const fn field(
@@ -8,12 +8,12 @@ const fn field(
     aliases: &'static [&'static str],
     kind: FieldKind,
     description: &'static str,
-) -> KnownField {
-    KnownField { name, aliases, kind, description }
+) -> FieldDefinition {
+    FieldDefinition { name, aliases, kind, description }
 }
 
 /// Every field, in the order of suggestions.
-pub static FIELDS: &[KnownField] = &[
+pub static FIELDS: &[FieldDefinition] = &[
     field("kind", &["k"], Word, "kind, plural or short name (pod, deploy); workload names all workload kinds"),
     field("group", &[], Word, "API group"),
     field("apiVersion", &["apiversion"], Word, "group and version"),
@@ -98,8 +98,8 @@ pub const STATES: &[&str] = &[
     "failover",
 ];
 
-/// Facets for `group:`, in addition to the values of a label (`label:KEY`). Because `group:` also filters by API
-/// group, only these values group the hits.
+/// Facets by which `group:` groups the hits; so does a label (`label:KEY`). With any other value, `group:` filters by
+/// API group.
 pub const FACETS: &[&str] = &[
     "cluster",
     "kind",
@@ -115,8 +115,8 @@ pub const FACETS: &[&str] = &[
     "label",
 ];
 
-/// Looks up a field by name, case-insensitively.
-pub fn lookup(name: &str) -> Option<Field> {
+/// Finds a field by its name or an alias, case-insensitively. A name with a leading dot is a manifest path.
+pub fn find_field(name: &str) -> Option<Field> {
     if let Some(path) = name.strip_prefix('.') {
         return (!path.is_empty()).then(|| Field::Path(path.to_owned()));
     }

@@ -1,4 +1,4 @@
-//! Lexer: finds the ends of words, quotes and patterns. Independent of fields.
+//! Lexer: splits query text into words, quoted text and regular expressions. It does not know the fields.
 
 use super::ast::{Pattern, Span};
 
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         Span { start, end: self.at }
     }
 
-    /// Consumes an upper-case operator that stands alone.
+    /// Consumes an operator (`AND`, `OR`, `NOT`) if a blank, a parenthesis or the end of the text follows it.
     pub(super) fn eat_operator(&mut self, operator: &str) -> bool {
         let Some(after) = self.rest().strip_prefix(operator) else { return false };
         let is_operator = after.chars().next().is_none_or(|c| c.is_whitespace() || c == '(' || c == ')');
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
         (end > 0 && rest[end..].starts_with(':')).then(|| &rest[..end])
     }
 
-    /// Quoted text at the cursor: its content, and whether it was closed.
+    /// Parses quoted text at the cursor: its content, and true if the closing quote was found.
     pub(super) fn parse_quoted(&mut self) -> (String, bool) {
         self.bump();
         let mut content = String::new();
@@ -92,8 +92,8 @@ impl<'a> Cursor<'a> {
         (content, false)
     }
 
-    /// A regular expression at the cursor, if it is complete; otherwise the cursor does not move and the text is a
-    /// word (a path).
+    /// Parses a regular expression `/…/` at the cursor. Returns `None` without moving the cursor if it is incomplete;
+    /// then the text is a word, such as a file path.
     pub(super) fn parse_regex(&mut self) -> Option<Pattern> {
         let rest = self.rest().strip_prefix('/')?;
         let mut source = String::new();
@@ -147,7 +147,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// True if a word is a regular expression, or could begin one that ends at a later slash.
+/// True if a word is a regular expression or would begin one if a slash followed later in the text.
 pub(super) fn opens_regex(word: &str) -> bool {
     word.starts_with('/') && Cursor::new(&format!("{word} /")).parse_regex().is_some()
 }

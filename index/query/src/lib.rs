@@ -1,5 +1,5 @@
-//! The query language of search: one parser for API, UI and CLI. Pure: parses text into a tree that engines
-//! compile.
+//! The query language of search: one parser for API, UI and CLI. It parses text into a syntax tree without I/O; search
+//! backends compile the tree.
 //!
 //! Bare words are ANDed and match in all searched fields; `field:value` matches a field; `,` is OR within a field;
 //! `-`, `!` and `NOT` negate; `OR` and parentheses group. docs/QUERY.md is the user documentation.
@@ -16,18 +16,19 @@ mod selector;
 mod tests;
 
 pub use ast::{
-    Compare, Expr, Field, FieldKind, KnownField, LabelMatch, LabelOp, Literal, Moment, Notice, Output, Pattern, Query,
-    Scalar, SortKey, Span, Term, TermKind, Value, Values,
+    Compare, Expr, Field, FieldDefinition, FieldKind, LabelMatch, LabelOp, Literal, Moment, Notice, Output, Pattern,
+    Query, Scalar, SortKey, Span, Term, TermKind, Value, Values,
 };
-pub use fields::{FACETS, FIELDS, STATES, lookup};
+pub use fields::{FACETS, FIELDS, STATES, find_field};
 pub use literal::parse_time;
 pub use parse::{LimitExceeded, parse};
 
-/// Limits of a query.
+/// Limits that [`parse()`] enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum length of the query text in bytes.
     pub length: usize,
+    /// Maximum number of terms, and of values of one field.
     pub terms: usize,
     /// Maximum nesting of parentheses and negations.
     pub depth: usize,

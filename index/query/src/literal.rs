@@ -13,7 +13,8 @@ pub(super) fn parse_literal(text: &str, kind: FieldKind) -> Option<Literal> {
             parse_duration(text).map(Scalar::Duration).or_else(|| parse_time(text).map(Scalar::Moment))?
         }
         FieldKind::Time => parse_time(text).map(Scalar::Moment)?,
-        // In paths, `500m` is a quantity, not minutes.
+        // The type of a manifest path is unknown, so quantities are tried before durations: `500m` is half a core, not
+        // 500 minutes.
         _ => parse_number(text)
             .or_else(|| parse_quantity(text))
             .map(Scalar::Number)

@@ -10,14 +10,14 @@ use super::lex::{Cursor, parse_word_pattern};
 use super::literal::{parse_duration, parse_literal, parse_time};
 use super::selector::{parse_requirement, parse_set_requirement, split_selector};
 
-/// A query that exceeds a limit. The message names the limit and how to stay below it.
+/// Limit that a query exceeds; the message states the limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitExceeded {
     #[error("the query is {0} bytes long; the limit is {1}")]
     Length(usize, usize),
     #[error("the query has more than {0} terms; split it or use a glob")]
     Terms(usize),
-    #[error("the query nests deeper than {0} parentheses")]
+    #[error("the query nests deeper than {0} levels")]
     Depth(usize),
     #[error("a regular expression is longer than {0} bytes")]
     Regex(usize),
@@ -59,7 +59,7 @@ struct Parser<'a> {
     terms: usize,
     /// Number of regular expressions so far.
     regexes: usize,
-    /// Current nesting.
+    /// Current nesting depth of parentheses and negations.
     depth: usize,
     output: Output,
     notices: Vec<Notice>,
@@ -133,7 +133,7 @@ impl Parser<'_> {
         Ok(Expr::Not(Box::new(inner)))
     }
 
-    /// Counts a level of nesting; the caller decrements `depth` afterwards.
+    /// Increments the nesting depth; the caller decrements it after parsing the nested expression.
     fn enter_nesting(&mut self) -> Result<(), LimitExceeded> {
         self.depth += 1;
         if self.depth > self.limits.depth { Err(LimitExceeded::Depth(self.limits.depth)) } else { Ok(()) }
@@ -186,7 +186,7 @@ impl Parser<'_> {
         Expr::Term(Term { span: self.cursor.span_from(start), kind })
     }
 
-    /// Parses quoted text, a regular expression or a word. `ends_at_comma`: a comma ends the word.
+    /// Parses quoted text, a regular expression or a word, which ends at a comma if `ends_at_comma`.
     fn parse_pattern(&mut self, ends_at_comma: bool) -> Result<Pattern, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
@@ -232,7 +232,7 @@ impl Parser<'_> {
 
     fn parse_field(&mut self, name: String) -> Result<Expr, LimitExceeded> {
         let start = self.cursor.at;
-        let Some(field) = fields::lookup(&name) else {
+        let Some(field) = fields::find_field(&name) else {
             let word = self.cursor.parse_word(false).to_owned();
             // A port, tag or URL scheme is not reported as an unknown field.
             let looks_like_text = name.contains(['.', '-'])
@@ -254,8 +254,8 @@ impl Parser<'_> {
             Field::Known(known) => known.kind,
             Field::Path(_) => FieldKind::Word,
         };
-        let typed_path = matches!(field, Field::Path(_));
-        let values = self.parse_values(start, &name, kind, typed_path)?;
+        let is_path = matches!(field, Field::Path(_));
+        let values = self.parse_values(start, &name, kind, is_path)?;
         if let Field::Known(known) = &field
             && known.name == "is"
         {
@@ -274,7 +274,13 @@ impl Parser<'_> {
         }
     }
 
-    fn parse_values(&mut self, start: usize, name: &str, kind: FieldKind, path: bool) -> Result<Values, LimitExceeded> {
+    fn parse_values(
+        &mut self,
+        start: usize,
+        name: &str,
+        kind: FieldKind,
+        is_path: bool,
+    ) -> Result<Values, LimitExceeded> {
         let negated = kind != FieldKind::Label && !self.cursor.rest().starts_with("!=") && self.cursor.eat("!");
         let mut any = Vec::new();
         if self.cursor.eat("(") {
@@ -286,7 +292,7 @@ impl Parser<'_> {
                 if matches!(self.cursor.peek(), None | Some(')')) {
                     break;
                 }
-                any.push(self.parse_value(start, kind, path)?);
+                any.push(self.parse_value(start, kind, is_path)?);
             }
             if !self.cursor.eat(")") {
                 self.add_notice(start, "this parenthesis is never closed");
@@ -295,7 +301,7 @@ impl Parser<'_> {
             && !self.cursor.peek().is_some_and(char::is_whitespace)
         {
             loop {
-                any.push(self.parse_value(start, kind, path)?);
+                any.push(self.parse_value(start, kind, is_path)?);
                 if !self.cursor.eat(",") || matches!(self.cursor.peek(), None | Some(')')) {
                     break;
                 }
@@ -311,12 +317,13 @@ impl Parser<'_> {
         Ok(Values { negated, any })
     }
 
-    fn parse_value(&mut self, start: usize, kind: FieldKind, path: bool) -> Result<Value, LimitExceeded> {
+    fn parse_value(&mut self, start: usize, kind: FieldKind, is_path: bool) -> Result<Value, LimitExceeded> {
         if kind == FieldKind::Label {
             return self.parse_label();
         }
-        let typed = matches!(kind, FieldKind::Number | FieldKind::Quantity | FieldKind::Age | FieldKind::Time) || path;
-        if typed
+        let is_typed =
+            is_path || matches!(kind, FieldKind::Number | FieldKind::Quantity | FieldKind::Age | FieldKind::Time);
+        if is_typed
             && self.cursor.peek() != Some('"')
             && let Some(value) = self.parse_typed_value(kind)
         {
@@ -326,7 +333,7 @@ impl Parser<'_> {
         let found = self.parse_pattern(true)?;
         Ok(match found {
             Pattern::Glob(all) if all == "*" => Value::Exists,
-            Pattern::Word(word) if typed && !path => {
+            Pattern::Word(word) if is_typed && !is_path => {
                 self.add_notice(start, format!("{word:?} is not a {}", describe_values(kind)));
                 Value::Pattern(Pattern::Word(word))
             }

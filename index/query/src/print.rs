@@ -61,7 +61,7 @@ impl Display for Term {
             TermKind::Text(pattern) => pattern.fmt(f),
             TermKind::Field { field, exact, values } => {
                 let (sign, values) = (if *exact { ":=" } else { ":" }, values.to_string());
-                // Without parentheses, it would group the hits.
+                // Without parentheses, `group:` with the name of a facet would group the hits.
                 let needs_parentheses =
                     matches!(field, Field::Known(field) if field.name == "group") && !exact && is_facet(&values);
                 if needs_parentheses {
@@ -135,7 +135,7 @@ impl Display for LabelMatch {
     }
 }
 
-/// Label requirements have no quoting.
+/// Text of a pattern in a label requirement, where quotes have no meaning.
 fn unquoted(pattern: &Pattern) -> String {
     match pattern {
         Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) => text.clone(),
@@ -206,7 +206,7 @@ impl Display for Output {
     }
 }
 
-/// Quotes text that would end a word or begins like field syntax.
+/// Quotes text that contains the end of a word (a blank, quote or parenthesis) or begins with `=`.
 fn quote_if_needed(text: String) -> String {
     if text.starts_with('=') || text.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '(' | ')')) {
         Pattern::Phrase(text).to_string()

@@ -3,7 +3,7 @@
 use super::ast::{LabelMatch, LabelOp, Pattern};
 use super::lex::parse_word_pattern;
 
-/// One equality requirement.
+/// Parses one requirement by equality or existence: `key=value`, `key==value`, `key!=value`, `key` or `!key`.
 pub(super) fn parse_requirement(text: &str) -> Option<LabelMatch> {
     let text = text.trim();
     if let Some(key) = text.strip_prefix('!') {
@@ -21,7 +21,7 @@ pub(super) fn parse_requirement(text: &str) -> Option<LabelMatch> {
     (!key.is_empty()).then(|| LabelMatch { key: parse_word_pattern(key), op })
 }
 
-/// `tier in (a,b)`, `tier notin (a,b)`
+/// Parses a set-based requirement: `tier in (a,b)` or `tier notin (a,b)`.
 pub(super) fn parse_set_requirement(text: &str) -> Option<LabelMatch> {
     let (head, tail) = text.trim().split_once('(')?;
     let values: Vec<Pattern> = tail.strip_suffix(')')?.split(',').map(|v| parse_word_pattern(v.trim())).collect();

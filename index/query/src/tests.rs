@@ -1,4 +1,4 @@
-//! Tables of queries with their meanings, and properties for arbitrary text.
+//! Tests of the parser and printer: tables of queries with their canonical text, and properties of arbitrary text.
 
 use proptest::prelude::*;
 
@@ -66,9 +66,9 @@ fn queries_are_parsed() {
     }
 }
 
-/// Invalid parts are reported with their position and never suppress the query.
+/// Notices have the position of the invalid part; the rest of the query is still parsed.
 #[test]
-fn mistakes_are_reported() {
+fn invalid_parts_are_reported_as_notices() {
     let cases = [
         ("foo:bar", "foo:bar", "unknown field \"foo\", searched as text", (0, 7)),
         ("a (b", "a b", "this parenthesis is never closed", (2, 4)),
@@ -88,7 +88,7 @@ fn mistakes_are_reported() {
 }
 
 #[test]
-fn exceeded_limits_are_named() {
+fn queries_beyond_a_limit_are_rejected() {
     let limits = Limits::default();
     assert_eq!(parse(&"a".repeat(5000), &limits), Err(LimitExceeded::Length(5000, 4096)));
     assert_eq!(parse(&"a ".repeat(300), &limits), Err(LimitExceeded::Terms(256)));
@@ -102,16 +102,16 @@ fn moments_resolve_against_now() {
     let now = "2026-01-01T01:00:00Z".parse().unwrap();
     let query = parse_query("at:now-1h");
     assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 3600.0);
-    for (second_of_day, ago) in [("00:30", 1800.0), ("01:00:00", 0.0), ("01:00:01", 86_399.0), ("23:50", 4200.0)] {
-        let query = parse_query(&format!("at:{second_of_day}"));
-        assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - ago, "{second_of_day}");
+    for (time_of_day, ago) in [("00:30", 1800.0), ("01:00:00", 0.0), ("01:00:01", 86_399.0), ("23:50", 4200.0)] {
+        let query = parse_query(&format!("at:{time_of_day}"));
+        assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - ago, "{time_of_day}");
     }
     assert_eq!(parse_query("at:24:00").output.at, None);
     let query = parse_query("at:2026-01-01T00:30");
     assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 1800.0);
 }
 
-/// Text composed of tokens of the language, to reach the interesting paths.
+/// Text composed of tokens of the language, which reaches more branches of the parser than arbitrary text.
 fn token_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("kind:"),
@@ -151,12 +151,12 @@ fn token_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_is_safe(text in "\\PC{0,200}") {
+    fn parsing_never_panics(text in "\\PC{0,200}") {
         let _ = parse(&text, &Limits::default());
     }
 
     #[test]
-    fn printing_is_stable(text in token_text()) {
+    fn a_printed_query_is_printed_unchanged(text in token_text()) {
         // A glob or fuzzy word that begins with a slash can't be quoted, so with a later slash it may be parsed as one regex.
         prop_assume!(!(text.contains('/') && text.contains(['*', '?', '~'])));
         if let Ok(query) = parse(&text, &Limits::default()) {

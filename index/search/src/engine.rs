@@ -1,24 +1,24 @@
-//! The trait between plan and execution: what a text engine offers to search; and the list of engines.
+//! [`Engine`], the interface of text engines, and the list of engines.
 //!
-//! A new engine is a folder, as [`super::tantivy`] and [`crate::opensearch`], and a line in [`BACKENDS`].
+//! A new engine needs a folder, as [`super::tantivy`] and [`crate::opensearch`] have, and an entry in [`BACKENDS`].
 //!
-//! An engine gets a [`Match`] without relations ([`Match::Relation`]) and changed fields ([`Match::Changed`]):
-//! [`super::execute`] has resolved them. It has resolved paths ([`Match::Path`]), too, unless [`Engine::decides_paths`]
-//! returns true. A part that is left counts as [`Match::All`]. An engine holds existing
-//! objects. Earlier versions, manifests and reasons are read from the store, for all engines.
+//! Before it calls an engine, [`super::execute`] resolves relations ([`Match::Relation`]) and changed fields
+//! ([`Match::Changed`]), and paths ([`Match::Path`]) unless [`Engine::decides_paths`] returns true. An engine treats a
+//! condition that is not resolved as [`Match::All`]. An engine contains current objects. Earlier versions, manifests and
+//! reasons are read from the store, for all engines.
 //!
 //! Rules for every method:
 //!
 //! - **Rights**: an object that the caller may not list is neither found nor counted, nor is it a step of a
-//!   relation. The engine applies the rights of the context itself and before it counts, by deciding scopes
-//!   ([`CallerRights::decided`]) or by a filter of terms ([`CallerRights::scope_terms`]).
-//! - **Deadline**: after it the engine returns its results so far, marked as incomplete.
+//!   relation. The engine applies the rights of the context before it counts, by deciding scopes
+//!   ([`CallerRights::cached_decision`]) or by a filter of terms ([`CallerRights::scope_terms`]).
+//! - **Deadline**: after the deadline, the engine returns the results that it has, marked as incomplete.
 //! - **Outage**: if the engine, or a part of it, does not answer, the result is incomplete (empty in the worst case) and a
 //!   notice names the reason, as for clusters that do not answer.
-//! - **Inexact matches**: a condition that the engine cannot match exactly finds more or fewer objects, with a notice.
+//! - **Inexact matches**: if the engine cannot match a condition exactly, it finds more or fewer objects and adds a notice.
 //! - **Errors**: [`Error::Text`] if the index is damaged or the engine's reply cannot be read.
-//! - **Rounds**: search calls a method once for each round of a query. An engine never calls back for single documents,
-//!   and its types stay in its folder.
+//! - **Rounds**: search calls a method once for each round of a query. An engine never calls back for single documents.
+//! - **Types**: types of an engine are not used outside of its folder.
 
 use super::collect::terms::{TermCounts, TermsRequest};
 use super::collect::{TopHits, TopHitsRequest};
@@ -26,7 +26,7 @@ use super::execute::permits::SearchPermits;
 use super::plan::predicate::Match;
 use super::plan::sort::Ranked;
 use super::tantivy;
-use crate::authorization::{CallerRights, Rights};
+use crate::authorization::{CallerRights, RbacRules};
 use crate::document::columns::Key;
 use crate::opensearch::engine as opensearch;
 use async_trait::async_trait;
@@ -51,10 +51,10 @@ use tokio_util::sync::CancellationToken;
 /// The engines by the names in [`IndexOptions::index_backend`].
 pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND, opensearch::BACKEND];
 
-/// Lookups must return at least this many numbers before they omit some.
+/// Number of ids or keys that every lookup must be able to return. An engine may omit further ones.
 pub const MAX_NUMBERS: usize = 200_000;
 
-/// Caller and deadline of a request.
+/// The caller's rights, arrival time and deadline of a request.
 #[derive(Debug, Clone)]
 pub struct SearchContext {
     /// Locked for one decision at a time, never across an await.
@@ -68,7 +68,7 @@ pub struct SearchContext {
 #[derive(Debug, Default)]
 pub struct Lookup {
     pub numbers: BTreeSet<u64>,
-    /// Numbers were left out, because of [`MAX_NUMBERS`], the deadline or an outage.
+    /// Numbers were omitted because of [`MAX_NUMBERS`], the deadline or an outage.
     pub incomplete: bool,
     /// Remarks for the caller, a sentence each.
     pub notices: BTreeSet<String>,
@@ -107,7 +107,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
         request: &TermsRequest,
     ) -> Result<TermCounts, Error>;
 
-    /// Starts to read all hits in the order of [`Engine::top_hits`], after `after` and up to `keep`, as of one moment. Facets
+    /// Starts to read all hits in the order of [`Engine::top_hits`], after `after` and up to `keep`, from one snapshot. Facets
     /// of the request are ignored. Fails with [`Error::Incomplete`] where other methods return an incomplete result, because
     /// an export must not present a partial result as complete.
     async fn scan(
@@ -121,8 +121,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// the access reviews that are sent to a member whose rules are unknown. Values of deleted objects may be among them.
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error>;
 
-    /// True if the engine decides this condition with its paths. Otherwise search reads manifests first, and the engine gets
-    /// [`Match::without_paths`] with the ids of the objects that meet the condition.
+    /// True if the engine evaluates the paths in this condition itself. Otherwise search evaluates them on manifests first, and
+    /// passes [`Match::without_paths`] with the ids of the matching objects to the engine.
     fn decides_paths(&self, _matches: &Match) -> bool {
         false
     }
@@ -131,22 +131,23 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// and possibly newer ones. The distance to the newest change of the cache is the lag of the engine.
     fn searchable(&self) -> watch::Receiver<Seq>;
 
-    /// Reason for which changes cannot be written now, for the status of the cache.
+    /// Reason why changes cannot be written at present, for the status of the cache; None if they can.
     fn write_failure(&self) -> Option<String> {
         None
     }
 
-    /// State of the writer of an engine outside of this process; None for an engine inside.
-    fn writer(&self) -> Option<EngineWriter> {
+    /// Status of the writer to an engine outside of this process; None for an in-process engine.
+    fn writer(&self) -> Option<WriterStatus> {
         None
     }
 
-    /// Bytes of the index on the engine's disks when they were last measured; None if they are not known.
+    /// Size in bytes of the index on the engine's disks, as last measured; None if it is unknown.
     fn size(&self) -> Option<u64> {
         None
     }
 
-    /// Starts to fill a new index beside the one that answers meanwhile.
+    /// Starts to fill a new index, while the current one answers searches. Fails with [`Error::RebuildNotSupported`] unless the
+    /// engine overrides this method.
     async fn rebuild(&self) -> Result<(), Error> {
         Err(Error::RebuildNotSupported)
     }
@@ -155,26 +156,27 @@ pub trait Engine: fmt::Debug + Send + Sync {
 /// State and counters of a writer to an engine outside of this process. Counters begin at 0 with the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EngineWriter {
+pub struct WriterStatus {
     /// Name of the index that is written to.
     pub index: String,
     pub state: WriterState,
-    /// The newest change that the engine has committed. Of the new index while rebuilding.
+    /// The newest change that the engine has committed; during a rebuild, to the new index.
     pub position: Seq,
     /// Documents written or deleted.
     pub written: u64,
-    /// Documents sent of which the engine had the same or a newer version.
+    /// Documents sent that the engine already had in the same or a newer version.
     pub superseded: u64,
     /// Documents sent again.
     pub retried: u64,
     /// Documents rejected by the engine.
     pub refused: u64,
-    /// Indices built beside the active one.
+    /// Number of rebuilds of the index.
     pub rebuilds: u64,
-    /// The last documents that the engine rejected and of which it has no newer state.
+    /// The last rejected documents, except those of which the engine has a newer state since.
     pub refused_documents: Vec<RefusedDocument>,
-    /// Number and total duration of bulk requests.
+    /// Number of bulk requests.
     pub rounds: u64,
+    /// Total duration of bulk requests in microseconds.
     pub round_microseconds: u64,
 }
 
@@ -183,12 +185,13 @@ pub struct EngineWriter {
 pub enum WriterState {
     #[default]
     Connecting,
+    /// Changes are written as they occur.
     Following,
     /// A new index is being filled.
     Rebuilding,
     /// Another process writes to the index.
     Standby,
-    /// The engine is currently unavailable for writes.
+    /// The engine does not accept writes at present; they are tried again.
     Waiting,
 }
 
@@ -202,35 +205,35 @@ pub struct RefusedDocument {
     pub reason: String,
 }
 
-/// Hits as of one moment, read page by page. Keeps resources of the engine until it is dropped.
+/// Hits of one snapshot, read page by page. Holds resources of the engine until it is dropped.
 #[async_trait]
 pub trait Scan: fmt::Debug + Send {
-    /// The change as of which the hits are read. Objects that changed later are shown as they were then.
+    /// The newest change that the snapshot includes. Later changes do not affect the hits.
     fn seq(&self) -> Seq;
 
-    /// The next hits, up to `most`; none at the end. Dropping the future before it is ready ends the scan: further calls fail
+    /// The next hits, at most `most`; an empty list at the end. Dropping the future before it is ready ends the scan: further calls fail
     /// with [`Error::Stopped`].
     async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error>;
 }
 
-/// A kind of engine.
+/// A type of engine, selectable in the options.
 pub(crate) struct Backend {
     pub name: &'static str,
     pub open: for<'o> fn(EngineContext<'o>) -> BoxFuture<'o, Result<EngineHandle, Error>>,
-    /// The index that it keeps in the data directory; None if it keeps none there.
+    /// Access to the index in the data directory; None if the engine has none there.
     pub local: Option<LocalIndex>,
 }
 
 /// Parts of the cache that an engine works with.
 pub(crate) struct EngineContext<'o> {
     pub options: &'o IndexOptions,
-    /// Identity of the store: an index of another store is rebuilt.
+    /// Identity of the store. An index of another store is rebuilt.
     pub identity: &'o str,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     /// The known collections, from which [`CallerRights::scope_terms`] derives a caller's terms.
     pub states: Arc<States>,
-    pub rights: Arc<Rights>,
+    pub rights: Arc<RbacRules>,
     pub metrics: Arc<Metrics>,
     pub permits: Arc<SearchPermits>,
     /// Written by the engine: the newest change that is durable in the index. The store keeps later deletions, so that the
@@ -251,8 +254,9 @@ pub(crate) struct EngineHandle {
 
 /// Operations on an index in the data directory while no process uses it.
 pub struct LocalIndex {
+    /// Folders of the index in the data directory.
     pub folders: &'static [&'static str],
-    /// Reads the index without using it; None if there is none that can be used.
+    /// Checks the index without opening it for searches or writes; None if there is no usable index.
     pub inspect: fn(&Path) -> Result<Option<Inspection>, Error>,
 }
 
@@ -269,7 +273,7 @@ pub struct Inspection {
     pub damaged: Vec<PathBuf>,
 }
 
-/// The backend of a name.
+/// Finds a backend by its name.
 pub(crate) fn backend(name: &str) -> Result<&'static Backend, Error> {
     let found = BACKENDS.iter().find(|backend| backend.name == name);
     found.ok_or_else(|| {

@@ -1,7 +1,7 @@
-//! Search over all objects in the cache: a query language, evaluation of the caller's permissions, exact counts,
-//! and a report of the clusters that are missing or outdated.
+//! Search over all objects in the cache, in a query language, limited to the objects that the caller may list. Counts are
+//! exact, and answers name the clusters whose data is missing or outdated.
 //!
-//! Finds hits in the text index and reads them from the store. Answers are streams of [`SearchEvent`]s, so that
+//! Hits are found in the text index and read from the store. Answers are streams of [`SearchEvent`]s, so that
 //! clients can show the first hits while the rest is read.
 
 pub mod authorization;
@@ -27,7 +27,7 @@ pub use execute::evaluate::Reason;
 pub use hydrate::live::LiveEvent;
 pub use hydrate::object::{Diff, Edge, Graph, ObjectRevisions};
 pub use hydrate::skipped_clusters::Skipped;
-pub use plan::explain::{Count, QueryExplanation, Step};
+pub use plan::explain::{HitCount, PlanStep, QueryExplanation};
 pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
 pub use plan::sort::{ClusterProperty, Cursor, InvalidCursor, Rank, Sort, SortBy, SortPosition};
@@ -58,27 +58,29 @@ use std::time::{Duration, Instant};
 pub const MAX_HITS: usize = 10_000;
 const DEFAULT_LIMIT: usize = 50;
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
-/// Number of hits read from the store at once.
+/// Number of hits that are read from the store and sent at once.
 const HITS_PER_CHUNK: usize = 50;
 
-/// A search request.
+/// A query with its caller, page and limits.
 #[derive(Debug, Clone)]
 pub struct SearchRequest {
     pub query: String,
     pub caller: UserInfo,
     /// Maximum number of hits; `limit:` in the query takes precedence.
     pub limit: Option<usize>,
-    /// End of the previous page.
+    /// Position of the last hit on the previous page.
     pub after: Option<SortPosition>,
     pub facets: Vec<FacetField>,
     /// Include the manifests of hits.
-    pub bodies: bool,
-    /// Queries that `scope:` may name, by lower-case name.
+    pub include_manifests: bool,
+    /// Saved searches that `scope:` may name: queries by lower-case name.
     pub scopes: BTreeMap<String, String>,
+    /// Time limit; a `timeout:` in the query can only reduce it.
     pub deadline: Duration,
 }
 
 impl SearchRequest {
+    /// A request with the default facets and limits, and without manifests.
     pub fn new(query: impl Into<String>, caller: UserInfo) -> Self {
         let columns = [Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason];
         let columns = columns.into_iter().map(FacetField::Column);
@@ -88,14 +90,14 @@ impl SearchRequest {
             limit: None,
             after: None,
             facets: columns.chain([FacetField::Region, FacetField::Provider]).collect(),
-            bodies: false,
+            include_manifests: false,
             scopes: BTreeMap::new(),
             deadline: DEFAULT_DEADLINE,
         }
     }
 
-    /// Reason why the query cannot be answered at all: it is too large, or its `scope:` does not exist. An answer
-    /// to it contains the reason and no hits.
+    /// Reason why the query cannot be answered at all: it is too large, or its `scope:` does not exist or is invalid. Its
+    /// answer contains the reason as a remark, and no hits.
     pub fn query_error(&self) -> Option<String> {
         match parse(&self.query, &Limits::default()) {
             Ok(mut query) => restrict_to_scope(&mut query, &self.scopes).err(),
@@ -103,7 +105,7 @@ impl SearchRequest {
         }
     }
 
-    /// Sets the facets; fails if a field cannot be counted, with the list of countable fields.
+    /// Sets the facets. Fails if a field cannot be counted; the error lists the countable fields.
     pub fn set_facets<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
         let mut facets = Vec::new();
         for field in fields {
@@ -119,25 +121,25 @@ impl SearchRequest {
     }
 }
 
-/// One hit.
+/// An object that matches a search.
 #[derive(Debug, Clone)]
 pub struct Hit {
-    /// Current state or old version.
+    /// The current object or an earlier version of it.
     pub object: Object,
-    /// End of the version if it is an old one.
+    /// End of the version; None for a current object.
     pub version_end: Option<VersionEnd>,
     pub score: f32,
     /// Matched fields with their values.
     pub reasons: Vec<Reason>,
 }
 
-/// End of an old version.
+/// End of an earlier version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionEnd {
     /// Unix milliseconds.
     pub until: i64,
-    /// The object was deleted.
+    /// True if the version ended by the deletion of the object.
     pub deleted: bool,
 }
 
@@ -159,16 +161,17 @@ pub struct Summary {
     /// Start of the next page; None at the end.
     #[serde(skip)]
     pub next: Option<Cursor>,
-    /// The deadline was exceeded: totals and counts are lower bounds.
+    /// True if the deadline or a limit was reached: totals and counts are lower bounds.
     pub incomplete: bool,
-    /// The newest change that the answer includes.
+    /// The newest change that the answer certainly includes.
     pub seq: Seq,
-    /// Number of changes that are not in the text index yet.
+    /// Number of changes in the cache that are newer than `seq`.
     pub behind: u64,
+    /// Duration of the search in milliseconds.
     pub took_ms: f64,
-    /// Similar names, if nothing was found.
+    /// Corrected queries and similar names, if nothing was found.
     pub did_you_mean: Vec<String>,
-    /// Queries without one of the terms, if nothing was found.
+    /// Queries that leave out one of the terms and have hits, if nothing was found.
     #[serde(rename = "wider")]
     pub relaxed_queries: Vec<RelaxedQuery>,
 }
@@ -206,12 +209,13 @@ pub struct SearchResponse {
     pub summary: Option<Summary>,
 }
 
-/// A planned search.
+/// A search request with its parsed query and the plan to execute.
 struct PlannedSearch {
-    /// Restricted to its scope.
+    /// The query, restricted to its `scope:`.
     query: Query,
     plan: Plan,
     remarks: Vec<Remark>,
+    /// Maximum number of hits on the page.
     keep: usize,
     sort: Vec<Sort>,
     facet_request: FacetRequest,
@@ -219,14 +223,14 @@ struct PlannedSearch {
 }
 
 impl Searcher {
-    /// Answers as a stream. The caller's only error is a query that is too large; everything else is answered as
-    /// far as possible, with remarks.
+    /// The answer as a stream. Queries never fail: invalid parts are ignored with a remark, and the answer to a query with a
+    /// [`SearchRequest::query_error`] has that remark and no hits. Errors are those of the store and the text index.
     pub fn search(&self, request: SearchRequest) -> impl Stream<Item = Result<SearchEvent, Error>> + Send + 'static {
         let state = Stage::Requested(Box::new((self.clone(), request)));
         try_unfold(state, |stage| stage.next())
     }
 
-    /// The complete answer.
+    /// The complete answer, for callers without streaming.
     pub async fn search_all(&self, request: SearchRequest) -> Result<SearchResponse, Error> {
         let mut stage = Stage::Requested(Box::new((self.clone(), request)));
         let mut answer = SearchResponse::default();
@@ -335,7 +339,7 @@ fn resolve_group(query: &Query, add_remark: &mut impl FnMut(usize, String)) -> O
     group
 }
 
-/// The requested order; ties are sorted by name and id.
+/// The requested order, by relevance if there is none. Ties are sorted by name and id.
 fn resolve_sort(query: &Query, add_remark: &mut impl FnMut(usize, String)) -> Vec<Sort> {
     let mut sort = Vec::new();
     for key in &query.output.sort {
@@ -347,7 +351,7 @@ fn resolve_sort(query: &Query, add_remark: &mut impl FnMut(usize, String)) -> Ve
             None => add_remark(0, format!("cannot sort by {}, ignored", key.field)),
         }
     }
-    // Groups are kept together.
+    // Hits of a group must be adjacent.
     if let Some(group) = query.output.group.as_deref().and_then(|field| Sort::by_field(field, false)) {
         sort.insert(0, group);
         sort.truncate(MAX_COLUMNS);

@@ -1,4 +1,5 @@
-//! Evaluation of a query on chosen objects, for followers of the store that keep only what a caller may read.
+//! Evaluation of a query on given objects, for followers of the store that copy only objects that match a query and that a
+//! caller may read.
 
 use crate::Searcher;
 use crate::authorization::DecisionBasis;
@@ -9,27 +10,27 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, Query, parse};
 use crowsnest_store::{Error, Seq};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Objects that a caller may read and that a query matches.
 #[derive(Debug)]
-pub struct Matching {
-    /// Records by id.
+pub struct MatchingObjects {
+    /// Record ids.
     pub ids: BTreeSet<u64>,
-    /// Clusters in which the caller's permissions are unknown at present: none of their objects match.
+    /// Clusters in which the caller's permissions are unknown at present. `ids` contains none of their objects.
     pub undecided: BTreeSet<ClusterName>,
-    /// The rules that were applied; None if some of them changed in the meantime.
+    /// The rules on which the result is based; None if some of them changed during the evaluation.
     pub basis: Option<DecisionBasis>,
 }
 
-/// Checks that a query can be evaluated on each object as it changes. Fails with the reason.
+/// Checks that a query can be evaluated continuously, on each object that changes. Fails with the reason.
 pub fn check_standing_query(text: &str) -> Result<(), String> {
-    standing_query(text).map(drop)
+    parse_standing_query(text).map(drop)
 }
 
-fn standing_query(text: &str) -> Result<Query, String> {
+fn parse_standing_query(text: &str) -> Result<Query, String> {
     let query = parse(text, &Limits::default()).map_err(|error| error.to_string())?;
     if query.output.scope.is_some() {
         return Err("scope: names a saved search, which may change; write its query here".to_owned());
@@ -44,8 +45,8 @@ fn standing_query(text: &str) -> Result<Query, String> {
 }
 
 impl Searcher {
-    /// Those of the objects with these ids that a caller may read and that a query matches, as of a change or later. Fails
-    /// if the answer would be incomplete.
+    /// Selects the objects among `ids` that a caller may read and that a query matches, in a state that includes the change
+    /// `as_of`. Fails with [`Error::Incomplete`] if the query is invalid, on a timeout, or if a limit is reached.
     pub async fn matching(
         &self,
         caller: &UserInfo,
@@ -53,9 +54,9 @@ impl Searcher {
         ids: BTreeSet<u64>,
         as_of: Seq,
         timeout: Duration,
-    ) -> Result<Matching, Error> {
+    ) -> Result<MatchingObjects, Error> {
         let deadline = Instant::now() + timeout;
-        let Ok(query) = standing_query(text) else { return Err(Error::Incomplete) };
+        let Ok(query) = parse_standing_query(text) else { return Err(Error::Incomplete) };
         self.searchable_at(as_of, deadline).await?;
         let sources = self.sources(caller, deadline.saturating_duration_since(Instant::now())).await;
         let facts = self.fleet_facts(&sources.context.rights.lock());
@@ -68,14 +69,31 @@ impl Searcher {
         let rights = sources.context.rights.lock();
         let members = self.inner.fleet.members();
         let clusters = members.iter().map(|member| member.name().clone()).chain([ClusterName::control_plane()]);
-        let undecided = clusters.filter(|cluster| rights.missing(cluster).is_some()).collect();
-        Ok(Matching { ids: lookup.numbers, undecided, basis: rights.basis() })
+        let undecided = clusters.filter(|cluster| rights.missing_reason(cluster).is_some()).collect();
+        Ok(MatchingObjects { ids: lookup.numbers, undecided, basis: rights.basis() })
     }
 
-    /// True if a caller's permissions, or what is known of them, differ from those of a decision.
+    /// True if a caller's permissions, or the clusters in which they are known, may differ from those of an earlier decision.
     pub async fn has_other_rights(&self, caller: &UserInfo, basis: &DecisionBasis, timeout: Duration) -> bool {
         let rights = self.rights_of(caller, Instant::now() + timeout).await;
         rights.changed_from(basis).is_none_or(|changed| !changed.is_empty())
+    }
+
+    /// Digests of a caller's permissions by cluster, in a state that includes the change `as_of`. Clusters in which the
+    /// permissions are unknown are omitted. Equal rules have equal digests in all processes of a version.
+    pub async fn rights_digests(
+        &self,
+        caller: &UserInfo,
+        as_of: Seq,
+        timeout: Duration,
+    ) -> Result<BTreeMap<ClusterName, u128>, Error> {
+        let deadline = Instant::now() + timeout;
+        self.searchable_at(as_of, deadline).await?;
+        let mut rights = self.rights_of(caller, deadline).await;
+        let members = self.inner.fleet.members();
+        let clusters = members.iter().map(|member| member.name().clone()).chain([ClusterName::control_plane()]);
+        let digest = |cluster: ClusterName| rights.digest(&cluster).map(|digest| (cluster, digest));
+        Ok(clusters.filter_map(digest).collect())
     }
 
     /// Waits until searches find a change and the rules up to it are applied.

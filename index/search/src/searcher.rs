@@ -1,6 +1,6 @@
 //! The [`Searcher`]: entry point for searches and authorization, opened once with the cache.
 
-use crate::authorization::{Reviews, Rights, RulesFollower};
+use crate::authorization::{RbacRules, ReviewCache, RulesFollower};
 use crate::engine::{self, Engine, EngineContext, EngineHandle};
 use crate::execute::permits::SearchPermits;
 use crate::plan::Kinds;
@@ -32,8 +32,8 @@ pub(crate) struct Inner {
     pub discovery: Arc<dyn Discovery>,
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
-    pub rights: Arc<Rights>,
-    pub reviews: Reviews,
+    pub rights: Arc<RbacRules>,
+    pub reviews: ReviewCache,
     /// Time since which the store is filled, Unix milliseconds.
     pub filled_since_ms: i64,
     /// Time for which earlier versions are kept.
@@ -46,7 +46,7 @@ pub(crate) struct Inner {
 
 /// Results of API discovery that searches use.
 pub trait Discovery: Send + Sync {
-    /// Names of all kinds that any cluster serves.
+    /// Kinds that any cluster serves, by their names.
     fn kinds(&self) -> Arc<Kinds>;
 
     /// True if this process collects the cluster but has not discovered its resources yet.
@@ -83,7 +83,7 @@ impl Searcher {
         let SearcherParts { options, store, tail, states, metrics, tasks, .. } = parts;
         let stop = tasks.stop_token();
         let backend = engine::backend(&options.index_backend)?;
-        let (rights, permits) = (Arc::new(Rights::new(Arc::clone(&metrics))), SearchPermits::for_cores());
+        let (rights, permits) = (Arc::new(RbacRules::new(Arc::clone(&metrics))), SearchPermits::for_cores());
         let opening = EngineContext {
             options,
             identity: parts.identity,
@@ -116,7 +116,7 @@ impl Searcher {
             engine,
             permits,
             rights,
-            reviews: Reviews::default(),
+            reviews: ReviewCache::default(),
             filled_since_ms: parts.filled_since_ms,
             history_retention: options.history.max_age,
             references: options.references.as_slice().into(),
@@ -149,7 +149,7 @@ impl Searcher {
 
     /// Notified when RBAC rules of any cluster change.
     pub fn rule_changes(&self) -> watch::Receiver<u64> {
-        self.inner.rights.changed()
+        self.inner.rights.rule_changes()
     }
 
     /// The newest change whose RBAC rules are applied.
@@ -162,11 +162,11 @@ impl Searcher {
         self.inner.tail.latest()
     }
 
-    /// Runs a task that ends with the cache at the latest. After a panic, which concerns one search, the cache stays ready; waiters
-    /// are notified when the task drops its channel.
-    pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    /// Starts a task of one search. It ends with the cache at the latest. A panic of the task does not make the cache
+    /// unready.
+    pub(crate) fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.inner.tasks.stop_token().clone();
-        self.inner.tasks.spawn(what, async move {
+        self.inner.tasks.spawn(name, async move {
             stop.run_until_cancelled(task).await;
         });
     }

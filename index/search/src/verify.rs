@@ -1,7 +1,7 @@
 //! Compares the text index with the store: numbers of objects by cluster and kind, and samples of objects.
 //!
-//! Works with any engine by using searches with the process' own identity. Objects may change during the
-//! comparison, so differences count only if a second comparison confirms them.
+//! Works with any engine, because it uses searches, with the identity of the process itself. Objects may change during
+//! the comparison, so differences count only if a second comparison confirms them.
 
 use super::collect::TopHitsRequest;
 use super::engine::{Engine, SearchContext};
@@ -11,7 +11,7 @@ use crate::document::columns::{Facet, Number, Word};
 use crate::document::{Document, qualified_kind};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::{Error, Object, Seq};
-use crowsnest_store::{Replayed, Store};
+use crowsnest_store::{ReplayedChange, Store};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,8 +74,8 @@ pub struct ObjectDifference {
 type Counts = BTreeMap<(String, String), u64>;
 
 impl Searcher {
-    /// Compares the text index with the store. `samples` objects are read at positions chosen by `random`, numbers
-    /// from 0 to 1.
+    /// Compares the text index with the store. About `samples` objects are read, at positions that `random` chooses:
+    /// numbers from 0 to 1.
     pub async fn verify_text_index(
         &self,
         samples: usize,
@@ -145,7 +145,7 @@ impl Searcher {
                     continue;
                 }
                 found.samples += 1;
-                let Some(field) = self.confirmed_difference(&object).await? else { continue };
+                let Some(field) = self.find_confirmed_difference(&object).await? else { continue };
                 let (record, key) = (&object.record, &object.record.key);
                 match found.objects.len() < MAX_LISTED {
                     true => found.objects.push(ObjectDifference {
@@ -163,7 +163,7 @@ impl Searcher {
     }
 
     /// The field by which the index does not find an object, unless the object has changed since it was read.
-    async fn confirmed_difference(&self, object: &Object) -> Result<Option<String>, Error> {
+    async fn find_confirmed_difference(&self, object: &Object) -> Result<Option<String>, Error> {
         let engine = self.inner.engine.as_ref();
         if find_missing_field(engine, &self.context(), object).await?.is_none() {
             return Ok(None);
@@ -183,14 +183,15 @@ fn differences(stored: &Counts, indexed: &Counts) -> BTreeMap<(String, String), 
     both.filter(|(_, (stored, indexed))| stored != indexed).collect()
 }
 
-/// Numbers of objects in the index, with the engine's notices. Objects of other clusters have an empty kind.
+/// Numbers of objects in the index, with the engine's notices. Objects of other clusters than these are counted under
+/// an empty cluster and kind.
 async fn count_indexed(
     engine: &dyn Engine,
     context: &SearchContext,
     clusters: &BTreeSet<String>,
 ) -> Result<(Counts, BTreeSet<String>), Error> {
     let (mut counts, mut notices) = (Counts::new(), BTreeSet::new());
-    let kinds = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total() };
+    let kinds = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total_only() };
     for cluster in clusters {
         let matches = Match::Clusters([cluster.clone()].into());
         let answer = engine.top_hits(context, &matches, &kinds).await?;
@@ -199,7 +200,7 @@ async fn count_indexed(
         notices.extend(answer.notices);
     }
     let others = Match::Clusters(clusters.clone()).negated();
-    let answer = engine.top_hits(context, &others, &TopHitsRequest::total()).await?;
+    let answer = engine.top_hits(context, &others, &TopHitsRequest::total_only()).await?;
     notices.extend(answer.notices);
     if answer.total > 0 {
         counts.insert((String::new(), String::new()), answer.total);
@@ -207,14 +208,15 @@ async fn count_indexed(
     Ok((counts, notices))
 }
 
-/// Objects whose last change follows a position from 0 to 1 within all changes.
+/// Some objects whose last changes follow a position in the sequence of all changes: 0 is the first change, 1 the last
+/// one.
 async fn sample_objects(store: &dyn Store, latest: Seq, position: f64) -> Result<Vec<Object>, Error> {
     // Precise enough for sampling: numbers of changes are far below 2^53.
     let since = Seq((latest.0 as f64 * position.clamp(0.0, 1.0)) as u64);
     let changes = store.replay(since, SAMPLE_SIZE).await?;
     let objects = changes.into_iter().filter_map(|change| match change {
-        Replayed::Put(object) => Some(object),
-        Replayed::Deleted { .. } => None,
+        ReplayedChange::Put(object) => Some(object),
+        ReplayedChange::Deleted { .. } => None,
     });
     Ok(objects.collect())
 }

@@ -1,8 +1,8 @@
 //! Limits the bytes of objects between the network and the store: pages being read, events being
 //! processed, and batches queued for the writer.
 //!
-//! To exclude deadlocks, a task must not wait for a share while holding one, nor wait indefinitely for a member
-//! while holding one. A request larger than the total gets the total and runs alone.
+//! To exclude deadlocks, a task that holds a share must neither wait for another share nor wait indefinitely for a
+//! member. A request that is larger than the limit gets all of it and runs alone.
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::Error;
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const PERMIT_BYTES: usize = 1 << 10;
 
-/// All shares, in KiB.
+/// Semaphores for the bytes in flight, in total and per cluster. A permit is one KiB.
 pub(crate) struct Budget {
     all: Arc<Semaphore>,
     clusters: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
@@ -22,7 +22,7 @@ pub(crate) struct Budget {
     metrics: Arc<Metrics>,
 }
 
-/// A share, released when dropped.
+/// A share of the budget, released when dropped.
 pub(crate) struct Share {
     cluster: Option<OwnedSemaphorePermit>,
     all: Option<OwnedSemaphorePermit>,
@@ -36,11 +36,13 @@ impl Budget {
         Self { all, clusters, cluster_permits: permits(cluster_bytes).min(total_permits), metrics }
     }
 
-    /// Maximum bytes of a cluster.
+    /// Maximum bytes in flight of a cluster.
     pub fn max_cluster_bytes(&self) -> usize {
         self.cluster_permits as usize * PERMIT_BYTES
     }
 
+    /// Waits for a share of a cluster. A larger request than the cluster's maximum gets the maximum. Fails after the
+    /// cache was stopped.
     pub async fn acquire(&self, cluster: &ClusterName, bytes: usize) -> Result<Share, Error> {
         let number = permits(bytes).min(self.cluster_permits);
         let own = {
@@ -55,7 +57,7 @@ impl Budget {
         Ok(Share { cluster: Some(cluster), all: Some(all), metrics: Arc::clone(&self.metrics) })
     }
 
-    /// Drops clusters that left; shares that they still hold return to the total when released.
+    /// Removes clusters that left. Shares that they still hold return to the total when released.
     pub fn retain(&self, keep: impl Fn(&ClusterName) -> bool) {
         self.clusters.lock().retain(|cluster, _| keep(cluster));
     }

@@ -36,13 +36,13 @@ pub(super) enum ConversionOutcome {
     Rejected,
 }
 
-/// Progress of a collector.
+/// Progress of a collector, kept over interruptions.
 #[derive(Default)]
 pub(super) struct CollectorProgress {
     /// resourceVersion from which to watch. It advances with each event, so that the next watch resumes there.
-    /// None: list first.
+    /// None if the resource must be listed first.
     pub position: Option<String>,
-    /// Version of the last list if it was older than the stored one. A second such list is accepted.
+    /// resourceVersion of the last list if it was older than the stored one. A second such list is accepted.
     pub suspect_version: Option<String>,
     pub page_sizer: PageSizer,
     /// True if the next list is paged, because streaming failed the last time.
@@ -99,17 +99,17 @@ impl Collector {
     /// Lists if there is no position, then watches until the watch ends.
     async fn list_and_watch(&self, progress: &mut CollectorProgress) -> Result<(), Error> {
         if progress.position.is_none()
-            && let Some(ended) = self.list(progress).await?
+            && let Some(end) = self.list(progress).await?
         {
             // The streamed list continued as a watch and has ended.
-            return self.handle_end(ended, progress);
+            return self.handle_end(end, progress);
         }
-        let ended = self.watch(progress).await?;
-        self.handle_end(ended, progress)
+        let end = self.watch(progress).await?;
+        self.handle_end(end, progress)
     }
 
-    fn handle_end(&self, ended: WatchEnd, progress: &mut CollectorProgress) -> Result<(), Error> {
-        match ended {
+    fn handle_end(&self, end: WatchEnd, progress: &mut CollectorProgress) -> Result<(), Error> {
+        match end {
             WatchEnd::Closed => Ok(()),
             WatchEnd::Expired(reason) => {
                 progress.position = None;
@@ -130,8 +130,8 @@ impl Collector {
         feed::interrupted(&self.key, reason)
     }
 
-    /// Kind of the objects and whether they are namespaced, from discovery or earlier objects. Empty: unknown.
-    pub fn kind(&self) -> (String, Option<bool>) {
+    /// Kind of the objects and whether they are namespaced, from discovery or stored objects. An unknown kind is empty.
+    pub fn known_kind(&self) -> (String, Option<bool>) {
         if let Some((kind, namespaced)) = self.shared.kind_of(&self.key) {
             return (kind, Some(namespaced));
         }
@@ -151,7 +151,7 @@ impl Collector {
     }
 
     pub fn parse<'b, T: serde::Deserialize<'b>>(&self, bytes: &'b [u8]) -> Result<T, Error> {
-        let text = std::str::from_utf8(bytes).map_err(|e| feed::malformed(&self.key, feed::custom(e)))?;
+        let text = std::str::from_utf8(bytes).map_err(|e| feed::malformed(&self.key, feed::json_error(e)))?;
         serde_json::from_str(text).map_err(|source| feed::malformed(&self.key, source))
     }
 
@@ -183,7 +183,7 @@ impl Collector {
             return ConversionOutcome::OtherNamespace;
         }
         let packed = shared.codec.pack(&format!("{}/{}", self.key.resource.group, draft.kind), &draft.body);
-        let (packed, training) = match packed {
+        let (packed, training_set) = match packed {
             Ok(packed) => packed,
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
@@ -191,13 +191,14 @@ impl Collector {
                 return ConversionOutcome::Rejected;
             }
         };
-        if let Some(set) = training {
-            shared.writer.train(set);
+        if let Some(training_set) = training_set {
+            shared.writer.train(training_set);
         }
         ConversionOutcome::Step(Step::Put(Box::new(draft), packed))
     }
 
-    /// The deletion of an object. None if the object has another kind or no name; it is then counted as rejected.
+    /// The deletion of an object. None if the object has another kind or no name; it is then counted in
+    /// `objects_refused`.
     pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<Step> {
         let object = feed::PartialObject::parse(raw);
         let object = object.filter(|object| kind.is_empty() || object.kind.as_deref().is_none_or(|own| own == kind));
@@ -214,16 +215,17 @@ impl Collector {
         Batch { collection: self.key.clone(), epoch: self.epoch, steps, progress }
     }
 
-    /// Queues steps; the share is released once they are stored.
+    /// Queues steps for the writer; the share is released once they are stored.
     pub async fn send(&self, steps: Vec<Step>, progress: Progress, share: Share) -> Result<(), Error> {
         self.shared.writer.apply_with_share(self.batch(steps, progress), share).await
     }
 
-    /// Waits for permission to hold bytes in flight for this cluster.
+    /// Waits for a share of the bytes in flight for this cluster.
     pub async fn acquire_share(&self, bytes: usize) -> Result<Share, Error> {
         self.shared.budget.acquire(&self.key.cluster, bytes).await
     }
 
+    /// Queues steps for the writer, and waits until these and all earlier ones are stored.
     pub async fn send_and_wait(&self, steps: Vec<Step>, progress: Progress) -> Result<(), Error> {
         self.shared.writer.apply_and_wait(self.batch(steps, progress)).await
     }

@@ -53,7 +53,7 @@ impl DiscoveryExpectations {
         }
     }
 
-    /// True once discovery meets all expectations.
+    /// Removes the expectations that the discovery meets. Returns true if none are left.
     pub fn are_met(&self, found: &ApiResources) -> bool {
         let mut unmet = self.unmet.lock();
         unmet.retain(|item, served| item.is_served(found) != *served);
@@ -112,8 +112,9 @@ struct Condition {
     status: String,
 }
 
-/// Items that are expected to be served (true) or not (false) after a change; empty if the change implies none, or none yet.
-/// `found` is the last discovery, from which the versions that a CRD no longer has are derived.
+/// Items that are expected to be served (true) or not (false) after a change of a definition; empty if the definition
+/// is not established or available yet, or announces nothing. `found` is the last discovery, from which the versions
+/// that a CRD no longer has are derived.
 fn expectations_of(change: &Change, found: Option<&ApiResources>) -> Vec<(DiscoveryItem, bool)> {
     let resource = &change.object.record.key.resource().resource;
     let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use crowsnest_component_base::body;
 use crowsnest_component_base::lines::{LineBuffer, LineTooLong};
-use crowsnest_store::ingest::{Draft, Expected, Keep, read};
+use crowsnest_store::ingest::{Draft, ExpectedType, Keep, read};
 use crowsnest_store::{CollectionKey, Error};
 use futures::{Stream, StreamExt};
 use http::Request;
@@ -161,7 +161,7 @@ fn too_large(key: &CollectionKey, what: &'static str, limit: usize) -> Error {
     Error::TooLarge { cluster: key.cluster.clone(), resource: key.resource.clone(), what, limit }
 }
 
-/// Message of the innermost cause, which is the most specific one.
+/// Message of the innermost cause of an error, which is the most specific one.
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
@@ -243,11 +243,11 @@ pub fn decode_object(
     implied_kind: &str,
     keep: &Keep,
 ) -> Result<Draft, Error> {
-    let expected = Expected { resource: &key.resource, kind: implied_kind };
+    let expected = ExpectedType { resource: &key.resource, kind: implied_kind };
     let draft = read(raw, expected, keep).map_err(|source| malformed(key, source))?;
     let is_other_kind = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
     if draft.name.is_empty() || is_other_kind {
-        return Err(malformed(key, custom(format!("{} {:?}", draft.kind, draft.name))));
+        return Err(malformed(key, json_error(format!("{} {:?}", draft.kind, draft.name))));
     }
     Ok(draft)
 }
@@ -256,7 +256,8 @@ pub fn malformed(key: &CollectionKey, source: serde_json::Error) -> Error {
     Error::Malformed { cluster: key.cluster.clone(), resource: key.resource.clone(), source }
 }
 
-pub fn custom(what: impl std::fmt::Display) -> serde_json::Error {
+/// An error of serde for an object that is valid JSON but not acceptable.
+pub fn json_error(what: impl std::fmt::Display) -> serde_json::Error {
     serde::de::Error::custom(what)
 }
 

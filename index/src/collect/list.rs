@@ -1,4 +1,4 @@
-//! Paged lists, and the end of any list: stored objects that it did not contain are deleted.
+//! Paged lists. After a complete list, paged or streamed, stored objects that it did not contain are deleted.
 
 use super::budget::Share;
 use super::collector::{Collector, CollectorProgress, ConversionOutcome};
@@ -28,7 +28,7 @@ pub(super) struct SeenNames {
     /// Hashers of the two halves of a hash.
     high: RandomState,
     low: RandomState,
-    /// Number of objects without a readable name; they may be any of the stored ones.
+    /// Number of objects without a readable name. If there are any, no stored objects are deleted.
     nameless: usize,
     /// Number of invalid objects.
     rejected: usize,
@@ -62,7 +62,7 @@ impl SeenNames {
             let (namespace, name) = step.key();
             return self.add(namespace, name);
         }
-        // An invalid object exists nevertheless.
+        // The object exists although it is not stored, so its name counts as seen.
         match PartialObject::parse(raw) {
             Some(object) => self.add(object.namespace(), &object.metadata.name),
             None => {
@@ -93,15 +93,16 @@ struct Listing {
 impl Collector {
     /// Lists the resource completely. Returns Some if the stream continued as a watch and has ended.
     pub async fn list(&self, progress: &mut CollectorProgress) -> Result<Option<WatchEnd>, Error> {
-        // A streamed list has its version at the end, after older objects would have been stored; a page has it at
-        // the beginning. Therefore only a first list is streamed.
+        // A streamed list reports its version only at its end, too late to detect an outdated list before its objects
+        // overwrite stored ones. Therefore only a first list is streamed; pages report the version at the beginning.
         let stored_version = self.shared.states.get(&self.key).map(|state| state.resource_version);
         let stored_version = stored_version.filter(|version| !version.is_empty());
         let can_stream = !self.shared.no_watch_list.lock().contains(&self.key.cluster);
         if can_stream && stored_version.is_none() && !progress.must_list_by_pages {
+            // Stays set if the stream fails.
             progress.must_list_by_pages = true;
-            if let Some(ended) = self.watch_list(progress).await? {
-                return Ok(Some(ended));
+            if let Some(end) = self.watch_list(progress).await? {
+                return Ok(Some(end));
             }
         }
         progress.must_list_by_pages = false;
@@ -165,11 +166,11 @@ impl Collector {
         let (objects, bytes) = (options.page_size, self.shared.budget.max_cluster_bytes());
         let limits = PageLimits { objects, bytes, object_bytes: options.max_object_bytes };
         loop {
-            let plan = progress.page_sizer.next_size(limits);
-            match self.read_page(token, plan).await {
-                Err(Error::TooLarge { .. }) if progress.page_sizer.record_failure(plan.objects) => {}
+            let page_size = progress.page_sizer.next_size(limits);
+            match self.read_page(token, page_size).await {
+                Err(Error::TooLarge { .. }) if progress.page_sizer.record_failure(page_size.objects) => {}
                 Err(error @ Error::PageTimeout { .. }) => {
-                    progress.page_sizer.record_failure(plan.objects);
+                    progress.page_sizer.record_failure(page_size.objects);
                     return Err(error);
                 }
                 other => return other,
@@ -177,12 +178,12 @@ impl Collector {
         }
     }
 
-    /// Reads one page. The share covers its bytes.
-    pub async fn read_page(&self, token: Option<&str>, plan: PageSize) -> Result<(Bytes, Share), Error> {
-        let mut share = self.acquire_share(plan.bytes).await?;
+    /// Reads one page. The returned share of the byte budget has the size of the page.
+    pub async fn read_page(&self, token: Option<&str>, page_size: PageSize) -> Result<(Bytes, Share), Error> {
+        let mut share = self.acquire_share(page_size.bytes).await?;
         let query = match token {
-            None => format!("limit={}", plan.objects),
-            Some(token) => format!("limit={}&continue={}", plan.objects, percent_encode(token)),
+            None => format!("limit={}", page_size.objects),
+            Some(token) => format!("limit={}&continue={}", page_size.objects, percent_encode(token)),
         };
         let body = match self.get(&query).await {
             Err(Error::ErrorResponse { status: 410, .. }) if token.is_some() => {
@@ -190,7 +191,7 @@ impl Collector {
             }
             other => other?,
         };
-        let bytes = feed::read_page(body, &self.key, plan.bytes, self.shared.options.timeouts.page).await?;
+        let bytes = feed::read_page(body, &self.key, page_size.bytes, self.shared.options.timeouts.page).await?;
         share.shrink(bytes.len());
         Ok((bytes, share))
     }
@@ -221,11 +222,11 @@ impl Collector {
         seen: &mut SeenNames,
         share: &mut Share,
     ) -> Result<bool, Error> {
-        let listed = kind.strip_suffix("List").unwrap_or_default();
-        let (known, namespaced) = self.kind();
-        let kind = if known.is_empty() { listed } else { &known };
-        // In a list of another kind, each object must have its own kind.
-        let implied_kind = if listed == kind { kind } else { "" };
+        let item_kind = kind.strip_suffix("List").unwrap_or_default();
+        let (known_kind, namespaced) = self.known_kind();
+        let kind = if known_kind.is_empty() { item_kind } else { &known_kind };
+        // Objects may omit their kind only if the kind of the list implies it.
+        let implied_kind = if item_kind == kind { kind } else { "" };
         let mut has_new = false;
         for chunk in items.chunks(MAX_BATCH_STEPS) {
             let mut steps = Vec::with_capacity(chunk.len());

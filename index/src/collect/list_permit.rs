@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// Lists hold their permits for a limited time, so that a slow or large member delays the lists of others by at
-/// most that time.
+/// Permit to list a resource: one of the lists of its cluster and one of all lists. It is held for a limited time, so
+/// that a slow or large member delays the lists of others by at most that time.
 pub(super) struct ListPermit {
     cluster_lists: Arc<Semaphore>,
     all_lists: Arc<Semaphore>,
@@ -28,7 +28,8 @@ impl ListPermit {
         Ok(permit)
     }
 
-    /// Keeps the permits until they expire; then releases them and queues behind waiting lists.
+    /// Acquires the permits if they are not held or have expired. Expired ones are released first, so that waiting
+    /// lists come before this one.
     pub async fn renew(&mut self) -> Result<(), Error> {
         if self.held.is_some() && Instant::now() < self.expires_at {
             return Ok(());
@@ -41,7 +42,8 @@ impl ListPermit {
         Ok(())
     }
 
-    /// Waits for a request to the member. If the permits expire before, they are released and the wait continues.
+    /// Waits for a request to the member. If the permits expire in the meantime, they are released and the wait
+    /// continues.
     pub async fn hold_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if self.held.is_some() {

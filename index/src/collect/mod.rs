@@ -75,7 +75,8 @@ impl Shared {
         Arc::clone(per_cluster.entry(cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(permits))))
     }
 
-    /// Stores the discovered resources of a cluster.
+    /// Records the discovered resources of a cluster, and the names of their kinds. Returns the recorded resources: the
+    /// earlier ones if they are equal.
     pub fn publish_served(&self, cluster: &ClusterName, found: Arc<ApiResources>) -> Arc<ApiResources> {
         let mut kinds = Kinds::new();
         let mut served = self.served.write();
@@ -114,12 +115,13 @@ impl Discovery for Shared {
     }
 }
 
-/// The namespaces that a collector keeps and requests.
+/// The namespaces whose objects a collector requests and stores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope(pub Namespaces);
 
 impl Scope {
-    /// A single namespace is requested by path; several are filtered after listing the whole resource.
+    /// The namespace in the path of requests, for a single one. For several, the whole resource is requested and
+    /// filtered.
     pub fn path_namespace(&self) -> Option<&str> {
         match &self.0 {
             Namespaces::Names(names) if names.len() == 1 => names.iter().next().map(String::as_str),

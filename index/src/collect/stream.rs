@@ -84,7 +84,7 @@ impl Collector {
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: std::error::Error + 'static,
     {
-        let (kind, namespaced) = self.kind();
+        let (kind, namespaced) = self.known_kind();
         let share = self.acquire_share(lines.buffered_bytes()).await?;
         let mut steps = Vec::new();
         let mut ended = None;

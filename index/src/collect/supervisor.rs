@@ -40,7 +40,7 @@ struct RunningExplorer {
     abort: AbortHandle,
 }
 
-/// Connection of a task. If it changes, the task is restarted.
+/// Connection that a task uses. If it changes, the task is restarted.
 #[derive(Clone)]
 enum TaskConnection {
     ControlPlane,
@@ -152,7 +152,7 @@ impl Supervisor {
         true
     }
 
-    /// Current sources of objects with their clients; for members without a connection, the reason.
+    /// Clients and connections of the control plane and of all members; for a member without a connection, the reason.
     fn sources(&self) -> BTreeMap<ClusterName, Result<(Client, TaskConnection), String>> {
         let mut sources = BTreeMap::new();
         sources.insert(
@@ -168,6 +168,7 @@ impl Supervisor {
         sources
     }
 
+    /// Starts and stops explorers and collectors according to the current interests, members and claims.
     async fn reconcile(&mut self) -> Result<(), crowsnest_store::Error> {
         let sources = self.sources();
         self.start_explorers(&sources);
@@ -277,10 +278,10 @@ impl Supervisor {
                 continue;
             }
             let expectations = Arc::new(DiscoveryExpectations::default());
-            let (shared, client, name, open) =
+            let (shared, client, name, explorer_expectations) =
                 (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&expectations));
             let abort = self.tasks.spawn(async move {
-                explorer::explore(shared, name.clone(), client, open).await;
+                explorer::explore(shared, name.clone(), client, explorer_expectations).await;
                 EndedTask::Explorer(name)
             });
             self.explorers

@@ -45,16 +45,16 @@ pub(super) struct WatchState {
     /// The requested `timeoutSeconds`.
     duration: Duration,
     opened_at: Instant,
-    /// The server should end the watch before; otherwise the connection counts as dead.
+    /// Time by which the server should have ended the watch; afterwards, the connection counts as dead.
     deadline: Instant,
     /// End of the catch-up phase, in which missed events may still arrive; the collection counts as followed
     /// afterwards.
-    catching_up: Option<Instant>,
+    catch_up_until: Option<Instant>,
     /// An event was received.
     has_received: bool,
     /// The position has advanced.
     has_advanced: bool,
-    /// The watch sent an older version, with the reason and the time until which it is followed.
+    /// Set if the watch sent an older version: the reason, and the time until which the watch is still read.
     inconsistency: Option<(String, Instant)>,
 }
 
@@ -68,26 +68,26 @@ impl WatchState {
             duration,
             opened_at,
             deadline,
-            catching_up: None,
+            catch_up_until: None,
             has_received: false,
             has_advanced: false,
             inconsistency: None,
         }
     }
 
-    /// Time of the next action without an event.
+    /// Time until which to wait for the next event.
     fn next_deadline(&self) -> Instant {
         let until = self.inconsistency.as_ref().map_or(self.deadline, |(_, until)| *until);
-        self.catching_up.map_or(until, |caught_up| caught_up.min(until))
+        self.catch_up_until.map_or(until, |caught_up| caught_up.min(until))
     }
 
     fn has_caught_up(&self) -> bool {
-        self.catching_up.is_some_and(|caught_up| caught_up <= Instant::now())
+        self.catch_up_until.is_some_and(|caught_up| caught_up <= Instant::now())
     }
 
-    /// An event was received; further missed events may follow.
+    /// Extends the catch-up phase after an event, because further missed events may follow.
     fn extend_catch_up(&mut self) {
-        if let Some(caught_up) = &mut self.catching_up {
+        if let Some(caught_up) = &mut self.catch_up_until {
             *caught_up = (Instant::now() + CATCH_UP_IDLE_TIME).min(self.opened_at + MAX_CATCH_UP_TIME);
         }
     }
@@ -148,7 +148,7 @@ impl Collector {
         let now = (self.shared.now_ms)();
         self.shared.states.update(&self.key, |state| state.last_contact_ms = now);
         if self.shared.states.get(&self.key).is_some_and(|state| state.stale_reason.is_some()) {
-            watching.catching_up = Some(Instant::now() + CATCH_UP_IDLE_TIME);
+            watching.catch_up_until = Some(Instant::now() + CATCH_UP_IDLE_TIME);
         }
         loop {
             if let Some(ended) = self.process_events(lines, &mut watching, progress).await? {
@@ -173,7 +173,7 @@ impl Collector {
 
     /// Waits until the missed events are stored, and marks the collection as current.
     async fn finish_catch_up(&self, watching: &mut WatchState) -> Result<(), Error> {
-        watching.catching_up = None;
+        watching.catch_up_until = None;
         self.send_and_wait(Vec::new(), Progress::default()).await?;
         if watching.inconsistency.is_none() {
             self.shared.states.update(&self.key, |state| state.stale_reason = None);
@@ -200,8 +200,8 @@ impl Collector {
     /// Servers send nothing before a watch's start. A server restored to a lower version stays silent until it
     /// reaches that version, so the version is checked after a silent watch.
     async fn check_version(&self, progress: &CollectorProgress) -> Result<WatchEnd, Error> {
-        let plan = PageSize { objects: 1, bytes: self.shared.options.max_object_bytes };
-        let (bytes, _share) = self.read_page(None, plan).await?;
+        let page_size = PageSize { objects: 1, bytes: self.shared.options.max_object_bytes };
+        let (bytes, _share) = self.read_page(None, page_size).await?;
         let page: Page<'_> = self.parse(&bytes)?;
         let version = page.metadata.resource_version;
         match &progress.position {
@@ -212,7 +212,7 @@ impl Collector {
         }
     }
 
-    /// Processes the available events, including those before an unreadable one.
+    /// Processes the available events. If one of them cannot be read, those before it are still stored.
     async fn process_events<S, E>(
         &self,
         lines: &mut Lines<S>,
@@ -226,7 +226,7 @@ impl Collector {
         if lines.buffered_bytes() == 0 {
             return Ok(None);
         }
-        let known = self.kind();
+        let known = self.known_kind();
         let share = self.acquire_share(lines.buffered_bytes()).await?;
         let mut received = ReceivedEvents::default();
         let ended = loop {
@@ -294,6 +294,7 @@ impl Collector {
         bookmark.metadata.resource_version
     }
 
+    /// Stores received events and advances the position. Late events are compared with the stored objects first.
     async fn deliver(
         &self,
         received: ReceivedEvents,

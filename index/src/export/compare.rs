@@ -6,20 +6,21 @@ use super::version::{DocumentVersion, Epochs};
 /// Decision about a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It equals the stored object.
+    /// The document equals the stored object.
     Current,
-    /// The object is written again.
+    /// The document differs from the stored object, which is written again.
     Outdated,
-    /// It is deleted.
+    /// The document has no selected object and is deleted.
     Unselected,
-    /// It is not changed.
+    /// The document is not changed, because it may belong to another writer or to an object that is not stored yet.
     Kept,
-    /// It has this epoch, at or above that of the comparison, so writes would be rejected as older.
+    /// The document has this epoch, which is not below that of the comparison, so that writes would be rejected as
+    /// older.
     Ahead { epoch: u64 },
 }
 
-/// Decides about the document of version `number`. `selected`: sequence number of the object with this uid, if one is
-/// selected for the index. `membership`: relation of the document's cluster to the index.
+/// Decides about the document of the external version `number`. `selected`: sequence number of the object with this
+/// uid, if one is selected for the index. `membership`: relation of the document's cluster to the index.
 ///
 /// A document of a selected cluster that the store does not have is deleted, even if another writer created it:
 /// Karmada leaves such documents behind when objects are deleted while it is down. A document of another cluster is

@@ -30,7 +30,7 @@ struct SelectedObject {
     id: u64,
 }
 
-/// Uids of a part of the objects, by their digest.
+/// Selected objects of one part, by the digest of their uid.
 type SelectedPart = HashMap<u128, SelectedObject>;
 
 /// One of several parts of all uids.
@@ -41,7 +41,7 @@ struct Part {
 }
 
 impl Part {
-    /// The digest of a uid of this part.
+    /// The digest of a uid; None if the uid belongs to another part.
     fn digest(self, uid: &str) -> Option<u128> {
         let digest = xxh3_128(uid.as_bytes());
         (digest % self.count == self.number).then_some(digest)
@@ -169,7 +169,7 @@ struct IndexComparison<'c> {
     session: &'c Session,
     index: &'c str,
     part: Part,
-    /// State of the documents of each cluster.
+    /// Relation of each cluster to the index.
     clusters: &'c BTreeMap<String, Membership>,
     latest: u64,
 }

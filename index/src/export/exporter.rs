@@ -7,7 +7,7 @@ use super::selection::Selection;
 use super::source::{ObjectChange, Source};
 use super::state::{CheckpointStore, ExportCheckpoint};
 use super::version::{DocumentVersion, Epochs};
-use super::{Engines, ExportOptions, indices};
+use super::{EngineClaims, ExportOptions, indices};
 use bytes::Bytes;
 use crowsnest_component_base::retry::jitter;
 use crowsnest_search::opensearch::bulk::{DocumentChange, Marker};
@@ -37,7 +37,7 @@ pub struct Exporter {
     pub(super) source: Source,
     pub(super) states: Arc<States>,
     pub(super) checkpoints: CheckpointStore,
-    pub(super) engines: Arc<Engines>,
+    pub(super) engine_claims: Arc<EngineClaims>,
     pub(super) selection: watch::Receiver<Arc<Selection>>,
     pub(super) options: ExportOptions,
     pub(super) progress: watch::Sender<ExportProgress>,
@@ -55,10 +55,11 @@ pub(super) struct Session {
     is_saved: bool,
 }
 
-/// Why following an engine ended without an error.
-enum End {
-    /// The selection or the engine changed.
-    Again,
+/// Reason why a session ended without an error.
+enum SessionEnd {
+    /// The selection or the engine changed: a new session begins.
+    Restart,
+    /// Nothing is selected, and the documents of Crowsnest are deleted.
     Cleaned,
 }
 
@@ -84,8 +85,8 @@ impl Exporter {
         let mut seen = None;
         while let Some(end) = stop.run_until_cancelled(self.run_session(seen.take(), &mut failures)).await {
             let error = match end {
-                Ok(End::Again) => continue,
-                Ok(End::Cleaned) => {
+                Ok(SessionEnd::Restart) => continue,
+                Ok(SessionEnd::Cleaned) => {
                     self.update_progress(|progress| progress.state = ExportState::Cleaned);
                     break;
                 }
@@ -105,7 +106,7 @@ impl Exporter {
                 let state = ExportState::Waiting { failure, reason: reason.clone() };
                 is_new = progress.state != state;
                 progress.state = state;
-                progress.connected &= !matches!(
+                progress.is_connected &= !matches!(
                     failure,
                     ExportFailure::Unreachable
                         | ExportFailure::Credentials
@@ -120,23 +121,24 @@ impl Exporter {
             let delay = self.options.backoff.delay(if error.is_retryable() { failures } else { u32::MAX });
             stop.run_until_cancelled(tokio::time::sleep(jitter(delay, JITTER, rand::random()))).await;
         }
-        self.engines.release(&self.name);
+        self.engine_claims.release(&self.name);
     }
 
-    /// `compare_above`: compare everything with an epoch above this one, regardless of the saved state.
-    async fn run_session(&self, compare_above: Option<u64>, failures: &mut u32) -> Result<End, ExportError> {
+    /// Exports until the selection or the engine changes. With `compare_above`, all indices are compared with an epoch
+    /// above this one, regardless of the saved state.
+    async fn run_session(&self, compare_above: Option<u64>, failures: &mut u32) -> Result<SessionEnd, ExportError> {
         let found = self.client.detect().await?;
         let engine = indices::identity(&self.client).await?;
         self.update_progress(|progress| {
-            progress.connected = true;
+            progress.is_connected = true;
             progress.engine = found.to_string();
         });
         let mut selection = self.selection.clone();
         let selected = Arc::clone(&selection.borrow_and_update());
-        if !self.engines.claim(&self.checkpoints, &self.name, &engine, !selected.is_empty()).await? {
+        if !self.engine_claims.claim(&self.checkpoints, &self.name, &engine, !selected.is_empty()).await? {
             // Another configuration names this engine and cleans it up.
             self.checkpoints.delete(&self.name).await?;
-            return Ok(End::Cleaned);
+            return Ok(SessionEnd::Cleaned);
         }
         let known = if compare_above.is_none() { self.load_resumable(&engine, &selected).await? } else { None };
         let mut session = match known {
@@ -145,7 +147,7 @@ impl Exporter {
         };
         if session.selection.is_empty() {
             self.checkpoints.delete(&self.name).await?;
-            return Ok(End::Cleaned);
+            return Ok(SessionEnd::Cleaned);
         }
         self.follow(&mut session, &mut selection, failures).await
     }
@@ -157,7 +159,7 @@ impl Exporter {
             && checkpoint.selection == selection.digest()
             && checkpoint.position <= self.source.latest()
             && checkpoint.indices.keys().cloned().collect::<BTreeSet<_>>() == selection.indices()
-            && self.source.store.pruned().await?.0 <= checkpoint.position;
+            && self.source.store.pruned_until().await?.0 <= checkpoint.position;
         // Collections that were incomplete may be complete now.
         let is_complete = |key: &CollectionKey| self.states.get(key).is_some_and(|state| state.complete);
         if !is_current || selection.is_empty() || !selection.collections().all(is_complete) {
@@ -215,17 +217,18 @@ impl Exporter {
         Ok(session)
     }
 
+    /// Writes the changes of the store until the selection or the engine changes.
     async fn follow(
         &self,
         session: &mut Session,
         selection: &mut watch::Receiver<Arc<Selection>>,
         failures: &mut u32,
-    ) -> Result<End, ExportError> {
+    ) -> Result<SessionEnd, ExportError> {
         let mut completed = self.states.version();
         let mut check_at = Instant::now() + self.options.check_interval;
         loop {
             if selection.has_changed().unwrap_or(false) {
-                return Ok(End::Again);
+                return Ok(SessionEnd::Restart);
             }
             completed.borrow_and_update();
             self.compare_completed(session, failures).await?;
@@ -239,7 +242,7 @@ impl Exporter {
             let position = session.checkpoint.position;
             self.update_progress(|progress| {
                 progress.state = ExportState::Following;
-                progress.connected = true;
+                progress.is_connected = true;
                 progress.position = position;
             });
             let now = Instant::now();
@@ -249,15 +252,15 @@ impl Exporter {
             }
             if now >= check_at {
                 if !self.check(session, failures).await? {
-                    return Ok(End::Again);
+                    return Ok(SessionEnd::Restart);
                 }
                 check_at = Instant::now() + self.options.check_interval;
             }
             let wake_at = if session.is_saved { check_at } else { check_at.min(save_at) };
             tokio::select! {
                 () = self.source.wait_for_changes(position) => {}
-                changed = completed.changed() => if changed.is_err() { return Ok(End::Again) },
-                changed = selection.changed() => if changed.is_err() { return Ok(End::Again) } else { selection.mark_changed() },
+                changed = completed.changed() => if changed.is_err() { return Ok(SessionEnd::Restart) },
+                changed = selection.changed() => if changed.is_err() { return Ok(SessionEnd::Restart) } else { selection.mark_changed() },
                 () = tokio::time::sleep_until(wake_at) => {}
             }
         }
@@ -304,7 +307,7 @@ impl Exporter {
         Ok(true)
     }
 
-    /// Allocates a new epoch for a comparison.
+    /// Allocates a new epoch for a comparison and saves it.
     async fn allocate_epoch(&self, session: &mut Session) -> Result<(), ExportError> {
         session.epochs = self.checkpoints.next_epoch(0).await?;
         session.checkpoint.epoch = session.epochs.last;
@@ -423,7 +426,7 @@ impl Session {
     }
 }
 
-/// Counts the documents that one request writes.
+/// Records the results of one delivery in the progress of the export.
 struct DeliveryCounter<'e> {
     exporter: &'e Exporter,
     deleted: BTreeSet<String>,

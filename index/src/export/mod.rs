@@ -75,10 +75,10 @@ impl Default for ExportOptions {
     }
 }
 
-/// Engines that exporters of this process write to, by `cluster_uuid`: one exporter each, because each deletes what it
-/// does not select.
+/// Claims of this process's exporters on engines, by `cluster_uuid`. An engine has one exporter, because an exporter
+/// deletes the documents that it does not select.
 #[derive(Debug, Default)]
-pub(crate) struct Engines {
+pub(crate) struct EngineClaims {
     claimed: Mutex<BTreeMap<String, Claim>>,
     /// See [`CheckpointStore`].
     pub(crate) epoch_lock: Arc<tokio::sync::Mutex<()>>,
@@ -91,7 +91,7 @@ struct Claim {
     selects: bool,
 }
 
-impl Engines {
+impl EngineClaims {
     /// Claims an engine for an exporter. Returns false if nothing is selected here and another exporter writes to the
     /// engine.
     async fn claim(
@@ -152,7 +152,7 @@ impl Index {
             source: self.change_source(),
             states: self.collection_states(),
             checkpoints: self.checkpoints(),
-            engines: Arc::clone(&self.inner.engines),
+            engine_claims: Arc::clone(&self.inner.engine_claims),
             selection,
             options,
             progress: watch::Sender::default(),
@@ -197,7 +197,7 @@ impl Index {
         let shared = &self.inner.shared;
         CheckpointStore {
             store: Arc::clone(&shared.store),
-            epoch_lock: Arc::clone(&self.inner.engines.epoch_lock),
+            epoch_lock: Arc::clone(&self.inner.engine_claims.epoch_lock),
             now_ms: shared.now_ms,
         }
     }

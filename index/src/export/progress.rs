@@ -8,7 +8,7 @@ use crowsnest_search::opensearch::writer::DeadLetter;
 pub struct ExportProgress {
     pub state: ExportState,
     /// True if the engine has responded since the last connection failure.
-    pub connected: bool,
+    pub is_connected: bool,
     /// Name and version of the engine; empty until it has responded.
     pub engine: String,
     /// All changes up to here are in the engine. 0 before the first comparison.

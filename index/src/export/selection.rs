@@ -5,7 +5,7 @@ use crowsnest_store::record::CollectionKey;
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Collections, each with the kind of its objects and its namespaces.
+/// Selected collections, each with the kind of its objects and its namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     collections: BTreeMap<CollectionKey, Selected>,

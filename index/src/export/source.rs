@@ -4,7 +4,7 @@ use super::error::ExportError;
 use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::record::{Change, ChangeKind, Object, RecordKey};
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Error, Replayed, Seq, Store};
+use crowsnest_store::{Error, ReplayedChange, Seq, Store};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -64,13 +64,13 @@ impl Source {
         let deleted: Vec<Seq> = replayed
             .iter()
             .filter_map(|change| match change {
-                Replayed::Deleted { seq, .. } => Some(*seq),
-                Replayed::Put(_) => None,
+                ReplayedChange::Deleted { seq, .. } => Some(*seq),
+                ReplayedChange::Put(_) => None,
             })
             .collect();
         let versions = self.store.versions_ended_by(&deleted).await?;
         // Read after the replay, so that pruning in the meantime is detected.
-        if self.store.pruned().await?.0 > position {
+        if self.store.pruned_until().await?.0 > position {
             return Err(ExportError::Pruned);
         }
         let mut versions: HashMap<Seq, Object> =
@@ -82,14 +82,14 @@ impl Source {
         for change in replayed {
             page.position = change.seq().0;
             page.changes.push(match change {
-                Replayed::Put(object) => ObjectChange {
+                ReplayedChange::Put(object) => ObjectChange {
                     seq: object.record.seq.0,
                     key: object.record.key.clone(),
                     kind: Arc::clone(&object.record.kind),
                     uid: object.record.uid.clone(),
                     object: Some(object),
                 },
-                Replayed::Deleted { seq, .. } => {
+                ReplayedChange::Deleted { seq, .. } => {
                     let record = versions.remove(&seq).ok_or(ExportError::Pruned)?.record;
                     let kind = Arc::clone(&record.kind);
                     ObjectChange { seq: seq.0, key: record.key.clone(), kind, uid: record.uid.clone(), object: None }
@@ -105,15 +105,15 @@ impl Source {
         let replayed = self.store.replay(Seq(position), limit).await?;
         let next = replayed.last().map(|change| change.seq().0);
         let object = |change| match change {
-            Replayed::Put(object) => Some(object),
-            Replayed::Deleted { .. } => None,
+            ReplayedChange::Put(object) => Some(object),
+            ReplayedChange::Deleted { .. } => None,
         };
         Ok((replayed.into_iter().filter_map(object).collect(), next))
     }
 
     /// Fails if deletions after the position are no longer kept.
     pub async fn check_replayable(&self, position: u64) -> Result<(), ExportError> {
-        if self.store.pruned().await?.0 > position { Err(ExportError::Pruned) } else { Ok(()) }
+        if self.store.pruned_until().await?.0 > position { Err(ExportError::Pruned) } else { Ok(()) }
     }
 
     /// Returns when there may be changes after the position.

@@ -6,7 +6,7 @@ use super::document::document;
 use super::progress::{ExportProgress, ExportState};
 use super::source::Source;
 use super::state::CheckpointStore;
-use super::{Engines, ExportOptions, Exporter, Selection};
+use super::{EngineClaims, ExportOptions, Exporter, Selection};
 use crate::export::document::{alias_of, index_name};
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_search::opensearch::client::{Address, Client, ClientOptions, ProxyChoice};
@@ -36,14 +36,14 @@ struct Cache {
     codec: Arc<Codec>,
     tail: Arc<Tail>,
     states: Arc<States>,
-    engines: Arc<Engines>,
+    engine_claims: Arc<EngineClaims>,
     /// Objects by cluster and uid.
     objects: BTreeMap<(String, String), Value>,
     has_secret_values: bool,
     _data_dir: tempfile::TempDir,
 }
 
-struct Running {
+struct RunningExport {
     exporter: Arc<Exporter>,
     selection: watch::Sender<Arc<Selection>>,
     task: JoinHandle<()>,
@@ -80,7 +80,7 @@ fn selection(clusters: &[&str]) -> Selection {
 
 impl Cache {
     async fn new() -> Self {
-        // Another test may have done so.
+        // Fails if another test has installed the provider.
         drop(rustls::crypto::ring::default_provider().install_default());
         let home = tempfile::tempdir().unwrap();
         let codec = Arc::new(Codec::default());
@@ -90,7 +90,7 @@ impl Cache {
             codec,
             tail: Arc::new(Tail::new(Seq(0), 100, 1 << 20)),
             states: Arc::default(),
-            engines: Arc::default(),
+            engine_claims: Arc::default(),
             objects: BTreeMap::new(),
             has_secret_values: false,
             _data_dir: home,
@@ -135,7 +135,7 @@ impl Cache {
         }
     }
 
-    async fn export(&self, node: &Node, selected: Selection) -> Running {
+    async fn export(&self, node: &Node, selected: Selection) -> RunningExport {
         let mut options = ClientOptions::new(Address::parse_all([node.url().as_str()]).unwrap());
         options.proxy = ProxyChoice::Direct;
         let (sender, receiver) = watch::channel(Arc::new(selected));
@@ -151,7 +151,7 @@ impl Cache {
             },
             states: Arc::clone(&self.states),
             checkpoints: CheckpointStore { store, epoch_lock: Arc::default(), now_ms: || 1_790_000_000_000 },
-            engines: Arc::clone(&self.engines),
+            engine_claims: Arc::clone(&self.engine_claims),
             selection: receiver,
             options: ExportOptions {
                 backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(200)),
@@ -168,7 +168,7 @@ impl Cache {
         let stop = CancellationToken::new();
         let (running, until) = (Arc::clone(&exporter), stop.clone());
         let task = tokio::spawn(async move { running.run(until).await });
-        Running { exporter, selection: sender, task, _guard: stop.clone().drop_guard(), stop }
+        RunningExport { exporter, selection: sender, task, _guard: stop.clone().drop_guard(), stop }
     }
 
     /// Documents of selected objects, by uid.
@@ -183,14 +183,14 @@ impl Cache {
     }
 
     /// Waits until everything is exported, then compares the engine with the store.
-    async fn assert_equal(&self, node: &Node, running: &Running) {
+    async fn assert_equal(&self, node: &Node, running: &RunningExport) {
         running.wait_until_caught_up().await;
         let selected = running.selection.borrow().clone();
         assert_eq!(documents(node), self.expected(&selected), "{:?}", running.exporter.progress());
     }
 }
 
-impl Running {
+impl RunningExport {
     async fn wait_until(&self, what: &str, mut condition: impl FnMut(&ExportProgress) -> bool) -> ExportProgress {
         let mut watch = self.exporter.watch();
         let reached = tokio::time::timeout(TIMEOUT, watch.wait_for(|progress| condition(progress))).await;
@@ -284,9 +284,9 @@ async fn documents_follow_the_store(node: &Node) {
     cache.delete_pods("m1", 0..2).await;
     cache.assert_equal(node, &running).await;
     let stopped = running.stop().await;
-    assert_eq!((stopped.comparisons, stopped.refused), (2, 0), "an index each, once: {stopped:?}");
+    assert_eq!((stopped.comparisons, stopped.refused), (2, 0), "each index is compared once: {stopped:?}");
 
-    // Deleted and changed while nothing is exported; more than the tail holds.
+    // Objects are deleted and changed while nothing is exported: more than the tail holds.
     cache.delete_pods("m1", 5..8).await;
     cache.pods("m1", 30..150, 1).await;
     let running = cache.export(node, selection(&["m1"])).await;
@@ -306,7 +306,8 @@ async fn selections_change(node: &Node) {
     }
     let running = cache.export(node, selection(&["m1", "m2"])).await;
     cache.assert_equal(node, &running).await;
-    // As Karmada writes: one left behind in a selected cluster, one of a cluster that is not ours, one without any.
+    // Documents as Karmada writes them: one left behind in a selected cluster, one of another cluster, one without a
+    // cluster.
     let foreign = |name: &str| json!({"metadata": {"annotations": {"resource.karmada.io/cached-from-cluster": name}}});
     for (id, body) in [("left", foreign("m1")), ("other", foreign("elsewhere")), ("none", json!({}))] {
         node.request("PUT", &format!("/kubernetes-pod/_doc/{id}"), &body.to_string());
@@ -322,14 +323,14 @@ async fn selections_change(node: &Node) {
     // Nothing changed in the store, and the tombstones are young.
     running.select(selection(&["m1", "m2"])).await;
     cache.assert_equal(node, &running).await;
-    // A namespace, and a kind less.
+    // Only one namespace, and one kind less.
     let mut narrow = Selection::default();
     narrow.add(key("m1", &json!({})), "Pod", Some(BTreeSet::from(["b".to_owned()])));
     cache.put("m1", &[pod("b", "q", "m1-q", 1)]).await;
     running.select(narrow).await;
     cache.assert_equal(node, &running).await;
     assert_eq!(aliases(node), BTreeSet::from(["kubernetes-pod".to_owned()]));
-    // Nothing.
+    // Nothing is selected.
     running.selection.send_replace(Arc::default());
     running.wait_until("cleaned", |progress| progress.state == ExportState::Cleaned).await;
     running.task.await.unwrap();

@@ -1,13 +1,14 @@
 //! External versions of exported documents; pure functions.
 //!
-//! Indices of Karmada's layout have fixed names, so they outlive stores: sequence numbers of a new store begin again, and
-//! documents of Karmada's own writer count their updates from 1. A version therefore has an epoch in its high bits, above the sequence number.
-//! Each comparison of an engine with the store takes a new epoch, so its writes win over everything written before, also over
-//! the tombstones of documents that were deleted because no selection included them.
+//! Indices of Karmada's layout have fixed names, so they outlive stores: sequence numbers of a new store begin again,
+//! and documents of Karmada's own writer count their updates from 1. A version therefore has an epoch in its high bits,
+//! above the sequence number. Each comparison of an engine with the store allocates a new epoch, so its writes
+//! supersede all earlier ones, including the tombstones of documents that were deleted because no selection included
+//! them.
 
 use serde::{Deserialize, Serialize};
 
-/// Bits of the sequence number: 2^38 changes are 8 years of 1,000 a second.
+/// Number of bits of the sequence number: 2^38 changes last for 8 years at 1,000 changes per second.
 const SEQ_BITS: u32 = 38;
 const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
 /// 2020-01-01T00:00:00Z in Unix minutes, when epochs begin; they fit 25 bits until 2083.

@@ -5,7 +5,7 @@ use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_store::error::join_result;
 use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
-use crowsnest_store::{Span, VersionExclusions};
+use crowsnest_store::{VersionExclusions, VersionFilter};
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::{HashMap, HashSet};
@@ -20,19 +20,18 @@ const MAX_SUPERSEDED: usize = 500;
 /// Number of bodies decompressed per task.
 const BODIES_PER_TASK: usize = 64;
 
-/// Sort key of lists.
+/// Sort key of lists: namespace and name.
 fn key_of(record: &Record) -> (String, String) {
     (record.key.namespace.to_string(), record.key.name.to_string())
 }
 
 impl Index {
-    /// One object.
+    /// The current state of an object; None if it is not stored.
     pub async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
         self.inner.shared.store.get(key).await
     }
 
-    /// All notes about objects. They are superseded with the cache's files, so their owners must be able to recreate
-    /// them.
+    /// All notes about objects. They are deleted with the cache's files, so their owners must be able to recreate them.
     pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         self.inner.shared.store.notes().await
     }
@@ -60,7 +59,11 @@ impl Index {
 
     /// Deleted objects before a change, newest deletion first.
     pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
-        self.inner.shared.store.versions_in(&Span { before, ..Span::DELETED }, &VersionExclusions::NONE, limit).await
+        self.inner
+            .shared
+            .store
+            .versions_in(&VersionFilter { before, ..VersionFilter::DELETED }, &VersionExclusions::NONE, limit)
+            .await
     }
 
     /// Waits until all currently stored changes are published, at most `within`. Changes of other replicas are
@@ -143,7 +146,7 @@ impl Index {
 
     /// True if no deletion after this change has been pruned.
     pub async fn has_deletions_since(&self, seq: Seq) -> Result<bool, Error> {
-        Ok(self.inner.shared.store.pruned().await? <= seq)
+        Ok(self.inner.shared.store.pruned_until().await? <= seq)
     }
 
     /// A complete list in key order, streamed in constant memory. A slow reader blocks nothing.

@@ -7,7 +7,7 @@ use super::{Claims, STOP_AFTER};
 use crate::index::Health;
 use crowsnest_store::Error;
 use crowsnest_store::Store;
-use crowsnest_store::postgres::{Log, MAX_CHANGES_PER_READ, PostgresStore};
+use crowsnest_store::postgres::{LogPage, MAX_CHANGES_PER_READ, PostgresStore};
 use crowsnest_store::tail::Tail;
 use sqlx::postgres::PgListener;
 use std::sync::Arc;
@@ -91,10 +91,10 @@ impl LogFollower {
     async fn catch_up(&self) -> Result<(), Error> {
         loop {
             match self.store.changes(self.tail.latest(), MAX_CHANGES_PER_READ).await? {
-                Log::Changes(changes) if changes.is_empty() => return Ok(()),
+                LogPage::Changes(changes) if changes.is_empty() => return Ok(()),
                 // Changes that the writer published in the meantime are skipped; the result cannot have gaps.
-                Log::Changes(changes) => drop(self.tail.publish(changes)),
-                Log::Pruned(latest) => {
+                LogPage::Changes(changes) => drop(self.tail.publish(changes)),
+                LogPage::Pruned(latest) => {
                     tracing::warn!(%latest, "changes of other replicas were pruned before they were read; readers list again");
                     self.tail.restart(latest);
                 }

@@ -3,7 +3,7 @@
 //! One loop renews the lease and stops collecting by its own clock if the database does not respond; the other
 //! executes the plan, which may wait for the write lock. An outage ends neither of them.
 
-use super::plan::{Plan, plan};
+use super::plan::{ClaimPlan, plan};
 use super::{Claim, Claims, LEASE_RENEWAL_INTERVAL, STOP_AFTER};
 use crate::collect::Shared;
 use crate::index::Health;
@@ -50,13 +50,13 @@ impl LeaseKeeper {
 
     /// Renews the lease at intervals and gives up the claims while the database does not respond.
     async fn renew_lease(&self, stop: &CancellationToken) {
-        let mut pass = tokio::time::interval(LEASE_RENEWAL_INTERVAL);
-        pass.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = tokio::time::interval(LEASE_RENEWAL_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut responded_at = Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                _ = pass.tick() => {}
+                _ = ticks.tick() => {}
             }
             let began = Instant::now();
             // The lease counts from before the request, so a late response is treated as lost.
@@ -91,20 +91,20 @@ impl LeaseKeeper {
     /// Changes the claims according to the plan after each renewal of the lease.
     async fn execute_plans(&self, stop: &CancellationToken) {
         let mut view = self.view.subscribe();
-        let mut followed: Option<Instant> = None;
+        let mut last_executed: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = view.changed() => if changed.is_err() { return },
             }
             let seen = view.borrow_and_update().clone();
-            if seen.requested_at < followed {
+            if seen.requested_at < last_executed {
                 // The view is older than the last claims and does not contain them, so nothing is lost.
                 continue;
             }
             let held = self.claims.all().iter().map(|(cluster, claim)| (cluster.clone(), claim.epoch)).collect();
             let plan = plan(self.store.replica(), &self.clusters(&seen), &held, &seen);
-            if plan == Plan::default() {
+            if plan == ClaimPlan::default() {
                 continue;
             }
             let work = tokio::time::timeout(CLAIM_TIMEOUT, self.execute_plan(&plan));
@@ -116,7 +116,7 @@ impl LeaseKeeper {
                     Err(_) => tracing::debug!("changing claims timed out"),
                 },
             }
-            followed = Some(Instant::now());
+            last_executed = Some(Instant::now());
         }
     }
 
@@ -128,7 +128,7 @@ impl LeaseKeeper {
         clusters
     }
 
-    async fn execute_plan(&self, plan: &Plan) -> Result<(), Error> {
+    async fn execute_plan(&self, plan: &ClaimPlan) -> Result<(), Error> {
         // Stops the collectors first; their queued batches are rejected.
         self.claims.remove(plan.lost.iter().chain(plan.release.keys()));
         if !plan.release.is_empty() {

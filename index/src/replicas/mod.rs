@@ -44,9 +44,9 @@ pub(crate) struct Claim {
     pub scopes: HashMap<CollectionKey, String>,
 }
 
-/// The clusters that this process collects.
+/// The clusters that this process may collect.
 #[derive(Debug, Clone)]
-enum Held {
+enum HeldClaims {
     Everything,
     Some(Arc<BTreeMap<ClusterName, Claim>>),
 }
@@ -54,7 +54,7 @@ enum Held {
 /// The claims of this process. Updated by the keeper, and by the writer when it fails; read by the supervisor and the writer.
 #[derive(Debug)]
 pub(crate) struct Claims {
-    held: watch::Sender<Held>,
+    held: watch::Sender<HeldClaims>,
     /// Notified when the writer could not publish its changes because earlier ones of another replica are missing.
     pub missing_changes: Notify,
     /// Held while claims and positions of clusters are updated together, so that a state of another replica read before
@@ -64,23 +64,23 @@ pub(crate) struct Claims {
 
 impl Claims {
     pub fn everything() -> Self {
-        Self::new(Held::Everything)
+        Self::new(HeldClaims::Everything)
     }
 
     /// For a replica without claims.
     pub fn none() -> Self {
-        Self::new(Held::Some(Arc::default()))
+        Self::new(HeldClaims::Some(Arc::default()))
     }
 
-    fn new(held: Held) -> Self {
+    fn new(held: HeldClaims) -> Self {
         Self { held: watch::Sender::new(held), missing_changes: Notify::new(), update_lock: Mutex::new(()) }
     }
 
     /// Epoch under which this process may collect a cluster; None: it must not.
     pub fn epoch_of(&self, cluster: &ClusterName) -> Option<Epoch> {
         match &*self.held.borrow() {
-            Held::Everything => Some(Epoch::UNSHARED),
-            Held::Some(claims) => claims.get(cluster).map(|claim| claim.epoch),
+            HeldClaims::Everything => Some(Epoch::UNSHARED),
+            HeldClaims::Some(claims) => claims.get(cluster).map(|claim| claim.epoch),
         }
     }
 
@@ -91,8 +91,8 @@ impl Claims {
     /// The claims held; empty for a single process, which has none.
     pub fn all(&self) -> Arc<BTreeMap<ClusterName, Claim>> {
         match &*self.held.borrow() {
-            Held::Everything => Arc::default(),
-            Held::Some(claims) => Arc::clone(claims),
+            HeldClaims::Everything => Arc::default(),
+            HeldClaims::Some(claims) => Arc::clone(claims),
         }
     }
 
@@ -114,7 +114,7 @@ impl Claims {
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<ClusterName, Claim>)) {
         self.held.send_modify(|held| {
-            if let Held::Some(claims) = held {
+            if let HeldClaims::Some(claims) = held {
                 change(Arc::make_mut(claims));
             }
         });
@@ -123,7 +123,7 @@ impl Claims {
     /// Gives up all claims after a failed write with unknown outcome. Claiming them again reads the stored positions. A
     /// single process cannot recover in this way; the error is returned.
     pub fn give_up(&self, error: Error) -> Result<(), Error> {
-        if matches!(&*self.held.borrow(), Held::Everything) {
+        if matches!(&*self.held.borrow(), HeldClaims::Everything) {
             return Err(error);
         }
         if !self.all().is_empty() {

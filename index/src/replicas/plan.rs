@@ -23,7 +23,7 @@ fn weight(cluster: &str, replica: &str) -> u64 {
 
 /// Changes of a replica's claims.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct ClaimPlan {
     /// Held here but not in the database: stop collecting.
     pub lost: BTreeSet<ClusterName>,
     /// Assigned to another replica or to none: stop collecting, then release.
@@ -34,24 +34,25 @@ pub(crate) struct Plan {
     pub dead: BTreeSet<String>,
 }
 
-/// `clusters`: all clusters. `held`: the claims of this replica by its own view.
+/// Plans the changes of the claims of the replica `me`. `clusters`: all clusters. `held`: the claims that the replica
+/// itself believes to hold. `view`: live replicas and claims in the database.
 pub(crate) fn plan(
     me: &str,
     clusters: &BTreeSet<ClusterName>,
     held: &BTreeMap<ClusterName, Epoch>,
     view: &ReplicaView,
-) -> Plan {
-    let mut plan = Plan::default();
+) -> ClaimPlan {
+    let mut plan = ClaimPlan::default();
     for (cluster, epoch) in held {
         if view.claims.get(cluster) != Some(&(Some(me.to_owned()), *epoch)) {
             plan.lost.insert(cluster.clone());
         }
     }
     for (cluster, (holder, epoch)) in &view.claims {
-        let mine = holder.as_deref() == Some(me);
-        let share =
+        let is_mine = holder.as_deref() == Some(me);
+        let is_assigned =
             clusters.contains(cluster) && owner(cluster.as_str(), view.live.iter().map(String::as_str)) == Some(me);
-        if mine && !share {
+        if is_mine && !is_assigned {
             plan.release.insert(cluster.clone(), *epoch);
         }
     }
@@ -181,7 +182,7 @@ mod tests {
         let held = BTreeMap::from([(moving.clone(), Epoch(4))]);
         let old = plan(&all[0], &clusters, &held, &view);
         assert_eq!(old.release, BTreeMap::from([(moving.clone(), Epoch(4))]));
-        assert_eq!(plan(&all[1], &clusters, &BTreeMap::new(), &view), Plan::default());
+        assert_eq!(plan(&all[1], &clusters, &BTreeMap::new(), &view), ClaimPlan::default());
         view.claims.insert(moving.clone(), (None, Epoch(4)));
         assert_eq!(plan(&all[1], &clusters, &BTreeMap::new(), &view).take, clusters);
     }

@@ -100,11 +100,11 @@ impl SharedStates {
         }
         let (found, now) = self.store.collections_since(self.read_until.as_deref()).await?;
         let _update = self.claims.update_lock.lock();
-        for (is_gone, stored) in found {
+        for (is_deleted, stored) in found {
             if self.claims.epoch_of(&stored.key.cluster).is_some() {
                 continue;
             }
-            if is_gone {
+            if is_deleted {
                 self.states.remove(&stored.key);
                 continue;
             }

@@ -1,6 +1,6 @@
-//! Names of collections and the codec, with which SQL backends decode rows.
+//! Keys of collections and the codec, with which the backends decode rows.
 //!
-//! Filled by the backend when it sees new collections and dictionaries; read by every query.
+//! The backends add collections and dictionaries when they read or create them; every query reads them.
 
 use super::codec::Codec;
 use super::decide::Target;
@@ -16,41 +16,43 @@ use std::sync::Arc;
 /// Maximum number of namespaces in a query's exclusions.
 const MAX_NAMESPACES: usize = 1_000;
 
-/// Collections by name and id, and the codec.
+/// Collections by key and id, and the codec.
 pub(super) struct Catalog {
     pub codec: Arc<Codec>,
-    names: RwLock<Names>,
+    collections: RwLock<Collections>,
 }
 
 #[derive(Default)]
-struct Names {
+struct Collections {
     ids: HashMap<CollectionKey, i64>,
+    /// Key and kind of each collection.
     by_id: HashMap<i64, (CollectionKey, Arc<str>)>,
 }
 
 impl Catalog {
     pub fn new(codec: Arc<Codec>) -> Self {
-        Self { codec, names: RwLock::default() }
+        Self { codec, collections: RwLock::default() }
     }
 
     pub fn id_of(&self, key: &CollectionKey) -> Option<i64> {
-        self.names.read().ids.get(key).copied()
+        self.collections.read().ids.get(key).copied()
     }
 
-    pub fn name_of(&self, id: i64) -> Option<(CollectionKey, Arc<str>)> {
-        self.names.read().by_id.get(&id).cloned()
+    /// Key and kind of a collection.
+    pub fn collection_by_id(&self, id: i64) -> Option<(CollectionKey, Arc<str>)> {
+        self.collections.read().by_id.get(&id).cloned()
     }
 
     pub fn insert(&self, id: i64, key: &CollectionKey, kind: Arc<str>) {
-        let mut names = self.names.write();
-        names.ids.insert(key.clone(), id);
-        names.by_id.insert(id, (key.clone(), kind));
+        let mut collections = self.collections.write();
+        collections.ids.insert(key.clone(), id);
+        collections.by_id.insert(id, (key.clone(), kind));
     }
 
     /// See [`super::Store::exclusions`].
     pub fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
         let known: Vec<(i64, CollectionKey)> =
-            self.names.read().by_id.iter().map(|(id, (key, _))| (*id, key.clone())).collect();
+            self.collections.read().by_id.iter().map(|(id, (key, _))| (*id, key.clone())).collect();
         let (mut exclusions, mut namespaces) = (VersionExclusions::NONE, BTreeSet::new());
         for (id, key) in known {
             match wanted(&key) {
@@ -69,23 +71,23 @@ impl Catalog {
         exclusions
     }
 
-    /// The target of a batch, with the kind from the batch, from earlier batches in the transaction, or from the
-    /// catalog.
+    /// The target of a batch. Its kind is that of the batch, otherwise that of an earlier batch in the transaction,
+    /// otherwise that of the catalog.
     pub fn target(&self, id: i64, batch: &Batch, before: &[Target]) -> Target {
-        let reported = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
-        let seen = || before.iter().rev().find(|target| target.id == id).map(|target| Arc::clone(&target.kind));
-        let known = || self.name_of(id).map(|(_, kind)| kind);
-        let kind = reported.or_else(seen).or_else(known).unwrap_or_default();
+        let batch_kind = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
+        let earlier_kind = || before.iter().rev().find(|target| target.id == id).map(|target| Arc::clone(&target.kind));
+        let catalog_kind = || self.collection_by_id(id).map(|(_, kind)| kind);
+        let kind = batch_kind.or_else(earlier_kind).or_else(catalog_kind).unwrap_or_default();
         Target { id, key: batch.collection.clone(), kind }
     }
 
-    /// From a row that begins with [`super::rows::COLUMNS`].
+    /// Decodes a row that begins with [`super::rows::COLUMNS`].
     pub fn decode_record(&self, from: &impl Columns, collection: i64) -> Result<Record, Error> {
-        let (key, kind) = self.name_of(collection).ok_or(Error::Stopped)?;
+        let (key, kind) = self.collection_by_id(collection).ok_or(Error::Stopped)?;
         decode_record(from, &Target { id: collection, key, kind })
     }
 
-    /// From a row that begins with [`super::rows::OBJECT_COLUMNS`], or the same without a body.
+    /// Decodes a row that begins with [`super::rows::OBJECT_COLUMNS`] or [`super::rows::columns_without_body`].
     pub fn decode_object(&self, from: &impl Columns) -> Result<Object, Error> {
         let fail = |e| Error::store("has an invalid row", e);
         let record = self.decode_record(from, from.number(12).map_err(fail)?)?;

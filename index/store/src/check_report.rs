@@ -1,4 +1,4 @@
-//! Report of a cache check.
+//! Report of `crowsnest cache check`.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub struct CheckReport {
     pub behind: u64,
     /// The first problems found.
     pub problems: Vec<String>,
-    /// Number of further problems.
+    /// Number of problems that are not listed.
     pub more: u64,
 }
 

@@ -3,7 +3,7 @@
 //! Objects of a kind are similar, so a dictionary makes small bodies several times smaller and faster to
 //! decompress. Samples are kept only until there are enough of them.
 
-use super::Packed;
+use super::CompressedBody;
 use crate::Error;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -17,7 +17,8 @@ const MAX_SAMPLES: usize = 128;
 const MAX_SAMPLE_BYTES: usize = 1 << 20;
 /// Number of contexts kept for reuse; additional callers create their own.
 const MAX_IDLE_CONTEXTS: usize = 8;
-/// Larger than any object that a member may send; a larger size means corruption.
+/// Upper limit of a decompressed body. It is larger than any object that is accepted from a member, so a larger size
+/// means corruption.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Compresses and decompresses. Shared by collectors and readers.
@@ -51,8 +52,8 @@ pub struct TrainingSet {
 }
 
 impl TrainingSet {
-    /// Takes tens of milliseconds of CPU: do not call it on async threads. None if the samples have too little in
-    /// common.
+    /// Trains a dictionary; None if the samples have too little in common. Takes tens of milliseconds of CPU, so it
+    /// must not run on async threads.
     pub fn train(&self) -> Option<Vec<u8>> {
         zstd::dict::from_continuous(&self.bytes, &self.sizes, MAX_DICTIONARY_BYTES).ok()
     }
@@ -65,7 +66,7 @@ impl std::fmt::Debug for Codec {
 }
 
 impl Codec {
-    /// Adds a stored dictionary. The newest of a kind is used for compression.
+    /// Adds a stored dictionary and uses it to compress bodies of this kind from now on.
     pub fn install(&self, id: u32, kind: &str, dictionary: &[u8]) {
         let compressor = CDict::create(dictionary, COMPRESSION_LEVEL);
         let decompressor = DDict::create(dictionary);
@@ -77,23 +78,23 @@ impl Codec {
         self.samples.lock().remove(kind);
     }
 
-    /// True if the dictionary is available; 0 means no dictionary.
+    /// True if bodies with this dictionary id can be decompressed; 0 means no dictionary.
     pub fn has_dictionary(&self, id: u32) -> bool {
         id == 0 || self.dictionaries.read().by_id.contains_key(&id)
     }
 
-    /// The highest dictionary number.
+    /// The highest dictionary id; 0 if there is none.
     pub fn newest_dictionary(&self) -> u32 {
         self.dictionaries.read().by_id.keys().copied().max().unwrap_or_default()
     }
 
     /// Compresses a body of a kind (`group/Kind`). Also returns a training set, once, when this body completes it.
-    pub fn pack(&self, kind: &str, body: &[u8]) -> Result<(Packed, Option<TrainingSet>), Error> {
+    pub fn pack(&self, kind: &str, body: &[u8]) -> Result<(CompressedBody, Option<TrainingSet>), Error> {
         let (dictionary, is_decided) = {
             let dictionaries = self.dictionaries.read();
             (dictionaries.by_kind.get(kind).cloned(), dictionaries.decided_kinds.contains(kind))
         };
-        let training = if is_decided { None } else { self.sample(kind, body) };
+        let training = if is_decided { None } else { self.add_sample(kind, body) };
         let mut context = self.compressors.lock().pop().unwrap_or_else(CCtx::create);
         let mut bytes: Vec<u8> = Vec::with_capacity(compress_bound(body.len()));
         let (id, result) = match &dictionary {
@@ -107,10 +108,11 @@ impl Codec {
         drop(idle);
         result.map_err(|code| Error::Unpack(zstd::zstd_safe::get_error_name(code).to_owned()))?;
         bytes.shrink_to_fit();
-        Ok((Packed { dictionary: id, bytes }, training))
+        Ok((CompressedBody { dictionary: id, bytes }, training))
     }
 
-    fn sample(&self, kind: &str, body: &[u8]) -> Option<TrainingSet> {
+    /// Adds a sample. Returns the training set of the kind once it is complete.
+    fn add_sample(&self, kind: &str, body: &[u8]) -> Option<TrainingSet> {
         let mut all = self.samples.lock();
         let samples = all.entry(kind.to_owned()).or_default();
         if body.len() <= MAX_SAMPLE_BYTES / 4 {
@@ -126,7 +128,7 @@ impl Codec {
         Some(TrainingSet { kind: kind.to_owned(), bytes: samples.bytes, sizes: samples.sizes })
     }
 
-    /// Decompresses a body.
+    /// Decompresses a body. Fails if it is corrupt or its dictionary is missing.
     pub fn unpack(&self, packed: &[u8], dictionary: u32) -> Result<Bytes, Error> {
         let fail = |what: &str| Error::Unpack(what.to_owned());
         let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("not a zstd frame"))?;

@@ -1,9 +1,9 @@
-//! Decides which rows a batch changes, from the current rows. Pure and shared by all backends.
+//! Decides which rows a batch changes, from the current rows. Free of I/O and shared by all backends.
 //!
-//! The backend reads the current rows of a run's keys, gets the decision, and executes it: deletions first, then
-//! puts.
+//! The steps of a batch are split into runs with distinct keys. For each run, the backend reads the current rows of the
+//! keys, gets the decision, and executes it: deletions first, then puts.
 
-use super::{Packed, Step, rows};
+use super::{CompressedBody, Step, rows};
 use crate::ingest::Draft;
 use crate::record::{Change, ChangeKind, CollectionKey, Object, Record, RecordKey, Seq};
 use bytes::Bytes;
@@ -11,9 +11,11 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Sequence numbers and time of a transaction.
+/// Source of the sequence numbers of a transaction, and its time.
 pub(super) struct Sequence {
+    /// The newest number assigned.
     pub seq: u64,
+    /// Unix milliseconds.
     pub now_ms: i64,
 }
 
@@ -24,7 +26,7 @@ impl Sequence {
     }
 }
 
-/// The collection of a step.
+/// The collection that a step writes to.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub id: i64,
@@ -32,37 +34,39 @@ pub(super) struct Target {
     pub kind: Arc<str>,
 }
 
-/// A record to write, new or replacing the one with the same id.
+/// A record to write: a new one, or one that replaces the record with the same id.
 pub(super) struct Put<'s> {
     pub collection: i64,
     pub id: u64,
     pub seq: Seq,
     pub draft: &'s Draft,
-    pub packed: &'s Packed,
+    pub packed: &'s CompressedBody,
     pub previous: Option<Arc<Record>>,
 }
 
-/// A record to delete and to keep as its last version.
+/// A record to delete; its last state is kept as a version.
 pub(super) struct Deletion<'s> {
     pub collection: i64,
     pub seq: Seq,
     /// resourceVersion of the deletion, if the member sent one.
     pub version: Option<&'s str>,
     pub old: Arc<Record>,
+    /// Index into [`BatchDecision::changes`].
     change: usize,
 }
 
-/// End of a version.
+/// A record whose current state becomes an old version.
 pub(super) struct VersionEnd<'s> {
+    /// Id of the record.
     pub id: i64,
-    /// Seq of the change that ends it.
+    /// Seq of the change that ends the version.
     pub ended: i64,
     /// resourceVersion of its deletion, if the member sent one.
     pub version: Option<&'s str>,
     pub deleted: bool,
 }
 
-/// Decisions for a run.
+/// Rows to change for a run, and the resulting changes.
 #[derive(Default)]
 pub(super) struct BatchDecision<'s> {
     pub puts: Vec<Put<'s>>,
@@ -75,8 +79,9 @@ impl<'s> BatchDecision<'s> {
     pub fn add_step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, sequence: &mut Sequence) {
         match step {
             Step::Put(draft, packed) => {
-                let same = |old: &Record| old.uid == draft.uid && old.resource_version == draft.resource_version;
-                if previous.as_ref().is_some_and(same) {
+                let is_unchanged =
+                    |old: &Record| old.uid == draft.uid && old.resource_version == draft.resource_version;
+                if previous.as_ref().is_some_and(is_unchanged) {
                     return;
                 }
                 // Another uid is a new object with the same name; the old object is deleted first.
@@ -119,7 +124,7 @@ impl<'s> BatchDecision<'s> {
         self.changes.push(deletion_change(old, seq, version, sequence.now_ms, Bytes::new()));
     }
 
-    /// Versions to keep before their records are deleted or overwritten.
+    /// Versions to save before their records are deleted or overwritten.
     pub fn version_ends(&self) -> impl Iterator<Item = VersionEnd<'s>> {
         let deleted = self.deletions.iter().map(|deletion| {
             let Deletion { seq, version, old, .. } = deletion;
@@ -134,7 +139,7 @@ impl<'s> BatchDecision<'s> {
         }))
     }
 
-    /// Adds the bodies of deleted records, by the change that deleted them. Returns false if one is missing.
+    /// Adds the bodies of deleted records, given by the seq of their deletion. Returns false if one is missing.
     pub fn add_bodies(&mut self, mut bodies: HashMap<i64, Bytes>) -> bool {
         self.deletions.iter().all(|deletion| {
             let found = bodies.remove(&(deletion.seq.0 as i64)).zip(self.changes.get_mut(deletion.change));

@@ -1,10 +1,10 @@
-//! Errors of the cache.
+//! Errors of the crates in `index/`.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use std::time::Duration;
 use tokio::task::JoinError;
 
-/// Errors of this crate.
+/// Error of the cache or of search.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -73,7 +73,7 @@ pub enum Error {
     RebuildNotSupported,
     #[error(transparent)]
     SearchEngine(Box<dyn std::error::Error + Send + Sync>),
-    #[error("cannot use {path}")]
+    #[error("cannot access {path}")]
     Io {
         path: String,
         #[source]
@@ -99,12 +99,13 @@ impl Error {
         Self::Text { what, source: source.into() }
     }
 
-    /// The database was unavailable or busy; a retry may succeed.
+    /// True if the database was unavailable or busy, so that a retry may succeed.
     pub fn is_outage(&self) -> bool {
         let Self::Store { source, .. } = self else { return false };
         match source {
             sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut => true,
-            // Connection, resources, administrator; locks, and transactions aborted in favour of others.
+            // SQLSTATE classes 08 (connection), 53 (resources), 57 (operator intervention), 40 (transaction rollback),
+            // and the codes of lock timeout and idle-in-transaction timeout.
             sqlx::Error::Database(error) => error.code().is_some_and(|code| {
                 ["08", "53", "57", "40", "55P03", "25P03"].iter().any(|class| code.starts_with(class))
             }),
@@ -112,7 +113,7 @@ impl Error {
         }
     }
 
-    /// A member's response is invalid, and a repeated request would return the same.
+    /// True if a member's response is invalid, so that a repeated request would return the same.
     pub fn is_invalid_response(&self) -> bool {
         matches!(self, Self::Malformed { .. } | Self::TooLarge { .. })
     }
@@ -130,7 +131,7 @@ impl Error {
     }
 }
 
-/// Returns the result of a task and propagates its panic.
+/// Result of a joined task. Resumes the task's panic; a cancelled task returns [`Error::Stopped`].
 pub fn join_result<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
     match ended {
         Ok(result) => result,
@@ -139,7 +140,7 @@ pub fn join_result<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, E
     }
 }
 
-/// The file is not a SQLite database or is corrupt (SQLITE_NOTADB, SQLITE_CORRUPT and their extended codes).
+/// True if the file is not a SQLite database or is corrupt (SQLITE_NOTADB, SQLITE_CORRUPT and their extended codes).
 fn is_damage(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::sqlite::SqliteError>());
     let code = code.and_then(|error| sqlx::error::DatabaseError::code(error)?.parse::<u32>().ok());

@@ -1,6 +1,6 @@
 //! Objects for tests and benchmarks, created through ingest like collected objects.
 
-use crate::ingest::{Draft, Expected, Keep, read};
+use crate::ingest::{Draft, ExpectedType, Keep, read};
 use crate::record::{CollectionKey, Object, Record, RecordKey, Seq};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub fn cluster(name: &str) -> ClusterName {
     ClusterName::parse(name).expect("a cluster name")
 }
 
-/// Plural of the kinds used in tests.
+/// The resource of an object: its kind in lower case with `s`, which is the plural of all kinds used in tests.
 pub fn resource_of(object: &Value) -> Gvr {
     let kind = object["kind"].as_str().unwrap_or("Pod");
     let api_version = object["apiVersion"].as_str().unwrap_or("v1");
@@ -27,7 +27,7 @@ fn draft_keeping(object: &Value, keep: &Keep) -> Draft {
     let text = object.to_string();
     let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
     let gvr = resource_of(object);
-    let expected = Expected { resource: &gvr, kind: "Pod" };
+    let expected = ExpectedType { resource: &gvr, kind: "Pod" };
     read(raw, expected, keep).expect("an object")
 }
 
@@ -36,7 +36,7 @@ pub fn stored(cluster_name: &str, id: u64, object: &Value) -> Object {
     stored_keeping(cluster_name, id, object, &Keep::default())
 }
 
-/// The object as read from a store that keeps these parts.
+/// The object as read from a store with these ingest rules.
 pub fn stored_keeping(cluster_name: &str, id: u64, object: &Value, keep: &Keep) -> Object {
     let draft = draft_keeping(object, keep);
     let key = RecordKey {

@@ -5,7 +5,7 @@ use crate::{Error, StoreOptions};
 use crate::{postgres, sqlite};
 use std::path::Path;
 
-/// The format this version writes.
+/// The newest format that this version knows, which it writes.
 pub fn newest(store: &StoreOptions) -> usize {
     match store {
         StoreOptions::Sqlite => sqlite::migrations::NEWEST,
@@ -13,8 +13,8 @@ pub fn newest(store: &StoreOptions) -> usize {
     }
 }
 
-/// Migrates a cache to format `to`, up or down. It must not be open. Returns the previous format; None if there is
-/// no cache. `data_dir` contains the file of a file-based cache.
+/// Migrates a cache to format `to`, up or down. No process may have it open. Returns the previous format; None if there
+/// is no cache. `data_dir` contains the file of a file-based cache.
 pub async fn migrate(store: &StoreOptions, data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
     if !(1..=newest(store)).contains(&to) {
         return Err(Error::StoreFormat(format!("this version supports the formats 1 to {}, not {to}", newest(store))));

@@ -1,29 +1,31 @@
 //! Previous versions of objects: retention and queries.
 //!
-//! Written when records change, pruned by the single writer, read for versions of an object and for deleted
-//! objects. The SQL is valid in both dialects: placeholders are `$n`.
+//! Versions are written when records change. They are read for the history of an object and for deleted objects. The
+//! SQL is valid in both dialects: placeholders are `$n`.
 
 use super::catalog::Catalog;
 use super::rows::{Columns, OBJECT_COLUMNS};
-use super::{Span, StoreSize};
+use super::{StoreSize, VersionFilter};
 use crate::Error;
 use crate::options::History;
 use crate::record::{Seq, Version};
 
-/// Seq of the newest version that is too old ($1: Unix ms) or beyond the total size limit ($2: bytes), at most $3.
-pub(super) const CUT: &str = "SELECT coalesce(max(ended), 0) FROM (SELECT ended, ended_at, \
+/// Seq of the end of the newest version to delete, because it ended before $1 (Unix ms) or because newer versions fill
+/// the size limit $2 (bytes); at most $3.
+pub(super) const CUTOFF: &str = "SELECT coalesce(max(ended), 0) FROM (SELECT ended, ended_at, \
     sum(bytes) OVER (ORDER BY ended DESC) AS total FROM versions) AS v \
     WHERE (ended_at < $1 OR total > $2) AND ended <= $3";
 
-/// The newest deletion up to $1. Readers that stopped before it have missed it.
+/// The newest deletion up to $1. A reader whose position is before it can no longer read it.
 pub(super) const LAST_DELETION: &str = "SELECT coalesce(max(ended), 0) FROM versions WHERE deleted AND ended <= $1";
 
-pub(super) const DROP: &str = "DELETE FROM versions WHERE ended <= $1";
+/// Deletes the versions that ended up to $1.
+pub(super) const DELETE_UNTIL: &str = "DELETE FROM versions WHERE ended <= $1";
 
 /// Deletes versions beyond the newest $3 of each object that has a version ended after $1 and until $2. The last
 /// version of each of the newest $3 generations is kept as well, so that changes of the status do not displace
 /// those of the spec. Deletions are kept, because they prove that the object existed.
-pub(super) const TRIM: &str = "DELETE FROM versions WHERE ended IN (SELECT ended FROM (SELECT v.ended, v.deleted, \
+pub(super) const DELETE_EXCESS: &str = "DELETE FROM versions WHERE ended IN (SELECT ended FROM (SELECT v.ended, v.deleted, \
     v.generation, row_number() OVER (PARTITION BY v.collection, v.namespace, v.name ORDER BY v.ended DESC) AS age, \
     row_number() OVER (PARTITION BY v.collection, v.namespace, v.name, v.generation ORDER BY v.ended DESC) AS later, \
     dense_rank() OVER (PARTITION BY v.collection, v.namespace, v.name ORDER BY v.generation DESC) AS generations \
@@ -33,13 +35,13 @@ pub(super) const TRIM: &str = "DELETE FROM versions WHERE ended IN (SELECT ended
     AND NOT (generation > 0 AND later = 1 AND generations <= $3))";
 
 /// Columns for [`Catalog::decode_version`].
-fn columns() -> String {
+fn version_columns() -> String {
     format!("{OBJECT_COLUMNS}, ended, ended_at, CAST(CASE WHEN deleted THEN 1 ELSE 0 END AS BIGINT)")
 }
 
 /// Versions of one key ($1, $2, $3), newest first, at most $4.
 pub(super) fn versions_of_key() -> String {
-    let columns = columns();
+    let columns = version_columns();
     format!(
         "SELECT {columns} FROM versions WHERE collection = $1 AND namespace = $2 AND name = $3 ORDER BY ended DESC LIMIT $4"
     )
@@ -47,8 +49,8 @@ pub(super) fn versions_of_key() -> String {
 
 /// Versions of a period ($1: ended before, $2 and $3: Unix ms), latest end first, at most $4, with an additional
 /// condition.
-pub(super) fn versions_in_span(span: &Span, condition: &str) -> String {
-    let (columns, deleted) = (columns(), if span.deleted { "deleted AND" } else { "" });
+pub(super) fn filtered_versions(filter: &VersionFilter, condition: &str) -> String {
+    let (columns, deleted) = (version_columns(), if filter.only_deleted { "deleted AND" } else { "" });
     format!(
         "SELECT {columns} FROM versions WHERE {deleted} ended < $1 AND ended_at >= $2 AND changed_at < $3 {condition} \
          ORDER BY ended DESC LIMIT $4"
@@ -57,13 +59,13 @@ pub(super) fn versions_in_span(span: &Span, condition: &str) -> String {
 
 /// Versions by the seq that ended them, as the condition `ended IN …`.
 pub(super) fn versions_by_end(condition: &str) -> String {
-    format!("SELECT {} FROM versions WHERE ended {condition}", columns())
+    format!("SELECT {} FROM versions WHERE ended {condition}", version_columns())
 }
 
-/// Versions that were current after a change ($1), of objects given by the condition `id IN …`. The search covers
-/// the few versions that ended since; an index on their beginning would not help.
+/// Versions that were current after a change ($1) and have ended since, of objects given by the condition `id IN …`.
+/// The `+` keeps SQLite from using the index on `seq`: the few versions that ended since $1 are faster to scan.
 pub(super) fn as_of(condition: &str) -> String {
-    format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {condition}", columns())
+    format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {condition}", version_columns())
 }
 
 /// Versions in a collection ($2) with keys greater than ($3, $4) that existed after a change ($1) and ended later; at most $5, in key order.
@@ -71,13 +73,13 @@ pub(super) fn superseded_since() -> String {
     format!(
         "SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND collection = $2 AND (namespace, name) > ($3, $4) \
          ORDER BY namespace, name LIMIT $5",
-        columns()
+        version_columns()
     )
 }
 
 impl History {
-    /// The retention for a store of this size, and by how many bytes the store exceeds its limit without any
-    /// history.
+    /// The retention with `max_bytes` reduced so that a store of this size fits its limit, and the bytes by which the
+    /// store would exceed the limit even without history.
     pub fn fit_to_store(self, size: &StoreSize) -> (Self, u64) {
         let used = size.bytes.saturating_sub(size.free_bytes);
         let over = self.max_store_bytes.map_or(0, |most| used.saturating_sub(most));
@@ -88,7 +90,7 @@ impl History {
         (Self { max_bytes, ..self }, over.saturating_sub(size.version_bytes))
     }
 
-    /// Versions that ended before this time are deleted, Unix milliseconds.
+    /// Time before which ended versions are deleted, Unix milliseconds.
     pub(super) fn oldest_end_ms(&self, now_ms: i64) -> i64 {
         now_ms.saturating_sub(i64::try_from(self.max_age.as_millis()).unwrap_or(i64::MAX))
     }

@@ -59,7 +59,7 @@ impl Namespaces {
 pub enum InterestReason {
     /// A ResourceRegistry of this name.
     ResourceRegistry(String),
-    /// Search collects every listable resource of the member.
+    /// Search, which collects every listable resource of each member.
     Search,
     /// A controller of this name.
     Controller(&'static str),
@@ -83,7 +83,7 @@ impl fmt::Display for InterestReason {
     }
 }
 
-/// An interest of a reader in a resource.
+/// A reader's need for a resource: it is collected as long as the interest is declared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interest {
     pub clusters: Clusters,
@@ -185,12 +185,13 @@ impl Interests {
         self.inner.declared.lock().interests.values().cloned().collect()
     }
 
-    /// Wakes receivers of [`Interests::version`] when other conditions for collecting changed.
+    /// Wakes receivers of [`Interests::version`], also when another condition for collecting has changed, such as the
+    /// resources that a cluster serves.
     pub fn notify(&self) {
         self.inner.version.send_modify(|version| *version += 1);
     }
 
-    /// Incremented on each change; then read [`Interests::by_resource`].
+    /// Counter of changes. After an increment, receivers read [`Interests::by_resource`].
     pub fn version(&self) -> watch::Receiver<u64> {
         self.inner.version.subscribe()
     }
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interest_ends_with_its_last_guard() {
+    fn an_interest_ends_when_its_guard_is_dropped() {
         let interests = Interests::default();
         let cluster = ClusterName::parse("member1").unwrap();
         let pods = Gvr::new("", "v1", "pods");

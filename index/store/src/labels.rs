@@ -1,19 +1,21 @@
-//! The indexed labels, and their changes in a transaction. Shared by all backends.
+//! Configuration of the label index, and its changes in a transaction. Shared by all backends.
 
 use super::decide::BatchDecision;
 use crate::Error;
 use std::collections::BTreeMap;
 
-/// Label keys; `*` at either end is a wildcard.
+/// Keys of labels to index; `*` at either end is a wildcard.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IndexedLabels(pub Vec<String>);
 
-/// One label of a record.
+/// An entry of the label index: one label of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Label {
+    /// Id of the collection.
     pub collection: i64,
     pub key: String,
     pub value: String,
+    /// Id of the record.
     pub record: i64,
 }
 
@@ -38,7 +40,7 @@ impl IndexedLabels {
         if self.contains(key) { Ok(()) } else { Err(Error::LabelNotIndexed(key.to_owned())) }
     }
 
-    /// Encoding in the store.
+    /// Encodes the keys for the fact `chosen_labels`.
     pub fn encode(&self) -> String {
         self.0.join("\n")
     }

@@ -1,9 +1,9 @@
 //! Persistent store of the cache: records, their previous versions and collection positions, updated together in
 //! one transaction.
 //!
-//! Written by the single writer task; read by lists, the text index and other readers. The [`Store`] trait and its
-//! behaviour suite are shared by the backends [`sqlite`] and [`postgres`], as are the decision which rows a batch
-//! changes (`decide`), the row format (`rows`), and the decoding of rows (`catalog`, `reading`).
+//! One writer task per process writes it; lists, the text index and other readers read it. The backends [`sqlite`] and
+//! [`postgres`] implement the [`Store`] trait and pass the same tests (`suite`). They share the decision which rows a
+//! batch changes (`decide`), the row format (`rows`), and the decoding of rows (`catalog`, `reading`).
 
 mod catalog;
 mod check_report;
@@ -60,10 +60,10 @@ use std::time::Duration;
 /// Delay between attempts to reach an unavailable database.
 pub const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
-/// A compressed body.
+/// A body compressed with zstd.
 #[derive(Debug, Clone)]
-pub struct Packed {
-    /// 0: compressed without a dictionary.
+pub struct CompressedBody {
+    /// Id of the dictionary; 0: none.
     pub dictionary: u32,
     pub bytes: Vec<u8>,
 }
@@ -71,7 +71,7 @@ pub struct Packed {
 /// A write to one object of a collection.
 #[derive(Debug, Clone)]
 pub enum Step {
-    Put(Box<Draft>, Packed),
+    Put(Box<Draft>, CompressedBody),
     Delete { namespace: String, name: String, resource_version: String },
 }
 
@@ -84,13 +84,13 @@ impl Step {
     }
 }
 
-/// Position of the collection after the steps.
+/// Changes of a collection's state that are stored together with the steps; `None` keeps the stored value.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     pub resource_version: Option<String>,
-    /// A list is complete: objects missing from it are deleted by the steps.
+    /// True after a complete list. The steps have to include the deletions of objects that are missing from it.
     pub complete: bool,
-    /// Kind and whether it is namespaced, when known.
+    /// Kind of the objects, and true if it is namespaced.
     pub kind: Option<(String, bool)>,
     /// Collected namespaces, encoded as the collector's scope. A new scope makes the collection incomplete.
     pub scope: Option<String>,
@@ -110,14 +110,14 @@ pub struct Position {
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub collection: CollectionKey,
-    /// Epoch of the claim for this write. A shared store rejects the batch if the claim has moved to another
-    /// replica.
+    /// Epoch of this replica's claim on the cluster. A shared store rejects the batch with [`Error::Fenced`] if another
+    /// replica has claimed the cluster since.
     pub epoch: Epoch,
     pub steps: Vec<Step>,
     pub progress: Progress,
 }
 
-/// Range of records, in key order.
+/// A scan of a collection's records in key order.
 #[derive(Debug, Clone)]
 pub struct Scan {
     pub collection: CollectionKey,
@@ -125,7 +125,8 @@ pub struct Scan {
     pub namespaces: Option<BTreeSet<String>>,
     /// Start after this (namespace, name).
     pub after: Option<(String, String)>,
-    /// Label selector that is evaluated by the database as far as possible; `keep` decides exactly.
+    /// Label selector by which the database prefilters the records. It may let others pass, so `keep` has to apply it
+    /// too.
     pub labels: Option<Selector>,
 }
 
@@ -134,17 +135,18 @@ pub struct Scan {
 pub struct StoredCollection {
     pub key: CollectionKey,
     pub state: CollectionState,
+    /// See [`Progress::scope`].
     pub scope: String,
 }
 
-/// A change as replayed to the text index.
+/// A change that [`Store::replay`] returns to the text index and other readers.
 #[derive(Debug, Clone)]
-pub enum Replayed {
+pub enum ReplayedChange {
     Put(Object),
     Deleted { id: u64, seq: Seq },
 }
 
-impl Replayed {
+impl ReplayedChange {
     pub fn seq(&self) -> Seq {
         match self {
             Self::Put(object) => object.record.seq,
@@ -153,26 +155,26 @@ impl Replayed {
     }
 }
 
-/// Filter for old versions.
+/// Filter for old versions by the period in which they were current.
 #[derive(Debug, Clone, Copy)]
-pub struct Span {
-    /// Ended before this change.
+pub struct VersionFilter {
+    /// Only versions that ended before this change.
     pub before: Seq,
-    /// Ended at this time or later, Unix milliseconds.
+    /// Only versions that ended at this time or later, Unix milliseconds.
     pub from: i64,
-    /// Began before this time.
+    /// Only versions that began before this time, Unix milliseconds.
     pub until: i64,
-    /// Only deleted objects.
-    pub deleted: bool,
+    /// Only versions that ended by deletion.
+    pub only_deleted: bool,
 }
 
-impl Span {
-    /// All deleted objects that are kept.
-    pub const DELETED: Self = Self { before: Seq(u64::MAX), from: i64::MIN, until: i64::MAX, deleted: true };
+impl VersionFilter {
+    /// The last versions of all deleted objects.
+    pub const DELETED: Self = Self { before: Seq(u64::MAX), from: i64::MIN, until: i64::MAX, only_deleted: true };
 }
 
-/// Excludes old versions that need not be read: entire collections, and namespaces of others. Created by
-/// [`Store::exclusions`]; collections unknown to it are not excluded.
+/// Old versions that a query skips: those of entire collections, and those outside of some namespaces in other
+/// collections. Created by [`Store::exclusions`]; collections that are created later are not excluded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionExclusions {
     /// Collections that are excluded entirely.
@@ -191,7 +193,7 @@ impl VersionExclusions {
     }
 }
 
-/// Returns the namespaces of a collection that a reader needs; None: all.
+/// Function that returns the namespaces of a collection that a reader needs; None: all.
 pub type NamespaceFilter<'w> = dyn FnMut(&CollectionKey) -> Option<BTreeSet<String>> + 'w;
 
 /// Size of the store.
@@ -199,9 +201,11 @@ pub type NamespaceFilter<'w> = dyn FnMut(&CollectionKey) -> Option<BTreeSet<Stri
 #[serde(rename_all = "camelCase")]
 pub struct StoreSize {
     pub records: u64,
-    /// Old versions, and how many of them are deletions.
+    /// Old versions.
     pub versions: u64,
+    /// Old versions that ended by deletion.
     pub deletions: u64,
+    /// Total bytes of old versions.
     pub version_bytes: u64,
     /// Total bytes on disk.
     pub bytes: u64,
@@ -209,7 +213,7 @@ pub struct StoreSize {
     pub free_bytes: u64,
 }
 
-/// Filter for the records that a reader wants.
+/// Predicate that returns true for the records that a reader wants.
 pub type RecordFilter<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
 
 /// Selects whether objects are read with their bodies.
@@ -227,10 +231,11 @@ pub trait Store: Send + Sync + 'static {
     /// with an unchanged uid and resourceVersion is not a change.
     async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error>;
 
-    /// Stores positions in one transaction. Collections that are not collected are ignored.
+    /// Stores positions in one transaction. Positions of collections that do not exist or were dropped are ignored.
     async fn advance(&self, positions: &[Position]) -> Result<(), Error>;
 
-    /// Deletes up to `limit` records of a collection, as changes; removes the collection once it is empty.
+    /// Deletes up to `limit` records of a collection and returns the deletions; removes the collection once it is
+    /// empty.
     async fn drop_collection(
         &self,
         key: &CollectionKey,
@@ -267,7 +272,7 @@ pub trait Store: Send + Sync + 'static {
     async fn by_ids(&self, ids: &[u64], body_mode: BodyMode) -> Result<Vec<Object>, Error>;
 
     /// Changes after `since` in order of seq. Of several changes of an object, only the last is returned.
-    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;
+    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<ReplayedChange>, Error>;
 
     /// Keys of all objects of a collection, in order. Read from the index alone.
     async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error>;
@@ -280,8 +285,8 @@ pub trait Store: Send + Sync + 'static {
     /// Unique id of this database. A text index belongs to exactly one database.
     async fn identity(&self) -> Result<String, Error>;
 
-    /// Time of the first contents of the store, Unix milliseconds. It has no state of objects before. The first call
-    /// stores `now_ms`, unless the store already has contents.
+    /// Time from which on the store has states of objects, Unix milliseconds. The first call stores it: the time of the
+    /// oldest record, or `now_ms` if there are no records.
     async fn created_at(&self, now_ms: i64) -> Result<i64, Error>;
 
     /// Saves a new dictionary for a kind and uses it for compression from now on.
@@ -301,7 +306,7 @@ pub trait Store: Send + Sync + 'static {
     /// Old versions that existed in a period, latest end first.
     async fn versions_in(
         &self,
-        span: &Span,
+        filter: &VersionFilter,
         exclusions: &VersionExclusions,
         limit: usize,
     ) -> Result<Vec<Version>, Error>;
@@ -309,12 +314,12 @@ pub trait Store: Send + Sync + 'static {
     /// Old versions that were ended by these changes, unordered; missing ones are omitted.
     async fn versions_ended_by(&self, changes: &[Seq]) -> Result<Vec<Version>, Error>;
 
-    /// State after a change of those objects that were changed or deleted since, by id, unordered; pruned versions
-    /// are omitted.
+    /// The versions that were current after change `seq` and have ended since, of the objects with these ids,
+    /// unordered. Objects that are unchanged since `seq`, and pruned versions, are omitted.
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
 
-    /// State after a change of those objects of a collection that were changed or deleted since, in key order after
-    /// `after`, at most `limit`. Pruned versions are missing.
+    /// The versions in a collection that were current after change `seq` and have ended since, in key order after the
+    /// (namespace, name) `after`, at most `limit`. Pruned versions are omitted.
     async fn superseded_since(
         &self,
         seq: Seq,
@@ -323,10 +328,11 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Version>, Error>;
 
-    /// Deletions up to this seq are no longer replayed: a reader that stopped before it has to start over.
-    async fn pruned(&self) -> Result<Seq, Error>;
+    /// Seq up to which deletions may have been pruned and are no longer replayed. A reader whose position is before it
+    /// has to read all records again.
+    async fn pruned_until(&self) -> Result<Seq, Error>;
 
-    /// All notes about objects, unordered. A note outlives its object until it is removed.
+    /// All notes about objects, unordered. A note stays after its object is deleted, until it is deleted itself.
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error>;
 
     /// Stores the note about an object; `None` deletes it.
@@ -335,7 +341,7 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes the notes about a cluster's objects.
     async fn delete_notes(&self, cluster: &ClusterName) -> Result<(), Error>;
 
-    /// Facts whose names begin with `prefix`: named values about the store and its readers.
+    /// Facts whose names begin with `prefix`. A fact is a named value about the store or one of its readers.
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error>;
 
     /// Stores a fact; `None` deletes it.

@@ -1,4 +1,4 @@
-//! Counters of the cache, exposed as metrics. Plain atomics without locks.
+//! Metrics of the cache, kept in atomics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,14 +36,14 @@ impl Gauge {
     }
 }
 
-/// A current amount with its maximum.
+/// A gauge that also records its maximum.
 #[derive(Debug, Default)]
-pub struct Level {
+pub struct PeakGauge {
     now: AtomicU64,
     peak: AtomicU64,
 }
 
-impl Level {
+impl PeakGauge {
     pub fn add(&self, amount: u64) {
         let now = self.now.fetch_add(amount, Ordering::Relaxed) + amount;
         self.peak.fetch_max(now, Ordering::Relaxed);
@@ -78,7 +78,7 @@ pub struct Metrics {
     pub watch_failures: Counter,
     pub collectors: Gauge,
     /// Bytes of objects between the network and the store.
-    pub bytes_in_flight: Level,
+    pub bytes_in_flight: PeakGauge,
     pub text_commits: Counter,
     pub text_commit_microseconds: Counter,
     pub text_documents: Counter,
@@ -86,15 +86,15 @@ pub struct Metrics {
     pub text_segments: Gauge,
     /// Changes that are not in the text index yet.
     pub text_lag: Gauge,
-    /// Age of the oldest of them in seconds; 0 for an in-process engine.
+    /// Age of the oldest change that is not in the text index yet, in seconds; 0 for an in-process engine.
     pub text_lag_seconds: Gauge,
     /// Documents sent again to an external engine.
     pub text_retries: Counter,
-    /// Documents that it rejected.
+    /// Documents that an external engine rejected.
     pub text_refused: Counter,
-    /// Indices built beside the active one.
+    /// Indices that were built beside the active one of an external engine.
     pub text_rebuilds: Counter,
-    /// Number of bulk requests.
+    /// Bulk requests to an external engine.
     pub text_bulks: Counter,
     pub text_bulk_microseconds: Counter,
     /// Search requests to an external engine, and their total duration.
@@ -112,7 +112,7 @@ impl Metrics {
     pub fn series(&self) -> Vec<Series> {
         let count = |name, help, counter: &Counter| Series::without_labels(name, help, true, counter.get());
         let gauge = |name, help, gauge: &Gauge| Series::without_labels(name, help, false, gauge.get());
-        let level = |name, help, level: &Level| Series::without_labels(name, help, false, level.get());
+        let level = |name, help, level: &PeakGauge| Series::without_labels(name, help, false, level.get());
         vec![
             count("crowsnest_cache_objects_received_total", "Objects received from members.", &self.objects_received),
             count("crowsnest_cache_bytes_received_total", "Bytes of received objects.", &self.bytes_received),

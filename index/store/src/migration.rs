@@ -1,5 +1,5 @@
-//! Steps between formats of a backend: the next step up or down, and whether this version may use a newer format.
-//! Executing and recording a step is up to the backend.
+//! Migrations between formats of the database: which step is next, and whether this version can use a newer format. The
+//! backends execute and record the steps.
 //!
 //! A step that only adds (tables, columns with a default) does not change `shared_with`, so that the previous
 //! version can use the same database during an upgrade and after a rollback. A step that removes or redefines
@@ -13,7 +13,7 @@ use crate::Error;
 pub(super) enum FormatCompatibility {
     /// A format that this version knows and can migrate.
     Known,
-    /// A newer format that this version can use unchanged.
+    /// A newer format that this version can use without migrating it.
     NewerCompatible,
     /// A newer format that this version cannot use.
     NewerIncompatible,
@@ -29,13 +29,13 @@ pub(super) fn compatibility(version: usize, shared_with: Option<usize>, newest: 
     }
 }
 
-/// SQL of the step to a format, and of the step back to the previous format.
+/// SQL of the step from the previous format, and of the step back to it.
 pub(super) struct Migration {
     pub up: &'static str,
     pub down: &'static str,
 }
 
-/// The step of this name in the store's folder of `migrations/`. Paths are relative to this crate.
+/// Loads a [`Migration`] from `migrations/<store>/cache_<step>.up.sql` and `.down.sql` in the root of the repository.
 macro_rules! migration {
     ($store:literal, $step:literal) => {
         Migration {

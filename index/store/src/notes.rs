@@ -19,14 +19,14 @@ pub(super) const PUT_FACT: &str = "INSERT INTO facts (name, value) VALUES ($1, $
     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 pub(super) const DELETE_FACT: &str = "DELETE FROM facts WHERE name = $1";
 
-/// Values of the first six columns of [`PUT`], which identify the object.
+/// The first six parameters of [`PUT`], which identify the object.
 pub(super) fn key_columns(key: &RecordKey) -> [&str; 6] {
     let gvr = key.resource();
     [key.cluster().as_str(), &gvr.group, &gvr.version, &gvr.resource, &key.namespace, &key.name]
 }
 
-/// Object and note from a row of [`LIST`]; `None` if the cluster name is invalid.
-pub(super) fn from_columns(columns: [String; 7]) -> Option<(RecordKey, String)> {
+/// Decodes the object and the note from a row of [`LIST`]; `None` if the cluster name is invalid.
+pub(super) fn decode_note(columns: [String; 7]) -> Option<(RecordKey, String)> {
     let [cluster, group, version, resource, namespace, name, note] = columns;
     let cluster = ClusterName::parse(&cluster).ok()?;
     Some((RecordKey::new(cluster, Gvr::new(&group, &version, &resource), &namespace, &name), note))

@@ -1,4 +1,4 @@
-//! Configuration of the cache. Sizes are fixed limits, independent of the fleet's size.
+//! Configuration of the cache. Limits are absolute and do not depend on the size of the fleet.
 
 use crate::ingest::Keep;
 use crowsnest_apimachinery::references::CustomRule;
@@ -17,7 +17,8 @@ pub enum StoreOptions {
 }
 
 impl StoreOptions {
-    /// True if the replicas survive an unavailable database. A process with its own file cannot.
+    /// True if a process continues to run while its database is unavailable. This holds for a database server, but not
+    /// for a file.
     pub fn outlives_outages(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
@@ -27,7 +28,7 @@ impl StoreOptions {
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     pub url: DatabaseUrl,
-    /// Maximum number of read connections; writing, listening and the lease use a few more.
+    /// Maximum number of read connections. Writes, claims, heartbeats and notifications use one more each.
     pub connections: u32,
     /// Name of this replica, unique among running ones. Default: the host name with a random suffix.
     pub replica: Option<String>,
@@ -67,7 +68,7 @@ pub struct OpenSearchOptions {
     pub credentials_dir: Option<PathBuf>,
     /// Alias that is searched, and prefix of the index names.
     pub index_prefix: String,
-    /// Number of shards. Changing it builds another index beside the old one.
+    /// Number of primary shards. A change builds a new index beside the active one.
     pub shards: u32,
     /// Replicas of each shard; None: one if there are several nodes.
     pub replicas: Option<u32>,
@@ -101,15 +102,15 @@ pub struct IndexOptions {
     pub collect_control_plane: bool,
     /// `resource` or `resource.group` that is not collected for search.
     pub excluded: Vec<String>,
-    /// Parts of bodies to keep. Changing it refills the cache of a single process.
+    /// Parts of bodies to keep. A change empties and refills a cache that is not shared.
     pub keep: Keep,
     /// References of custom resources, for paths between objects.
     pub references: Vec<CustomRule>,
     /// Keys of indexed labels; `*` at either end is a wildcard.
     pub indexed_labels: Vec<String>,
-    /// Maximum bytes of bodies kept for recent changes.
+    /// Maximum bytes of bodies in the tail.
     pub tail_bytes: usize,
-    /// Maximum number of recent changes kept.
+    /// Maximum number of changes in the tail.
     pub tail_changes: usize,
     /// Maximum number of objects per page of a list; fewer if objects are large.
     pub page_size: u32,
@@ -131,6 +132,7 @@ pub struct IndexOptions {
     pub text_filter_cache_bytes: u64,
     /// Maximum time between a change and its commit in the text index.
     pub text_commit_interval: Duration,
+    /// Number of changes after which the text index commits earlier.
     pub text_commit_changes: usize,
     /// SQLite's page cache per connection, in KiB.
     pub sqlite_cache_kib: u32,
@@ -142,9 +144,9 @@ pub struct IndexOptions {
 /// Timeouts and backoff for members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberTimeouts {
-    /// Time to the response head.
+    /// Maximum time until the response head arrives.
     pub response: Duration,
-    /// Time for a complete page of a list.
+    /// Maximum time until a page of a list is complete.
     pub page: Duration,
     /// Maximum idle time of a streamed initial list.
     pub stream_idle: Duration,
@@ -183,7 +185,7 @@ impl Default for MemberTimeouts {
 /// Retention of previous versions and of deleted objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
-    /// Maximum time after a version ended.
+    /// Time after its end at which a version is deleted.
     pub max_age: Duration,
     /// Maximum number of versions per object, in addition to deletions.
     pub max_versions: u32,

@@ -1,8 +1,8 @@
 //! Batches concurrent queries: while some queries are at the database, new ones are queued and then sent together.
 //! A single query is sent immediately; many concurrent ones cost one round trip instead of one each.
 //!
-//! There is no task: the caller that gets a free slot executes the queries of all waiting callers and then passes
-//! the slot on. A slot is also passed on when its holder is dropped.
+//! No background task is needed: the caller that gets a free slot executes its own and all waiting queries, and then
+//! passes the slot to a caller that has queued since. A slot is also passed on if its holder is dropped.
 
 use crate::Error;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Message that wakes a waiting caller.
+/// Message to a waiting caller.
 enum Wakeup<Q, A> {
     /// Another caller executed the waiter's query.
     Executed(A),
@@ -22,15 +22,18 @@ type Waiting<Q, A> = oneshot::Sender<Wakeup<Q, A>>;
 
 struct Queue<Q, A> {
     waiting: VecDeque<(Q, Waiting<Q, A>)>,
+    /// Number of free slots.
     slots: usize,
 }
 
+/// Batches concurrent queries, see the module documentation. `Q` is a query and `A` its result.
 pub(super) struct QueryBatcher<Q, A> {
     queue: Arc<Mutex<Queue<Q, A>>>,
     max_batch: usize,
 }
 
-/// Permit to execute a batch; their number is limited.
+/// Permit to execute a batch. The number of slots limits concurrent batches. Dropping it passes it to the next waiting
+/// caller.
 struct Slot<Q, A>(Option<Arc<Mutex<Queue<Q, A>>>>);
 
 impl<Q, A> Drop for Slot<Q, A> {

@@ -1,10 +1,10 @@
-//! Read functions shared by the backends: the range of a scan, and decoding of rows.
+//! Read functions shared by the backends: the ranges of a scan, bodies, sizes, counts and replays.
 //!
 //! The SQL is valid in both dialects: placeholders are `$n`.
 
 use super::catalog::Catalog;
 use super::rows::{COLUMNS, Columns};
-use super::{RecordFilter, Replayed, Scan, StoreSize};
+use super::{RecordFilter, ReplayedChange, Scan, StoreSize};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record, Seq};
 use bytes::Bytes;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 /// Rows read by one call of [`super::Store::records`].
 const SCAN_ROWS: i64 = 1000;
 
-/// The rows that a scan reads next.
+/// Range of rows that one call of [`super::Store::records`] reads.
 pub(super) struct ScanRange<'s> {
     scan: &'s Scan,
     limit: usize,
-    /// The current namespace, if the scan is limited to namespaces.
-    single: Option<String>,
+    /// The namespace that is read, if the scan is limited to namespaces.
+    current_namespace: Option<String>,
     /// Parameters 2, 3 and 4 of the query; 1 is the collection.
     pub namespace: String,
     pub name: String,
     pub rows: i64,
-    /// Parameter 5, if there is a label pattern.
+    /// Parameter 5: LIKE pattern for the labels, if there is one.
     pub labels: Option<String>,
 }
 
@@ -34,21 +34,21 @@ impl<'s> ScanRange<'s> {
     /// None at the end of the scan.
     pub fn new(scan: &'s Scan, limit: usize) -> Option<Self> {
         let (mut namespace, mut name) = scan.after.clone().unwrap_or_default();
-        let single = match &scan.namespaces {
+        let current_namespace = match &scan.namespaces {
             None => None,
             Some(names) => Some(names.range(namespace.clone()..).next()?.clone()),
         };
-        if let Some(next) = single.as_ref().filter(|next| **next != namespace) {
+        if let Some(next) = current_namespace.as_ref().filter(|next| **next != namespace) {
             (namespace, name) = (next.clone(), String::new());
         }
         // Without filters, one more row than the limit is sufficient.
         let rows = (limit as i64 + 1).clamp(2, SCAN_ROWS);
-        let labels = scan.labels.as_ref().and_then(labels_like);
-        Some(Self { scan, limit, single, namespace, name, rows, labels })
+        let labels = scan.labels.as_ref().and_then(label_pattern);
+        Some(Self { scan, limit, current_namespace, namespace, name, rows, labels })
     }
 
     pub fn sql(&self) -> String {
-        let (after, order) = match self.single {
+        let (after, order) = match self.current_namespace {
             None => ("(namespace, name) > ($2, $3)", "namespace, name"),
             Some(_) => ("namespace = $2 AND name > $3", "name"),
         };
@@ -77,7 +77,7 @@ impl<'s> ScanRange<'s> {
         if full {
             return Ok((found, at));
         }
-        let following = self.single.as_ref().and_then(|current| {
+        let following = self.current_namespace.as_ref().and_then(|current| {
             let rest = self.scan.namespaces.as_ref()?;
             rest.range::<String, _>((Bound::Excluded(current), Bound::Unbounded)).next().cloned()
         });
@@ -85,9 +85,9 @@ impl<'s> ScanRange<'s> {
     }
 }
 
-/// LIKE pattern that matches the labels column of all matching records: JSON in key order, as
-/// [`super::rows::encode`] writes it.
-fn labels_like(selector: &Selector) -> Option<String> {
+/// LIKE pattern that matches the labels column of all records that the selector matches. The column is JSON in key
+/// order, as [`super::rows::encode`] writes it.
+fn label_pattern(selector: &Selector) -> Option<String> {
     let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for requirement in selector.requirements() {
         let mut values = requirement.values();
@@ -116,8 +116,8 @@ fn labels_like(selector: &Selector) -> Option<String> {
 /// Bodies of records.
 pub(super) struct Bodies {
     bodies: HashMap<u64, Bytes>,
-    /// Ids of records that changed between the two reads. Both have to be read again, because a record must match
-    /// its body.
+    /// Ids of records that changed after they were read and before their bodies were. Record and body have to be read
+    /// again together.
     pub changed: Vec<u64>,
 }
 
@@ -139,7 +139,8 @@ impl Bodies {
         Ok(found)
     }
 
-    /// Joins records and bodies; deleted records are omitted.
+    /// Joins records with their bodies, in the order of the records. `fresh` are the objects that were read again
+    /// because of `changed`. Deleted records are omitted.
     pub fn join(mut self, records: Vec<Record>, fresh: Vec<Object>) -> Vec<Object> {
         let mut fresh: HashMap<u64, Object> = fresh.into_iter().map(|object| (object.record.id, object)).collect();
         let object = |record: Record| match self.bodies.remove(&record.id) {
@@ -173,21 +174,21 @@ impl Catalog {
         let mut counts = Vec::with_capacity(rows.len());
         for row in rows {
             let (id, count) = (row.number(0).map_err(fail)?, row.number(1).map_err(fail)?);
-            counts.extend(self.name_of(id).map(|(key, _)| (key, count as u64)));
+            counts.extend(self.collection_by_id(id).map(|(key, _)| (key, count as u64)));
         }
         Ok(counts)
     }
 
-    /// Merges the two halves of a replay: rows of records and rows (id, seq) of deletions, each up to `limit` rows,
-    /// read in one snapshot.
+    /// Merges the two halves of a replay in order of seq: rows of records, and rows (id, seq) of deletions. Each half
+    /// has up to `limit` rows, and both were read in one snapshot.
     pub(super) fn merge_replay(
         &self,
         records: &[impl Columns],
         deleted: &[impl Columns],
         limit: usize,
-    ) -> Result<Vec<Replayed>, Error> {
+    ) -> Result<Vec<ReplayedChange>, Error> {
         let fail = |e| Error::store("cannot replay changes", e);
-        // If a half is full, later changes may be missing from it, so the result ends at the shorter half's end.
+        // A half with `limit` rows may lack later changes, so the result ends where the first such half ends.
         fn end_of(rows: &[impl Columns], limit: usize) -> Result<u64, sqlx::Error> {
             match rows.last() {
                 Some(row) if rows.len() == limit => row.number(1).map(|seq| seq as u64),
@@ -195,14 +196,14 @@ impl Catalog {
             }
         }
         let end = end_of(records, limit).map_err(fail)?.min(end_of(deleted, limit).map_err(fail)?);
-        let mut replayed: BTreeMap<u64, Replayed> = BTreeMap::new();
+        let mut replayed: BTreeMap<u64, ReplayedChange> = BTreeMap::new();
         for row in records {
             let object = self.decode_object(row)?;
-            replayed.insert(object.record.seq.0, Replayed::Put(object));
+            replayed.insert(object.record.seq.0, ReplayedChange::Put(object));
         }
         for row in deleted {
             let (id, seq) = (row.number(0).map_err(fail)? as u64, row.number(1).map_err(fail)? as u64);
-            replayed.insert(seq, Replayed::Deleted { id, seq: Seq(seq) });
+            replayed.insert(seq, ReplayedChange::Deleted { id, seq: Seq(seq) });
         }
         Ok(replayed.into_iter().take_while(|(seq, _)| *seq <= end).map(|(_, change)| change).collect())
     }

@@ -41,7 +41,7 @@ impl fmt::Display for CollectionKey {
     }
 }
 
-/// Identity of an object: cluster, collected resource, namespace, name. Ordered by these, like lists.
+/// Identity of an object: cluster, resource in the collected version, namespace, name. Ordered by these fields.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey {
     pub collection: CollectionKey,
@@ -78,7 +78,8 @@ pub struct Owner {
     pub controller: bool,
 }
 
-/// Metadata of an object without its body. Times are Unix seconds unless stated otherwise.
+/// An object without its body: identity, metadata and extracted columns. Times are Unix seconds unless stated
+/// otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// Unique for the lifetime of the object in the store; never reused.
@@ -89,12 +90,13 @@ pub struct Record {
     /// The member's resourceVersion.
     pub resource_version: String,
     pub generation: i64,
+    /// `metadata.creationTimestamp`.
     pub created: Option<i64>,
-    /// deletionTimestamp; finalizers delay the deletion.
+    /// `metadata.deletionTimestamp`: the object is deleted once its finalizers are removed.
     pub deleting: Option<i64>,
     pub labels: BTreeMap<String, String>,
     pub header: Header,
-    /// Secret values were removed from the body; readers that need them query the member.
+    /// True if values were removed from the body; readers that need them query the member.
     pub redacted: bool,
     /// Seq of the last change.
     pub seq: Seq,
@@ -118,7 +120,7 @@ impl Record {
     }
 }
 
-/// Identifies the cache that assigned a [`Seq`]; another cache counts from the beginning.
+/// Identifies the cache that assigned a [`Seq`]. Seqs of different caches are not comparable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheId(Arc<str>);
 
@@ -126,7 +128,7 @@ impl CacheId {
     /// Number of characters in responses.
     const LENGTH: usize = 8;
 
-    /// From the identity of a store.
+    /// The id of the cache with this store identity, see [`crate::Store::identity`].
     pub fn from_identity(identity: &str) -> Self {
         Self(identity.chars().take(Self::LENGTH).collect::<String>().into())
     }
@@ -153,7 +155,7 @@ pub struct Details {
     pub printed: PrintedObject,
 }
 
-/// Encoded details, decoded on first use: most lists do not need them.
+/// Encoded [`Details`] that are decoded on first use, because most lists do not need them.
 #[derive(Clone)]
 pub struct Header {
     text: Box<str>,
@@ -161,7 +163,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// From encoded [`Details`].
+    /// Wraps encoded [`Details`].
     pub fn from_encoded(text: &str) -> Self {
         Self { text: text.into(), details: OnceLock::new() }
     }
@@ -248,8 +250,9 @@ pub fn metadata_in(body: &str) -> Option<Range<usize>> {
 pub struct Version {
     /// The seq and time of its record are those of the change that created it.
     pub object: Object,
+    /// Seq of the change that ended it.
     pub ended: Seq,
-    /// Unix milliseconds.
+    /// Time of that change, Unix milliseconds.
     pub ended_at: i64,
     /// True if the version ended by deletion.
     pub deleted: bool,
@@ -263,7 +266,7 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// One change, in the order of `seq`.
+/// One change of an object.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub seq: Seq,
@@ -274,24 +277,24 @@ pub struct Change {
     pub previous: Option<Arc<Record>>,
 }
 
-/// State of a collection: how far it follows its member.
+/// State of a collection: how current it is compared to its member.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CollectionState {
     /// The resourceVersion up to which the collection was read.
     pub resource_version: String,
-    /// A complete list was stored at least once, so an empty result means that there are no objects.
+    /// True if a complete list was stored at least once, so that an empty result means that there are no objects.
     pub complete: bool,
     /// Kind of the objects, once known from an object or from discovery.
     pub kind: Arc<str>,
     pub namespaced: bool,
-    /// Unix milliseconds of the last event, bookmark or list from the member for this resource.
+    /// Time of the last event, bookmark or list of this resource from the member, Unix milliseconds.
     pub last_contact_ms: i64,
-    /// Reason why the collection is not followed; None while it is.
+    /// Reason why changes of the member do not arrive at present; None while they do.
     pub stale_reason: Option<String>,
 }
 
 impl CollectionState {
-    /// True if the collection is complete and followed.
+    /// True if the collection is complete and changes of the member arrive.
     pub fn is_fresh(&self) -> bool {
         self.complete && self.stale_reason.is_none()
     }

@@ -1,4 +1,4 @@
-//! Replicas in the shared database: live replicas, the holders of clusters, and declared interests.
+//! Types for replicas that share a database: leases, claims on clusters, and interests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use tokio::time::Instant;
 /// Time after its last heartbeat at which a replica counts as dead.
 pub const LEASE_DURATION: Duration = Duration::from_secs(5);
 
-/// Incremented with each claim on a cluster.
+/// Number of a claim on a cluster, incremented by each claim. Writes under an older epoch are rejected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// Epoch of a process with its own store, which needs no check.
+    /// Epoch of a process with its own store, whose writes need no claim.
     pub const UNSHARED: Self = Self(0);
 }
 
-/// Replicas and claims at a heartbeat.
+/// Replicas and claims as read with a heartbeat.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReplicaView {
     pub live: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub struct ReplicaView {
     pub claims: BTreeMap<ClusterName, (Option<String>, Epoch)>,
     /// Clusters with stored data.
     pub stored: BTreeSet<ClusterName>,
-    /// Start of the query; later changes may be missing.
+    /// Time at which the query was sent; later changes may be missing.
     pub requested_at: Option<Instant>,
 }
 
@@ -41,5 +41,5 @@ impl ReplicaView {
     }
 }
 
-/// Interest of a replica: clusters, resource and namespaces.
+/// Interest that a replica publishes to the others: clusters, resource and namespaces.
 pub type ReplicaInterest = (Clusters, Gvr, Namespaces);

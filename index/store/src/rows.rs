@@ -19,7 +19,7 @@ pub(super) const OBJECT_COLUMNS: &str = "id, seq, uid, resource_version, generat
     labels, header, namespace, name, collection, dictionary, body";
 
 /// [`OBJECT_COLUMNS`] with an empty body; `empty` is the backend's SQL for it.
-pub(super) fn without_body(empty: &str) -> String {
+pub(super) fn columns_without_body(empty: &str) -> String {
     OBJECT_COLUMNS.replace("dictionary, body", &format!("CAST(0 AS BIGINT), {empty}"))
 }
 
@@ -31,7 +31,7 @@ pub(super) trait Columns {
     fn bytes(&self, at: usize) -> Result<&[u8], sqlx::Error>;
 }
 
-macro_rules! columns_of {
+macro_rules! impl_columns {
     ($row:ty) => {
         impl Columns for $row {
             fn number(&self, at: usize) -> Result<i64, sqlx::Error> {
@@ -49,21 +49,21 @@ macro_rules! columns_of {
         }
     };
 }
-columns_of!(sqlx::sqlite::SqliteRow);
-columns_of!(sqlx::postgres::PgRow);
+impl_columns!(sqlx::sqlite::SqliteRow);
+impl_columns!(sqlx::postgres::PgRow);
 
-/// JSON in column `header`: the [`Header`], and whether the body was redacted.
+/// JSON in column `header`: the [`Details`] and the flag `redacted`.
 #[derive(Serialize)]
 struct HeaderColumn<'a> {
     #[serde(flatten)]
     details: &'a Details,
-    /// Last field: see [`REDACTED`].
+    /// Must be the last field, see [`REDACTED`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     redacted: bool,
 }
 
-/// End of the header of a redacted object. Other headers cannot end with it, because their nested objects end with
-/// two braces.
+/// End of the header of a redacted object, by which it is recognized without decoding the header. Other headers end
+/// with two braces, those of `printed` and of the header itself.
 const REDACTED: &str = r#""redacted":true}"#;
 
 /// The record in a row that begins with [`COLUMNS`].
@@ -92,7 +92,7 @@ pub(super) fn decode_record(from: &impl Columns, target: &Target) -> Result<Reco
     })
 }
 
-/// The columns (labels, header) of a draft.
+/// Encodes the columns (labels, header) of a draft.
 pub(super) fn encode(draft: &Draft) -> Result<(String, String), Error> {
     let fail = |source| Error::Decode { what: format!("{} {}/{}", draft.kind, draft.namespace, draft.name), source };
     let header = HeaderColumn { details: &draft.details, redacted: draft.redacted };

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::{CollectionKey, CollectionState, Progress};
 
-/// States of all collections: completeness, position and errors.
+/// States of all collections: completeness, position and stale reason.
 #[derive(Debug, Default)]
 pub struct States {
     states: RwLock<BTreeMap<CollectionKey, CollectionState>>,
@@ -36,7 +36,8 @@ impl States {
         states.range(first..).take_while(|(key, _)| key.cluster == *cluster).for_each(|(_, state)| visit(state));
     }
 
-    /// Incremented when completeness or errors change.
+    /// Counter that is incremented when the completeness or stale reason of a collection changes, or a collection is
+    /// removed.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }

@@ -1,11 +1,11 @@
-//! Behaviour that every backend must have.
+//! Tests that every backend must pass.
 
 mod versions;
 
 use super::codec::Codec;
 use super::postgres::PostgresStore;
 use super::sqlite::SqliteStore;
-use super::{Batch, Packed, Position, Progress, Replayed, Scan, Step, Store};
+use super::{Batch, CompressedBody, Position, Progress, ReplayedChange, Scan, Step, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{ChangeKind, CollectionKey, RecordKey, Seq};
@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Every case runs on each backend.
+/// Backend on which a test runs; every test runs on each.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum BackendKind {
     Sqlite,
     Postgres,
 }
@@ -36,10 +36,10 @@ struct Backend {
 
 impl Backend {
     /// None if the backend's server is not installed.
-    async fn open(kind: Kind) -> Option<Self> {
+    async fn open(kind: BackendKind) -> Option<Self> {
         let location = match kind {
-            Kind::Sqlite => Location::Sqlite(tempfile::tempdir().unwrap()),
-            Kind::Postgres => Location::Postgres(Database::create().await?),
+            BackendKind::Sqlite => Location::Sqlite(tempfile::tempdir().unwrap()),
+            BackendKind::Postgres => Location::Postgres(Database::create().await?),
         };
         Some(Self::open_at(location, &[]).await.unwrap())
     }
@@ -73,7 +73,7 @@ impl Backend {
 
     fn put(&self, object: &Value) -> Step {
         let draft = draft(object);
-        let packed: Packed = self.codec.pack("/Pod", &draft.body).unwrap().0;
+        let packed: CompressedBody = self.codec.pack("/Pod", &draft.body).unwrap().0;
         Step::Put(Box::new(draft), packed)
     }
 
@@ -135,7 +135,9 @@ fn key(namespace: &str, name: &str) -> RecordKey {
 
 #[rstest]
 #[tokio::test]
-async fn notes_are_kept_until_they_are_removed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn notes_are_kept_until_they_are_removed(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+) {
     let Some(backend) = Backend::open(kind).await else { return };
     for (name, note) in [("a", "1"), ("b", "2"), ("a", "3")] {
         backend.store.put_note(&key("x", name), Some(note)).await.unwrap();
@@ -151,7 +153,7 @@ async fn notes_are_kept_until_they_are_removed(#[values(Kind::Sqlite, Kind::Post
 
 #[rstest]
 #[tokio::test]
-async fn facts_are_stored_by_name(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn facts_are_stored_by_name(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
     for (name, value) in [("export/a", "1"), ("export/b", "2"), ("export/a", "3"), ("exported", "4")] {
         backend.store.put_fact(name, Some(value)).await.unwrap();
@@ -163,7 +165,7 @@ async fn facts_are_stored_by_name(#[values(Kind::Sqlite, Kind::Postgres)] kind: 
 
 #[rstest]
 #[tokio::test]
-async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn changes_are_returned_once_and_stored(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
     let first =
         backend.apply(vec![backend.put(&pod("x", "a", "1", "10")), backend.put(&pod("x", "b", "2", "11"))], "11").await;
@@ -174,7 +176,7 @@ async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postg
         backend.put(&pod("x", "a", "1", "13")),
         Backend::delete("x", "b", "14"),
         backend.put(&pod("x", "b", "3", "15")),
-        Backend::delete("x", "nobody", "16"),
+        Backend::delete("x", "absent", "16"),
         // Another uid: the old object is deleted.
         backend.put(&pod("x", "a", "9", "17")),
     ];
@@ -192,12 +194,12 @@ async fn changes_are_returned_once_and_stored(#[values(Kind::Sqlite, Kind::Postg
     let collections = backend.store.collections().await.unwrap();
     assert_eq!((collections[0].state.resource_version.as_str(), &*collections[0].state.kind), ("17", "Pod"));
     assert_eq!(backend.store.keys(&pods()).await.unwrap().len(), 2);
-    assert!(backend.store.get(&key("x", "nobody")).await.unwrap().is_none());
+    assert!(backend.store.get(&key("x", "absent")).await.unwrap().is_none());
 }
 
 #[rstest]
 #[tokio::test]
-async fn lists_go_in_key_order_and_resume(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn scans_are_in_key_order_and_resume(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
     let mut steps = Vec::new();
     for (namespace, name) in [("y", "a"), ("x", "c"), ("x", "a"), ("z", "e"), ("x", "b"), ("y", "d")] {
@@ -215,7 +217,9 @@ async fn lists_go_in_key_order_and_resume(#[values(Kind::Sqlite, Kind::Postgres)
 
 #[rstest]
 #[tokio::test]
-async fn a_scan_for_labels_finds_all_that_have_them(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn a_scan_with_a_label_selector_finds_all_matches(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+) {
     let Some(backend) = Backend::open(kind).await else { return };
     let labels = [
         ("a", json!({"app": "web", "a.io/x_y": "v_1", "tier": "front"})),
@@ -253,7 +257,7 @@ async fn a_scan_for_labels_finds_all_that_have_them(#[values(Kind::Sqlite, Kind:
 
 #[rstest]
 #[tokio::test]
-async fn objects_are_found_by_indexed_labels(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let labelled = |name: &str, uid: &str, version: &str, labels: Value| {
         let mut pod = pod("x", name, uid, version);
         pod["metadata"]["labels"] = labels;
@@ -292,7 +296,7 @@ async fn objects_are_found_by_indexed_labels(#[values(Kind::Sqlite, Kind::Postgr
     assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
     assert_eq!(found(&backend, "b.io/id", None).await, "");
 
-    // Existing objects are indexed by a new selection of labels.
+    // If other labels are configured, existing objects are indexed by them.
     let backend = backend.reopen_with(&["*/id", "app"]).await;
     assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
     assert!(backend.store.records_with_label(&pods(), "exact", None).await.is_err());
@@ -302,7 +306,7 @@ async fn objects_are_found_by_indexed_labels(#[values(Kind::Sqlite, Kind::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn a_follower_receives_the_changes_it_missed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn a_replay_returns_the_missed_changes(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
     let steps = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
@@ -315,22 +319,24 @@ async fn a_follower_receives_the_changes_it_missed(#[values(Kind::Sqlite, Kind::
             since = last.seq();
             for change in replayed {
                 match change {
-                    Replayed::Put(object) => drop(seen.insert(object.record.key.name.to_string())),
-                    Replayed::Deleted { id, .. } => gone.push(id),
+                    ReplayedChange::Put(object) => drop(seen.insert(object.record.key.name.to_string())),
+                    ReplayedChange::Deleted { id, .. } => gone.push(id),
                 }
             }
         }
         assert_eq!((seen.len(), gone.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
     }
-    // The deletion and the previous version of p4; followers only miss the former.
+    // Pruned are the deletion of p3 and the old version of p4; only the deletion can be missed by a reader.
     let later = 1000 + History::default().max_age.as_millis() as i64 + 1;
     assert_eq!(backend.store.prune(&History::default(), later, Seq(u64::MAX)).await.unwrap(), 2);
-    assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
+    assert_eq!(backend.store.pruned_until().await.unwrap(), Seq(11));
 }
 
 #[rstest]
 #[tokio::test]
-async fn dropping_a_collection_returns_deletions(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn dropping_a_collection_returns_deletions(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+) {
     let Some(backend) = Backend::open(kind).await else { return };
     let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
@@ -346,7 +352,7 @@ async fn dropping_a_collection_returns_deletions(#[values(Kind::Sqlite, Kind::Po
 
 #[rstest]
 #[tokio::test]
-async fn positions_advance_without_changes(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn positions_advance_without_changes(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "u1", "1"))], "1").await;
     let collections = async |backend: &Backend| -> Vec<(String, String, i64)> {
@@ -374,7 +380,7 @@ async fn positions_advance_without_changes(#[values(Kind::Sqlite, Kind::Postgres
     assert!(collections(&backend).await.is_empty());
 }
 
-/// Simulates a newer version with its own format. The database must not be open.
+/// Changes the format as a newer version would. The database must not be open.
 async fn upgrade_format(location: &Location, shared_with: usize) {
     use sqlx::Connection;
     let added = "ALTER TABLE records ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'; CREATE TABLE moods (name TEXT)";
@@ -408,7 +414,9 @@ fn options(location: &Location) -> (StoreOptions, &std::path::Path) {
 
 #[rstest]
 #[tokio::test]
-async fn migrating_down_and_up_keeps_all_records(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn migrating_down_and_up_keeps_all_records(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+) {
     let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
     let (location, store) = (backend.location, backend.store);
@@ -436,7 +444,7 @@ async fn migrating_down_and_up_keeps_all_records(#[values(Kind::Sqlite, Kind::Po
 
 #[rstest]
 #[tokio::test]
-async fn a_compatible_newer_database_is_used(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn a_compatible_newer_database_is_used(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
     let (location, store) = (backend.location, backend.store);
@@ -455,7 +463,9 @@ async fn a_compatible_newer_database_is_used(#[values(Kind::Sqlite, Kind::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn an_incompatible_newer_database_is_rejected_with_one_line(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+) {
     let Some(backend) = Backend::open(kind).await else { return };
     let (location, store) = (backend.location, backend.store);
     drop(store);
@@ -469,7 +479,9 @@ async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Po
 
 #[rstest]
 #[tokio::test]
-async fn the_time_of_the_first_contents_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn the_time_of_the_first_contents_is_kept(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+) {
     let Some(backend) = Backend::open(kind).await else { return };
     assert_eq!(backend.store.created_at(500).await.unwrap(), 500);
     let backend = backend.reopen().await;

@@ -141,7 +141,8 @@ fn expected_listing(object: &Value) -> ListedObject {
     let api_version = object["apiVersion"].as_str().unwrap();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     // The resource only affects which values are withheld, so it can be empty.
-    let expected = ingest::Expected { resource: &Gvr::new(group, version, ""), kind: object["kind"].as_str().unwrap() };
+    let expected =
+        ingest::ExpectedType { resource: &Gvr::new(group, version, ""), kind: object["kind"].as_str().unwrap() };
     let draft = ingest::read(&raw, expected, &ingest::Keep::default()).unwrap();
     let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     ListedObject {

@@ -75,7 +75,7 @@ impl Host {
         self.ensure_running().await;
         self.set_frozen(false).await;
         assert!(self.request::<bool>(&["abort", worker]).await, "there is no worker {worker}");
-        let dead = format!("worker {worker} of the cache failed:");
+        let dead = format!("cache component {worker:?} failed:");
         within(&format!("unreadiness after the end of the {worker}"), async {
             while !self.status().await.unready.is_some_and(|reason| reason.contains(&dead)) {
                 tokio::time::sleep(POLL_INTERVAL).await;

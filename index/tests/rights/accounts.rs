@@ -85,7 +85,7 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
             assert!(
                 env.index
                     .searcher()
-                    .reader(caller, &config_maps(), ReadKind::ByName)
+                    .read_rights(caller, &config_maps(), ReadKind::ByName)
                     .await
                     .extent(&member1)
                     .unwrap()
@@ -99,8 +99,8 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
             assert_eq!(count_results(&env, caller).await, [0; 6], "{round} {}", caller.name);
             assert!(!env.index.searcher().rules_apply_in(caller, &member1));
             for reading in [ReadKind::ByName, ReadKind::Listing] {
-                let reader = env.index.searcher().reader(caller, &config_maps(), reading).await;
-                assert_eq!(reader.limit(&member1), Some(BTreeSet::new()), "{reading:?}");
+                let read_rights = env.index.searcher().read_rights(caller, &config_maps(), reading).await;
+                assert_eq!(read_rights.namespace_limit(&member1), Some(BTreeSet::new()), "{reading:?}");
             }
         }
         assert!(!is_notified(&env, &account, round).await, "an unauthorized caller was notified");

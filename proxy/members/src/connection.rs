@@ -5,7 +5,7 @@ use crate::credentials::{ConnectionSpec, Token};
 use crate::dial::{Dialer, ProxyOptions};
 use crate::endpoints::EndpointRules;
 use crate::tunnel::Tunnels;
-use crowsnest_component_base::requests::{CountRequests, RequestCounters};
+use crowsnest_component_base::requests::{RequestCountLayer, RequestCounters};
 use crowsnest_component_base::spans::inject_trace_context;
 use crowsnest_component_base::{tls, user_agent};
 use http::{HeaderValue, Request};
@@ -108,7 +108,7 @@ fn client(
     config: &kube::Config,
     dialer: Dialer,
     token: Option<&Token>,
-    counted: CountRequests,
+    counted: RequestCountLayer,
 ) -> Result<Client, String> {
     let authorization = match token {
         Some(token) => {

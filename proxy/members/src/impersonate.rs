@@ -1,7 +1,7 @@
 //! Impersonation headers for requests on behalf of a caller.
 
 use crate::{Error, Token};
-use crowsnest_apimachinery::request::{identity_value, upstream_headers};
+use crowsnest_apimachinery::request::{identity_header_value, upstream_headers};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key, service_account};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -37,8 +37,8 @@ pub fn impersonated_headers(
     let error = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
     let invalid =
         |what: &str| error(format!("{what} is empty, has control characters, or has leading or trailing white space"));
-    let name = identity_value(&caller.name).ok_or_else(|| invalid("the name"))?;
-    let groups: Option<Vec<HeaderValue>> = impersonated_groups(caller).into_iter().map(identity_value).collect();
+    let name = identity_header_value(&caller.name).ok_or_else(|| invalid("the name"))?;
+    let groups: Option<Vec<HeaderValue>> = impersonated_groups(caller).into_iter().map(identity_header_value).collect();
     let groups = groups.ok_or_else(|| invalid("a group"))?;
     let mut headers = upstream_headers(received);
     if let Some(token) = token {
@@ -61,7 +61,7 @@ pub fn impersonated_headers(
 /// and groups; values that no header can hold are omitted.
 fn add_uid_and_extra(caller: &UserInfo, headers: &mut HeaderMap) {
     let mut put = |name: Result<HeaderName, _>, value: &str| {
-        if let (Ok(name), Some(value)) = (name, identity_value(value)) {
+        if let (Ok(name), Some(value)) = (name, identity_header_value(value)) {
             headers.append(name, value);
         }
     };

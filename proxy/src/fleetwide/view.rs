@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
-use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
+use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, ReadRights, Record, Topic, selects};
 use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub struct View {
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
     /// The caller's permissions. Only objects that they allow are in view.
-    reader: Reader,
+    read_rights: ReadRights,
 }
 
 /// The queries that a view has in addition to another one, and those that it lacks.
@@ -70,9 +70,9 @@ impl View {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reading =
             if native.name.is_empty() || native.prefix == "watch" { ReadKind::Listing } else { ReadKind::ByName };
-        let reader = index.searcher().reader(caller, &native.resource, reading).await;
+        let read_rights = index.searcher().read_rights(caller, &native.resource, reading).await;
         let (resource, parts) = (native.resource.clone(), Vec::new());
-        Self { resource, parts, namespace, only: None, labels: None, fields: None, reader }
+        Self { resource, parts, namespace, only: None, labels: None, fields: None, read_rights }
     }
 
     /// The view of the same request under the current ResourceRegistries; None if they no longer select the
@@ -84,15 +84,15 @@ impl View {
 
     /// Updates the caller's permissions. Returns true if they are unchanged.
     pub async fn refresh_permissions(&mut self, index: &Index) -> bool {
-        let Some(reader) = self.reader.refresh(index.searcher()).await else { return true };
-        let same = reader.has_same_access(&self.reader, &self.clusters(index));
-        self.reader = reader;
+        let Some(read_rights) = self.read_rights.refresh(index.searcher()).await else { return true };
+        let same = read_rights.has_same_access(&self.read_rights, &self.clusters(index));
+        self.read_rights = read_rights;
         same
     }
 
     /// True if the caller may read an object that was returned for [`View::query`].
     pub fn allows(&self, record: &Record) -> bool {
-        self.reader.may_read(&record.key)
+        self.read_rights.may_read(&record.key)
     }
 
     /// Drops the namespace filters of ResourceRegistries; search ignores them, as in Karmada.
@@ -168,7 +168,7 @@ impl View {
     /// them.
     pub fn portion(&self, cluster: &ClusterName) -> Option<Portion> {
         let namespaces = self.namespaces(cluster)?;
-        let extent = self.reader.extent(cluster).filter(|extent| !extent.is_everything());
+        let extent = self.read_rights.extent(cluster).filter(|extent| !extent.is_everything());
         let all = namespaces == Namespaces::All && extent.is_none();
         (!all).then(|| Portion::new(&(namespaces, extent)))
     }
@@ -183,7 +183,7 @@ impl View {
             (Namespaces::Names(names), None) => Some(names),
             (Namespaces::Names(names), Some(namespace)) => Some(names.into_iter().filter(|n| n == namespace).collect()),
         };
-        if let Some(limit) = self.reader.limit(cluster) {
+        if let Some(limit) = self.read_rights.namespace_limit(cluster) {
             query.namespaces = Some(match query.namespaces {
                 Some(namespaces) => namespaces.intersection(&limit).cloned().collect(),
                 None => limit,
@@ -237,7 +237,7 @@ impl View {
         };
         Ok(self.parts.iter().any(registered)
             && selects(self.labels.as_ref(), self.fields.as_ref(), record)?
-            && self.reader.may_read(key))
+            && self.read_rights.may_read(key))
     }
 
     /// Kind of the view's objects, or of their list with `suffix`.
@@ -292,7 +292,7 @@ impl View {
         let cache_position = CachePosition { seq: index.seq(), cache: index.id().clone() };
         let mut position = CompositeVersion::default();
         for cluster in self.clusters(index) {
-            let is_visible = self.reader.may_see(&cluster);
+            let is_visible = self.read_rights.may_see(&cluster);
             let version = if is_visible { self.member_version(index, &cluster) } else { "0".to_owned() };
             let key = self.version_key(index, &cluster);
             position.set(&key, &version, Some(cache_position.clone()));
@@ -304,7 +304,7 @@ impl View {
     /// The cluster's key in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
     /// caller is granted access later, the key changes, and earlier resourceVersions refer to another cluster.
     pub fn version_key(&self, index: &Index, cluster: &ClusterName) -> String {
-        if self.reader.may_see(cluster) { cluster.to_string() } else { index.alias(cluster) }
+        if self.read_rights.may_see(cluster) { cluster.to_string() } else { index.alias(cluster) }
     }
 
     /// The member's resourceVersion up to which a cluster is cached.
@@ -337,7 +337,7 @@ impl View {
     /// Clusters that the caller may see and whose part is missing or stale. A cluster that does not serve the resource
     /// is complete.
     pub fn incomplete_clusters(&self, index: &Index) -> Vec<IncompleteCluster> {
-        let visible = self.clusters(index).into_iter().filter(|cluster| self.reader.may_see(cluster));
+        let visible = self.clusters(index).into_iter().filter(|cluster| self.read_rights.may_see(cluster));
         visible.filter_map(|cluster| self.incomplete_cluster(index, cluster)).collect()
     }
 

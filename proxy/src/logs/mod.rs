@@ -115,7 +115,7 @@ impl Proxy {
         search.scopes = scopes;
         search.limit = Some(MAX_PODS);
         search.facets.clear();
-        search.bodies = true;
+        search.include_manifests = true;
         if let Some(reason) = search.query_error() {
             return Err(Error::BadRequest(reason));
         }

@@ -9,7 +9,7 @@ use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_index::Record;
 use crowsnest_query::{
-    Expr, Limits, Moment, Output, Pattern, Query as Search, Span, Term, TermKind, Value, Values, lookup, parse,
+    Expr, Limits, Moment, Output, Pattern, Query as Search, Span, Term, TermKind, Value, Values, find_field, parse,
 };
 use jiff::{SignedDuration, Timestamp};
 use regex::{Regex, RegexBuilder};
@@ -161,7 +161,7 @@ impl LineFilter {
 
 /// Expression that matches a field of the query language with one of these patterns.
 fn field_expression(name: &str, exact: bool, patterns: Vec<Pattern>) -> Expr {
-    let Some(field) = lookup(name) else { return Expr::All };
+    let Some(field) = find_field(name) else { return Expr::All };
     let values = Values { negated: false, any: patterns.into_iter().map(Value::Pattern).collect() };
     Expr::Term(Term { span: Span::default(), kind: TermKind::Field { field, exact, values } })
 }

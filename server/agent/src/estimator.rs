@@ -22,7 +22,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::authn::{Credentials, ServingCertificates};
 use crowsnest_component_base::kubeconfig;
 use crowsnest_component_base::requests::RequestCounters;
-use crowsnest_controllers::estimator::facts::MemberCache;
+use crowsnest_controllers::estimator::member_cache::MemberCache;
 use crowsnest_plan::estimation::accurate::AssumedWorkload;
 use http::{HeaderValue, StatusCode, header};
 use jiff::SignedDuration;
@@ -318,7 +318,7 @@ where
         let estimator = Arc::clone(&estimator);
         async move {
             let began = Instant::now();
-            let object = request.metadata().get(wire::OBJECT).and_then(|object| object.to_str().ok());
+            let object = request.metadata().get(wire::OBJECT_METADATA_KEY).and_then(|object| object.to_str().ok());
             let object = object.unwrap_or_default().to_owned();
             let result = handler(Arc::clone(&estimator), request.into_inner()).await;
             estimator.metrics.record(kind, began, result.is_ok());

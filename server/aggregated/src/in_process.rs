@@ -18,7 +18,7 @@ pub struct InProcessAggregated(pub Router);
 impl InProcessServer for InProcessAggregated {
     async fn serve(&self, mut request: Request<Body>) -> Response<Body> {
         // The control plane has replaced the client's identity headers with the authenticated identity.
-        request.extensions_mut().insert(Peer { front_proxy: true, ..Peer::default() });
+        request.extensions_mut().insert(Peer { is_front_proxy: true, ..Peer::default() });
         self.0.clone().oneshot(request).await.unwrap_or_else(|never: Infallible| match never {})
     }
 }

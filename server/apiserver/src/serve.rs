@@ -40,7 +40,8 @@ const KEEPALIVE_IDLE_TIME: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Accepts connections until cancelled, then lets running requests finish. `tls` of `None` serves plain HTTP.
+/// Accepts connections until cancelled, then lets running requests finish for up to `DRAIN_TIMEOUT`. Without `tls` it
+/// serves plain HTTP.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Tls>,

@@ -223,13 +223,13 @@ impl ObjectQuery<'_> {
     pub(crate) fn matching_locations(&self, response: &Value) -> ObjectLocations {
         let list = |field: &str| response.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let group = |hit: &Value| text(hit, "/apiVersion").split_once('/').map_or("", |(group, _)| group) == self.group;
-        let is_it = |hit: &&Value| {
+        let is_match = |hit: &&Value| {
             text(hit, "/resource") == self.resource
                 && group(hit)
                 && text(hit, "/name") == self.name
                 && text(hit, "/namespace") == self.namespace.unwrap_or_default()
         };
-        let found = list("hits").iter().filter(is_it).map(|hit| text(hit, "/cluster").to_owned());
+        let found = list("hits").iter().filter(is_match).map(|hit| text(hit, "/cluster").to_owned());
         // The control plane holds the template, not a member's object.
         let mut clusters: Vec<String> = found.filter(|cluster| cluster != CONTROL_PLANE).collect();
         clusters.sort();

@@ -1,4 +1,4 @@
-//! Access reviews of `access.crowsnest.io`: flags of both kinds, requests of all pages, and printing.
+//! Access reviews of `access.crowsnest.io` for `can` and `who-can`: common flags, requests of all pages, and printing.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub(crate) enum Output {
     Yaml,
 }
 
-/// Flags of both commands.
+/// Flags of `can` and `who-can`.
 #[derive(Debug, Args)]
 pub(crate) struct ReviewArgs {
     /// Clusters to review, separated by commas; @control-plane is the control plane [default: all]
@@ -179,12 +179,12 @@ fn print_warnings(err: &mut impl Write, status: &Value, is_document: bool) -> io
     Ok(partial)
 }
 
-/// The rows of a status, with the change that each is: empty, `lost` or `remaining`.
+/// The rows of a status with their change: none for those in the field `granted`, then `lost` and `remaining`.
 pub(crate) fn rows<'s>(status: &'s Value, granted: &str) -> Vec<(&'static str, &'s Value)> {
-    let of = |field: &str, change: &'static str| {
+    let rows_in = |field: &str, change: &'static str| {
         list(status, field).iter().map(move |row| (change, row)).collect::<Vec<_>>()
     };
-    [of(granted, ""), of("lost", "lost"), of("remaining", "remaining")].concat()
+    [rows_in(granted, ""), rows_in("lost", "lost"), rows_in("remaining", "remaining")].concat()
 }
 
 /// Kind, namespace and name of a subject, role or binding, such as `ServiceAccount shop/robot`.

@@ -18,6 +18,7 @@ pub struct RightsArgs {
 }
 
 impl RightsArgs {
+    /// The permissions of `--rights`, or those in the file of `--cluster-role-file`.
     pub fn read(&self) -> anyhow::Result<Rights> {
         let Some(path) = &self.cluster_role_file else { return Ok(self.rights.clone()) };
         let read = || anyhow::Ok(Rights::from_role(&std::fs::read_to_string(path)?)?);

@@ -8,6 +8,7 @@ pub mod credentials;
 pub mod doctor;
 pub mod installation;
 pub mod migrate;
+mod roles;
 pub mod serving;
 pub mod stored_kind_migration;
 
@@ -20,7 +21,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_admission::webhook_configurations;
 use crowsnest_api::aggregated_groups::{ApiGroup, aggregated_groups};
-use crowsnest_api::constants::label;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_members::discovery::announced_versions;
 use futures::StreamExt;
@@ -180,7 +180,8 @@ pub fn base_manifests() -> Vec<Value> {
     let mut manifests: Vec<Value> = [SYSTEM_NAMESPACE, "karmada-cluster"]
         .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
         .into();
-    manifests.extend(aggregated_roles());
+    manifests.extend(roles::aggregated_roles());
+    manifests.extend(roles::graph_sink_roles());
     manifests.extend(agents::manifests());
     manifests.extend(role_and_binding(
         "cluster-proxy-admin",
@@ -269,35 +270,6 @@ pub fn proxy_admin_binding(user: &str) -> Value {
            "metadata": {"name": format!("cluster-proxy-admin-{user}")},
            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-proxy-admin"},
            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
-}
-
-/// `karmada-view` and `karmada-edit`, aggregated into the default roles view and edit.
-fn aggregated_roles() -> [Value; 2] {
-    let kinds: [(&str, &[&str]); 5] = [
-        ("autoscaling.karmada.io", &["cronfederatedhpas", "federatedhpas"]),
-        ("multicluster.x-k8s.io", &["serviceexports", "serviceimports"]),
-        ("networking.karmada.io", &["multiclusteringresses", "multiclusterservices"]),
-        // Quotas are managed by administrators only: users of a namespace must not raise its quota.
-        ("policy.karmada.io", &["overridepolicies", "propagationpolicies"]),
-        ("work.karmada.io", &["resourcebindings", "works"]),
-    ];
-    let role = |name: &str, into: &str, verbs: &[&str]| {
-        let rules: Vec<Value> = kinds
-            .iter()
-            .map(|(group, resources)| {
-                let all: Vec<String> =
-                    resources.iter().flat_map(|r| [(*r).to_owned(), format!("{r}/status")]).collect();
-                json!({"apiGroups": [group], "resources": all, "verbs": verbs})
-            })
-            .collect();
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules,
-        "metadata": {"name": name, "labels": {
-            label::BOOTSTRAPPING: label::BOOTSTRAPPING_RBAC_DEFAULTS,
-            format!("rbac.authorization.k8s.io/aggregate-to-{into}"): "true",
-        }}})
-    };
-    let write = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-    [role("karmada-view", "view", &["get", "list", "watch"]), role("karmada-edit", "edit", &write)]
 }
 
 /// The groups to register: Crowsnest's, and those of metrics if `metrics` is set and no one else serves them. Otherwise

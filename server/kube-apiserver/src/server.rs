@@ -12,7 +12,7 @@ use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::{
     Algorithm, Authority, ClientAuthorities, FRONT_PROXY, Oidc, ServingCertificates, Tls, TokenSigner, renew,
 };
-use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_apiserver::serve;
 use crowsnest_builtin::ServiceAllocators;
 use crowsnest_component_base::tasks::Tasks;
@@ -120,7 +120,7 @@ struct Inner {
     tls: Tls,
     tasks: Tasks,
     services: Arc<ClusterServices>,
-    outbound: Arc<Outbound>,
+    outbound: Arc<OutboundClients>,
     disabled_admission_plugins: Vec<Plugin>,
 }
 
@@ -226,7 +226,7 @@ impl ApiServer {
         let tls = Tls::new(serving.clone(), client_authorities)?;
         let services = Arc::new(ClusterServices::new(&registry));
         let outbound =
-            Arc::new(Outbound::new(services.clone(), Some(issue_front_proxy_identity(&front_proxy_authority)?)));
+            Arc::new(OutboundClients::new(services.clone(), Some(issue_front_proxy_identity(&front_proxy_authority)?)));
         let server = Self {
             inner: Arc::new(Inner {
                 name: config.name,
@@ -275,7 +275,7 @@ impl ApiServer {
     async fn start_extensions(
         &self,
         registry: Arc<Registry>,
-        outbound: Arc<Outbound>,
+        outbound: Arc<OutboundClients>,
         authentication_info: ClusterAuthenticationInfo,
     ) -> Result<()> {
         let (tasks, stop_token) = (&self.inner.tasks, self.inner.tasks.stop_token());

@@ -12,14 +12,14 @@ pub use crowsnest_apiserver::authn::{ClientAuthorities as Authorities, PeerCerti
 pub struct Peer {
     pub address: Option<IpAddr>,
     /// True if the certificate is a front proxy's, so that its `X-Remote-*` headers are trusted.
-    pub front_proxy: bool,
+    pub is_front_proxy: bool,
     pub certificate: PeerCertificate,
 }
 
 impl Peer {
     /// The client at this address with the result of its authentication.
     pub fn new(address: Option<IpAddr>, peer: authn::Peer) -> Self {
-        let authn::Peer { front_proxy, certificate } = peer;
-        Self { address, front_proxy, certificate }
+        let authn::Peer { is_front_proxy, certificate } = peer;
+        Self { address, is_front_proxy, certificate }
     }
 }

@@ -35,12 +35,12 @@ pub struct RunningRoles {
     pub controller_runner: ControllerRunner,
     registries: JoinHandle<()>,
     backend_stores: JoinHandle<()>,
-    backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
+    backend_store_metrics: crowsnest_controllers::search::backend_stores::BackendStoreMetrics,
     graph_sinks: JoinHandle<()>,
     graph_sink_metrics: crowsnest_controllers::search::graph_sinks::GraphSinkMetrics,
     /// Task that reports new replicas to agents.
     agent_notifications: JoinHandle<()>,
-    registry_progress: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
+    registry_progress: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::RegistryProgress>,
     pub statuses: Statuses,
     stop: CancellationToken,
 }
@@ -85,7 +85,7 @@ impl Roles {
         let stop = CancellationToken::new();
         let controller_runner = ControllerRunner::start(&index, config.controllers, config.leader_election_mode, &stop);
         let (progress, registry_progress) =
-            tokio::sync::watch::channel(crowsnest_controllers::search::resource_registry::Progress::default());
+            tokio::sync::watch::channel(crowsnest_controllers::search::resource_registry::RegistryProgress::default());
         let (registrations, registrations_receiver) = tokio::sync::watch::channel(None);
         let publishers = crowsnest_controllers::search::resource_registry::Publishers { progress, registrations };
         let registries = crowsnest_controllers::search::resource_registry::run(
@@ -94,12 +94,12 @@ impl Roles {
             publishers,
             stop.clone(),
         );
-        let backend_store_counters = crowsnest_controllers::search::backend_stores::Counters::default();
+        let backend_store_metrics = crowsnest_controllers::search::backend_stores::BackendStoreMetrics::default();
         let backend_stores = crowsnest_controllers::search::backend_stores::BackendStores {
             index: index.clone(),
             registrations: registrations_receiver,
-            local_addresses: config.local_endpoints,
-            counters: backend_store_counters.clone(),
+            allow_local_addresses: config.local_endpoints,
+            metrics: backend_store_metrics.clone(),
         };
         let backend_stores = backend_stores.run(controller_runner.stream_is_active(), stop.clone());
         let graph_sink_metrics = crowsnest_controllers::search::graph_sinks::GraphSinkMetrics::default();
@@ -116,7 +116,7 @@ impl Roles {
             controller_runner,
             registries: tokio::spawn(registries),
             backend_stores: tokio::spawn(backend_stores),
-            backend_store_counters,
+            backend_store_metrics,
             graph_sinks: tokio::spawn(graph_sinks),
             graph_sink_metrics,
             agent_notifications: tokio::spawn(agent_notifications),
@@ -203,7 +203,7 @@ impl RunningRoles {
 
     /// Metrics of the export to backend stores. Empty if another process exports.
     pub fn backend_store_series(&self) -> Vec<crowsnest_component_base::metrics::Series> {
-        self.backend_store_counters.series()
+        self.backend_store_metrics.series()
     }
 
     /// Metrics of the graph sinks. Empty if another process writes.

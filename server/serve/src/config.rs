@@ -65,7 +65,7 @@ impl Config {
     pub fn validate(self) -> anyhow::Result<Server> {
         self.leader_election.timings.validate().map_err(anyhow::Error::msg)?;
         let ui = self.ui_listen.unwrap_or(DEFAULT_UI_ADDRESS);
-        let sign_in = self.oidc.clone().map(|oidc| anyhow::Ok((oidc, self.sign_in.validate(ui)?))).transpose()?;
+        let sign_in = self.oidc.clone().map(|oidc| anyhow::Ok((oidc, self.sign_in.build_client(ui)?))).transpose()?;
         Ok(Server::new(self, sign_in))
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use crowsnest_component_base::kubeconfig::{self, KubeconfigFile};
-use crowsnest_component_base::requests::CountRequests;
+use crowsnest_component_base::requests::RequestCountLayer;
 use crowsnest_component_base::spans;
 use futures::FutureExt;
 use kube::client::Body;
@@ -19,7 +19,7 @@ use crowsnest_process::reload::Reloader;
 pub(super) async fn client(
     config: kube::Config,
     file: Option<(PathBuf, Option<String>)>,
-    request_metrics: CountRequests,
+    request_metrics: RequestCountLayer,
     reloader: &mut Reloader,
 ) -> anyhow::Result<kube::Client> {
     let client = spans::traced_client(config, &request_metrics)?;

@@ -40,8 +40,8 @@ pub(crate) struct AgentArgs {
     /// Context of that kubeconfig [default: its current context]
     #[arg(long, env = "CROWSNEST_CONTROL_PLANE_CONTEXT", visible_alias = "karmada-context", value_name = "NAME")]
     pub(crate) control_plane_context: Option<String>,
-    /// URL of this cluster's API server for the Cluster object, as its certificate names it [default: the kubeconfig's
-    /// server]
+    /// URL of this cluster's API server for the Cluster object; its host must be in the server's certificate [default:
+    /// the kubeconfig's server]
     #[arg(long, env = "CROWSNEST_CLUSTER_API_ENDPOINT", value_name = "URL", value_parser = crowsnest_members::credentials::parse_endpoint)]
     pub(crate) cluster_api_endpoint: Option<Uri>,
     /// Namespace of the tokens, in this cluster and in the control plane
@@ -85,8 +85,8 @@ pub(crate) struct RotationArgs {
     /// Interval between checks of the certificate's remaining lifetime
     #[arg(long, env = "CROWSNEST_CERT_ROTATION_CHECKING_INTERVAL", default_value = "5m", value_parser = parse_duration, value_name = "DURATION")]
     pub(crate) cert_rotation_checking_interval: Duration,
-    /// Remaining share of the lifetime at which the certificate is renewed, between 0 and 1
-    #[arg(long, env = "CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", default_value_t = 0.2, value_parser = parse_share, value_name = "PART")]
+    /// Remaining fraction of the lifetime at which the certificate is renewed, between 0 and 1
+    #[arg(long, env = "CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", default_value_t = 0.2, value_parser = parse_fraction, value_name = "FRACTION")]
     pub(crate) cert_rotation_remaining_time_threshold: f64,
 }
 
@@ -98,13 +98,13 @@ fn parse_secret_name(text: &str) -> Result<SecretName, String> {
     }
 }
 
-fn parse_share(text: &str) -> Result<f64, String> {
-    let part = text.parse::<f64>().ok().filter(|part| *part > 0.0 && *part < 1.0);
-    part.ok_or_else(|| format!("invalid value {text:?}: expected a number between 0 and 1"))
+fn parse_fraction(text: &str) -> Result<f64, String> {
+    let fraction = text.parse::<f64>().ok().filter(|fraction| *fraction > 0.0 && *fraction < 1.0);
+    fraction.ok_or_else(|| format!("invalid value {text:?}: expected a number between 0 and 1"))
 }
 
 impl AgentArgs {
-    fn reported_secrets(&self) -> Result<ReportedTokens, &'static str> {
+    fn reported_tokens(&self) -> Result<ReportedTokens, &'static str> {
         let has = |secret| self.report_secrets.contains(&secret);
         let reported = ReportedTokens {
             cluster: has(ReportedSecret::KubeCredentials),
@@ -117,7 +117,7 @@ impl AgentArgs {
     }
 
     fn config(self) -> anyhow::Result<Config> {
-        let report = self.reported_secrets().map_err(anyhow::Error::msg)?;
+        let report = self.reported_tokens().map_err(anyhow::Error::msg)?;
         Ok(Config {
             cluster_name: self.cluster.cluster_name,
             control_plane_kubeconfig: self.control_plane_kubeconfig,
@@ -166,9 +166,9 @@ mod tests {
         agent: AgentArgs,
     }
 
-    fn parse(more: &str) -> Result<AgentArgs, String> {
+    fn parse(flags: &str) -> Result<AgentArgs, String> {
         let required = "agent --cluster-name m1 --karmada-kubeconfig cp".split_whitespace();
-        let command = Command::try_parse_from(required.chain(more.split_whitespace()));
+        let command = Command::try_parse_from(required.chain(flags.split_whitespace()));
         command.map(|command| command.agent).map_err(|error| error.to_string())
     }
 
@@ -178,8 +178,8 @@ mod tests {
     #[case("--report-secrets KubeCredentials", Ok((true, false)))]
     #[case("--report-secrets None", Ok((false, false)))]
     #[case("--report-secrets None,KubeCredentials", Err("--report-secrets: None cannot be combined with other values"))]
-    fn report_secrets_selects_tokens(#[case] more: &str, #[case] expected: Result<(bool, bool), &str>) {
-        let reported = parse(more).unwrap().reported_secrets();
+    fn report_secrets_selects_tokens(#[case] flags: &str, #[case] expected: Result<(bool, bool), &str>) {
+        let reported = parse(flags).unwrap().reported_tokens();
         assert_eq!(reported.map(|reported| (reported.cluster, reported.impersonator)), expected);
     }
 
@@ -187,8 +187,8 @@ mod tests {
     #[case("", false)]
     #[case("--enable-cert-rotation", true)]
     #[case("--enable-cert-rotation=false", false)]
-    fn rotation_is_optional(#[case] more: &str, #[case] expected: bool) {
-        assert_eq!(parse(more).unwrap().config().unwrap().rotation.is_some(), expected);
+    fn rotation_is_optional(#[case] flags: &str, #[case] expected: bool) {
+        assert_eq!(parse(flags).unwrap().config().unwrap().rotation.is_some(), expected);
     }
 
     #[rstest]
@@ -197,8 +197,8 @@ mod tests {
     #[case("--context m1", "--kubeconfig")]
     #[case("--control-plane-kubeconfig-secret karmada-kubeconfig", "expected NAMESPACE/NAME")]
     #[case("--cert-rotation-remaining-time-threshold 1.5", "expected a number between 0 and 1")]
-    fn invalid_flags_are_rejected(#[case] more: &str, #[case] expected: &str) {
-        let error = parse(more).unwrap_err();
+    fn invalid_flags_are_rejected(#[case] flags: &str, #[case] expected: &str) {
+        let error = parse(flags).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 }

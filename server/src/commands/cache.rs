@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crowsnest_apimachinery::printers::human_duration;
 use crowsnest_index::StoreOptions;
-use crowsnest_index::check::{self, Rebuild};
+use crowsnest_index::check::{self, RebuildScope};
 use crowsnest_store::CheckReport;
 use crowsnest_store::format;
 use serde_json::Value;
@@ -153,7 +153,7 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             let database = if text { Database { db: None } } else { database };
             let location = database.location(&data_dir)?;
             let existed = match (&location.folder, text) {
-                (Some(folder), true) => check::discard(folder, Rebuild::Text)?,
+                (Some(folder), true) => check::discard(folder, RebuildScope::Text)?,
                 (folder, _) => crowsnest_index::check::delete_all(&location.store, folder.as_deref()).await?,
             };
             print_rebuild_result(&mut out, existed, text)?;

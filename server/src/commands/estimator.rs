@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use crowsnest_api::estimator::{PORT, SERVICE_PREFIX};
+use crowsnest_api::estimator::{DEFAULT_PORT, DEFAULT_SERVICE_PREFIX};
 use crowsnest_controllers::estimator::{EstimatorError, EstimatorOptions, Estimators};
 use crowsnest_plan::gates::Gates;
 
@@ -25,7 +25,7 @@ pub(crate) struct EstimatorArgs {
     #[command(flatten)]
     pub(crate) cluster: OwnClusterArgs,
     /// Port of the gRPC service on all addresses
-    #[arg(long, env = "CROWSNEST_SERVER_PORT", value_name = "PORT", default_value_t = PORT)]
+    #[arg(long, env = "CROWSNEST_SERVER_PORT", value_name = "PORT", default_value_t = DEFAULT_PORT)]
     pub(crate) server_port: u16,
     /// Certificate file of the gRPC service; without it the service uses plain text
     #[arg(long, env = "CROWSNEST_GRPC_AUTH_CERT_FILE", value_name = "FILE", requires = "grpc_auth_key_file")]
@@ -158,7 +158,7 @@ impl EstimatorClientArgs {
             port: self.scheduler_estimator_port.unwrap_or(defaults.port),
             timeout: self.scheduler_estimator_timeout.unwrap_or(defaults.timeout),
             service_namespace: or_default(&self.scheduler_estimator_service_namespace, defaults.service_namespace),
-            service_prefix: or_default(&self.scheduler_estimator_service_prefix, SERVICE_PREFIX.to_owned()),
+            service_prefix: or_default(&self.scheduler_estimator_service_prefix, DEFAULT_SERVICE_PREFIX.to_owned()),
             ca_file: self.scheduler_estimator_ca_file.clone(),
             identity,
             insecure_skip_verify: self.insecure_skip_estimator_verify.unwrap_or_default(),

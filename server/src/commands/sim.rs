@@ -28,11 +28,11 @@ pub(crate) struct SimArgs {
 enum Fault {
     /// Show the objects and the faults of the member
     State,
-    /// Refuse connections for this many seconds, or until started
+    /// Refuse connections for this many seconds, or until `start`
     Stop { seconds: Option<u64> },
-    /// Accept requests without answering them and keep watches open, for this many seconds, or until started
+    /// Accept requests without answering them and keep watches open, for this many seconds, or until `start`
     Silence { seconds: Option<u64> },
-    /// Drop all packets without closing connections, for this many seconds, or until started
+    /// Drop all packets without closing connections, for this many seconds, or until `start`
     Partition { seconds: Option<u64> },
     /// Stop and start alternately, for this many seconds each, until started
     Flap {
@@ -48,12 +48,12 @@ enum Fault {
         #[arg(long)]
         path: Option<String>,
     },
-    /// Status code of the health endpoints; without it the real one
+    /// Override the status code of the health endpoints; without a status, end the override
     Readyz {
         #[arg(value_parser = clap::value_parser!(u16).range(200..600))]
         status: Option<u16>,
     },
-    /// Percentage of requests that fail
+    /// Fail this percentage of requests with status 500
     Errors {
         #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
         percent: u8,
@@ -64,7 +64,7 @@ enum Fault {
     FailNode { node: String },
     /// Recover a failed node
     RecoverNode { node: String },
-    /// Add synthetic workloads up to this load
+    /// Add synthetic workloads until the member has this many pods, and change them at the rate of `churn`
     Load { spec: Load },
 }
 

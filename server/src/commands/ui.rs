@@ -9,11 +9,12 @@ use crowsnest_ui::UiConfig;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Web UI")]
 pub(crate) struct UiArgs {
-    /// Host name of a proxy in front of the UI's plain HTTP; may be repeated. localhost and IP addresses are always
-    /// allowed
+    /// Host name under which the UI accepts plain HTTP, such as that of a proxy in front of it; may be repeated.
+    /// localhost and IP addresses are always accepted
     #[arg(long, env = "CROWSNEST_UI_HOST", value_delimiter = ',', value_name = "NAME")]
     ui_host: Vec<String>,
-    /// File with the keys of the UI's cookies, shared by all replicas: the first line encrypts, all lines decrypt
+    /// File with the keys of the UI's cookies, shared by all replicas: the key in the first line encrypts, all keys
+    /// decrypt
     /// [default: created in the data directory]
     #[arg(long, env = "CROWSNEST_UI_SESSION_KEY_FILE", value_name = "FILE")]
     ui_session_key_file: Option<PathBuf>,

@@ -158,7 +158,7 @@ impl Fleet {
         let (controllers, oidc) = (config.controllers.clone(), config.oidc.clone());
         let ui_address = ui_listener.local_addr()?;
         let simulated = admin::Members::default();
-        let sign_in = oidc.as_ref().map(|_| config.sign_in.validate(ui_address)).transpose()?;
+        let sign_in = oidc.as_ref().map(|_| config.sign_in.build_client(ui_address)).transpose()?;
         let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
         let control_plane =
             ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), ControlPlaneOptions::new(auditor.clone()))

@@ -55,7 +55,7 @@ impl Clients {
             Self::Handshake => Some(Caller::ApiServer),
             Self::Certified(authorities) => {
                 let peer = authorities.load_full()?.verify_chain(&chain?.0, UnixTime::now());
-                peer.front_proxy.then_some(Caller::ApiServer)
+                peer.is_front_proxy.then_some(Caller::ApiServer)
             }
         }
     }

@@ -102,7 +102,7 @@ impl Reservations {
         let others = self.0.iter().filter(|(binding, _)| binding.namespace == *namespace && *binding != reviewed);
         for (_, attempts) in others {
             let mut max_increase = Usage::new();
-            attempts.iter().for_each(|one| plan::raise(&mut max_increase, one.increase.clone()));
+            attempts.iter().for_each(|one| plan::merge_maximum(&mut max_increase, one.increase.clone()));
             plan::add(&mut sum, max_increase);
         }
         sum
@@ -145,7 +145,7 @@ impl QuotaReview<'_> {
         for limit in &mut limits {
             let tracked = used.iter().filter(|(name, _)| limit.spec.overall.contains_key(*name));
             let tracked: Usage = tracked.map(|(name, amount)| (name.clone(), *amount)).collect();
-            limit.status.overall_used = plan::to_list(plan::recorded(tracked));
+            limit.status.overall_used = plan::to_list(plan::in_status_formats(tracked));
         }
         let review = evaluate(webhooks, path, request, &[], &limits);
         let is_admitted = review.as_ref().is_some_and(|review| review.is_allowed() && !review.quota_usage.is_empty());

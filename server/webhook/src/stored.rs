@@ -1,7 +1,7 @@
 //! Admission of the objects that the aggregated server stores in `storage.crowsnest.io`: defaulting and validation of
 //! Clusters and ResourceRegistries, with error messages for the public groups.
 
-use crowsnest_admission::destination::{self, Before};
+use crowsnest_admission::destination::{self, PriorObject};
 use crowsnest_admission::stored::ADMITTED_KINDS;
 use crowsnest_admission::{backend_store, cluster, keep_unknown, registry};
 use crowsnest_api::cluster::Cluster;
@@ -45,11 +45,11 @@ pub(super) async fn authorize_writer(
     if resource == "resourceregistries" {
         let Ok(after) = ResourceRegistry::deserialize(&request["object"]) else { return Ok(()) };
         let old = ResourceRegistry::deserialize(&request["oldObject"]).ok();
-        return writer.check_registry(old.as_ref().map_or(Before::Absent, Before::Known), &after).await;
+        return writer.check_registry(old.as_ref().map_or(PriorObject::Absent, PriorObject::Known), &after).await;
     }
     let Ok(after) = Cluster::deserialize(&request["object"]) else { return Ok(()) };
     let old = Cluster::deserialize(&request["oldObject"]).ok();
-    let before = old.as_ref().map_or(Before::Absent, Before::Known);
+    let before = old.as_ref().map_or(PriorObject::Absent, PriorObject::Known);
     writer.check(before, &after).await
 }
 

@@ -47,6 +47,7 @@ const HEADERS = { 'X-Crowsnest-Client': 'web' }
 export const SIGNED_OUT_EVENT = 'crowsnest-signed-out'
 /** Session endpoint of the server: the current user, and signing in and out. */
 export const SESSION_PATH = '/ui/session'
+/** Sign-in endpoint of the server: GET returns the sign-in methods, POST the identity of credentials without signing in. */
 export const SIGN_IN_PATH = '/ui/sign-in'
 /** Time after which a server that does not respond is considered unreachable. */
 const PROBE_TIMEOUT_MS = 5_000

@@ -8,7 +8,7 @@ export interface Identity {
   groups: string[]
 }
 
-/** A token in the address: the identity that it would sign in, and the user whose session it would replace. */
+/** A token from the address that awaits the user's confirmation, with its identity and the user whose session it would replace. */
 export interface TokenOffer {
   token: string
   identity: Identity
@@ -20,7 +20,7 @@ export function tokenFromFragment(fragment: string): string | undefined {
   return new URLSearchParams(fragment.replace(/^#/, '')).get('token') || undefined
 }
 
-async function post(path: string, credentials: object): Promise<Identity> {
+async function postCredentials(path: string, credentials: object): Promise<Identity> {
   const response = await request(path, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
@@ -29,12 +29,12 @@ async function post(path: string, credentials: object): Promise<Identity> {
   return (await response.json()) as Identity
 }
 
-export const signIn = (credentials: { token: string } | { kubeconfig: string }): Promise<Identity> => post(SESSION_PATH, credentials)
+export const signIn = (credentials: { token: string } | { kubeconfig: string }): Promise<Identity> => postCredentials(SESSION_PATH, credentials)
 
-/** The current user, or the identity that a token in the address offers; does not change the session. */
+/** The current user, or an offer to sign in with another user's token from the address. Does not change the session. */
 export async function readSession(token: string | undefined): Promise<Identity | TokenOffer> {
   if (!token) return getJson<Identity>(SESSION_PATH)
   const sessionRequest = getJson<Identity>(SESSION_PATH).catch(() => undefined)
-  const [identity, current] = await Promise.all([post(SIGN_IN_PATH, { token }), sessionRequest])
+  const [identity, current] = await Promise.all([postCredentials(SIGN_IN_PATH, { token }), sessionRequest])
   return current?.user === identity.user ? current : { token, identity, replacedUser: current?.user }
 }

@@ -4,7 +4,7 @@ import { Connection, UNREACHABLE_EVENT } from './connection'
 
 const connection = new Connection(isServerReachable)
 
-/** Checks the connection when a request fails and when the browser's network state changes. */
+/** Checks the connection when the server does not respond to a request, and when the browser goes offline or online. */
 export function startConnection(): void {
   window.addEventListener(UNREACHABLE_EVENT, () => connection.startChecking())
   window.addEventListener('offline', () => connection.startChecking())
@@ -16,11 +16,11 @@ export function useIsConnectionLost(): boolean {
   return useSyncExternalStore(connection.subscribe, () => connection.isLost)
 }
 
-/** Calls back each time a lost connection is restored. */
-export function useOnConnectionRestored(on: () => void): void {
-  const latest = useRef(on)
+/** Calls `callback` each time a lost connection is restored. */
+export function useOnConnectionRestored(callback: () => void): void {
+  const latest = useRef(callback)
   useEffect(() => {
-    latest.current = on
+    latest.current = callback
   })
   useEffect(() => connection.onRestored(() => latest.current()), [])
 }

@@ -14,8 +14,8 @@ function splitPieces(query: string, notices: Notice[]): Piece[] {
     start === undefined || end === undefined || end <= start ? [] : [{ start: characterOffset(query, start), end: characterOffset(query, end), message }],
   )
   const queryTokens = tokenize(query)
-  const cuts = new Set([0, query.length, ...queryTokens.flatMap((t) => [t.start, t.end]), ...marks.flatMap((m) => [m.start, m.end])])
-  const sorted = [...cuts].filter((cut) => cut <= query.length).sort((a, b) => a - b)
+  const boundaries = new Set([0, query.length, ...queryTokens.flatMap((t) => [t.start, t.end]), ...marks.flatMap((m) => [m.start, m.end])])
+  const sorted = [...boundaries].filter((boundary) => boundary <= query.length).sort((a, b) => a - b)
   return sorted.slice(1).map((end, nth) => {
     const start = sorted[nth]!
     const contains = (span: { start: number; end: number }) => span.start <= start && span.end >= end
@@ -29,7 +29,7 @@ export function Query({ text, notices = [] }: { text: string; notices?: Notice[]
   return (
     <code className="query">
       {pieces.map(({ text, kind, notice }, nth) => (
-        <span key={nth} className={`${kind ? `q-${kind}` : ''}${notice ? ' remarked' : ''}`} title={notice}>
+        <span key={nth} className={`${kind ? `q-${kind}` : ''}${notice ? ' has-notice' : ''}`} title={notice}>
           {text}
         </span>
       ))}

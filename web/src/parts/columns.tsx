@@ -6,7 +6,7 @@ import type { Text } from '../text'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from './ClusterName'
 import { splitByMarks, formatAgeSince } from './format'
-import { mentionQuery } from './mention'
+import { eventObjectQuery } from './eventObject'
 import { Pill } from './Pill'
 import { toneOfReady } from './status'
 
@@ -94,7 +94,7 @@ function requestedColumn(name: string): Column | undefined {
   const value = (hit: Hit) => hit.columns?.[name]
   const show = (hit: Hit) => {
     const text = value(hit)
-    const q = text && mentionQuery(hit, name, text)
+    const q = text && eventObjectQuery(hit, name, text)
     if (!q) return text
     return (
       <a href={searchAddress({ q })} tabIndex={-1}>

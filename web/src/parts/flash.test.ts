@@ -14,7 +14,7 @@ it('a confirmation disappears after two seconds', () => {
   expect(FLASH_MS).toBe(2_000)
 })
 
-it('a second confirmation is shown for two seconds of its own', () => {
+it('a new confirmation restarts the two seconds, and clear removes it and its timer', () => {
   let shown: string | undefined
   const { show, clear } = createFlash<string>((value) => (shown = value))
   show('a')

@@ -155,6 +155,7 @@ export const en = {
     paths: 'Paths: how objects depend on each other',
     whoCan: 'Who can: access in all clusters',
     assistants: 'Assistants: connect one with MCP',
+    graphSinks: 'Graph databases: GraphSinks and their state',
     newPolicy: 'Propagation: new propagation policy',
     newOverride: 'Propagation: new override policy',
     live: 'Live: on or off',

@@ -180,7 +180,7 @@ const en = {
   restart: 'Restart',
   delete: 'Delete',
   replicas: 'Replicas',
-  replicasNow: (n: number) => `now ${n}`,
+  currentReplicas: (n: number) => `now ${n}`,
   actionTitles: {
     scale: (what: string) => `Scale ${what}`,
     restart: (what: string) => `Restart ${what}?`,
@@ -380,7 +380,7 @@ const zh: ObjectText = {
   restart: '重启',
   delete: '删除',
   replicas: '副本数',
-  replicasNow: (n) => `现在 ${n}`,
+  currentReplicas: (n) => `现在 ${n}`,
   actionTitles: {
     scale: (what) => `伸缩 ${what}`,
     restart: (what) => `重启 ${what}？`,

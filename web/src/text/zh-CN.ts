@@ -167,6 +167,7 @@ export const zh: Text = {
     paths: '路径：对象如何相互依赖',
     whoCan: '谁有权限：所有集群的访问权限',
     assistants: 'AI 助手：通过 MCP 连接',
+    graphSinks: '图数据库：GraphSink 及其状态',
     newPolicy: '分发：新建分发策略',
     newOverride: '分发：新建覆盖策略',
     live: '实时：开或关',

@@ -16,7 +16,7 @@ import { bulkText, type BulkAction } from '../text/bulk'
 import { objectText as texts } from '../text/object'
 import { describeError } from './object/explain'
 import { canRestart } from './object/facts'
-import { removeObject, restartObject, type WriteMode } from './object/objects'
+import { deleteObject, restartObject, type WriteMode } from './object/objects'
 
 /** Maximum number of objects per action, and of concurrent requests. */
 const MAX_OBJECTS = 100
@@ -66,7 +66,7 @@ const TONES: Record<State['status'], Tone> = { checking: 'busy', accepted: 'idle
 type Phase = 'checking' | 'checked' | 'running' | 'stopping' | 'stopped' | 'done'
 
 const run = (action: BulkAction, ref: ObjectRef, uid: string | undefined, mode: WriteMode) =>
-  action === 'delete' ? removeObject(ref, uid, mode) : restartObject(ref, new Date(), mode)
+  action === 'delete' ? deleteObject(ref, uid, mode) : restartObject(ref, new Date(), mode)
 
 function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; onClose: (done: boolean) => void }) {
   const t = useTextOf(bulkText)

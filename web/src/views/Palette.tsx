@@ -47,6 +47,7 @@ const VIEWS = {
   paths: '/paths',
   whoCan: '/who-can',
   assistants: '/assistants',
+  graphSinks: searchAddress({ q: 'kind:graphsink' }),
   newPolicy: '/plan?new=PropagationPolicy',
   newOverride: '/plan?new=OverridePolicy',
 } satisfies Partial<Record<keyof Text['commandNames'], string>>

@@ -17,7 +17,7 @@ enum Part {
     Range(JsonPath, Vec<Part>),
 }
 
-/// Reason why a text is not a valid template, in client-go's words.
+/// Reason why a text is not a valid template, in client-go's wording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub enum TemplateError {
 
 impl Template {
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        // Open ranges, outermost first, with the parts before each.
+        // Ranges without their `end` so far, outermost first, each with the parts before it.
         let mut open: Vec<(JsonPath, Vec<Part>)> = Vec::new();
         let mut parts = Vec::new();
         let mut rest = text;
@@ -61,12 +61,12 @@ impl Template {
         if open.is_empty() { Ok(Self(parts)) } else { Err(TemplateError::UnclosedRange) }
     }
 
-    /// The text of the template for an object. A path without a value prints nothing.
+    /// Renders the template for an object. A path without a value prints nothing.
     pub fn render(&self, root: &Value) -> String {
         render(&self.0, root)
     }
 
-    /// The text of the template for an object; None if a path has no value.
+    /// Renders the template for an object; `None` if a path has no value.
     pub fn render_required(&self, root: &Value) -> Option<String> {
         has_all_values(&self.0, root).then(|| self.render(root))
     }

@@ -20,7 +20,7 @@ fn join_api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// A kind.
+/// Group, version and kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gvk {
     pub group: Arc<str>,
@@ -39,8 +39,8 @@ impl Gvk {
         Ok(Self::new(group, version, kind))
     }
 
-    /// The kind of a known type.
-    pub fn of<K: k8s_openapi::Resource>() -> Self {
+    /// The kind of a Rust type.
+    pub fn for_type<K: k8s_openapi::Resource>() -> Self {
         Self::new(K::GROUP, K::VERSION, K::KIND)
     }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Gvk {
     }
 }
 
-/// A resource, as in paths: plural and lower case.
+/// Group, version and resource. The resource is the plural name in lower case, as in paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gvr {
     pub group: Arc<str>,
@@ -75,8 +75,8 @@ impl Gvr {
         Ok(Self::new(group, version, resource))
     }
 
-    /// The resource of a known type.
-    pub fn of<K: k8s_openapi::Resource>() -> Self {
+    /// The resource of a Rust type.
+    pub fn for_type<K: k8s_openapi::Resource>() -> Self {
         Self::new(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT)
     }
 
@@ -164,7 +164,7 @@ impl fmt::Debug for NamespacedName {
     }
 }
 
-/// An object of a cluster, independent of the API version.
+/// Identity of an object in a cluster, independent of the API version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectKey {
     pub group: Arc<str>,
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(Gvr::new("", "v1", "pods").path(Some("default")), "/api/v1/namespaces/default/pods");
         let path = Gvr::new("", "v1", "pods").path(Some("a/secrets/b?x="));
         assert_eq!(path, "/api/v1/namespaces/a%252Fsecrets%252Fb%3Fx=/pods");
-        let deployments = Gvr::of::<k8s_openapi::api::apps::v1::Deployment>();
+        let deployments = Gvr::for_type::<k8s_openapi::api::apps::v1::Deployment>();
         assert_eq!(deployments.path(None), "/apis/apps/v1/deployments");
         assert_eq!(NamespacedName::new("a", "web").to_string(), "a/web");
         assert_eq!(NamespacedName::new("", "crd").to_string(), "crd");

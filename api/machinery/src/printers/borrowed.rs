@@ -1,4 +1,5 @@
-//! Types that parse JSON without copying its text, for speed: every change of an object is parsed.
+//! Types that deserialize JSON without copying its strings. This matters because every change of every object is
+//! parsed.
 
 use serde::Deserialize;
 use std::borrow::Cow;

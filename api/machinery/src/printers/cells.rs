@@ -3,20 +3,22 @@
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-/// A table cell. Times are stored, so that ages are computed when they are displayed.
+/// A table cell. A cell with an age stores the point in time; [`Cell::render`] computes the age.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
     Flag(bool),
     Number(i64),
     Text(String),
-    /// Displayed as the time since, Unix seconds.
+    /// An age: the time that has passed since `since`.
     Since {
+        /// Unix seconds.
         since: i64,
     },
-    /// A number with the time since an event: `3 (5m ago)`.
+    /// A count with the time since the last occurrence: `3 (5m ago)`.
     Ago {
         count: i64,
+        /// Time of the last occurrence, Unix seconds.
         ago: i64,
     },
     Empty,
@@ -27,7 +29,7 @@ impl Cell {
         Self::Text(text.into())
     }
 
-    /// A time displayed as age; unknown if missing.
+    /// The age of a time in Unix seconds; `<unknown>` for `None`.
     pub fn since(seconds: Option<i64>) -> Self {
         seconds.map_or_else(|| Self::text("<unknown>"), |since| Self::Since { since })
     }
@@ -75,7 +77,7 @@ impl From<String> for Cell {
     }
 }
 
-/// kubectl's short age: at most two units, only one if it is large.
+/// Formats a duration in seconds like `HumanDuration` in k8s.io/apimachinery: `119s`, `2m5s`, `3h1m`, `8d`.
 pub fn human_duration(seconds: i64) -> String {
     let duration = SignedDuration::from_secs(seconds);
     let (seconds, minutes, hours) = (duration.as_secs(), duration.as_mins(), duration.as_hours());

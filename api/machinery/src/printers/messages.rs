@@ -1,17 +1,19 @@
-//! Human-readable messages of an object: of its conditions, its containers and the clusters it was applied to; and
-//! the message of an Event.
+//! Human-readable messages of an object: those of its conditions, its containers and the clusters it was applied to,
+//! and the message of an Event.
 //!
-//! Extracted by position, so that a parser of the object's JSON can collect them in the same pass.
+//! A parser of the object's JSON tracks its position with [`MessagePosition`] and collects the messages in the same
+//! pass.
 
-/// Position in an object's JSON, relative to messages.
+/// Position in an object's JSON, reduced to what decides whether the value there is a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessagePosition {
-    step: Step,
+    location: Location,
     rank: Rank,
 }
 
+/// Part of an object at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum Location {
     Object,
     Event,
     Status,
@@ -27,67 +29,67 @@ enum Step {
     NoMessages,
 }
 
-/// Sort key of a message: its origin, the index of the origin, and the state.
+/// Sort key of a message: kind of origin (such as conditions), index within its list, and container state.
 type Rank = (u8, u32, u8);
 
 impl MessagePosition {
     /// The root of an object of this kind.
     pub fn root(group: &str, kind: &str) -> Self {
         let is_event = matches!((group, kind), ("" | "events.k8s.io", "Event"));
-        Self { step: if is_event { Step::Event } else { Step::Object }, rank: (0, 0, 0) }
+        Self { location: if is_event { Location::Event } else { Location::Object }, rank: (0, 0, 0) }
     }
 
     /// A field of the object at this position.
     pub fn field(self, name: &str) -> Self {
         let (origin, nth, state) = self.rank;
-        let (step, rank) = match (self.step, name) {
-            (Step::NoMessages, _) => return self,
-            (Step::Event, "message") => (Step::Message, (0, 0, 0)),
-            (Step::Event, "note") => (Step::Message, (1, 0, 0)),
-            (Step::Object | Step::Event, "status") => (Step::Status, self.rank),
-            (Step::Status, "message") => (Step::Message, (2, 0, 0)),
-            (Step::Status, "initContainerStatuses") => (Step::Containers, (3, 0, 0)),
-            (Step::Status, "containerStatuses") => (Step::Containers, (4, 0, 0)),
-            (Step::Status, "ephemeralContainerStatuses") => (Step::Containers, (5, 0, 0)),
-            (Step::Status, "conditions") => (Step::Conditions, (6, 0, 0)),
-            (Step::Status, "aggregatedStatus") => (Step::Clusters, (7, 0, 0)),
-            (Step::Container, "state") => (Step::State, (origin, nth, 0)),
-            (Step::Container, "lastState") => (Step::State, (origin, nth, 2)),
-            (Step::State, "waiting") => (Step::StateDetails, (origin, nth, state)),
-            (Step::State, "terminated") => (Step::StateDetails, (origin, nth, state + 1)),
-            (Step::StateDetails | Step::Condition, "message") => (Step::Message, self.rank),
-            (Step::Cluster, "appliedMessage") => (Step::Message, self.rank),
-            _ => (Step::NoMessages, self.rank),
+        let (location, rank) = match (self.location, name) {
+            (Location::NoMessages, _) => return self,
+            (Location::Event, "message") => (Location::Message, (0, 0, 0)),
+            (Location::Event, "note") => (Location::Message, (1, 0, 0)),
+            (Location::Object | Location::Event, "status") => (Location::Status, self.rank),
+            (Location::Status, "message") => (Location::Message, (2, 0, 0)),
+            (Location::Status, "initContainerStatuses") => (Location::Containers, (3, 0, 0)),
+            (Location::Status, "containerStatuses") => (Location::Containers, (4, 0, 0)),
+            (Location::Status, "ephemeralContainerStatuses") => (Location::Containers, (5, 0, 0)),
+            (Location::Status, "conditions") => (Location::Conditions, (6, 0, 0)),
+            (Location::Status, "aggregatedStatus") => (Location::Clusters, (7, 0, 0)),
+            (Location::Container, "state") => (Location::State, (origin, nth, 0)),
+            (Location::Container, "lastState") => (Location::State, (origin, nth, 2)),
+            (Location::State, "waiting") => (Location::StateDetails, (origin, nth, state)),
+            (Location::State, "terminated") => (Location::StateDetails, (origin, nth, state + 1)),
+            (Location::StateDetails | Location::Condition, "message") => (Location::Message, self.rank),
+            (Location::Cluster, "appliedMessage") => (Location::Message, self.rank),
+            _ => (Location::NoMessages, self.rank),
         };
-        Self { step, rank }
+        Self { location, rank }
     }
 
     /// An item of the list at this position.
     pub fn item(self, nth: usize) -> Self {
-        let step = match self.step {
-            Step::Conditions => Step::Condition,
-            Step::Containers => Step::Container,
-            Step::Clusters => Step::Cluster,
-            _ => Step::NoMessages,
+        let location = match self.location {
+            Location::Conditions => Location::Condition,
+            Location::Containers => Location::Container,
+            Location::Clusters => Location::Cluster,
+            _ => Location::NoMessages,
         };
-        Self { step, rank: (self.rank.0, u32::try_from(nth).unwrap_or(u32::MAX), self.rank.2) }
+        Self { location, rank: (self.rank.0, u32::try_from(nth).unwrap_or(u32::MAX), self.rank.2) }
     }
 
     /// True if neither this position nor any below it is a message.
     pub fn has_no_messages(self) -> bool {
-        self.step == Step::NoMessages
+        self.location == Location::NoMessages
     }
 }
 
-/// Collected messages in any order.
+/// Messages collected in any order.
 #[derive(Debug, Default)]
 pub struct Messages(Vec<(Rank, String)>);
 
 impl Messages {
-    /// Adds a text at a position.
+    /// Adds the text at a position if it is a message and not blank.
     pub fn add(&mut self, position: MessagePosition, text: &str) {
         let text = text.trim();
-        if position.step == Step::Message && !text.is_empty() {
+        if position.location == Location::Message && !text.is_empty() {
             self.0.push((position.rank, text.to_owned()));
         }
     }
@@ -127,7 +129,7 @@ mod tests {
 
     #[rstest]
     #[case::event("Event", json!({"message": " it failed\n", "status": {}}), &["it failed"])]
-    #[case::newer_event("Event", json!({"note": "it failed"}), &["it failed"])]
+    #[case::events_k8s_io_event("Event", json!({"note": "it failed"}), &["it failed"])]
     #[case::pod("Pod", json!({"message": "no event", "status": {"message": "evicted", "conditions": [{"message": "a"}, {"message": null},
         {"message": "b"}, {"message": "a"}], "containerStatuses": [{"state": {"waiting": {"message": "c"}},
         "lastState": {"terminated": {"message": "d"}}}], "initContainerStatuses": [{"state": {"terminated": {"message": "e"}}}]}}),
@@ -138,9 +140,9 @@ mod tests {
         &["a", "b", "c", "d"])]
     #[case::binding("ResourceBinding", json!({"status": {"aggregatedStatus": [{"appliedMessage": "f"}]}}), &["f"])]
     #[case::blank("Pod", json!({"status": {"message": " "}}), &[])]
-    #[case::of_another_shape("Pod", json!({"status": "none"}), &[])]
-    #[case::in_part_of_another_shape("Pod", json!({"status": {"message": "a", "conditions": {"message": "no"}}}), &["a"])]
-    #[case::of_the_spec("Pod", json!({"spec": {"message": "no", "status": {"message": "no"}}}), &[])]
+    #[case::status_is_a_string("Pod", json!({"status": "none"}), &[])]
+    #[case::conditions_are_an_object("Pod", json!({"status": {"message": "a", "conditions": {"message": "no"}}}), &["a"])]
+    #[case::messages_in_the_spec("Pod", json!({"spec": {"message": "no", "status": {"message": "no"}}}), &[])]
     fn all_messages_are_collected(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
         let mut messages = Messages::default();
         walk(&object, MessagePosition::root("", kind), &mut messages);

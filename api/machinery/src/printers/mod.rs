@@ -23,16 +23,16 @@ use serde_json::Value;
 use crate::names::ObjectKey;
 use crate::references::group_of_reference;
 
-/// A source from which a view can be read repeatedly: JSON bytes or a parsed value.
-pub trait Source<'a>: Copy {
-    /// Reads a view; None if the JSON has another structure.
+/// An object's JSON, as bytes or as a parsed value. Typed views of it can be deserialized repeatedly.
+pub trait JsonSource<'a>: Copy {
+    /// Deserializes a view; None if the JSON has another structure.
     fn read<T: Deserialize<'a>>(self) -> Option<T>;
 
     /// The whole value; null if it is not valid JSON.
     fn tree(self) -> Cow<'a, Value>;
 }
 
-impl<'a> Source<'a> for &'a [u8] {
+impl<'a> JsonSource<'a> for &'a [u8] {
     fn read<T: Deserialize<'a>>(self) -> Option<T> {
         serde_json::from_slice(self).ok()
     }
@@ -42,7 +42,7 @@ impl<'a> Source<'a> for &'a [u8] {
     }
 }
 
-impl<'a> Source<'a> for &'a Value {
+impl<'a> JsonSource<'a> for &'a Value {
     fn read<T: Deserialize<'a>>(self) -> Option<T> {
         T::deserialize(self).ok()
     }
@@ -145,7 +145,7 @@ impl InvolvedObject {
 }
 
 /// Prints one object. For an object of an unexpected form, only the available fields are printed.
-pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject {
+pub fn print<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> PrintedObject {
     // Most objects are pods, so they are parsed without a tree, and only the fields that are printed.
     if let Some(pod) = ((group, kind) == ("", "Pod")).then(|| source.read::<view::Pod<'a>>()).flatten() {
         return sort_names(pod::print(pod));
@@ -157,7 +157,7 @@ pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObj
 }
 
 /// Prints all properties except cells.
-fn print_view<'a>(group: &str, kind: &str, source: impl Source<'a>) -> PrintedObject {
+fn print_view<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> PrintedObject {
     let printed = match (group, kind) {
         ("" | "events.k8s.io", "Event") => source.read::<view::Event<'a>>().map(view::Event::print),
         ("", "Node") => source.read::<view::Node<'a>>().map(view::Node::print),
@@ -225,10 +225,10 @@ mod tests {
         "initContainerStatuses": [{"name": "s", "ready": true, "started": true, "state": {"running": {}}}],
         "containerStatuses": [running(true)]}), false, "Running", "2/2")]
     #[case::deleting(json!({}), json!({"phase": "Running", "containerStatuses": [running(true)]}), true, "Terminating", "1/1")]
-    #[case::lost(json!({}), json!({"phase": "Running", "reason": "NodeLost"}), true, "Unknown", "0/1")]
+    #[case::node_lost(json!({}), json!({"phase": "Running", "reason": "NodeLost"}), true, "Unknown", "0/1")]
     #[case::gated(json!({}), json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "SchedulingGated"}]}), false, "SchedulingGated", "0/1")]
-    fn the_status_of_a_pod_is_that_of_kubectl(
+    fn pods_have_the_status_of_kubectl(
         #[case] mut spec: Value,
         #[case] status: Value,
         #[case] deleting: bool,

@@ -1,6 +1,7 @@
-//! STATUS of a pod by kubectl's rules: the most significant container state has precedence over the phase.
+//! STATUS and other columns of a pod by the rules of kube-apiserver (`printPod` in pkg/printers/internalversion): the
+//! state of a container has precedence over the phase.
 
-use super::view::{Condition, Container, ContainerState, ContainerStatus, Pod, ResourceSpec};
+use super::view::{Condition, Container, ContainerState, ContainerStatus, Pod, ResourceRequirements};
 use super::{Cell, PrintedObject};
 
 pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
@@ -53,14 +54,16 @@ fn readiness_gates(pod: &Pod<'_>) -> Cell {
     Cell::text(format!("{passed}/{}", gates.len()))
 }
 
-/// Computed values of a pod's row.
+/// Values of a pod's row that are computed from several fields.
 struct Row {
     /// `Running`, `CrashLoopBackOff`, `Init:1/2`, `Terminating`, …
     status: String,
+    /// Ready containers, including sidecars.
     ready: i64,
+    /// Containers, including sidecars.
     containers: i64,
     restarts: i64,
-    /// Last end of a container before its restart, Unix seconds.
+    /// Latest time at which a container ended before it was restarted, Unix seconds.
     last_restart: Option<i64>,
 }
 
@@ -82,20 +85,21 @@ fn waiting_reason<'s>(state: &'s ContainerState<'_>) -> Option<&'s str> {
     state.waiting.as_ref()?.reason.as_deref().filter(|reason| !reason.is_empty())
 }
 
-/// State of the initialization; `None` once every init container has completed (or is a running sidecar).
+/// STATUS during initialization, such as `Init:1/2`; `None` once every init container has completed or is a started
+/// sidecar. Also counts ready sidecars and the restarts of all init containers and of sidecars.
 fn init_status(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &mut Restarts) -> Option<String> {
     let total = pod.spec.init_containers.len();
     for (nth, status) in pod.status.init_container_statuses.iter().enumerate() {
-        let sidecar = pod.spec.is_sidecar(&status.name);
+        let is_sidecar = pod.spec.is_sidecar(&status.name);
         all.add(status);
-        if sidecar {
+        if is_sidecar {
             sidecars.add(status);
         }
         let terminated = status.state.terminated.as_ref();
         if terminated.is_some_and(|end| end.exit_code == 0) {
             continue;
         }
-        if sidecar && status.started == Some(true) {
+        if is_sidecar && status.started == Some(true) {
             *ready += i64::from(status.ready);
             continue;
         }
@@ -110,7 +114,8 @@ fn init_status(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &mu
 }
 
 impl Row {
-    /// In kubectl's order: init containers, then the last container with a reason, then deletion.
+    /// Determines the status in the order of `printPod`: the pod's own reason or phase, scheduling gates, init
+    /// containers, containers, deletion. Each of them replaces the status before it.
     fn new(pod: &Pod<'_>) -> Self {
         let phase = pod.status.phase.as_deref().unwrap_or_default();
         let own_reason = pod.status.reason.as_deref().filter(|reason| !reason.is_empty());
@@ -181,9 +186,10 @@ fn add_reasons_and_exit_codes(pod: &Pod<'_>, printed: &mut PrintedObject) {
     printed.exit_codes.dedup();
 }
 
-/// Init containers run sequentially, so their maximum counts; sidecars run concurrently with the other containers.
+/// Adds the effective requests and limits. Init containers run sequentially, so only the largest counts; sidecars keep
+/// running beside all later containers (KEP-753).
 fn add_resources(pod: &Pod<'_>, printed: &mut PrintedObject) {
-    type Pick = for<'x> fn(&'x ResourceSpec<'_>) -> Option<i64>;
+    type Pick = for<'x> fn(&'x ResourceRequirements<'_>) -> Option<i64>;
     let sum = |pick: Pick| {
         let mut total: Option<i64> = None;
         for container in &pod.spec.containers {
@@ -257,8 +263,8 @@ mod tests {
     {"name": "a", "restartCount": 0, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
     {"name": "b", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}), "NotReady", 1, 0)]
     #[case::terminating(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running"}}), "Terminating", 0, 0)]
-    #[case::lost(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running", "reason": "NodeLost"}}), "Unknown", 0, 0)]
-    fn rows_equal_kubectls(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
+    #[case::node_lost(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running", "reason": "NodeLost"}}), "Unknown", 0, 0)]
+    fn rows_match_kubectl(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
         let row = Row::new(&Pod::deserialize(&pod).expect("a pod"));
         assert_eq!((row.status.as_str(), row.ready, row.restarts), (status, ready, restarts));
     }

@@ -1,4 +1,4 @@
-//! Borrowed structures with the printed fields of supported kinds; all fields are optional.
+//! Borrowed views of supported kinds with the fields that are printed. Absent and null fields have default values.
 
 use super::borrowed::{Str, null_as_default};
 use super::{InvolvedObject, PrintedObject, unix_seconds};
@@ -38,10 +38,10 @@ views! {
         name: Str<'a>,
         image: Text<'a>,
         restart_policy: Text<'a>,
-        resources: ResourceSpec<'a>,
+        resources: ResourceRequirements<'a>,
     }
-    ResourceSpec { requests: Amounts<'a>, limits: Amounts<'a> }
-    Amounts { cpu: Option<Amount<'a>>, memory: Option<Amount<'a>> }
+    ResourceRequirements { requests: ResourceList<'a>, limits: ResourceList<'a> }
+    ResourceList { cpu: Option<Quantity<'a>>, memory: Option<Quantity<'a>> }
     PodStatus {
         phase: Text<'a>,
         reason: Text<'a>,
@@ -68,9 +68,9 @@ views! {
     Terminated { reason: Text<'a>, exit_code: i64, signal: i64, finished_at: Text<'a> }
     Event {
         metadata: Metadata<'a>,
-        involved_object: Involved<'a>,
-        regarding: Involved<'a>,
-        related: Involved<'a>,
+        involved_object: ObjectReference<'a>,
+        regarding: ObjectReference<'a>,
+        related: ObjectReference<'a>,
         #[serde(rename = "type")] type_: Text<'a>,
         reason: Text<'a>,
         message: Text<'a>,
@@ -87,7 +87,7 @@ views! {
     }
     Series { count: i64, last_observed_time: Text<'a> }
     EventSource { component: Text<'a> }
-    Involved {
+    ObjectReference {
         api_version: Text<'a>,
         kind: Str<'a>,
         namespace: Text<'a>,
@@ -129,7 +129,7 @@ views! {
     CronJobSpec { suspend: bool, job_template: JobTemplate<'a> }
     JobTemplate { spec: JobSpec<'a> }
     Secret { #[serde(rename = "type")] type_: Text<'a> }
-    /// Any kind: conditions and phase.
+    /// An object of any other kind.
     Any { metadata: Metadata<'a>, status: AnyStatus<'a> }
     AnyStatus { phase: Text<'a>, conditions: Vec<Condition<'a>> }
 }
@@ -137,12 +137,12 @@ views! {
 /// A quantity written as a string or a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub(super) enum Amount<'a> {
+pub(super) enum Quantity<'a> {
     Text(#[serde(borrow)] Cow<'a, str>),
     Number(f64),
 }
 
-impl Amount<'_> {
+impl Quantity<'_> {
     fn value(&self) -> Option<f64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -181,7 +181,7 @@ pub(crate) fn quantity(text: &str) -> Option<f64> {
     SUFFIXES.iter().find_map(|(suffix, factor)| Some(plain(text.strip_suffix(suffix)?)? * factor))
 }
 
-impl Amounts<'_> {
+impl ResourceList<'_> {
     pub(super) fn cpu_milli(&self) -> Option<i64> {
         self.cpu.as_ref()?.value().map(|cores| (cores * 1000.0).ceil() as i64)
     }
@@ -198,7 +198,7 @@ impl Metadata<'_> {
 }
 
 impl Terminated<'_> {
-    /// Reason, otherwise signal or exit code.
+    /// The reason, or `Signal:N` or `ExitCode:N` without one.
     pub(super) fn status_text(&self) -> String {
         match self.reason.as_deref() {
             Some(reason) if !reason.is_empty() => reason.to_owned(),
@@ -222,7 +222,7 @@ impl PodSpec<'_> {
     }
 }
 
-pub(super) fn conditions(conditions: &[Condition<'_>], printed: &mut PrintedObject) {
+pub(super) fn add_conditions(conditions: &[Condition<'_>], printed: &mut PrintedObject) {
     printed.conditions = conditions.iter().map(|c| (c.type_.to_string(), c.status.to_string())).collect();
     let reasons = conditions.iter().filter_map(|c| c.reason.as_deref()).filter(|reason| !reason.is_empty());
     printed.reasons.extend(reasons.map(str::to_owned));
@@ -254,25 +254,25 @@ impl Service<'_> {
 impl Node<'_> {
     pub(super) fn print(self) -> PrintedObject {
         let ready = self.status.conditions.iter().find(|c| c.type_ == "Ready");
-        let mut word = match ready.map(|c| c.status.as_ref()) {
+        let mut status = match ready.map(|c| c.status.as_ref()) {
             Some("True") => "Ready",
             Some("False") => "NotReady",
             _ => "Unknown",
         }
         .to_owned();
         if self.spec.unschedulable {
-            word.push_str(",SchedulingDisabled");
+            status.push_str(",SchedulingDisabled");
         }
         let ips = self.status.addresses.iter().filter(|address| address.type_.ends_with("IP"));
         let unschedulable = if self.spec.unschedulable { "true" } else { "false" };
         let mut printed = PrintedObject {
-            status: Some(word),
+            status: Some(status),
             node: Some(self.metadata.name.to_string()),
             ips: ips.map(|address| address.address.to_string()).collect(),
             fields: vec![("spec.unschedulable".to_owned(), unschedulable.to_owned())],
             ..PrintedObject::default()
         };
-        conditions(&self.status.conditions, &mut printed);
+        add_conditions(&self.status.conditions, &mut printed);
         printed
     }
 }
@@ -294,7 +294,7 @@ impl Event<'_> {
         let component = component.into_iter().find_map(|c| c.as_deref().filter(|c| !c.is_empty())).unwrap_or_default();
         let text = |text: &Text<'_>| text.as_deref().unwrap_or_default().to_owned();
         let field = |name: &str, value: String| (name.to_owned(), value);
-        let object_of = |object: &Involved<'_>| InvolvedObject {
+        let object_of = |object: &ObjectReference<'_>| InvolvedObject {
             api_version: text(&object.api_version),
             kind: object.kind.to_string(),
             namespace: text(&object.namespace),
@@ -340,7 +340,8 @@ impl Secret<'_> {
 }
 
 impl Any<'_> {
-    /// Phase, otherwise the Ready condition, otherwise the first condition that reports a problem.
+    /// The status is `Terminating` during deletion, otherwise `status.phase`, otherwise the type of the first Ready,
+    /// Available or Established condition, with the prefix `Not` unless the condition is true.
     pub(super) fn print(self) -> PrintedObject {
         let status = &self.status;
         let phase = status.phase.as_deref().filter(|phase| !phase.is_empty());
@@ -360,7 +361,7 @@ impl Any<'_> {
             status: word,
             ..PrintedObject::default()
         };
-        conditions(&status.conditions, &mut printed);
+        add_conditions(&status.conditions, &mut printed);
         printed
     }
 }

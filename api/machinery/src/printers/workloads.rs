@@ -1,7 +1,7 @@
-//! Rows of workloads: desired and ready replicas, images, and the state of jobs.
+//! Properties of workloads: status, desired and ready replicas, images.
 
 use super::PrintedObject;
-use super::view::{CronJob, Job, Workload, conditions};
+use super::view::{CronJob, Job, Workload, add_conditions};
 
 impl Workload<'_> {
     pub(super) fn print(self, kind: &str) -> PrintedObject {
@@ -18,7 +18,7 @@ impl Workload<'_> {
         if kind == "ReplicationController" {
             printed.fields = vec![("status.replicas".to_owned(), status.replicas.to_string())];
         }
-        conditions(&status.conditions, &mut printed);
+        add_conditions(&status.conditions, &mut printed);
         let failing = status.conditions.iter().any(|c| c.type_ == "ReplicaFailure" && c.status == "True");
         let state = match () {
             () if self.metadata.deletion_timestamp.is_some() => "Terminating",
@@ -40,7 +40,7 @@ impl Job<'_> {
             images: self.spec.template.spec.images(),
             ..PrintedObject::default()
         };
-        conditions(&status.conditions, &mut printed);
+        add_conditions(&status.conditions, &mut printed);
         let is = |type_: &str| status.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
         let state = match () {
             () if self.metadata.deletion_timestamp.is_some() => "Terminating",

@@ -52,7 +52,7 @@ pub struct MissingRole<'r> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct AccessProofs<'r> {
     pub proofs: Vec<Proof<'r>>,
-    pub missing: Vec<MissingRole<'r>>,
+    pub missing_roles: Vec<MissingRole<'r>>,
 }
 
 /// A role that a user has, and the subject by which the user has it.
@@ -111,7 +111,7 @@ impl<'r> VisibleRbac<'r> {
             match evaluated {
                 Evaluation::Denies => {}
                 Evaluation::Missing => {
-                    result.missing.push(MissingRole { namespace, binding: name, role: &binding.role });
+                    result.missing_roles.push(MissingRole { namespace, binding: name, role: &binding.role });
                 }
                 Evaluation::Allows(rule) => {
                     let resolved = binding.subjects.iter().filter_map(|subject| subject.resolve(namespace));
@@ -166,7 +166,7 @@ impl<'r> VisibleRbac<'r> {
         all.map(String::as_str).filter(|namespace| !namespace.is_empty()).collect()
     }
 
-    /// True if a visible ClusterRole has the rules of others.
+    /// True if a visible ClusterRole aggregates the rules of others (`aggregationRule`).
     pub(super) fn has_aggregated_roles(&self) -> bool {
         self.rbac.roles.get("").into_iter().flatten().any(|(name, role)| {
             role.aggregation.as_ref().is_some_and(|aggregation| !aggregation.selectors.is_empty())
@@ -190,11 +190,11 @@ impl<'r> VisibleRbac<'r> {
     /// True if the reader may list a binding and its role.
     pub(super) fn is_binding_visible(&self, namespace: &str, name: &str, role: &RoleRef) -> bool {
         let kind = if namespace.is_empty() { ObjectKind::ClusterRoleBinding } else { ObjectKind::RoleBinding };
-        let of_role = match role.namespace(namespace) {
+        let (role_kind, role_namespace) = match role.namespace(namespace) {
             "" => (ObjectKind::ClusterRole, ""),
             namespace => (ObjectKind::Role, namespace),
         };
-        (self.is_visible)(kind, namespace, name) && (self.is_visible)(of_role.0, of_role.1, &role.name)
+        (self.is_visible)(kind, namespace, name) && (self.is_visible)(role_kind, role_namespace, &role.name)
     }
 
     fn evaluate(&self, role: &RoleRef, namespace: &str, action: &Action) -> Evaluation<'r> {

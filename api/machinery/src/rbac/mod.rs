@@ -58,6 +58,7 @@ struct Aggregation {
     selectors: Vec<LabelSelector>,
 }
 
+/// Reference of a binding to its role.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleRef {
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_name_the_rule() {
+    fn decisions_name_the_binding() {
         let rbac = snapshot();
         let allowed = |reason: &str| Decision::Allowed { reason: reason.into() };
         let refused = |reason: &str| Decision::NoOpinion { reason: reason.into() };

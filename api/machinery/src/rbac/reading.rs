@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::{PolicyRule, Rbac};
 use crate::user::UserInfo;
 
-/// Verbs that allow reading an object with a known name, and verbs that allow reading all objects.
+/// Verbs that allow reading an object with a known name.
 const GET_OR_LIST: &[&str] = &["get", "list"];
+/// Verbs that allow reading all objects.
 const LIST: &[&str] = &["list"];
 
 /// How objects are read. RBAC distinguishes the two: `get` shows an object to callers who know its name, `list` reveals
@@ -56,7 +57,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The same in all namespaces.
+    /// The same readable objects in all namespaces.
     pub fn uniform(everywhere: Readable) -> Self {
         Self { everywhere, namespaces: BTreeMap::new() }
     }
@@ -68,10 +69,10 @@ impl Extent {
             return Self::uniform(everywhere);
         }
         let own: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
-        let of = |namespace: &str| {
+        let entry = |namespace: &str| {
             (namespace.to_owned(), Readable::from_grants(grants, read_kind, group, resource, namespace))
         };
-        Self { everywhere, namespaces: own.into_iter().map(of).collect() }
+        Self { everywhere, namespaces: own.into_iter().map(entry).collect() }
     }
 
     /// Only [`Extent::namespace_limit`] for a user with these grants, without computing the rest; for queries about many
@@ -89,7 +90,8 @@ impl Extent {
         let mut limit = BTreeSet::new();
         for grant in grants.iter().filter(|grant| grant.rules.iter().any(shows)) {
             match &grant.namespace {
-                // A get of a Namespace is a request in it, although the object has no namespace.
+                // A `get` of a Namespace object is authorized in the namespace of its name, although the object is
+                // cluster-scoped.
                 Some(_) if (group, resource) == ("", "namespaces") => return None,
                 Some(namespace) => {
                     limit.insert(namespace.clone());
@@ -165,9 +167,9 @@ impl Readable {
         for grant in grants {
             let rules = grant.rules.iter();
             match grant.namespace.as_deref() {
-                // The rules of a RoleBinding apply in its namespace, and not to cluster-scoped objects,
+                // The rules of a RoleBinding apply in its namespace and not to cluster-scoped objects.
                 Some(own) if own != namespace => {
-                    // except that a get of a Namespace is a request in it.
+                    // The exception is the Namespace object: a `get` of it is authorized in the namespace of its name.
                     if (group, resource, namespace) == ("", "namespaces", "")
                         && rules
                             .clone()
@@ -178,7 +180,7 @@ impl Readable {
                 }
                 _ => {
                     for rule in rules.filter(|rule| rule.allows_reading(GET_OR_LIST, group, resource)) {
-                        // A list of everything is a request without a name, which a rule may contain.
+                        // A list is a request with the empty name, which `resourceNames` may contain.
                         let unnamed = if rule.resource_names.is_empty() { read_kind.verbs() } else { LIST };
                         if rule.allows_name("") && rule.allows_reading(unnamed, group, resource) {
                             return Self::All;
@@ -219,8 +221,8 @@ impl Readable {
 
 impl Grant {
     /// True if the grant allows reading objects of any resource.
-    pub fn is_about_objects(&self) -> bool {
-        self.rules.iter().any(PolicyRule::is_about_objects)
+    pub fn covers_objects(&self) -> bool {
+        self.rules.iter().any(PolicyRule::covers_objects)
     }
 }
 
@@ -266,20 +268,27 @@ mod tests {
     }
 
     #[rstest]
-    #[case::in_her_namespace("ann", "", "", "pods", "shop", Readable::All)]
-    #[case::elsewhere("ann", "", "", "pods", "ops", Readable::Nothing)]
+    #[case::in_the_namespace_of_the_binding("ann", "", "", "pods", "shop", Readable::All)]
+    #[case::in_another_namespace("ann", "", "", "pods", "ops", Readable::Nothing)]
     #[case::cluster_scoped("ann", "", "", "nodes", "", Readable::Nothing)]
     #[case::named("ann", "", "", "configmaps", "shop", Readable::Named(BTreeSet::from(["app".to_owned()])))]
-    #[case::her_namespace("ann", "", "", "namespaces", "", Readable::Named(BTreeSet::from(["shop".to_owned()])))]
-    #[case::no_name_is_a_name("bea", "", "", "services", "shop", Readable::All)]
+    #[case::the_namespace_object("ann", "", "", "namespaces", "", Readable::Named(BTreeSet::from(["shop".to_owned()])))]
+    #[case::empty_resource_name("bea", "", "", "services", "shop", Readable::All)]
     #[case::write_only("ann", "", "", "secrets", "shop", Readable::Nothing)]
     #[case::subresource_only("ann", "", "", "services", "shop", Readable::Nothing)]
     #[case::other_group("ann", "", "batch", "pods", "shop", Readable::Nothing)]
     #[case::by_group("bob", "admins", "batch", "jobs", "ops", Readable::All)]
     #[case::service_account("system:serviceaccount:ops:robot", "", "", "pods", "ops", Readable::All)]
-    #[case::namesake("system:serviceaccount:shop:robot", "", "", "pods", "ops", Readable::Nothing)]
-    #[case::everybody("eve", "", "", "pods", "open", Readable::All)]
-    #[case::nobody("system:anonymous", "", "", "pods", "open", Readable::Nothing)]
+    #[case::service_account_of_another_namespace(
+        "system:serviceaccount:shop:robot",
+        "",
+        "",
+        "pods",
+        "ops",
+        Readable::Nothing
+    )]
+    #[case::authenticated("eve", "", "", "pods", "open", Readable::All)]
+    #[case::anonymous("system:anonymous", "", "", "pods", "open", Readable::Nothing)]
     fn readable_objects_follow_from_the_bindings(
         #[case] user: &str,
         #[case] group: &str,
@@ -394,7 +403,7 @@ mod tests {
                                 Readable::Nothing => false,
                             };
                         let context = format!("{user} {groups} {group}/{resource} {namespace}/{name}");
-                        // Namespaces are in none.
+                        // Namespace objects are cluster-scoped.
                         if resource != "namespaces" || namespace.is_empty() {
                             assert_eq!(extent.allows(namespace, name), expected, "{context}");
                             assert!(

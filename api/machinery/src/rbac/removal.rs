@@ -18,7 +18,7 @@ pub enum ObjectKind {
     ClusterRoleBinding,
 }
 
-/// An RBAC object.
+/// Kind, namespace and name of an RBAC object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
     pub kind: ObjectKind,
@@ -118,10 +118,11 @@ impl Rbac {
         self.roles.get("")?.get(name)?.aggregation.as_ref()
     }
 
-    /// Computes again the rules of the roles that aggregate changed ones, until no role changes.
+    /// Recomputes the rules of the roles that aggregate changed ones, until no role changes.
     fn aggregate(&mut self, mut changed: BTreeMap<String, Arc<Aggregation>>) {
         let count = self.roles.get("").map_or(0, HashMap::len);
-        // Roles that aggregate each other end after one round; the limit is for roles whose stored rules are outdated.
+        // Roles that aggregate each other stop changing after one round. The limit guards against roles whose stored
+        // rules are outdated.
         let mut steps = count.saturating_mul(count).saturating_add(changed.len());
         while let Some((_, part)) = changed.pop_first() {
             let Some(roles) = self.roles.get("").filter(|_| steps > 0) else { return };

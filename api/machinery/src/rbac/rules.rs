@@ -22,7 +22,7 @@ fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Str
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Attributes of a request.
+/// An action to authorize: the attributes of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     Resource {
@@ -36,10 +36,8 @@ pub enum Action {
         /// Empty for requests without a name.
         name: String,
     },
-    Path {
-        verb: String,
-        path: String,
-    },
+    /// A request for a path that names no resource, such as `/healthz`.
+    Path { verb: String, path: String },
 }
 
 const ALL: &str = "*";
@@ -81,7 +79,7 @@ impl PolicyRule {
 
     /// True if the rule covers objects of any resource. Self-reviews do not count, because every cluster allows them to
     /// all users.
-    pub(super) fn is_about_objects(&self) -> bool {
+    pub(super) fn covers_objects(&self) -> bool {
         let reviews = |group: &String| matches!(group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");
         !self.verbs.is_empty() && !self.resources.is_empty() && !self.api_groups.iter().all(reviews)
     }
@@ -98,7 +96,7 @@ impl PolicyRule {
             }
             match rule.split_once('/') {
                 None => subresource.is_empty() && rule == resource,
-                // `*/scale` names one subresource of everything.
+                // `*/scale` names one subresource of all resources.
                 Some((of, sub)) => sub == subresource && (of == resource || of == ALL) && !subresource.is_empty(),
             }
         })
@@ -112,8 +110,8 @@ impl PolicyRule {
     }
 
     /// Splits into rules with one verb, one group and resource or path, and one name each, as escalation checks
-    /// compare them.
-    pub fn atoms(&self) -> Vec<PolicyRule> {
+    /// compare them (`BreakdownRule` in Kubernetes).
+    pub fn break_down(&self) -> Vec<PolicyRule> {
         let mut atoms = Vec::new();
         for verb in &self.verbs {
             for group in &self.api_groups {
@@ -140,7 +138,7 @@ impl PolicyRule {
         atoms
     }
 
-    /// True if this rule allows everything that `atom` (see [`PolicyRule::atoms`]) allows.
+    /// True if this rule allows everything that `atom`, a result of [`PolicyRule::break_down`], allows.
     pub fn covers(&self, atom: &PolicyRule) -> bool {
         let all = |wanted: &[String], have: &[String]| wanted.iter().all(|w| has_item(have, w));
         if !all(&atom.verbs, &self.verbs) {
@@ -163,7 +161,7 @@ impl PolicyRule {
         all(&atom.api_groups, &self.api_groups) && resources && names
     }
 
-    /// The short form of the rule in escalation errors.
+    /// The short form of the rule in escalation errors (`CompactString` in Kubernetes).
     pub fn compact(&self) -> String {
         let mut parts = Vec::new();
         for (title, list) in [
@@ -262,7 +260,7 @@ mod tests {
             (rule(&["apps"], &["deployments"], &[], &["get"]), rule(&["apps"], &["deployments"], &[], &["*"]), false),
         ];
         for (have, atom, expected) in cases {
-            assert_eq!(atom.atoms().iter().all(|a| have.covers(a)), expected, "{have:?} {atom:?}");
+            assert_eq!(atom.break_down().iter().all(|a| have.covers(a)), expected, "{have:?} {atom:?}");
         }
     }
 }

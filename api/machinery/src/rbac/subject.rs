@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::user::{ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT, SERVICE_ACCOUNTS, UNAUTHENTICATED, UserInfo};
+use crate::user::{ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, UNAUTHENTICATED, UserInfo};
 
 /// Kind of a subject. Subjects of unknown kinds are allowed nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -52,21 +52,21 @@ impl Subject {
             SubjectKind::Group => user.groups.iter().any(|group| **group == *self.name),
             SubjectKind::ServiceAccount => {
                 let namespace = if self.namespace.is_empty() { binding_namespace } else { &self.namespace };
-                let account = user.name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
+                let account = user.name.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|rest| rest.split_once(':'));
                 !namespace.is_empty() && account == Some((namespace, &*self.name))
             }
             SubjectKind::Unknown => false,
         }
     }
 
-    /// The subject with its namespace, and service accounts that are named as users in the same form; `None` if a binding
-    /// in this namespace with it applies to no user.
+    /// The subject in a normal form: a service account has its namespace, and a user `system:serviceaccount:NAMESPACE:NAME`
+    /// becomes that service account. `None` if a binding in this namespace with this subject applies to no user.
     pub(super) fn resolve(&self, binding_namespace: &str) -> Option<Self> {
         match self.kind {
             SubjectKind::Unknown => None,
             SubjectKind::Group => Some(Self::group(&self.name)),
             SubjectKind::User => {
-                let account = self.name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
+                let account = self.name.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|rest| rest.split_once(':'));
                 Some(match account.filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty()) {
                     Some((namespace, name)) => Self::service_account(namespace, name),
                     None => Self::user(&self.name),
@@ -79,7 +79,7 @@ impl Subject {
         }
     }
 
-    /// True if everyone whom `other` denotes is denoted by this subject, by the groups that API servers add.
+    /// True if a binding to this subject applies to all users of `other`, because of the groups that API servers add.
     pub fn includes(&self, other: &Self) -> bool {
         if self == other {
             return true;
@@ -89,7 +89,7 @@ impl Subject {
             SubjectKind::Group => is_everyone && &*other.name != UNAUTHENTICATED,
             SubjectKind::User => is_everyone && &*other.name != ANONYMOUS,
             SubjectKind::ServiceAccount => {
-                let namespace = self.accounts_group();
+                let namespace = self.service_account_group_namespace();
                 is_everyone || namespace.is_some_and(|namespace| namespace.is_empty() || *namespace == *other.namespace)
             }
             SubjectKind::Unknown => false,
@@ -97,7 +97,7 @@ impl Subject {
     }
 
     /// The name of a service account's group, without the prefix: its namespace, or empty for all service accounts.
-    pub(super) fn accounts_group(&self) -> Option<&str> {
+    pub(super) fn service_account_group_namespace(&self) -> Option<&str> {
         if self.kind != SubjectKind::Group {
             return None;
         }
@@ -132,8 +132,8 @@ mod tests {
     #[case::itself(Subject::user("ann"), Subject::user("ann"), true)]
     #[case::everyone(Subject::group("system:authenticated"), Subject::user("ann"), true)]
     #[case::a_group(Subject::group("system:authenticated"), Subject::group("staff"), true)]
-    #[case::nobody(Subject::group("system:authenticated"), Subject::user("system:anonymous"), false)]
-    #[case::without_identity(Subject::group("system:authenticated"), Subject::group("system:unauthenticated"), false)]
+    #[case::anonymous(Subject::group("system:authenticated"), Subject::user("system:anonymous"), false)]
+    #[case::unauthenticated(Subject::group("system:authenticated"), Subject::group("system:unauthenticated"), false)]
     #[case::accounts(Subject::group("system:serviceaccounts"), Subject::service_account("shop", "robot"), true)]
     #[case::of_namespace(
         Subject::group("system:serviceaccounts:shop"),

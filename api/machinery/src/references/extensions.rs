@@ -1,4 +1,4 @@
-//! References of kinds of widely used extensions.
+//! Rules for references in the kinds of widely used extensions.
 
 use super::Relation::{RoutedBy, RoutesTo};
 use super::kubernetes::{CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE};
@@ -16,27 +16,28 @@ const ROUTES: &[Kind] = &[
 ];
 const CERTIFICATE: &[Kind] = &[("cert-manager.io", "Certificate")];
 const ISSUER: Kind = ("cert-manager.io", "Issuer");
-const ISSUED: &[Kind] = &[
+/// Kinds whose `spec.issuerRef` refers to an issuer of cert-manager.
+const ISSUER_REFERRERS: &[Kind] = &[
     ("acme.cert-manager.io", "Challenge"),
     ("acme.cert-manager.io", "Order"),
     ("cert-manager.io", "Certificate"),
     ("cert-manager.io", "CertificateRequest"),
 ];
-const SNAPSHOT: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshot");
-const SNAPSHOT_CLASS: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshotClass");
-const SNAPSHOT_CONTENT: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshotContent");
+const VOLUME_SNAPSHOT: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshot");
+const VOLUME_SNAPSHOT_CLASS: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshotClass");
+const VOLUME_SNAPSHOT_CONTENT: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshotContent");
 const DEPLOYMENT: Kind = ("apps", "Deployment");
 const SCALED_OBJECT: &[Kind] = &[("keda.sh", "ScaledObject")];
 const TRIGGER_AUTHENTICATION: Kind = ("keda.sh", "TriggerAuthentication");
 const EXTERNAL_SECRET: &[Kind] = &[("external-secrets.io", "ExternalSecret")];
 const SECRET_STORE: Kind = ("external-secrets.io", "SecretStore");
 const ROLLOUT: &[Kind] = &[("argoproj.io", "Rollout")];
-const FLUX_RELEASE: &[Kind] = &[("helm.toolkit.fluxcd.io", "HelmRelease")];
+const HELM_RELEASE: &[Kind] = &[("helm.toolkit.fluxcd.io", "HelmRelease")];
 const FLUX_KUSTOMIZATION: &[Kind] = &[("kustomize.toolkit.fluxcd.io", "Kustomization")];
-/// Sources state their kind; this is only their default group.
+/// Default group of a `sourceRef`, which always contains the kind of the source.
 const FLUX_SOURCE: Kind = ("source.toolkit.fluxcd.io", "");
 
-/// References of kinds of widely used extensions: Gateway API, cert-manager, volume snapshots, VerticalPodAutoscaler,
+/// Rules for the kinds of widely used extensions: Gateway API, cert-manager, volume snapshots, VerticalPodAutoscaler,
 /// KEDA, External Secrets, Argo Rollouts, OpenKruise and Flux.
 pub const EXTENSIONS: &[Rule] = &[
     Rule::name(&[GATEWAY], "spec.gatewayClassName", GATEWAY_CLASS),
@@ -53,18 +54,18 @@ pub const EXTENSIONS: &[Rule] = &[
     Rule::typed_reference(ROUTES, "spec.rules[].backendRefs[].filters[].extensionRef"),
     Rule::reference(BACKEND_TLS_POLICY, "spec.targetRefs[]", SERVICE),
     Rule::reference(BACKEND_TLS_POLICY, "spec.validation.caCertificateRefs[]", CONFIG_MAP),
-    Rule::reference(ISSUED, "spec.issuerRef", ISSUER),
+    Rule::reference(ISSUER_REFERRERS, "spec.issuerRef", ISSUER),
     Rule::name(CERTIFICATE, "spec.secretName", SECRET),
     Rule::name(CERTIFICATE, "spec.keystores.jks.passwordSecretRef.name", SECRET),
     Rule::name(CERTIFICATE, "spec.keystores.pkcs12.passwordSecretRef.name", SECRET),
-    // Secrets of a ClusterIssuer are in a namespace that only cert-manager's configuration names.
+    // ClusterIssuers have no rule: the namespace of their Secrets is known only from cert-manager's configuration.
     Rule::name(&[ISSUER], "spec.acme.privateKeySecretRef.name", SECRET),
     Rule::name(&[ISSUER], "spec.ca.secretName", SECRET),
-    Rule::name(&[SNAPSHOT], "spec.source.persistentVolumeClaimName", PERSISTENT_VOLUME_CLAIM),
-    Rule::name(&[SNAPSHOT], "spec.source.volumeSnapshotContentName", SNAPSHOT_CONTENT),
-    Rule::name(&[SNAPSHOT], "status.boundVolumeSnapshotContentName", SNAPSHOT_CONTENT),
-    Rule::name(&[SNAPSHOT, SNAPSHOT_CONTENT], "spec.volumeSnapshotClassName", SNAPSHOT_CLASS),
-    Rule::reference(&[SNAPSHOT_CONTENT], "spec.volumeSnapshotRef", SNAPSHOT),
+    Rule::name(&[VOLUME_SNAPSHOT], "spec.source.persistentVolumeClaimName", PERSISTENT_VOLUME_CLAIM),
+    Rule::name(&[VOLUME_SNAPSHOT], "spec.source.volumeSnapshotContentName", VOLUME_SNAPSHOT_CONTENT),
+    Rule::name(&[VOLUME_SNAPSHOT], "status.boundVolumeSnapshotContentName", VOLUME_SNAPSHOT_CONTENT),
+    Rule::name(&[VOLUME_SNAPSHOT, VOLUME_SNAPSHOT_CONTENT], "spec.volumeSnapshotClassName", VOLUME_SNAPSHOT_CLASS),
+    Rule::reference(&[VOLUME_SNAPSHOT_CONTENT], "spec.volumeSnapshotRef", VOLUME_SNAPSHOT),
     Rule::typed_reference(&[("autoscaling.k8s.io", "VerticalPodAutoscaler")], "spec.targetRef"),
     Rule::reference(SCALED_OBJECT, "spec.scaleTargetRef", DEPLOYMENT),
     Rule::reference(SCALED_OBJECT, "spec.triggers[].authenticationRef", TRIGGER_AUTHENTICATION),
@@ -80,6 +81,6 @@ pub const EXTENSIONS: &[Rule] = &[
         &[("apps.kruise.io", "CloneSet"), ("apps.kruise.io", "DaemonSet"), ("apps.kruise.io", "StatefulSet")],
         "spec.template.spec",
     ),
-    Rule::reference(FLUX_RELEASE, "spec.chart.spec.sourceRef", FLUX_SOURCE),
+    Rule::reference(HELM_RELEASE, "spec.chart.spec.sourceRef", FLUX_SOURCE),
     Rule::reference(FLUX_KUSTOMIZATION, "spec.sourceRef", FLUX_SOURCE),
 ];

@@ -1,7 +1,7 @@
 //! References of Kubernetes' own kinds. Pods and pod templates are in `pod.rs`.
 //!
-//! Not in the table: selectors, which name no object, `paramRef` of admission policy bindings, whose kind is in the
-//! policy, and objects that an object creates.
+//! The table does not contain selectors, which name no object; `paramRef` of admission policy bindings, whose kind is
+//! stated only in the policy; and references to objects that a controller creates for the referring object.
 
 use super::Relation::{RoleRef, RoutesTo, Subject};
 use super::rule::{Kind, Rule};
@@ -26,12 +26,13 @@ const INGRESS_CLASS: Kind = ("networking.k8s.io", "IngressClass");
 const PRIORITY_LEVEL: Kind = ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration");
 const STORAGE_CLASS: Kind = ("storage.k8s.io", "StorageClass");
 const VOLUME_ATTRIBUTES_CLASS: Kind = ("storage.k8s.io", "VolumeAttributesClass");
-/// Roles and data sources state their kind; this is only their default group.
-const ROLE: Kind = ("rbac.authorization.k8s.io", "");
-const DATA_SOURCE: Kind = ("", "");
+/// Default group of references to roles, which always state their kind.
+const ROLE_DEFAULT: Kind = ("rbac.authorization.k8s.io", "");
+/// Default group of references to data sources, which always state their kind.
+const DATA_SOURCE_DEFAULT: Kind = ("", "");
 
 /// Kinds with a pod template at `spec.template`.
-const TEMPLATES: &[Kind] = &[
+const POD_TEMPLATE_KINDS: &[Kind] = &[
     ("", "ReplicationController"),
     ("apps", "DaemonSet"),
     ("apps", "Deployment"),
@@ -50,15 +51,15 @@ const WEBHOOKS: &[Kind] = &[
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
 ];
-const DEFINITION: &[Kind] = &[("apiextensions.k8s.io", "CustomResourceDefinition")];
-const STORAGE: &[Kind] = &[STORAGE_CLASS];
+const CUSTOM_RESOURCE_DEFINITION: &[Kind] = &[("apiextensions.k8s.io", "CustomResourceDefinition")];
+const STORAGE_CLASSES: &[Kind] = &[STORAGE_CLASS];
 const ATTACHMENT: &[Kind] = &[("storage.k8s.io", "VolumeAttachment")];
 const FLOW_SCHEMA: &[Kind] = &[("flowcontrol.apiserver.k8s.io", "FlowSchema")];
 
 /// References of Kubernetes' own kinds.
 pub const KUBERNETES: &[Rule] = &[
     // Workloads.
-    Rule::pod_spec(TEMPLATES, "spec.template.spec"),
+    Rule::pod_spec(POD_TEMPLATE_KINDS, "spec.template.spec"),
     Rule::pod_spec(&[("batch", "CronJob")], "spec.jobTemplate.spec.template.spec"),
     Rule::pod_spec(&[("", "PodTemplate")], "template.spec"),
     Rule::name(&[("apps", "StatefulSet")], "spec.serviceName", SERVICE),
@@ -75,14 +76,14 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::typed_reference(&[("discovery.k8s.io", "EndpointSlice")], "endpoints[].targetRef").with_relation(RoutesTo),
     Rule::typed_reference(&[ENDPOINTS], "subsets[].addresses[].targetRef").with_relation(RoutesTo),
     Rule::typed_reference(&[ENDPOINTS], "subsets[].notReadyAddresses[].targetRef").with_relation(RoutesTo),
-    // The reference states a resource instead of a kind. Kubernetes allocates addresses only for Services.
+    // This reference has the field `resource` instead of `kind`. Kubernetes creates IPAddresses only for Services.
     Rule::reference(&[("networking.k8s.io", "IPAddress")], "spec.parentRef", SERVICE),
     // Storage.
     Rule::name(CLAIM, "spec.volumeName", PERSISTENT_VOLUME),
     Rule::name(CLAIM_AND_VOLUME, "spec.storageClassName", STORAGE_CLASS),
     Rule::name(CLAIM_AND_VOLUME, "spec.volumeAttributesClassName", VOLUME_ATTRIBUTES_CLASS),
-    Rule::reference(CLAIM, "spec.dataSource", DATA_SOURCE),
-    Rule::reference(CLAIM, "spec.dataSourceRef", DATA_SOURCE),
+    Rule::reference(CLAIM, "spec.dataSource", DATA_SOURCE_DEFAULT),
+    Rule::reference(CLAIM, "spec.dataSourceRef", DATA_SOURCE_DEFAULT),
     Rule::reference(VOLUME, "spec.claimRef", PERSISTENT_VOLUME_CLAIM),
     Rule::name(VOLUME, "spec.csi.driver", CSI_DRIVER),
     Rule::reference(VOLUME, "spec.csi.controllerExpandSecretRef", SECRET),
@@ -99,18 +100,18 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::reference(VOLUME, "spec.storageos.secretRef", SECRET),
     Rule::fields(VOLUME, "spec.azureFile", SECRET, "secretName", "secretNamespace"),
     Rule::fields(VOLUME, "spec.glusterfs", ENDPOINTS, "endpoints", "endpointsNamespace"),
-    parameter("csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"),
-    parameter(
+    csi_secret("csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"),
+    csi_secret(
         "csi.storage.k8s.io/controller-publish-secret-name",
         "csi.storage.k8s.io/controller-publish-secret-namespace",
     ),
-    parameter(
+    csi_secret(
         "csi.storage.k8s.io/controller-expand-secret-name",
         "csi.storage.k8s.io/controller-expand-secret-namespace",
     ),
-    parameter("csi.storage.k8s.io/node-publish-secret-name", "csi.storage.k8s.io/node-publish-secret-namespace"),
-    parameter("csi.storage.k8s.io/node-stage-secret-name", "csi.storage.k8s.io/node-stage-secret-namespace"),
-    parameter("csi.storage.k8s.io/node-expand-secret-name", "csi.storage.k8s.io/node-expand-secret-namespace"),
+    csi_secret("csi.storage.k8s.io/node-publish-secret-name", "csi.storage.k8s.io/node-publish-secret-namespace"),
+    csi_secret("csi.storage.k8s.io/node-stage-secret-name", "csi.storage.k8s.io/node-stage-secret-namespace"),
+    csi_secret("csi.storage.k8s.io/node-expand-secret-name", "csi.storage.k8s.io/node-expand-secret-namespace"),
     Rule::name(ATTACHMENT, "spec.attacher", CSI_DRIVER),
     Rule::name(ATTACHMENT, "spec.nodeName", NODE),
     Rule::name(ATTACHMENT, "spec.source.persistentVolumeName", PERSISTENT_VOLUME),
@@ -130,14 +131,14 @@ pub const KUBERNETES: &[Rule] = &[
     ),
     Rule::name(&[("resource.k8s.io", "ResourceSlice")], "spec.nodeName", NODE),
     // Permissions.
-    Rule::reference(ROLE_BINDINGS, "roleRef", ROLE).with_relation(RoleRef),
+    Rule::reference(ROLE_BINDINGS, "roleRef", ROLE_DEFAULT).with_relation(RoleRef),
     Rule::reference(ROLE_BINDINGS, "subjects[kind=ServiceAccount]", SERVICE_ACCOUNT).with_relation(Subject),
     Rule::reference(&[SERVICE_ACCOUNT], "secrets[]", SECRET),
     Rule::name(&[SERVICE_ACCOUNT], "imagePullSecrets[].name", SECRET),
-    // Extensions of the API server.
+    // API server: webhooks, aggregation, custom resources, admission policies and flow control.
     Rule::reference(WEBHOOKS, "webhooks[].clientConfig.service", SERVICE),
     Rule::reference(&[("apiregistration.k8s.io", "APIService")], "spec.service", SERVICE),
-    Rule::reference(DEFINITION, "spec.conversion.webhook.clientConfig.service", SERVICE),
+    Rule::reference(CUSTOM_RESOURCE_DEFINITION, "spec.conversion.webhook.clientConfig.service", SERVICE),
     Rule::name(
         &[("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding")],
         "spec.policyName",
@@ -152,7 +153,7 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::reference(FLOW_SCHEMA, "spec.rules[].subjects[].serviceAccount", SERVICE_ACCOUNT),
 ];
 
-/// Parameters of a StorageClass that name a Secret.
-const fn parameter(name: &'static str, namespace: &'static str) -> Rule {
-    Rule::fields(STORAGE, "parameters", SECRET, name, namespace)
+/// Rule for a Secret of a CSI driver whose name and namespace are parameters of a StorageClass.
+const fn csi_secret(name: &'static str, namespace: &'static str) -> Rule {
+    Rule::fields(STORAGE_CLASSES, "parameters", SECRET, name, namespace)
 }

@@ -17,7 +17,7 @@ pub use rule::{CustomRelation, CustomRule, CustomTarget, Kind, Rule};
 pub use selectors::{PodSelection, SELECTING_KINDS, pod_selection};
 
 use crate::names::ObjectKey;
-use crate::printers::Source;
+use crate::printers::JsonSource;
 use crate::unstructured;
 use kinds::builtin_group;
 use serde_json::Value;
@@ -64,7 +64,7 @@ pub fn find_referenced_objects<'a>(
     tables: &[&[Rule]],
     group: &str,
     kind: &str,
-    source: impl Source<'a>,
+    source: impl JsonSource<'a>,
 ) -> Vec<ObjectKey> {
     let mut keys: Vec<ObjectKey> =
         find_references(tables, group, kind, source).into_iter().map(|reference| reference.object).collect();
@@ -80,7 +80,7 @@ pub fn find_references<'a>(
     tables: &[&[Rule]],
     group: &str,
     kind: &str,
-    source: impl Source<'a>,
+    source: impl JsonSource<'a>,
 ) -> BTreeSet<Reference> {
     if (group, kind) == ("", "Pod") {
         return source.read::<pod::Pod<'a>>().map(|pod| pod.references().found).unwrap_or_default();

@@ -21,24 +21,24 @@ views! {
         init_containers: Vec<Container<'a>>,
         ephemeral_containers: Vec<Container<'a>>,
         volumes: Vec<Volume<'a>>,
-        image_pull_secrets: Vec<Named<'a>>,
+        image_pull_secrets: Vec<LocalObjectReference<'a>>,
         resource_claims: Vec<PodClaim<'a>>,
         node_name: Str<'a>,
         priority_class_name: Str<'a>,
         runtime_class_name: Str<'a>,
         service_account_name: Str<'a>,
     }
-    Named { name: Str<'a> }
+    LocalObjectReference { name: Str<'a> }
     PodClaim { resource_claim_name: Str<'a>, resource_claim_template_name: Str<'a> }
     Container { env: Vec<EnvVar<'a>>, env_from: Vec<EnvFrom<'a>> }
     EnvVar { value_from: ValueFrom<'a> }
-    ValueFrom { config_map_key_ref: Named<'a>, secret_key_ref: Named<'a> }
-    EnvFrom { config_map_ref: Named<'a>, secret_ref: Named<'a> }
+    ValueFrom { config_map_key_ref: LocalObjectReference<'a>, secret_key_ref: LocalObjectReference<'a> }
+    EnvFrom { config_map_ref: LocalObjectReference<'a>, secret_ref: LocalObjectReference<'a> }
     Volume {
-        config_map: Named<'a>,
+        config_map: LocalObjectReference<'a>,
         secret: SecretVolume<'a>,
         persistent_volume_claim: ClaimVolume<'a>,
-        projected: Projected<'a>,
+        projected: ProjectedVolume<'a>,
         csi: CsiVolume<'a>,
         azure_file: SecretVolume<'a>,
         glusterfs: EndpointsVolume<'a>,
@@ -52,11 +52,15 @@ views! {
     }
     SecretVolume { secret_name: Str<'a> }
     ClaimVolume { claim_name: Str<'a> }
-    CsiVolume { driver: Str<'a>, node_publish_secret_ref: Named<'a> }
+    CsiVolume { driver: Str<'a>, node_publish_secret_ref: LocalObjectReference<'a> }
     EndpointsVolume { endpoints: Str<'a> }
-    DriverVolume { secret_ref: Named<'a> }
-    Projected { sources: Vec<ProjectedSource<'a>> }
-    ProjectedSource { config_map: Named<'a>, secret: Named<'a>, cluster_trust_bundle: Named<'a> }
+    DriverVolume { secret_ref: LocalObjectReference<'a> }
+    ProjectedVolume { sources: Vec<ProjectedSource<'a>> }
+    ProjectedSource {
+        config_map: LocalObjectReference<'a>,
+        secret: LocalObjectReference<'a>,
+        cluster_trust_bundle: LocalObjectReference<'a>,
+    }
 }
 
 /// Field with the node of a pod.

@@ -12,21 +12,21 @@ pub type Kind = (&'static str, &'static str);
 pub struct Rule {
     /// The kinds that have the field.
     kinds: &'static [Kind],
-    /// Fields separated by dots. `[]` visits all items of a list, `[field=value]` those with this value of a field.
+    /// Fields separated by dots. `[]` selects all items of a list, `[field=value]` those with this value in a field.
     path: &'static str,
     target: Target,
     relation: Relation,
 }
 
-/// The objects that the value of a field refers to.
+/// Form of the value of a field, which determines the objects that it refers to.
 enum Target {
     /// The value is the name of an object of this kind.
     Name(Kind),
-    /// The value is an object with the fields of a reference. This is the default of its group and kind.
+    /// The value is an object with the fields of a reference. The group and kind apply if it does not state its own.
     Reference(Kind),
     /// The value is a reference that states its kind. Without a group, it is a built-in kind.
     TypedReference,
-    /// The value has these fields with the name and the namespace of an object of this kind.
+    /// The value is an object with two fields, given here, for the name and the namespace of an object of this kind.
     Fields(Kind, &'static str, &'static str),
     /// The value is a pod's spec.
     PodSpec,
@@ -38,7 +38,7 @@ impl Rule {
         Self { kinds, path, relation: Relation::Uses, target: Target::Name(kind) }
     }
 
-    /// The field contains a reference; `kind` is the default of its group and kind.
+    /// The field contains a reference; `kind` applies if the reference does not state its own group or kind.
     pub const fn reference(kinds: &'static [Kind], path: &'static str, kind: Kind) -> Self {
         Self { kinds, path, relation: Relation::Uses, target: Target::Reference(kind) }
     }
@@ -48,7 +48,7 @@ impl Rule {
         Self { kinds, path, relation: Relation::Uses, target: Target::TypedReference }
     }
 
-    /// Two fields of the value are name and namespace of an object of this kind.
+    /// Two fields of the value contain the name and the namespace of an object of this kind.
     pub(super) const fn fields(
         kinds: &'static [Kind],
         path: &'static str,
@@ -64,7 +64,7 @@ impl Rule {
         Self { kinds, path, relation: Relation::Uses, target: Target::PodSpec }
     }
 
-    /// This rule with another relation than [`Relation::Uses`].
+    /// Returns this rule with the given relation instead of [`Relation::Uses`].
     pub const fn with_relation(mut self, relation: Relation) -> Self {
         self.relation = relation;
         self
@@ -75,7 +75,7 @@ impl Rule {
         self.kinds.contains(&(group, kind))
     }
 
-    /// Adds the references of an object.
+    /// Adds the references of an object that this rule finds.
     pub(super) fn read(&self, object: &Value, found: &mut References<'_>) {
         found.relation = self.relation;
         found.prefix = Cow::Borrowed(self.path);
@@ -83,11 +83,11 @@ impl Rule {
     }
 }
 
-/// A rule that users add: a field of a kind that refers to objects of another kind.
+/// User-defined rule: a field of a kind that refers to objects of another kind.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CustomRule {
-    /// Group and kind with the field.
+    /// Group and kind of the objects that have the field.
     #[serde(default)]
     pub group: String,
     pub kind: String,
@@ -98,7 +98,7 @@ pub struct CustomRule {
     pub relation: CustomRelation,
 }
 
-/// Group and kind of the objects that a reference means, unless it states others.
+/// Default group and kind of the referenced objects, for references that do not state their own.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CustomTarget {
@@ -107,7 +107,7 @@ pub struct CustomTarget {
     pub kind: String,
 }
 
-/// Relations that users' rules may state.
+/// Relation of the references that a [`CustomRule`] finds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum CustomRelation {
     #[default]
@@ -133,7 +133,7 @@ impl CustomRule {
         for value in values(object, &self.path) {
             match value.as_str() {
                 Some(name) => found.add((group, kind), "", name, ""),
-                None => read_reference(value, (group, kind), found),
+                None => add_reference(value, (group, kind), found),
             }
         }
     }
@@ -143,14 +143,14 @@ impl Target {
     fn read(&self, value: &Value, found: &mut References<'_>) {
         match self {
             Self::Name(kind) => found.add(*kind, "", value.as_str().unwrap_or_default(), ""),
-            Self::Reference(default) => read_reference(value, *default, found),
+            Self::Reference(default) => add_reference(value, *default, found),
             Self::TypedReference => {
                 let kind = text(value, "kind");
                 let group = stated_group(value).or_else(|| builtin_group(kind)).unwrap_or_default();
                 found.add((group, kind), text(value, "namespace"), text(value, "name"), "");
             }
             Self::Fields(kind, name, namespace) => {
-                // The names of parameters may be templates, such as `${pvc.name}`.
+                // Parameters of a StorageClass may be templates, such as `${pvc.name}`; their values are unknown here.
                 let fields = [text(value, name), text(value, namespace)];
                 if fields.iter().all(|field| !field.contains("${")) {
                     found.add(*kind, fields[1], fields[0], name);
@@ -165,8 +165,8 @@ impl Target {
     }
 }
 
-/// Adds a reference with a default of its group and kind.
-fn read_reference(value: &Value, (group, kind): (&str, &str), found: &mut References<'_>) {
+/// Adds a reference; `group` and `kind` apply if it does not state its own.
+fn add_reference(value: &Value, (group, kind): (&str, &str), found: &mut References<'_>) {
     let group = stated_group(value).unwrap_or(group);
     let kind = Some(text(value, "kind")).filter(|kind| !kind.is_empty()).unwrap_or(kind);
     found.add((group, kind), text(value, "namespace"), text(value, "name"), "");
@@ -174,10 +174,10 @@ fn read_reference(value: &Value, (group, kind): (&str, &str), found: &mut Refere
 
 /// The group that a reference states, if any.
 fn stated_group(reference: &Value) -> Option<&str> {
-    let stated = |field: &str| reference.get(field).and_then(Value::as_str);
-    match stated("apiVersion") {
+    let field_text = |field: &str| reference.get(field).and_then(Value::as_str);
+    match field_text("apiVersion") {
         Some(api_version) if !api_version.is_empty() => Some(group_of(api_version)),
-        _ => stated("apiGroup").or_else(|| stated("group")),
+        _ => field_text("apiGroup").or_else(|| field_text("group")),
     }
 }
 
@@ -185,16 +185,16 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Values at a path.
+/// Values at a path of the form of [`Rule::path`].
 fn values<'v>(object: &'v Value, path: &str) -> Vec<&'v Value> {
     let mut current = vec![object];
     for segment in path.split('.') {
-        let (field, items) = match segment.split_once('[') {
+        let (field, condition) = match segment.split_once('[') {
             Some((field, condition)) => (field, Some(condition.trim_end_matches(']'))),
             None => (segment, None),
         };
         current = current.into_iter().filter_map(|value| value.get(field)).collect();
-        if let Some(condition) = items {
+        if let Some(condition) = condition {
             let items = current.into_iter().filter_map(Value::as_array).flatten();
             current = items.filter(|item| meets_condition(item, condition)).collect();
         }
@@ -202,7 +202,7 @@ fn values<'v>(object: &'v Value, path: &str) -> Vec<&'v Value> {
     current
 }
 
-/// True if an item of a list meets `field=value`, or there is no condition.
+/// True if an item of a list meets the condition `field=value`, or the condition is empty.
 fn meets_condition(item: &Value, condition: &str) -> bool {
     condition.split_once('=').is_none_or(|(field, value)| text(item, field) == value)
 }

@@ -24,7 +24,7 @@ const FIELDS: [(Kind, &str, Form); 3] = [
 /// Kinds that select Pods.
 pub const SELECTING_KINDS: [Kind; 3] = [FIELDS[0].0, FIELDS[1].0, FIELDS[2].0];
 
-/// Objects that an object selects, in its namespace.
+/// The Pods that an object selects in its namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodSelection {
     pub kind: Kind,
@@ -33,9 +33,9 @@ pub struct PodSelection {
     pub field_path: String,
 }
 
-/// The objects that an object selects by its labels; None without a valid selector.
+/// The Pods that an object selects by their labels; `None` if it has no valid selector.
 pub fn pod_selection(group: &str, kind: &str, object: &Value) -> Option<PodSelection> {
-    let (_, field, form) = FIELDS.iter().find(|(of, ..)| *of == (group, kind))?;
+    let (_, field, form) = FIELDS.iter().find(|(own, ..)| *own == (group, kind))?;
     let value = object.pointer(field)?;
     let selector = match form {
         Form::Labels => {

@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 /// References as `kind.group namespace/name`, in order.
-fn read(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
+fn format_referenced_objects(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
     let group = group_of(api_version);
     let found = find_referenced_objects(&[KUBERNETES, EXTENSIONS], group, kind, object);
     let bytes = object.to_string();
@@ -37,7 +37,7 @@ fn pod_spec() -> Value {
 }
 
 /// References of [`pod_spec`] in namespace `a`.
-const OF_PODS: &[&str] = &[
+const POD_REFERENCES: &[&str] = &[
     "ConfigMap a/all",
     "ConfigMap a/env",
     "ConfigMap a/files",
@@ -71,7 +71,7 @@ const OF_PODS: &[&str] = &[
 #[case::rollout("argoproj.io/v1alpha1", "Rollout", json!({"spec": {"template": {"spec": pod_spec()}}}))]
 fn pods_and_their_templates(#[case] api_version: &str, #[case] kind: &str, #[case] mut object: Value) {
     object["metadata"] = json!({"name": "x", "namespace": "a"});
-    assert_eq!(read(api_version, kind, &object), OF_PODS);
+    assert_eq!(format_referenced_objects(api_version, kind, &object), POD_REFERENCES);
 }
 
 #[rstest]
@@ -141,7 +141,7 @@ fn namespaced_kinds(
     #[case] expected: &[&str],
 ) {
     object["metadata"] = json!({"name": "x", "namespace": "a"});
-    assert_eq!(read(api_version, kind, &object), expected);
+    assert_eq!(format_referenced_objects(api_version, kind, &object), expected);
 }
 
 #[rstest]
@@ -189,11 +189,11 @@ fn cluster_scoped_kinds(
     #[case] expected: &[&str],
 ) {
     object["metadata"] = json!({"name": "x"});
-    assert_eq!(read(api_version, kind, &object), expected);
+    assert_eq!(format_referenced_objects(api_version, kind, &object), expected);
 }
 
 /// Fields and relations of references, as `RELATION field -> kind name`.
-fn stated(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
+fn format_references(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
     let found = find_references(&[KUBERNETES, EXTENSIONS], group_of(api_version), kind, object);
     found
         .iter()
@@ -228,14 +228,14 @@ fn references_state_relation_and_field(
     #[case] object: Value,
     #[case] expected: &[&str],
 ) {
-    assert_eq!(stated(api_version, kind, &object), expected);
+    assert_eq!(format_references(api_version, kind, &object), expected);
 }
 
 #[rstest]
 #[case::name(json!({"spec": {"dbs": [{"name": "one"}, {"name": "two"}]}}), "spec.dbs[].name", &["Uses spec.dbs[].name -> Database one", "Uses spec.dbs[].name -> Database two"])]
 #[case::reference(json!({"spec": {"db": {"name": "one", "kind": "Replica"}}}), "spec.db", &["Uses spec.db -> Replica one"])]
 #[case::nothing(json!({"spec": {}}), "spec.db", &[])]
-fn users_add_rules(#[case] mut object: Value, #[case] path: &str, #[case] expected: &[&str]) {
+fn custom_rules_find_references(#[case] mut object: Value, #[case] path: &str, #[case] expected: &[&str]) {
     object["metadata"] = json!({"namespace": "a"});
     let rule: CustomRule = serde_json::from_value(
         json!({"group": "x.io", "kind": "App", "path": path, "target": {"group": "", "kind": "Database"}}),

@@ -99,9 +99,9 @@ fn without_bearer(protocols: &HeaderValue) -> Option<HeaderValue> {
 
 /// A name, group or other part of an identity as a header value. `None` if a receiver would read a different value: receivers
 /// trim white space, and control characters are not allowed.
-pub fn identity_value(text: &str) -> Option<HeaderValue> {
-    let same = !text.is_empty() && text.trim() == text;
-    same.then(|| HeaderValue::from_bytes(text.as_bytes()).ok()).flatten()
+pub fn identity_header_value(text: &str) -> Option<HeaderValue> {
+    let is_unchanged = !text.is_empty() && text.trim() == text;
+    is_unchanged.then(|| HeaderValue::from_bytes(text.as_bytes()).ok()).flatten()
 }
 
 /// Removes connection-specific headers from a response.
@@ -158,7 +158,7 @@ mod tests {
         &[("Connection", "Upgrade"), ("Upgrade", "h2c, crowsnest-tunnel/2, crowsnest-tunnel/1")],
         &["connection: Upgrade", "upgrade: crowsnest-tunnel/1"]
     )]
-    #[case::upgrade_of_no_connection(&[("Upgrade", "websocket")], &[])]
+    #[case::upgrade_without_connection_header(&[("Upgrade", "websocket")], &[])]
     #[case::framing(
         &[("Content-Length", "5"), ("Transfer-Encoding", "chunked"), ("TE", "trailers"), ("Trailer", "Impersonate-User")], &[]
     )]
@@ -181,7 +181,7 @@ mod tests {
     #[case("system:masters\t", false)]
     #[case("a\nb", false)]
     fn identity_values_are_forwarded_unchanged_or_refused(#[case] text: &str, #[case] expected: bool) {
-        assert_eq!(identity_value(text).is_some(), expected);
+        assert_eq!(identity_header_value(text).is_some(), expected);
     }
 
     fn any_header() -> impl Strategy<Value = (String, Vec<u8>)> {
@@ -203,7 +203,7 @@ mod tests {
         (names, values)
     }
 
-    fn built(lines: &[(String, Vec<u8>)]) -> HeaderMap {
+    fn header_map(lines: &[(String, Vec<u8>)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value)) {
@@ -217,7 +217,7 @@ mod tests {
         /// No identity is forwarded, and the client's `Connection` header affects nothing but the upgrade.
         #[test]
         fn no_identity_is_forwarded(lines in prop::collection::vec(any_header(), 0..12), connection in "[a-zA-Z, -]{0,60}") {
-            let received = built(&lines);
+            let received = header_map(&lines);
             let sent = upstream_headers(&received);
             prop_assert!(!sent.keys().any(is_identity_header), "{sent:?}");
             let token = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase().contains(BEARER_SUBPROTOCOL);

@@ -34,8 +34,8 @@ pub struct Operation {
     pub unserved: Option<UnservedReason>,
 }
 
-/// Reason why a request below a deprecated prefix is not served. As in the routes of k8s.io/apiserver, `watch/` takes GET of a
-/// collection or an object, and `proxy/` takes nothing.
+/// Reason why a request below a deprecated prefix is not served. As in the routes of k8s.io/apiserver, `watch/` serves only GET
+/// of a collection or an object, and `proxy/` serves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnservedReason {
     #[error("the path has a deprecated prefix under which it is not served")]
@@ -47,6 +47,7 @@ pub enum UnservedReason {
 /// Attributes of a request, computed once from its method, raw path and query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
+    /// True if the path names a resource (`IsResourceRequest`).
     pub is_resource: bool,
     /// Decoded path.
     pub path: String,
@@ -165,14 +166,14 @@ impl RequestInfo {
             unserved,
         };
         if prefix.is_empty() {
-            info.name_by_field_selector(query);
+            info.set_name_from_field_selector(query);
         }
         info
     }
 
     /// Sets the name of a list or watch that a field selector limits to one object. Handlers must apply that selector,
     /// because the permission may be limited to that name.
-    fn name_by_field_selector(&mut self, query: &Query) {
+    fn set_name_from_field_selector(&mut self, query: &Query) {
         if !self.is_named
             && ["list", "watch"].contains(&self.verb.as_str())
             && let Some(fields) = query.get("fieldSelector")
@@ -260,7 +261,7 @@ mod tests {
     #[case("PATCH", "/apis/apps/v1/proxy/namespaces/a/deployments/d/scale", "proxy", "d", Some(UnservedReason::Path))]
     #[case("GET", "/api/v1/pods?watch=true", "watch", "", None)]
     #[case("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale?watch=true", "patch", "d", None)]
-    fn deprecated_prefixes(
+    fn requests_below_deprecated_prefixes_are_not_served_except_watches(
         #[case] method: &str,
         #[case] path: &str,
         #[case] verb: &str,

@@ -5,7 +5,7 @@ use http::{HeaderMap, Method, Version, header};
 /// True if API servers support the method (k8s.io/apiserver, `RequestInfoFactory`). Names are case-sensitive: `get` is
 /// unknown.
 ///
-/// Only known methods are forwarded, because other methods have no verb and therefore no right.
+/// Only known methods are forwarded, because other methods have no verb and cannot be authorized.
 pub fn is_known_method(method: &Method) -> bool {
     const KNOWN: [Method; 7] =
         [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];

@@ -11,7 +11,7 @@ mod path;
 mod query;
 
 pub use headers::{
-    BEARER_SUBPROTOCOL, HOP_BY_HOP, TUNNEL_PROTOCOL, identity_value, is_identity_header, remove_hop_by_hop,
+    BEARER_SUBPROTOCOL, HOP_BY_HOP, TUNNEL_PROTOCOL, identity_header_value, is_identity_header, remove_hop_by_hop,
     requested_upgrade, upstream_headers,
 };
 pub use info::{Operation, RequestInfo, ResourcePath, UnservedReason};

@@ -19,7 +19,8 @@ pub enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// Drops the findings, returns them as warnings, or fails with the error that `refuse` creates.
+    /// Drops the findings (`Ignore`), adds them to the warnings (`Warn`), or fails with the error that `refuse` creates from
+    /// them (`Strict`).
     pub fn enforce(
         self,
         mut findings: Vec<String>,
@@ -50,16 +51,17 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
-    pub fn parse(kind: &str, query: &Query, user_agent: &str, apply: bool) -> ApiResult<Self> {
+    /// Parses the options of a write. `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`; `is_apply` is true for
+    /// server-side apply.
+    pub fn parse(kind: &str, query: &Query, user_agent: &str, is_apply: bool) -> ApiResult<Self> {
         let mut errors = Vec::new();
         let dry_run: Vec<String> = query.all("dryRun").map(str::to_owned).collect();
         let manager = query.get("fieldManager").unwrap_or_default();
         if kind == "PatchOptions" {
-            if apply && manager.is_empty() {
+            if is_apply && manager.is_empty() {
                 errors.push(FieldError::required("fieldManager", "is required for apply patch"));
             }
-            if !apply && query.has("force") {
+            if !is_apply && query.has("force") {
                 errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
             }
         }
@@ -176,13 +178,13 @@ impl ListOptions {
         Ok(options)
     }
 
-    /// An empty selector excludes nothing.
+    /// True if neither selector excludes an object.
     pub fn selects_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 }
 
-/// `propagationPolicy`.
+/// Deletion of dependents: `propagationPolicy` of DeleteOptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PropagationPolicy {
     Orphan,
@@ -199,11 +201,12 @@ pub struct DeleteOptions {
     pub propagation: Option<PropagationPolicy>,
     pub orphan_dependents: Option<bool>,
     pub dry_run: bool,
+    /// The options as an object, for admission.
     pub raw: Value,
 }
 
 impl DeleteOptions {
-    /// `body` is the parsed request body, if any; without one the query is used.
+    /// Parses the options of a deletion from the parsed request body or, without a body, from the query.
     pub fn parse(body: Option<Value>, query: &Query) -> ApiResult<Self> {
         let from_body = body.is_some();
         let mut raw = body.unwrap_or_else(|| json!({}));

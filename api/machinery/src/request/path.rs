@@ -1,4 +1,4 @@
-//! Path of a request, and the spellings that are refused.
+//! Path of a request, parsed into segments. Ambiguous paths are refused.
 
 use std::borrow::Cow;
 
@@ -8,9 +8,9 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use super::info::{ResourcePath, UnservedReason};
 use super::query::Query;
 
-/// Characters that a path segment of our own requests encodes: those that end or start another part of a URI, and all that
-/// are not allowed in one (RFC 3986 §3.3). Names of RBAC objects may hold most others.
-const ENCODED: &AsciiSet = &CONTROLS
+/// Characters that [`path_segment`] percent-encodes: the delimiters of URI components, and all that are not allowed in a
+/// path segment (RFC 3986 §3.3). Others are not encoded: names of RBAC objects may contain most of them.
+const ENCODE_SET: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'#')
@@ -32,26 +32,26 @@ pub fn is_path_segment(name: &str) -> bool {
     !name.contains(['/', '%']) && !matches!(name, "." | "..")
 }
 
-/// A name as one segment of a request's path. Names that are written by users must not add segments or parameters to
-/// requests that are made with other rights than theirs. API servers decode a path before they split it, so what no
-/// name may contain is encoded twice: the request then names an object that cannot exist.
+/// Encodes a name as one segment of a request's path. A name that a user chose must not add segments or parameters to a
+/// request that is sent with other permissions than the user's. API servers decode a path before they split it, so a name
+/// that is not valid in Kubernetes is encoded twice: the request then names an object that cannot exist.
 pub fn path_segment(name: &str) -> Cow<'_, str> {
     if is_path_segment(name) {
-        return utf8_percent_encode(name, ENCODED).into();
+        return utf8_percent_encode(name, ENCODE_SET).into();
     }
-    let once = name.replace('%', "%25").replace('/', "%2F").replace('.', "%2E");
-    Cow::Owned(utf8_percent_encode(&once, ENCODED).to_string())
+    let encoded_once = name.replace('%', "%25").replace('/', "%2F").replace('.', "%2E");
+    Cow::Owned(utf8_percent_encode(&encoded_once, ENCODE_SET).to_string())
 }
 
-/// Resources whose subresource `proxy` passes the remaining path to a program behind the API server.
+/// Resources whose subresource `proxy` forwards the remaining path to a backend behind the API server.
 const PROXIED_RESOURCES: [&str; 3] = ["pods", "services", "nodes"];
 
 /// A path that every server splits into the same segments.
 ///
 /// API servers decode a path before they split it, other servers split it before they decode it, and load balancers may
 /// resolve `..`. A path on which these disagree is refused, so that it cannot be authorized as one request and executed
-/// as another. The path after `proxy/` of a pod, service or node belongs to the program behind it: there, only segments
-/// that would leave that subtree are refused.
+/// as another. The path after `proxy/` of a pod, service or node is interpreted by its backend: there, empty segments and
+/// encoded slashes are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPath<'a> {
     segments: Vec<Cow<'a, str>>,
@@ -93,11 +93,11 @@ impl<'a> RequestPath<'a> {
         Ok(Self { segments })
     }
 
-    /// Checks a request that is sent to another API server: its path must be unambiguous, and a deprecated prefix must not
-    /// give it a verb other than that of its method.
+    /// Checks a request that is sent to another API server: its path must be unambiguous, and must be served if it has the
+    /// deprecated prefix `watch` or `proxy` (see [`UnservedReason`]).
     pub fn check_forwarded(method: &Method, raw: &'a str) -> Result<Self, PathError> {
         let path = Self::parse(raw)?;
-        // No query makes a request below a prefix a served one.
+        // Whether a request below a deprecated prefix is served does not depend on its query.
         let operation = ResourcePath::parse(raw).map(|path| path.operation(method, &Query::default()));
         match operation.and_then(|operation| operation.unserved) {
             Some(unserved) => Err(unserved.into()),
@@ -134,7 +134,7 @@ fn check_segment(raw: &str, decoded: &str, is_behind_proxy: bool) -> Result<(), 
     }
 }
 
-/// True if `next` is the `proxy` of `[…/]pods/NAME/proxy`: the rest of the path is not a path of the Kubernetes API.
+/// True if `next` is the subresource `proxy` of a pod, service or node: the backend interprets the rest of the path.
 fn enters_proxy(before: &[Cow<'_, str>], next: &str) -> bool {
     let before: Vec<&str> = before.iter().map(AsRef::as_ref).collect();
     next == "proxy"
@@ -158,13 +158,13 @@ mod tests {
     #[case("a%2Fb", "a%25252Fb")]
     #[case("..", "%252E%252E")]
     #[case("ü\n", "%C3%BC%0A")]
-    fn names_are_one_segment(#[case] name: &str, #[case] expected: &str) {
+    fn a_name_is_encoded_as_one_segment(#[case] name: &str, #[case] expected: &str) {
         assert_eq!(path_segment(name), expected);
     }
 
     #[rstest]
     #[case::root("/", Ok(vec![]))]
-    #[case::none("", Ok(vec![]))]
+    #[case::empty_path("", Ok(vec![]))]
     #[case::plain("/api/v1/pods", Ok(vec!["api", "v1", "pods"]))]
     #[case::trailing_slash("/api/v1/", Ok(vec!["api", "v1"]))]
     #[case::encoded("/api/v1/nodes/n%2E1/p%C3%A4th", Ok(vec!["api", "v1", "nodes", "n.1", "päth"]))]
@@ -184,20 +184,20 @@ mod tests {
     #[case::newline("/api/v1/a%0d%0aX:%20y", Err(PathError::ControlCharacter("a%0d%0aX:%20y".into())))]
     #[case::latin_1("/api/v1/%ff", Err(PathError::NotUtf8("%ff".into())))]
     #[case::overlong_slash("/api/v1/a%c0%afb", Err(PathError::NotUtf8("a%c0%afb".into())))]
-    #[case::program(
+    #[case::proxied_service(
         "/api/v1/namespaces/a/services/s/proxy/x%2Fy//z",
         Ok(vec!["api", "v1", "namespaces", "a", "services", "s", "proxy", "x/y", "", "z"])
     )]
-    #[case::node("/api/v1/nodes/n/proxy/logs%2Fa", Ok(vec!["api", "v1", "nodes", "n", "proxy", "logs/a"]))]
-    #[case::out_of_a_program(
+    #[case::proxied_node("/api/v1/nodes/n/proxy/logs%2Fa", Ok(vec!["api", "v1", "nodes", "n", "proxy", "logs/a"]))]
+    #[case::traversal_in_proxied_path(
         "/api/v1/nodes/n/proxy/x%2F..%2F..%2Fsecrets", Err(PathError::RelativeSegment("x%2F..%2F..%2Fsecrets".into()))
     )]
-    #[case::proxy_of_something_else("/apis/g/v1/pods/p/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
-    #[case::namespace_of_that_name(
+    #[case::proxy_in_another_group("/apis/g/v1/pods/p/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
+    #[case::namespace_named_like_a_proxied_resource(
         "/api/v1/namespaces/pods/configmaps/proxy/a%2Fb", Err(PathError::EncodedSlash("a%2Fb".into()))
     )]
-    #[case::no_name("/api/v1/pods/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
-    fn spellings(#[case] raw: &str, #[case] expected: Result<Vec<&str>, PathError>) {
+    #[case::proxy_without_a_name("/api/v1/pods/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
+    fn paths_are_split_or_refused(#[case] raw: &str, #[case] expected: Result<Vec<&str>, PathError>) {
         let parsed = RequestPath::parse(raw);
         let segments = parsed.as_ref().map(|path| path.segments().iter().map(AsRef::as_ref).collect::<Vec<&str>>());
         assert_eq!(segments.map_err(Clone::clone), expected);
@@ -219,7 +219,7 @@ mod tests {
     #[case("GET", "/api/v1/watch/namespaces/a/pods/p/exec", Some(PathError::Unserved(UnservedReason::Path)))]
     #[case("GET", "/api/v1/proxy/nodes/n", Some(PathError::Unserved(UnservedReason::Path)))]
     #[case("GET", "/api/v1//watch/pods", Some(PathError::EmptySegment))]
-    fn prefixes_of_forwarded_requests(#[case] method: &str, #[case] raw: &str, #[case] expected: Option<PathError>) {
+    fn forwarded_requests_are_checked(#[case] method: &str, #[case] raw: &str, #[case] expected: Option<PathError>) {
         assert_eq!(RequestPath::check_forwarded(&method.parse().unwrap(), raw).err(), expected);
     }
 
@@ -228,7 +228,7 @@ mod tests {
     #[case("/apis/metrics%2Ek8s.io/v1beta1", Some(("metrics.k8s.io", "v1beta1")))]
     #[case("/apis/metrics.k8s.io", None)]
     #[case("/api/v1/pods", None)]
-    fn groups(#[case] raw: &str, #[case] expected: Option<(&str, &str)>) {
+    fn group_version_is_parsed(#[case] raw: &str, #[case] expected: Option<(&str, &str)>) {
         assert_eq!(RequestPath::parse(raw).unwrap().group_version(), expected);
     }
 
@@ -240,8 +240,8 @@ mod tests {
                 let whole = percent_decode_str(&raw).decode_utf8().unwrap();
                 let whole = whole.strip_prefix('/').unwrap_or(&whole);
                 let whole = whole.strip_suffix('/').unwrap_or(whole);
-                let tunnel = path.segments().iter().any(|segment| segment == "proxy");
-                if !tunnel {
+                let has_proxy = path.segments().iter().any(|segment| segment == "proxy");
+                if !has_proxy {
                     proptest::prop_assert_eq!(path.segments().join("/"), whole);
                     proptest::prop_assert!(path.segments().iter().all(|segment| !segment.contains('/')));
                 }

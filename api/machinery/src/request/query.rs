@@ -53,7 +53,7 @@ impl Query {
         parts.collect::<Vec<_>>().join("&")
     }
 
-    /// First non-empty value of a parameter; `None` if the first value is empty.
+    /// First value of a parameter; `None` if the parameter is absent or that value is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.first(name).filter(|value| !value.is_empty())
     }
@@ -78,7 +78,7 @@ impl Query {
         self.first(name).is_some_and(list_options::parse_boolean)
     }
 
-    /// An integer; `None` when the parameter is absent or empty.
+    /// An integer; `None` if the parameter is absent or empty.
     pub fn integer(&self, name: &str) -> Result<Option<i64>, ParseIntegerError> {
         self.get(name).map(list_options::parse_integer).transpose()
     }

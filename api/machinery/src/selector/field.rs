@@ -39,7 +39,7 @@ impl FieldSelector {
         &self.requirements
     }
 
-    /// True if everything matches.
+    /// True if there are no requirements, so that every object matches.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -130,7 +130,7 @@ mod tests {
     #[case("metadata.name!=web", false)]
     #[case("spec.nodeName=", true)]
     #[case(r"odd=a\,b\=c\\d", true)]
-    fn fields(#[case] text: &str, #[case] expected: bool) {
+    fn field_selectors_are_parsed_and_matched(#[case] text: &str, #[case] expected: bool) {
         let selector = FieldSelector::parse(text).unwrap();
         let matches = selector.matches_with(|field| match field {
             "metadata.name" => Some("web".into()),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_field_selectors_are_refused() {
         let error = FieldSelector::parse("metadata.name").unwrap_err();
         assert_eq!(error.to_string(), "invalid selector: 'metadata.name'; can't understand 'metadata.name'");
         let text = |selector| FieldSelector::parse(selector).unwrap_err().to_string();

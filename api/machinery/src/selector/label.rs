@@ -25,8 +25,8 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Operator of an expression of a label selector or, with `Gt` and `Lt`, of a node selector.
-    fn parse_expression(name: &str) -> Option<Self> {
+    /// Parses the operator of an expression of a node selector.
+    fn parse_in_node_selector(name: &str) -> Option<Self> {
         Some(match name {
             "In" => Self::In,
             "NotIn" => Self::NotIn,
@@ -38,21 +38,21 @@ impl Operator {
         })
     }
 
-    /// Operator of an expression of a label selector.
-    fn parse_label_expression(name: &str) -> Option<Self> {
-        Self::parse_expression(name).filter(|operator| !matches!(operator, Self::GreaterThan | Self::LessThan))
+    /// Parses the operator of an expression of a `LabelSelector`, which has no `Gt` and `Lt`.
+    fn parse_in_label_selector(name: &str) -> Option<Self> {
+        Self::parse_in_node_selector(name).filter(|operator| !matches!(operator, Self::GreaterThan | Self::LessThan))
     }
 
-    /// True if a label with `value`, or its absence, satisfies the operator. `listed` says whether the requirement names a
-    /// value; `bound` is its first value.
-    fn matches(self, value: Option<&str>, listed: impl Fn(&str) -> bool, bound: Option<&str>) -> bool {
+    /// True if a label with `value`, or its absence, satisfies the operator. `has_value` is true for the values of the
+    /// requirement; `bound` is the first of them, with which `GreaterThan` and `LessThan` compare.
+    fn matches(self, value: Option<&str>, has_value: impl Fn(&str) -> bool, bound: Option<&str>) -> bool {
         let compares = |compare: fn(i64, i64) -> bool| {
             let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
             number(value).zip(number(bound)).is_some_and(|(value, bound)| compare(value, bound))
         };
         match self {
-            Self::In | Self::Equals | Self::DoubleEquals => value.is_some_and(listed),
-            Self::NotIn | Self::NotEquals => !value.is_some_and(listed),
+            Self::In | Self::Equals | Self::DoubleEquals => value.is_some_and(has_value),
+            Self::NotIn | Self::NotEquals => !value.is_some_and(has_value),
             Self::Exists => value.is_some(),
             Self::DoesNotExist => value.is_none(),
             Self::GreaterThan => compares(|value, bound| value > bound),
@@ -60,7 +60,7 @@ impl Operator {
         }
     }
 
-    /// The operator in the string form.
+    /// Name of the operator, as in k8s.io/apimachinery/pkg/selection.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::In => "in",
@@ -85,30 +85,30 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Validates key, values and their number.
+    /// Validates the key, the values and their number.
     pub fn new(key: &str, operator: Operator, values: BTreeSet<String>) -> Result<Self, SelectorError> {
         let mut errors = Vec::new();
         if let problems @ [_, ..] = format::qualified_name(key).as_slice() {
             errors.push(FieldError::invalid("key", key, problems.join("; ")));
         }
         let all: Vec<&String> = values.iter().collect();
-        let mut number = |wrong: bool, detail: &str| {
-            if wrong {
+        let mut check_count = |is_valid: bool, detail: &str| {
+            if !is_valid {
                 errors.push(FieldError::invalid("values", &all, detail));
             }
         };
         match operator {
             Operator::In | Operator::NotIn => {
-                number(values.is_empty(), "for 'in', 'notin' operators, values set can't be empty");
+                check_count(!values.is_empty(), "for 'in', 'notin' operators, values set can't be empty");
             }
             Operator::Equals | Operator::DoubleEquals | Operator::NotEquals => {
-                number(values.len() != 1, "exact-match compatibility requires one single value");
+                check_count(values.len() == 1, "exact-match compatibility requires one single value");
             }
             Operator::Exists | Operator::DoesNotExist => {
-                number(!values.is_empty(), "values set must be empty for exists and does not exist");
+                check_count(values.is_empty(), "values set must be empty for exists and does not exist");
             }
             Operator::GreaterThan | Operator::LessThan => {
-                number(values.len() != 1, "for 'Gt', 'Lt' operators, exactly one value is required");
+                check_count(values.len() == 1, "for 'Gt', 'Lt' operators, exactly one value is required");
                 for (index, value) in values.iter().enumerate().filter(|(_, value)| value.parse::<i64>().is_err()) {
                     let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
                     errors.push(FieldError::invalid(format!("values[{index}]"), value, detail));
@@ -159,27 +159,28 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// True if an expression of a node selector or of a policy's field selector holds. It is not compiled. An unknown
-/// operator or a number of values that the operator does not allow matches nothing.
+/// True if a value, or its absence, satisfies an expression of a node selector or of a policy's field selector. An
+/// unknown operator or a number of values that the operator does not allow matches nothing.
 pub fn expression_matches(operator: &str, value: Option<&str>, values: &[String]) -> bool {
-    Operator::parse_expression(operator).is_some_and(|operator| {
-        let allowed = match operator {
+    Operator::parse_in_node_selector(operator).is_some_and(|operator| {
+        let is_valid = match operator {
             Operator::Exists | Operator::DoesNotExist => values.is_empty(),
             Operator::GreaterThan | Operator::LessThan => values.len() == 1,
             _ => !values.is_empty(),
         };
-        let listed = |value: &str| values.iter().any(|listed| listed == value);
-        allowed && operator.matches(value, listed, values.first().map(String::as_str))
+        let has_value = |value: &str| values.iter().any(|one| one == value);
+        is_valid && operator.matches(value, has_value, values.first().map(String::as_str))
     })
 }
 
-/// True if labels satisfy a selector of an object, without compiling it. An invalid expression matches nothing.
+/// True if labels satisfy a `LabelSelector`, which is not converted to a [`Selector`]. An invalid expression matches
+/// nothing.
 pub fn label_selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     equal
         && selector.match_expressions.iter().flatten().all(|expression| {
             let value = labels.get(&expression.key).map(String::as_str);
-            Operator::parse_label_expression(&expression.operator).is_some()
+            Operator::parse_in_label_selector(&expression.operator).is_some()
                 && expression_matches(&expression.operator, value, expression.values.as_deref().unwrap_or_default())
         })
 }
@@ -189,22 +190,22 @@ pub fn label_selector_matches(selector: &LabelSelector, labels: &BTreeMap<String
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     requirements: Vec<Requirement>,
-    nothing: bool,
+    matches_nothing: bool,
 }
 
 impl Selector {
-    /// From requirements, which are sorted by key.
+    /// Creates a selector from requirements, and sorts them by key.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|left, right| left.key.cmp(&right.key));
-        Self { requirements, nothing: false }
+        Self { requirements, matches_nothing: false }
     }
 
-    /// Matches nothing. Its string form is empty, as in apimachinery.
+    /// Creates a selector that matches nothing. Its string form is empty, as in apimachinery.
     pub fn nothing() -> Self {
-        Self { requirements: Vec::new(), nothing: true }
+        Self { requirements: Vec::new(), matches_nothing: true }
     }
 
-    /// Requires each of the labels, which are not checked (`Service.spec.selector`).
+    /// Creates a selector that requires all of the labels, without validating them (`Service.spec.selector`).
     pub fn from_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
         let requirement = |(key, value): (&String, &String)| Requirement {
             key: key.clone(),
@@ -214,17 +215,17 @@ impl Selector {
         Self::new(labels.into_iter().map(requirement).collect())
     }
 
-    /// From the string form: `app=web,tier in (front, back),!canary`.
+    /// Parses the string form: `app=web,tier in (front, back),!canary`.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         crate::selector::parse::parse_requirements(text).map(Self::new)
     }
 
-    /// From a selector of an object; an invalid one matches nothing.
-    pub fn valid_or_nothing(selector: &LabelSelector) -> Self {
+    /// Converts a `LabelSelector`; an invalid one matches nothing.
+    pub fn from_label_selector_or_nothing(selector: &LabelSelector) -> Self {
         Self::from_label_selector(selector).unwrap_or_else(|_| Self::nothing())
     }
 
-    /// From a selector of an object that is not typed. An absent one matches nothing, an empty one everything.
+    /// Converts a `LabelSelector` in JSON. An absent one matches nothing, an empty one everything.
     pub fn from_json(selector: Option<&Value>) -> Result<Self, SelectorError> {
         match selector {
             None | Some(Value::Null) => Ok(Self::nothing()),
@@ -235,14 +236,14 @@ impl Selector {
         }
     }
 
-    /// From the form used in objects. An empty one matches everything.
+    /// Converts a `LabelSelector`. An empty one matches everything.
     pub fn from_label_selector(selector: &LabelSelector) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
         for (key, value) in selector.match_labels.iter().flatten() {
             requirements.push(Requirement::new(key, Operator::Equals, BTreeSet::from([value.clone()]))?);
         }
         for expression in selector.match_expressions.iter().flatten() {
-            let operator = Operator::parse_label_expression(&expression.operator)
+            let operator = Operator::parse_in_label_selector(&expression.operator)
                 .ok_or_else(|| SelectorError::Operator(expression.operator.clone()))?;
             let values = expression.values.iter().flatten().cloned().collect();
             requirements.push(Requirement::new(&expression.key, operator, values)?);
@@ -254,23 +255,24 @@ impl Selector {
         &self.requirements
     }
 
-    /// True if everything matches.
+    /// True if the selector matches everything.
     pub fn is_empty(&self) -> bool {
-        !self.nothing && self.requirements.is_empty()
+        !self.matches_nothing && self.requirements.is_empty()
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
-    /// Matches `metadata.labels` of an untyped object.
+    /// Matches the `metadata.labels` of an untyped object.
     pub fn matches_json(&self, labels: Option<&Value>) -> bool {
         self.matches_with(|key| labels?.get(key)?.as_str())
     }
 
-    /// Matches labels in another representation, by key.
+    /// Matches labels in any representation; `lookup` returns the value of a key.
     pub fn matches_with<'v>(&self, lookup: impl Fn(&str) -> Option<&'v str>) -> bool {
-        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(lookup(&requirement.key)))
+        !self.matches_nothing
+            && self.requirements.iter().all(|requirement| requirement.matches(lookup(&requirement.key)))
     }
 }
 
@@ -309,7 +311,7 @@ mod tests {
     #[case("app in (web,,api)", true)]
     #[case("app>3", false)]
     #[case("in", false)]
-    fn string_form(#[case] text: &str, #[case] expected: bool) {
+    fn the_string_form_is_parsed_and_printed(#[case] text: &str, #[case] expected: bool) {
         let labels: BTreeMap<String, String> =
             [("app", "web"), ("size", "5"), ("empty", "")].map(|(key, value)| (key.into(), value.into())).into();
         let selector = Selector::parse(text).unwrap();
@@ -340,10 +342,10 @@ mod tests {
     #[case("{matchExpressions: [{key: app, operator: Gt, values: ['1']}]}", false)]
     #[case("{matchExpressions: [{key: tier, operator: NotIn}]}", false)]
     #[case("{matchExpressions: [{key: app, operator: Exists, values: [web]}]}", false)]
-    fn object_form(#[case] text: &str, #[case] expected: bool) {
+    fn a_label_selector_is_converted_and_matched(#[case] text: &str, #[case] expected: bool) {
         let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
         let object: LabelSelector = serde_saphyr::from_str(text).unwrap();
-        assert_eq!(Selector::valid_or_nothing(&object).matches(&labels), expected, "{text}");
+        assert_eq!(Selector::from_label_selector_or_nothing(&object).matches(&labels), expected, "{text}");
         assert_eq!(label_selector_matches(&object, &labels), expected, "{text}");
         let untyped = Selector::from_json(Some(&serde_json::to_value(&object).unwrap()));
         let labels = serde_json::to_value(&labels).unwrap();
@@ -357,7 +359,7 @@ mod tests {
     #[case("Lt", Some("3"), &["4", "5"], false)]
     #[case("In", Some("a name longer than labels may be"), &["a name longer than labels may be"], true)]
     #[case("Near", Some("3"), &["3"], false)]
-    fn expressions(
+    fn node_selector_expressions_are_matched(
         #[case] operator: &str,
         #[case] value: Option<&str>,
         #[case] values: &[&str],
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_labels_print_as_equations() {
+    fn required_labels_are_printed_with_an_equals_sign() {
         let labels = BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]);
         let object = LabelSelector { match_labels: Some(labels.clone()), ..LabelSelector::default() };
         assert_eq!(Selector::from_label_selector(&object).unwrap().to_string(), "a=1,b=2");

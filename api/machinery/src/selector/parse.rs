@@ -82,10 +82,10 @@ impl<'t> Parser<'t> {
     }
 
     fn requirement(&mut self) -> Result<Requirement, SelectorError> {
-        let mut absent = false;
+        let mut is_negated = false;
         let (mut token, mut word) = self.next_token();
         if token == Token::Not {
-            absent = true;
+            is_negated = true;
             (token, word) = self.next_token();
         }
         if token != Token::Identifier {
@@ -96,7 +96,7 @@ impl<'t> Parser<'t> {
             let error = crate::field::FieldError::invalid("<nil>", key, problems.join("; "));
             return Err(SelectorError::Syntax(error.to_string()));
         }
-        if absent {
+        if is_negated {
             return Requirement::new(key, Operator::DoesNotExist, BTreeSet::new());
         }
         if matches!(self.peek().0, Token::End | Token::Comma) {

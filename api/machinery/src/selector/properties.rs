@@ -22,7 +22,7 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
     prop::collection::btree_map("[ab]", "[xy1]{0,2}", 0..3)
 }
 
-/// Selectors with their expected meaning.
+/// Requirements in their string form, with the expected meaning.
 fn requirement() -> impl Strategy<Value = (String, Requirement)> {
     let (key, value) = ("[ab]", "[xy1]{1,2}");
     let values = || prop::collection::btree_set("[xy1]{1,2}", 1..3);
@@ -58,10 +58,10 @@ proptest! {
     fn selectors_match_like_their_requirements(all in prop::collection::vec(requirement(), 0..4), labels in labels()) {
         let text = all.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join(",");
         let selector = Selector::parse(&text).unwrap();
-        let wanted = all.iter().all(|(_, requirement)| holds(requirement, &labels));
-        prop_assert_eq!(selector.matches_json(Some(&json!(labels))), wanted, "{}", text);
+        let expected = all.iter().all(|(_, requirement)| holds(requirement, &labels));
+        prop_assert_eq!(selector.matches_json(Some(&json!(labels))), expected, "{}", text);
         let printed = Selector::parse(&selector.to_string()).unwrap();
-        prop_assert_eq!(printed.matches_json(Some(&json!(labels))), wanted, "{} printed as {}", text, selector);
+        prop_assert_eq!(printed.matches_json(Some(&json!(labels))), expected, "{} printed as {}", text, selector);
     }
 
     #[test]

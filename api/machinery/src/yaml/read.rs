@@ -10,13 +10,13 @@ use serde_json::{Map, Value};
 
 use super::scalar::{ScalarValue, format_float, json_number, resolve_scalar};
 
-/// Why text cannot be read as YAML or converted to JSON.
+/// Error of parsing YAML or of converting it to JSON, in the wording of Go's yaml and json packages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error("yaml: line {line}: {problem}")]
     Syntax { line: usize, problem: String },
-    #[error("yaml: cannot decode {is} `{text}` as a {tag}")]
-    Tag { is: &'static str, text: String, tag: String },
+    #[error("yaml: cannot decode {actual} `{text}` as a {tag}")]
+    Tag { actual: &'static str, text: String, tag: String },
     #[error("yaml: !!binary value contains invalid base64 data")]
     Binary,
     #[error("yaml: map merge requires map or sequence of maps as the value")]
@@ -30,26 +30,27 @@ pub enum ReadError {
     #[error("yaml: invalid map key: a map or a list")]
     CollectionAsKey,
     #[error("unsupported map key of type: {0}")]
-    Key(&'static str),
+    UnsupportedKey(&'static str),
+    /// A float that JSON cannot represent.
     #[error("json: unsupported value: {0}")]
     NotFinite(&'static str),
 }
 
-/// A document with its duplicate keys.
+/// A parsed document, and the duplicate keys in its text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Document {
     /// The last of duplicate keys wins.
     pub value: Value,
-    /// Findings of strict decoding in Go's words, in document order: `line 2: key "a" already set in map`.
+    /// Messages about duplicate keys in document order, in go-yaml's wording: `line 2: key "a" already set in map`.
     pub duplicate_keys: Vec<String>,
 }
 
-/// The first document of the text, without its duplicate keys. Null if there is none.
+/// The value of the first document of the text. Null if there is none. Duplicate keys are not reported.
 pub fn parse(text: &str) -> Result<Value, ReadError> {
     parse_document(text).map(|document| document.value)
 }
 
-/// The first document of the text. Null if there is none.
+/// The first document of the text, with its duplicate keys. The value is null if there is none.
 pub fn parse_document(text: &str) -> Result<Document, ReadError> {
     let tree = Tree::parse(text)?;
     let Some(root) = tree.root else { return Ok(Document::default()) };
@@ -61,12 +62,12 @@ pub fn parse_document(text: &str) -> Result<Document, ReadError> {
         depth: 0,
         duplicate_keys: Vec::new(),
     };
-    let value = decoder.value(root)?;
+    let value = decoder.decode_value(root)?;
     Ok(Document { value, duplicate_keys: decoder.duplicate_keys })
 }
 
 /// Index into [`Tree::nodes`].
-type Id = usize;
+type NodeId = usize;
 
 enum Node {
     Scalar {
@@ -74,10 +75,10 @@ enum Node {
         quoted: bool,
         tag: Option<String>,
     },
-    List(Vec<Id>),
+    List(Vec<NodeId>),
     /// Alternating keys and values.
-    Map(Vec<Id>),
-    Alias(Id),
+    Map(Vec<NodeId>),
+    Alias(NodeId),
 }
 
 #[derive(Default)]
@@ -85,11 +86,13 @@ struct Tree {
     nodes: Vec<Node>,
     /// Line of each node, from 1.
     lines: Vec<usize>,
+    /// Line of the current event, from 1.
     line: usize,
-    root: Option<Id>,
-    /// Unfinished lists and maps.
-    open: Vec<Id>,
-    anchors: BTreeMap<usize, Id>,
+    root: Option<NodeId>,
+    /// Unfinished lists and maps, outermost first.
+    open: Vec<NodeId>,
+    /// Anchored nodes by the parser's anchor ID.
+    anchors: BTreeMap<usize, NodeId>,
 }
 
 impl Tree {
@@ -124,7 +127,7 @@ impl Tree {
         Ok(tree)
     }
 
-    fn add(&mut self, node: Node, anchor: usize) -> Id {
+    fn add(&mut self, node: Node, anchor: usize) -> NodeId {
         let id = self.nodes.len();
         self.nodes.push(node);
         self.lines.push(self.line);
@@ -146,49 +149,50 @@ impl Tree {
 
 struct Decoder<'t> {
     tree: &'t Tree,
+    /// Number of decoded nodes.
     decoded: u32,
     /// Number of `decoded` nodes that were decoded through an alias.
     decoded_by_alias: u32,
-    /// Aliases being decoded.
-    aliases: BTreeSet<Id>,
+    /// Targets of the aliases being decoded.
+    aliases: BTreeSet<NodeId>,
     depth: u32,
     duplicate_keys: Vec<String>,
 }
 
-/// More than the parser's own limit, so that only nested aliases reach it.
+/// Maximum nesting depth. It is greater than the parser's own limit, so only nested aliases exceed it.
 const MAX_DEPTH: u32 = 600;
 
 impl<'t> Decoder<'t> {
-    fn node(&self, id: Id) -> &'t Node {
+    fn node(&self, id: NodeId) -> &'t Node {
         &self.tree.nodes[id]
     }
 
-    fn value(&mut self, id: Id) -> Result<Value, ReadError> {
-        self.count()?;
+    fn decode_value(&mut self, id: NodeId) -> Result<Value, ReadError> {
+        self.count_node()?;
         match self.node(id) {
             Node::Scalar { text, quoted, tag } => {
-                let (meaning, text) = scalar(text, *quoted, tag.as_deref())?;
-                to_json(meaning, &text)
+                let (resolved, text) = resolve_scalar_node(text, *quoted, tag.as_deref())?;
+                to_json(resolved, &text)
             }
-            Node::List(children) => {
-                self.decode_nested(|this| children.iter().map(|child| this.value(*child)).collect()).map(Value::Array)
-            }
+            Node::List(children) => self
+                .decode_nested(|this| children.iter().map(|child| this.decode_value(*child)).collect())
+                .map(Value::Array),
             Node::Map(children) => {
                 let mut fields = Map::new();
-                self.decode_nested(|this| this.fields(children, &mut fields))?;
+                self.decode_nested(|this| this.decode_fields(children, &mut fields))?;
                 Ok(Value::Object(fields))
             }
-            Node::Alias(target) => self.decode_alias(*target, |this| this.value(*target)),
+            Node::Alias(target) => self.decode_alias(*target, |this| this.decode_value(*target)),
         }
     }
 
-    fn fields(&mut self, children: &[Id], fields: &mut Map<String, Value>) -> Result<(), ReadError> {
+    fn decode_fields(&mut self, children: &[NodeId], fields: &mut Map<String, Value>) -> Result<(), ReadError> {
         for pair in children.chunks_exact(2) {
             if self.is_merge(pair[0]) {
                 self.merge(pair[1], fields)?;
             } else {
-                let key = self.key(pair[0])?;
-                let value = self.value(pair[1])?;
+                let key = self.decode_key(pair[0])?;
+                let value = self.decode_value(pair[1])?;
                 if fields.contains_key(&key) {
                     self.duplicate_keys
                         .push(format!("line {}: key {key:?} already set in map", self.tree.lines[pair[1]]));
@@ -199,7 +203,7 @@ impl<'t> Decoder<'t> {
         Ok(())
     }
 
-    fn is_merge(&self, key: Id) -> bool {
+    fn is_merge(&self, key: NodeId) -> bool {
         match self.node(key) {
             Node::Scalar { text, quoted, tag } => {
                 text == "<<" && tag.as_deref().map_or(!quoted, |tag| tag == format!("{YAML_ORG}merge"))
@@ -208,11 +212,11 @@ impl<'t> Decoder<'t> {
         }
     }
 
-    /// In a list of maps, the first one wins.
-    fn merge(&mut self, from: Id, into: &mut Map<String, Value>) -> Result<(), ReadError> {
-        self.count()?;
+    /// Adds the fields of a merge key's value, a map or a list of maps. In a list, the first map wins.
+    fn merge(&mut self, from: NodeId, into: &mut Map<String, Value>) -> Result<(), ReadError> {
+        self.count_node()?;
         match self.node(from) {
-            Node::Map(children) => self.decode_nested(|this| this.fields(children, into)),
+            Node::Map(children) => self.decode_nested(|this| this.decode_fields(children, into)),
             Node::Alias(target) if matches!(self.node(*target), Node::Map(_)) => {
                 self.decode_alias(*target, |this| this.merge(*target, into))
             }
@@ -224,16 +228,16 @@ impl<'t> Decoder<'t> {
         }
     }
 
-    fn key(&mut self, id: Id) -> Result<String, ReadError> {
+    fn decode_key(&mut self, id: NodeId) -> Result<String, ReadError> {
         let (text, quoted, tag) = match self.node(id) {
             Node::Scalar { text, quoted, tag } => (text, *quoted, tag.as_deref()),
-            Node::Alias(target) => return self.decode_alias(*target, |this| this.key(*target)),
+            Node::Alias(target) => return self.decode_alias(*target, |this| this.decode_key(*target)),
             Node::List(_) | Node::Map(_) => return Err(ReadError::CollectionAsKey),
         };
-        let (meaning, text) = scalar(text, quoted, tag)?;
-        match meaning {
-            ScalarValue::Null => Err(ReadError::Key("null")),
-            ScalarValue::Unsigned(_) => Err(ReadError::Key("uint64")),
+        let (resolved, text) = resolve_scalar_node(text, quoted, tag)?;
+        match resolved {
+            ScalarValue::Null => Err(ReadError::UnsupportedKey("null")),
+            ScalarValue::Unsigned(_) => Err(ReadError::UnsupportedKey("uint64")),
             ScalarValue::Bool(value) => Ok(value.to_string()),
             ScalarValue::Integer(value) => Ok(value.to_string()),
             ScalarValue::Float(value) => Ok(float_key(value)),
@@ -243,7 +247,7 @@ impl<'t> Decoder<'t> {
 
     fn decode_alias<T>(
         &mut self,
-        target: Id,
+        target: NodeId,
         decode: impl FnOnce(&mut Self) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
         if !self.aliases.insert(target) {
@@ -262,7 +266,7 @@ impl<'t> Decoder<'t> {
     }
 
     /// Counts a node. Rejects documents that consist mainly of aliases, which could expand to gigabytes.
-    fn count(&mut self) -> Result<(), ReadError> {
+    fn count_node(&mut self) -> Result<(), ReadError> {
         self.decoded += 1;
         self.decoded_by_alias += u32::from(!self.aliases.is_empty());
         let share = f64::from(self.decoded_by_alias) / f64::from(self.decoded);
@@ -281,20 +285,24 @@ fn allowed_share(decoded: u32) -> f64 {
 
 const YAML_ORG: &str = "tag:yaml.org,2002:";
 
-/// Resolves a scalar by its quotes, its tag or its text.
-fn scalar<'t>(text: &'t str, quoted: bool, tag: Option<&str>) -> Result<(ScalarValue, Cow<'t, str>), ReadError> {
+/// Resolves a scalar by its tag. Without one, a quoted scalar is a string, and a plain one is resolved by its text.
+fn resolve_scalar_node<'t>(
+    text: &'t str,
+    quoted: bool,
+    tag: Option<&str>,
+) -> Result<(ScalarValue, Cow<'t, str>), ReadError> {
     let as_text = (ScalarValue::Text, Cow::Borrowed(text));
     let kind = match tag {
         None if quoted => return Ok(as_text),
         None => return Ok((resolve_scalar(text), Cow::Borrowed(text))),
-        // Including the tag `!`, which makes any scalar a string.
         Some(tag) => match tag.strip_prefix(YAML_ORG) {
             Some(kind) => kind,
+            // Other tags, such as `!`, make any scalar a string.
             None => return Ok(as_text),
         },
     };
-    let word = resolve_scalar(text);
-    let (is, fits) = match word {
+    let plain = resolve_scalar(text);
+    let (actual, matches_tag) = match plain {
         ScalarValue::Null => ("!!null", kind == "null"),
         ScalarValue::Bool(_) => ("!!bool", kind == "bool"),
         ScalarValue::Integer(_) => ("!!int", kind == "int" || kind == "float"),
@@ -304,10 +312,10 @@ fn scalar<'t>(text: &'t str, quoted: bool, tag: Option<&str>) -> Result<(ScalarV
         ScalarValue::Text => ("!!str", false),
     };
     match kind {
-        "bool" | "int" | "float" | "null" | "timestamp" if !fits => {
-            Err(ReadError::Tag { is, text: text.to_owned(), tag: format!("!!{kind}") })
+        "bool" | "int" | "float" | "null" | "timestamp" if !matches_tag => {
+            Err(ReadError::Tag { actual, text: text.to_owned(), tag: format!("!!{kind}") })
         }
-        "bool" | "int" | "float" | "null" | "timestamp" => Ok((word, Cow::Borrowed(text))),
+        "bool" | "int" | "float" | "null" | "timestamp" => Ok((plain, Cow::Borrowed(text))),
         "binary" => Ok((ScalarValue::Text, Cow::Owned(decode_binary(text)?))),
         _ => Ok(as_text),
     }
@@ -319,8 +327,8 @@ fn decode_binary(text: &str) -> Result<String, ReadError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn to_json(meaning: ScalarValue, text: &str) -> Result<Value, ReadError> {
-    Ok(match meaning {
+fn to_json(resolved: ScalarValue, text: &str) -> Result<Value, ReadError> {
+    Ok(match resolved {
         ScalarValue::Null => Value::Null,
         ScalarValue::Bool(value) => Value::Bool(value),
         ScalarValue::Integer(value) => value.into(),
@@ -334,7 +342,7 @@ fn to_json(meaning: ScalarValue, text: &str) -> Result<Value, ReadError> {
     })
 }
 
-/// Float keys are formatted in single precision.
+/// A float as a map key: formatted in single precision, as by sigs.k8s.io/yaml.
 fn float_key(value: f64) -> String {
     let single = value as f32;
     match value {
@@ -356,7 +364,7 @@ mod tests {
     #[case::octal("a: 0644", json!({"a": 420}))]
     #[case::signed_octal("a: -0755", json!({"a": -493}))]
     #[case::tagged_octal("a: !!int 0755", json!({"a": 493}))]
-    #[case::no_octal("a: 08", json!({"a": 8}))]
+    #[case::invalid_octal("a: 08", json!({"a": 8}))]
     #[case::separators("a: [1__0, 0x_1F, 1_0.5]", json!({"a": [10, 31, 10.5]}))]
     #[case::whole_floats("a: [1.0, 1e3]", json!({"a": [1, 1000]}))]
     #[case::out_of_range("a: 1e400", json!({"a": "1e400"}))]

@@ -1,5 +1,5 @@
-//! Resolution of plain scalars in YAML 1.1: yes and no are booleans, 017 is octal, 1_000 is a number, and a date is a
-//! string that must be quoted.
+//! Resolution of plain scalars by the YAML 1.1 rules of go-yaml: `yes` and `no` are booleans, `017` is octal, `1_000`
+//! is a number, and a date is a string that must be quoted when written.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ pub enum ScalarValue {
     Integer(i64),
     Unsigned(u64),
     Float(f64),
-    /// A string that other parsers read as a timestamp.
+    /// A string with the form of a YAML timestamp.
     Time,
     Text,
 }
@@ -25,7 +25,7 @@ fn pattern(expression: &str) -> Regex {
 }
 
 static FLOAT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"));
-/// Underscores are allowed between digits.
+/// A fraction that begins with its decimal point, with underscores between digits.
 static SEPARATED: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?$"));
 static SEXAGESIMAL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$"));
 static TIME: LazyLock<Regex> = LazyLock::new(|| {
@@ -90,7 +90,7 @@ fn parse_integer(digits: &str) -> Option<u64> {
     u64::from_str_radix(digits, base).ok().filter(|_| unsigned)
 }
 
-/// A number out of range is a string.
+/// Resolves a float. Other text, and a number out of the range of f64, is a string.
 fn float(word: &str) -> ScalarValue {
     let value = FLOAT.is_match(word).then(|| word.parse::<f64>().ok()).flatten();
     value.filter(|value| value.is_finite()).map_or(ScalarValue::Text, ScalarValue::Float)
@@ -112,7 +112,7 @@ fn is_time(word: &str) -> bool {
     (1..=12).contains(&month) && (1..=days).contains(&day) && hour < 24 && minute < 60 && second < 60 && in_zone
 }
 
-/// True if every parser reads the unquoted text as a string.
+/// True if YAML 1.1 and 1.2 parsers read the unquoted text as a string.
 pub fn is_plain(text: &str) -> bool {
     matches!(resolve_scalar(text), ScalarValue::Text) && !SEXAGESIMAL.is_match(text)
 }
@@ -146,7 +146,7 @@ pub fn convert_integral_floats(value: &mut Value) {
     }
 }
 
-/// The shortest representation, with an exponent below -4 and from 6 on.
+/// The shortest representation, in scientific notation for decimal exponents below -4 and from 6 on.
 pub fn format_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
@@ -166,22 +166,22 @@ mod tests {
 
     #[rstest]
     #[case::octal("0777", ScalarValue::Integer(511))]
-    #[case::no_octal("09", ScalarValue::Float(9.0))]
+    #[case::invalid_octal_is_decimal("09", ScalarValue::Float(9.0))]
     #[case::hexadecimal("0x1F", ScalarValue::Integer(31))]
     #[case::separated("1_000", ScalarValue::Integer(1000))]
     #[case::separated_fraction(".1_0", ScalarValue::Float(0.1))]
-    #[case::separated_by_two(".1__0", ScalarValue::Text)]
+    #[case::doubly_separated_fraction(".1__0", ScalarValue::Text)]
     #[case::largest("18446744073709551615", ScalarValue::Unsigned(u64::MAX))]
     #[case::too_large("18446744073709551616", ScalarValue::Float(18_446_744_073_709_551_616.0))]
     #[case::date("2024-02-29", ScalarValue::Time)]
-    #[case::no_such_date("2023-02-29", ScalarValue::Text)]
+    #[case::invalid_date("2023-02-29", ScalarValue::Text)]
     #[case::time("2001-12-14t21:59:43.10-05:00", ScalarValue::Time)]
     #[case::version("1.2.3", ScalarValue::Text)]
     #[case::exponent("1e3", ScalarValue::Float(1000.0))]
-    #[case::endless("1e999", ScalarValue::Text)]
-    #[case::merge_is_no_word_of_its_own("<<", ScalarValue::Text)]
+    #[case::out_of_range("1e999", ScalarValue::Text)]
+    #[case::merge_key_is_text("<<", ScalarValue::Text)]
     #[case::minus("-", ScalarValue::Text)]
-    fn words(#[case] word: &str, #[case] expected: ScalarValue) {
+    fn plain_scalars_are_resolved(#[case] word: &str, #[case] expected: ScalarValue) {
         assert_eq!(resolve_scalar(word), expected);
     }
 
@@ -191,7 +191,7 @@ mod tests {
     #[case(1_234_567.5, "1.2345675e+06")]
     #[case(0.000_012, "1.2e-05")]
     #[case(1e21, "1e+21")]
-    fn floats(#[case] value: f64, #[case] expected: &str) {
+    fn floats_are_formatted(#[case] value: f64, #[case] expected: &str) {
         assert_eq!(format_float(value), expected);
     }
 }

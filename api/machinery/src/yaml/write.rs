@@ -1,5 +1,5 @@
-//! Prints JSON as YAML in the format of Go's yaml.v2: keys in natural order, list items flush with their key, text
-//! wrapped after column 80, multi-line text as literal block.
+//! Prints JSON as YAML in the format of Go's yaml.v2: keys in natural order, list items with the indentation of their
+//! key, text wrapped after column 80, multi-line text as literal block.
 
 use std::cmp::Ordering;
 
@@ -23,9 +23,9 @@ pub fn document(value: &Value) -> String {
 struct Writer {
     out: String,
     column: usize,
-    /// The last character was a space, so no separator is needed.
+    /// True if the last character separates tokens, so that no space has to be written.
     after_space: bool,
-    /// The line contains only indentation and block indicators so far.
+    /// True if the line contains only indentation and block indicators so far.
     in_indent: bool,
 }
 
@@ -384,8 +384,8 @@ fn is_simple(key: &str) -> bool {
     key.len() <= MAX_LENGTH && !key.contains(is_break)
 }
 
-/// Fields in the natural order of their keys. The order is not transitive ("1a" < "2" < "12" < "1a"), so a library
-/// sort may panic; this is an insertion sort.
+/// Fields in the natural order of their keys. The order is not transitive ("1a" < "2" < "12" < "1a"), for which
+/// `sort_by` may panic, so this function inserts each key by binary search.
 fn sort_keys(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut ordered: Vec<(&String, &Value)> = Vec::with_capacity(fields.len());
     for entry in fields {
@@ -407,7 +407,8 @@ fn compare_natural(left: &str, right: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // Leading zeros are significant after a digit other than zero.
+    // A zero at the first difference counts as a digit if other digits than zeros precede it; otherwise it is a leading
+    // zero.
     let significant = (left[at] == '0' || right[at] == '0')
         && left[..at].iter().rev().take_while(|digit| digit.is_ascii_digit()).any(|digit| *digit != '0');
     let number = |text: &[char]| {

@@ -29,8 +29,8 @@ impl Agent {
         }
         let cluster = ClusterName::parse(suffix).ok()?;
         // The token of a cluster "a-impersonator" has the same Secret as the impersonator's token of cluster "a".
-        let is_shared = suffix.ends_with("-impersonator");
-        (!cluster.is_control_plane() && !is_shared).then_some(Self::Cluster(cluster))
+        let is_secret_shared = suffix.ends_with("-impersonator");
+        (!cluster.is_control_plane() && !is_secret_shared).then_some(Self::Cluster(cluster))
     }
 }
 

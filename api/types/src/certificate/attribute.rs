@@ -11,6 +11,7 @@ pub(super) struct AttributeType {
     encoding: Option<u8>,
 }
 
+/// Type whose values are a DirectoryString, a choice of string types.
 const fn directory(oid: &'static [u8], name: &'static str) -> AttributeType {
     AttributeType { oid, name, encoding: None }
 }

@@ -1,7 +1,7 @@
-//! Distinguished encoding rules (X.690), limited to what a subject contains.
+//! Distinguished Encoding Rules (DER, X.690), limited to the elements of a certificate's subject.
 //!
 //! x509-parser ignores bytes after the last element that it understands in a SEQUENCE or SET. A subject must not have a
-//! part that one parser skips and another one reads. This parser therefore accounts for every byte.
+//! part that one parser skips and another one reads. This parser therefore rejects input with unparsed bytes.
 
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
@@ -13,10 +13,11 @@ pub(super) const T61_STRING: u8 = 0x14;
 pub(super) const IA5_STRING: u8 = 0x16;
 pub(super) const BMP_STRING: u8 = 0x1e;
 
-/// Bits of a tag that continues in further bytes; no element of a subject needs one.
-const LONG_TAG: u8 = 0x1f;
+/// Mask of the tag number. If all of its bits are set, the tag number follows in further bytes (X.690, 8.1.2.4), which no
+/// element of a subject needs.
+const HIGH_TAG_NUMBER: u8 = 0x1f;
 
-/// One element: tag and content.
+/// A DER element: tag and content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Element<'a> {
     pub(super) tag: u8,
@@ -24,17 +25,18 @@ pub(super) struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Splits off the first element. `None` unless its length is definite and minimally encoded.
-    fn split(input: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    /// Splits off the first element. `None` if it is truncated, has a tag of several bytes, or a length that is indefinite,
+    /// not minimally encoded or longer than three bytes.
+    fn split_first(input: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&tag, rest) = input.split_first()?;
-        let (&first, rest) = rest.split_first()?;
-        if tag & LONG_TAG == LONG_TAG {
+        let (&length_byte, rest) = rest.split_first()?;
+        if tag & HIGH_TAG_NUMBER == HIGH_TAG_NUMBER {
             return None;
         }
-        let (length, rest) = if first < 0x80 {
-            (usize::from(first), rest)
+        let (length, rest) = if length_byte < 0x80 {
+            (usize::from(length_byte), rest)
         } else {
-            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            let (bytes, rest) = rest.split_at_checked(usize::from(length_byte & 0x7f))?;
             if bytes.is_empty() || bytes.len() > 3 || bytes[0] == 0 {
                 return None;
             }
@@ -48,19 +50,19 @@ impl<'a> Element<'a> {
         Some((Self { tag, content }, rest))
     }
 
-    /// The content of the only element of `input`, which must have this tag.
-    pub(super) fn only(input: &'a [u8], tag: u8) -> Option<&'a [u8]> {
-        match Self::split(input)? {
+    /// Parses `input` as a single element with this tag; returns its content.
+    pub(super) fn parse_single(input: &'a [u8], tag: u8) -> Option<&'a [u8]> {
+        match Self::split_first(input)? {
             (element, []) if element.tag == tag => Some(element.content),
             _ => None,
         }
     }
 
-    /// All elements of `input`, which must end with the last one.
-    pub(super) fn all(mut input: &'a [u8]) -> Option<Vec<Self>> {
+    /// Parses `input` as elements without trailing bytes.
+    pub(super) fn parse_all(mut input: &'a [u8]) -> Option<Vec<Self>> {
         let mut elements = Vec::new();
         while !input.is_empty() {
-            let (element, rest) = Self::split(input)?;
+            let (element, rest) = Self::split_first(input)?;
             elements.push(element);
             input = rest;
         }
@@ -76,10 +78,10 @@ pub(super) fn encode(tag: u8, content: &[u8]) -> Vec<u8> {
         encoded.push(short);
     } else {
         let bytes = length.to_be_bytes();
-        let skipped = bytes.iter().take_while(|byte| **byte == 0).count();
+        let leading_zeros = bytes.iter().take_while(|byte| **byte == 0).count();
         // A usize has eight bytes at most.
-        encoded.push(0x80 | (bytes.len() - skipped) as u8);
-        encoded.extend_from_slice(&bytes[skipped..]);
+        encoded.push(0x80 | (bytes.len() - leading_zeros) as u8);
+        encoded.extend_from_slice(&bytes[leading_zeros..]);
     }
     encoded.extend_from_slice(content);
     encoded
@@ -93,15 +95,15 @@ mod tests {
     #[rstest]
     #[case::empty(&[])]
     #[case::no_length(&[SEQUENCE])]
-    #[case::too_short(&[SEQUENCE, 2, 0])]
-    #[case::trailing(&[SEQUENCE, 0, 0])]
-    #[case::indefinite(&[SEQUENCE, 0x80, 0, 0])]
+    #[case::truncated_content(&[SEQUENCE, 2, 0])]
+    #[case::trailing_bytes(&[SEQUENCE, 0, 0])]
+    #[case::indefinite_length(&[SEQUENCE, 0x80, 0, 0])]
     #[case::length_not_minimal(&[SEQUENCE, 0x81, 1, 0])]
     #[case::length_with_leading_zero(&[SEQUENCE, 0x82, 0, 0x80])]
-    #[case::long_tag(&[0x3f, 0x81, 0])]
+    #[case::high_tag_number(&[0x3f, 0x81, 0])]
     #[case::other_tag(&[SET, 0])]
-    fn other_encodings_are_refused(#[case] input: &[u8]) {
-        assert_eq!(Element::only(input, SEQUENCE), None);
+    fn invalid_encodings_are_rejected(#[case] input: &[u8]) {
+        assert_eq!(Element::parse_single(input, SEQUENCE), None);
     }
 
     #[rstest]
@@ -111,12 +113,12 @@ mod tests {
     #[case(0xff)]
     #[case(0x100)]
     #[case(0x1_0000)]
-    fn elements_of_any_length_are_read_back(#[case] length: usize) {
+    fn encoded_elements_of_any_length_are_parsed(#[case] length: usize) {
         let content = vec![7; length];
         let encoded = encode(UTF8_STRING, &content);
-        assert_eq!(Element::only(&encoded, UTF8_STRING), Some(&*content));
+        assert_eq!(Element::parse_single(&encoded, UTF8_STRING), Some(&*content));
         let two = [encoded.clone(), encoded].concat();
-        assert_eq!(Element::all(&two).unwrap().len(), 2);
-        assert!(Element::all(&two[..two.len() - 1]).is_none());
+        assert_eq!(Element::parse_all(&two).unwrap().len(), 2);
+        assert!(Element::parse_all(&two[..two.len() - 1]).is_none());
     }
 }

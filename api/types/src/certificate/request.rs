@@ -13,7 +13,7 @@ use x509_parser::public_key::PublicKey;
 
 use super::{CertificateSubject, SubjectError};
 
-const LABEL: &str = "CERTIFICATE REQUEST";
+const PEM_LABEL: &str = "CERTIFICATE REQUEST";
 const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
 
 /// Requested contents of a certificate, as far as a signer may grant them.
@@ -59,7 +59,7 @@ impl SigningRequest {
     /// Parses one PEM block. Refuses requests with a wrong signature and all ambiguous requests: those with a second
     /// block, with extensions listed twice, or with a subject that [`CertificateSubject`] refuses.
     pub fn parse(pem: &[u8]) -> Result<Self, SigningRequestError> {
-        let block = block(pem)?;
+        let block = parse_block(pem)?;
         let request = decode(&block)?;
         let signature = verify(&request)?;
         let info = &request.certification_request_info;
@@ -72,8 +72,8 @@ impl SigningRequest {
     }
 
     /// Checks the requirements that all signers share, independent of the subject: syntax and signature.
-    pub fn check_form(pem: &[u8]) -> Result<(), SigningRequestError> {
-        verify(&decode(&block(pem)?)?).map(drop)
+    pub fn check_syntax_and_signature(pem: &[u8]) -> Result<(), SigningRequestError> {
+        verify(&decode(&parse_block(pem)?)?).map(drop)
     }
 
     pub fn has_dns_names(&self) -> bool {
@@ -93,9 +93,9 @@ impl SigningRequest {
     }
 }
 
-/// The only PEM block. Parsers disagree about which of several blocks counts and about damaged blocks, so the text must
-/// not contain another block marker.
-fn block(pem: &[u8]) -> Result<Pem, SigningRequestError> {
+/// Parses the only PEM block. Parsers disagree about which of several blocks counts and about damaged blocks, so the
+/// text must not contain another block marker.
+fn parse_block(pem: &[u8]) -> Result<Pem, SigningRequestError> {
     const MARKER: &[u8] = b"-----";
     let refused = SigningRequestError::Malformed(NOT_A_REQUEST);
     let (_, block) = parse_x509_pem(pem).map_err(|_| refused.clone())?;
@@ -107,8 +107,9 @@ fn block(pem: &[u8]) -> Result<Pem, SigningRequestError> {
         rest = &rest[at + MARKER.len()..];
     }
     let contains = |line: &str| pem.windows(line.len()).any(|window| window == line.as_bytes());
-    let is_request = contains(&format!("-----BEGIN {LABEL}-----")) && contains(&format!("-----END {LABEL}-----"));
-    if block.label == LABEL && is_request && markers == 4 { Ok(block) } else { Err(refused) }
+    let is_request =
+        contains(&format!("-----BEGIN {PEM_LABEL}-----")) && contains(&format!("-----END {PEM_LABEL}-----"));
+    if block.label == PEM_LABEL && is_request && markers == 4 { Ok(block) } else { Err(refused) }
 }
 
 fn decode(block: &Pem) -> Result<X509CertificationRequest<'_>, SigningRequestError> {
@@ -119,7 +120,8 @@ fn decode(block: &Pem) -> Result<X509CertificationRequest<'_>, SigningRequestErr
     }
 }
 
-/// Go supports more algorithms, so a request with an unknown one is left to the signer.
+/// Verifies the signature of a request. Go supports more algorithms, so a request with an unknown one is left to the
+/// signer.
 fn verify(request: &X509CertificationRequest<'_>) -> Result<RequestSignature, SigningRequestError> {
     match request.verify_signature() {
         Ok(()) => Ok(RequestSignature::Verified),
@@ -256,10 +258,10 @@ mod tests {
     #[test]
     fn wrong_signatures_are_refused() {
         let pem = pem("o".into(), Vec::new());
-        let mut block = block(pem.as_bytes()).unwrap();
+        let mut block = parse_block(pem.as_bytes()).unwrap();
         let verified = |block: &Pem| verify(&decode(block).unwrap());
         assert_eq!(verified(&block), Ok(RequestSignature::Verified));
-        // Another name with the same signature.
+        // The name is changed after signing.
         let position = block.contents.windows(3).position(|three| three == b"ann").unwrap();
         block.contents[position] = b'A';
         assert_eq!(verified(&block), Err(SigningRequestError::Malformed("x509: ECDSA verification failure")));

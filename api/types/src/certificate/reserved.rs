@@ -1,4 +1,4 @@
-//! Identities that certificates of the users' authority must not have.
+//! Identities for which the certificate authority of users must not issue certificates.
 
 use super::{AGENT_ORGANIZATION, Agent, CertificateSubject};
 
@@ -10,7 +10,7 @@ const SYSTEM: &str = "system:";
 const BOOTSTRAP_USER: &str = "system:bootstrap:";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
-/// Reason why a certificate request is rejected.
+/// Reason why a certificate request is rejected: its subject has a reserved identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReservedIdentity {
     #[error(
@@ -42,10 +42,10 @@ pub fn check_requester(subject: &CertificateSubject, requester: &str, groups: &[
 
 /// True for holders of bootstrap tokens and for agents.
 fn is_restricted(requester: &str, groups: &[&str]) -> bool {
-    let is_bootstrappers =
+    let is_bootstrap_group =
         |group: &str| group.strip_prefix(BOOTSTRAPPERS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
     requester.starts_with(BOOTSTRAP_USER)
-        || groups.iter().any(|group| is_bootstrappers(group) || *group == AGENT_ORGANIZATION)
+        || groups.iter().any(|group| is_bootstrap_group(group) || *group == AGENT_ORGANIZATION)
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     #[case::agent_as_requester("x", AGENT_ORGANIZATION, "system:admin", &[], false)]
     #[case::administrator("admin", "system:masters", "system:kube-scheduler", &[], true)]
     #[case::administrator_front_proxy("admin", "system:masters", "front-proxy-client", &[], false)]
-    fn names_are_reserved(
+    fn only_administrators_may_request_reserved_names(
         #[case] requester: &str,
         #[case] group: &str,
         #[case] common_name: &str,
@@ -86,7 +86,7 @@ mod tests {
         #[case] allowed: bool,
     ) {
         let organizations: Vec<String> = organizations.iter().map(|name| (*name).to_owned()).collect();
-        let subject = CertificateSubject::of_user(common_name, &organizations).unwrap();
+        let subject = CertificateSubject::from_user(common_name, &organizations).unwrap();
         assert_eq!(check_requester(&subject, requester, &[group]).is_ok(), allowed);
     }
 }

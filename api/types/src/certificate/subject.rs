@@ -37,9 +37,10 @@ impl CertificateSubject {
     /// distinguished name.
     pub fn from_der(name: &[u8]) -> Result<Self, SubjectError> {
         let mut subject = Self::default();
-        let names = Element::only(name, SEQUENCE).and_then(Element::all).ok_or(SubjectError::Malformed)?;
+        let names =
+            Element::parse_single(name, SEQUENCE).and_then(Element::parse_all).ok_or(SubjectError::Malformed)?;
         for relative_name in names {
-            let attributes = (relative_name.tag == SET).then(|| Element::all(relative_name.content)).flatten();
+            let attributes = (relative_name.tag == SET).then(|| Element::parse_all(relative_name.content)).flatten();
             let attributes = attributes.filter(|attributes| !attributes.is_empty()).ok_or(SubjectError::Malformed)?;
             for attribute in attributes {
                 let (oid, value) = type_and_value(attribute).ok_or(SubjectError::Malformed)?;
@@ -52,7 +53,7 @@ impl CertificateSubject {
     }
 
     /// The subject for a user and its groups.
-    pub fn of_user(name: &str, groups: &[String]) -> Result<Self, SubjectError> {
+    pub fn from_user(name: &str, groups: &[String]) -> Result<Self, SubjectError> {
         let mut subject = Self::default();
         subject.push(&COMMON_NAME, name.to_owned())?;
         for group in groups {
@@ -117,7 +118,7 @@ impl CertificateSubject {
 }
 
 fn type_and_value(attribute: Element<'_>) -> Option<(&[u8], Element<'_>)> {
-    let parts = (attribute.tag == SEQUENCE).then(|| Element::all(attribute.content)).flatten()?;
+    let parts = (attribute.tag == SEQUENCE).then(|| Element::parse_all(attribute.content)).flatten()?;
     match parts.as_slice() {
         [kind, value] if kind.tag == OBJECT_IDENTIFIER => Some((kind.content, *value)),
         _ => None,
@@ -250,9 +251,9 @@ mod tests {
     #[test]
     fn subjects_are_built_from_users() {
         let groups = ["dev".to_owned(), "équipe".to_owned()];
-        let subject = CertificateSubject::of_user("ann", &groups).unwrap();
+        let subject = CertificateSubject::from_user("ann", &groups).unwrap();
         assert_eq!(subject.organizations(), groups);
-        assert_eq!(CertificateSubject::of_user("", &[]), Err(SubjectError::Empty("CN")));
+        assert_eq!(CertificateSubject::from_user("", &[]), Err(SubjectError::Empty("CN")));
     }
 
     proptest! {
@@ -273,7 +274,7 @@ mod tests {
             name in "[^\\p{Cc}\\p{Z}]([^\\p{Cc}]{0,78}[^\\p{Cc}\\p{Z}])?",
             groups in prop::collection::vec("[^\\p{Cc}\\p{Z}]([^\\p{Cc}]{0,38}[^\\p{Cc}\\p{Z}])?", 0..5),
         ) {
-            let subject = CertificateSubject::of_user(&name, &groups).unwrap();
+            let subject = CertificateSubject::from_user(&name, &groups).unwrap();
             let read = CertificateSubject::from_der(&subject.to_der()).unwrap();
             prop_assert_eq!(read.user(), Some(UserInfo::new(name, groups)));
         }

@@ -6,31 +6,33 @@ use serde_json::{Map, Value};
 
 use crate::Kind;
 
-/// The first field in document order that does not match the kind's types.
-pub fn mismatch<K: Kind>(object: &Value) -> Option<String> {
+/// Finds the first field in document order whose value does not have the type that the kind declares; returns the
+/// message of Go's decoder.
+pub fn find_type_mismatch<K: Kind>(object: &Value) -> Option<String> {
     let mut generator = SchemaSettings::draft2019_09().for_serialize().into_generator();
     let fields = K::field_schemas(&mut generator);
     let search = Search { definitions: generator.take_definitions(true), version: K::VERSION };
     let object = object.as_object()?;
     fields.into_iter().find_map(|(name, schema)| {
         let value = object.get(name)?;
-        search.look(&schema.to_value(), value, name, K::KIND)
+        search.find_in(&schema.to_value(), value, name, K::KIND)
     })
 }
 
+/// Compares values with the schemas of a kind.
 struct Search {
     definitions: Map<String, Value>,
     version: &'static str,
 }
 
 impl Search {
-    fn look(&self, schema: &Value, value: &Value, path: &str, owner: &str) -> Option<String> {
+    fn find_in(&self, schema: &Value, value: &Value, path: &str, owner: &str) -> Option<String> {
         if value.is_null() {
             return None;
         }
         let (schema, name) = self.resolve(schema)?;
-        let expected = kind_of(schema)?;
-        let fits = match expected {
+        let expected = json_type(schema)?;
+        let is_match = match expected {
             "object" => value.is_object(),
             "array" => value.is_array(),
             "string" => value.is_string(),
@@ -42,26 +44,26 @@ impl Search {
             },
             _ => true,
         };
-        if !fits {
+        if !is_match {
             let found = describe(value, expected);
-            let wanted = self.go_type(schema, name);
+            let expected_type = self.go_type(schema, name);
             return Some(format!(
-                "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}"
+                "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {expected_type}"
             ));
         }
         match value {
             Value::Object(members) => {
                 let properties = schema.get("properties");
                 let values = schema.get("additionalProperties").filter(|schema| schema.is_object());
-                let owner = name.map_or(owner, |name| short(name));
+                let owner = name.map_or(owner, |name| unqualified_name(name));
                 members.iter().find_map(|(key, member)| {
                     let schema = properties.and_then(|properties| properties.get(key)).or(values)?;
-                    self.look(schema, member, &format!("{path}.{key}"), owner)
+                    self.find_in(schema, member, &format!("{path}.{key}"), owner)
                 })
             }
             Value::Array(items) => {
                 let schema = schema.get("items")?;
-                items.iter().find_map(|item| self.look(schema, item, path, owner))
+                items.iter().find_map(|item| self.find_in(schema, item, path, owner))
             }
             _ => None,
         }
@@ -83,15 +85,15 @@ impl Search {
     }
 
     fn go_type(&self, schema: &Value, name: Option<&str>) -> String {
-        match (kind_of(schema), schema.get("format").and_then(Value::as_str)) {
+        match (json_type(schema), schema.get("format").and_then(Value::as_str)) {
             (Some("integer"), Some(format)) => format.to_owned(),
             (Some("integer"), None) => "int".to_owned(),
             (Some("boolean"), _) => "bool".to_owned(),
             (Some("string"), _) => "string".to_owned(),
-            (Some("array"), _) => format!("[]{}", self.inner(schema.get("items"))),
+            (Some("array"), _) => format!("[]{}", self.element_type(schema.get("items"))),
             (Some("object"), _) => match (schema.get("additionalProperties"), name) {
-                (Some(values), _) if values.is_object() => format!("map[string]{}", self.inner(Some(values))),
-                (_, Some(name)) if name.starts_with("io.k8s.") => format!("v1.{}", short(name)),
+                (Some(values), _) if values.is_object() => format!("map[string]{}", self.element_type(Some(values))),
+                (_, Some(name)) if name.starts_with("io.k8s.") => format!("v1.{}", unqualified_name(name)),
                 (_, Some(name)) => format!("{}.{name}", self.version),
                 (_, None) => "map[string]interface {}".to_owned(),
             },
@@ -99,7 +101,7 @@ impl Search {
         }
     }
 
-    fn inner(&self, schema: Option<&Value>) -> String {
+    fn element_type(&self, schema: Option<&Value>) -> String {
         match schema.and_then(|schema| self.resolve(schema)) {
             Some((schema, name)) => self.go_type(schema, name),
             None => "interface {}".to_owned(),
@@ -107,11 +109,11 @@ impl Search {
     }
 }
 
-fn short(name: &str) -> &str {
+fn unqualified_name(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-fn kind_of(schema: &Value) -> Option<&str> {
+fn json_type(schema: &Value) -> Option<&str> {
     match &schema["type"] {
         Value::String(word) => Some(word),
         Value::Array(words) => words.iter().filter_map(Value::as_str).find(|word| *word != "null"),
@@ -152,8 +154,11 @@ mod tests {
         "{spec: {resourceSelectors: [{kind: 1}]}}",
         "number into Go struct field ResourceSelector.spec.resourceSelectors.kind of type string"
     )]
-    fn words(#[case] object: &str, #[case] expected: &str) {
+    fn messages_equal_those_of_go(#[case] object: &str, #[case] expected: &str) {
         let object = serde_saphyr::from_str(object).unwrap();
-        assert_eq!(mismatch::<PropagationPolicy>(&object).unwrap(), format!("json: cannot unmarshal {expected}"));
+        assert_eq!(
+            find_type_mismatch::<PropagationPolicy>(&object).unwrap(),
+            format!("json: cannot unmarshal {expected}")
+        );
     }
 }

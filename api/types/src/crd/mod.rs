@@ -10,151 +10,191 @@ mod mismatch;
 mod structural;
 
 pub use definition::Webhook;
-pub use mismatch::mismatch;
+pub use mismatch::find_type_mismatch;
 
 use serde_json::Value;
 
 use crate::{apps, autoscaling, config, multicluster, networking, policy, remedy, sink, storage, work};
 use definition::{Column, Definition, Version};
 
-const AGE: Column = Column { name: "AGE", path: ".metadata.creationTimestamp", of: "date", description: "" };
+const AGE: Column = Column { name: "AGE", path: ".metadata.creationTimestamp", value_type: "date", description: "" };
 const SCHEDULED: &str = r#".status.conditions[?(@.type=="Scheduled")].status"#;
 const FULLY_APPLIED: &str = r#".status.conditions[?(@.type=="FullyApplied")].status"#;
 const APPLIED: &str = r#".status.conditions[?(@.type=="Applied")].status"#;
 
-const fn text(name: &'static str, path: &'static str) -> Column {
-    Column { name, path, of: "string", description: "" }
+const fn string_column(name: &'static str, path: &'static str) -> Column {
+    Column { name, path, value_type: "string", description: "" }
 }
 
-const fn number(name: &'static str, path: &'static str) -> Column {
-    Column { name, path, of: "integer", description: "" }
+const fn integer_column(name: &'static str, path: &'static str) -> Column {
+    Column { name, path, value_type: "integer", description: "" }
 }
 
 fn policies() -> Vec<Definition> {
-    let columns =
-        [text("CONFLICT-RESOLUTION", ".spec.conflictResolution"), text("PRIORITY", ".spec.priority"), AGE].to_vec();
+    let columns = [
+        string_column("CONFLICT-RESOLUTION", ".spec.conflictResolution"),
+        string_column("PRIORITY", ".spec.priority"),
+        AGE,
+    ]
+    .to_vec();
     vec![
-        Definition::of(Version::of::<policy::PropagationPolicy>().requires(&["spec"]).columns(columns.clone()))
-            .short("pp"),
-        Definition::of(Version::of::<policy::ClusterPropagationPolicy>().requires(&["spec"]).columns(columns))
-            .short("cpp"),
-        Definition::of(Version::of::<policy::OverridePolicy>().requires(&["spec"])).short("op"),
-        Definition::of(Version::of::<policy::ClusterOverridePolicy>().requires(&["spec"])).short("cop"),
-        Definition::of(
-            Version::of::<policy::FederatedResourceQuota>()
-                .requires(&["spec"])
-                .status()
-                .columns(vec![text("OVERALL", ".status.overall"), text("OVERALL_USED", ".status.overallUsed")]),
+        Definition::new(
+            Version::for_kind::<policy::PropagationPolicy>().with_required(&["spec"]).with_columns(columns.clone()),
+        )
+        .with_short_name("pp"),
+        Definition::new(
+            Version::for_kind::<policy::ClusterPropagationPolicy>().with_required(&["spec"]).with_columns(columns),
+        )
+        .with_short_name("cpp"),
+        Definition::new(Version::for_kind::<policy::OverridePolicy>().with_required(&["spec"])).with_short_name("op"),
+        Definition::new(Version::for_kind::<policy::ClusterOverridePolicy>().with_required(&["spec"]))
+            .with_short_name("cop"),
+        Definition::new(
+            Version::for_kind::<policy::FederatedResourceQuota>().with_required(&["spec"]).with_status().with_columns(
+                vec![string_column("OVERALL", ".status.overall"), string_column("OVERALL_USED", ".status.overallUsed")],
+            ),
         ),
-        Definition::of(Version::of::<policy::ClusterTaintPolicy>().requires(&["spec"])).uncategorised(),
+        Definition::new(Version::for_kind::<policy::ClusterTaintPolicy>().with_required(&["spec"]))
+            .without_categories(),
     ]
 }
 
 fn works() -> Vec<Definition> {
-    let columns = vec![text("SCHEDULED", SCHEDULED), text("FULLYAPPLIED", FULLY_APPLIED), AGE];
+    let columns = vec![string_column("SCHEDULED", SCHEDULED), string_column("FULLYAPPLIED", FULLY_APPLIED), AGE];
     vec![
-        Definition::of(Version::of::<work::ResourceBinding>().requires(&["spec"]).status().columns(columns.clone()))
-            .also(Version::of::<work::v1alpha1::ResourceBinding>().requires(&["spec"]).status())
-            .short("rb"),
-        Definition::of(Version::of::<work::ClusterResourceBinding>().requires(&["spec"]).status().columns(columns))
-            .also(Version::of::<work::v1alpha1::ClusterResourceBinding>().requires(&["spec"]).status())
-            .short("crb"),
-        Definition::of(Version::of::<work::Work>().requires(&["spec"]).status().columns(vec![
-            text("WORKLOAD-KIND", ".spec.workload.manifests[*].kind"),
-            text("APPLIED", APPLIED),
+        Definition::new(
+            Version::for_kind::<work::ResourceBinding>()
+                .with_required(&["spec"])
+                .with_status()
+                .with_columns(columns.clone()),
+        )
+        .with_version(Version::for_kind::<work::v1alpha1::ResourceBinding>().with_required(&["spec"]).with_status())
+        .with_short_name("rb"),
+        Definition::new(
+            Version::for_kind::<work::ClusterResourceBinding>()
+                .with_required(&["spec"])
+                .with_status()
+                .with_columns(columns),
+        )
+        .with_version(
+            Version::for_kind::<work::v1alpha1::ClusterResourceBinding>().with_required(&["spec"]).with_status(),
+        )
+        .with_short_name("crb"),
+        Definition::new(Version::for_kind::<work::Work>().with_required(&["spec"]).with_status().with_columns(vec![
+            string_column("WORKLOAD-KIND", ".spec.workload.manifests[*].kind"),
+            string_column("APPLIED", APPLIED),
             AGE,
         ]))
-        .short("wk"),
+        .with_short_name("wk"),
     ]
 }
 
 fn interpreters() -> Vec<Definition> {
     vec![
-        Definition::of(Version::of::<config::ResourceInterpreterCustomization>().requires(&["spec"]).columns(vec![
-            text("TARGET-API-VERSION", ".spec.target.apiVersion"),
-            text("TARGET-KIND", ".spec.target.kind"),
-            AGE,
-        ]))
-        .short("ric"),
-        Definition::of(Version::of::<config::ResourceInterpreterWebhookConfiguration>().requires(&["webhooks"])),
+        Definition::new(
+            Version::for_kind::<config::ResourceInterpreterCustomization>().with_required(&["spec"]).with_columns(
+                vec![
+                    string_column("TARGET-API-VERSION", ".spec.target.apiVersion"),
+                    string_column("TARGET-KIND", ".spec.target.kind"),
+                    AGE,
+                ],
+            ),
+        )
+        .with_short_name("ric"),
+        Definition::new(
+            Version::for_kind::<config::ResourceInterpreterWebhookConfiguration>().with_required(&["webhooks"]),
+        ),
     ]
 }
 
 fn autoscalers() -> Vec<Definition> {
-    let target =
-        [text("REFERENCE-KIND", ".spec.scaleTargetRef.kind"), text("REFERENCE-NAME", ".spec.scaleTargetRef.name")];
+    let target = [
+        string_column("REFERENCE-KIND", ".spec.scaleTargetRef.kind"),
+        string_column("REFERENCE-NAME", ".spec.scaleTargetRef.name"),
+    ];
     let bounds = [
-        number("MINPODS", ".spec.minReplicas"),
-        number("MAXPODS", ".spec.maxReplicas"),
-        number("REPLICAS", ".status.currentReplicas"),
+        integer_column("MINPODS", ".spec.minReplicas"),
+        integer_column("MAXPODS", ".spec.maxReplicas"),
+        integer_column("REPLICAS", ".status.currentReplicas"),
     ];
     vec![
-        Definition::of(
-            Version::of::<autoscaling::FederatedHPA>()
-                .requires(&["spec"])
-                .status()
-                .columns([&target[..], &bounds[..], &[AGE]].concat()),
+        Definition::new(
+            Version::for_kind::<autoscaling::FederatedHPA>()
+                .with_required(&["spec"])
+                .with_status()
+                .with_columns([&target[..], &bounds[..], &[AGE]].concat()),
         )
-        .short("fhpa"),
-        Definition::of(
-            Version::of::<autoscaling::CronFederatedHPA>()
-                .requires(&["spec"])
-                .status()
-                .columns([&target[..], &[AGE]].concat()),
+        .with_short_name("fhpa"),
+        Definition::new(
+            Version::for_kind::<autoscaling::CronFederatedHPA>()
+                .with_required(&["spec"])
+                .with_status()
+                .with_columns([&target[..], &[AGE]].concat()),
         )
-        .short("cronfhpa"),
+        .with_short_name("cronfhpa"),
     ]
 }
 
 fn services() -> Vec<Definition> {
     let age = Column { name: "Age", ..AGE };
     vec![
-        Definition::of(Version::of::<networking::MultiClusterService>().requires(&["spec"]).status()).short("mcs"),
-        Definition::of(Version::of::<networking::MultiClusterIngress>().status()).short("mci"),
-        Definition::of(Version::of::<multicluster::ServiceExport>().status().columns(vec![age]))
-            .short("svcex")
-            .uncategorised(),
-        Definition::of(Version::of::<multicluster::ServiceImport>().status().columns(vec![
-            Column { description: "The type of this ServiceImport", ..text("Type", ".spec.type") },
-            Column { description: "The VIP for this ServiceImport", ..text("IP", ".spec.ips") },
+        Definition::new(Version::for_kind::<networking::MultiClusterService>().with_required(&["spec"]).with_status())
+            .with_short_name("mcs"),
+        Definition::new(Version::for_kind::<networking::MultiClusterIngress>().with_status()).with_short_name("mci"),
+        Definition::new(Version::for_kind::<multicluster::ServiceExport>().with_status().with_columns(vec![age]))
+            .with_short_name("svcex")
+            .without_categories(),
+        Definition::new(Version::for_kind::<multicluster::ServiceImport>().with_status().with_columns(vec![
+            Column { description: "The type of this ServiceImport", ..string_column("Type", ".spec.type") },
+            Column { description: "The VIP for this ServiceImport", ..string_column("IP", ".spec.ips") },
             age,
         ]))
-        .short("svcim")
-        .uncategorised(),
+        .with_short_name("svcim")
+        .without_categories(),
     ]
 }
 
 fn others() -> Vec<Definition> {
     vec![
-        Definition::of(Version::of::<apps::WorkloadRebalancer>().requires(&["spec"]).status()).uncategorised(),
-        Definition::of(Version::of::<remedy::Remedy>().requires(&["spec"])),
+        Definition::new(Version::for_kind::<apps::WorkloadRebalancer>().with_required(&["spec"]).with_status())
+            .without_categories(),
+        Definition::new(Version::for_kind::<remedy::Remedy>().with_required(&["spec"])),
     ]
 }
 
 fn sinks() -> Vec<Definition> {
     let columns = vec![
-        text("ADDRESS", ".spec.address"),
-        text("CONNECTED", r#".status.conditions[?(@.type=="Connected")].status"#),
-        text("SYNCED", r#".status.conditions[?(@.type=="Synced")].status"#),
-        number("LAG", ".status.lag"),
+        string_column("ADDRESS", ".spec.address"),
+        string_column("CONNECTED", r#".status.conditions[?(@.type=="Connected")].status"#),
+        string_column("SYNCED", r#".status.conditions[?(@.type=="Synced")].status"#),
+        integer_column("LAG", ".status.lag"),
         AGE,
     ];
-    vec![Definition::of(Version::of::<sink::GraphSink>().requires(&["spec"]).status().columns(columns)).uncategorised()]
+    vec![
+        Definition::new(
+            Version::for_kind::<sink::GraphSink>().with_required(&["spec"]).with_status().with_columns(columns),
+        )
+        .without_categories(),
+    ]
 }
 
-fn internals() -> Vec<Definition> {
+fn stored_kinds() -> Vec<Definition> {
     vec![
-        Definition::of(Version::of::<storage::StoredCluster>().requires(&["spec"]).unlimited_status()).uncategorised(),
+        Definition::new(Version::for_kind::<storage::StoredCluster>().with_required(&["spec"]).with_lenient_status())
+            .without_categories(),
         // Karmada's server documents required fields of a registry but accepts objects without them.
-        Definition::of(Version::of::<storage::StoredResourceRegistry>().lenient().unlimited_status()).uncategorised(),
-        Definition::of(Version::of::<storage::StoredSearch>().requires(&["spec"])).uncategorised(),
+        Definition::new(
+            Version::for_kind::<storage::StoredResourceRegistry>().without_required_fields().with_lenient_status(),
+        )
+        .without_categories(),
+        Definition::new(Version::for_kind::<storage::StoredSearch>().with_required(&["spec"])).without_categories(),
     ]
 }
 
 /// All CustomResourceDefinitions. With a webhook, it converts the versions of bindings; without one, only their
 /// storage version is served.
 pub fn crds(conversion: Option<&Webhook>) -> Vec<Value> {
-    [policies(), works(), interpreters(), autoscalers(), services(), others(), sinks(), internals()]
+    [policies(), works(), interpreters(), autoscalers(), services(), others(), sinks(), stored_kinds()]
         .into_iter()
         .flatten()
         .map(|definition| definition.manifest(conversion))
@@ -164,14 +204,14 @@ pub fn crds(conversion: Option<&Webhook>) -> Vec<Value> {
 /// The structural schema of a kind's top level, as in a definition. The aggregated API uses it to describe its
 /// kinds.
 pub fn schema<K: crate::Kind>(required: &'static [&'static str]) -> Value {
-    Version::of::<K>().requires(required).schema()
+    Version::for_kind::<K>().with_required(required).schema()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// One line per field, so that a review shows what changed.
+    /// Writes one line per field, so that a review of the snapshot shows the changed fields.
     fn outline(path: &str, schema: &Value, required: bool, lines: &mut Vec<String>) {
         let mut notes = Vec::new();
         for (key, value) in schema.as_object().into_iter().flatten() {

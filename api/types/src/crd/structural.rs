@@ -7,23 +7,23 @@ use serde_json::{Map, Value, json};
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 /// Keys of schemars' output that a structural schema must not contain.
-const DROPPED: [&str; 5] = ["default", "title", "$schema", "nullable", "examples"];
+const UNSUPPORTED_KEYS: [&str; 5] = ["default", "title", "$schema", "nullable", "examples"];
 
-/// The structural schema of a schema: references are resolved recursively.
+/// Converts a schema to a structural schema. References are resolved recursively.
 ///
 /// Types mark fields with extensions of this crate, which are removed here: `x-default` is the field's default, `x-raw` a field
 /// whose content is not validated, `x-items-raw` a list of such values, and `x-optional` a field that is always serialized
 /// but not required.
-pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
+pub(super) fn convert(schema: Value, definitions: &Map<String, Value>) -> Value {
     let Value::Object(mut schema) = schema else {
         return json!({ "x-kubernetes-preserve-unknown-fields": true });
     };
     remove_null_alternatives(&mut schema);
     if let Some(Value::String(reference)) = schema.remove("$ref") {
         let name = reference.rsplit('/').next().unwrap_or_default().replace("~1", "/");
-        let mut target = special(&name).unwrap_or_else(|| match definitions.get(&name) {
+        let mut target = kubernetes_schema(&name).unwrap_or_else(|| match definitions.get(&name) {
             Some(definition) => {
-                let mut target = form(definition.clone(), definitions);
+                let mut target = convert(definition.clone(), definitions);
                 super::markers::refine(&name, &mut target);
                 target
             }
@@ -31,13 +31,13 @@ pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
         });
         // Keys beside a reference describe the field and take precedence over the description of the type.
         if let (Some(target), Value::Object(beside)) =
-            (target.as_object_mut(), form(Value::Object(schema), definitions))
+            (target.as_object_mut(), convert(Value::Object(schema), definitions))
         {
             target.extend(beside);
         }
         return target;
     }
-    for key in DROPPED {
+    for key in UNSUPPORTED_KEYS {
         schema.remove(key);
     }
     if let Some(default) = schema.remove("x-default") {
@@ -46,7 +46,7 @@ pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
     if schema.remove("x-raw").is_some() {
         return raw(&schema);
     }
-    let raw_items = schema.remove("x-items-raw").is_some();
+    let has_raw_items = schema.remove("x-items-raw").is_some();
     if let Some(Value::Object(properties)) = schema.remove("properties") {
         let (properties, optional) = fields(properties, definitions);
         remove_from_required(&mut schema, &optional);
@@ -57,11 +57,11 @@ pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
     for key in ["items", "additionalProperties"] {
         match schema.remove(key) {
             None | Some(Value::Bool(_)) => {}
-            Some(_) if raw_items => {
+            Some(_) if has_raw_items => {
                 schema.insert(key.into(), json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }));
             }
             Some(inner) => {
-                schema.insert(key.into(), form(inner, definitions));
+                schema.insert(key.into(), convert(inner, definitions));
             }
         }
     }
@@ -77,7 +77,7 @@ fn fields(properties: Map<String, Value>, definitions: &Map<String, Value>) -> (
             if property.as_object_mut().is_some_and(|property| property.remove("x-optional").is_some()) {
                 optional.push(name.clone());
             }
-            (name, form(property, definitions))
+            (name, convert(property, definitions))
         })
         .collect();
     (properties, optional)
@@ -103,7 +103,7 @@ pub(super) fn remove_required(schema: &mut Value) {
     }
 }
 
-/// Removes required fields and limits of values recursively, except for the form of quantities. Times may be null, as
+/// Removes required fields and limits of values recursively; only quantities keep their pattern. Times may be null, as
 /// in Go.
 pub(super) fn remove_limits(schema: &mut Value) {
     const LIMITS: [&str; 5] = ["required", "minLength", "maxLength", "minimum", "enum"];
@@ -166,8 +166,8 @@ fn remove_null_alternatives(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Types whose Kubernetes schema contains more than their Rust form.
-fn special(name: &str) -> Option<Value> {
+/// Schema of a Kubernetes type that schemars cannot derive from its Rust form; `None` for other types.
+fn kubernetes_schema(name: &str) -> Option<Value> {
     let int_or_string = json!({
         "anyOf": [{ "type": "integer" }, { "type": "string" }],
         "x-kubernetes-int-or-string": true,

@@ -4,7 +4,7 @@ use super::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// `|` separates fields for readability; the rest is hexadecimal, with strings in quotes.
+/// Bytes written in hexadecimal, with text in quotes; `|` separates fields for readability.
 fn bytes(written: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (nth, part) in written.split('"').enumerate() {
@@ -24,7 +24,7 @@ fn requirements(value: Value) -> work::ReplicaRequirements {
     serde_json::from_value(value).unwrap()
 }
 
-fn claimed(claim: Value) -> Value {
+fn with_node_claim(claim: Value) -> Value {
     json!({"nodeClaim": claim})
 }
 
@@ -40,18 +40,18 @@ fn claimed(claim: Value) -> Value {
     r#"2a 0d | 0a 03 "cpu" 12 06 0a 04 "100m" | 2a 11 | 0a 06 "memory" 12 07 0a 05 "256Mi""#
 )]
 #[case::selector(
-    claimed(json!({"nodeSelector": {"disk": "ssd"}})),
+    with_node_claim(json!({"nodeSelector": {"disk": "ssd"}})),
     r#"0a 0d | 12 0b | 0a 04 "disk" 12 03 "ssd""#
 )]
 #[case::affinity(
-    claimed(json!({"hardNodeAffinity": {"nodeSelectorTerms": [
+    with_node_claim(json!({"hardNodeAffinity": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]},
     ]}})),
     r#"0a 16 | 22 14 | 0a 12 0a 10 0a 04 "zone" 12 02 "In" 1a 01 "a" 1a 01 "b""#
 )]
 // gogo also encodes an empty value and effect.
 #[case::toleration(
-    claimed(json!({"tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 60}]})),
+    with_node_claim(json!({"tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 60}]})),
     r#"0a 15 | 2a 13 | 0a 03 "gpu" 12 06 "Exists" 1a 00 22 00 28 3c"#
 )]
 fn requirements_have_karmadas_encoding(#[case] given: Value, #[case] wire: &str) {
@@ -64,7 +64,7 @@ fn requirements_have_karmadas_encoding(#[case] given: Value, #[case] wire: &str)
 
 #[rstest]
 #[case::empty_texts_are_written(r#"0a 03 "gpu" 12 06 "Exists" 1a 00 22 00"#)]
-#[case::empty_texts_are_left_out(r#"0a 03 "gpu" 12 06 "Exists""#)]
+#[case::empty_texts_are_omitted(r#"0a 03 "gpu" 12 06 "Exists""#)]
 fn tolerations_are_decoded_with_and_without_empty_strings(#[case] wire: &str) {
     let claim = NodeClaim { tolerations_bytes: vec![bytes(wire)], ..NodeClaim::default() };
     let read = work::NodeClaim::try_from(&claim).unwrap();
@@ -75,7 +75,7 @@ fn tolerations_are_decoded_with_and_without_empty_strings(#[case] wire: &str) {
 
 #[rstest]
 #[case::written(r#"0a 00"#)]
-#[case::left_out("")]
+#[case::omitted("")]
 fn an_empty_quantity_is_zero(#[case] wire: &str) {
     let needs = ReplicaRequirements {
         resource_request_bytes: BTreeMap::from([("cpu".to_owned(), bytes(wire))]),
@@ -91,7 +91,7 @@ fn an_empty_quantity_is_zero(#[case] wire: &str) {
         resource_request_bytes: BTreeMap::from([("cpu".to_owned(), bytes(r#"0a 04 "much""#))]),
         ..ReplicaRequirements::default()
     },
-    "the request of cpu is not a quantity: \"much\""
+    "the requested amount of cpu is not a quantity: \"much\""
 )]
 #[case::no_quantity(
     ReplicaRequirements {

@@ -1,5 +1,5 @@
-//! policy.karmada.io/v1alpha1: propagation policies, override policies, federated quotas and cluster taint
-//! policies. Written by users; read by the planner, the scheduler and admission.
+//! policy.karmada.io/v1alpha1: propagation policies, override policies, federated resource quotas and cluster taint
+//! policies. Written by users; read by the planners of the controllers and by admission.
 
 mod overriding;
 mod placement;
@@ -15,5 +15,5 @@ pub use taint::*;
 
 /// The API group of this module.
 pub const GROUP: &str = "policy.karmada.io";
-/// The API version of every kind here.
+/// The API version of all kinds of this module.
 pub const VERSION: &str = "v1alpha1";

@@ -1,4 +1,4 @@
-//! ClusterTaintPolicy: taints that depend on cluster conditions.
+//! ClusterTaintPolicy: adds and removes taints of clusters depending on their conditions.
 
 use crate::object::{api_structs, kind, string_enum};
 use crate::policy::ClusterAffinity;
@@ -37,7 +37,7 @@ api_structs! {
         pub status_values: Vec<String>,
     }
 
-    /// Taint is a taint without the time at which it was added.
+    /// Taint is the taint of a cluster, without the time at which it was added.
     pub struct Taint {
         pub key: String,
         pub effect: String,
@@ -47,6 +47,6 @@ api_structs! {
 }
 
 string_enum! { open
-    /// MatchConditionOperator is the comparison of a condition's status.
+    /// MatchConditionOperator defines whether a condition's status must or must not be one of the status values.
     MatchConditionOperator { In = "In", NotIn = "NotIn" }
 }

@@ -47,14 +47,14 @@ fn uses(report: &RequiredPermissions) -> Vec<String> {
     &["kube-system/admin get"])]
 #[case::none(json!({"secretRef": null, "impersonatorSecretRef": null}), &[])]
 fn new_clusters_need_permission_for_their_secrets(#[case] change: Value, #[case] expected: &[&str]) {
-    assert_eq!(uses(&required_permissions(Before::Absent, &cluster(with(change)))), expected);
+    assert_eq!(uses(&required_permissions(PriorObject::Absent, &cluster(with(change)))), expected);
 }
 
 #[test]
 fn ambiguous_secret_name_is_not_own() {
     let spec = with(json!({"secretRef": {"name": "a-impersonator"}, "impersonatorSecretRef": null}));
     assert_eq!(
-        uses(&required_permissions(Before::Absent, &named("a-impersonator", spec))),
+        uses(&required_permissions(PriorObject::Absent, &named("a-impersonator", spec))),
         ["karmada-cluster/a-impersonator get"]
     );
 }
@@ -65,7 +65,7 @@ fn unnamed_cluster_has_no_own_secrets() {
         cluster(with(json!({"secretRef": {"name": ""}, "impersonatorSecretRef": {"name": "-impersonator"}})));
     unnamed.metadata.name = None;
     assert_eq!(
-        uses(&required_permissions(Before::Absent, &unnamed)),
+        uses(&required_permissions(PriorObject::Absent, &unnamed)),
         ["karmada-cluster/ get", "karmada-cluster/-impersonator get"]
     );
 }
@@ -74,9 +74,9 @@ fn unnamed_cluster_has_no_own_secrets() {
 fn unseen_cluster_can_refer_to_its_own_secrets() {
     let expected = ["karmada-cluster/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"];
     let without = cluster(with(json!({"secretRef": null, "impersonatorSecretRef": null})));
-    assert_eq!(uses(&required_permissions(Before::Unseen, &without)), expected);
-    assert_eq!(uses(&required_permissions(Before::Unseen, &cluster(joined()))), expected);
-    assert!(required_permissions(Before::Absent, &without).uses.is_empty());
+    assert_eq!(uses(&required_permissions(PriorObject::Unseen, &without)), expected);
+    assert_eq!(uses(&required_permissions(PriorObject::Unseen, &cluster(joined()))), expected);
+    assert!(required_permissions(PriorObject::Absent, &without).uses.is_empty());
 }
 
 #[rstest]
@@ -92,7 +92,7 @@ fn unseen_cluster_can_refer_to_its_own_secrets() {
 #[case::mode(json!({"syncMode": "Pull"}), Some("spec.syncMode"))]
 fn changes_of_token_destinations_are_reviewed(#[case] change: Value, #[case] expected: Option<&str>) {
     let (before, after) = (cluster(joined()), cluster(with(change)));
-    let report = required_permissions(Before::Known(&before), &after);
+    let report = required_permissions(PriorObject::Known(&before), &after);
     assert_eq!(report.reasons, Vec::from_iter(expected));
     assert_eq!(report.uses.is_empty(), expected.is_none());
 }
@@ -102,7 +102,7 @@ fn leaving_the_tunnel_is_reviewed() {
     let before = cluster(joined());
     let mut after = before.clone();
     after.metadata.annotations = Some([(REACHED_THROUGH.to_owned(), "agent".to_owned())].into());
-    let report = required_permissions(Before::Known(&before), &after);
+    let report = required_permissions(PriorObject::Known(&before), &after);
     assert_eq!(report.reasons, ["the annotation fleet.crowsnest.io/reached-through"]);
     assert_eq!(REACHED_THROUGH, "fleet.crowsnest.io/reached-through");
     let expected = "User \"eve\" cannot get or patch secret \"karmada-cluster\"/\"m1\" of spec.secretRef: deciding where a \
@@ -166,11 +166,11 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
     let headers = proptest::collection::btree_map(text(), text(), 0..2);
     let parts = (text(), mode, endpoint.clone(), endpoint, headers, any::<bool>(), reference(), reference());
     parts.prop_map(|(name, mode, endpoint, proxy, headers, insecure, secret, impersonator)| {
-        let mut made = named(&name, json!({"syncMode": mode, "apiEndpoint": endpoint, "proxyURL": proxy}));
-        made.spec.proxy_header = headers;
-        made.spec.insecure_skip_tls_verification = insecure;
-        (made.spec.secret_ref, made.spec.impersonator_secret_ref) = (secret, impersonator);
-        made
+        let mut cluster = named(&name, json!({"syncMode": mode, "apiEndpoint": endpoint, "proxyURL": proxy}));
+        cluster.spec.proxy_header = headers;
+        cluster.spec.insecure_skip_tls_verification = insecure;
+        (cluster.spec.secret_ref, cluster.spec.impersonator_secret_ref) = (secret, impersonator);
+        cluster
     })
 }
 
@@ -185,7 +185,7 @@ proptest! {
     /// Without `get`, a writer cannot use Secrets of other clusters, whatever other permissions it has.
     #[test]
     fn secrets_of_other_clusters_require_get(after in any_cluster()) {
-        let report = required_permissions(Before::Absent, &after);
+        let report = required_permissions(PriorObject::Absent, &after);
         let references = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref];
         prop_assert_eq!(report.uses.len(), references.into_iter().flatten().count());
         for used in report.uses.iter().filter(|used| used.verbs != ["get"]) {
@@ -198,7 +198,7 @@ proptest! {
     /// Cluster.
     #[test]
     fn redirections_are_reviewed(before in any_cluster(), after in any_cluster()) {
-        let report = required_permissions(Before::Known(&before), &after);
+        let report = required_permissions(PriorObject::Known(&before), &after);
         let same = ClusterSpec { region: before.spec.region.clone(), ..after.spec.clone() } == before.spec;
         let named = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref].into_iter().flatten().count();
         prop_assert_eq!(report.uses.len(), if same { 0 } else { named });

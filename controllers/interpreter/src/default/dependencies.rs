@@ -125,8 +125,8 @@ pub fn from_pod(pod: &Value) -> Vec<Dependency> {
     from_pod_spec(pod.get("spec"), namespace(pod))
 }
 
-/// PersistentVolumeClaims from the set's own templates are created per pod in the member, so they are no
-/// dependencies.
+/// Dependencies of a StatefulSet's pods, without the PersistentVolumeClaims of its own templates, which are created per
+/// pod in the member.
 pub fn from_stateful_set(workload: &Value) -> Vec<Dependency> {
     let templates: BTreeSet<&str> =
         list(workload, &["spec", "volumeClaimTemplates"]).map(|claim| text(claim, &["metadata", "name"])).collect();
@@ -161,6 +161,8 @@ fn list<'a>(value: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value> 
     at(value, path).and_then(Value::as_array).into_iter().flatten()
 }
 
+/// ConfigMaps, Secrets, PersistentVolumeClaims and the service account that a pod spec refers to. The service account
+/// `default` exists in every namespace and is omitted.
 pub fn from_pod_spec(spec: Option<&Value>, namespace: &str) -> Vec<Dependency> {
     let Some(spec) = spec else { return Vec::new() };
     let mut names = References::default();
@@ -176,6 +178,7 @@ pub fn from_pod_spec(spec: Option<&Value>, namespace: &str) -> Vec<Dependency> {
     names.into_dependencies(namespace)
 }
 
+/// Names of objects that a pod spec refers to, by kind.
 #[derive(Default)]
 struct References<'a> {
     config_maps: BTreeSet<&'a str>,
@@ -269,7 +272,7 @@ mod tests {
             "matchExpressions": [{"key": "b", "operator": "Exists"}, {"key": "c", "operator": "In", "values": ["d"]}]}}]),
         None
     )]
-    #[case::selector_of_nothing(
+    #[case::bad_selector(
         json!([{"apiVersion": "v1", "kind": "Secret", "labelSelector": {
             "matchExpressions": [{"key": "a", "operator": "In"}, {"key": "a", "operator": "Near", "values": ["b"]},
                 {"key": "a", "operator": "Exists", "values": ["b"]}]}}]),

@@ -13,7 +13,7 @@ use super::status::{MemberStatus, copy_fields, count, times};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Running,
-    /// It failed in a member, and has not finished in all.
+    /// The Job has failed in a member, and has not finished in all of them.
     Failing,
     Failed,
     Complete,
@@ -70,16 +70,16 @@ fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
 
 fn counters(template: &Value, old: &Value, reported: &[&Value], progress: Progress) -> [(&'static str, i64); 3] {
     let sum = |field: &str| reported.iter().map(|status| count(status, field)).sum::<i64>();
-    // Pods of a removed member are no longer counted, but counters must only decrease for an indexed Job that is
-    // scaled down.
-    let never_less = |field: &str| sum(field).max(count(old, field));
+    // Pods of a removed member are no longer counted, but counters must not decrease, except for an elastic
+    // indexed Job that is scaled down.
+    let not_decreasing = |field: &str| sum(field).max(count(old, field));
     let spec = template.get("spec").unwrap_or(&Value::Null);
     let is_elastic = unstructured::text(spec, &["completionMode"]) == "Indexed"
         && spec.get("completions") == spec.get("parallelism");
     [
         ("active", if matches!(progress, Progress::Running | Progress::Failing) { sum("active") } else { 0 }),
-        ("succeeded", if is_elastic { sum("succeeded") } else { never_less("succeeded") }),
-        ("failed", never_less("failed")),
+        ("succeeded", if is_elastic { sum("succeeded") } else { not_decreasing("succeeded") }),
+        ("failed", not_decreasing("failed")),
     ]
 }
 

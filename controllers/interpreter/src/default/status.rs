@@ -134,7 +134,7 @@ pub fn reflect_full_status(member: &Value) -> Option<Value> {
     member.get("status").filter(|status| status.is_object()).cloned()
 }
 
-/// The load balancer status of a Service of that type.
+/// The load balancer status of a Service of type LoadBalancer. `None` for other types.
 pub fn reflect_service(member: &Value) -> Option<Value> {
     if !is_load_balancer(member) {
         return None;
@@ -220,7 +220,8 @@ pub fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Valu
     }
 }
 
-/// Sorted by host name, then address and mode. Ports of the same ingress point in several members are merged.
+/// Load balancer ingress of all members, sorted by host name, then address and mode. Ports of the same ingress point in
+/// several members are merged.
 pub fn aggregate_load_balancer(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
     let mut points: BTreeMap<_, BTreeMap<_, &Value>> = BTreeMap::new();
     for point in members
@@ -282,8 +283,8 @@ pub(super) fn times<'a>(statuses: &[&'a Value], field: &str) -> Vec<&'a str> {
     statuses.iter().filter_map(|status| status.get(field)?.as_str()).collect()
 }
 
-/// The worst phase of all members; a member without status counts as Pending. Of containers, only readiness and state
-/// are kept. The QoS class is set by the API server and kept.
+/// The worst phase of all members; a member without status counts as Pending. Only readiness and state of containers
+/// are kept. The template keeps its QoS class, which the API server has set.
 pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     if members.is_empty() {
         return template.get("status").cloned().unwrap_or_else(|| json!({}));
@@ -328,7 +329,8 @@ fn find_worst_phase(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<
     order.iter().find(|phase| present.contains(**phase)).copied()
 }
 
-/// The time of the phase is set by the API server and kept with the phase.
+/// The worst phase of all members; a member without status counts as Pending. While the phase is unchanged, its
+/// transition time, which the API server has set, is kept.
 pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     let Some(phase) = find_worst_phase(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"])
     else {
@@ -364,7 +366,7 @@ mod tests {
     #[case::running(&["Running", "Running"], json!({"phase": "Running", "qosClass": "Burstable"}))]
     #[case::not_all_started(&["Running", ""], json!({"phase": "Pending", "qosClass": "Burstable"}))]
     #[case::failed_somewhere(&["Succeeded", "Failed"], json!({"phase": "Failed", "qosClass": "Burstable"}))]
-    #[case::nowhere(&[], json!({"phase": "Pending", "qosClass": "Burstable", "message": "new"}))]
+    #[case::no_members(&[], json!({"phase": "Pending", "qosClass": "Burstable", "message": "new"}))]
     fn pods(#[case] phases: &[&str], #[case] expected: Value) {
         let template = json!({"status": {"phase": "Pending", "qosClass": "Burstable", "message": "new"}});
         let reported: Vec<Option<Value>> = phases

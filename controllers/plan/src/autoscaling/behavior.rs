@@ -44,6 +44,7 @@ pub struct LimitedRecommendation {
     pub able_to_scale: ConditionText,
     /// True if limits changed the stabilized recommendation, for the condition `ScalingLimited`.
     pub is_limited: bool,
+    /// Reason and message of the condition `ScalingLimited`.
     pub limit: ConditionText,
 }
 
@@ -121,7 +122,7 @@ impl ScaleHistory {
         changes.push((now, by));
     }
 
-    /// The highest recommendation within the window.
+    /// Records the recommendation, and returns the highest one within the window.
     fn stabilize_scale_down(&mut self, desired: i32, window: SignedDuration, now: Timestamp) -> i32 {
         let cutoff = before_now(now, window);
         self.recommendations.retain(|(at, _)| *at >= cutoff);
@@ -130,8 +131,8 @@ impl ScaleHistory {
         highest
     }
 
-    /// Stabilizes a recommendation within the scale-up and scale-down windows: at most the lowest recent
-    /// recommendation when scaling up, at least the highest one when scaling down.
+    /// Records the recommendation, and stabilizes it within the scale-up and scale-down windows: scaling up is limited
+    /// to the lowest recent recommendation, scaling down to the highest one.
     fn stabilize(
         &mut self,
         current: i32,
@@ -140,8 +141,9 @@ impl ScaleHistory {
         now: Timestamp,
     ) -> i32 {
         let (up, down) = (before_now(now, up), before_now(now, down));
-        let within =
-            |cutoff: Timestamp| self.recommendations.iter().filter(move |(at, _)| *at > cutoff).map(|(_, of)| *of);
+        let within = |cutoff: Timestamp| {
+            self.recommendations.iter().filter(move |(at, _)| *at > cutoff).map(|(_, replicas)| *replicas)
+        };
         let lowest = within(up).fold(desired, i32::min);
         let highest = within(down).fold(desired, i32::max);
         self.recommendations.retain(|(at, _)| *at >= up.min(down));

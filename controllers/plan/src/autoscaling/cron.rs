@@ -42,7 +42,7 @@ pub enum ScheduleError {
     Step(String),
 }
 
-/// When a rule runs.
+/// A parsed schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
     At(Box<Fields>),
@@ -50,7 +50,7 @@ pub enum Schedule {
     Every(SignedDuration),
 }
 
-/// Bit n of a field represents the value n.
+/// Values that the fields of a cron expression match. Bit n of a field represents the value n.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fields {
     minutes: u64,
@@ -155,8 +155,8 @@ impl Range {
     fn parse(&self, field: &str) -> Result<(u64, bool), ScheduleError> {
         let (mut bits, mut any) = (0, false);
         for part in field.split(',').filter(|part| !part.is_empty()) {
-            let (of_part, any_part) = self.parse_part(part)?;
-            bits |= of_part;
+            let (part_bits, any_part) = self.parse_part(part)?;
+            bits |= part_bits;
             any |= any_part;
         }
         Ok((bits, any))

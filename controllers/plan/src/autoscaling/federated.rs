@@ -1,4 +1,4 @@
-//! Decisions about a FederatedHPA, except the number of replicas by metrics: the binding of its target, limits that
+//! Decisions about a FederatedHPA other than the replicas that metrics propose: the binding of its target, limits that
 //! apply before any metric, ambiguous selectors, and conditions. Reasons and messages are Karmada's.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub fn validate_api_version(target: &CrossVersionObjectReference) -> Result<&str
     }
 }
 
-/// The label of the target with the permanent id of its policy. Its binding has the same label.
+/// Key and value of the target's label with the permanent id of its policy. The target's binding has the same label.
 pub fn policy_label(target: &Value) -> Result<(&'static str, &str), &'static str> {
     if unstructured::labels(target).is_empty() {
         return Err("target resource has no label");
@@ -106,17 +106,18 @@ pub fn set_condition(
     condition.message = Some(message.into());
 }
 
-/// Writes replicas, metrics and the last scale time to the status. An empty list of metrics is omitted.
+/// Writes replicas and metrics to the status, and the last scale time if the target was scaled now. An empty list of
+/// metrics is omitted.
 pub fn set_scale(
     status: &mut HorizontalPodAutoscalerStatus,
     (current, desired): (i32, i32),
     metrics: Vec<MetricStatus>,
-    rescaled: Option<Timestamp>,
+    scaled_at: Option<Timestamp>,
 ) {
     set_current_replicas(status, current);
     status.desired_replicas = desired;
     status.current_metrics = (!metrics.is_empty()).then_some(metrics);
-    if let Some(at) = rescaled {
+    if let Some(at) = scaled_at {
         status.last_scale_time = Some(Time(at));
     }
 }

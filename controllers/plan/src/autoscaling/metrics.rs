@@ -69,7 +69,9 @@ pub enum CombinedProposal {
     Unknown { first: InvalidMetric, failed: String },
 }
 
+/// Reason and failed operation of an invalid object metric.
 const OBJECT: (&str, &str) = ("FailedGetObjectMetric", "failed to get object metric value");
+/// Reason and failed operation of an invalid pods metric.
 const PODS: (&str, &str) = ("FailedGetPodsMetric", "failed to get pods metric value");
 
 /// Reason for a metric of an unknown type.
@@ -175,7 +177,9 @@ fn propose_for_resource(
 ) -> Result<Proposal, InvalidMetric> {
     let (reason, what) = match container {
         None => ("FailedGetResourceMetric", format!("failed to get {resource} resource metric value")),
-        Some(of) => ("FailedGetContainerResourceMetric", format!("failed to get {of} container metric value")),
+        Some(container) => {
+            ("FailedGetContainerResourceMetric", format!("failed to get {container} container metric value"))
+        }
     };
     let invalid = |cause: String| InvalidMetric::new(reason, what.clone(), cause);
     let unusable = |cause: String| invalid(format!("failed to get {resource} utilization: {cause}"));
@@ -258,10 +262,11 @@ fn propose_for_object(
     Ok(Proposal { replicas: count.replicas, metric: description, status })
 }
 
-/// Selects the largest proposal. If any metric is invalid, a proposal below the template's replicas is discarded.
+/// Selects the largest proposal. If any metric is invalid, a proposal below `template`, the template's replicas, is
+/// discarded.
 pub fn combine(proposals: Vec<Result<Proposal, InvalidMetric>>, template: i32) -> CombinedProposal {
     let all = proposals.len();
-    let (mut best, mut statuses, mut first, mut wrong) = (None::<(i32, String)>, Vec::new(), None, 0);
+    let (mut best, mut statuses, mut first, mut invalid_count) = (None::<(i32, String)>, Vec::new(), None, 0);
     for proposal in proposals {
         match proposal {
             Ok(Proposal { replicas, metric, status }) => {
@@ -271,13 +276,14 @@ pub fn combine(proposals: Vec<Result<Proposal, InvalidMetric>>, template: i32) -
                 }
             }
             Err(invalid) => {
-                wrong += 1;
+                invalid_count += 1;
                 first.get_or_insert(invalid);
             }
         }
     }
-    let message =
-        |first: &InvalidMetric| format!("invalid metrics ({wrong} invalid out of {all}), first error is: {first}");
+    let message = |first: &InvalidMetric| {
+        format!("invalid metrics ({invalid_count} invalid out of {all}), first error is: {first}")
+    };
     match (best, first) {
         (Some((replicas, metric)), None) => CombinedProposal::Replicas { replicas, metric, statuses, failed: None },
         (Some((replicas, metric)), Some(first)) if replicas >= template => {
@@ -286,7 +292,7 @@ pub fn combine(proposals: Vec<Result<Proposal, InvalidMetric>>, template: i32) -
         (_, Some(first)) => CombinedProposal::Unknown { failed: message(&first), first },
         // Admission adds a default metric to a FederatedHPA without metrics.
         (None, None) => {
-            let first = InvalidMetric::new("InvalidMetricSourceType", "", "no metric is specified");
+            let first = InvalidMetric::new(INVALID_SOURCE, "", "no metric is specified");
             CombinedProposal::Unknown { failed: message(&first), first }
         }
     }

@@ -20,9 +20,9 @@ pub struct Pod {
     pub key: PodKey,
     pub labels: BTreeMap<String, String>,
     pub phase: String,
-    pub terminating: bool,
-    pub ready: Option<Readiness>,
-    pub started: Option<Timestamp>,
+    pub is_terminating: bool,
+    pub readiness: Option<Readiness>,
+    pub started_at: Option<Timestamp>,
     pub containers: Vec<Container>,
 }
 
@@ -50,15 +50,15 @@ impl Pod {
             key: PodKey { cluster: cluster.to_owned(), name: unstructured::name(pod).to_owned() },
             labels: unstructured::labels(pod),
             phase: unstructured::text(pod, &["status", "phase"]).to_owned(),
-            terminating: unstructured::is_terminating(pod),
-            ready: read_readiness(pod),
-            started: time(&["status", "startTime"]),
+            is_terminating: unstructured::is_terminating(pod),
+            readiness: read_readiness(pod),
+            started_at: time(&["status", "startTime"]),
             containers: list(pod, &["spec", "containers"]).map(Container::from_json).collect(),
         }
     }
 
     pub fn is_running_and_ready(&self) -> bool {
-        self.phase == "Running" && self.ready.as_ref().is_some_and(|ready| ready.status == "True")
+        self.phase == "Running" && self.readiness.as_ref().is_some_and(|readiness| readiness.status == "True")
     }
 }
 
@@ -81,7 +81,7 @@ fn list<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value>
 }
 
 fn read_readiness(pod: &Value) -> Option<Readiness> {
-    let condition = list(pod, &["status", "conditions"]).find(|of| unstructured::text(of, &["type"]) == "Ready")?;
+    let condition = list(pod, &["status", "conditions"]).find(|one| unstructured::text(one, &["type"]) == "Ready")?;
     Some(Readiness {
         status: unstructured::text(condition, &["status"]).to_owned(),
         since: unstructured::text(condition, &["lastTransitionTime"]).parse().unwrap_or(UNKNOWN_TIME),
@@ -99,7 +99,7 @@ pub struct Sample {
     pub window: SignedDuration,
 }
 
-/// Usage of a pod.
+/// Usage of a pod, in milli-units.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodUsage {
     pub value: i64,
@@ -150,12 +150,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::each_its_own(&[(Some("m1"), "a", 10), (Some("m2"), "a", 30)], &[("m1", "a", 10), ("m2", "a", 30)])]
-    #[case::one_name_shares_the_sum(&[(None, "a", 40)], &[("m1", "a", 20), ("m2", "a", 20)])]
+    #[case::samples_with_cluster(&[(Some("m1"), "a", 10), (Some("m2"), "a", 30)], &[("m1", "a", 10), ("m2", "a", 30)])]
+    #[case::sum_is_divided_among_pods_of_the_name(&[(None, "a", 40)], &[("m1", "a", 20), ("m2", "a", 20)])]
     #[case::pods_with_own_samples_get_no_share(
         &[(Some("m1"), "a", 10), (None, "a", 40)], &[("m1", "a", 10), ("m2", "a", 40)]
     )]
-    #[case::of_no_pod(&[(None, "b", 5)], &[("", "b", 5)])]
+    #[case::sample_without_pod(&[(None, "b", 5)], &[("", "b", 5)])]
     fn usage_by_pod(#[case] reported: &[(Option<&str>, &str, i64)], #[case] expected: &[(&str, &str, i64)]) {
         let sample = |(cluster, name, value): &(Option<&str>, &str, i64)| Sample {
             cluster: cluster.map(str::to_owned),
@@ -185,11 +185,11 @@ mod tests {
                 ]},
             }),
         );
-        assert!(facts.terminating && facts.is_running_and_ready() && facts.labels["app"] == "web");
+        assert!(facts.is_terminating && facts.is_running_and_ready() && facts.labels["app"] == "web");
         let requests = BTreeMap::from([("cpu".to_owned(), 100), ("memory".to_owned(), 1_024_000)]);
         assert_eq!(facts.containers[0], Container { name: "web".to_owned(), requests });
         assert_eq!(facts.containers[1], Container { name: "side".to_owned(), requests: BTreeMap::new() });
         let since = "2026-01-01T00:00:05Z".parse().expect("a time");
-        assert_eq!(facts.ready, Some(Readiness { status: "True".to_owned(), since }));
+        assert_eq!(facts.readiness, Some(Readiness { status: "True".to_owned(), since }));
     }
 }

@@ -62,7 +62,7 @@ pub enum ReplicaCountError {
     NoRequest { resource: String, container: String, pod: String },
 }
 
-/// Pods by state.
+/// Pods by state. Unready pods are those whose sample does not count yet, missing ones have no sample.
 #[derive(Debug, Default)]
 struct PodGroups {
     ready: usize,
@@ -73,9 +73,9 @@ struct PodGroups {
 
 type UsageByPod = BTreeMap<PodKey, PodUsage>;
 
-/// Ratio of usage to target, and the usage.
+/// Usage, and its ratio to the target.
 #[derive(Debug, Clone, Copy)]
-struct Ratio {
+struct MeasuredUsage {
     ratio: f64,
     utilization: Option<i32>,
     usage: i64,
@@ -178,20 +178,20 @@ impl ReplicaCalculator {
         let measured = target.measure(&uses)?;
         let ratio = measured.ratio;
         let count = |replicas| ReplicaCount { replicas, utilization: measured.utilization, usage: measured.usage };
-        let grows_with_unready = !groups.unready.is_empty() && ratio > 1.0;
-        if !grows_with_unready && groups.missing.is_empty() {
+        let counts_unready = !groups.unready.is_empty() && ratio > 1.0;
+        if !counts_unready && groups.missing.is_empty() {
             let desired = round_up(ratio * groups.ready as f64 / workload.calibration);
             return Ok(count(if self.is_near(ratio) { workload.replicas } else { desired }));
         }
-        // Conservative estimate: pods without metrics count with their full request when scaling down, and with zero
-        // when scaling up.
+        // Conservative estimate: pods without metrics count with their full usage when scaling down, and with zero when
+        // scaling up; unready pods count with zero when scaling up.
         let nothing = |_: &PodKey| 0;
         if ratio < 1.0 {
             add_usage(&mut uses, &groups.missing, now, |key| target.full_usage(key));
         } else if ratio > 1.0 {
             add_usage(&mut uses, &groups.missing, now, nothing);
         }
-        if grows_with_unready {
+        if counts_unready {
             add_usage(&mut uses, &groups.unready, now, nothing);
         }
         let conservative_ratio = target.measure(&uses)?.ratio;
@@ -209,7 +209,7 @@ impl ReplicaCalculator {
         let mut groups = PodGroups::default();
         for pod in pods {
             let key = || pod.key.clone();
-            if pod.terminating || pod.phase == "Failed" {
+            if pod.is_terminating || pod.phase == "Failed" {
                 groups.ignored.insert(key());
             } else if pod.phase == "Pending" {
                 groups.unready.insert(key());
@@ -228,17 +228,17 @@ impl ReplicaCalculator {
 
     /// True if the pod's CPU sample reflects its start-up rather than its load.
     fn is_unready(&self, pod: &Pod, used: &PodUsage, now: Timestamp) -> bool {
-        let (Some(ready), Some(started)) = (&pod.ready, pod.started) else { return true };
-        let is_false = ready.status == "False";
-        match after(started, self.cpu_initialization) > now {
-            true => is_false || used.at < after(ready.since, used.window),
-            false => is_false && after(started, self.initial_readiness_delay) > ready.since,
+        let (Some(readiness), Some(started_at)) = (&pod.readiness, pod.started_at) else { return true };
+        let is_false = readiness.status == "False";
+        match after(started_at, self.cpu_initialization) > now {
+            true => is_false || used.at < after(readiness.since, used.window),
+            false => is_false && after(started_at, self.initial_readiness_delay) > readiness.since,
         }
     }
 }
 
 impl UsageTarget {
-    fn measure(&self, uses: &UsageByPod) -> Result<Ratio, ReplicaCountError> {
+    fn measure(&self, uses: &UsageByPod) -> Result<MeasuredUsage, ReplicaCountError> {
         match self {
             UsageTarget::Utilization { percent, requests } => {
                 let known = uses.iter().filter_map(|(key, used)| Some((used.value, *requests.get(key)?)));
@@ -254,13 +254,13 @@ impl UsageTarget {
                 let utilization = i32::try_from(used * 100 / requested).unwrap_or(i32::MAX);
                 let ratio = f64::from(utilization) / f64::from(*percent);
                 let usage = i64::try_from(used / pods).unwrap_or(i64::MAX);
-                Ok(Ratio { ratio, utilization: Some(utilization), usage })
+                Ok(MeasuredUsage { ratio, utilization: Some(utilization), usage })
             }
             UsageTarget::Usage(target) => {
                 let used: i128 = uses.values().map(|used| i128::from(used.value)).sum();
                 let pods = i128::try_from(uses.len()).unwrap_or(i128::MAX);
                 let usage = i64::try_from(used / pods.max(1)).unwrap_or(i64::MAX);
-                Ok(Ratio { ratio: usage as f64 / *target as f64, utilization: None, usage })
+                Ok(MeasuredUsage { ratio: usage as f64 / *target as f64, utilization: None, usage })
             }
         }
     }
@@ -287,9 +287,9 @@ fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTr
     let mut requests = BTreeMap::new();
     for pod in pods {
         let mut sum = 0_i64;
-        for of in pod.containers.iter().filter(|of| container.is_none_or(|name| name == of.name)) {
-            let Some(request) = of.requests.get(resource) else {
-                let (resource, container, pod) = (resource.to_owned(), of.name.clone(), pod.key.name.clone());
+        for one in pod.containers.iter().filter(|one| container.is_none_or(|name| name == one.name)) {
+            let Some(request) = one.requests.get(resource) else {
+                let (resource, container, pod) = (resource.to_owned(), one.name.clone(), pod.key.name.clone());
                 return Err(ReplicaCountError::NoRequest { resource, container, pod });
             };
             sum = sum.saturating_add(*request);

@@ -14,7 +14,7 @@ use super::cron::{Schedule, find_time_zone};
 
 /// Default number of runs kept per outcome.
 const DEFAULT_HISTORY_LIMIT: i32 = 3;
-/// Maximum delay of a run, even if its rule is due more often.
+/// Delay up to which a run is executed even if the next run of its rule is due already.
 const MAX_DELAY: SignedDuration = SignedDuration::from_mins(1);
 
 /// Timers of one CronFederatedHPA.
@@ -51,7 +51,8 @@ pub struct DueRule {
 pub struct FinishedRun {
     pub due: DueRule,
     pub finished_at: Timestamp,
-    pub failed: Option<String>,
+    /// Error of the run. `None` if it succeeded.
+    pub error: Option<String>,
 }
 
 fn is_suspended(rule: &CronFederatedHPARule) -> bool {
@@ -107,24 +108,24 @@ impl Timers {
         failed
     }
 
-    /// Rules that are due now, earliest first, and advances their timers. A run that is more than one period late
-    /// (after a clock change or downtime) is skipped, because the next run is near.
+    /// Returns the rules that are due now, earliest first, and advances their timers. A run is skipped if it is more
+    /// than a minute late (after a clock change or downtime) and the next run of the rule is due already.
     pub fn take_due(&mut self, now: Timestamp) -> Vec<DueRule> {
         let mut found = Vec::new();
         for timer in &mut self.timers {
-            let Ok(started) = &mut timer.state else { continue };
-            let following = started.schedule.next(now);
-            let Some(next) = started.next else { continue };
+            let Ok(active) = &mut timer.state else { continue };
+            let following = active.schedule.next(now);
+            let Some(next) = active.next else { continue };
             if next > now {
                 // The next run can only become earlier if the clock was set back.
-                started.next = following.map_or(Some(next), |sooner| Some(sooner.min(next)));
+                active.next = following.map_or(Some(next), |sooner| Some(sooner.min(next)));
                 continue;
             }
-            let in_time = started.schedule.next(next).is_none_or(|second| now < second);
+            let in_time = active.schedule.next(next).is_none_or(|second| now < second);
             if in_time || now.duration_since(next) <= MAX_DELAY {
                 found.push(DueRule { rule: timer.rule.clone(), at: next });
             }
-            started.next = following;
+            active.next = following;
         }
         found.sort_by_key(|due| due.at);
         found
@@ -145,12 +146,12 @@ impl Timers {
         timer.state.as_ref().ok()?.next
     }
 
-    /// Records a finished run until it is in the status.
+    /// Keeps a finished run until [`Timers::clear_recorded`].
     pub fn add_run(&mut self, run: FinishedRun) {
         self.unrecorded.push(run);
     }
 
-    /// Drops the recorded runs after the status was written.
+    /// Drops the finished runs; called after the status with them was written.
     pub fn clear_recorded(&mut self) {
         self.unrecorded.clear();
     }
@@ -159,7 +160,7 @@ impl Timers {
         !self.unrecorded.is_empty()
     }
 
-    /// The status with the recorded runs, for rules that exist. A rule that was never valid has no entry.
+    /// The status with the finished runs, for rules that exist. A rule that was never valid has no entry.
     pub fn status(&self, spec: &CronFederatedHPASpec, before: &CronFederatedHPAStatus) -> CronFederatedHPAStatus {
         let mut histories = before.execution_histories.clone();
         histories.retain(|history| spec.rules.iter().any(|rule| rule.name == history.rule_name));
@@ -204,7 +205,7 @@ fn record(history: &mut ExecutionHistory, run: &FinishedRun) {
     let rule = &run.due.rule;
     let (schedule_time, execution_time) = (Some(Time(run.due.at)), Some(Time(run.finished_at)));
     let kept = |limit: Option<i32>| usize::try_from(limit.unwrap_or(DEFAULT_HISTORY_LIMIT)).unwrap_or_default();
-    match &run.failed {
+    match &run.error {
         None => {
             let execution = SuccessfulExecution {
                 schedule_time,

@@ -16,9 +16,10 @@ use crate::scheduling::{ClusterFacts, Estimate};
 pub struct EstimatorResponses(BTreeMap<String, Option<i32>>);
 
 impl EstimatorResponses {
-    /// Karmada's estimators return a negative number if they cannot estimate.
-    pub fn insert(&mut self, cluster: String, answer: Option<i32>) {
-        self.0.insert(cluster, answer.filter(|fits| *fits >= 0));
+    /// Records the response of a cluster's estimator. A negative number, which Karmada's estimators return if they
+    /// cannot estimate, counts as no result.
+    pub fn insert(&mut self, cluster: String, response: Option<i32>) {
+        self.0.insert(cluster, response.filter(|fits| *fits >= 0));
     }
 
     pub fn get(&self, cluster: &str) -> Option<i32> {
@@ -123,13 +124,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case::theirs_is_smaller(Some(5), Some(Some(3)), Some(3), &[])]
-    #[case::ours_is_smaller(Some(3), Some(Some(5)), Some(3), &[])]
+    #[case::estimator_result_is_smaller(Some(5), Some(Some(3)), Some(3), &[])]
+    #[case::own_estimate_is_smaller(Some(3), Some(Some(5)), Some(3), &[])]
     #[case::nothing_fits(Some(3), Some(Some(0)), Some(0), &[])]
-    #[case::only_theirs(None, Some(Some(5)), Some(5), &[])]
-    #[case::it_did_not_answer(Some(5), Some(None), Some(5), &[])]
-    #[case::it_cannot_say(Some(5), Some(Some(-1)), Some(5), &[])]
-    #[case::nobody_asked(Some(5), None, Some(5), &["m2"])]
+    #[case::only_estimator_result(None, Some(Some(5)), Some(5), &[])]
+    #[case::estimator_did_not_respond(Some(5), Some(None), Some(5), &[])]
+    #[case::estimator_cannot_estimate(Some(5), Some(Some(-1)), Some(5), &[])]
+    #[case::estimator_not_queried(Some(5), None, Some(5), &["m2"])]
     fn smaller_estimate_wins(
         #[case] own: Option<i32>,
         #[case] theirs: Option<Option<i32>>,
@@ -141,9 +142,9 @@ mod tests {
         if let Some(theirs) = theirs {
             responses.insert("m2".to_owned(), theirs);
         }
-        let accurate = CombinedEstimator::new(&own, &clusters, &responses);
-        assert_eq!(accurate.replicas(&[1], None), [expected]);
-        assert_eq!(accurate.component_sets(&[1], &[], "ns"), [expected]);
-        assert_eq!(accurate.unqueried(), unqueried);
+        let estimator = CombinedEstimator::new(&own, &clusters, &responses);
+        assert_eq!(estimator.replicas(&[1], None), [expected]);
+        assert_eq!(estimator.component_sets(&[1], &[], "ns"), [expected]);
+        assert_eq!(estimator.unqueried(), unqueried);
     }
 }

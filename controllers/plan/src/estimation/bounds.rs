@@ -27,14 +27,15 @@ pub enum LimitingFactor {
 }
 
 impl Estimator<'_> {
-    /// The limiting factor for the cluster at an index, including `answer`, the result of its scheduler estimator.
-    /// `None` for a binding without replicas.
+    /// The limiting factor for the cluster at an index. `counts_sets` is true if component sets are estimated instead
+    /// of replicas, `response` is the result of the cluster's scheduler estimator. `None` for a binding without
+    /// replicas.
     pub fn limiting_factor(
         &self,
         index: usize,
         spec: &ResourceBindingSpec,
-        sets: bool,
-        answer: Option<i32>,
+        counts_sets: bool,
+        response: Option<i32>,
     ) -> Option<LimitingFactor> {
         if spec.replicas == 0 && spec.components.is_empty() {
             return None;
@@ -43,23 +44,23 @@ impl Estimator<'_> {
         let estimate = |capacity: FreeCapacity| {
             let cache = EstimateCache::default();
             let estimator = Estimator { free_capacities: vec![Arc::new(capacity)], cache: &cache };
-            let answers = match sets {
+            let estimates = match counts_sets {
                 true => estimator.component_sets(&[0], &spec.components, &spec.resource.namespace),
                 false => estimator.replicas(&[0], spec.replica_requirements.as_ref()),
             };
-            answers.first().copied().flatten()
+            estimates.first().copied().flatten()
         };
-        let whole = estimate(capacity.as_ref().clone());
-        if answer.is_some_and(|answer| whole.is_none_or(|own| answer < own)) {
+        let own = estimate(capacity.as_ref().clone());
+        if response.is_some_and(|response| own.is_none_or(|own| response < own)) {
             return Some(LimitingFactor::Estimator);
         }
-        if whole < estimate(capacity.without_promises()) {
+        if own < estimate(capacity.without_promises()) {
             return Some(LimitingFactor::Promised);
         }
-        if whole < estimate(capacity.without_quotas()) {
+        if own < estimate(capacity.without_quotas()) {
             return Some(LimitingFactor::Quota);
         }
-        if whole < estimate(capacity.without_nodes()) {
+        if own < estimate(capacity.without_nodes()) {
             return Some(LimitingFactor::Nodes);
         }
         Some(if capacity.has_models() { LimitingFactor::Models } else { LimitingFactor::Summary })
@@ -118,13 +119,13 @@ mod tests {
     fn smallest_estimate_is_the_bound(
         #[case] fields: Value,
         #[case] cpus: &[&str],
-        #[case] answer: Option<i32>,
+        #[case] response: Option<i32>,
         #[case] expected: Option<LimitingFactor>,
     ) {
         let known = CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
         let capacity = Ledger::new(Gates::default()).free_capacity(&facts("4"), &known, &BindingKey::default());
         let cache = EstimateCache::default();
         let estimator = Estimator { free_capacities: vec![capacity], cache: &cache };
-        assert_eq!(estimator.limiting_factor(0, &spec(fields), false, answer), expected);
+        assert_eq!(estimator.limiting_factor(0, &spec(fields), false, response), expected);
     }
 }

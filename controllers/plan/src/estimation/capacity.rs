@@ -14,7 +14,7 @@ use super::resources::{Resources, pod_request};
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeFacts {
     pub name: String,
-    pub ready: bool,
+    pub is_ready: bool,
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub allocatable: Resources,
@@ -34,7 +34,7 @@ impl NodeFacts {
         }
         NodeFacts {
             name: unstructured::name(node).to_owned(),
-            ready: ready.is_some_and(|condition| unstructured::text(condition, &["status"]) == "True"),
+            is_ready: ready.is_some_and(|condition| unstructured::text(condition, &["status"]) == "True"),
             labels: unstructured::labels(node),
             taints,
             allocatable: Resources::from_json(unstructured::at(node, &["status", "allocatable"])),
@@ -45,9 +45,10 @@ impl NodeFacts {
 /// The requests of a pod, and its node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodFacts {
-    /// Empty until the pod is scheduled.
+    /// Name of its node. Empty until the pod is scheduled.
     pub node: String,
-    pub finished: bool,
+    /// True if its phase is Succeeded or Failed.
+    pub is_finished: bool,
     /// Requests, with 1 in `pods`.
     pub request: Resources,
 }
@@ -58,14 +59,14 @@ impl PodFacts {
         request.pods = 1;
         PodFacts {
             node: unstructured::text(pod, &["spec", "nodeName"]).to_owned(),
-            finished: matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed"),
+            is_finished: matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed"),
             request,
         }
     }
 
     /// True if the pod's requests count against its node. A terminating pod counts until it is deleted.
     pub fn counts_against_node(&self) -> bool {
-        !self.node.is_empty() && !self.finished
+        !self.node.is_empty() && !self.is_finished
     }
 }
 
@@ -94,11 +95,12 @@ pub fn free_nodes(nodes: &[NodeFacts], pods: &[PodFacts]) -> Vec<FreeNode> {
         .collect()
 }
 
+/// Number of all nodes and of ready nodes.
 pub fn node_summary<'a>(nodes: impl Iterator<Item = &'a NodeFacts>) -> NodeSummary {
     let mut summary = NodeSummary::default();
     for node in nodes {
         summary.total_num = summary.total_num.saturating_add(1);
-        summary.ready_num = summary.ready_num.saturating_add(i32::from(node.ready));
+        summary.ready_num = summary.ready_num.saturating_add(i32::from(node.is_ready));
     }
     summary
 }
@@ -177,8 +179,8 @@ fn count_modelings<'a>(
     models.iter().zip(counts).map(|(model, count)| AllocatableModeling { grade: model.grade, count }).collect()
 }
 
-/// Index of the model of a node: for each resource the highest model whose minimum the node reaches, and of these the
-/// lowest.
+/// Index of the resource model of a node: for each resource, the highest model whose minimum the node reaches; of
+/// these, the lowest.
 fn find_model(models: &[ResourceModel], free: &Resources) -> Option<usize> {
     let names = models.first()?.ranges.iter().map(|range| range.name.as_str());
     let class = |name: &str| {

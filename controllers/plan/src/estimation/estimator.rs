@@ -7,7 +7,7 @@ use super::free_capacity::CapacityFacts;
 use super::ledger::Promise;
 use super::request::EstimateRequest;
 
-/// Number of replicas that fit.
+/// Number of replicas that fit. 0 while no nodes are known.
 pub fn replicas(known: &CapacityFacts, requirements: Option<&ReplicaRequirements>, assumed: &[Promise]) -> i32 {
     let namespace = requirements.map_or("", |requirements| requirements.namespace.as_str());
     estimate(known, &EstimateRequest::replicas(requirements), namespace, assumed, |nodes, request| {
@@ -15,7 +15,7 @@ pub fn replicas(known: &CapacityFacts, requirements: Option<&ReplicaRequirements
     })
 }
 
-/// Number of whole component sets that fit.
+/// Number of whole component sets that fit. 0 while no nodes are known.
 pub fn component_sets(known: &CapacityFacts, components: &[Component], namespace: &str, assumed: &[Promise]) -> i32 {
     estimate(known, &EstimateRequest::sets(components), namespace, assumed, |nodes, request| {
         nodes.sets(&request.parts, i64::from(i32::MAX))
@@ -90,8 +90,8 @@ mod tests {
     fn quota(hard: &str, used: &str) -> Arc<Quotas> {
         let quota = json!({"spec": {}, "status": {"hard": {"cpu": hard}, "used": {"cpu": used}}});
         let mut quotas = Quotas::default();
-        let of = quotas.namespaces.entry("team".to_owned()).or_default();
-        of.insert("q".to_owned(), QuotaFacts::from_json(&quota));
+        let in_namespace = quotas.namespaces.entry("team".to_owned()).or_default();
+        in_namespace.insert("q".to_owned(), QuotaFacts::from_json(&quota));
         Arc::new(quotas)
     }
 
@@ -108,23 +108,23 @@ mod tests {
     }
 
     #[rstest]
-    #[case::a_taint_keeps_away(requirements_with_claim(Value::Null), None, 10)]
-    #[case::tolerated(requirements_with_claim(tolerant()), None, 12)]
-    #[case::by_label(requirements_with_claim(json!({"nodeSelector": {"a": "3"}})), None, 2)]
-    #[case::by_affinity(requirements_with_claim(json!({
+    #[case::untolerated_taint(requirements_with_claim(Value::Null), None, 10)]
+    #[case::tolerated_taint(requirements_with_claim(tolerant()), None, 12)]
+    #[case::node_selector(requirements_with_claim(json!({"nodeSelector": {"a": "3"}})), None, 2)]
+    #[case::node_affinity(requirements_with_claim(json!({
         "hardNodeAffinity": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["0"]}]}]},
         "tolerations": [{"operator": "Exists"}],
     })), None, 4)]
-    #[case::no_requirements_are_pods(None, None, 20)]
-    #[case::the_quota_is_smaller(requirements_with_claim(Value::Null), Some(("6", "3")), 3)]
-    #[case::the_quota_is_used_up(requirements_with_claim(Value::Null), Some(("6", "6")), 0)]
-    #[case::the_quota_allows_more(requirements_with_claim(Value::Null), Some(("60", "0")), 10)]
+    #[case::without_requirements_pod_slots_count(None, None, 20)]
+    #[case::quota_is_smaller(requirements_with_claim(Value::Null), Some(("6", "3")), 3)]
+    #[case::quota_is_used_up(requirements_with_claim(Value::Null), Some(("6", "6")), 0)]
+    #[case::quota_allows_more(requirements_with_claim(Value::Null), Some(("60", "0")), 10)]
     fn replicas_that_fit(
         #[case] requirements: Option<ReplicaRequirements>,
-        #[case] bound: Option<(&str, &str)>,
+        #[case] quota_amounts: Option<(&str, &str)>,
         #[case] expected: i32,
     ) {
-        let quotas = bound.map(|(hard, used)| quota(hard, used));
+        let quotas = quota_amounts.map(|(hard, used)| quota(hard, used));
         let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas };
         assert_eq!(replicas(&known, requirements.as_ref(), &[]), expected);
     }
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::none(CapacityFacts { nodes: Some(Arc::default()), quotas: None })]
-    #[case::unknown(CapacityFacts::default())]
+    #[case::no_nodes(CapacityFacts { nodes: Some(Arc::default()), quotas: None })]
+    #[case::unknown_nodes(CapacityFacts::default())]
     fn without_nodes_nothing_fits(#[case] known: CapacityFacts) {
         assert_eq!(replicas(&known, None, &[]), 0);
         assert_eq!(component_sets(&known, &[], "team", &[]), 0);

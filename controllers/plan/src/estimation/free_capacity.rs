@@ -13,7 +13,7 @@ use super::request::{EstimateKind, EstimateRequest, PodSet};
 use super::resources::Resources;
 use super::summary::{ReservationTotal, Summary};
 
-/// Facts about a cluster, without reservations. Equality is by pointer.
+/// Facts about a cluster, without reservations. `is_same` compares them by pointer.
 #[derive(Debug, Clone, Default)]
 pub struct CapacityFacts {
     /// Nodes less the requests of their pods. `None` until nodes and pods have been listed.
@@ -35,7 +35,7 @@ impl CapacityFacts {
     }
 }
 
-/// Free capacity of a cluster. Values with the same id are equal.
+/// Free capacity of a cluster. Values with the same id are equal, except for id 0, which is never cached.
 #[derive(Debug, Clone, Default)]
 pub struct FreeCapacity {
     id: u64,
@@ -59,16 +59,16 @@ impl FreeCapacity {
     /// the cost depends on the number of distinct pod shapes.
     pub(super) fn subtract_promises<'p>(mut self, id: u64, promises: impl Iterator<Item = &'p Arc<Promise>>) -> Self {
         self.id = id;
-        let mut alike: Vec<(&PodSet, i64)> = Vec::new();
+        let mut pod_sets: Vec<(&PodSet, i64)> = Vec::new();
         let mut indexes: HashMap<&Resources, Vec<usize>> = HashMap::new();
         for promise in promises {
             for (part, pods) in promise.parts() {
                 let indexes = indexes.entry(&part.request).or_default();
-                match indexes.iter().find(|index| alike[**index].0.claim == part.claim) {
-                    Some(index) => alike[*index].1 += i64::from(pods),
+                match indexes.iter().find(|index| pod_sets[**index].0.claim == part.claim) {
+                    Some(index) => pod_sets[*index].1 += i64::from(pods),
                     None => {
-                        indexes.push(alike.len());
-                        alike.push((part, i64::from(pods)));
+                        indexes.push(pod_sets.len());
+                        pod_sets.push((part, i64::from(pods)));
                     }
                 }
             }
@@ -76,14 +76,14 @@ impl FreeCapacity {
                 self.promises.push(Arc::clone(promise));
             }
         }
-        if alike.is_empty() {
+        if pod_sets.is_empty() {
             return self;
         }
         let known = self.known.nodes.as_deref();
         let modelled = self.summary.as_deref().and_then(|summary| summary.models.as_ref());
         self.nodes = self.nodes.take().or_else(|| known.cloned());
         self.models = self.models.take().or_else(|| modelled.cloned());
-        for (part, pods) in alike {
+        for (part, pods) in pod_sets {
             self.nodes.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
             self.models.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
             self.promised.add(part, pods);
@@ -142,12 +142,12 @@ type CachedEstimates = Vec<(u64, i64)>;
 /// Cache of estimates. While the free capacity of a cluster keeps its id, a cached estimate costs one comparison.
 #[derive(Debug)]
 pub struct EstimateCache {
-    answers: Mutex<LruCache<Arc<EstimateRequest>, Arc<CachedEstimates>>>,
+    estimates: Mutex<LruCache<Arc<EstimateRequest>, Arc<CachedEstimates>>>,
 }
 
 impl Default for EstimateCache {
     fn default() -> Self {
-        EstimateCache { answers: Mutex::new(LruCache::unbounded()) }
+        EstimateCache { estimates: Mutex::new(LruCache::unbounded()) }
     }
 }
 
@@ -160,29 +160,29 @@ impl EstimateCache {
         among: &[usize],
     ) -> (Arc<EstimateRequest>, Vec<i64>) {
         let known = self
-            .answers
+            .estimates
             .lock()
             .get_key_value(&request)
-            .map(|(request, answers)| (Arc::clone(request), Arc::clone(answers)));
-        let (request, answers) = known.unwrap_or_else(|| (Arc::new(request), Arc::default()));
+            .map(|(request, estimates)| (Arc::clone(request), Arc::clone(estimates)));
+        let (request, estimates) = known.unwrap_or_else(|| (Arc::new(request), Arc::default()));
         let mut updated: Option<CachedEstimates> = None;
-        let mut answer = |index: &usize| {
+        let mut estimate = |index: &usize| {
             let capacity = free_capacities.get(*index)?;
-            let known = answers.get(*index).filter(|(id, _)| *id == capacity.id && capacity.id != 0);
+            let known = estimates.get(*index).filter(|(id, _)| *id == capacity.id && capacity.id != 0);
             Some(known.map_or_else(
                 || {
-                    let answer = capacity.estimate(&request);
-                    let updated = updated.get_or_insert_with(|| answers.as_ref().clone());
+                    let number = capacity.estimate(&request);
+                    let updated = updated.get_or_insert_with(|| estimates.as_ref().clone());
                     updated.resize(updated.len().max(free_capacities.len()), (0, 0));
-                    updated[*index] = (capacity.id, answer);
-                    answer
+                    updated[*index] = (capacity.id, number);
+                    number
                 },
-                |(_, answer)| *answer,
+                |(_, number)| *number,
             ))
         };
-        let fits = among.iter().map(|index| answer(index).unwrap_or_default()).collect();
+        let fits = among.iter().map(|index| estimate(index).unwrap_or_default()).collect();
         if let Some(updated) = updated {
-            let mut kept = self.answers.lock();
+            let mut kept = self.estimates.lock();
             kept.put(Arc::clone(&request), Arc::new(updated));
             while kept.len() > (MAX_CACHED_RESULTS / free_capacities.len().max(1)).max(1) {
                 kept.pop_lru();

@@ -98,9 +98,9 @@ struct Decision {
 #[derive(Debug, Clone, Default)]
 struct Entry {
     /// The last decision that was written.
-    kept: Option<Decision>,
+    written: Option<Decision>,
     /// A decision whose write is in progress. It takes precedence until the write fails.
-    writing: Option<Decision>,
+    pending: Option<Decision>,
     /// Number of the reservation in the account of each cluster.
     numbers: BTreeMap<String, u64>,
 }
@@ -160,7 +160,7 @@ impl Ledger {
             return;
         }
         let parts: Arc<[PodSet]> = PodSet::from_workload(spec).into();
-        let before = self.entries.get(key).and_then(|entry| entry.kept.as_ref());
+        let before = self.entries.get(key).and_then(|entry| entry.written.as_ref());
         let mut shares = BTreeMap::new();
         for target in targets {
             let assigned: Vec<i32> = parts.iter().map(|part| pods(spec, part, target)).collect();
@@ -188,7 +188,7 @@ impl Ledger {
         let until = before.filter(|_| !has_grown).map_or(now + RESERVATION_LIFETIME, |before| before.until);
         let namespace = spec.resource.namespace.clone();
         let entry = self.entries.entry(key.clone()).or_default();
-        entry.writing = Some(Decision { namespace, parts, shares, generation: 0, until });
+        entry.pending = Some(Decision { namespace, parts, shares, generation: 0, until });
         self.update_accounts(key);
     }
 
@@ -196,8 +196,8 @@ impl Ledger {
     pub fn confirm_write(&mut self, key: &BindingKey, generation: i64) {
         // The binding can have been deleted in the meantime.
         let Some(entry) = self.entries.get_mut(key) else { return };
-        if let Some(written) = entry.writing.take() {
-            entry.kept = Some(Decision { generation, ..written });
+        if let Some(pending) = entry.pending.take() {
+            entry.written = Some(Decision { generation, ..pending });
         }
         self.update_accounts(key);
     }
@@ -206,11 +206,12 @@ impl Ledger {
     /// capacity.
     pub fn discard_write(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
-        entry.writing = None;
+        entry.pending = None;
         self.update_accounts(key)
     }
 
-    /// Updates reservations from a binding's status. Returns true if that released capacity.
+    /// Updates reservations from a binding's spec and status. A status of an older generation than the decision is
+    /// ignored. Returns true if that released capacity.
     pub fn observe_status(
         &mut self,
         key: &BindingKey,
@@ -218,12 +219,12 @@ impl Ledger {
         spec: &ResourceBindingSpec,
         status: &ResourceBindingStatus,
     ) -> bool {
-        let Some(kept) = self.entries.get_mut(key).and_then(|entry| entry.kept.as_mut()) else { return false };
-        if generation < kept.generation {
+        let Some(written) = self.entries.get_mut(key).and_then(|entry| entry.written.as_mut()) else { return false };
+        if generation < written.generation {
             return false;
         }
-        let parts = Arc::clone(&kept.parts);
-        kept.shares.retain(|name, share| {
+        let parts = Arc::clone(&written.parts);
+        written.shares.retain(|name, share| {
             let Some(target) = spec.clusters.iter().find(|target| target.name == *name) else { return false };
             for (part, assigned) in parts.iter().zip(&mut share.assigned) {
                 *assigned = pods(spec, part, target).min(*assigned);
@@ -238,7 +239,7 @@ impl Ledger {
     /// capacity.
     pub fn forget(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
-        (entry.kept, entry.writing) = (None, None);
+        (entry.written, entry.pending) = (None, None);
         self.update_accounts(key)
     }
 
@@ -258,8 +259,8 @@ impl Ledger {
             self.expirations.pop_first();
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             // A write in progress has its own, later expiry.
-            entry.kept = entry.kept.take().filter(|kept| kept.until > now);
-            entry.writing = entry.writing.take().filter(|writing| writing.until > now);
+            entry.written = entry.written.take().filter(|written| written.until > now);
+            entry.pending = entry.pending.take().filter(|pending| pending.until > now);
             freed |= self.update_accounts(&key);
         }
         freed
@@ -278,7 +279,7 @@ impl Ledger {
     /// Updates the clusters' accounts from a binding's entry. Returns true if any of them has less reserved now.
     fn update_accounts(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
-        let decision = entry.writing.as_ref().or(entry.kept.as_ref());
+        let decision = entry.pending.as_ref().or(entry.written.as_ref());
         let mut numbers = std::mem::take(&mut entry.numbers);
         let mut freed = false;
         if let Some(Decision { namespace, parts, shares, .. }) = decision {
@@ -306,12 +307,12 @@ impl Ledger {
                 self.clusters.remove(&cluster);
             }
         }
-        let decisions = [&entry.kept, &entry.writing].into_iter().flatten();
+        let decisions = [&entry.written, &entry.pending].into_iter().flatten();
         let reserving = decisions.filter(|decision| !decision.shares.is_empty());
         self.expirations.extend(reserving.map(|decision| (decision.until, key.clone())));
         let is_empty =
             |decision: &Option<Decision>| decision.as_ref().is_none_or(|decision| decision.shares.is_empty());
-        if entry.writing.is_none() && is_empty(&entry.kept) {
+        if entry.pending.is_none() && is_empty(&entry.written) {
             self.entries.remove(key);
         }
         freed

@@ -36,13 +36,13 @@ impl NodeGroup {
 /// Nodes of a cluster, in the order in which they are filled.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Nodes {
-    group: Vec<NodeGroup>,
+    groups: Vec<NodeGroup>,
 }
 
 impl FromIterator<(Arc<NodeFacts>, Resources)> for Nodes {
     fn from_iter<I: IntoIterator<Item = (Arc<NodeFacts>, Resources)>>(nodes: I) -> Self {
         let single = |(facts, free)| NodeGroup { facts: Some(facts), count: 1, free };
-        Nodes { group: nodes.into_iter().map(single).collect() }
+        Nodes { groups: nodes.into_iter().map(single).collect() }
     }
 }
 
@@ -54,7 +54,7 @@ impl From<Vec<FreeNode>> for Nodes {
 
 impl Nodes {
     pub fn is_empty(&self) -> bool {
-        self.group.is_empty()
+        self.groups.is_empty()
     }
 
     /// Nodes from resource models, smallest grade first: the reported number of nodes, each with the minimum of its
@@ -73,20 +73,20 @@ impl Nodes {
             let count = counts.iter().filter(|count| count.grade == model.grade).map(|count| count.count).sum();
             NodeGroup { facts: None, count, free }
         };
-        Nodes { group: models.iter().map(of_model).filter(|group| group.count > 0).collect() }
+        Nodes { groups: models.iter().map(of_model).filter(|group| group.count > 0).collect() }
     }
 
     /// Number of pods that fit, summed over the nodes that accept the node claim.
     pub fn replicas(&self, part: &PodSet) -> i64 {
         let fits = |group: &NodeGroup| group.fits(part).saturating_mul(group.count);
-        self.group.iter().map(fits).fold(0, i64::saturating_add)
+        self.groups.iter().map(fits).fold(0, i64::saturating_add)
     }
 
     /// Places pods first-fit. Pods that fit nowhere are ignored.
     pub fn place_pods(&mut self, part: &PodSet, mut pods: i64) {
         let mut index = 0;
-        while pods > 0 && index < self.group.len() {
-            let group = &self.group[index];
+        while pods > 0 && index < self.groups.len() {
+            let group = &self.groups[index];
             let each = group.fits(part);
             if each <= 0 {
                 index += 1;
@@ -96,7 +96,7 @@ impl Nodes {
             let filled = (pods / each).min(group.count);
             let (nodes, taken) = if filled > 0 { (filled, each) } else { (1, pods) };
             self.split(index, nodes);
-            self.group[index].free.subtract_times(&part.request, taken);
+            self.groups[index].free.subtract_times(&part.request, taken);
             pods -= nodes.saturating_mul(taken);
             index += 1;
         }
@@ -104,25 +104,25 @@ impl Nodes {
 
     /// Splits off the first `count` nodes of a group.
     fn split(&mut self, index: usize, count: i64) {
-        let rest = self.group[index].count - count;
+        let rest = self.groups[index].count - count;
         if rest > 0 {
-            let first = NodeGroup { count, ..self.group[index].clone() };
-            self.group[index].count = rest;
-            self.group.insert(index, first);
+            let first = NodeGroup { count, ..self.groups[index].clone() };
+            self.groups[index].count = rest;
+            self.groups.insert(index, first);
         }
     }
 
-    /// Number of whole component sets that fit, placed component by component, up to `most`.
-    pub fn sets(&self, parts: &[PodSet], most: i64) -> i64 {
+    /// Number of whole component sets that fit, placed component by component, up to `limit`.
+    pub fn sets(&self, parts: &[PodSet], limit: i64) -> i64 {
         if parts.iter().all(|part| part.replicas <= 0) {
-            return most;
+            return limit;
         }
-        let mut filling = SetPlacement::new(self, parts);
+        let mut placement = SetPlacement::new(self, parts);
         let mut sets = 0;
-        while sets < most {
-            let Some(put) = filling.place_set() else { break };
+        while sets < limit {
+            let Some(placed) = placement.place_set() else { break };
             sets += 1;
-            sets += filling.repeat(&put, most - sets);
+            sets += placement.repeat(&placed, limit - sets);
         }
         sets
     }
@@ -135,15 +135,15 @@ struct SetPlacement<'a> {
     facts: Vec<Option<&'a NodeFacts>>,
     free: Vec<Resources>,
     /// Index of the current node of each part.
-    reached: Vec<usize>,
+    current_nodes: Vec<usize>,
 }
 
 /// Placement of the last set.
 struct PlacedSet {
     /// Resources taken, by node index.
-    took: Vec<(usize, Resources)>,
+    taken: Vec<(usize, Resources)>,
     /// True if a node became too full for the next pod of its part, so that the next set is placed differently.
-    filled: bool,
+    has_filled_node: bool,
 }
 
 impl<'a> SetPlacement<'a> {
@@ -152,44 +152,44 @@ impl<'a> SetPlacement<'a> {
             let count = usize::try_from(group.count).unwrap_or_default();
             std::iter::repeat_n((group.facts.as_deref(), &group.free), count)
         };
-        let (facts, free) = nodes.group.iter().flat_map(single).map(|(facts, free)| (facts, free.clone())).unzip();
-        SetPlacement { parts, facts, free, reached: vec![0; parts.len()] }
+        let (facts, free) = nodes.groups.iter().flat_map(single).map(|(facts, free)| (facts, free.clone())).unzip();
+        SetPlacement { parts, facts, free, current_nodes: vec![0; parts.len()] }
     }
 
     /// Places one more set. `None` if it does not fit.
     fn place_set(&mut self) -> Option<PlacedSet> {
-        let mut put = PlacedSet { took: Vec::new(), filled: false };
+        let mut placed = PlacedSet { taken: Vec::new(), has_filled_node: false };
         for (nth, part) in self.parts.iter().enumerate() {
             let mut left = i64::from(part.replicas);
             while left > 0 {
-                let index = self.reached[nth];
+                let index = self.current_nodes[nth];
                 let free = self.free.get_mut(index)?;
                 let accepted = self.facts[index].is_none_or(|facts| accepts(facts, part.claim.as_ref()));
                 let fits = if accepted { free.fits(&part.request).unwrap_or_default() } else { 0 };
                 let taken = fits.min(left);
                 if taken > 0 {
                     free.subtract_times(&part.request, taken);
-                    put.add(index, &part.request, taken);
+                    placed.add(index, &part.request, taken);
                     left -= taken;
-                    put.filled |= left > 0;
+                    placed.has_filled_node |= left > 0;
                 }
                 if left > 0 {
-                    self.reached[nth] = index + 1;
+                    self.current_nodes[nth] = index + 1;
                 }
             }
         }
-        Some(put)
+        Some(placed)
     }
 
     /// Places further sets exactly like the last one while they fit. Returns their number.
-    fn repeat(&mut self, put: &PlacedSet, most: i64) -> i64 {
-        if put.filled {
+    fn repeat(&mut self, placed: &PlacedSet, limit: i64) -> i64 {
+        if placed.has_filled_node {
             return 0;
         }
-        let fits = put.took.iter().map(|(index, took)| self.free[*index].fits(took).unwrap_or(most));
-        let times = fits.min().unwrap_or_default().min(most);
-        for (index, took) in &put.took {
-            self.free[*index].subtract_times(took, times);
+        let fits = placed.taken.iter().map(|(index, taken)| self.free[*index].fits(taken).unwrap_or(limit));
+        let times = fits.min().unwrap_or_default().min(limit);
+        for (index, taken) in &placed.taken {
+            self.free[*index].subtract_times(taken, times);
         }
         times
     }
@@ -197,12 +197,12 @@ impl<'a> SetPlacement<'a> {
 
 impl PlacedSet {
     fn add(&mut self, index: usize, request: &Resources, times: i64) {
-        match self.took.iter_mut().find(|(taken, _)| *taken == index) {
-            Some((_, took)) => took.add_times(request, times),
+        match self.taken.iter_mut().find(|(node, _)| *node == index) {
+            Some((_, taken)) => taken.add_times(request, times),
             None => {
-                let mut took = Resources::default();
-                took.add_times(request, times);
-                self.took.push((index, took));
+                let mut taken = Resources::default();
+                taken.add_times(request, times);
+                self.taken.push((index, taken));
             }
         }
     }
@@ -211,7 +211,8 @@ impl PlacedSet {
 /// True if a node accepts pods with this node claim. Without a claim, no taint is tolerated.
 fn accepts(node: &NodeFacts, claim: Option<&NodeClaim>) -> bool {
     let tolerations = claim.map_or(&[][..], |claim| &claim.tolerations);
-    let tolerated = || taints::first_untolerated(&node.taints, tolerations, taints::prevents_scheduling).is_none();
+    let tolerated =
+        || taints::first_untolerated_taint(&node.taints, tolerations, taints::prevents_scheduling).is_none();
     let Some(claim) = claim else { return tolerated() };
     let selected = claim.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
     let affine = || claim.hard_node_affinity.as_ref().is_none_or(|affinity| matches_affinity(node, affinity));

@@ -18,7 +18,7 @@ pub struct PodSet {
     pub request: Resources,
     pub claim: Option<NodeClaim>,
     pub priority_class: String,
-    /// Requests as listed, including resources that nodes do not report.
+    /// Requests as the template lists them, including resources that nodes do not report.
     pub listed: Vec<Amount>,
 }
 
@@ -111,6 +111,7 @@ pub struct EstimateRequest {
     hash: u64,
 }
 
+/// Unit of an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum EstimateKind {
     /// Replicas with known requirements.

@@ -20,6 +20,7 @@ pub struct Resources {
 }
 
 impl Resources {
+    /// The amount of a resource. `None` for a resource that nodes do not report.
     fn slot(&mut self, name: &str) -> Option<&mut i64> {
         Some(match name {
             "cpu" => &mut self.milli_cpu,
@@ -183,25 +184,24 @@ fn quantities(list: Option<&Value>) -> impl Iterator<Item = (String, Quantity)> 
 }
 
 /// Requests of a pod: the sum of its containers, or its largest init container if that is more, plus overhead. With
-/// `limits_count`, a limit is used where a request is missing, since templates have not passed an API server's
-/// defaulting.
-pub fn pod_request(spec: &Value, limits_count: bool) -> Resources {
+/// `uses_limits`, a limit replaces a missing request, since templates have not passed an API server's defaulting.
+pub fn pod_request(spec: &Value, uses_limits: bool) -> Resources {
     let containers = |field| at(spec, &[field]).and_then(Value::as_array).into_iter().flatten();
     let mut total = Resources::default();
     for container in containers("containers") {
-        total.add(&container_request(container, limits_count));
+        total.add(&container_request(container, uses_limits));
     }
     for container in containers("initContainers") {
-        total.raise_to(&container_request(container, limits_count));
+        total.raise_to(&container_request(container, uses_limits));
     }
     total.add(&Resources::from_json(spec.get("overhead")));
     total
 }
 
-fn container_request(container: &Value, limits_count: bool) -> Resources {
+fn container_request(container: &Value, uses_limits: bool) -> Resources {
     let requests = at(container, &["resources", "requests"]);
     let mut request = Resources::from_json(requests);
-    if limits_count {
+    if uses_limits {
         for (name, limit) in quantities(at(container, &["resources", "limits"])) {
             if requests.and_then(|requests| requests.get(&name)).is_none() {
                 request.add_quantity(&name, &limit);

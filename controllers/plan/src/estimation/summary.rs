@@ -20,6 +20,7 @@ pub struct Summary {
     pub models: Option<Nodes>,
 }
 
+/// Free amount of one resource, in the two units of [`Amount`](super::request::Amount).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Free {
     units: i64,
@@ -46,12 +47,12 @@ impl ReservationTotal {
 }
 
 impl Summary {
-    /// Reads the status. `None` without a resource summary. With `modelled`, resource models are used.
-    pub fn from_cluster(cluster: &Cluster, modelled: bool) -> Option<Self> {
+    /// Reads the status. `None` without a resource summary. With `uses_models`, resource models are considered.
+    pub fn from_cluster(cluster: &Cluster, uses_models: bool) -> Option<Self> {
         let summary = cluster.status.resource_summary.as_ref()?;
         let models = &cluster.spec.resource_models;
         let counts = &summary.allocatable_modelings;
-        let modelled = modelled && !counts.is_empty() && !models.is_empty();
+        let uses_models = uses_models && !counts.is_empty() && !models.is_empty();
         let free = |name: &String| {
             let quantity = free(summary, name)?;
             Some((name.clone(), Free { units: to_units(name, &quantity), scaled: scaled_value(&quantity) }))
@@ -59,11 +60,12 @@ impl Summary {
         Some(Summary {
             pods: free_pods(summary),
             free: summary.allocatable.keys().filter_map(free).collect(),
-            models: modelled.then(|| Nodes::from_models(models, counts)),
+            models: uses_models.then(|| Nodes::from_models(models, counts)),
         })
     }
 
-    /// The estimate less reservations. `models` are the nodes of the resource models less reservations.
+    /// Number of replicas or sets that fit beside the reservations. `models` are the nodes of the resource models less
+    /// reservations.
     pub fn fits(&self, request: &EstimateRequest, promised: &ReservationTotal, models: Option<&Nodes>) -> i64 {
         let pods = self.pods - promised.pods;
         if pods <= 0 {

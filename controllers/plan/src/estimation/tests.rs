@@ -169,7 +169,7 @@ const QUOTAS: &str = "
 #[case::without_requirements("team", "~", None)]
 #[case::used_up("other", "{resourceRequest: {cpu: '1'}}", Some(0))]
 #[case::no_quota("none", "{resourceRequest: {cpu: '1'}}", None)]
-fn quotas_bound(#[case] namespace: &str, #[case] requirements: &str, #[case] expected: Option<i64>) {
+fn quotas_limit_replicas(#[case] namespace: &str, #[case] requirements: &str, #[case] expected: Option<i64>) {
     let mut quotas = Quotas::default();
     for quota in yaml::<Vec<Value>>(QUOTAS) {
         let text = |field: &str| quota["metadata"][field].as_str().expect("named").to_owned();

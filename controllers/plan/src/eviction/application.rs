@@ -13,11 +13,11 @@ use super::state::{StateError, preserved_labels};
 /// Default of `decisionConditions.tolerationSeconds`.
 const DEFAULT_TOLERATION_SECONDS: i32 = 300;
 
-/// Why a workload is not evicted.
+/// Error that prevents the eviction of an unhealthy workload.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplicationError {
     #[error("GracefulEviction featureGate must be enabled when purgeMode is Gracefully")]
-    GracefulEvictionOff,
+    GracefulEvictionDisabled,
     #[error(transparent)]
     State(#[from] StateError),
 }
@@ -39,20 +39,23 @@ pub fn unhealthy_targets(spec: &ResourceBindingSpec, status: &ResourceBindingSta
     names.filter(|name| is_unhealthy(name) && !spec.evicts(name)).map(str::to_owned).collect()
 }
 
-/// True if no other cluster would run the workload, and its purge mode is not `Directly`.
+/// True if the workload would run in no cluster after leaving the clusters `leaving`, and its purge mode is not
+/// `Directly`.
 pub fn is_last_copy(spec: &ResourceBindingSpec, behavior: &ApplicationFailoverBehavior, leaving: &[String]) -> bool {
     behavior.purge_mode != Some(PurgeMode::Directly)
         && spec.clusters.iter().all(|target| leaving.contains(&target.name))
 }
 
+/// Seconds for which the workload may be unhealthy before it is evicted.
 pub fn toleration_seconds(behavior: &ApplicationFailoverBehavior) -> u64 {
     let seconds = behavior.decision_conditions.toleration_seconds.unwrap_or(DEFAULT_TOLERATION_SECONDS);
     u64::try_from(seconds).unwrap_or_default()
 }
 
-/// Enabled features.
+/// Feature gates that application failover depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct FailoverGates {
+    /// Feature gate `GracefulEviction`.
     pub graceful_eviction: bool,
     /// Feature gate `StatefulFailoverInjection`.
     pub preserves_state: bool,
@@ -70,7 +73,7 @@ pub fn evict_all(
 ) -> Result<ResourceBindingSpec, ApplicationError> {
     let mode = behavior.purge_mode.clone().unwrap_or(PurgeMode::Gracefully);
     if mode == PurgeMode::Gracefully && !gates.graceful_eviction {
-        return Err(ApplicationError::GracefulEvictionOff);
+        return Err(ApplicationError::GracefulEvictionDisabled);
     }
     let rules = behavior.state_preservation.as_ref().filter(|rules| gates.preserves_state && !rules.rules.is_empty());
     let before: Vec<String> = spec.clusters.iter().map(|target| target.name.clone()).collect();
@@ -125,10 +128,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case::well(&[("m1", "Healthy"), ("m2", "Healthy")], &[])]
+    #[case::healthy(&[("m1", "Healthy"), ("m2", "Healthy")], &[])]
     #[case::unknown(&[("m1", "Unknown")], &[])]
-    #[case::no_target(&[("m3", "Unhealthy")], &[])]
-    #[case::unwell(&[("m1", "Unhealthy"), ("m2", "Healthy")], &["m1"])]
+    #[case::unhealthy_outside_the_targets(&[("m3", "Unhealthy")], &[])]
+    #[case::unhealthy_target(&[("m1", "Unhealthy"), ("m2", "Healthy")], &["m1"])]
     fn unhealthy_targets_are_found(#[case] health: &[(&str, &str)], #[case] expected: &[&str]) {
         assert_eq!(unhealthy_targets(&spec(json!({})), &status(health)), expected);
     }
@@ -136,16 +139,16 @@ mod tests {
     #[rstest]
     #[case::one_of_two(json!({}), &["m1"], false)]
     #[case::all(json!({}), &["m2", "m1"], true)]
-    #[case::all_but_at_once(json!({"purgeMode": "Directly"}), &["m2", "m1"], false)]
+    #[case::all_purged_directly(json!({"purgeMode": "Directly"}), &["m2", "m1"], false)]
     fn last_clusters_are_kept(#[case] application: Value, #[case] leaving: &[&str], #[case] expected: bool) {
         let spec = spec(application);
         let leaving: Vec<String> = leaving.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(is_last_copy(&spec, behavior(&spec).expect("it fails over"), &leaving), expected);
+        assert_eq!(is_last_copy(&spec, behavior(&spec).expect("a failover behavior"), &leaving), expected);
     }
 
     fn task(application: Value, gates: FailoverGates) -> Result<Value, String> {
         let spec = spec(application);
-        let behavior = behavior(&spec).expect("it fails over").clone();
+        let behavior = behavior(&spec).expect("a failover behavior").clone();
         let clusters = ["m1".to_owned()];
         let status = status(&[("m1", "Unhealthy")]);
         let evicted = evict_all(&spec, &status, &behavior, &clusters, "producer", gates, Timestamp::UNIX_EPOCH);
@@ -167,18 +170,18 @@ mod tests {
         Ok(json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 60}))
     )]
     #[case::never(json!({"purgeMode": "Never"}), ON, Ok(json!({"purgeMode": "Never", "suppressDeletion": true})))]
-    #[case::not_switched_on(
+    #[case::graceful_eviction_disabled(
         json!({}), FailoverGates { graceful_eviction: false, ..ON },
         Err("GracefulEviction featureGate must be enabled when purgeMode is Gracefully")
     )]
-    #[case::with_its_state(
+    #[case::state_preserved(
         json!({"purgeMode": "Directly", "statePreservation": {"rules": [{"aliasLabelName": "was", "jsonPath": "{.replicas}"}]}}),
         ON,
         Ok(json!({
             "purgeMode": "Directly", "preservedLabelState": {"was": "2"}, "clustersBeforeFailover": ["m1", "m2"],
         }))
     )]
-    #[case::state_not_switched_on(
+    #[case::state_preservation_disabled(
         json!({"purgeMode": "Directly", "statePreservation": {"rules": [{"aliasLabelName": "was", "jsonPath": "{.replicas}"}]}}),
         FailoverGates { preserves_state: false, ..ON },
         Ok(json!({"purgeMode": "Directly"}))

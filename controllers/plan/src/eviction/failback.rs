@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions;
 
-/// Upper limit of `after`.
+/// Maximum of [`FailbackOptions::after`].
 const MAX_AFTER: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Failback settings.
@@ -128,16 +128,16 @@ impl OriginalPlacement {
         }
     }
 
-    /// True if a cluster is ready and has no untolerated taint.
+    /// True if a cluster is ready, has no untolerated taint and is not being deleted.
     pub fn accepts_workloads(cluster: &Cluster, tolerations: &[Toleration]) -> bool {
         let ready = conditions::is_true(&cluster.status.conditions, condition::READY);
         let taints = &cluster.spec.taints;
-        let free = taints::first_untolerated(taints, tolerations, taints::prevents_scheduling).is_none();
-        ready && free && cluster.metadata.deletion_timestamp.is_none()
+        let is_tolerated = taints::first_untolerated_taint(taints, tolerations, taints::prevents_scheduling).is_none();
+        ready && is_tolerated && cluster.metadata.deletion_timestamp.is_none()
     }
 
-    /// The binding after failback has started: evictions from all clusters but the original ones, and a rescheduling
-    /// trigger.
+    /// The spec of the binding after failback has started: evictions from all clusters but the original ones, and a
+    /// rescheduling trigger.
     pub fn start_failback(&self, spec: &ResourceBindingSpec, purge: &PurgeMode, now: Timestamp) -> ResourceBindingSpec {
         let mut returning_spec = spec.clone();
         returning_spec.clusters.retain(|target| self.has(&target.name));
@@ -146,7 +146,7 @@ impl OriginalPlacement {
                 from_cluster: target.name.clone(),
                 purge_mode: Some(purge.clone()),
                 replicas: (target.replicas > 0).then_some(target.replicas),
-                reason: eviction::REASON_RETURN_HOME.to_owned(),
+                reason: eviction::REASON_FAILBACK.to_owned(),
                 producer: eviction::PRODUCER_FAILBACK.to_owned(),
                 creation_timestamp: Some(Time(now)),
                 ..GracefulEvictionTask::default()
@@ -160,9 +160,10 @@ impl OriginalPlacement {
 /// State of a failback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailbackStep {
-    /// The workload runs elsewhere and can be moved.
+    /// The workload runs in other clusters and can be moved back.
     Away,
     /// An eviction or the failback is in progress.
     Wait,
+    /// The workload runs in its original clusters.
     Arrived,
 }

@@ -50,7 +50,7 @@ impl ClusterEvictionState {
     }
 
     /// True if the cluster has NoExecute taints.
-    pub fn evicts(&self) -> bool {
+    pub fn has_no_execute_taint(&self) -> bool {
         !self.taints.is_empty()
     }
 
@@ -60,7 +60,10 @@ impl ClusterEvictionState {
 
     /// True if its condition `EvictionsHalted` should be set.
     pub fn is_halted(&self, eviction_rate: &EvictionRate) -> bool {
-        matches!(eviction_rate, EvictionRate::Halted(_)) && self.evicts() && !self.is_ready() && !self.is_terminating
+        matches!(eviction_rate, EvictionRate::Halted(_))
+            && self.has_no_execute_taint()
+            && !self.is_ready()
+            && !self.is_terminating
     }
 }
 
@@ -147,21 +150,21 @@ pub struct Bucket {
     /// Time by which a token may be used early: the interval times the burst minus one.
     tolerance: Duration,
     /// Time at which the bucket is full again. `None` if no token was reserved yet.
-    full: Option<Instant>,
+    full_at: Option<Instant>,
 }
 
 impl Bucket {
     /// A bucket with `rate` tokens per second and a burst.
     pub fn new(rate: f64, burst: u32) -> Self {
         let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(MAX_INTERVAL).min(MAX_INTERVAL);
-        Bucket { interval, tolerance: interval.saturating_mul(burst.saturating_sub(1)), full: None }
+        Bucket { interval, tolerance: interval.saturating_mul(burst.saturating_sub(1)), full_at: None }
     }
 
     /// Reserves a token. Returns the time from which it is valid.
     pub fn reserve(&mut self, now: Instant) -> Instant {
-        let full = self.full.filter(|full| *full > now).unwrap_or(now);
-        self.full = full.checked_add(self.interval);
-        full.checked_sub(self.tolerance).filter(|at| *at > now).unwrap_or(now)
+        let full_at = self.full_at.filter(|full_at| *full_at > now).unwrap_or(now);
+        self.full_at = full_at.checked_add(self.interval);
+        full_at.checked_sub(self.tolerance).filter(|at| *at > now).unwrap_or(now)
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Safety {
     Karmada,
 }
 
-/// Maximum length of a task's message.
+/// Maximum length of a task's message, in characters.
 const MAX_MESSAGE_LENGTH: usize = 1024;
 
 fn is_ready(cluster: &Cluster) -> bool {
@@ -137,7 +137,7 @@ fn find_cancellable_cluster<'a>(
         eviction::PRODUCER_FAILBACK => input.spec.clusters.is_empty(),
         _ => false,
     };
-    let is_undecided = task.suppress_deletion.is_none() && task.purge_mode != Some(PurgeMode::Directly);
+    let is_open = task.suppress_deletion.is_none() && task.purge_mode != Some(PurgeMode::Directly);
     // The task does not record the replicas of single components.
     let has_one_component = input.spec.components.len() <= 1;
     let copy_exists = input.status_item(&task.from_cluster).is_some();
@@ -147,12 +147,12 @@ fn find_cancellable_cluster<'a>(
         TaintDecision::Stay => true,
         TaintDecision::EvictAt(at) => at > now,
     });
-    (is_cancellable_producer && is_undecided && has_one_component && copy_exists && is_cluster_ready && is_tolerated)
+    (is_cancellable_producer && is_open && has_one_component && copy_exists && is_cluster_ready && is_tolerated)
         .then_some(cluster)
 }
 
-/// The first affinity term that matches the cluster; the inner `None` is a placement without affinity terms. `None`
-/// if the placement no longer matches the cluster.
+/// The first affinity term that matches the cluster. `Some(None)` if the placement has no affinity terms and matches the
+/// cluster, `None` if the placement no longer matches the cluster.
 fn find_affinity_term<'a>(spec: &'a ResourceBindingSpec, cluster: &Cluster) -> Option<Option<&'a ClusterAffinityTerm>> {
     let Some(placement) = &spec.placement else { return Some(None) };
     let matches = |affinity: &ClusterAffinity| cluster_matches(cluster, affinity);

@@ -51,17 +51,17 @@ mod tests {
     use serde_json::json;
 
     #[rstest]
-    #[case::a_number("{ .replicas }", Ok("3"))]
+    #[case::number("{ .replicas }", Ok("3"))]
     #[case::text("{.phase}", Ok("Running"))]
     #[case::path_within_text("job-{.id}-{.phase}", Ok("job-a1-Running"))]
     #[case::several_values("{.nodes[*].name}", Ok("n1 n2"))]
     #[case::quoted_text(r#"{.id}{"-"}{.phase}"#, Ok("a1-Running"))]
     #[case::range("{range .nodes[*]}{.name}{end}", Ok("n1n2"))]
-    #[case::brace_in_a_filter(
+    #[case::brace_in_filter(
         r#"{.nodes[?(@.name=="n}")].name}{.id}"#,
         Err(r#"failed to execute jsonpath {.nodes[?(@.name=="n}")].name}{.id}: no value is found"#)
     )]
-    #[case::a_map("{.nodes[0]}", Ok(r#"{"name":"n1"}"#))]
+    #[case::object("{.nodes[0]}", Ok(r#"{"name":"n1"}"#))]
     #[case::missing("{.none}", Err("failed to execute jsonpath {.none}: no value is found"))]
     #[case::unclosed("{.phase", Err("failed to parse jsonpath {.phase: unclosed action"))]
     fn templates_are_evaluated_like_client_go(#[case] template: &str, #[case] expected: Result<&str, &str>) {

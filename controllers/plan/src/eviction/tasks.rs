@@ -29,7 +29,7 @@ pub struct EvictionInput<'a> {
     pub generation: i64,
     pub spec: &'a ResourceBindingSpec,
     pub status: &'a ResourceBindingStatus,
-    /// Default of `gracePeriodSeconds`.
+    /// Grace period of tasks that set no `gracePeriodSeconds`.
     pub timeout: SignedDuration,
     /// The existing clusters among the targets and the sources of tasks.
     pub clusters: &'a BTreeMap<String, Arc<Cluster>>,
@@ -51,6 +51,7 @@ impl EvictionInput<'_> {
         self.health(cluster) == Some(&ResourceHealth::Healthy)
     }
 
+    /// End of the task's grace period.
     fn deadline(&self, task: &GracefulEvictionTask, created: Timestamp) -> Timestamp {
         let seconds = task.grace_period_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         created.saturating_add(seconds.unwrap_or(self.timeout)).unwrap_or(Timestamp::MAX)

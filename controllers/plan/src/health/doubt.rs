@@ -13,13 +13,11 @@ use crate::conditions;
 /// Clusters lost within this time count as lost together.
 pub const LOSS_WINDOW: Duration = Duration::from_secs(60);
 
-/// Why the observed readiness is not trusted.
+/// Reason why the observed readiness is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doubt {
-    Fleet {
-        lost: usize,
-        all: usize,
-    },
+    /// `lost` of `all` clusters were lost within [`LOSS_WINDOW`].
+    Fleet { lost: usize, all: usize },
     /// Error of the control plane's own API.
     ControlPlane(String),
 }
@@ -42,7 +40,8 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// Doubts if too large a share of `all` clusters was lost together. `lost` are the times of loss.
+/// Returns a doubt if at least two clusters, and more than the share `threshold` (0 to 1) of `all` clusters, were lost
+/// within [`LOSS_WINDOW`]. `lost` are the monotonic times of loss.
 pub fn find_fleet_doubt(lost: impl IntoIterator<Item = Duration>, all: usize, threshold: f64) -> Option<Doubt> {
     let mut lost: Vec<Duration> = lost.into_iter().collect();
     lost.sort_unstable();
@@ -89,11 +88,11 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::nobody_else(&[], false)]
-    #[case::all_looked_at_since(&[116, 129], false)]
-    #[case::one_before_it_was_lost(&[116, 99], true)]
-    #[case::one_in_the_earlier_half(&[114, 129], true)]
-    #[case::one_nobody_looks_at_any_more(&[69, 129], false)]
+    #[case::no_other_cluster(&[], false)]
+    #[case::all_probed_in_the_second_half(&[116, 129], false)]
+    #[case::one_last_probed_before_the_loss(&[116, 99], true)]
+    #[case::one_last_probed_in_the_first_half(&[114, 129], true)]
+    #[case::outdated_probe_is_ignored(&[69, 129], false)]
     fn cluster_waits_for_probes_of_others(#[case] last_probes: &[u64], #[case] waits: bool) {
         let seconds = Duration::from_secs;
         let last_probes = last_probes.iter().copied().map(seconds);

@@ -26,15 +26,15 @@ pub struct AgentLiveness {
     renewed: Option<String>,
     /// The Ready condition at the last check, or written since.
     current: Option<Condition>,
-    /// Monotonic time of the last report or renewal of the agent.
+    /// Monotonic time of the agent's last status report or Lease renewal.
     last_seen: SignedDuration,
     /// `last_seen`, once the agent has been silent for half of the grace period.
     lost_since: Option<Duration>,
 }
 
 impl AgentLiveness {
-    /// Monotonic time of the last report or renewal of the agent, if the agent has been silent for half of the grace
-    /// period and the cluster was ready.
+    /// Monotonic time of the agent's last status report or Lease renewal, if the agent has been silent for half of the
+    /// grace period since then and the cluster was ready.
     pub fn lost_since(&self) -> Option<Duration> {
         self.lost_since
     }
@@ -45,7 +45,8 @@ impl AgentLiveness {
     }
 }
 
-/// Evaluates a Lease and the Cluster's Ready condition. Returns the condition to write, if any, and the new state.
+/// Evaluates a Lease and the Cluster's Ready condition. `renewed` is the Lease's `renewTime`, `created` the creation
+/// time of the Cluster. Returns the condition to write, if any, and the new state.
 pub fn evaluate_lease(
     last: Option<&AgentLiveness>,
     renewed: Option<&str>,
@@ -82,6 +83,7 @@ pub fn evaluate_lease(
     (condition, liveness)
 }
 
+/// Karmada's Ready condition for an agent that is lost. `None` if the condition is `Unknown` already.
 fn unknown_condition(current: Option<&Condition>, now: Timestamp) -> Option<Condition> {
     let (reason, message) = match current {
         Some(current) if current.status == "Unknown" => return None,

@@ -3,7 +3,7 @@
 //! taint manager and ClusterTaintPolicies read the conditions.
 //!
 //! A single failing signal never makes a cluster NotReady, nor does a short outage, a restart of this process or a jump
-//! of the clock. Under Karmada's rules ([`super::eviction::Safety::Karmada`]) [`super::clusters::with_thresholds`]
+//! of the clock. Under Karmada's rules ([`super::eviction::Safety::Karmada`]) [`super::clusters::apply_thresholds`]
 //! decides instead of this module.
 
 pub mod doubt;
@@ -97,6 +97,7 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Failing sources with their errors. `last` are the observations before this probe.
     fn failures(&self, last: Option<&History>) -> BTreeMap<Source, String> {
         let mut failing = BTreeMap::new();
         if let Health::Unhealthy(error) | Health::Unreachable(error) | Health::NoClient(error) = &self.readyz {
@@ -132,7 +133,7 @@ struct OngoingFailure {
 pub struct History {
     at: Moment,
     last_event_at: i64,
-    /// True if most watches worked at the same probe at least once.
+    /// True if most watches worked during any of the probes so far.
     had_watches: bool,
     failing: BTreeMap<Source, OngoingFailure>,
     healthy_since: Option<Moment>,
@@ -250,7 +251,7 @@ fn unready(signals: &Signals, now: Timestamp) -> Condition {
     }
 }
 
-/// True if the condition would change from Ready to NotReady.
+/// True if the condition would change from Ready to not ready.
 pub fn becomes_unready(current: Option<&Condition>, ready: &Condition) -> bool {
     ready.status != "True" && current.is_some_and(|current| current.status == "True")
 }

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::SignedDuration;
 use rstest::rstest;
 
 use super::*;
-use crate::clusters::{ObservedReadiness, Thresholds, with_thresholds};
+use crate::clusters::{ObservedReadiness, Thresholds, apply_thresholds};
 use crate::conditions;
 
 const PERIOD: u64 = 10;
@@ -43,7 +43,7 @@ struct Cluster {
     conditions: Vec<Condition>,
     probes: i64,
     /// Number of changes of the condition `HealthSignals`.
-    written: usize,
+    signal_changes: usize,
 }
 
 impl Cluster {
@@ -59,7 +59,7 @@ impl Cluster {
         let before = conditions::find(&self.conditions, condition_names::HEALTH_SIGNALS);
         let condition = signals_condition(&seen, &evaluation.history, &evaluation.ready, None, before, now.wall);
         conditions::set(&mut self.conditions, evaluation.ready);
-        self.written += usize::from(conditions::set(&mut self.conditions, condition));
+        self.signal_changes += usize::from(conditions::set(&mut self.conditions, condition));
         self.history = Some(evaluation.history);
         self.status()
     }
@@ -81,12 +81,12 @@ impl Cluster {
 #[rstest]
 #[case::healthy("", None)]
 #[case::readyz_alone("r", None)]
-#[case::readyz_unwell_alone("u", None)]
+#[case::readyz_without_ok_alone("u", None)]
 #[case::api_alone("a", None)]
 #[case::watches_alone("w", None)]
 #[case::tunnel_alone("t", None)]
 #[case::readyz_and_api("ra", Some(40))]
-#[case::unwell_without_watches("uw", Some(40))]
+#[case::readyz_without_ok_and_watches("uw", Some(40))]
 #[case::api_and_watches("aw", Some(40))]
 #[case::all("rawt", Some(40))]
 fn cluster_becomes_not_ready_when_two_signals_fail_long_enough(
@@ -134,11 +134,11 @@ fn restart_resets_observations() {
         assert_eq!(cluster.probe("ra", at(second)), "True");
     }
     cluster.history = None;
-    let written = cluster.written;
+    let signal_changes = cluster.signal_changes;
     for second in [40, 50, 60] {
         assert_eq!(cluster.probe("ra", at(second)), "True", "after {second} s");
     }
-    assert_eq!(cluster.written, written, "the condition kept its times");
+    assert_eq!(cluster.signal_changes, signal_changes, "the condition kept its times");
     assert_eq!(cluster.probe("ra", at(70)), "False");
     // A restart does not make the cluster ready either.
     cluster.history = None;
@@ -193,13 +193,13 @@ fn condition_is_written_once_per_change() {
         cluster.health_signals().message,
         "readyz fails since 2026-01-01T12:00:10Z (connection refused); API calls succeed; watches of 4 resources are running"
     );
-    assert_eq!(cluster.written, 2);
+    assert_eq!(cluster.signal_changes, 2);
     for second in [60, 70, 80, 90, 100, 110] {
         cluster.probe("rw", at(second));
     }
     // Two more changes: another set of failing signals, then the change of Ready.
     assert_eq!(
-        (cluster.written, cluster.status(), cluster.health_signals().reason.as_str()),
+        (cluster.signal_changes, cluster.status(), cluster.health_signals().reason.as_str()),
         (4, "False", "SignalsAgree")
     );
     assert!(
@@ -269,7 +269,7 @@ fn karmadas_rule(#[case] probes: &[(u64, bool)], #[case] expected: &str) {
     for (second, is_healthy) in probes {
         let health = if *is_healthy { Health::Healthy } else { Health::Unreachable(String::new()) };
         let seen = ready_condition(&health, at(*second).wall);
-        let (ready, observed) = with_thresholds(seen, Some(&shown), last, thresholds, at(*second).mono);
+        let (ready, observed) = apply_thresholds(seen, Some(&shown), last, thresholds, at(*second).mono);
         (shown, last) = (ready, Some(observed));
     }
     assert_eq!(shown.status, expected);
@@ -281,18 +281,18 @@ const GRACE: lease::GracePeriods =
 /// Checks a Lease every 5 s, which is renewed every 10 s until `silent`. Returns the time at which the cluster became
 /// Unknown, and the reason.
 fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u64, String)> {
-    let (mut beat, mut leases) = (None, 0);
+    let (mut liveness, mut leases) = (None, 0);
     for second in (100..=300).step_by(5) {
         if second < silent && second % 10 == 0 {
             leases += 1;
         }
         let renewed = (leases > 0).then(|| leases.to_string());
         let (condition, next) =
-            lease::evaluate_lease(beat.as_ref(), renewed.as_deref(), shown, at(created).wall, GRACE, at(second));
+            lease::evaluate_lease(liveness.as_ref(), renewed.as_deref(), shown, at(created).wall, GRACE, at(second));
         if let Some(condition) = condition {
             return Some((second, condition.reason));
         }
-        beat = Some(next);
+        liveness = Some(next);
     }
     None
 }
@@ -318,18 +318,18 @@ fn clusters_of_silent_agents_become_unknown(
 #[test]
 fn only_reports_of_the_agent_are_signs_of_life() {
     let shown = ready_condition(&Health::Healthy, at(0).wall);
-    let check = |beat: Option<&lease::AgentLiveness>, shown: &Condition, second| {
-        lease::evaluate_lease(beat, Some("same"), Some(shown), at(0).wall, GRACE, at(second))
+    let check = |liveness: Option<&lease::AgentLiveness>, shown: &Condition, second| {
+        lease::evaluate_lease(liveness, Some("same"), Some(shown), at(0).wall, GRACE, at(second))
     };
-    let (_, beat) = check(None, &shown, 0);
-    let (_, beat) = check(Some(&beat), &shown, 25);
-    assert_eq!(beat.lost_since(), Some(Duration::ZERO), "half of its grace period is over");
-    let (condition, mut beat) = check(Some(&beat), &shown, 45);
+    let (_, liveness) = check(None, &shown, 0);
+    let (_, liveness) = check(Some(&liveness), &shown, 25);
+    assert_eq!(liveness.lost_since(), Some(Duration::ZERO), "half of its grace period is over");
+    let (condition, mut liveness) = check(Some(&liveness), &shown, 45);
     let condition = condition.expect("silent");
-    beat.record_write(condition.clone());
-    let (again, beat) = check(Some(&beat), &condition, 50);
-    assert!(again.is_none() && beat.lost_since().is_some());
+    liveness.record_write(condition.clone());
+    let (again, liveness) = check(Some(&liveness), &condition, 50);
+    assert!(again.is_none() && liveness.lost_since().is_some());
     // The agent reports status before it renews its Lease.
-    let (condition, beat) = check(Some(&beat), &shown, 55);
-    assert!(condition.is_none() && beat.lost_since().is_none());
+    let (condition, liveness) = check(Some(&liveness), &shown, 55);
+    assert!(condition.is_none() && liveness.lost_since().is_none());
 }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Action, Cause, Entry, id, second};
+use super::{Action, Cause, Entry, id, unix_seconds};
 use crate::conditions;
 
 fn ready(cluster: &Cluster) -> Option<&Condition> {
@@ -20,7 +20,7 @@ fn ready(cluster: &Cluster) -> Option<&Condition> {
 fn entry(cluster: &Cluster, action: Action, id: String, cause: Cause, effect: Value, at: Timestamp) -> Entry {
     Entry {
         at,
-        subject: ObjectReference::of_cluster(cluster),
+        subject: ObjectReference::from_cluster(cluster),
         action,
         cluster: cluster.metadata.name.clone().unwrap_or_default(),
         cause,
@@ -34,22 +34,24 @@ fn entry(cluster: &Cluster, action: Action, id: String, cause: Cause, effect: Va
 
 fn id_of(cluster: &Cluster, action: Action, what: &[&str]) -> String {
     let whose = cluster.metadata.uid.as_deref().unwrap_or_default();
-    id(&ObjectReference::of_cluster(cluster), whose, action, what)
+    id(&ObjectReference::from_cluster(cluster), whose, action, what)
 }
 
-/// Name of the entry for the last change of a cluster's readiness. If readiness never changed, no such entry exists.
+/// Id of the entry for the last change of a cluster's readiness. If readiness never changed, no such entry exists.
+/// `None` without a Ready condition.
 pub fn readiness_id(cluster: &Cluster) -> Option<String> {
     let ready = ready(cluster)?;
-    let since = second(ready.last_transition_time.0);
-    Some(id_of(cluster, Action::ClusterFlipped, &[&ready.status, &since]))
+    let since = unix_seconds(ready.last_transition_time.0);
+    Some(id_of(cluster, Action::ReadinessChanged, &[&ready.status, &since]))
 }
 
-/// Entry for a change of readiness, with its reason.
+/// Entry for a change of readiness. `before` is the previous status of the Ready condition. `None` for a new cluster,
+/// and if the status is the same.
 pub fn readiness_entry(cluster: &Cluster, before: Option<&str>, cause: &str, at: Timestamp) -> Option<Entry> {
     let ready = ready(cluster)?;
     let before = before.filter(|before| *before != ready.status)?;
     let effect = json!({"ready": {"from": before, "to": ready.status}});
-    let entry = entry(cluster, Action::ClusterFlipped, readiness_id(cluster)?, Cause::new(cause), effect, at);
+    let entry = entry(cluster, Action::ReadinessChanged, readiness_id(cluster)?, Cause::new(cause), effect, at);
     let message = format!("Ready is {} now: {cause}", ready.status);
     Some(Entry { is_warning: ready.status != "True", message, ..entry })
 }
@@ -63,7 +65,7 @@ pub fn not_ready_reason(cluster: &Cluster) -> Option<String> {
     Some(format!("Ready is {status} since {since}: {}", message.unwrap_or(&ready.message)))
 }
 
-/// `key=value:effect`
+/// Formats a taint as `key=value:effect`, or `key:effect` without a value.
 pub fn format_taint(taint: &Taint) -> String {
     match taint.value.as_deref().filter(|value| !value.is_empty()) {
         Some(value) => format!("{}={value}:{}", taint.key, taint.effect),
@@ -71,9 +73,9 @@ pub fn format_taint(taint: &Taint) -> String {
     }
 }
 
-/// Name of a taint's entry. `None` for a taint without `timeAdded`, whose entry cannot be derived.
+/// Id of a taint's entry. `None` for a taint without `timeAdded`, whose entry cannot be derived.
 pub fn taint_id(cluster: &Cluster, taint: &Taint) -> Option<String> {
-    let added = second(taint.time_added.as_ref()?.0);
+    let added = unix_seconds(taint.time_added.as_ref()?.0);
     Some(id_of(cluster, Action::ClusterTainted, &[&format_taint(taint), &added]))
 }
 
@@ -100,22 +102,25 @@ pub fn taint_entries(
 
 fn taint_cause(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]) -> Cause {
     let not_ready = not_ready_reason(cluster);
-    let flip = not_ready.as_ref().and_then(|_| readiness_id(cluster));
-    let is_ours = taint.effect == taints::NO_SCHEDULE && [keys::NOT_READY, keys::UNREACHABLE].contains(&&*taint.key);
-    if is_ours && let Some(why) = &not_ready {
-        return Cause::new(why).by(ObjectReference::of_cluster(cluster)).after(flip);
+    let readiness_change = not_ready.as_ref().and_then(|_| readiness_id(cluster));
+    let follows_readiness =
+        taint.effect == taints::NO_SCHEDULE && [keys::NOT_READY, keys::UNREACHABLE].contains(&&*taint.key);
+    if follows_readiness && let Some(why) = &not_ready {
+        return Cause::new(why).by(ObjectReference::from_cluster(cluster)).after(readiness_change);
     }
-    let puts_it = |policy: &&ClusterTaintPolicy| {
+    let adds_taint = |policy: &&ClusterTaintPolicy| {
         policy.spec.taints.iter().any(|named| named.key == taint.key && named.effect == taint.effect)
     };
-    let Some(policy) = policies.iter().find(puts_it) else {
+    let Some(policy) = policies.iter().find(adds_taint) else {
         return Cause::new("added manually or by another controller");
     };
     let name = policy.metadata.name.as_deref().unwrap_or_default();
     let by_readiness = policy.spec.add_on_conditions.iter().any(|on| on.condition_type == condition::READY);
-    let reference = ObjectReference::named("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", "", name);
+    let reference = ObjectReference::new("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", "", name);
     match not_ready.filter(|_| by_readiness) {
-        Some(why) => Cause::new(format!("ClusterTaintPolicy {name}, since {why}")).by(reference).after(flip),
+        Some(why) => {
+            Cause::new(format!("ClusterTaintPolicy {name}, since {why}")).by(reference).after(readiness_change)
+        }
         None => Cause::new(format!("ClusterTaintPolicy {name}")).by(reference),
     }
 }
@@ -124,21 +129,23 @@ fn taint_cause(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]
 /// taint.
 pub fn evicting_taint<'c>(cluster: &'c Cluster, tolerations: &[Toleration]) -> Option<&'c Taint> {
     let (all, evicts) = (&cluster.spec.taints, |taint: &Taint| taint.effect == taints::NO_EXECUTE);
-    let untolerated = taints::first_untolerated(all, tolerations, evicts);
+    let untolerated = taints::first_untolerated_taint(all, tolerations, evicts);
     untolerated.or_else(|| all.iter().find(|taint| evicts(taint)))
 }
 
-/// Entry for evictions of a cluster that are halted or resumed. `shown` is the previous condition.
+/// Entry for evictions from a cluster that are halted or resumed. `previous` is the cluster's condition
+/// `EvictionsHalted` before.
 pub fn halted_entry(
     cluster: &Cluster,
     is_halted: bool,
     message: &str,
-    shown: Option<&Condition>,
+    previous: Option<&Condition>,
     at: Timestamp,
 ) -> Entry {
     let action = if is_halted { Action::EvictionsHalted } else { Action::EvictionsResumed };
-    let name = |action: Action, at: Timestamp| id_of(cluster, action, &[&second(at)]);
-    let before = shown.filter(|_| !is_halted).map(|shown| name(Action::EvictionsHalted, shown.last_transition_time.0));
+    let name = |action: Action, at: Timestamp| id_of(cluster, action, &[&unix_seconds(at)]);
+    let before =
+        previous.filter(|_| !is_halted).map(|halted| name(Action::EvictionsHalted, halted.last_transition_time.0));
     let cause = Cause::new(message).after(before);
     let entry = entry(cluster, action, name(action, at), cause, json!({"halted": is_halted}), at);
     Entry { is_warning: is_halted, message: message.to_owned(), ..entry }
@@ -184,11 +191,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_a_new_cluster(None, "False", None)]
-    #[case::as_before(Some("False"), "False", None)]
-    #[case::went(Some("True"), "False", Some(("Ready is False now: why", true)))]
-    #[case::unknown(Some("False"), "Unknown", Some(("Ready is Unknown now: why", true)))]
-    #[case::came(Some("False"), "True", Some(("Ready is True now: why", false)))]
+    #[case::new_cluster(None, "False", None)]
+    #[case::unchanged(Some("False"), "False", None)]
+    #[case::became_not_ready(Some("True"), "False", Some(("Ready is False now: why", true)))]
+    #[case::became_unknown(Some("False"), "Unknown", Some(("Ready is Unknown now: why", true)))]
+    #[case::became_ready(Some("False"), "True", Some(("Ready is True now: why", false)))]
     fn readiness(#[case] before: Option<&str>, #[case] ready: &str, #[case] expected: Option<(&str, bool)>) {
         let cluster = cluster(ready, json!([]));
         let entry = readiness_entry(&cluster, before, "why", now());
@@ -201,27 +208,27 @@ mod tests {
     const FIRST: &str = "2026-01-01T10:05:01Z";
 
     #[rstest]
-    #[case::nothing_new(
+    #[case::no_new_taint(
         "False", taint("a", "NoExecute", Some(FIRST)), json!([taint("a", "NoExecute", Some(FIRST))]), None
     )]
-    #[case::ours(
+    #[case::added_for_readiness(
         "False", taint("cluster.karmada.io/not-ready", "NoSchedule", Some(FIRST)), json!([]),
         Some(("Ready is False since 2026-01-01T10:05:00Z: readyz fails", Some("Cluster m1"), true))
     )]
-    #[case::by_a_policy_for_readiness(
+    #[case::added_by_a_policy_for_readiness(
         "False", taint("gone", "NoExecute", Some(FIRST)), json!([]),
         Some(("ClusterTaintPolicy leave, since Ready is False since 2026-01-01T10:05:00Z: readyz fails",
             Some("ClusterTaintPolicy leave"), true))
     )]
-    #[case::by_a_policy_for_something_else(
+    #[case::added_by_a_policy_for_another_condition(
         "False", taint("full", "NoExecute", Some(FIRST)), json!([]),
         Some(("ClusterTaintPolicy full", Some("ClusterTaintPolicy full"), false))
     )]
-    #[case::by_hand(
+    #[case::added_manually(
         "True", taint("drain", "NoExecute", Some(FIRST)), json!([]),
         Some(("added manually or by another controller", None, false))
     )]
-    #[case::put_again(
+    #[case::added_again(
         "True", taint("drain", "NoExecute", Some(FIRST)),
         json!([taint("drain", "NoExecute", Some("2026-01-01T09:00:00Z"))]),
         Some(("added manually or by another controller", None, false))
@@ -254,9 +261,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::none(json!([]), Some("a"))]
-    #[case::the_other(json!([{"key": "a", "operator": "Exists"}]), Some("b"))]
-    #[case::all_for_a_time(json!([{"operator": "Exists", "tolerationSeconds": 1}]), Some("a"))]
+    #[case::without_tolerations(json!([]), Some("a"))]
+    #[case::first_taint_tolerated(json!([{"key": "a", "operator": "Exists"}]), Some("b"))]
+    #[case::all_tolerated_for_some_time(json!([{"operator": "Exists", "tolerationSeconds": 1}]), Some("a"))]
     fn first_evicting_taint(#[case] tolerations: Value, #[case] expected: Option<&str>) {
         let taints =
             json!([taint("s", "NoSchedule", None), taint("a", "NoExecute", None), taint("b", "NoExecute", None)]);

@@ -17,7 +17,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::clusters::{evicting_taint, format_taint, not_ready_reason, readiness_id, taint_id};
-use super::{Action, Cause, Entry, id, second};
+use super::{Action, Cause, Entry, id, unix_seconds};
 use crate::quota::ExceededQuota;
 use crate::scheduling::Trigger;
 
@@ -32,7 +32,7 @@ pub struct BindingChange<'a> {
     /// Generation after the change.
     pub generation: i64,
     pub template: &'a ObjectReference,
-    /// The policy that created it.
+    /// The policy that the binding follows.
     pub policy: Option<ObjectReference>,
     pub at: Timestamp,
 }
@@ -46,10 +46,10 @@ impl<'a> BindingChange<'a> {
             annotation_of(annotation::CLUSTER_PROPAGATION_POLICY_NAME),
         ) {
             ("", "") => None,
-            ("", name) => Some(ObjectReference::named(group, "ClusterPropagationPolicy", "", name)),
+            ("", name) => Some(ObjectReference::new(group, "ClusterPropagationPolicy", "", name)),
             (name, _) => {
                 let namespace = annotation_of(annotation::PROPAGATION_POLICY_NAMESPACE);
-                Some(ObjectReference::named(group, "PropagationPolicy", namespace, name))
+                Some(ObjectReference::new(group, "PropagationPolicy", namespace, name))
             }
         };
         let (uid, generation) = (unstructured::uid(binding), unstructured::generation(binding));
@@ -57,23 +57,23 @@ impl<'a> BindingChange<'a> {
     }
 
     fn id(&self, action: Action, what: &[&str]) -> String {
-        id(&self.template.without_version(), self.uid, action, what)
+        id(&self.template.without_resource_version(), self.uid, action, what)
     }
 
-    /// Name of the entry for the start of an eviction.
-    fn eviction(&self, task: &GracefulEvictionTask) -> Option<String> {
-        let created = second(task.creation_timestamp.as_ref()?.0);
+    /// Id of the entry for the start of an eviction.
+    fn eviction_id(&self, task: &GracefulEvictionTask) -> Option<String> {
+        let created = unix_seconds(task.creation_timestamp.as_ref()?.0);
         Some(self.id(Action::Evicted, &[&task.from_cluster, &created]))
     }
 
     fn now(&self) -> String {
-        second(self.at)
+        unix_seconds(self.at)
     }
 
     fn entry(&self, action: Action, cluster: &str, id: String, cause: Cause, effect: Value, message: String) -> Entry {
         Entry {
             at: self.at,
-            subject: self.template.without_version(),
+            subject: self.template.without_resource_version(),
             action,
             cluster: cluster.to_owned(),
             cause,
@@ -86,7 +86,7 @@ impl<'a> BindingChange<'a> {
     }
 }
 
-/// `m1:2`, or `m1` without replicas.
+/// Formats a target as `m1:2`, or `m1` without replicas.
 fn format_target(target: &TargetCluster) -> String {
     match target.replicas {
         0 => target.name.clone(),
@@ -111,25 +111,25 @@ fn targets_json(targets: &[TargetCluster]) -> Value {
 
 /// Entries for evictions that started between two specs of a binding.
 pub fn eviction_entries(
-    bound: &BindingChange<'_>,
+    change: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     clusters: &Clusters,
     tolerations: &[Toleration],
 ) -> Vec<Entry> {
     let cause = |task: &GracefulEvictionTask| eviction_cause(task, clusters.get(&task.from_cluster), tolerations);
-    started_eviction_entries(bound, (before, after), cause)
+    started_eviction_entries(change, (before, after), cause)
 }
 
 fn started_eviction_entries(
-    bound: &BindingChange<'_>,
+    change: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     cause: impl Fn(&GracefulEvictionTask) -> Cause,
 ) -> Vec<Entry> {
     let new = after.graceful_eviction_tasks.iter().filter(|task| !before.evicts(&task.from_cluster));
     let entry_of = |task: &GracefulEvictionTask| {
         let (cluster, cause) = (&task.from_cluster, cause(task));
-        let now = || bound.id(Action::Evicted, &[cluster, &bound.now()]);
-        let id = bound.eviction(task).unwrap_or_else(now);
+        let now = || change.id(Action::Evicted, &[cluster, &change.now()]);
+        let id = change.eviction_id(task).unwrap_or_else(now);
         let mut effect = json!({"from": cluster, "left": targets_json(&after.clusters)});
         if let Some(replicas) = task.replicas {
             effect["replicas"] = json!(replicas);
@@ -138,14 +138,14 @@ fn started_eviction_entries(
             effect["purgeMode"] = json!(mode);
         }
         let message = format!("Evicted from {cluster}: {}", cause.text);
-        Entry { is_warning: true, ..bound.entry(Action::Evicted, cluster, id, cause, effect, message) }
+        Entry { is_warning: true, ..change.entry(Action::Evicted, cluster, id, cause, effect, message) }
     };
     new.map(entry_of).collect()
 }
 
 fn eviction_cause(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tolerations: &[Toleration]) -> Cause {
     let by = cluster
-        .map_or_else(|| ObjectReference::cluster(&task.from_cluster), |cluster| ObjectReference::of_cluster(cluster));
+        .map_or_else(|| ObjectReference::cluster(&task.from_cluster), |cluster| ObjectReference::from_cluster(cluster));
     let is_tainted = task.producer == eviction::PRODUCER_TAINT_MANAGER;
     let Some((cluster, taint)) =
         cluster.filter(|_| is_tainted).and_then(|cluster| Some((cluster, evicting_taint(cluster, tolerations)?)))
@@ -162,9 +162,10 @@ fn eviction_cause(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, t
         .after(taint_id(cluster, taint))
 }
 
-/// Entries for evictions that existed before: kept beyond their timeout, completed, or cancelled (`cancelled`).
+/// Entries for evictions that existed before: kept beyond their timeout, completed, or cancelled. `cancelled` are the
+/// clusters whose evictions were cancelled.
 pub fn ongoing_eviction_entries(
-    bound: &BindingChange<'_>,
+    change: &BindingChange<'_>,
     (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     status: &ResourceBindingStatus,
     cancelled: &[String],
@@ -173,14 +174,14 @@ pub fn ongoing_eviction_entries(
     let entry_of = |task: &GracefulEvictionTask| {
         let cluster = &task.from_cluster;
         let now = after.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
-        let (by, began) = (ObjectReference::cluster(cluster), bound.eviction(task));
-        let id = |action: Action, what: &str| bound.id(action, &[cluster, what, &bound.now()]);
+        let (by, began) = (ObjectReference::cluster(cluster), change.eviction_id(task));
+        let id = |action: Action, what: &str| change.id(action, &[cluster, what, &change.now()]);
         match now {
             Some(now) if now.message != task.message && !now.message.is_empty() => {
                 let why = now.message.trim_end_matches('.');
                 let (action, cause) = (Action::EvictionKept, Cause::new(why).by(by).after(began));
                 let message = format!("Evict from cluster {cluster} waits: {why}.");
-                let entry = bound.entry(action, cluster, id(action, why), cause, json!({"from": cluster}), message);
+                let entry = change.entry(action, cluster, id(action, why), cause, json!({"from": cluster}), message);
                 Some(Entry { is_warning: true, ..entry })
             }
             Some(_) => None,
@@ -190,19 +191,20 @@ pub fn ongoing_eviction_entries(
                 let message = format!("Evict from cluster {cluster} is cancelled: the copy has not been replaced.");
                 let effect = json!({"back": cluster, "to": targets_json(&after.clusters)});
                 let action = Action::EvictionCancelled;
-                Some(bound.entry(action, cluster, id(action, ""), cause.by(by).after(flip.or(began)), effect, message))
+                Some(change.entry(action, cluster, id(action, ""), cause.by(by).after(flip.or(began)), effect, message))
             }
             None => {
                 let cause = Cause::new(end_reason(task, after, status, clusters)).by(by).after(began);
                 let message = format!("Evict from cluster {cluster} has ended: {}", cause.text);
                 let action = Action::EvictionEnded;
-                Some(bound.entry(action, cluster, id(action, ""), cause, json!({"from": cluster}), message))
+                Some(change.entry(action, cluster, id(action, ""), cause, json!({"from": cluster}), message))
             }
         }
     };
     before.graceful_eviction_tasks.iter().filter_map(entry_of).collect()
 }
 
+/// Reason why a task that is neither cancelled nor kept has ended.
 fn end_reason(
     task: &GracefulEvictionTask,
     after: &ResourceBindingSpec,
@@ -210,8 +212,7 @@ fn end_reason(
     clusters: &Clusters,
 ) -> String {
     let is_healthy = |target: &TargetCluster| {
-        let of = |item: &&crowsnest_api::work::AggregatedStatusItem| item.cluster_name == target.name;
-        let item = status.aggregated_status.iter().find(of);
+        let item = status.aggregated_status.iter().find(|item| item.cluster_name == target.name);
         item.is_some_and(|item| item.health == Some(ResourceHealth::Healthy))
     };
     if task.suppress_deletion == Some(false) {
@@ -225,7 +226,7 @@ fn end_reason(
     }
 }
 
-/// A written scheduling decision.
+/// A scheduling decision that was written.
 #[derive(Debug, Clone, Copy)]
 pub struct Rescheduling<'a> {
     pub before: &'a ResourceBindingSpec,
@@ -234,12 +235,12 @@ pub struct Rescheduling<'a> {
     pub trigger: Option<Trigger>,
     /// Scheduling failure, if no cluster fits.
     pub no_fit: Option<&'a str>,
-    /// Name of the entry that caused the rescheduling.
+    /// Id of the entry that caused the rescheduling.
     pub requested_by: Option<&'a str>,
 }
 
 /// Entry for a workload that moved between clusters. `None` for the first scheduling, and if only replicas changed.
-pub fn rescheduling_entry(bound: &BindingChange<'_>, moved: &Rescheduling<'_>) -> Option<Entry> {
+pub fn rescheduling_entry(change: &BindingChange<'_>, moved: &Rescheduling<'_>) -> Option<Entry> {
     let recent_evictions = recent_evictions(moved);
     let mut from = moved.before.clusters.clone();
     let share = |task: &GracefulEvictionTask| TargetCluster {
@@ -251,7 +252,7 @@ pub fn rescheduling_entry(bound: &BindingChange<'_>, moved: &Rescheduling<'_>) -
     if !is_moved(&from, moved.to) {
         return None;
     }
-    let cause = rescheduling_cause(bound, moved, &recent_evictions);
+    let cause = rescheduling_cause(change, moved, &recent_evictions);
     let (left, to) = (format_targets(&from), format_targets(moved.to));
     let message = match moved.no_fit {
         Some(no_fit) => format!("Rescheduled from {left} to no cluster: {no_fit} ({})", cause.text),
@@ -265,8 +266,8 @@ pub fn rescheduling_entry(bound: &BindingChange<'_>, moved: &Rescheduling<'_>) -
         [one] => one.name.as_str(),
         _ => "",
     };
-    let id = bound.id(Action::Rescheduled, &[&bound.generation.to_string()]);
-    let entry = bound.entry(Action::Rescheduled, cluster, id, cause, effect, message);
+    let id = change.id(Action::Rescheduled, &[&change.generation.to_string()]);
+    let entry = change.entry(Action::Rescheduled, cluster, id, cause, effect, message);
     Some(Entry { is_warning: moved.to.is_empty(), ..entry })
 }
 
@@ -280,6 +281,7 @@ fn recent_evictions<'a>(moved: &Rescheduling<'a>) -> Vec<&'a GracefulEvictionTas
     moved.before.graceful_eviction_tasks.iter().filter(is_new).collect()
 }
 
+/// True if the set of clusters changed, or replicas moved from one cluster to another.
 fn is_moved(from: &[TargetCluster], to: &[TargetCluster]) -> bool {
     let had = |target: &TargetCluster| from.iter().find(|one| one.name == target.name);
     let has = |target: &TargetCluster| to.iter().find(|one| one.name == target.name);
@@ -290,7 +292,7 @@ fn is_moved(from: &[TargetCluster], to: &[TargetCluster]) -> bool {
 }
 
 fn rescheduling_cause(
-    bound: &BindingChange<'_>,
+    change: &BindingChange<'_>,
     moved: &Rescheduling<'_>,
     recent_evictions: &[&GracefulEvictionTask],
 ) -> Cause {
@@ -298,11 +300,11 @@ fn rescheduling_cause(
     let newest = recent_evictions.iter().max_by_key(|task| task.creation_timestamp.as_ref().map(|time| time.0));
     if let Some(task) = newest.filter(|_| !is_requested) {
         let text = format!("it was evicted from {} ({})", task.from_cluster, task.reason);
-        return Cause::new(text).by(ObjectReference::cluster(&task.from_cluster)).after(bound.eviction(task));
+        return Cause::new(text).by(ObjectReference::cluster(&task.from_cluster)).after(change.eviction_id(task));
     }
     let cause = match moved.trigger {
         Some(Trigger::PlacementChanged) => {
-            Cause { reference: bound.policy.clone(), ..Cause::new("its placement changed") }
+            Cause { reference: change.policy.clone(), ..Cause::new("its placement changed") }
         }
         Some(Trigger::ReplicasChanged) if moved.requested_by.is_some() => Cause::new("it was descheduled"),
         Some(Trigger::ReplicasChanged) => {
@@ -326,7 +328,7 @@ fn rescheduling_cause(
 
 /// Entry for replicas that were descheduled as unschedulable.
 pub fn descheduling_entry(
-    bound: &BindingChange<'_>,
+    change: &BindingChange<'_>,
     before: &[TargetCluster],
     after: &[TargetCluster],
     message: &str,
@@ -342,74 +344,74 @@ pub fn descheduling_entry(
         [one] => (one.name.clone(), cause.by(ObjectReference::cluster(&one.name))),
         _ => (String::new(), cause),
     };
-    let id = bound.id(Action::Descheduled, &[&bound.generation.to_string()]);
+    let id = change.id(Action::Descheduled, &[&change.generation.to_string()]);
     let effect = json!({"taken": targets_json(&taken)});
-    bound.entry(Action::Descheduled, &cluster, id, cause, effect, message.to_owned())
+    change.entry(Action::Descheduled, &cluster, id, cause, effect, message.to_owned())
 }
 
 /// Entries for a failback, and for the evictions of the replacements.
 pub fn failback_entries(
-    bound: &BindingChange<'_>,
-    (before, going): (&ResourceBindingSpec, &ResourceBindingSpec),
+    change: &BindingChange<'_>,
+    (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
     to: &[TargetCluster],
     clusters: &Clusters,
     message: &str,
 ) -> Vec<Entry> {
-    let homes = to.iter().filter_map(|target| clusters.get(&target.name));
-    let newest = homes.max_by_key(|cluster| {
+    let originals = to.iter().filter_map(|target| clusters.get(&target.name));
+    let newest = originals.max_by_key(|cluster| {
         let ready = crate::conditions::find(&cluster.status.conditions, "Ready");
         ready.map(|ready| ready.last_transition_time.0)
     });
     let cause = Cause::new("its original clusters have been healthy for long enough");
     let cause = match newest {
-        Some(cluster) => cause.by(ObjectReference::of_cluster(cluster)).after(readiness_id(cluster)),
+        Some(cluster) => cause.by(ObjectReference::from_cluster(cluster)).after(readiness_id(cluster)),
         None => cause,
     };
-    let id = bound.id(Action::ReturnedHome, &[&bound.generation.to_string()]);
+    let id = change.id(Action::FailedBack, &[&change.generation.to_string()]);
     let effect = json!({"from": targets_json(&before.clusters), "to": targets_json(to)});
-    let home = |_: &GracefulEvictionTask| {
+    let failback_cause = |_: &GracefulEvictionTask| {
         Cause::new("it fails back to its original clusters")
-            .by(bound.template.without_version())
+            .by(change.template.without_resource_version())
             .after(Some(id.clone()))
     };
-    let leaving = started_eviction_entries(bound, (before, going), home)
+    let leaving = started_eviction_entries(change, (before, after), failback_cause)
         .into_iter()
         .map(|entry| Entry { is_warning: false, ..entry });
     let leaving: Vec<Entry> = leaving.collect();
-    let returned = bound.entry(Action::ReturnedHome, "", id, cause, effect, message.to_owned());
+    let returned = change.entry(Action::FailedBack, "", id, cause, effect, message.to_owned());
     [returned].into_iter().chain(leaving).collect()
 }
 
 /// Entry for a workload that is unhealthy for longer than tolerated and is not evicted, because no other cluster runs
 /// it.
-pub fn kept_unhealthy_entry(bound: &BindingChange<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
+pub fn kept_unhealthy_entry(change: &BindingChange<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
     let all = clusters.join(", ");
     // An unchanged situation has the same id, so it is recorded once.
-    let id = bound.id(Action::EvictionKept, &[&all, why, &bound.generation.to_string()]);
+    let id = change.id(Action::EvictionKept, &[&all, why, &change.generation.to_string()]);
     let cause = Cause::new(why);
     let (cluster, cause) = match clusters {
         [one] => (one.as_str(), cause.by(ObjectReference::cluster(one))),
         _ => ("", cause),
     };
-    let entry = bound.entry(Action::EvictionKept, cluster, id, cause, json!({"from": clusters}), message.to_owned());
+    let entry = change.entry(Action::EvictionKept, cluster, id, cause, json!({"from": clusters}), message.to_owned());
     Entry { is_warning: true, ..entry }
 }
 
 /// Entry for an exclusive workload that must not start, because its copies in these clusters were not confirmed to
 /// have stopped.
-pub fn fence_wait_entry(bound: &BindingChange<'_>, clusters: &[&str], message: &str) -> Entry {
-    let id = bound.id(Action::FenceWaits, &[&clusters.join(","), &bound.now()]);
+pub fn fence_wait_entry(change: &BindingChange<'_>, clusters: &[&str], message: &str) -> Entry {
+    let id = change.id(Action::WaitingForFence, &[&clusters.join(","), &change.now()]);
     let text = format!("{} left before its copy was confirmed to have stopped", clusters.join(", "));
     let (cluster, cause) = match clusters {
         [one] => (*one, Cause::new(text).by(ObjectReference::cluster(one))),
         _ => ("", Cause::new(text)),
     };
     let effect = json!({"unconfirmed": clusters});
-    let entry = bound.entry(Action::FenceWaits, cluster, id, cause, effect, message.to_owned());
+    let entry = change.entry(Action::WaitingForFence, cluster, id, cause, effect, message.to_owned());
     Entry { is_warning: true, ..entry }
 }
 
-/// Entry for a scheduling result that exceeds a quota; `wanted` are the rejected targets. Repeated rejections without
+/// Entry for a scheduling result that exceeds a quota. `wanted` are the rejected targets. Repeated rejections without
 /// a change have the same entry.
 pub fn quota_denied_entry(
     binding: &ResourceBinding,
@@ -418,7 +420,7 @@ pub fn quota_denied_entry(
     at: Timestamp,
 ) -> Entry {
     let metadata = &binding.metadata;
-    let bound = BindingChange {
+    let change = BindingChange {
         uid: metadata.uid.as_deref().or(metadata.name.as_deref()).unwrap_or_default(),
         generation: metadata.generation.unwrap_or_default(),
         template: &binding.spec.resource,
@@ -427,21 +429,21 @@ pub fn quota_denied_entry(
     };
     let ExceededQuota { quota, resource, requested, limit } = exceeded;
     let numbers = [requested, limit].map(Quantity::to_string);
-    let generation = bound.generation.to_string();
+    let generation = change.generation.to_string();
     let what = [&quota.namespace, &quota.name, &quota.uid, resource, &numbers[0], &numbers[1], &generation];
-    let id = bound.id(Action::QuotaDenied, &what.map(String::as_str));
+    let id = change.id(Action::QuotaDenied, &what.map(String::as_str));
     let effect = json!({
-        "resource": resource, "requested": number(requested), "limit": number(limit),
+        "resource": resource, "requested": base_value(requested), "limit": base_value(limit),
         "wanted": targets_json(wanted),
     });
     let message = exceeded.to_string();
     let cause = Cause::new(&message).by(quota.clone());
-    let entry = bound.entry(Action::QuotaDenied, "", id, cause, effect, message);
+    let entry = change.entry(Action::QuotaDenied, "", id, cause, effect, message);
     Entry { is_warning: true, generation: metadata.generation, ..entry }
 }
 
-/// In the base unit of the resource: CPUs, bytes, or a count.
-fn number(quantity: &Quantity) -> Value {
+/// Value in the base unit of the resource: CPUs, bytes, or a count.
+fn base_value(quantity: &Quantity) -> Value {
     let number = quantity.as_f64();
     if number.fract() == 0.0 { json!(quantity.value()) } else { json!(number) }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crowsnest_apimachinery::unstructured::text;
 
+/// Applies an overrider to the container's `field`: `command` or `args`.
 pub fn apply(manifest: &mut Value, field: &str, overrider: &CommandArgsOverrider) {
     let Some(containers) = super::containers(manifest) else { return };
     for container in containers.iter_mut().filter(|container| text(container, &["name"]) == overrider.container_name) {

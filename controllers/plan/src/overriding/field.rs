@@ -27,6 +27,7 @@ pub enum PointerError {
     Scalar(String),
 }
 
+/// Patches the string at the overrider's path. Errors if there is none, or if it is not valid JSON or YAML.
 pub fn apply(manifest: &mut Value, overrider: &FieldOverrider) -> Result<(), OverrideError> {
     let path = &overrider.field_path;
     let Value::String(text) = resolve_pointer(manifest, path)? else {

@@ -32,7 +32,8 @@ pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<Vec<Str
     Ok(notes)
 }
 
-/// Resolves a `/`-separated path of keys and list indexes (without escapes) to the image.
+/// Resolves a `/`-separated path of keys and list indexes (without escapes) to the image. Errors have Karmada's
+/// wording.
 fn image_at<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut String, String> {
     let steps: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut current = manifest;
@@ -171,7 +172,7 @@ fn edit(component: &mut String, overrider: &ImageOverrider) {
 
 struct OverriddenImage {
     image: String,
-    /// The digest that was removed together with its tag.
+    /// Note about a digest that was removed because the tag changed.
     note: Option<String>,
 }
 

@@ -5,6 +5,8 @@ use serde_json::Value;
 
 use crowsnest_apimachinery::unstructured::{at, remove, set};
 
+/// Applies an overrider to the metadata's `field`: `labels` or `annotations`. As in Karmada, only existing keys are
+/// replaced or removed.
 pub fn apply(manifest: &mut Value, field: &str, overrider: &LabelAnnotationOverrider) {
     for (key, value) in &overrider.value {
         let path = ["metadata", field, key];

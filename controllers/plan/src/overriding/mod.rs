@@ -28,7 +28,7 @@ pub use patch::{PatchError, StepError};
 
 use super::selector::{Precision, best_precision, cluster_matches};
 
-/// Why an override cannot be applied.
+/// Error of an override, in Karmada's wording where Karmada has it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     #[error("failed to parse image value({image}), error: {reason}")]
@@ -281,7 +281,7 @@ mod tests {
     #[case::namespace("/metadata/namespace", json!("bank"), Some("metadata.namespace"))]
     #[case::name("/metadata/name", json!("victim"), Some("metadata.name"))]
     #[case::metadata("/metadata", json!({"name": "own"}), Some("metadata.namespace"))]
-    #[case::no_text("/metadata/name", json!(1), Some("metadata.name"))]
+    #[case::not_a_string("/metadata/name", json!(1), Some("metadata.name"))]
     fn namespaced_policies_cannot_change_the_identity(
         #[case] path: &str,
         #[case] value: Value,

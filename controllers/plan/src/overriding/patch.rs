@@ -15,7 +15,7 @@ pub struct Operation<'a> {
     pub value: Option<&'a Value>,
 }
 
-/// Why a patch cannot be applied.
+/// Error of a patch, with the messages of the Go library that Karmada uses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     #[error("invalid operation {0}: unsupported operation")]
@@ -64,6 +64,7 @@ pub struct NotANumber {
     problem: &'static str,
 }
 
+/// Parses a list index like Go's `strconv.Atoi`.
 pub fn atoi(text: &str) -> Result<i64, NotANumber> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -82,6 +83,7 @@ pub trait Tree: Sized {
 
     /// Converts the value of an override to a node.
     fn from_value(value: &Value) -> Self;
+    /// Returns the contents of a node, after parsing it if that was not done yet.
     fn open(&mut self) -> Branch<'_, Self>;
 }
 
@@ -97,6 +99,7 @@ pub enum Branch<'a, T: Tree> {
 /// Fields of an object.
 pub trait Fields<T> {
     fn child(&mut self, key: &str) -> Option<&mut T>;
+    /// Sets a field. A new one is appended.
     fn put(&mut self, key: &str, value: T);
     /// Removes a field. Returns true if it existed.
     fn take(&mut self, key: &str) -> bool;
@@ -159,11 +162,11 @@ impl Operation<'_> {
             OverriderOperator::Add if self.path.is_empty() => self.replace_document(document, true),
             OverriderOperator::Add => {
                 let (parent, key) = self.resolve_parent("add", document)?;
-                add(parent, &key, self.value()).map_err(|cause| self.at("add", cause))
+                add(parent, &key, self.value()).map_err(|cause| self.error_at("add", cause))
             }
             OverriderOperator::Remove => {
                 let (parent, key) = self.resolve_parent("remove", document)?;
-                remove(parent, &key).map_err(|cause| self.at("remove", cause))
+                remove(parent, &key).map_err(|cause| self.error_at("remove", cause))
             }
             _ if self.path.is_empty() => self.replace_document(document, false),
             _ => {
@@ -179,12 +182,13 @@ impl Operation<'_> {
         T::from_value(self.value.unwrap_or(&Value::Null))
     }
 
-    fn replace_document<T: Tree>(&self, document: &mut T, adds: bool) -> Result<(), PatchError> {
+    /// Replaces the whole document; `is_add` is true for the operation `add`.
+    fn replace_document<T: Tree>(&self, document: &mut T, is_add: bool) -> Result<(), PatchError> {
         let mut value: T = self.value();
         match value.open() {
-            Branch::Leaf(kind) if adds => return Err(PatchError::NotADocument(kind)),
+            Branch::Leaf(kind) if is_add => return Err(PatchError::NotADocument(kind)),
             Branch::Leaf(_) => return Err(PatchError::ReplacedByScalar),
-            Branch::Null if adds => return Err(PatchError::ReplacedByNull),
+            Branch::Null if is_add => return Err(PatchError::ReplacedByNull),
             _ => {}
         }
         *document = value;
@@ -215,12 +219,13 @@ impl Operation<'_> {
         Ok((parent, unescape(last)))
     }
 
-    fn at(&self, operator: &'static str, cause: StepError) -> PatchError {
+    /// The error of an operation at its path.
+    fn error_at(&self, operator: &'static str, cause: StepError) -> PatchError {
         PatchError::At { operator, path: self.path.to_owned(), cause }
     }
 }
 
-/// Maximum depth. Dropping a deeper document could overflow the stack.
+/// Maximum depth of a path. Dropping a document of greater depth could overflow the stack.
 const MAX_DEPTH: usize = 1000;
 
 fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {

@@ -2,7 +2,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::Overriders;
-use crowsnest_apimachinery::differences::differences;
+use crowsnest_apimachinery::differences::find_differences;
 use crowsnest_apimachinery::differences::{ComparisonKind, Difference};
 use crowsnest_apimachinery::unstructured;
 use serde::Serialize;
@@ -34,13 +34,13 @@ pub struct OverrideTrace {
 impl OverrideTrace {
     /// The report for the Work's annotations.
     pub fn report(&self) -> AppliedOverrides {
-        let of = |cluster_scoped: bool| {
+        let rules = |cluster_scoped: bool| {
             let steps = self.steps.iter().filter(|step| step.cluster_scoped == cluster_scoped);
             steps
                 .map(|step| AppliedRule { policy_name: step.policy.clone(), overriders: step.overriders.clone() })
                 .collect()
         };
-        AppliedOverrides { cluster: of(true), namespaced: of(false) }
+        AppliedOverrides { cluster: rules(true), namespaced: rules(false) }
     }
 }
 
@@ -51,24 +51,24 @@ pub fn apply(
     cluster_wide: &[OverridePolicy<'_>],
     namespaced: &[OverridePolicy<'_>],
 ) -> OverrideTrace {
-    let mut traced = OverrideTrace::default();
-    let of_namespace = if unstructured::namespace(manifest).is_empty() { &[][..] } else { namespaced };
-    for (cluster_scoped, policies) in [(true, cluster_wide), (false, of_namespace)] {
+    let mut trace = OverrideTrace::default();
+    let namespaced = if unstructured::namespace(manifest).is_empty() { &[][..] } else { namespaced };
+    for (cluster_scoped, policies) in [(true, cluster_wide), (false, namespaced)] {
         for (policy, overriders) in matching_rules(manifest, cluster, policies) {
             let before = manifest.clone();
             let notes = match apply_rule(manifest, policy, overriders, cluster_scoped) {
                 Ok(notes) => notes,
                 Err(failed) => {
-                    traced.failed = Some(failed);
-                    return traced;
+                    trace.failed = Some(failed);
+                    return trace;
                 }
             };
-            let (differences, _) = differences(&before, manifest, ComparisonKind::Versions);
+            let (differences, _) = find_differences(&before, manifest, ComparisonKind::Versions);
             let (policy, overriders) = (policy.to_owned(), overriders.clone());
-            traced.steps.push(TraceStep { cluster_scoped, policy, overriders, differences, notes });
+            trace.steps.push(TraceStep { cluster_scoped, policy, overriders, differences, notes });
         }
     }
-    traced
+    trace
 }
 
 #[cfg(test)]
@@ -98,6 +98,6 @@ mod tests {
         assert_eq!(paths, [("w", "/data/wide"), ("o", "/data/own")]);
         let bad = spec("replace", "/nothing/here");
         let trace = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&bad, "b"));
-        assert_eq!((trace.steps.len(), trace.failed.expect("a refusal").policy.as_str()), (1, "b"));
+        assert_eq!((trace.steps.len(), trace.failed.expect("a failed rule").policy.as_str()), (1, "b"));
     }
 }

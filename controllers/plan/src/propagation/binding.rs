@@ -32,7 +32,7 @@ fn finalizer(scope: Scope) -> &'static str {
     }
 }
 
-/// The write that is needed.
+/// The write that a binding needs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BindingPlan {
     Keep,
@@ -64,15 +64,16 @@ pub struct NewBinding<'a> {
     pub permanent_id: &'a str,
 }
 
-pub fn plan(intent: &BindingInput<'_>, existing: Option<&Value>) -> BindingPlan {
-    let scope = Scope::of_namespace(unstructured::namespace(intent.template));
-    let spec = spec(intent, scope);
-    let Some(existing) = existing else { return BindingPlan::Create(create(intent, scope, &spec)) };
-    if owner_uid(existing).is_some_and(|uid| uid != unstructured::uid(intent.template)) {
+/// Plans the binding of a template. `existing` is the stored binding.
+pub fn plan(input: &BindingInput<'_>, existing: Option<&Value>) -> BindingPlan {
+    let scope = Scope::from_namespace(unstructured::namespace(input.template));
+    let spec = spec(input, scope);
+    let Some(existing) = existing else { return BindingPlan::Create(create(input, scope, &spec)) };
+    if owner_uid(existing).is_some_and(|uid| uid != unstructured::uid(input.template)) {
         return BindingPlan::WaitForGarbageCollection;
     }
-    let updated = update(intent, scope, &spec, existing);
-    let same = match intent.template_changed {
+    let updated = update(input, scope, &spec, existing);
+    let same = match input.template_changed {
         true => unstructured::semantically_equal(existing, &updated),
         false => {
             let mut updated = updated.clone();
@@ -100,6 +101,7 @@ pub fn controller_reference(owner: &Value) -> Value {
     })
 }
 
+/// Reference of a binding to its template.
 pub fn reference(template: &Value) -> ObjectReference {
     ObjectReference {
         api_version: unstructured::api_version(template).to_owned(),
@@ -111,32 +113,31 @@ pub fn reference(template: &Value) -> ObjectReference {
     }
 }
 
-fn spec(intent: &BindingInput<'_>, scope: Scope) -> ResourceBindingSpec {
-    let policy: &PropagationSpec = intent.policy.spec;
+fn spec(input: &BindingInput<'_>, scope: Scope) -> ResourceBindingSpec {
+    let policy: &PropagationSpec = input.policy.spec;
     let namespaced = scope == Scope::Namespaced;
     ResourceBindingSpec {
-        resource: reference(intent.template),
+        resource: reference(input.template),
         propagate_deps: policy.propagate_deps,
-        replica_requirements: intent.interpreted.requirements.clone(),
-        replicas: intent.interpreted.replicas,
-        components: intent.interpreted.components.clone(),
+        replica_requirements: input.interpreted.requirements.clone(),
+        replicas: input.interpreted.replicas,
+        components: input.interpreted.components.clone(),
         placement: Some(policy.placement.clone()),
         scheduler_name: policy.scheduler_name.clone(),
         failover: policy.failover.clone(),
         conflict_resolution: policy.conflict_resolution.clone(),
         suspension: policy.suspension.clone().map(|policy| Suspension { policy, scheduling: None }),
         preserve_resources_on_deletion: policy.preserve_resources_on_deletion,
-        schedule_priority: intent.priority.filter(|_| namespaced).map(|priority| SchedulePriority { priority }),
-        workload_affinity_groups: if namespaced { affinity_groups(intent) } else { None },
+        schedule_priority: input.priority.filter(|_| namespaced).map(|priority| SchedulePriority { priority }),
+        workload_affinity_groups: if namespaced { affinity_groups(input) } else { None },
         ..ResourceBindingSpec::default()
     }
 }
 
-fn affinity_groups(intent: &BindingInput<'_>) -> Option<WorkloadAffinityGroups> {
-    let affinity =
-        intent.policy.spec.placement.workload_affinity.as_ref().filter(|_| intent.gates.workload_affinity)?;
+fn affinity_groups(input: &BindingInput<'_>) -> Option<WorkloadAffinityGroups> {
+    let affinity = input.policy.spec.placement.workload_affinity.as_ref().filter(|_| input.gates.workload_affinity)?;
     let group = |key: Option<&String>| {
-        let value = key.and_then(|key| Some(format!("{key}={}", unstructured::label(intent.template, key)?)));
+        let value = key.and_then(|key| Some(format!("{key}={}", unstructured::label(input.template, key)?)));
         value.unwrap_or_default()
     };
     let groups = WorkloadAffinityGroups {
@@ -146,13 +147,13 @@ fn affinity_groups(intent: &BindingInput<'_>) -> Option<WorkloadAffinityGroups> 
     (groups != WorkloadAffinityGroups::default()).then_some(groups)
 }
 
-fn create(intent: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Value {
-    let template = intent.template;
+fn create(input: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Value {
+    let template = input.template;
     let mut binding = json!({
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": binding_kind(scope),
         "metadata": {
-            "name": intent.new.name,
+            "name": input.new.name,
             "finalizers": [finalizer(scope)],
             "ownerReferences": [controller_reference(template)],
         },
@@ -161,8 +162,8 @@ fn create(intent: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec) -
     if scope == Scope::Namespaced {
         unstructured::set(&mut binding, &["metadata", "namespace"], json!(unstructured::namespace(template)));
     }
-    claim_binding(&mut binding, intent.policy);
-    unstructured::set_label(&mut binding, permanent_id::binding_label(scope), intent.new.permanent_id);
+    claim_binding(&mut binding, input.policy);
+    unstructured::set_label(&mut binding, permanent_id::binding_label(scope), input.new.permanent_id);
     binding
 }
 
@@ -189,10 +190,10 @@ const OWNED: [&str; 9] = [
     "preserveResourcesOnDeletion",
 ];
 
-/// Such fields of ResourceBindings only.
+/// Spec fields owned by policy or template, in ResourceBindings only.
 const OWNED_NAMESPACED: [&str; 3] = ["propagateDeps", "schedulePriority", "workloadAffinityGroups"];
 
-fn update(intent: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
+fn update(input: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
     let mut updated = existing.clone();
     let wanted = json!(spec);
     let namespaced: &[&str] = if scope == Scope::Namespaced { &OWNED_NAMESPACED } else { &[] };
@@ -207,8 +208,8 @@ fn update(intent: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, e
         }
     }
     merge_suspension(&mut updated, wanted.get("suspension"));
-    claim_binding(&mut updated, intent.policy);
-    if !intent.policy.namespace.is_empty() {
+    claim_binding(&mut updated, input.policy);
+    if !input.policy.namespace.is_empty() {
         unstructured::remove(&mut updated, &["metadata", "labels", labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID]);
         let name = crowsnest_api::constants::annotation::CLUSTER_PROPAGATION_POLICY_NAME;
         unstructured::remove(&mut updated, &["metadata", "annotations", name]);
@@ -218,7 +219,7 @@ fn update(intent: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, e
         finalizers.push(finalizer(scope).to_owned());
         unstructured::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
     }
-    unstructured::set(&mut updated, &["metadata", "ownerReferences"], json!([controller_reference(intent.template)]));
+    unstructured::set(&mut updated, &["metadata", "ownerReferences"], json!([controller_reference(input.template)]));
     updated
 }
 

@@ -4,16 +4,18 @@ use serde_json::Value;
 
 use crowsnest_apimachinery::unstructured::{at, semantically_equal};
 
+/// Kind of an update of a template, in increasing order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// Nothing but status or managed fields changed.
     None,
-    /// Only labels and annotations of `karmada.io` changed, with the generation.
+    /// Only labels and annotations of `karmada.io` changed, besides fields that the API server sets.
     ByControlPlane,
+    /// Anything else changed.
     ByUser,
 }
 
-/// Annotation of a user in the control plane's domain.
+/// Label or annotation in the control plane's domain that only users set.
 const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
 
 /// Classifies the difference between two versions of a template.
@@ -38,8 +40,8 @@ pub fn classify(old: &Value, new: &Value) -> Change {
 /// True if metadata other than labels, annotations and server-owned fields differs.
 fn metadata_differs(old: &Value, new: &Value) -> bool {
     ["finalizers", "ownerReferences", "deletionTimestamp"].iter().any(|field| {
-        let of = |object: &Value| at(object, &["metadata", field]).cloned().unwrap_or(Value::Null);
-        !semantically_equal(&of(old), &of(new))
+        let value = |object: &Value| at(object, &["metadata", field]).cloned().unwrap_or(Value::Null);
+        !semantically_equal(&value(old), &value(new))
     })
 }
 

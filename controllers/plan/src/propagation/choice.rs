@@ -23,7 +23,7 @@ pub struct Policy<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub permanent_id: &'a str,
-    pub terminating: bool,
+    pub is_terminating: bool,
     pub spec: &'a PropagationSpec,
 }
 
@@ -32,8 +32,8 @@ impl<'a> Policy<'a> {
         Policy {
             namespace: unstructured::namespace(policy),
             name: unstructured::name(policy),
-            permanent_id: permanent_id::of_policy(policy),
-            terminating: unstructured::is_terminating(policy),
+            permanent_id: permanent_id::policy_id(policy),
+            is_terminating: unstructured::is_terminating(policy),
             spec,
         }
     }
@@ -42,7 +42,7 @@ impl<'a> Policy<'a> {
 impl Policy<'_> {
     /// Label with the policy's permanent id on templates.
     pub fn id_label(&self) -> &'static str {
-        permanent_id::policy_label(Scope::of_namespace(self.namespace))
+        permanent_id::policy_label(Scope::from_namespace(self.namespace))
     }
 
     pub fn priority(&self) -> i32 {
@@ -58,18 +58,19 @@ impl Policy<'_> {
         self.spec.preemption == Some(PreemptionBehavior::Always)
     }
 
-    /// Namespace of a selector. `None` if it selects all namespaces or the kind is cluster-scoped.
-    pub fn namespace_of<'s>(&'s self, selector: &'s ResourceSelector) -> Option<&'s str> {
+    /// Namespace in which a selector of this policy selects objects. `None` if it selects all namespaces or the kind is
+    /// cluster-scoped.
+    pub fn selector_namespace<'s>(&'s self, selector: &'s ResourceSelector) -> Option<&'s str> {
         match (self.namespace, selector.namespace.as_str()) {
             ("", "") => None,
             ("", namespace) | (namespace, _) => Some(namespace),
         }
     }
 
-    /// True if one of the selectors names exactly this template.
+    /// True if one of the selectors names exactly this template, by name and namespace.
     fn names(&self, template: &Value) -> bool {
         let one = |selector: &&ResourceSelector| {
-            let namespace = self.namespace_of(selector).unwrap_or_default();
+            let namespace = self.selector_namespace(selector).unwrap_or_default();
             !selector.name.is_empty() && namespace == unstructured::namespace(template)
         };
         let mut selectors = self.spec.resource_selectors.iter().filter(one);
@@ -106,9 +107,12 @@ pub struct ConsideredPolicy {
     pub outcome: Outcome,
 }
 
+/// Reason why a policy was chosen or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Outcome {
+    /// Ranks first for an unclaimed template.
     Chosen,
+    /// The claim of the template holds, or this policy preempts it.
     Claimed,
     LowerPriority,
     LessPrecise,
@@ -119,11 +123,12 @@ pub enum Outcome {
     NotPreempting,
 }
 
-/// Selects among all policies. `preemption` is the feature gate.
+/// Selects among all policies. `preemption` is the feature gate `PropagationPolicyPreemption`. Also returns all
+/// policies that select the template, with their outcomes.
 pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -> (Choice<'a>, Vec<ConsideredPolicy>) {
     let matching: Vec<(Policy<'a>, Precision)> = policies
         .iter()
-        .filter(|policy| !policy.terminating)
+        .filter(|policy| !policy.is_terminating)
         .filter_map(|policy| Some((*policy, best_precision(&policy.spec.resource_selectors, template)?)))
         .collect();
     let claim = Claim::from_object(template);
@@ -161,7 +166,7 @@ fn choose_for_claimed<'a>(
     let Some(owner) = policies.iter().find(|policy| claim.names(policy)).copied() else {
         return (Choice::Release, None);
     };
-    if owner.terminating {
+    if owner.is_terminating {
         return (Choice::Wait, None);
     }
     let preemptor = preemptors
@@ -189,10 +194,10 @@ fn may_preempt(policy: &Policy<'_>, owner: &Policy<'_>) -> bool {
 }
 
 fn report(matching: &[(Policy<'_>, Precision)], winner: Option<Policy<'_>>, claimed: bool) -> Vec<ConsideredPolicy> {
-    let won = winner.and_then(|winner| matching.iter().find(|(policy, _)| same(policy, &winner)).copied());
+    let won = winner.and_then(|winner| matching.iter().find(|(policy, _)| is_same_policy(policy, &winner)).copied());
     let outcome = |policy: &Policy<'_>, precision: Precision| match won {
-        Some((winner, _)) if same(policy, &winner) && claimed => Outcome::Claimed,
-        Some((winner, _)) if same(policy, &winner) => Outcome::Chosen,
+        Some((winner, _)) if is_same_policy(policy, &winner) && claimed => Outcome::Claimed,
+        Some((winner, _)) if is_same_policy(policy, &winner) => Outcome::Chosen,
         _ if claimed => Outcome::NotPreempting,
         Some((winner, _)) if policy.namespace.is_empty() && !winner.namespace.is_empty() => Outcome::ClusterScope,
         Some((winner, _)) if policy.priority() < winner.priority() => Outcome::LowerPriority,
@@ -211,7 +216,7 @@ fn report(matching: &[(Policy<'_>, Precision)], winner: Option<Policy<'_>>, clai
         .collect()
 }
 
-fn same(a: &Policy<'_>, b: &Policy<'_>) -> bool {
+fn is_same_policy(a: &Policy<'_>, b: &Policy<'_>) -> bool {
     a.namespace == b.namespace && a.name == b.name
 }
 
@@ -232,7 +237,7 @@ mod tests {
     }
 
     fn policy<'a>(namespace: &'a str, name: &'a str, spec: &'a PropagationSpec) -> Policy<'a> {
-        Policy { namespace, name, permanent_id: name, terminating: false, spec }
+        Policy { namespace, name, permanent_id: name, is_terminating: false, spec }
     }
 
     fn template(claim: Option<(&str, &str)>) -> Value {

@@ -49,7 +49,7 @@ impl Claim {
     }
 }
 
-/// A policy takes over a template from another one.
+/// Takeover of a template by the policy `by` from the policy that claims it.
 #[derive(Debug, Clone, Copy)]
 pub struct Preemption<'a> {
     pub by: &'a Policy<'a>,
@@ -73,17 +73,17 @@ impl Preemption<'_> {
     }
 
     /// Message of the event for a successful preemption.
-    pub fn succeeded(&self) -> String {
+    pub fn success_message(&self) -> String {
         format!("{} preempted {} successfully", self.winner(), self.loser())
     }
 
     /// Message of the event for a failed preemption.
-    pub fn failed(&self, error: &str) -> String {
+    pub fn failure_message(&self, error: &str) -> String {
         format!("{} failed to preempt {}: {error}", self.winner(), self.loser())
     }
 }
 
-/// Labels and annotations of a claim.
+/// Labels and annotations of a policy's claim.
 pub fn metadata(policy: &Policy<'_>) -> (Vec<(&'static str, String)>, Vec<(&'static str, String)>) {
     let owned = |text: &str| text.to_owned();
     match policy.namespace {
@@ -167,9 +167,9 @@ mod tests {
     fn preemption_events(#[case] namespace: &str, #[case] from: Claim, #[case] expected: [&str; 2]) {
         let [by, old] = expected;
         let spec = PropagationSpec::default();
-        let by_policy = Policy { namespace, name: "new", permanent_id: "2", terminating: false, spec: &spec };
+        let by_policy = Policy { namespace, name: "new", permanent_id: "2", is_terminating: false, spec: &spec };
         let preemption = Preemption { by: &by_policy, from: &from };
-        assert_eq!(preemption.succeeded(), format!("{by} preempted {old} successfully"));
-        assert_eq!(preemption.failed("no"), format!("{by} failed to preempt {old}: no"));
+        assert_eq!(preemption.success_message(), format!("{by} preempted {old} successfully"));
+        assert_eq!(preemption.failure_message("no"), format!("{by} failed to preempt {old}: no"));
     }
 }

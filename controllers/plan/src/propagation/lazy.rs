@@ -8,28 +8,29 @@ use super::binding::ReplicaFacts;
 use super::choice::Policy;
 use super::claim::Claim;
 
-/// Known changes of a template since its last reconciliation, in increasing order of precedence.
+/// Change of a template since its last reconciliation, in increasing order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Touch {
-    /// This process has just listed it; the last change may have been made before.
-    Found,
-    /// It is new, or its previous version is no longer known.
+pub enum PendingChange {
+    /// This process has just listed the template, so it can have changed before.
+    Listed,
+    /// The template is new, or its previous version is no longer known.
     Unknown,
     ByUser,
 }
 
-/// True if the template's binding should follow its policy now.
-pub fn activates(
+/// True if the template's binding should follow its policy now. `pending` is the change of the template that was not
+/// reconciled yet.
+pub fn is_activated(
     policy: &Policy<'_>,
-    touch: Option<Touch>,
+    pending: Option<PendingChange>,
     template: &Value,
     binding: Option<&Value>,
     interpreted: &ReplicaFacts,
 ) -> bool {
     !policy.is_lazy()
-        || match touch {
-            Some(Touch::ByUser) => true,
-            Some(Touch::Found | Touch::Unknown) => is_behind(template, binding, interpreted),
+        || match pending {
+            Some(PendingChange::ByUser) => true,
+            Some(PendingChange::Listed | PendingChange::Unknown) => is_behind(template, binding, interpreted),
             None => false,
         }
 }
@@ -98,16 +99,16 @@ mod tests {
     #[rstest]
     #[case::up_to_date(template(json!({})), binding(json!({})), false)]
     #[case::missing(template(json!({})), None, true)]
-    #[case::of_an_earlier_object(template(json!({"metadata": {"uid": "new"}})), binding(json!({})), true)]
+    #[case::binding_of_an_earlier_object(template(json!({"metadata": {"uid": "new"}})), binding(json!({})), true)]
     #[case::other_replicas(template(json!({})), binding(json!({"spec": {"replicas": 3}})), true)]
-    #[case::other_needs(
+    #[case::other_requests(
         template(json!({})), binding(json!({"spec": {"replicaRequirements": {"resourceRequest": {"cpu": "1"}}}})), true
     )]
-    #[case::a_later_version(template(json!({"metadata": {"resourceVersion": "21"}})), binding(json!({})), true)]
-    #[case::a_status_was_written(
+    #[case::later_version(template(json!({"metadata": {"resourceVersion": "21"}})), binding(json!({})), true)]
+    #[case::status_written(
         template(json!({"metadata": {"resourceVersion": "21"}, "status": {"readyReplicas": 1}})), binding(json!({})), false
     )]
-    #[case::a_claim_was_written(
+    #[case::claim_written(
         template({
             let mut claim = claimed("a");
             claim["metadata"]["resourceVersion"] = json!("21");
@@ -122,19 +123,19 @@ mod tests {
 
     #[rstest]
     #[case::eager("", None, true)]
-    #[case::untouched("Lazy", None, false)]
-    #[case::by_its_user("Lazy", Some(Touch::ByUser), true)]
-    #[case::nothing_lost("Lazy", Some(Touch::Found), false)]
-    fn policies_activate(#[case] preference: &str, #[case] touch: Option<Touch>, #[case] expected: bool) {
+    #[case::lazy_without_change("Lazy", None, false)]
+    #[case::lazy_changed_by_user("Lazy", Some(PendingChange::ByUser), true)]
+    #[case::lazy_listed_and_up_to_date("Lazy", Some(PendingChange::Listed), false)]
+    fn policies_activate(#[case] preference: &str, #[case] pending: Option<PendingChange>, #[case] expected: bool) {
         let mut spec = json!({"resourceSelectors": []});
         if !preference.is_empty() {
             spec["activationPreference"] = json!(preference);
         }
         let spec: PropagationSpec = serde_json::from_value(spec).expect("a policy spec");
-        let policy = Policy { namespace: "", name: "p", permanent_id: "p", terminating: false, spec: &spec };
+        let policy = Policy { namespace: "", name: "p", permanent_id: "p", is_terminating: false, spec: &spec };
         let interpreted = ReplicaFacts { replicas: 2, ..ReplicaFacts::default() };
         let binding = binding(json!({}));
-        assert_eq!(activates(&policy, touch, &template(json!({})), binding.as_ref(), &interpreted), expected);
+        assert_eq!(is_activated(&policy, pending, &template(json!({})), binding.as_ref(), &interpreted), expected);
     }
 
     #[rstest]

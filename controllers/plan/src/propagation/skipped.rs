@@ -19,19 +19,19 @@ pub struct SkippedApis {
 /// An invalid entry of `--skipped-propagating-apis`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid entry {0:?}: must be <group>, <group>/<version>, <group>/<version>/<Kind>,<Kind> or v1/<Kind>,<Kind>")]
-pub struct ApiError(String);
+pub struct SkippedApisError(String);
 
 /// The core group has an empty name, so its kinds are given by version alone.
 const CORE: &str = "v1";
 
 impl FromStr for SkippedApis {
-    type Err = ApiError;
+    type Err = SkippedApisError;
 
     /// Entries are separated by semicolons. Several kinds of one version are separated by commas.
-    fn from_str(text: &str) -> Result<Self, ApiError> {
+    fn from_str(text: &str) -> Result<Self, SkippedApisError> {
         let mut skipped = SkippedApis::default();
         for entry in text.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
-            skipped.add(entry).ok_or_else(|| ApiError(entry.to_owned()))?;
+            skipped.add(entry).ok_or_else(|| SkippedApisError(entry.to_owned()))?;
         }
         Ok(skipped)
     }
@@ -81,7 +81,7 @@ impl SkippedApis {
 pub struct SkippedNamespaces(RegexSet);
 
 /// Default of `--skipped-propagating-namespaces`.
-pub const NAMESPACES: &str = "kube-.*";
+pub const DEFAULT_SKIPPED_NAMESPACES: &str = "kube-.*";
 
 impl SkippedNamespaces {
     /// Compiles expressions, each of which must match a whole name.
@@ -126,12 +126,12 @@ mod tests {
     #[case("/v1/Pod")]
     #[case("apps/v1/Deployment/scale")]
     fn invalid_entries_are_errors(#[case] text: &str) {
-        assert_eq!(text.parse::<SkippedApis>(), Err(ApiError(text.to_owned())));
+        assert_eq!(text.parse::<SkippedApis>(), Err(SkippedApisError(text.to_owned())));
     }
 
     #[rstest]
     #[case::whole_names(&["kube-.*"], "my-kube-system", false)]
-    #[case::default(&[NAMESPACES], "kube-system", true)]
+    #[case::default(&[DEFAULT_SKIPPED_NAMESPACES], "kube-system", true)]
     #[case::several(&["a", "b|c"], "c", true)]
     #[case::alternatives_are_whole_too(&["b|c"], "cc", false)]
     #[case::none(&[], "kube-system", false)]

@@ -11,10 +11,12 @@ use super::selection::{Candidate, scheduling_type};
 use super::webster::{TieBreak, divide};
 use crate::selector::cluster_matches;
 
-/// `Steady` keeps the previous assignment as far as possible, `Fresh` discards it because rescheduling was requested.
+/// Treatment of the previous assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum AssignmentMode {
+    /// It is kept as far as possible.
     Steady,
+    /// It is discarded, because rescheduling was requested.
     Fresh,
 }
 
@@ -28,7 +30,7 @@ enum Strategy<'a> {
 /// Input of the assignment, apart from the candidates.
 pub struct Assignment<'a> {
     pub spec: &'a ResourceBindingSpec,
-    pub mode: Mode,
+    pub mode: AssignmentMode,
     /// True if the active affinity term has overflow tiers, which are filled in order.
     pub overflows: bool,
     /// True if several components are placed as one set in one cluster, with their replicas recorded in the result.
@@ -45,8 +47,8 @@ impl Assignment<'_> {
         if candidates.is_empty() {
             return Err(ScheduleError::Assign("no clusters available to schedule".to_owned()));
         }
-        let counts = self.spec.replicas > 0 || self.spec.replica_requirements.is_some();
-        if !counts || self.spec.components.len() > 1 {
+        let has_replicas = self.spec.replicas > 0 || self.spec.replica_requirements.is_some();
+        if !has_replicas || self.spec.components.len() > 1 {
             return Ok(candidates.iter().map(|candidate| self.without_replicas(candidate.name())).collect());
         }
         if self.overflows {
@@ -143,29 +145,29 @@ impl Assignment<'_> {
         &self,
         candidates: &[Candidate<'_>],
         replicas: i32,
-        aggregated: bool,
+        is_aggregated: bool,
     ) -> Result<Vec<TargetCluster>, ScheduleError> {
-        let mut names: Vec<&str> = candidates.iter().filter(|one| one.held.is_some()).map(Candidate::name).collect();
+        let mut names: Vec<&str> = candidates.iter().filter(|one| one.current.is_some()).map(Candidate::name).collect();
         names.sort_unstable();
         let is_candidate = |target: &&TargetCluster| names.binary_search(&target.name.as_str()).is_ok();
         let scheduled: Vec<TargetCluster> = self.spec.clusters.iter().filter(is_candidate).cloned().collect();
         // Users can write these numbers, so their sum may exceed an i32.
         let assigned = scheduled.iter().fold(0_i32, |sum, target| sum.saturating_add(target.replicas));
-        let had = |candidate: &Candidate<'_>| candidate.held.map_or(0, |held| held.replicas);
+        let current_replicas = |candidate: &Candidate<'_>| candidate.current.map_or(0, |current| current.replicas);
         let capacity = |extra: &dyn Fn(&Candidate<'_>) -> i32| -> Vec<(&str, i32)> {
             let capacity = |candidate: &Candidate<'_>| candidate.allocatable.saturating_add(extra(candidate));
             candidates.iter().map(|candidate| (candidate.facts.name(), capacity(candidate))).collect()
         };
         let (what, weights, missing, keep) = match self.mode {
-            Mode::Fresh => ("failed to do fresh scale", capacity(&had), replicas, Vec::new()),
-            Mode::Steady if assigned > replicas => {
+            AssignmentMode::Fresh => ("failed to do fresh scale", capacity(&current_replicas), replicas, Vec::new()),
+            AssignmentMode::Steady if assigned > replicas => {
                 let weights = scheduled.iter().map(|target| (target.name.as_str(), target.replicas)).collect();
                 ("failed to scale down", weights, replicas, Vec::new())
             }
-            Mode::Steady if assigned < replicas => {
+            AssignmentMode::Steady if assigned < replicas => {
                 ("failed to scale up", capacity(&|_| 0), replicas - assigned, scheduled.clone())
             }
-            Mode::Steady => return Ok(scheduled),
+            AssignmentMode::Steady => return Ok(scheduled),
         };
         let mut weights = weights;
         weights.sort_by_key(|(_, replicas)| Reverse(*replicas));
@@ -174,7 +176,7 @@ impl Assignment<'_> {
             let message = format!("{what}: Clusters available replicas {total} are not enough to schedule.");
             return Err(ScheduleError::Unschedulable(message));
         }
-        if aggregated {
+        if is_aggregated {
             weights = shortest_prefix(weights, missing, &keep);
         }
         let votes = weights.iter().map(|(name, replicas)| (*name, i64::from(*replicas)));
@@ -195,7 +197,8 @@ fn static_votes<'a>(candidates: &[Candidate<'a>], weights: Option<&[StaticCluste
     if votes.is_empty() { candidates.iter().map(|candidate| (candidate.name(), 1)).collect() } else { votes }
 }
 
-/// The shortest prefix with capacity for `missing`, starting with clusters that already have replicas.
+/// The fewest clusters, in order, with capacity for `missing` replicas. Clusters that already have replicas (`keep`)
+/// come first.
 fn shortest_prefix<'n>(weights: Vec<(&'n str, i32)>, missing: i32, keep: &[TargetCluster]) -> Vec<(&'n str, i32)> {
     let has = |name: &str| keep.iter().any(|target| target.name == name && target.replicas > 0);
     let (mut ordered, others): (Vec<_>, Vec<_>) = weights.into_iter().partition(|(name, _)| has(name));
@@ -209,7 +212,8 @@ fn shortest_prefix<'n>(weights: Vec<(&'n str, i32)>, missing: i32, keep: &[Targe
     ordered
 }
 
-/// Adds the previous replicas to the new ones per cluster. Clusters without new replicas follow.
+/// Adds the previous replicas (`keep`) to the new ones (`added`) per cluster. Clusters without new replicas are
+/// appended.
 fn merge_targets(keep: Vec<TargetCluster>, mut added: Vec<TargetCluster>) -> Vec<TargetCluster> {
     let new = added.len();
     for old in keep {

@@ -9,6 +9,7 @@ use super::{Binding, SchedulingContext, Trigger};
 use crate::gates::Gates;
 use crate::selector::cluster_matches;
 
+/// The first trigger that applies to a binding. `None` if its current result is kept.
 pub(super) fn trigger(
     context: &SchedulingContext<'_>,
     binding: &Binding<'_>,
@@ -37,7 +38,7 @@ pub(super) fn trigger(
 }
 
 /// True if the result was made for another placement. Among several affinity terms only the observed one is compared,
-/// so that editing an unused term moves nothing. An unreadable annotation is no reason to move anything either.
+/// so that editing an unused term moves nothing. An annotation that cannot be parsed counts as unchanged.
 pub fn is_placement_changed(placement: &Placement, applied: Option<&str>, observed_affinity: &str) -> bool {
     let Some(applied) = applied.filter(|text| !text.is_empty()) else { return true };
     let Ok(applied) = serde_json::from_str::<Placement>(applied) else { return false };
@@ -83,7 +84,7 @@ pub fn is_reschedule_required(spec: &ResourceBindingSpec, status: &ResourceBindi
 }
 
 /// True if a change of `cluster` (its old or new version) can affect the binding.
-pub fn affected_by_cluster(binding: &Binding<'_>, cluster: &Cluster) -> bool {
+pub fn is_affected_by_cluster(binding: &Binding<'_>, cluster: &Cluster) -> bool {
     let Some(placement) = &binding.spec.placement else { return false };
     let affinity = match placement.cluster_affinities.as_slice() {
         [] => placement.cluster_affinity.as_ref(),

@@ -22,7 +22,7 @@ pub struct FilterInput<'a> {
 pub struct CandidateCluster<'a> {
     pub facts: &'a ClusterFacts,
     /// The binding's current target in this cluster.
-    pub held: Option<&'a TargetCluster>,
+    pub current: Option<&'a TargetCluster>,
 }
 
 /// Reason of a rejection.
@@ -45,8 +45,8 @@ pub fn reject(
     input: &FilterInput<'_>,
     candidate: CandidateCluster<'_>,
 ) -> Option<(&'static str, Reason)> {
-    let on = FILTERS.iter().filter(|(filter, _)| context.plugins.has(*filter));
-    on.into_iter().find_map(|(filter, check)| check(context, input, candidate).map(|reason| (filter.name(), reason)))
+    let mut enabled = FILTERS.iter().filter(|(filter, _)| context.plugins.has(*filter));
+    enabled.find_map(|(filter, check)| check(context, input, candidate).map(|reason| (filter.name(), reason)))
 }
 
 fn reject_if(rejected: bool, reason: &'static str) -> Option<Reason> {
@@ -80,7 +80,7 @@ fn api_enablement(
     candidate: CandidateCluster<'_>,
 ) -> Option<Reason> {
     let resource = &input.spec.resource;
-    let passes = candidate.held.is_some() || candidate.facts.serves(&resource.api_version, &resource.kind);
+    let passes = candidate.current.is_some() || candidate.facts.serves(&resource.api_version, &resource.kind);
     reject_if(!passes, "cluster(s) did not have the API resource")
 }
 
@@ -89,21 +89,21 @@ fn taint_toleration(
     input: &FilterInput<'_>,
     candidate: CandidateCluster<'_>,
 ) -> Option<Reason> {
-    if candidate.held.is_some() {
+    if candidate.current.is_some() {
         return None;
     }
     let tolerations = input.spec.placement.as_ref().map_or(&[][..], |placement| &placement.cluster_tolerations);
     let taints = &candidate.facts.cluster.spec.taints;
-    let taint = taints::first_untolerated(taints, tolerations, taints::prevents_scheduling)?;
+    let taint = taints::first_untolerated_taint(taints, tolerations, taints::prevents_scheduling)?;
     Some(Cow::Owned(format!("cluster(s) had untolerated taint {{{}}}", format_taint(taint))))
 }
 
 /// The taint that evicts the binding from a current target, which the filters keep.
 pub fn evicting_taint(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<String> {
-    candidate.held?;
+    candidate.current?;
     let tolerations = input.spec.placement.as_ref().map_or(&[][..], |placement| &placement.cluster_tolerations);
     let evicts = |taint: &Taint| taint.effect == taints::NO_EXECUTE;
-    taints::first_untolerated(&candidate.facts.cluster.spec.taints, tolerations, evicts).map(format_taint)
+    taints::first_untolerated_taint(&candidate.facts.cluster.spec.taints, tolerations, evicts).map(format_taint)
 }
 
 fn format_taint(taint: &Taint) -> String {
@@ -144,9 +144,9 @@ fn workload_affinity(
     candidate: CandidateCluster<'_>,
 ) -> Option<Reason> {
     let group = &input.spec.workload_affinity_groups.as_ref()?.affinity_group;
-    let away = peers(context, candidate, group, |peer| &peer.affinity_group)
+    let is_elsewhere = peers(context, candidate, group, |peer| &peer.affinity_group)
         .any(|peer| !peer.clusters.is_empty() && !peer.clusters.iter().any(|name| name == candidate.facts.name()));
-    reject_if(away, "ResourceBinding with the same affinity group does not target this cluster")
+    reject_if(is_elsewhere, "ResourceBinding with the same affinity group does not target this cluster")
 }
 
 fn workload_anti_affinity(
@@ -155,9 +155,9 @@ fn workload_anti_affinity(
     candidate: CandidateCluster<'_>,
 ) -> Option<Reason> {
     let group = &input.spec.workload_affinity_groups.as_ref()?.anti_affinity_group;
-    let taken = peers(context, candidate, group, |peer| &peer.anti_affinity_group)
+    let is_occupied = peers(context, candidate, group, |peer| &peer.anti_affinity_group)
         .any(|peer| peer.clusters.iter().any(|name| name == candidate.facts.name()));
-    reject_if(taken, "cluster already has workload with the same anti-affinity group")
+    reject_if(is_occupied, "cluster already has workload with the same anti-affinity group")
 }
 
 /// Other bindings of the group. Empty if the feature gate is off, the group is empty, or the cluster is a target
@@ -168,6 +168,6 @@ fn peers<'a>(
     group: &str,
     group_of: fn(&Peer) -> &String,
 ) -> impl Iterator<Item = &'a Peer> {
-    let applies = context.gates.workload_affinity && !group.is_empty() && candidate.held.is_none();
+    let applies = context.gates.workload_affinity && !group.is_empty() && candidate.current.is_none();
     context.peers.iter().filter(move |_| applies).filter(move |peer| group_of(peer) == group)
 }

@@ -17,9 +17,11 @@ pub struct Bounds {
     pub min_clusters: usize,
 }
 
+/// A set of groups that satisfies the constraints.
 struct Path {
+    /// Position in the order in which the sets were found.
     id: usize,
-    /// Indexes into the sorted groups, by descending weight, then name.
+    /// Indexes into [`Search::groups`], ordered by descending weight, then name.
     groups: Vec<usize>,
     weight: i64,
     clusters: usize,

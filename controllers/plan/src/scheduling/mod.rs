@@ -1,8 +1,8 @@
 //! Scheduling: clusters and replicas of a binding.
 //!
-//! [`plan`] makes the whole decision: is one needed ([`Trigger`]), which affinity term is used, which clusters pass
-//! the filters, and how they are scored, selected and assigned replicas. It is a pure function of a [`SchedulingContext`] and a
-//! [`Binding`]; the scheduler executes the [`Plan`], and the [`Report`] explains it.
+//! [`plan`] makes the whole decision: is one needed ([`Trigger`]), which affinity term is used, which clusters pass the
+//! filters, and how they are scored, selected and assigned replicas. It is a pure function of a [`SchedulingContext`]
+//! and a [`Binding`]; the scheduler executes the [`Plan`], and the [`Report`] explains it.
 
 mod assignment;
 mod changes;
@@ -22,8 +22,8 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinityTerm, Placement, SpreadFieldValue};
 use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, ResourceBindingStatus, TargetCluster};
 
-pub use assignment::Mode;
-pub use changes::{affected_by_cluster, is_placement_changed, is_reschedule_required};
+pub use assignment::AssignmentMode;
+pub use changes::{is_affected_by_cluster, is_placement_changed, is_reschedule_required};
 pub use observer::{NoopObserver, Observer, Step};
 pub use plugins::{Plugin, Plugins, UnknownPlugin};
 pub use report::{ClusterReport, Rejection, Report, TermReport, Trigger};
@@ -66,12 +66,12 @@ impl ClusterFacts {
     }
 
     /// True if the cluster serves a kind that it did not serve before.
-    pub fn gained(&self, before: &ClusterFacts, api_version: &str, kind: &str) -> bool {
+    pub fn newly_serves(&self, before: &ClusterFacts, api_version: &str, kind: &str) -> bool {
         self.serves(api_version, kind) && !before.serves(api_version, kind)
     }
 
     /// True if the cluster serves any kind that it did not serve before.
-    pub fn gained_any(&self, before: &ClusterFacts) -> bool {
+    pub fn newly_serves_any(&self, before: &ClusterFacts) -> bool {
         self.kinds.iter().any(|(version, kinds)| before.kinds.get(version).is_none_or(|had| !kinds.is_subset(had)))
     }
 
@@ -91,7 +91,7 @@ impl ClusterFacts {
     }
 }
 
-/// Another binding of the namespace with affinity groups.
+/// Another binding of the namespace that has workload affinity groups.
 #[derive(Debug, Clone, Default)]
 pub struct Peer {
     pub affinity_group: String,
@@ -115,7 +115,7 @@ pub struct SchedulingContext<'a> {
     pub peers: &'a [Peer],
     pub gates: Gates,
     pub plugins: Plugins,
-    /// If true, selected clusters without replicas stay in the result.
+    /// If true, selected clusters without replicas stay in the result (`--enable-empty-workload-propagation`).
     pub propagate_empty_workloads: bool,
     /// Is notified of the steps of a decision.
     pub observer: &'a dyn Observer,
@@ -123,11 +123,11 @@ pub struct SchedulingContext<'a> {
 
 impl SchedulingContext<'_> {
     /// Runs a step and notifies the observer.
-    fn step<T>(&self, step: Step, take: impl FnOnce() -> T) -> T {
+    fn step<T>(&self, step: Step, run: impl FnOnce() -> T) -> T {
         self.observer.step_started(step);
-        let taken = take();
+        let result = run();
         self.observer.step_ended(step);
-        taken
+        result
     }
 }
 
@@ -148,8 +148,10 @@ pub enum ScheduleError {
     /// The feasible clusters have too little capacity.
     #[error("failed to assign replicas: {0}")]
     Unschedulable(String),
+    /// The spread constraints cannot be satisfied or are not supported.
     #[error("failed to select clusters: {0}")]
     Select(String),
+    /// There is no cluster to assign replicas to, or the strategy is not supported.
     #[error("failed to assign replicas: {0}")]
     Assign(String),
     #[error("binding has no placement")]
@@ -271,13 +273,13 @@ fn try_term(
     report: &mut Report,
 ) -> Result<Vec<TargetCluster>, ScheduleError> {
     let (index, affinity) = term.map(|(index, term)| (index, term.affinity_name.clone())).unwrap_or_default();
-    let mut this = TermReport { index, affinity, ..TermReport::default() };
+    let mut term_report = TermReport { index, affinity, ..TermReport::default() };
     let mut entries = (detail == Detail::Clusters).then(|| vec![None; context.clusters.len()]);
     let term = term.map(|(_, term)| term);
-    let result = run(context, binding, placement, term, &mut Entries(entries.as_deref_mut()));
-    this.clusters = entries.into_iter().flatten().flatten().collect();
-    this.error = result.as_ref().err().map(ToString::to_string);
-    report.terms.push(this);
+    let result = schedule_with_term(context, binding, placement, term, &mut Entries(entries.as_deref_mut()));
+    term_report.clusters = entries.into_iter().flatten().flatten().collect();
+    term_report.error = result.as_ref().err().map(ToString::to_string);
+    report.terms.push(term_report);
     result
 }
 
@@ -298,7 +300,8 @@ impl Entries<'_> {
     }
 }
 
-fn run(
+/// Runs all steps with one affinity term, and records the evaluation of each cluster in `entries`.
+fn schedule_with_term(
     context: &SchedulingContext<'_>,
     binding: &Binding<'_>,
     placement: &Placement,
@@ -311,11 +314,11 @@ fn run(
     if feasible.is_empty() {
         return Err(ScheduleError::NoFit(fit_message(context, &input)));
     }
-    let sets = is_placed_as_set(context.gates, spec, placement);
+    let counts_sets = is_placed_as_set(context.gates, spec, placement);
     let scores = context.step(Step::Score, || scores(context, &feasible));
-    let demand = Demand { capacity: if sets { 1 } else { spec.replicas }, replicas: spec.replicas };
+    let demand = Demand { capacity: if counts_sets { 1 } else { spec.replicas }, replicas: spec.replicas };
     let selected = context.step(Step::Select, || {
-        let mut candidates = candidates(context, spec, &feasible, &scores, term, sets);
+        let mut candidates = candidates(context, spec, &feasible, &scores, term, counts_sets);
         selection::sort(&mut candidates);
         for candidate in &candidates {
             entries.update(candidate.index, |entry| {
@@ -325,10 +328,14 @@ fn run(
         }
         selection::select(placement, candidates, demand)
     })?;
-    let mode = if changes::is_reschedule_required(spec, binding.status) { Mode::Fresh } else { Mode::Steady };
+    let mode = if changes::is_reschedule_required(spec, binding.status) {
+        AssignmentMode::Fresh
+    } else {
+        AssignmentMode::Steady
+    };
     let overflows =
         placement.cluster_affinity.is_none() && term.is_some_and(|term| !term.overflow_affinities.is_empty());
-    let records_components = sets && spec.components.len() > 1;
+    let records_components = counts_sets && spec.components.len() > 1;
     selected.iter().for_each(|candidate| entries.update(candidate.index, |entry| entry.selected = true));
     let assignment = Assignment { spec, mode, overflows, records_components };
     let mut targets = context.step(Step::AssignReplicas, || assignment.assign(&selected))?;
@@ -355,13 +362,13 @@ struct CurrentTargets<'a>(Vec<&'a TargetCluster>);
 
 impl<'a> CurrentTargets<'a> {
     fn from_spec(spec: &'a ResourceBindingSpec) -> Self {
-        let mut held: Vec<&TargetCluster> = spec.clusters.iter().collect();
-        held.sort_by(|a, b| a.name.cmp(&b.name));
-        CurrentTargets(held)
+        let mut current: Vec<&TargetCluster> = spec.clusters.iter().collect();
+        current.sort_by(|a, b| a.name.cmp(&b.name));
+        CurrentTargets(current)
     }
 
     fn get(&self, cluster: &str) -> Option<&'a TargetCluster> {
-        self.0.binary_search_by(|held| held.name.as_str().cmp(cluster)).ok().map(|index| self.0[index])
+        self.0.binary_search_by(|current| current.name.as_str().cmp(cluster)).ok().map(|index| self.0[index])
     }
 }
 
@@ -370,9 +377,9 @@ fn candidate_clusters<'a>(
     context: &SchedulingContext<'a>,
     spec: &'a ResourceBindingSpec,
 ) -> impl Iterator<Item = (usize, CandidateCluster<'a>)> + use<'a> {
-    let held = CurrentTargets::from_spec(spec);
+    let current = CurrentTargets::from_spec(spec);
     let staying = context.clusters.iter().enumerate().filter(|(_, facts)| !facts.is_terminating());
-    staying.map(move |(index, facts)| (index, CandidateCluster { facts, held: held.get(facts.name()) }))
+    staying.map(move |(index, facts)| (index, CandidateCluster { facts, current: current.get(facts.name()) }))
 }
 
 /// Clusters that pass all filters.
@@ -428,13 +435,16 @@ pub fn is_placed_as_set(gates: Gates, spec: &ResourceBindingSpec, placement: &Pl
 /// Score of a cluster that is a target already; others score 0.
 const LOCALITY_SCORE: i64 = 100;
 
-/// Overflow order of a cluster in no tier, which can only be a previous target.
+/// Overflow order of a cluster that matches no tier. Only a current target can be such a cluster.
 const NO_TIER: i32 = 1000;
 
 /// Scores of the feasible clusters.
 fn scores(context: &SchedulingContext<'_>, feasible: &[(usize, CandidateCluster<'_>)]) -> Vec<i64> {
-    let local = context.plugins.has(Plugin::ClusterLocality);
-    feasible.iter().map(|(_, candidate)| if local && candidate.held.is_some() { LOCALITY_SCORE } else { 0 }).collect()
+    let is_locality_enabled = context.plugins.has(Plugin::ClusterLocality);
+    feasible
+        .iter()
+        .map(|(_, candidate)| if is_locality_enabled && candidate.current.is_some() { LOCALITY_SCORE } else { 0 })
+        .collect()
 }
 
 /// Feasible clusters with their capacity. A binding without requests fits everywhere.
@@ -444,12 +454,14 @@ fn candidates<'a>(
     feasible: &[(usize, CandidateCluster<'a>)],
     scores: &[i64],
     term: Option<&ClusterAffinityTerm>,
-    sets: bool,
+    counts_sets: bool,
 ) -> Vec<Candidate<'a>> {
     let indexes: Vec<usize> = feasible.iter().map(|(index, _)| *index).collect();
     let estimates = match (spec.replicas, spec.components.as_slice()) {
         (0, []) => vec![None; indexes.len()],
-        (_, components) if sets => context.estimate.component_sets(&indexes, components, &spec.resource.namespace),
+        (_, components) if counts_sets => {
+            context.estimate.component_sets(&indexes, components, &spec.resource.namespace)
+        }
         _ => context.estimate.replicas(&indexes, spec.replica_requirements.as_ref()),
     };
     let unknown = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
@@ -458,11 +470,11 @@ fn candidates<'a>(
         Candidate {
             facts: candidate.facts,
             index: *index,
-            held: candidate.held,
+            current: candidate.current,
             score: *score,
             overflow_order: overflow_order(spec, &candidate.facts.cluster, term),
             allocatable,
-            available: i64::from(allocatable) + candidate.held.map_or(0, |held| i64::from(held.replicas)),
+            available: i64::from(allocatable) + candidate.current.map_or(0, |current| i64::from(current.replicas)),
         }
     };
     feasible.iter().zip(scores).zip(estimates).map(candidate).collect()

@@ -5,12 +5,12 @@
 pub enum Step {
     Filter,
     Score,
-    /// Including the estimates.
+    /// Selection by spread constraints, including the estimates.
     Select,
     AssignReplicas,
 }
 
-/// Is notified when a step begins and ends, also if the step fails.
+/// Receives the start and the end of each step. A step that fails also ends.
 pub trait Observer {
     fn step_started(&self, step: Step);
     fn step_ended(&self, step: Step);

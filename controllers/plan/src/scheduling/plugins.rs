@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::standard("*", &ALL)]
-    #[case::only("APIEnablement, TaintToleration", &[Plugin::ApiEnablement, Plugin::TaintToleration])]
-    #[case::less("*,-ClusterLocality", &without(Plugin::ClusterLocality))]
-    #[case::the_star_may_stand_anywhere("-ClusterLocality,*", &without(Plugin::ClusterLocality))]
-    #[case::the_last_counts("*,-SpreadConstraint,SpreadConstraint", &ALL)]
-    #[case::nothing_to_take_away("-SpreadConstraint", &[])]
+    #[case::all("*", &ALL)]
+    #[case::named_plugins("APIEnablement, TaintToleration", &[Plugin::ApiEnablement, Plugin::TaintToleration])]
+    #[case::all_but_one("*,-ClusterLocality", &without(Plugin::ClusterLocality))]
+    #[case::star_after_other_entries("-ClusterLocality,*", &without(Plugin::ClusterLocality))]
+    #[case::last_entry_wins("*,-SpreadConstraint,SpreadConstraint", &ALL)]
+    #[case::disabled_only("-SpreadConstraint", &[])]
     #[case::none("", &[])]
-    fn lists(#[case] list: &str, #[case] expected: &[Plugin]) {
+    fn plugins_from_lists(#[case] list: &str, #[case] expected: &[Plugin]) {
         let plugins: Plugins = list.parse().expect("known plugins");
         let on: Vec<Plugin> = ALL.into_iter().filter(|plugin| plugins.has(*plugin)).collect();
         assert_eq!(on, expected);

@@ -14,8 +14,10 @@ pub enum Trigger {
     TargetTerminating,
 }
 
+/// Report of one scheduling decision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
+    /// Reason for scheduling. `None` if the current result is kept.
     pub trigger: Option<Trigger>,
     pub terms: Vec<TermReport>,
 }
@@ -27,7 +29,9 @@ pub struct TermReport {
     pub index: usize,
     /// Name of the affinity term. Empty for a placement without terms.
     pub affinity: String,
+    /// Empty unless the report is detailed.
     pub clusters: Vec<ClusterReport>,
+    /// Scheduling failure with this term.
     pub error: Option<String>,
 }
 
@@ -38,13 +42,14 @@ pub struct ClusterReport {
     /// The untolerated NoExecute taint of a current target, which is kept by the filters but will be evicted.
     pub evicted_by: Option<String>,
     pub score: i64,
-    /// Estimated number of replicas that still fit.
+    /// Estimated number of additional replicas that fit.
     pub allocatable: Option<i32>,
     /// True if the cluster was selected by spread constraints.
     pub selected: bool,
     pub replicas: Option<i32>,
 }
 
+/// A filter that rejected a cluster, and its reason.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejection {

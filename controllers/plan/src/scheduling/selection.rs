@@ -18,11 +18,11 @@ pub struct Candidate<'a> {
     /// Index in the list of clusters.
     pub index: usize,
     /// The binding's current target in this cluster.
-    pub held: Option<&'a TargetCluster>,
+    pub current: Option<&'a TargetCluster>,
     pub score: i64,
     /// 0 for the affinity itself, then 1, 2, … for its overflow tiers.
     pub overflow_order: i32,
-    /// Number of replicas that still fit.
+    /// Number of additional replicas that fit.
     pub allocatable: i32,
     /// `allocatable` plus the current replicas.
     pub available: i64,
@@ -77,10 +77,10 @@ pub fn select<'a>(
     };
     let cluster = by(SpreadFieldValue::Cluster);
     match (by(SpreadFieldValue::Region), cluster) {
-        (Some(region), cluster) => by_region(placement, candidates, region, cluster, demand.replicas),
+        (Some(region), cluster) => select_by_region(placement, candidates, region, cluster, demand.replicas),
         (None, Some(cluster)) => {
             let duplicated = scheduling_type(placement) == ReplicaSchedulingType::Duplicated;
-            by_cluster(candidates, cluster, (!duplicated).then_some(demand.capacity))
+            select_by_cluster(candidates, cluster, (!duplicated).then_some(demand.capacity))
         }
         (None, None) => Err(ScheduleError::Select("just support cluster and region spread constraint".to_owned())),
     }
@@ -97,22 +97,23 @@ fn ignores_constraints(placement: &Placement) -> bool {
             .is_none_or(|preference| !preference.static_weight_list.is_empty() && preference.dynamic_weight.is_none())
 }
 
-fn limit(groups: i64) -> usize {
+/// Number of groups of a constraint. A negative number counts as 0.
+fn group_count(groups: i64) -> usize {
     usize::try_from(groups).unwrap_or_default()
 }
 
-/// The first clusters in order. If `capacity` is required, the last ones are exchanged for clusters with more
-/// capacity.
-fn by_cluster<'a>(
+/// Selects the first clusters in order. If they have less than the required `capacity`, clusters are exchanged for
+/// larger ones, beginning with the last.
+fn select_by_cluster<'a>(
     mut candidates: Vec<Candidate<'a>>,
     constraint: &SpreadConstraint,
     capacity: Option<i32>,
 ) -> Result<Vec<Candidate<'a>>, ScheduleError> {
-    if candidates.len() < limit(constraint.min_groups) {
+    if candidates.len() < group_count(constraint.min_groups) {
         let message = "the number of feasible clusters is less than spreadConstraint.MinGroups";
         return Err(ScheduleError::Select(message.to_owned()));
     }
-    let needed = candidates.len().min(limit(constraint.max_groups));
+    let needed = candidates.len().min(group_count(constraint.max_groups));
     let mut rest = candidates.split_off(needed);
     let Some(capacity) = capacity.map(i64::from) else { return Ok(candidates) };
     let enough = |chosen: &[Candidate<'_>]| chosen.iter().map(|candidate| candidate.available).sum::<i64>() >= capacity;
@@ -142,8 +143,8 @@ fn find_larger(candidates: &[Candidate<'_>], than: i64) -> Option<usize> {
     best
 }
 
-/// The best regions, then the best cluster of each, then further clusters of these regions up to the maximum.
-fn by_region<'a>(
+/// Selects the best regions, then the best cluster of each, then further clusters of these regions up to the maximum.
+fn select_by_region<'a>(
     placement: &Placement,
     candidates: Vec<Candidate<'a>>,
     region: &SpreadConstraint,
@@ -154,22 +155,22 @@ fn by_region<'a>(
     for candidate in candidates.into_iter().filter(|candidate| !candidate.region().is_empty()) {
         regions.entry(candidate.region()).or_default().push(candidate);
     }
-    if regions.len() < limit(region.min_groups) {
+    if regions.len() < group_count(region.min_groups) {
         let message = "the number of feasible region is less than spreadConstraint.MinGroups";
         return Err(ScheduleError::Select(message.to_owned()));
     }
-    let cluster_minimum = cluster.map_or(0, |constraint| limit(constraint.min_groups));
+    let cluster_minimum = cluster.map_or(0, |constraint| group_count(constraint.min_groups));
     let weight = |clusters: &[Candidate<'_>]| match scheduling_type(placement) {
         ReplicaSchedulingType::Duplicated => duplicated_weight(clusters, replicas),
-        _ => divided_weight(clusters, replicas, limit(region.min_groups), cluster_minimum),
+        _ => divided_weight(clusters, replicas, group_count(region.min_groups), cluster_minimum),
     };
     let groups = regions
         .iter()
         .map(|(name, clusters)| Group { name: (*name).to_owned(), clusters: clusters.len(), weight: weight(clusters) })
         .collect();
     let bounds = Bounds {
-        min_groups: limit(region.min_groups),
-        max_groups: limit(region.max_groups),
+        min_groups: group_count(region.min_groups),
+        max_groups: group_count(region.max_groups),
         min_clusters: cluster_minimum,
     };
     let chosen = groups::select(groups, bounds);
@@ -184,7 +185,7 @@ fn by_region<'a>(
         selected.extend(clusters.next());
         rest.extend(clusters);
     }
-    let maximum = cluster.map_or(0, |constraint| limit(constraint.max_groups));
+    let maximum = cluster.map_or(0, |constraint| group_count(constraint.max_groups));
     let wanted = (selected.len() + rest.len()).min(maximum);
     sort(&mut rest);
     let missing = wanted.saturating_sub(selected.len());
@@ -192,10 +193,11 @@ fn by_region<'a>(
     Ok(selected)
 }
 
-/// Weighs the number of clusters of a region above their scores.
+/// Factor by which a cluster or replica weighs more than a point of score in the weight of a region.
 const WEIGHT_UNIT: i64 = 1000;
 
-/// Number of clusters that can hold all replicas, and their mean score.
+/// Weight of a region for duplicated replicas: the number of its clusters that can hold all replicas, and the mean
+/// score of these.
 fn duplicated_weight(clusters: &[Candidate<'_>], replicas: i32) -> i64 {
     let scores: Vec<i64> = clusters
         .iter()
@@ -208,7 +210,8 @@ fn duplicated_weight(clusters: &[Candidate<'_>], replicas: i32) -> i64 {
     }
 }
 
-/// Replicas of its share that the region can hold, and the mean score of the clusters needed for them.
+/// Weight of a region for divided replicas: how many of its share of the replicas it can hold, and the mean score of
+/// the clusters needed for them.
 fn divided_weight(clusters: &[Candidate<'_>], replicas: i32, min_regions: usize, min_clusters: usize) -> i64 {
     let share = match count(min_regions) {
         // Go divides by zero in floating point here and gets +Inf, which no region reaches.
@@ -273,7 +276,7 @@ mod tests {
             let facts: Vec<ClusterFacts> = case.candidates.iter().map(facts).collect();
             let candidate = |(index, (fit, facts))| {
                 let Fit { score, available, .. } = fit;
-                Candidate { facts, index, held: None, score, overflow_order: 0, allocatable: 0, available }
+                Candidate { facts, index, current: None, score, overflow_order: 0, allocatable: 0, available }
             };
             let candidates: Vec<Candidate<'_>> =
                 case.candidates.into_iter().zip(&facts).enumerate().map(candidate).collect();

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::gates::Gates;
 
-/// Fixed capacity per cluster.
-struct Rooms(Vec<i32>);
+/// Estimator with a fixed capacity per cluster.
+struct FixedCapacity(Vec<i32>);
 
-impl Estimate for Rooms {
+impl Estimate for FixedCapacity {
     fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
         among.iter().map(|index| self.0.get(*index).copied()).collect()
     }
@@ -107,10 +107,10 @@ impl Stored {
     }
 }
 
-fn context<'a>(clusters: &'a [Arc<ClusterFacts>], rooms: &'a Rooms) -> SchedulingContext<'a> {
+fn context<'a>(clusters: &'a [Arc<ClusterFacts>], capacities: &'a FixedCapacity) -> SchedulingContext<'a> {
     SchedulingContext {
         clusters,
-        estimate: rooms,
+        estimate: capacities,
         peers: &[],
         gates: Gates::all(),
         plugins: Plugins::default(),
@@ -122,10 +122,10 @@ fn context<'a>(clusters: &'a [Arc<ClusterFacts>], rooms: &'a Rooms) -> Schedulin
 proptest! {
     #[test]
     fn results_are_stable_and_scaling_up_moves_no_replicas(
-        kind in 0..7_u8, replicas in 1..40_i32, rooms in proptest::collection::vec(0..30_i32, 3..12),
+        kind in 0..7_u8, replicas in 1..40_i32, capacities in proptest::collection::vec(0..30_i32, 3..12),
     ) {
-        let (clusters, rooms) = (fleet(rooms.len()), Rooms(rooms));
-        let context = context(&clusters, &rooms);
+        let (clusters, capacities) = (fleet(capacities.len()), FixedCapacity(capacities));
+        let context = context(&clusters, &capacities);
         let mut stored =
             Stored { spec: spec(kind, replicas), status: ResourceBindingStatus::default(), applied: None };
         let (decided, report) = plan(&context, &stored.binding());
@@ -174,10 +174,10 @@ fn placements_change(#[case] applied: Option<&str>, #[case] expected: bool) {
 
 #[test]
 fn unschedulable_binding_counts_and_explains_reasons() {
-    let (clusters, rooms) = (fleet(3), Rooms(vec![1; 3]));
+    let (clusters, capacities) = (fleet(3), FixedCapacity(vec![1; 3]));
     let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     stored.spec.resource.kind = "Job".to_owned();
-    let context = context(&clusters, &rooms);
+    let context = context(&clusters, &capacities);
     let (decided, report) = explain(&context, &stored.binding());
     let Plan::Clear { error } = decided else { panic!("{decided:?}") };
     let expected = "0/3 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint, \
@@ -196,11 +196,11 @@ fn unschedulable_binding_counts_and_explains_reasons() {
 #[case::no_locality("*,-ClusterLocality", &[Some("APIEnablement"), Some("ClusterAffinity"), None], 0)]
 #[case::none("", &[None; 3], 0)]
 fn disabled_filters_reject_no_cluster(#[case] plugins: &str, #[case] filters: &[Option<&str>], #[case] score: i64) {
-    let (clusters, rooms) = (fleet(3), Rooms(vec![1; 3]));
+    let (clusters, capacities) = (fleet(3), FixedCapacity(vec![1; 3]));
     let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     stored.spec.resource.kind = "Job".to_owned();
     stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
-    let context = SchedulingContext { plugins: plugins.parse().expect("plugins"), ..context(&clusters, &rooms) };
+    let context = SchedulingContext { plugins: plugins.parse().expect("plugins"), ..context(&clusters, &capacities) };
     let entries = explain(&context, &stored.binding()).1.terms.remove(0).clusters;
     let seen: Vec<_> = entries.iter().map(|one| one.rejected.as_ref().map(|rejected| rejected.filter)).collect();
     assert_eq!(seen, filters);
@@ -223,21 +223,21 @@ fn taints_that_evict_a_target_are_reported(
         cluster.spec.taints = vec![serde_json::from_value(taint.clone()).expect("a taint")];
         Arc::new(ClusterFacts::new(cluster))
     });
-    let (clusters, rooms): (Vec<_>, _) = (tainted.collect(), Rooms(vec![1; 3]));
+    let (clusters, capacities): (Vec<_>, _) = (tainted.collect(), FixedCapacity(vec![1; 3]));
     let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     let placement = stored.spec.placement.as_mut().expect("a placement");
     placement.cluster_tolerations = serde_json::from_value(tolerations).expect("tolerations");
     stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
-    let entries = explain(&context(&clusters, &rooms), &stored.binding()).1.terms.remove(0).clusters;
+    let entries = explain(&context(&clusters, &capacities), &stored.binding()).1.terms.remove(0).clusters;
     assert_eq!((entries[2].rejected.is_none(), entries[2].evicted_by.as_deref()), (true, expected));
     assert!(entries.iter().take(2).all(|entry| entry.evicted_by.is_none()));
 }
 
 #[test]
 fn failed_terms_are_reported_by_index() {
-    let (clusters, rooms) = (fleet(3), Rooms(vec![5; 3]));
+    let (clusters, capacities) = (fleet(3), FixedCapacity(vec![5; 3]));
     let stored = Stored { spec: spec(6, 2), status: ResourceBindingStatus::default(), applied: None };
-    let (decided, report) = plan(&context(&clusters, &rooms), &stored.binding());
+    let (decided, report) = plan(&context(&clusters, &capacities), &stored.binding());
     assert!(matches!(decided, Plan::Schedule { affinity: Some(affinity), .. } if affinity == "gold"));
     let tried: Vec<_> = report.terms.iter().map(|term| (term.index, term.error.is_some())).collect();
     assert_eq!(tried, [(0, true), (1, false)]);
@@ -261,12 +261,12 @@ impl Observer for RecordedSteps {
 #[rstest]
 #[case::by_terms(6, 5, &[Step::Filter, Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
 #[case::at_once(3, 5, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
-#[case::without_room(3, 0, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
-fn steps_are_observed_until_one_fails(#[case] kind: u8, #[case] room: i32, #[case] expected: &[Step]) {
-    let (clusters, rooms) = (fleet(3), Rooms(vec![room; 3]));
+#[case::without_capacity(3, 0, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
+fn steps_are_observed_until_one_fails(#[case] kind: u8, #[case] capacity: i32, #[case] expected: &[Step]) {
+    let (clusters, capacities) = (fleet(3), FixedCapacity(vec![capacity; 3]));
     let mut stored = Stored { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
     let steps = RecordedSteps::default();
-    let context = SchedulingContext { observer: &steps, ..context(&clusters, &rooms) };
+    let context = SchedulingContext { observer: &steps, ..context(&clusters, &capacities) };
     let (decided, _) = plan(&context, &stored.binding());
     let each = expected.iter().flat_map(|step| [(*step, false), (*step, true)]);
     assert_eq!(steps.0.take(), each.collect::<Vec<_>>());

@@ -22,6 +22,7 @@ impl TieBreak {
     }
 }
 
+/// A cluster in the division: its weight are votes, its replicas seats.
 struct Party<'a> {
     name: &'a str,
     votes: i64,

@@ -36,10 +36,11 @@ impl ApplyPlan {
 /// Result of comparing a manifest with a member.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ManifestComparison<'o> {
-    /// No fields of a member object have to be retained.
+    /// The plan is complete, because no fields of a member object have to be retained.
     Planned(ApplyPlan),
-    /// An update. The kind's interpreter must add the fields to retain to `desired` before [`finish`].
-    Ours { desired: Value, observed: &'o Value },
+    /// The member object may be updated. The kind's interpreter must add the fields to retain to `desired` before
+    /// [`finish`].
+    NeedsRetention { desired: Value, observed: &'o Value },
 }
 
 /// Compares a manifest with the existing member object, if any.
@@ -56,8 +57,8 @@ pub fn compare_with_member<'o>(cluster: &str, manifest: &Value, observed: Option
         )));
     }
     let mut desired = manifest.clone();
-    keep_members_metadata(&mut desired, observed);
-    ManifestComparison::Ours { desired, observed }
+    retain_metadata(&mut desired, observed);
+    ManifestComparison::NeedsRetention { desired, observed }
 }
 
 /// Completes the plan after retention. `difference` is the difference from the last write of this manifest.
@@ -71,7 +72,8 @@ fn may_update(manifest: &Value, observed: &Value) -> bool {
         || unstructured::annotation(manifest, super::construct::CONFLICT_RESOLUTION) == Some("overwrite")
 }
 
-fn keep_members_metadata(desired: &mut Value, observed: &Value) {
+/// Retains the member's metadata in `desired`.
+fn retain_metadata(desired: &mut Value, observed: &Value) {
     for field in MEMBER_METADATA {
         match unstructured::at(observed, &["metadata", field]) {
             Some(value) => unstructured::set(desired, &["metadata", field], value.clone()),
@@ -129,8 +131,8 @@ pub fn difference(sent: &Value, live: &Value) -> Option<Value> {
     merge_patch(&compared(sent), &live)
 }
 
-/// True if the live object contains everything of `sent`, and possibly more.
-pub fn has_everything(sent: &Value, live: &Value) -> bool {
+/// True if the live object contains all fields of `sent`, and possibly more.
+pub fn contains_all_fields(sent: &Value, live: &Value) -> bool {
     has_all(&comparable_part(live), &comparable_part(sent))
 }
 
@@ -188,7 +190,7 @@ mod tests {
     fn planned(manifest: &Value, live: &Value, difference: Option<&Value>) -> ApplyPlan {
         match compare_with_member("m1", manifest, Some(live)) {
             ManifestComparison::Planned(planned) => planned,
-            ManifestComparison::Ours { mut desired, observed } => {
+            ManifestComparison::NeedsRetention { mut desired, observed } => {
                 crate::work::retain::service(&mut desired, observed);
                 finish(desired, observed, difference)
             }
@@ -207,9 +209,9 @@ mod tests {
     #[case::a_field_changed(json!({"spec": {"type": "NodePort"}}))]
     #[case::a_field_added(json!({"spec": {"sessionAffinity": "ClientIP"}}))]
     #[case::a_field_removed(json!({"spec": {"selector": null}}))]
-    #[case::a_field_of_the_members_own_removed(json!({"spec": {"type": null}}))]
+    #[case::defaulted_field_removed(json!({"spec": {"type": null}}))]
     #[case::in_a_list(json!({"spec": {"ports": [{"port": 81, "protocol": "TCP", "targetPort": 80}]}}))]
-    #[case::a_label_of_ours(json!({"metadata": {"labels": {"karmada.io/managed": "true", "tier": null}}}))]
+    #[case::manifest_label_removed(json!({"metadata": {"labels": {"karmada.io/managed": "true", "tier": null}}}))]
     fn drift_is_detected(#[case] drift: Value) {
         let mut sent = sent();
         unstructured::set_label(&mut sent, "tier", "front");
@@ -224,7 +226,7 @@ mod tests {
     #[rstest]
     #[case::status(json!({"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}))]
     #[case::another_version(json!({"metadata": {"resourceVersion": "9"}}))]
-    #[case::a_label_of_the_members_own(json!({"metadata": {"labels": {"theirs": "1"}}}))]
+    #[case::label_of_the_member(json!({"metadata": {"labels": {"theirs": "1"}}}))]
     #[case::a_finalizer(json!({"metadata": {"finalizers": ["a/b"]}}))]
     fn fields_of_the_member_are_not_drift(#[case] theirs: Value) {
         let difference = difference(&sent(), &accepted());
@@ -241,7 +243,7 @@ mod tests {
     fn additional_fields_are_allowed(#[case] theirs: Value, #[case] expected: bool) {
         let mut live = accepted();
         json_patch::merge(&mut live, &theirs);
-        assert_eq!(has_everything(&sent(), &live), expected, "{live}");
+        assert_eq!(contains_all_fields(&sent(), &live), expected, "{live}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl<'a> BindingIdentity<'a> {
         BindingIdentity {
             namespace: unstructured::namespace(binding),
             name: unstructured::name(binding),
-            permanent_id: permanent_id::of_binding(binding),
+            permanent_id: permanent_id::binding_id(binding),
         }
     }
 }
@@ -47,7 +47,7 @@ impl<'a> BindingIdentity<'a> {
 impl BindingIdentity<'_> {
     /// Label with the binding's permanent id on Works.
     pub fn id_label(&self) -> &'static str {
-        permanent_id::binding_label(Scope::of_namespace(self.namespace))
+        permanent_id::binding_label(Scope::from_namespace(self.namespace))
     }
 
     fn annotations(&self) -> Vec<(&'static str, &str)> {
@@ -79,7 +79,7 @@ pub struct DesiredWork {
     pub annotations: BTreeMap<String, String>,
     pub owner: Option<Value>,
     pub options: WorkOptions,
-    /// Finalizer of the Work. None if empty.
+    /// Finalizer of the Work. Empty for a Work without finalizer.
     pub finalizer: &'static str,
     /// The manifest, complete except for the permanent id.
     pub manifest: Value,
@@ -106,7 +106,7 @@ pub fn is_expected_in(spec: &ResourceBindingSpec, cluster: &str) -> bool {
     spec.targets(cluster) || required || evicting
 }
 
-/// What the binding controller does with an existing Work.
+/// Treatment of an existing Work by the binding controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     Keep,
@@ -174,8 +174,9 @@ pub fn is_suspended(suspension: Option<&Suspension>, cluster: &str) -> bool {
     suspension.policy.dispatching.unwrap_or_default() || on_cluster()
 }
 
-/// The Work of a binding's object in one cluster. `manifest` is the template with the cluster's replicas and
-/// overrides applied.
+/// The Work of a binding's object in one cluster. `manifest` is the template with the cluster's replicas and overrides
+/// applied. With `inject_state` (feature gate `StatefulFailoverInjection`), an object with a single target gets the
+/// labels preserved on failover.
 pub fn work_for_binding(
     spec: &ResourceBindingSpec,
     binding: BindingIdentity<'_>,
@@ -208,7 +209,7 @@ pub fn work_for_binding(
         preserve_resources_on_deletion: Some(spec.preserve_resources_on_deletion.unwrap_or_default()),
     };
     let labels = BTreeMap::from([(binding.id_label().to_owned(), binding.permanent_id.to_owned())]);
-    let name = ObjectIdentity::of(&manifest).work_name(binding.name);
+    let name = ObjectIdentity::from_object(&manifest).work_name(binding.name);
     wrap_as(name, cluster, manifest, labels, annotations, options)
 }
 
@@ -338,7 +339,7 @@ impl DesiredWork {
 
     fn spec(&self, permanent_id: &str) -> Value {
         let mut manifest = self.manifest.clone();
-        managed::stamp(&mut manifest, permanent_id);
+        managed::set_work_id(&mut manifest, permanent_id);
         let mut spec = json!({"workload": {"manifests": [manifest]}});
         if let Some(suspend) = self.options.suspend_dispatching {
             spec["suspendDispatching"] = json!(suspend);
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nothing_needed(json!({}), json!({}), true)]
+    #[case::without_requests(json!({}), json!({}), true)]
     #[case::the_same(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("1")}), true)]
     #[case::more_replicas(
         json!({"replicas": 1, "replicaRequirements": needs("1")}),
@@ -368,8 +369,8 @@ mod tests {
         true
     )]
     #[case::larger_requests(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("2")}), false)]
-    #[case::requests_where_none_are_permitted(json!({}), json!({"replicaRequirements": needs("2")}), false)]
-    #[case::of_one_component(
+    #[case::requests_added(json!({}), json!({"replicaRequirements": needs("2")}), false)]
+    #[case::larger_requests_of_a_component(
         json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("1")}]}),
         json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("2")}]}),
         false

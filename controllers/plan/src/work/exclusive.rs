@@ -18,17 +18,18 @@ pub struct WorkloadCopy {
     pub running: Option<i32>,
 }
 
-/// Targets that may be written now. The others wait.
-pub fn writable_targets(targets: &[TargetCluster], copies: &[WorkloadCopy], unconfirmed: bool) -> Vec<String> {
+/// Targets that may be written now; the others wait. `is_fenced` is true if a copy left a cluster and is not confirmed
+/// to have stopped; then no copy is created or scaled up.
+pub fn writable_targets(targets: &[TargetCluster], copies: &[WorkloadCopy], is_fenced: bool) -> Vec<String> {
     let target = |copy: &WorkloadCopy| targets.iter().find(|target| target.name == copy.cluster);
     let is_more = |copy: &WorkloadCopy| {
         let wanted = target(copy).map(|target| target.replicas);
         wanted.is_none_or(|wanted| copy.requested > wanted || copy.running.is_some_and(|running| running > wanted))
     };
-    let nothing_new = unconfirmed || copies.iter().any(is_more);
+    let is_blocked = is_fenced || copies.iter().any(is_more);
     let is_allowed = |target: &&TargetCluster| {
         let copy = copies.iter().find(|copy| copy.cluster == target.name);
-        !nothing_new || copy.is_some_and(|copy| copy.requested >= target.replicas)
+        !is_blocked || copy.is_some_and(|copy| copy.requested >= target.replicas)
     };
     targets.iter().filter(is_allowed).map(|target| target.name.clone()).collect()
 }
@@ -59,19 +60,19 @@ mod tests {
 
     /// Targets with replicas, and copies with desired and running replicas.
     #[rstest]
-    #[case::nothing_yet(&[("m1", 2)], &[], false, &["m1"])]
+    #[case::no_copies(&[("m1", 2)], &[], false, &["m1"])]
     #[case::moved(&[("m2", 2)], &[("m1", 2, 2)], false, &[])]
     #[case::moved_in_part(&[("m1", 2), ("m2", 2)], &[("m1", 4, 4)], false, &["m1"])]
-    #[case::given_up_but_still_running(&[("m1", 2), ("m2", 2)], &[("m1", 2, 3)], false, &["m1"])]
-    #[case::given_up(&[("m1", 2), ("m2", 2)], &[("m1", 2, 2)], false, &["m1", "m2"])]
+    #[case::scaled_down_but_still_running(&[("m1", 2), ("m2", 2)], &[("m1", 2, 3)], false, &["m1"])]
+    #[case::scaled_down(&[("m1", 2), ("m2", 2)], &[("m1", 2, 2)], false, &["m1", "m2"])]
     #[case::scaled_up(&[("m1", 3)], &[("m1", 2, 2)], false, &["m1"])]
-    #[case::not_scaled_up_while_another_is_there(&[("m1", 3)], &[("m1", 2, 2), ("m2", 1, 0)], false, &[])]
-    #[case::an_edit_goes_on(&[("m1", 2)], &[("m1", 2, 2), ("m2", 1, 0)], false, &["m1"])]
-    #[case::nobody_saw_it_stop(&[("m2", 1)], &[], true, &[])]
+    #[case::not_scaled_up_while_another_copy_exists(&[("m1", 3)], &[("m1", 2, 2), ("m2", 1, 0)], false, &[])]
+    #[case::edit_without_scaling(&[("m1", 2)], &[("m1", 2, 2), ("m2", 1, 0)], false, &["m1"])]
+    #[case::stop_not_confirmed(&[("m2", 1)], &[], true, &[])]
     fn additions_wait_for_removals(
         #[case] targets: &[(&str, i32)],
         #[case] copies: &[(&str, i32, i32)],
-        #[case] unconfirmed: bool,
+        #[case] is_fenced: bool,
         #[case] expected: &[&str],
     ) {
         let target = |(name, replicas): &(&str, i32)| TargetCluster {
@@ -86,13 +87,13 @@ mod tests {
         };
         let targets: Vec<TargetCluster> = targets.iter().map(target).collect();
         let copies: Vec<WorkloadCopy> = copies.iter().map(copy).collect();
-        assert_eq!(writable_targets(&targets, &copies, unconfirmed), expected);
+        assert_eq!(writable_targets(&targets, &copies, is_fenced), expected);
     }
 
     #[rstest]
     #[case::selected("Deployment", json!({"app": "web"}), "Running", true)]
-    #[case::of_another("Deployment", json!({"app": "db"}), "Running", false)]
-    #[case::over("Deployment", json!({"app": "web"}), "Succeeded", false)]
+    #[case::not_selected("Deployment", json!({"app": "db"}), "Running", false)]
+    #[case::finished_pod("Deployment", json!({"app": "web"}), "Succeeded", false)]
     #[case::of_the_job("Job", json!({"job-name": "web"}), "Pending", true)]
     #[case::of_another_job("Job", json!({"job-name": "db"}), "Pending", false)]
     #[case::runs_no_pods("ConfigMap", json!({"app": "web"}), "Running", false)]

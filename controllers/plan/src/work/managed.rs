@@ -21,16 +21,16 @@ pub fn is_managed(member: &Value) -> bool {
     label(member, MANAGED_LABEL) == Some("true")
 }
 
-/// Adds the Work's permanent id to a manifest, and records its keys.
-pub fn stamp(manifest: &mut Value, work_permanent_id: &str) {
+/// Adds the Work's permanent id to a manifest, and records the keys of the manifest's labels and annotations.
+pub fn set_work_id(manifest: &mut Value, work_permanent_id: &str) {
     if !work_permanent_id.is_empty() {
         set_label(manifest, WORK_PERMANENT_ID, work_permanent_id);
     }
-    record(manifest);
+    record_managed_keys(manifest);
 }
 
 /// Records the sorted keys of a manifest's labels and annotations.
-pub fn record(manifest: &mut Value) {
+pub fn record_managed_keys(manifest: &mut Value) {
     let mut keys: BTreeSet<String> = annotations(manifest).into_keys().collect();
     keys.extend([MANAGED_ANNOTATIONS.to_owned(), MANAGED_LABELS.to_owned()]);
     let label_keys: Vec<String> = labels(manifest).into_keys().collect();
@@ -45,12 +45,12 @@ pub fn retain(desired: &mut Value, observed: &Value) {
 }
 
 fn retain_keys(desired: &mut Value, observed: &Value, field: &str, list: &str) {
-    let once_managed: BTreeSet<&str> = annotation(observed, list).unwrap_or_default().split(',').collect();
+    let previously_managed: BTreeSet<&str> = annotation(observed, list).unwrap_or_default().split(',').collect();
     let live = observed.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_object);
     for (key, value) in live.into_iter().flatten() {
         let wanted = desired.get("metadata").and_then(|metadata| metadata.get(field));
         let has = wanted.is_some_and(|keys| keys.get(key).is_some());
-        if !has && !once_managed.contains(key.as_str()) {
+        if !has && !previously_managed.contains(key.as_str()) {
             set(desired, &["metadata", field, key], value.clone());
         }
     }
@@ -74,9 +74,9 @@ const POLICY_ANNOTATIONS: [&str; 2] = ["propagationpolicy.karmada.io/namespace",
 const CLUSTER_POLICY_LABEL: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
 const CLUSTER_POLICY_ANNOTATION: &str = "clusterpropagationpolicy.karmada.io/name";
 
-/// The manifest that releases a member object: it is kept, and its management metadata is removed. As in Karmada,
+/// Removes the management metadata from a manifest, which releases a member object that is to be kept. As in Karmada,
 /// conflict resolution and the name and id of a ClusterResourceBinding stay.
-pub fn disown(manifest: &mut Value) {
+pub fn remove_ownership_metadata(manifest: &mut Value) {
     let cluster_scoped = unstructured::namespace(manifest).is_empty();
     let policy_label = if cluster_scoped { CLUSTER_POLICY_LABEL } else { POLICY_LABEL };
     let policy_annotations = if cluster_scoped { &[CLUSTER_POLICY_ANNOTATION][..] } else { &POLICY_ANNOTATIONS[..] };
@@ -105,7 +105,7 @@ mod tests {
     fn own_keys_are_kept_and_removed_keys_are_deleted() {
         let mut desired = json!({"metadata": {"labels": {"a": "2"}}});
         set_label(&mut desired, MANAGED_LABEL, "true");
-        stamp(&mut desired, "id");
+        set_work_id(&mut desired, "id");
         let observed = json!({"metadata": {
             "labels": {"a": "1", "gone": "x", "own": "y"},
             "annotations": {MANAGED_LABELS: "a,gone", MANAGED_ANNOTATIONS: MANAGED_LABELS, "own": "z"},

@@ -67,9 +67,14 @@ impl DesiredWork {
 
     /// The first object in the existing Work of this name that is not the object of this Work.
     pub fn other_object(&self, existing: &Value) -> Option<ObjectKey> {
-        let own = ObjectIdentity::of(&self.manifest);
+        let own = ObjectIdentity::from_object(&self.manifest);
         let manifests = unstructured::at(existing, &["spec", "workload", "manifests"]).and_then(Value::as_array);
-        manifests.into_iter().flatten().map(ObjectIdentity::of).find(|other| *other != own).map(ObjectKey::from)
+        manifests
+            .into_iter()
+            .flatten()
+            .map(ObjectIdentity::from_object)
+            .find(|other| *other != own)
+            .map(ObjectKey::from)
     }
 }
 

@@ -1,5 +1,5 @@
-//! CronFederatedHPA controller: runs the rules of each CronFederatedHPA when they are due, against a workload's scale or the
-//! bounds of a FederatedHPA, and records their executions in its status.
+//! CronFederatedHPA controller: runs the rules of each CronFederatedHPA when they are due, against a workload's scale
+//! or the bounds of a FederatedHPA, and records their executions in its status.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::autoscaling::federated::validate_api_version;
 use crowsnest_plan::autoscaling::rules::{FinishedRun, Timers};
 
-/// Maximum requeue delay. The wall clock can be set, so rules are checked again after it.
+/// Maximum requeue delay. Due times are wall times, and the wall clock can be set, so rules are checked at least this
+/// often.
 const MAX_REQUEUE_DELAY: Duration = Duration::from_secs(30);
 /// Maximum attempts after write conflicts.
 const MAX_ATTEMPTS: usize = 5;
@@ -65,33 +66,35 @@ impl Controller for CronFederatedHpaController {
             return Ok(Outcome::Done);
         };
         let typed: CronFederatedHPA = decode(&autoscaler)?;
-        let (refused, due) = self.with_timers(&key, |timers| {
+        let (invalid_rules, due) = self.with_timers(&key, |timers| {
             let now = context.config.clock.wall();
-            let refused = timers.synchronize(&typed.spec, &typed.status, &TimeZone::system(), now);
-            (refused, timers.take_due(now))
+            let invalid_rules = timers.synchronize(&typed.spec, &typed.status, &TimeZone::system(), now);
+            (invalid_rules, timers.take_due(now))
         });
-        for why in refused {
-            context.events.record(&autoscaler, Severity::Warning, event::START_RULE_FAILED, why);
+        for message in invalid_rules {
+            context.events.record(&autoscaler, Severity::Warning, event::START_RULE_FAILED, message);
         }
         for due in due {
             let began = Instant::now();
-            let ran = self.run_rule(&key, &typed.spec.scale_target_ref, &due.rule).await;
-            context.metrics.cron_rule.record(began.elapsed(), ran.is_ok());
-            let failed = ran.err().map(|error| error.message());
+            let result = self.run_rule(&key, &typed.spec.scale_target_ref, &due.rule).await;
+            context.metrics.cron_rule.record(began.elapsed(), result.is_ok());
+            let failed = result.err().map(|error| error.message());
             if let Some(why) = &failed {
                 context.events.record(&autoscaler, Severity::Warning, event::SCALE_FAILED, why.clone());
             }
-            self.with_timers(&key, |timers| timers.add_run(FinishedRun { due, finished_at: context.now(), failed }));
+            self.with_timers(&key, |timers| {
+                timers.add_run(FinishedRun { due, finished_at: context.now(), error: failed })
+            });
         }
         self.write_status(&key, &autoscaler, &typed).await?;
-        let (next, refused) = self.with_timers(&key, |timers| (timers.next(), timers.has_invalid_rules()));
+        let (next, has_invalid_rules) = self.with_timers(&key, |timers| (timers.next(), timers.has_invalid_rules()));
         Ok(match next {
             Some(next) => {
                 let left = next.duration_since(context.config.clock.wall());
                 Outcome::RequeueAfter(Duration::try_from(left).unwrap_or_default().min(MAX_REQUEUE_DELAY))
             }
             // An invalid rule can become valid, since time zone data can change.
-            None if refused => Outcome::RequeueAfter(MAX_REQUEUE_DELAY),
+            None if has_invalid_rules => Outcome::RequeueAfter(MAX_REQUEUE_DELAY),
             None => Outcome::Done,
         })
     }
@@ -110,7 +113,7 @@ impl CronFederatedHpaController {
         typed: &CronFederatedHPA,
     ) -> Result<(), Error> {
         let context = &self.context;
-        let (status, ran) =
+        let (status, has_run) =
             self.with_timers(key, |timers| (timers.status(&typed.spec, &typed.status), timers.has_unrecorded()));
         if status != typed.status {
             let mut updated = autoscaler.clone();
@@ -118,7 +121,7 @@ impl CronFederatedHpaController {
             if let Err(error) = context.replace_status(&context.kinds.cron_federated_hpa, &updated).await {
                 if error.is_reported() {
                     let reason =
-                        if ran { event::UPDATE_STATUS_FAILED } else { event::UPDATE_CRON_FEDERATED_HPA_FAILED };
+                        if has_run { event::UPDATE_STATUS_FAILED } else { event::UPDATE_CRON_FEDERATED_HPA_FAILED };
                     context.events.record(autoscaler, Severity::Warning, reason, error.message());
                 }
                 return Err(error);
@@ -135,25 +138,25 @@ impl CronFederatedHpaController {
         target: &CrossVersionObjectReference,
         rule: &CronFederatedHPARule,
     ) -> Result<(), Error> {
-        let bounds = &self.context.kinds.federated_hpa;
-        let api_version = validate_api_version(target).map_err(Error::Apply)?;
-        let is_ours = api_version == bounds.gvr.api_version();
-        if is_ours && target.kind != bounds.kind {
+        let federated_hpa = &self.context.kinds.federated_hpa;
+        let api_version = validate_api_version(target).map_err(Error::Other)?;
+        let is_federated_hpa = api_version == federated_hpa.gvr.api_version();
+        if is_federated_hpa && target.kind != federated_hpa.kind {
             let text = format!(
                 "CronFederatedHPA({namespace}/{name}) do not support scale target {api_version}/{}",
                 target.kind
             );
-            return Err(Error::Apply(text));
+            return Err(Error::Other(text));
         }
         let mut attempts = 1;
         loop {
-            let done = match is_ours {
+            let result = match is_federated_hpa {
                 true => self.update_bounds(namespace, &target.name, rule).await,
                 false => self.update_replicas(namespace, api_version, target, rule).await,
             };
-            match done {
+            match result {
                 Err(error) if error.is_conflict() && attempts < MAX_ATTEMPTS => attempts += 1,
-                done => return done,
+                result => return result,
             }
         }
     }
@@ -163,7 +166,7 @@ impl CronFederatedHpaController {
         let context = &self.context;
         let resource = &context.kinds.federated_hpa;
         let Some(mut autoscaler) = context.objects.get(Target::new(resource, namespace, name)).await? else {
-            return Err(Error::Apply(not_found_message(resource, name)));
+            return Err(Error::Other(not_found_message(resource, name)));
         };
         let mut differs = false;
         let bounds = [("maxReplicas", rule.target_max_replicas), ("minReplicas", rule.target_min_replicas)];
@@ -191,7 +194,7 @@ impl CronFederatedHpaController {
         let context = &self.context;
         let Some(replicas) = rule.target_replicas else {
             let text = format!("targetReplicas cannot be nil if you want to scale {}", target.kind);
-            return Err(Error::Apply(text));
+            return Err(Error::Other(text));
         };
         let (resource, _) = get_target(context, namespace, api_version, target).await?;
         let workload = Target::new(&resource, namespace, &target.name);

@@ -1,5 +1,5 @@
-//! Deployment replicas syncer: copies the replicas that members' autoscalers set into the template of a divided Deployment, so
-//! that rescheduling starts from there. Disabled by default; writes `spec.replicas` of templates only.
+//! Deployment replicas syncer: copies the replicas that members' autoscalers set into the template of a divided
+//! Deployment, so that rescheduling starts from there. Disabled by default; writes `spec.replicas` of templates only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Controller for DeploymentReplicasSyncer {
         let Some(deployment) = context.get_redacted(&kinds.deployment, &namespace, &name).await? else {
             return Ok(Outcome::Done);
         };
-        let binding = binding_key_of(context, &ObjectIdentity::of(deployment.view())).await?;
+        let binding = binding_key_of(context, &ObjectIdentity::from_object(deployment.view())).await?;
         let Some(binding) = context.get_redacted(&kinds.resource_binding, &namespace, &binding.name).await? else {
             return Ok(Outcome::Done);
         };

@@ -15,7 +15,7 @@ use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerStatus, MetricSpe
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::metrics::Metrics;
+use super::metrics::MetricsClient;
 use super::{FederatedHpaController, parse_selector};
 use crate::Error;
 use crate::autoscaling::{Scale, get_scale, get_target};
@@ -127,8 +127,8 @@ impl Evaluation<'_> {
         let message = "the HPA controller was able to get the target's current scale";
         self.set_condition(ABLE_TO_SCALE, true, "SucceededGetScale", message);
         self.controller.histories.lock().entry(self.key.clone()).or_default().record_initial(replicas, self.now);
-        let (least, most) = (self.spec.min_replicas.unwrap_or(1), self.spec.max_replicas);
-        let decision = match plan::check_limits(replicas, scales.replicas, least, most) {
+        let (min, max) = (self.spec.min_replicas.unwrap_or(1), self.spec.max_replicas);
+        let decision = match plan::check_limits(replicas, scales.replicas, min, max) {
             LimitCheck::Disabled => {
                 let message = "scaling is disabled since the replica count of the target is zero";
                 self.set_condition(SCALING_ACTIVE, false, "ScalingDisabled", message);
@@ -138,7 +138,7 @@ impl Evaluation<'_> {
                 Decision { replicas, reason: reason.to_owned(), metrics: Vec::new() }
             }
             LimitCheck::Metrics => {
-                let bounds = Bounds { current: replicas, min: least, max: most };
+                let bounds = Bounds { current: replicas, min, max };
                 self.decide_by_metrics(&scales, bounds).await?
             }
         };
@@ -183,14 +183,14 @@ impl Evaluation<'_> {
     /// Spec of the template's binding. As in Karmada, a binding of this name is found in any namespace.
     async fn find_binding(&self, template: &Template) -> Result<ResourceBindingSpec, Error> {
         let context = self.context();
-        let (label, id) = plan::policy_label(&template.object).map_err(|why| Error::Apply(why.to_owned()))?;
+        let (label, id) = plan::policy_label(&template.object).map_err(|why| Error::Other(why.to_owned()))?;
         let (kind, name) = (&template.resource.kind, unstructured::name(&template.object));
         let api_version = template.resource.gvr.api_version();
         let target = ObjectIdentity::new(&api_version, kind, &self.key.namespace, name);
         if let Some((binding, typed)) = context.binding(&binding_key_of(context, &target).await?).await? {
-            let of = &typed.spec.resource;
-            let is_of = of.api_version == api_version && of.kind == *kind && of.name == name;
-            if is_of && unstructured::label(&binding, label) == Some(id) {
+            let reference = &typed.spec.resource;
+            let is_same = reference.api_version == api_version && reference.kind == *kind && reference.name == name;
+            if is_same && unstructured::label(&binding, label) == Some(id) {
                 return Ok(typed.spec.clone());
             }
         }
@@ -199,18 +199,18 @@ impl Evaluation<'_> {
             true => "length of binding list is zero",
             false => "no binding matches the target resource",
         };
-        Err(Error::Apply(why.to_owned()))
+        Err(Error::Other(why.to_owned()))
     }
 
     /// Ready clusters of a binding.
     async fn filter_ready(&self, binding: &ResourceBindingSpec) -> Result<Vec<ClusterName>, Error> {
         if binding.clusters.is_empty() {
-            return Err(Error::Apply("binding has no schedulable clusters".to_owned()));
+            return Err(Error::Other("binding has no schedulable clusters".to_owned()));
         }
         let mut ready = Vec::new();
         for target in &binding.clusters {
             let Some(cluster) = self.context().cluster(&target.name).await? else {
-                return Err(Error::Apply(format!("clusters.cluster.karmada.io {:?} not found", target.name)));
+                return Err(Error::Other(format!("clusters.cluster.karmada.io {:?} not found", target.name)));
             };
             if conditions::is_true(&cluster.status.conditions, condition::READY) {
                 ready.extend(ClusterName::parse(&target.name).ok());
@@ -228,7 +228,7 @@ impl Evaluation<'_> {
         let mut sum = MemberScales::default();
         for (cluster, result) in clusters.iter().zip(join_all(requests).await) {
             let (scale, pods) = match result {
-                Ok(answer) => answer,
+                Ok(scale_and_pods) => scale_and_pods,
                 Err(error) => {
                     tracing::debug!(%cluster, %namespace, name, %error, "cannot get the scale in a cluster");
                     continue;
@@ -324,14 +324,14 @@ impl Evaluation<'_> {
 
     async fn propose_replicas(&mut self, selector: &Selector, workload: &Workload<'_>) -> CombinedProposal {
         let (context, namespace) = (&self.controller.context, &self.key.namespace);
-        let metrics = Metrics { context, namespace, selector };
+        let metrics = MetricsClient { context, namespace, selector };
         let mut proposals = Vec::with_capacity(self.spec.metrics.len());
         for spec in &self.spec.metrics {
             let began = Instant::now();
             let proposal = match metric_query(spec) {
-                Ok(question) => {
-                    let answer = metrics.query(&question).await;
-                    propose(spec, answer, workload, &context.config.replica_calculator, namespace, self.now)
+                Ok(query) => {
+                    let result = metrics.query(&query).await;
+                    propose(spec, result, workload, &context.config.replica_calculator, namespace, self.now)
                 }
                 Err(invalid) => Err(invalid),
             };

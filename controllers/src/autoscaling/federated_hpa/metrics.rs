@@ -27,7 +27,7 @@ const CUSTOM_METRICS: &str = "/apis/custom.metrics.k8s.io/v1beta2";
 const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_mins(1);
 
 /// Queries metrics of the pods in a namespace that a selector matches.
-pub(crate) struct Metrics<'a> {
+pub(crate) struct MetricsClient<'a> {
     pub context: &'a Context,
     pub namespace: &'a str,
     pub selector: &'a Selector,
@@ -72,7 +72,7 @@ struct DescribedObject {
     name: String,
 }
 
-impl Metrics<'_> {
+impl MetricsClient<'_> {
     /// Queries one metric. Returns the message of a failure.
     pub async fn query(&self, query: &MetricQuery<'_>) -> Result<MetricResult, String> {
         let began = Instant::now();
@@ -143,7 +143,7 @@ impl Metrics<'_> {
         let failed = |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
         let api_version = object.api_version.as_deref().unwrap_or("v1");
         let object_path = if object.kind == "Namespace" && api_version == "v1" {
-            // The metric of the namespace itself, regardless of the given name, since a reference stays in its namespace.
+            // The metric of the autoscaler's own namespace: a reference must not leave it, so the name is ignored.
             "metrics".to_owned()
         } else {
             let resource = find_resource(self.context, api_version, &object.kind).await;
@@ -167,16 +167,17 @@ impl Metrics<'_> {
     }
 
     async fn query_values(&self, path: &str) -> Result<Vec<MetricValue>, String> {
-        let absent = |code| match code {
+        let unserved_message = |code| match code {
             503 => "the server is currently unable to handle the request".to_owned(),
             _ => "no custom metrics API (custom.metrics.k8s.io) registered".to_owned(),
         };
-        let list: List<MetricValue> = self.get(path, "unable to fetch metrics from custom metrics API", absent).await?;
+        let list: List<MetricValue> =
+            self.get(path, "unable to fetch metrics from custom metrics API", unserved_message).await?;
         Ok(list.items)
     }
 
     /// Gets a path of a metrics API. `unserved` returns the message for an API that is not registered or has no
-    /// backend, in which case there is no Kubernetes Status.
+    /// backend, since the response is then no Kubernetes Status.
     async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -184,8 +185,8 @@ impl Metrics<'_> {
         unserved: impl FnOnce(u16) -> String,
     ) -> Result<T, String> {
         let why = match self.context.objects.read(path).await {
-            Ok(answer) => match T::deserialize(&answer) {
-                Ok(read) => return Ok(read),
+            Ok(response) => match T::deserialize(&response) {
+                Ok(decoded) => return Ok(decoded),
                 Err(error) => error.to_string(),
             },
             Err(error) => match error.code() {
@@ -225,7 +226,7 @@ impl PodMetrics {
         Ok(Some(Sample {
             cluster: annotations.and_then(|all| all.get(annotation::QUERY_FROM_CLUSTER)).cloned(),
             name,
-            value: used.iter().fold(0, |sum, of| sum.saturating_add(*of)),
+            value: used.iter().fold(0, |sum, usage| sum.saturating_add(*usage)),
             at: self.timestamp,
             window: duration::parse(&self.window).unwrap_or_default(),
         }))

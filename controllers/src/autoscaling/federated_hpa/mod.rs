@@ -1,8 +1,8 @@
-//! FederatedHPA controller: periodically computes the replicas of a template from the metrics of its pods in all clusters, and
-//! writes the template's scale and the status of the FederatedHPA.
+//! FederatedHPA controller: periodically computes the replicas of a template from the metrics of its pods in all
+//! clusters, and writes the template's scale and the status of the FederatedHPA.
 //!
-//! Earlier recommendations and scale events are kept in memory: after a restart, stabilization begins with the current replicas, as in
-//! Karmada.
+//! Earlier recommendations and scale events are kept in memory: after a restart, stabilization begins with the current
+//! replicas, as in Karmada.
 
 mod evaluation;
 pub mod metrics;
@@ -150,7 +150,7 @@ impl FederatedHpaController {
         if !cache.wait_synced(cluster, &pods.gvr, MEMBER_TIMEOUT).await {
             return Err(Error::Waiting(format!("pods of cluster {cluster} are not listed yet")));
         }
-        let member = Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
+        let member = Objects::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
         let response = tokio::time::timeout(MEMBER_TIMEOUT, get_scale(&member, target)).await;
         let timeout_error = |_| Error::Waiting(format!("cluster {cluster} did not respond"));
         let scale = response.map_err(timeout_error)??;

@@ -1,5 +1,5 @@
-//! HPA scale target marker: labels templates that a propagated HorizontalPodAutoscaler scales, so that members keep their
-//! replicas. Disabled by default; writes that label only. The interpreter reads it when a Work is applied.
+//! HPA scale target marker: labels templates that a propagated HorizontalPodAutoscaler scales, so that members keep
+//! their replicas. Disabled by default; writes that label only. The interpreter reads it when a Work is applied.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl ScaleTargetMarker {
             .range(NamespacedName::new(namespace, "")..)
             .take_while(|(key, _)| key.namespace == namespace)
             .map(|(_, autoscaler)| autoscaler);
-        let found = in_namespace.find(|autoscaler| autoscaler.propagated && predicate(&autoscaler.target));
+        let found = in_namespace.find(|autoscaler| autoscaler.is_propagated && predicate(&autoscaler.target));
         found.map(|autoscaler| autoscaler.target.clone())
     }
 
@@ -95,7 +95,7 @@ impl Controller for ScaleTargetMarker {
 
     async fn keys(&self) -> Result<Vec<ScaleTarget>, Error> {
         let autoscalers = self.autoscalers.lock();
-        let propagated = autoscalers.values().filter(|autoscaler| autoscaler.propagated);
+        let propagated = autoscalers.values().filter(|autoscaler| autoscaler.is_propagated);
         Ok(propagated.map(|autoscaler| autoscaler.target.clone()).collect())
     }
 
@@ -111,7 +111,7 @@ impl Controller for ScaleTargetMarker {
         let context = &self.context;
         let is_scaled = self.find_target(&target.namespace, |other| *other == target).is_some();
         let Some(resource) = self.find_resource(&target).filter(|resource| is_template_resource(&resource.gvr)) else {
-            // When the kind is served, its objects are dispatched.
+            // Once the kind is served, its objects are dispatched, and the target is enqueued again.
             return Ok(Outcome::Done);
         };
         if !context.cache.is_synced(&context.control_plane, &resource.gvr) {

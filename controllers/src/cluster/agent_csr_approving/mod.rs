@@ -100,8 +100,8 @@ impl AgentCsrApprovingController {
     /// Creates an agent's RBAC objects; existing ones are not changed. Returns false if they were created for another
     /// request: with two certificates for one name, each could act for the cluster that the other registers.
     async fn create_rbac_objects(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {
-        let mut objects = agents::rights(cluster);
-        agents::grant_for(&mut objects[0], request);
+        let mut objects = agents::rbac_objects(cluster);
+        agents::set_granted_for(&mut objects[0], request);
         for (index, (resource, object)) in self.rbac_resources.iter().zip(&objects).enumerate() {
             let (namespace, name) = (unstructured::namespace(object), unstructured::name(object));
             match self.context.objects.get(Target::new(resource, namespace, name)).await? {

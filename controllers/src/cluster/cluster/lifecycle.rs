@@ -113,11 +113,11 @@ impl ClusterController {
             return Ok(Outcome::Done);
         }
         let namespace = execution_namespace(name);
-        if let Some(execution) = context.get_redacted(&context.kinds.namespace, "", &namespace).await? {
+        if let Some(namespace_object) = context.get_redacted(&context.kinds.namespace, "", &namespace).await? {
             let typed: Cluster = decode(cluster)?;
             self.report_remaining_objects(name, cluster, &typed, &namespace).await?;
             self.release_pulled_works(&typed, &namespace).await?;
-            if !unstructured::is_terminating(execution.view()) {
+            if !unstructured::is_terminating(namespace_object.view()) {
                 self.delete_execution_namespace(name, cluster, &namespace).await?;
             }
             let condition = async {
@@ -162,8 +162,8 @@ impl ClusterController {
         }
     }
 
-    /// Requeues a cluster being removed. Writes the condition that names what the removal waits for at most once per
-    /// [`REPORT_INTERVAL`].
+    /// Requeues a cluster being removed. At most once per [`REPORT_INTERVAL`], writes the condition that names what the
+    /// removal waits for.
     async fn wait_and_report(
         &self,
         name: &str,
@@ -171,13 +171,13 @@ impl ClusterController {
         condition: impl Future<Output = Result<Condition, Error>>,
     ) -> Result<Outcome, Error> {
         let now = self.context.moment().mono;
-        let is_time = |removal: &mut RemovalProgress| {
+        let take_report_slot = |removal: &mut RemovalProgress| {
             let since = removal.reported_at.unwrap_or(*removal.started_at.get_or_insert(now));
-            let is_time = now.saturating_sub(since) >= REPORT_INTERVAL;
-            removal.reported_at = if is_time { Some(now) } else { removal.reported_at };
-            is_time
+            let is_report_due = now.saturating_sub(since) >= REPORT_INTERVAL;
+            removal.reported_at = if is_report_due { Some(now) } else { removal.reported_at };
+            is_report_due
         };
-        if self.with_observations(name, |known| is_time(&mut known.removal)).unwrap_or_default() {
+        if self.with_observations(name, |known| take_report_slot(&mut known.removal)).unwrap_or_default() {
             let typed: Cluster = decode(cluster)?;
             let mut all = typed.status.conditions;
             if conditions::set(&mut all, condition.await?) {

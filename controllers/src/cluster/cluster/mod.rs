@@ -21,7 +21,7 @@ use self::journal::JournaledState;
 use self::lifecycle::RemovalProgress;
 use crate::Error;
 use crate::cache::Change;
-use crate::cache::capacity::{Capacity, Summary};
+use crate::cache::capacity::{Capacity, MemberSummary};
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
@@ -60,7 +60,7 @@ pub(in crate::cluster) struct ClusterObservations {
 pub(in crate::cluster) struct ReportedStatus {
     pub(in crate::cluster) cluster: Arc<Cluster>,
     pub(in crate::cluster) served: Arc<ApiResources>,
-    pub(in crate::cluster) summary: Arc<Summary>,
+    pub(in crate::cluster) summary: Arc<MemberSummary>,
 }
 
 /// Requeue delay while a precondition is not met.
@@ -82,7 +82,7 @@ impl ClusterController {
         !change.deleted
     }
 
-    /// Key of an existing cluster whose access path changed to one that satisfies `matches_route`.
+    /// Key of an existing cluster that is new or whose route changed, if the route satisfies `matches_route`.
     pub(in crate::cluster) fn on_route_change(
         &self,
         change: &Change,
@@ -135,7 +135,7 @@ impl ClusterController {
         doubt::waits_for_others(probes, lost_since, failure_threshold, now)
     }
 
-    /// Checks the control plane's API before a cluster becomes not ready.
+    /// Probes the control plane's API before a cluster becomes not ready. Returns the doubt if it is unhealthy.
     pub(in crate::cluster) async fn check_control_plane(&self) -> Option<Doubt> {
         let probe = crowsnest_members::probe::probe(&self.context.fleet.control_plane()).await;
         let failing = if probe.is_healthy { None } else { Some(probe.message) };

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
-use crate::cache::capacity::Summary;
+use crate::cache::capacity::MemberSummary;
 use crate::cluster::cluster::{ClusterController, PRECONDITION_RETRY, ReportedStatus};
 use crate::runtime::config::Config;
 use crate::runtime::workqueue::Outcome;
@@ -29,11 +29,11 @@ use crowsnest_plan::health::doubt::is_confirmed_down;
 use crowsnest_plan::health::{self, Moment, Rules, Signals};
 use crowsnest_plan::journal::clusters as journal;
 
-/// Fraction of the period after which a pending change is checked again, at random: with regular intervals, a member
-/// that fails periodically could be probed in its worst moments only.
+/// Range of the fraction of the period after which a pending change of Ready is checked again. The fraction is random:
+/// regular probes could always coincide with the failures of a member that fails periodically.
 const PENDING_PERIOD_FRACTION: (f64, f64) = (0.3, 0.7);
 
-/// Timeout for the Secret of a new Cluster, which arrives on another watch.
+/// Maximum wait for the credentials of a new Cluster: their Secret arrives on another watch.
 const SECRET_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Collects the status of members that the control plane can reach.
@@ -115,10 +115,11 @@ struct ProbeResult {
 /// Conditions to write after a probe.
 struct ReadinessDecision {
     ready: Condition,
+    /// The condition about the health signals.
     signals: Option<Condition>,
     /// Reason of a change of Ready.
     change_reason: Option<String>,
-    /// True if Ready will change should the next probes confirm it.
+    /// True if Ready will change if the next probes confirm the current one.
     is_pending: bool,
 }
 
@@ -210,7 +211,8 @@ impl ClusterController {
         ProbeResult { signals: Signals { readyz, api, watches, tunnel }, version }
     }
 
-    /// Decides by the history of several signals. Ready does not become false while that is doubted.
+    /// Decides from the history of the health signals if a member is ready. Ready does not become false while the loss
+    /// is doubted, or while probes of other clusters are awaited.
     async fn decide_readiness(
         &self,
         name: &str,
@@ -230,23 +232,24 @@ impl ClusterController {
         let becomes_unready = health::becomes_unready(shown, &evaluation.ready);
         let mut doubt = self.evaluate_doubt(cluster, evaluation.history.lost_since());
         let is_plausible = doubt.is_none() && becomes_unready && !is_confirmed_down(cluster);
-        let waits =
+        let must_wait =
             is_plausible && self.must_wait_for_probes(name, evaluation.history.lost_since(), rules.failure, now.mono);
-        if is_plausible && !waits {
+        if is_plausible && !must_wait {
             doubt = self.check_control_plane().await;
         }
-        let is_held = becomes_unready && (waits || doubt.is_some());
+        let is_held = becomes_unready && (must_wait || doubt.is_some());
         let ready = shown.filter(|_| is_held).cloned().unwrap_or(evaluation.ready);
         let before = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
-        let seen = health::signals_condition(signals, &evaluation.history, &ready, doubt.as_ref(), before, now.wall);
+        let signals_condition =
+            health::signals_condition(signals, &evaluation.history, &ready, doubt.as_ref(), before, now.wall);
         let is_pending = ready.status == "True" && evaluation.history.lost_since().is_some() && doubt.is_none();
-        if let Some(doubt) = doubt.filter(|_| before.is_none_or(|before| before.reason != seen.reason)) {
+        if let Some(doubt) = doubt.filter(|_| before.is_none_or(|before| before.reason != signals_condition.reason)) {
             tracing::warn!(cluster = name, %doubt, "a cluster's readiness is doubted");
         }
         let is_changed = shown.is_some_and(|shown| shown.status != ready.status);
         let change_reason = is_changed.then(|| health::describe(signals, &evaluation.history));
         self.with_observations(name, |known| known.history = Some(evaluation.history));
-        ReadinessDecision { ready, signals: Some(seen), change_reason, is_pending }
+        ReadinessDecision { ready, signals: Some(signals_condition), change_reason, is_pending }
     }
 
     /// Decides by Karmada's rule: the health check and its thresholds.
@@ -264,7 +267,7 @@ impl ClusterController {
             let thresholds =
                 Thresholds { success: periods.cluster_success_threshold, failure: periods.cluster_failure_threshold };
             let last = self.with_observations(name, |known| known.observed_readiness).flatten();
-            let (adjusted, observed) = clusters::with_thresholds(ready, shown, last, thresholds, now.mono);
+            let (adjusted, observed) = clusters::apply_thresholds(ready, shown, last, thresholds, now.mono);
             self.with_observations(name, |known| known.observed_readiness = Some(observed));
             ready = adjusted;
         }
@@ -341,15 +344,15 @@ impl ClusterController {
         cluster: &Cluster,
         probed: &ProbeResult,
         status: &mut ClusterStatus,
-    ) -> Result<Option<(Arc<ApiResources>, Arc<Summary>)>, Error> {
+    ) -> Result<Option<(Arc<ApiResources>, Arc<MemberSummary>)>, Error> {
         let context = &self.context;
         if let Err(why) = &probed.signals.api {
             tracing::warn!(cluster = %name, why, "cannot read the Kubernetes version");
         }
         status.kubernetes_version.clone_from(&probed.version);
         // Another version can serve other kinds without a changed CustomResourceDefinition.
-        let is_known = cluster.status.kubernetes_version == probed.version;
-        let served = match context.cache.served(name).filter(|_| is_known) {
+        let is_same_version = cluster.status.kubernetes_version == probed.version;
+        let served = match context.cache.served(name).filter(|_| is_same_version) {
             Some(served) => {
                 context.rest_mapper.update_from_cache(name, &served);
                 served
@@ -364,9 +367,9 @@ impl ClusterController {
             .filter(|resource| !resource.kind.is_empty())
             .map(|resource| (resource.gvr.api_version(), resource.gvr.resource.to_string(), resource.kind.clone()));
         status.api_enablements = clusters::api_enablements(resources);
-        let complete = served.stale.is_empty();
+        let is_complete = served.stale.is_empty();
         let now = context.moment().wall;
-        conditions::set(&mut status.conditions, clusters::api_condition(&status.api_enablements, complete, now));
+        conditions::set(&mut status.conditions, clusters::api_condition(&status.api_enablements, is_complete, now));
         self.capacity.collect(name);
         for kind in [&context.kinds.node, &context.kinds.pod] {
             context.cache.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;

@@ -42,12 +42,13 @@ const BATCH_DELAY: Duration = Duration::from_millis(100);
 impl UnifiedAuthController {
     fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
         let name = unstructured::name(change.object());
-        let restricted = unstructured::annotation(change.object(), RIGHTS).is_some();
-        let differs = change.is_generation_changed() || restricted != self.restricted.lock().contains(name);
+        let is_restricted = unstructured::annotation(change.object(), RIGHTS).is_some();
+        let differs = change.is_generation_changed() || is_restricted != self.restricted.lock().contains(name);
         Requests::from(change.cluster_key().filter(|_| differs)).after(BATCH_DELAY)
     }
 
-    /// Cluster of a Work with Crowsnest's own role. The Work's status shows if the role exists in the member.
+    /// Cluster of a Work that contains the role for UID and extra fields, which Karmada does not have. The Work's
+    /// status shows if the role exists in the member.
     fn on_work(&self, change: &Change) -> Requests<ClusterName> {
         let is_role = self.context.config.impersonate_uid_and_extra
             && unstructured::name(change.object()).starts_with(access::FULL_IMPERSONATOR);
@@ -84,13 +85,13 @@ impl Controller for UnifiedAuthController {
             return Ok(Outcome::Done);
         };
         let typed: Cluster = decode(&cluster)?;
-        // With restricted permissions the control plane cannot write roles there.
-        let restricted = unstructured::annotation(&cluster, RIGHTS).is_some();
-        match restricted {
+        // With restricted permissions, the control plane cannot write roles in the member.
+        let is_restricted = unstructured::annotation(&cluster, RIGHTS).is_some();
+        match is_restricted {
             true => self.restricted.lock().insert(name.clone()),
             false => self.restricted.lock().remove(&name),
         };
-        let is_managed = !unstructured::is_terminating(&cluster) && !restricted;
+        let is_managed = !unstructured::is_terminating(&cluster) && !is_restricted;
         let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| is_managed) else { return Ok(Outcome::Done) };
         let namespace = crowsnest_api::names::execution_namespace(&name);
         if !context.exists(&context.kinds.namespace, "", &namespace).await? {
@@ -150,12 +151,12 @@ impl UnifiedAuthController {
         write_work(&self.context, &desired).await
     }
 
-    /// Names of the Works with Crowsnest's own role and binding.
+    /// Names of the Works that contain the role for UID and extra fields, and its binding.
     fn full_impersonator_works(&self) -> [String; 2] {
         ["ClusterRole", "ClusterRoleBinding"].map(|kind| work_name(kind, access::FULL_IMPERSONATOR, ""))
     }
 
-    /// True if Crowsnest's own role is applied in the member.
+    /// True if the role for UID and extra fields and its binding are applied in the member.
     async fn is_full_impersonator_applied(&self, namespace: &str) -> Result<bool, Error> {
         for name in self.full_impersonator_works() {
             let Some(work) = self.context.get_redacted(&self.context.kinds.work, namespace, &name).await? else {

@@ -39,7 +39,7 @@ const NO_FIT_RETRY: Duration = Duration::from_secs(30);
 
 pub struct ApplicationFailoverController {
     context: Arc<Context>,
-    scheduling: Arc<Scheduler>,
+    scheduler: Arc<Scheduler>,
     /// Start of unhealthiness by binding and cluster.
     unhealthy_since: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
 }
@@ -52,8 +52,7 @@ impl ApplicationFailoverController {
 
     /// Bindings of a cluster whose readiness changed, because its status counts only while it is ready.
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
-        let ready =
-            |cluster: &Value| ClusterEvictionState::from_cluster(cluster).is_ok_and(|standing| standing.is_ready());
+        let ready = |cluster: &Value| ClusterEvictionState::from_cluster(cluster).is_ok_and(|state| state.is_ready());
         match change.old().map(ready) != change.current().map(ready) {
             true => self.context.placements.bindings_in(unstructured::name(change.object())).into_iter().collect(),
             false => Requests::none(),
@@ -63,7 +62,7 @@ impl ApplicationFailoverController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         match change.current() {
             None => {
-                self.unhealthy_since.lock().remove(&BindingKey::of(change.object()));
+                self.unhealthy_since.lock().remove(&BindingKey::from_object(change.object()));
                 Requests::none()
             }
             Some(binding) => self.key_if_enabled(binding).into(),
@@ -72,7 +71,7 @@ impl ApplicationFailoverController {
 
     /// The key of a binding that has application failover, or had it.
     fn key_if_enabled(&self, binding: &Value) -> Option<BindingKey> {
-        let key = BindingKey::of(binding);
+        let key = BindingKey::from_object(binding);
         let has_application_failover = unstructured::at(binding, &["spec", "failover", "application"]).is_some();
         (has_application_failover || self.unhealthy_since.lock().contains_key(&key)).then_some(key)
     }
@@ -86,7 +85,7 @@ impl Controller for ApplicationFailoverController {
     fn new(setup: &Setup) -> Self {
         ApplicationFailoverController {
             context: Arc::clone(&setup.context),
-            scheduling: setup.controller(),
+            scheduler: setup.controller(),
             unhealthy_since: Mutex::default(),
         }
     }
@@ -121,7 +120,7 @@ impl Controller for ApplicationFailoverController {
             return Ok(Outcome::Done);
         };
         let toleration = Duration::from_secs(plan::toleration_seconds(behavior));
-        let (due, next_check) = self.track_unhealthy(&key, &self.unhealthy(&typed).await?, toleration);
+        let (due, next_check) = self.track_unhealthy(&key, &self.find_unhealthy_clusters(&typed).await?, toleration);
         if !due.is_empty() {
             if let Some(why) = self.reason_to_keep(&key, &binding, &typed, &due).await? {
                 let text = format!("Evict from cluster {} waits: {why}", due.join(", "));
@@ -131,7 +130,7 @@ impl Controller for ApplicationFailoverController {
                 return Ok(Outcome::RequeueAfter(next_check.map_or(NO_FIT_RETRY, |delay| delay.min(NO_FIT_RETRY))));
             }
             let gates = &context.config.gates;
-            let switches = FailoverGates {
+            let failover_gates = FailoverGates {
                 graceful_eviction: gates.graceful_eviction,
                 preserves_state: gates.stateful_failover_injection,
             };
@@ -140,7 +139,7 @@ impl Controller for ApplicationFailoverController {
                 _ => eviction::PRODUCER_APPLICATION_FAILOVER,
             };
             let evicted =
-                plan::evict_all(&typed.spec, &typed.status, behavior, &due, producer, switches, context.now());
+                plan::evict_all(&typed.spec, &typed.status, behavior, &due, producer, failover_gates, context.now());
             let written = match evicted {
                 Ok(evicted) => self.write_eviction(&key, &binding, &typed.spec, &evicted).await,
                 Err(error) => Err(error.into()),
@@ -164,8 +163,9 @@ impl Controller for ApplicationFailoverController {
 }
 
 impl ApplicationFailoverController {
-    /// Clusters in which the workload is unhealthy. In safe mode, the status of a cluster is trusted only while it is ready.
-    async fn unhealthy(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
+    /// Clusters in which the workload is unhealthy. In safe mode, the status of a cluster is trusted only while it is
+    /// ready.
+    async fn find_unhealthy_clusters(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
         let mut unhealthy = Vec::new();
         for name in plan::unhealthy_targets(&binding.spec, &binding.status) {
             let is_trusted = match self.is_safe() {
@@ -179,7 +179,8 @@ impl ApplicationFailoverController {
         Ok(unhealthy)
     }
 
-    /// Reason why the workload is not evicted after its toleration: it is the last copy.
+    /// Reason why the workload is not evicted after its toleration: it is the last copy, and no other cluster fits.
+    /// `None` if it must be evicted.
     async fn reason_to_keep(
         &self,
         key: &BindingKey,
@@ -189,14 +190,14 @@ impl ApplicationFailoverController {
     ) -> Result<Option<String>, Error> {
         let is_last =
             plan::behavior(&typed.spec).is_some_and(|behavior| plan::is_last_copy(&typed.spec, behavior, due));
-        if !is_last || !self.is_safe() || !self.scheduling.is_responsible_for(binding, &typed.spec) {
+        if !is_last || !self.is_safe() || !self.scheduler.is_responsible_for(binding, &typed.spec) {
             return Ok(None);
         }
         let mut moved = typed.spec.clone();
         for cluster in due {
             moved = evict(&moved, cluster, GracefulEvictionTask::default()).unwrap_or(moved);
         }
-        let preview = preview_schedule(&self.scheduling, key, binding, typed, &moved).await?;
+        let preview = preview_schedule(&self.scheduler, key, binding, typed, &moved).await?;
         Ok(match preview {
             Plan::Schedule { clusters, .. } if !clusters.is_empty() => None,
             Plan::Clear { error } | Plan::Fail { error } => Some(format!("this is the last copy, and {error}")),

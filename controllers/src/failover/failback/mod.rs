@@ -35,7 +35,7 @@ const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 pub struct FailbackController {
     context: Arc<Context>,
-    scheduling: Arc<Scheduler>,
+    scheduler: Arc<Scheduler>,
     /// Bindings with recorded original clusters, and the time since when nothing prevents failback.
     waiting: Mutex<HashMap<BindingKey, Option<Instant>>>,
     /// Time of the last failback.
@@ -44,8 +44,9 @@ pub struct FailbackController {
 
 impl FailbackController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        let key = BindingKey::of(change.object());
-        let original = change.current().and_then(|binding| unstructured::annotation(binding, annotation::HOME));
+        let key = BindingKey::from_object(change.object());
+        let original =
+            change.current().and_then(|binding| unstructured::annotation(binding, annotation::ORIGINAL_CLUSTERS));
         if original.is_none() {
             self.waiting.lock().remove(&key);
             return Requests::none();
@@ -73,7 +74,7 @@ impl Controller for FailbackController {
     fn new(setup: &Setup) -> Self {
         FailbackController {
             context: Arc::clone(&setup.context),
-            scheduling: setup.controller(),
+            scheduler: setup.controller(),
             waiting: Mutex::default(),
             last_failback: Mutex::default(),
         }
@@ -84,7 +85,7 @@ impl Controller for FailbackController {
         let policies = Source::of(kinds.policies());
         vec![
             Source::of(kinds.bindings()).map(Self::on_binding),
-            policies.map(|_, change| Requests::all_if(change.is_annotation_changed(&[annotation::RETURN]))),
+            policies.map(|_, change| Requests::all_if(change.is_annotation_changed(&[annotation::FAILBACK]))),
             Source::of([&kinds.cluster]).map(Self::on_cluster),
         ]
     }
@@ -100,7 +101,9 @@ impl Controller for FailbackController {
             self.waiting.lock().remove(&key);
             return Ok(Outcome::Done);
         };
-        let Some(original) = unstructured::annotation(&binding, annotation::HOME) else { return Ok(Outcome::Done) };
+        let Some(original) = unstructured::annotation(&binding, annotation::ORIGINAL_CLUSTERS) else {
+            return Ok(Outcome::Done);
+        };
         let typed: ResourceBinding = decode(&binding)?;
         let original = serde_json::from_str::<OriginalPlacement>(original);
         let (Ok(original), Some(options)) = (original, find_failback_options(context, &binding).await?) else {
@@ -130,7 +133,7 @@ impl Controller for FailbackController {
         else {
             return Ok(self.restart_waiting(&key, Outcome::RequeueAfter(CAPACITY_RETRY_DELAY)));
         };
-        let previous = match self.acquire_turn(&key, options) {
+        let previous = match self.try_start(&key, options) {
             Ok(before) => before,
             Err(wait) => return Ok(Outcome::RequeueAfter(wait)),
         };
@@ -142,7 +145,7 @@ impl Controller for FailbackController {
         let written = match context.merge(context.kinds.binding(key.scope()), &binding, patch).await {
             Ok(written) => written,
             Err(error) => {
-                // The failback did not happen.
+                // No failback was started, so the next one need not wait for the interval.
                 *self.last_failback.lock() = previous;
                 return Err(error);
             }
@@ -153,7 +156,7 @@ impl Controller for FailbackController {
         let entries =
             journal::failback_entries(&change, (&typed.spec, &failback_spec), &targets, &original_clusters, &text);
         context.journal.add_all(entries).await;
-        context.events.record(&binding, Severity::Normal, event::RETURN_HOME, text);
+        context.events.record(&binding, Severity::Normal, event::FAILBACK, text);
         Ok(Outcome::Done)
     }
 }
@@ -161,7 +164,7 @@ impl Controller for FailbackController {
 impl FailbackController {
     /// Removes the recorded original clusters, because failback is complete or no longer requested.
     async fn remove_original_placement(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
-        let patch = json!({"metadata": {"annotations": {annotation::HOME: null}}});
+        let patch = json!({"metadata": {"annotations": {annotation::ORIGINAL_CLUSTERS: null}}});
         self.context.merge(self.context.kinds.binding(key.scope()), binding, patch).await?;
         self.waiting.lock().remove(key);
         Ok(Outcome::Done)
@@ -173,9 +176,9 @@ impl FailbackController {
         outcome
     }
 
-    /// Acquires the turn for a failback. Returns the time of the previous failback, or, if it is too early, the time
-    /// until the original clusters have been healthy for long enough and the next failback is allowed.
-    fn acquire_turn(&self, key: &BindingKey, options: FailbackOptions) -> Result<Option<Instant>, Duration> {
+    /// Starts a failback if the original clusters have been healthy for long enough and the interval since the previous
+    /// failback has passed. Returns the time of the previous failback, or the delay of the next attempt as an error.
+    fn try_start(&self, key: &BindingKey, options: FailbackOptions) -> Result<Option<Instant>, Duration> {
         let now = Instant::now();
         let since = *self.waiting.lock().entry(key.clone()).or_default().get_or_insert(now);
         let left = (since + options.after).saturating_duration_since(now);
@@ -214,10 +217,10 @@ impl FailbackController {
         typed: &ResourceBinding,
         failback_spec: &ResourceBindingSpec,
     ) -> Result<Option<Vec<TargetCluster>>, Error> {
-        if !self.scheduling.is_responsible_for(binding, &typed.spec) {
+        if !self.scheduler.is_responsible_for(binding, &typed.spec) {
             return Ok(None);
         }
-        let plan = preview_schedule(&self.scheduling, key, binding, typed, failback_spec).await?;
+        let plan = preview_schedule(&self.scheduler, key, binding, typed, failback_spec).await?;
         Ok(match plan {
             Plan::Schedule { clusters, .. } => Some(clusters),
             Plan::Keep => Some(failback_spec.clusters.clone()),
@@ -235,21 +238,23 @@ fn trigger_time(scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
 
 /// The scheduling result for another spec of the binding. Nothing is reserved.
 pub(crate) async fn preview_schedule(
-    scheduling: &Scheduler,
+    scheduler: &Scheduler,
     key: &BindingKey,
     binding: &Value,
     typed: &ResourceBinding,
     spec: &ResourceBindingSpec,
 ) -> Result<Plan, Error> {
-    let peers = scheduling.find_peers(key, spec).await?;
-    let subject = plan::Binding {
+    let peers = scheduler.find_peers(key, spec).await?;
+    let planner_input = plan::Binding {
         generation: unstructured::generation(binding),
         applied_placement: unstructured::annotation(binding, annotation::APPLIED_PLACEMENT),
         spec,
         status: &typed.status,
     };
-    let responses = scheduling.query_estimators(key, &subject, &peers, plan::plan).await;
-    Ok(scheduling.evaluate_current(key, &peers, responses.as_ref(), |world, _| plan::plan(world, &subject).0))
+    let responses = scheduler.query_estimators(key, &planner_input, &peers, plan::plan).await;
+    Ok(scheduler.evaluate_current(key, &peers, responses.as_ref(), |scheduling_context, _| {
+        plan::plan(scheduling_context, &planner_input).0
+    }))
 }
 
 /// Failback settings of a binding or its policy.
@@ -257,12 +262,12 @@ pub(crate) async fn find_failback_options(
     context: &Context,
     binding: &Value,
 ) -> Result<Option<FailbackOptions>, Error> {
-    let Some(value) = find_effective_annotation(context, binding, annotation::RETURN).await? else { return Ok(None) };
+    let Some(value) = find_effective_annotation(context, binding, annotation::FAILBACK).await? else { return Ok(None) };
     match value.parse::<FailbackOptions>() {
         Ok(options) => Ok(Some(options)),
         Err(error) => {
-            let text = format!("{}: {error}", annotation::RETURN);
-            context.events.record(binding, Severity::Warning, event::RETURN_REFUSED, text);
+            let text = format!("{}: {error}", annotation::FAILBACK);
+            context.events.record(binding, Severity::Warning, event::FAILBACK_REFUSED, text);
             Ok(None)
         }
     }

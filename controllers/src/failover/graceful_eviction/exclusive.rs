@@ -92,7 +92,7 @@ pub fn has_exclusive_annotation(object: &Value) -> bool {
 }
 
 /// Annotations of a policy that apply to its bindings.
-pub const INHERITED_ANNOTATIONS: [&str; 2] = [annotation::EXCLUSIVE, annotation::RETURN];
+pub const INHERITED_ANNOTATIONS: [&str; 2] = [annotation::EXCLUSIVE, annotation::FAILBACK];
 
 /// Bindings of a policy.
 pub async fn bindings_of_policy(context: &Context, policy: &Value) -> Result<Vec<BindingKey>, Error> {
@@ -101,8 +101,8 @@ pub async fn bindings_of_policy(context: &Context, policy: &Value) -> Result<Vec
         "" => &[&kinds.resource_binding, &kinds.cluster_resource_binding],
         _ => &[&kinds.resource_binding],
     };
-    let label = permanent_id::policy_label(Scope::of_namespace(namespace));
-    let id = permanent_id::of_policy(policy);
+    let label = permanent_id::policy_label(Scope::from_namespace(namespace));
+    let id = permanent_id::policy_id(policy);
     let mut bindings_of_policy = Vec::new();
     for resource in scopes {
         let bindings = context.headers_with_id(resource, label, id).await?;
@@ -165,8 +165,12 @@ pub async fn mark_unconfirmed(context: &Context, work: &Value, cluster: &str) ->
 
 /// Updates the annotations and the condition of a binding about removed clusters in which a copy may still run.
 /// Returns true if there is such a cluster, so that no other copy may start.
-pub async fn update_fence(context: &Context, binding: &Arc<Value>, typed: &ResourceBinding) -> Result<bool, Error> {
-    let resource = context.kinds.binding(Scope::of_namespace(unstructured::namespace(binding)));
+pub async fn update_unconfirmed_stops(
+    context: &Context,
+    binding: &Arc<Value>,
+    typed: &ResourceBinding,
+) -> Result<bool, Error> {
+    let resource = context.kinds.binding(Scope::from_namespace(unstructured::namespace(binding)));
     let unconfirmed = parse_clusters(binding, annotation::UNCONFIRMED);
     let confirmed = parse_clusters(binding, annotation::CONFIRMED_STOPPED);
     let open: Vec<&str> = unconfirmed.difference(&confirmed).map(String::as_str).collect();

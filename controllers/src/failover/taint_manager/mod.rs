@@ -86,17 +86,17 @@ impl EvictionPlan {
 impl TaintManager {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let Some(new) = change.current() else {
-            self.forget(&BindingKey::of(change.object()));
+            self.forget(&BindingKey::from_object(change.object()));
             return Requests::none();
         };
-        let evicts = || self.evicts_by_taint() && may_change_placement(change) && self.has_due_eviction(new);
-        Requests::one_if(has_eviction_tasks(new) || evicts(), || BindingKey::of(change.object()))
+        let evicts = || self.evicts_by_taint() && may_change_placement(change) && self.has_tainted_target(new);
+        Requests::one_if(has_eviction_tasks(new) || evicts(), || BindingKey::from_object(change.object()))
     }
 
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
         let name = unstructured::name(change.object());
         match change.current().map(ClusterEvictionState::from_cluster).transpose() {
-            Ok(standing) => self.update_cluster(name, standing).into_iter().collect(),
+            Ok(state) => self.update_cluster(name, state).into_iter().collect(),
             Err(error) => {
                 tracing::warn!(name, %error, "cannot decode a Cluster");
                 Requests::none()
@@ -105,14 +105,14 @@ impl TaintManager {
     }
 
     /// Updates the state of a cluster. Returns the affected bindings.
-    fn update_cluster(&self, name: &str, standing: Option<ClusterEvictionState>) -> Vec<BindingKey> {
-        let update = self.gate.update_cluster(name, standing);
+    fn update_cluster(&self, name: &str, state: Option<ClusterEvictionState>) -> Vec<BindingKey> {
+        let update = self.gate.update_cluster(name, state);
         update
             .outdated_conditions
             .iter()
             .filter_map(|name| ClusterName::parse(name).ok())
             .for_each(|name| self.halts.add(name));
-        let Some(change) = update.changed else { return Vec::new() };
+        let Some(change) = update.eviction_change else { return Vec::new() };
         let all = change.has_taint && self.evicts_by_taint();
         let placements = &self.context.placements;
         let mut bindings = if all { placements.bindings_in(name) } else { placements.bindings_evicted_from(name) };
@@ -136,7 +136,7 @@ impl TaintManager {
     }
 
     /// True if a binding is assigned to a cluster with NoExecute taints.
-    fn has_due_eviction(&self, binding: &Value) -> bool {
+    fn has_tainted_target(&self, binding: &Value) -> bool {
         let clusters = unstructured::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
         clusters
             .into_iter()
@@ -238,7 +238,7 @@ impl TaintManager {
         }
     }
 
-    /// Evicts from all clusters where an eviction is due and allowed. Records when the next one is due.
+    /// Plans evictions from all clusters where one is due and permitted, and the time of the next reconcile.
     async fn evict(&self, snapshot: &BindingSnapshot<'_>, eviction_plan: &mut EvictionPlan) -> Result<(), Error> {
         if !self.evicts_by_taint() {
             return Ok(());
@@ -368,7 +368,7 @@ impl TaintManager {
         let context = &self.context;
         let spec = &eviction_plan.spec;
         let mut binding = Arc::clone(snapshot.binding);
-        // Written first, so that a scheduler that runs in between starts with the right affinity term.
+        // The affinity term is written first, so that a scheduler that runs in between starts with it.
         if let Some(affinity) = eviction_plan.cancelled.as_ref().and_then(|cancelled| cancelled.affinity.as_ref()) {
             let patch = json!({"status": {"schedulerObservingAffinityName": affinity}});
             binding = Arc::new(context.merge_status(resource, &binding, patch).await?);
@@ -379,7 +379,7 @@ impl TaintManager {
             "gracefulEvictionTasks": list(json!(spec.graceful_eviction_tasks)),
         }});
         if let Some(original) = self.original_placement(snapshot, eviction_plan).await? {
-            unstructured::set(&mut patch, &["metadata", "annotations", annotation::HOME], json!(original));
+            unstructured::set(&mut patch, &["metadata", "annotations", annotation::ORIGINAL_CLUSTERS], json!(original));
         }
         let mut clusters = self.existing_clusters(&snapshot.typed.spec).await?;
         clusters.append(&mut self.existing_clusters(spec).await?);
@@ -417,7 +417,7 @@ impl TaintManager {
     ) -> Result<Option<String>, Error> {
         let spec = &snapshot.typed.spec;
         let evicted = eviction_plan.spec.graceful_eviction_tasks.iter().any(|task| !spec.evicts(&task.from_cluster));
-        if !evicted || unstructured::annotation(snapshot.binding, annotation::HOME).is_some() {
+        if !evicted || unstructured::annotation(snapshot.binding, annotation::ORIGINAL_CLUSTERS).is_some() {
             return Ok(None);
         }
         if failback::find_failback_options(&self.context, snapshot.binding).await?.is_none() {
@@ -515,11 +515,11 @@ impl Controller for HaltReporter {
         let resource = &context.kinds.cluster;
         let Some(cluster) = context.get_full(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
-        let standing = ClusterEvictionState::from_cluster(&cluster)
+        let state = ClusterEvictionState::from_cluster(&cluster)
             .map_err(|source| Error::Decode { what: name.to_string(), source })?;
         let eviction_rate = self.evictions.gate.eviction_rate();
-        let halted = standing.is_halted(&eviction_rate);
-        if halted == standing.has_halt_condition {
+        let halted = state.is_halted(&eviction_rate);
+        if halted == state.has_halt_condition {
             return Ok(Outcome::Done);
         }
         let mut shown = typed.status.conditions.clone();

@@ -1,5 +1,5 @@
-//! Rate limits of evictions: state of the fleet, order of evictions, and bindings that wait while evictions are
-//! halted.
+//! Rate limit of evictions by taint: derives the eviction rate from the state of the fleet, and records the bindings
+//! that wait for their turn or while evictions are halted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -24,9 +24,9 @@ pub struct RateGate {
 struct State {
     fleet: BTreeMap<String, ClusterEvictionState>,
     eviction_rate: EvictionRate,
-    /// Limit of ResourceBindings, or of all bindings.
+    /// Rate limiter of ResourceBindings, and with [`Safety::Safe`] also of ClusterResourceBindings.
     limiter: RateLimiter<BindingKey>,
-    /// Limit of ClusterResourceBindings, which Karmada limits separately.
+    /// Rate limiter of ClusterResourceBindings with [`Safety::Karmada`], which limits them separately.
     cluster_limiter: RateLimiter<BindingKey>,
     /// Bindings that wait while evictions are halted.
     halted: HashSet<BindingKey>,
@@ -36,17 +36,17 @@ struct State {
 #[derive(Debug, Default, PartialEq)]
 pub struct ClusterUpdate {
     /// Set if the change affects evictions.
-    pub changed: Option<EvictionChange>,
+    pub eviction_change: Option<EvictionChange>,
     /// Waiting bindings that must be reconciled.
     pub resumed: Vec<BindingKey>,
     /// Clusters whose condition `EvictionsHalted` must be updated.
     pub outdated_conditions: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 /// Change of a cluster that affects evictions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvictionChange {
-    /// True if the cluster has or had NoExecute taints.
+    /// True if the cluster has NoExecute taints now or had them before.
     pub has_taint: bool,
 }
 
@@ -80,28 +80,29 @@ impl RateGate {
     }
 
     /// Updates the state of a cluster, or removes it (`None`).
-    pub fn update_cluster(&self, name: &str, standing: Option<ClusterEvictionState>) -> ClusterUpdate {
+    pub fn update_cluster(&self, name: &str, new: Option<ClusterEvictionState>) -> ClusterUpdate {
         let mut state = self.state.lock();
-        let old = match standing.clone() {
-            Some(standing) => state.fleet.insert(name.to_owned(), standing),
+        let old = match new.clone() {
+            Some(new) => state.fleet.insert(name.to_owned(), new),
             None => state.fleet.remove(name),
         };
-        if old == standing {
+        if old == new {
             return ClusterUpdate::default();
         }
-        let has_taint = old.iter().chain(&standing).any(ClusterEvictionState::evicts);
-        let mut update = ClusterUpdate { changed: Some(EvictionChange { has_taint }), ..ClusterUpdate::default() };
-        let halts = self.safety == Safety::Safe && !self.is_disabled;
+        let has_taint = old.iter().chain(&new).any(ClusterEvictionState::has_no_execute_taint);
+        let mut update =
+            ClusterUpdate { eviction_change: Some(EvictionChange { has_taint }), ..ClusterUpdate::default() };
+        let can_halt = self.safety == Safety::Safe && !self.is_disabled;
         let eviction_rate =
-            if halts { rate::eviction_rate(state.fleet.values(), &self.limits) } else { EvictionRate::Full };
+            if can_halt { rate::eviction_rate(state.fleet.values(), &self.limits) } else { EvictionRate::Full };
         let previous = std::mem::replace(&mut state.eviction_rate, eviction_rate);
         if std::mem::discriminant(&previous) != std::mem::discriminant(&state.eviction_rate) {
             let bucket = self.rates.safe_bucket(&state.eviction_rate);
             update.resumed = state.limiter.restart(bucket);
             update.resumed.extend(std::mem::take(&mut state.halted));
         }
-        let is_condition_outdated = |(_, standing): &(&String, &ClusterEvictionState)| {
-            standing.is_halted(&state.eviction_rate) != standing.has_halt_condition
+        let is_condition_outdated = |(_, cluster): &(&String, &ClusterEvictionState)| {
+            cluster.is_halted(&state.eviction_rate) != cluster.has_halt_condition
         };
         update.outdated_conditions =
             state.fleet.iter().filter(is_condition_outdated).map(|(name, _)| name.clone()).collect();
@@ -120,21 +121,21 @@ impl RateGate {
 
     /// True if a cluster has NoExecute taints.
     pub fn has_no_execute_taint(&self, cluster: &str) -> bool {
-        self.state.lock().fleet.get(cluster).is_some_and(ClusterEvictionState::evicts)
+        self.state.lock().fleet.get(cluster).is_some_and(ClusterEvictionState::has_no_execute_taint)
     }
 
     /// Clusters with NoExecute taints.
     pub fn tainted_clusters(&self) -> Vec<String> {
         let state = self.state.lock();
-        state.fleet.iter().filter(|(_, standing)| standing.evicts()).map(|(name, _)| name.clone()).collect()
+        state.fleet.iter().filter(|(_, cluster)| cluster.has_no_execute_taint()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// True if evictions from a cluster are rate-limited.
-    pub fn is_rate_limited(&self, ready: bool) -> bool {
-        self.safety == Safety::Karmada || !ready
+    /// True if evictions from a cluster are rate-limited; [`Safety::Safe`] exempts Ready clusters.
+    pub fn is_rate_limited(&self, is_ready: bool) -> bool {
+        self.safety == Safety::Karmada || !is_ready
     }
 
-    /// Requests the eviction of a binding from several clusters at once.
+    /// Requests the eviction of a binding from a number of clusters at once.
     pub fn request_eviction(&self, key: &BindingKey, clusters: usize, now: Instant) -> Verdict {
         let mut state = self.state.lock();
         if matches!(state.eviction_rate, EvictionRate::Halted(_)) {

@@ -1,6 +1,6 @@
-//! EndpointSlice controller: creates an EndpointSlice of the control plane from each Work with a collected one, with
-//! the name of the derived Service. Only this controller writes those slices and removes the finalizer of the Works
-//! after deleting them.
+//! EndpointSlice controller: creates an EndpointSlice of the derived Service in the control plane for each Work that
+//! contains an EndpointSlice collected from a member. Only this controller writes these slices. After deleting the
+//! slices of a Work, it removes the Work's finalizer.
 
 use std::sync::Arc;
 
@@ -30,11 +30,11 @@ impl EndpointSliceController {
         let has_slice = unstructured::label(work, label::ENDPOINT_SLICE_NAME).is_some()
             || unstructured::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER);
         Requests::one_if(!change.deleted && has_slice && change.is_generation_or_labels_changed(), || {
-            WorkKey::of(change.object())
+            WorkKey::from_object(change.object())
         })
     }
 
-    /// Work of an imported slice that another client changed or deleted.
+    /// Work of an imported slice, to restore the slice after another client changed or deleted it.
     fn on_slice(&self, change: &Change) -> Requests<WorkKey> {
         let slice = change.object();
         if unstructured::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
@@ -60,7 +60,7 @@ impl EndpointSliceController {
         let is_of_namespace = |work: &&Value| {
             unstructured::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(unstructured::namespace(binding))
         };
-        Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(WorkKey::of).collect())
+        Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(WorkKey::from_object).collect())
     }
 }
 
@@ -84,7 +84,7 @@ impl Controller for EndpointSliceController {
 
     async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
         let works = self.context.list_labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
-        Ok(works.iter().map(|work| WorkKey::of(work.view())).collect())
+        Ok(works.iter().map(|work| WorkKey::from_object(work.view())).collect())
     }
 
     async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
@@ -130,7 +130,7 @@ impl EndpointSliceController {
             None => context.create(resource, desired).await.map(drop),
             Some(existing) if !plan::is_imported_from(&existing, work) => {
                 let (namespace, name) = (unstructured::namespace(desired), unstructured::name(desired));
-                Err(Error::Apply(format!("EndpointSlice {namespace}/{name} exists and is not imported from this Work")))
+                Err(Error::Other(format!("EndpointSlice {namespace}/{name} exists and is not imported from this Work")))
             }
             Some(existing) if plan::is_slice_same(&existing, desired) => Ok(()),
             Some(existing) => {

@@ -49,7 +49,7 @@ impl EndpointSliceCollectController {
     /// The Service whose EndpointSlices a Work requests or stores.
     fn provided_service(work: &Value) -> Option<ProvidedService> {
         let cluster = member_of(unstructured::namespace(work))?;
-        let service = plan::service_of_work(work).filter(|_| plan::provider_of(work).is_none())?;
+        let service = plan::service_of_work(work).filter(|_| plan::provider_cluster(work).is_none())?;
         Some(ProvidedService { cluster, namespace: service.namespace, name: service.name })
     }
 
@@ -101,10 +101,11 @@ impl Controller for EndpointSliceCollectController {
             let is_of_service_work = unstructured::namespace(work) == work_namespace
                 && plan::service_of_work(work).is_some_and(|service| service.namespace == key.namespace);
             let is_desired = desired.iter().any(|desired| desired.name == unstructured::name(work));
-            if !is_of_service_work || is_desired || !plan::is_collected(work) || unstructured::is_terminating(work) {
+            if !is_of_service_work || is_desired || !plan::is_collected_work(work) || unstructured::is_terminating(work)
+            {
                 continue;
             }
-            match plan::without_service(work) {
+            match plan::release_service(work) {
                 Some(patch) => context.merge(resource, work, patch).await.map(drop)?,
                 None => context.delete(resource, unstructured::namespace(work), unstructured::name(work)).await?,
             }
@@ -133,8 +134,10 @@ impl EndpointSliceCollectController {
             }
             let name = work_name(unstructured::kind(slice), unstructured::name(slice), unstructured::namespace(slice));
             let existing = context.get_full(&context.kinds.work, &work_namespace, &name).await?;
-            if existing.as_ref().is_some_and(|existing| plan::provider_of(existing).is_some()) {
-                return Err(Error::Waiting(format!("work {work_namespace}/{name} is another provider's slice")));
+            if existing.as_ref().is_some_and(|existing| plan::provider_cluster(existing).is_some()) {
+                return Err(Error::Waiting(format!(
+                    "Work {work_namespace}/{name} contains the slice of another provider"
+                )));
             }
             desired.push(plan::collected_work(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
         }

@@ -1,5 +1,5 @@
 //! MultiClusterIngress controller: reports the clusters of the backend services, and those with blocked traffic, in
-//! the status. A load balancer reads it and writes the address there.
+//! the status. A load balancer controller reads them and writes the address to the status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl MultiClusterIngressController {
         {
             Some(multi_cluster_service) => {
                 let typed: MultiClusterService = decode(&multi_cluster_service)?;
-                multicluster_services::clusters(&typed.spec.provider_clusters, all)
+                multicluster_services::selected_clusters(&typed.spec.provider_clusters, all)
             }
             None => {
                 let key = binding_key_of(context, &ObjectIdentity::new("v1", "Service", namespace, service)).await?;

@@ -130,8 +130,10 @@ impl MultiClusterServiceController {
     async fn claim_and_bind(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
         let context = &self.context;
         let all = context.clusters().await?;
-        let (providers, consumers) =
-            (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
+        let (providers, consumers) = (
+            plan::selected_clusters(&spec.provider_clusters, &all),
+            plan::selected_clusters(&spec.consumer_clusters, &all),
+        );
         for provider in &providers {
             if self.is_usable(mcs, provider, Role::Provider).await? {
                 write_work(context, &plan::provider_work(provider, mcs)).await?;
@@ -146,13 +148,13 @@ impl MultiClusterServiceController {
             }
         }
         let Some(service) = context.get_full(&context.kinds.service, &key.namespace, &key.name).await? else {
-            return Err(Error::Apply(format!("services \"{}\" not found", key.name)));
+            return Err(Error::Other(format!("services \"{}\" not found", key.name)));
         };
         let service = match plan::claim(&service, mcs) {
             Some(claimed) => Arc::new(context.replace(&context.kinds.service, &claimed).await?),
             None => service,
         };
-        let binding = binding_key_of(context, &ObjectIdentity::of(&service)).await?;
+        let binding = binding_key_of(context, &ObjectIdentity::from_object(&service)).await?;
         let resource = &context.kinds.resource_binding;
         let existing = context.get_full(resource, &key.namespace, &binding.name).await?;
         let clusters = providers.union(&consumers).cloned().collect();
@@ -172,26 +174,28 @@ impl MultiClusterServiceController {
     async fn is_usable(&self, mcs: &Value, name: &str, role: Role) -> Result<bool, Error> {
         let cluster = self.context.cluster(name).await?;
         let Some((reason, text)) = plan::unusable_reason(name, cluster.as_deref(), role) else {
-            let execution = execution_namespace(name);
-            return self.context.exists(&self.context.kinds.namespace, "", &execution).await;
+            let work_namespace = execution_namespace(name);
+            return self.context.exists(&self.context.kinds.namespace, "", &work_namespace).await;
         };
         self.context.events.record(mcs, Severity::Warning, reason, text);
         Ok(false)
     }
 
-    /// Dispatches collected EndpointSlices to consumers. Returns true if there were any.
+    /// Dispatches collected EndpointSlices to consumers. Returns true if any were collected.
     async fn dispatch(&self, key: &NamespacedName, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<bool, Error> {
         let context = &self.context;
         let all = context.clusters().await?;
-        let (providers, consumers) =
-            (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
+        let (providers, consumers) = (
+            plan::selected_clusters(&spec.provider_clusters, &all),
+            plan::selected_clusters(&spec.consumer_clusters, &all),
+        );
         let works = self.list_works(key).await?;
-        let source = |work: &&Value| {
+        let is_source = |work: &&Value| {
             let provider = cluster_of_execution_namespace(unstructured::namespace(work))
                 .filter(|cluster| providers.contains(*cluster));
-            plan::is_collected(work) && !unstructured::is_terminating(work) && provider.is_some()
+            plan::is_collected_work(work) && !unstructured::is_terminating(work) && provider.is_some()
         };
-        let sources: Vec<&Value> = works.iter().filter(source).collect();
+        let sources: Vec<&Value> = works.iter().filter(is_source).collect();
         let (mut desired, mut skipped) = (BTreeSet::new(), BTreeSet::new());
         for consumer in consumers.iter().filter(|_| !sources.is_empty()) {
             if !self.is_usable(mcs, consumer, Role::Consumer).await? {
@@ -205,9 +209,9 @@ impl MultiClusterServiceController {
                 }
             }
         }
-        for work in works.iter().filter(|work| plan::provider_of(work).is_some()) {
+        for work in works.iter().filter(|work| plan::provider_cluster(work).is_some()) {
             let consumer = cluster_of_execution_namespace(unstructured::namespace(work)).unwrap_or_default();
-            let is_desired = desired.contains(&WorkKey::of(work));
+            let is_desired = desired.contains(&WorkKey::from_object(work));
             if !is_desired && !skipped.contains(consumer) {
                 self.delete_work(work).await?;
             }
@@ -219,9 +223,9 @@ impl MultiClusterServiceController {
     /// Writes the Work of one EndpointSlice for a consumer. Returns its key.
     async fn dispatch_slice(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<WorkKey>, Error> {
         let context = &self.context;
-        let execution = execution_namespace(consumer);
-        let existing = context.get_full(&context.kinds.work, &execution, unstructured::name(source)).await?;
-        let is_taken = existing.is_some_and(|work| plan::provider_of(&work) != Some(provider));
+        let work_namespace = execution_namespace(consumer);
+        let existing = context.get_full(&context.kinds.work, &work_namespace, unstructured::name(source)).await?;
+        let is_taken = existing.is_some_and(|work| plan::provider_cluster(&work) != Some(provider));
         let Some(work) = plan::dispatched_work(consumer, provider, source, |_| is_taken) else { return Ok(None) };
         write_work(context, &work).await?;
         Ok(Some(WorkKey::new(work.namespace, work.name)))
@@ -239,8 +243,8 @@ impl MultiClusterServiceController {
     async fn list_works(&self, key: &NamespacedName) -> Result<Vec<Value>, Error> {
         let resource = &self.context.kinds.work;
         let works = self.context.list_with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
-        let is_its = |work: &&Value| plan::service_of_work(work).as_ref() == Some(key);
-        Ok(works.iter().map(|work| work.view()).filter(is_its).cloned().collect())
+        let belongs_to_service = |work: &&Value| plan::service_of_work(work).as_ref() == Some(key);
+        Ok(works.iter().map(|work| work.view()).filter(belongs_to_service).cloned().collect())
     }
 
     async fn delete_work(&self, work: &Value) -> Result<(), Error> {
@@ -254,11 +258,11 @@ impl MultiClusterServiceController {
     async fn release(&self, key: &NamespacedName) -> Result<(), Error> {
         let context = &self.context;
         let works = self.list_works(key).await?;
-        for work in works.iter().filter(|work| !plan::is_collected(work)) {
+        for work in works.iter().filter(|work| !plan::is_collected_work(work)) {
             self.delete_work(work).await?;
         }
-        for work in works.iter().filter(|work| plan::is_collected(work) && !unstructured::is_terminating(work)) {
-            match plan::without_service(work) {
+        for work in works.iter().filter(|work| plan::is_collected_work(work) && !unstructured::is_terminating(work)) {
+            match plan::release_service(work) {
                 Some(patch) => context.merge(&context.kinds.work, work, patch).await.map(drop)?,
                 None => self.delete_work(work).await?,
             }
@@ -295,7 +299,7 @@ impl MultiClusterServiceController {
         let mut changed = self.set_condition(mcs, &mut conditions, condition::SERVICE_APPLIED, applied, SYNC_EVENTS);
         let is_reported = conditions::find(reported, condition::ENDPOINT_SLICE_DISPATCHED).is_some();
         let dispatch_condition = match dispatched {
-            Ok(any) if *any || is_reported => {
+            Ok(has_slices) if *has_slices || is_reported => {
                 Some((true, "EndpointSliceDispatchedSucceed", "EndpointSlice are dispatched successfully".to_owned()))
             }
             Ok(_) => None,

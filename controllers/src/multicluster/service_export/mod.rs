@@ -69,7 +69,7 @@ impl Controller for ServiceExportController {
         vec![
             Source::Members("multicluster.x-k8s.io", "serviceexports").map(Self::on_export),
             Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
-            // The Work contains a ServiceExport, or stores a collected slice.
+            // Works that contain a ServiceExport or store a collected slice.
             Source::of([&self.context.kinds.work])
                 .map(|_, change| referenced_services(change.object()).into_iter().collect()),
         ]
@@ -115,9 +115,9 @@ impl ServiceExportController {
             if !plan::belongs_to_service(slice, &key.name) {
                 continue;
             }
-            let execution = execution_namespace(&key.cluster);
+            let work_namespace = execution_namespace(&key.cluster);
             let name = work_name(unstructured::kind(slice), unstructured::name(slice), unstructured::namespace(slice));
-            let existing = self.context.get_full(&self.context.kinds.work, &execution, &name).await?;
+            let existing = self.context.get_full(&self.context.kinds.work, &work_namespace, &name).await?;
             desired.push(plan::collected_work(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
         }
         Ok(desired)
@@ -130,7 +130,8 @@ impl ServiceExportController {
         Ok(works.iter().map(|work| work.view()).filter(is_of).cloned().collect())
     }
 
-    /// Removes ServiceExport from the Work of a slice that is no longer exported.
+    /// Removes the ServiceExport as an owner from the Work of a slice that is no longer exported. A Work without
+    /// another owner is deleted.
     async fn remove_export(&self, work: &Value) -> Result<(), Error> {
         let resource = &self.context.kinds.work;
         if unstructured::is_terminating(work) || !plan::managers(work).contains(plan::SERVICE_EXPORT) {

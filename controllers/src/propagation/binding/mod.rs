@@ -26,9 +26,9 @@ use self::overrides::OverrideCache;
 pub use self::overrides::Overrides;
 use crate::Error;
 use crate::cache::{CachedObject, Change, Header};
-use crate::error::aggregated;
+use crate::error::aggregate_messages;
 use crate::failover::graceful_eviction::exclusive::{
-    Exclusiveness, INHERITED_ANNOTATIONS, bindings_of_policy, collect_copies, update_fence,
+    Exclusiveness, INHERITED_ANNOTATIONS, bindings_of_policy, collect_copies, update_unconfirmed_stops,
 };
 use crate::metrics::Durations;
 use crate::propagation::detector::is_template_resource;
@@ -64,18 +64,18 @@ struct DesiredState<'a> {
     template: &'a Value,
     /// Targets that may be written now.
     writable_targets: Vec<TargetCluster>,
-    /// True if no copy may run while another one is removed.
-    exclusive: bool,
+    /// True for an exclusive workload, of which two copies never run at the same time.
+    is_exclusive: bool,
 }
 
-/// Inputs common to all clusters of a binding.
+/// Inputs that all clusters of a binding share.
 struct SharedInput<'a> {
     spec: &'a ResourceBindingSpec,
     template: &'a Value,
     identity: BindingIdentity<'a>,
     completions: BTreeMap<String, i32>,
-    single_target: bool,
-    exclusive: bool,
+    has_single_target: bool,
+    is_exclusive: bool,
     cluster_wide: Overrides,
     namespaced: Overrides,
 }
@@ -84,7 +84,7 @@ impl BindingController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         Requests::one_if(
             change.is_generation_or_labels_changed() || change.is_annotation_changed(&INHERITED_ANNOTATIONS),
-            || BindingKey::of(change.object()),
+            || BindingKey::from_object(change.object()),
         )
     }
 
@@ -103,20 +103,20 @@ impl BindingController {
         binding_of_work(change.object()).filter(|_| is_drifted).into()
     }
 
-    /// Possible keys of the template's binding; the reconciliation finds out which exist.
+    /// Possible keys of the template's binding. The reconciliation skips those that do not exist.
     fn on_template(&self, change: &Change) -> Requests<BindingKey> {
         let template = change.object();
         let is_changed = !change.initial
             && is_template_resource(&change.resource.gvr)
             && change.template_change() != TemplateChange::None;
         match is_changed {
-            true => self.context.distinct_bindings.candidates(&ObjectIdentity::of(template)).collect(),
+            true => self.context.distinct_bindings.candidates(&ObjectIdentity::from_object(template)).collect(),
             false => Requests::none(),
         }
     }
 
-    /// Bindings whose template an OverridePolicy selects, before or after the change. All bindings in its scope, if
-    /// the previous selectors are unknown.
+    /// Bindings whose template an OverridePolicy selects, before or after the change. If the previous selectors are
+    /// unknown, all bindings in the policy's scope.
     async fn on_override(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
         self.overrides.update(change);
         let mut requests = Requests::none();
@@ -144,7 +144,7 @@ impl BindingController {
                         || best_precision(&spec.resource_selectors, template.view()).is_some()
                 });
                 if is_unknown || is_selected {
-                    requests.push(BindingKey::of(binding));
+                    requests.push(BindingKey::from_object(binding));
                 }
             }
         }
@@ -245,7 +245,7 @@ impl Controller for BindingController {
         if unstructured::is_terminating(&template) {
             return Ok(Outcome::Done);
         }
-        self.check_quota_agreement(&binding, &typed, &template).await?;
+        self.check_permitted_requests(&binding, &typed, &template).await?;
         let mut targets = construct::targets(&typed.spec);
         let target_count = targets.len();
         let exclusive = Exclusiveness::determine(context, &binding, &typed.spec, &template).await?;
@@ -256,21 +256,16 @@ impl Controller for BindingController {
             for misplaced in works.iter().filter(is_misplaced) {
                 self.delete_work(&binding, misplaced).await?;
             }
-            let is_fenced = update_fence(context, &binding, &typed).await?;
+            let has_unconfirmed_copy = update_unconfirmed_stops(context, &binding, &typed).await?;
             let existing = works.iter().filter(|work| exclusive.blocks_others(&typed.spec, &cluster(work)));
-            let allowed = writable_targets(&targets, &collect_copies(context, existing).await?, is_fenced);
+            let allowed = writable_targets(&targets, &collect_copies(context, existing).await?, has_unconfirmed_copy);
             targets.retain(|target| allowed.contains(&target.name));
         }
         let is_waiting = targets.len() < target_count;
         let is_exclusive = exclusive != Exclusiveness::No;
         self.sync(
             &binding,
-            &DesiredState {
-                spec: &typed.spec,
-                template: &template,
-                writable_targets: targets,
-                exclusive: is_exclusive,
-            },
+            &DesiredState { spec: &typed.spec, template: &template, writable_targets: targets, is_exclusive },
         )
         .await?;
         Ok(if is_waiting { Outcome::RequeueAfter(PURGE_RETRY_DELAY) } else { Outcome::Done })
@@ -278,10 +273,11 @@ impl Controller for BindingController {
 }
 
 impl BindingController {
-    /// Fails until the binding permits the requests of its template, since quotas are enforced on bindings. If a
-    /// quota rejects that, events on both name the quota. Bindings without a policy are never updated, so they only
-    /// wait in namespaces with a quota.
-    async fn check_quota_agreement(
+    /// Returns [`Error::Waiting`] until the binding contains the resource requests of the current template, because
+    /// FederatedResourceQuotas are enforced on bindings. If a quota rejected them, events on the binding and on the
+    /// template name the quota. A binding without a policy is never updated, so it is only checked in a namespace with
+    /// a quota.
+    async fn check_permitted_requests(
         &self,
         binding: &Value,
         typed: &ResourceBinding,
@@ -354,13 +350,13 @@ impl BindingController {
     async fn sync(&self, binding: &Value, desired: &DesiredState<'_>) -> Result<(), Error> {
         let DesiredState { spec, template, .. } = *desired;
         let targets = construct::targets(spec);
-        let share = SharedInput {
+        let shared = SharedInput {
             spec,
             template,
             identity: BindingIdentity::from_binding(binding),
             completions: construct::job_completions(spec, template, &targets),
-            single_target: targets.len() == 1,
-            exclusive: desired.exclusive,
+            has_single_target: targets.len() == 1,
+            is_exclusive: desired.is_exclusive,
             cluster_wide: self.overrides.in_namespace(""),
             namespaced: match unstructured::namespace(template) {
                 "" => Overrides::default(),
@@ -369,7 +365,7 @@ impl BindingController {
         };
         let (mut written, mut errors) = (false, Vec::new());
         for batch in desired.writable_targets.chunks(MAX_CONCURRENT_WRITES) {
-            for result in join_all(batch.iter().map(|target| self.sync_target(target, &share))).await {
+            for result in join_all(batch.iter().map(|target| self.sync_target(target, &shared))).await {
                 match result {
                     Ok(is_written) => written |= is_written,
                     Err(error) => errors.push(error),
@@ -379,7 +375,13 @@ impl BindingController {
         let messages: Vec<String> =
             errors.iter().filter(|error| !error.is_conflict() && !error.is_waiting()).map(Error::message).collect();
         if !messages.is_empty() {
-            self.record_event(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(messages));
+            self.record_event(
+                binding,
+                template,
+                Severity::Warning,
+                event::SYNC_WORK_FAILED,
+                &aggregate_messages(messages),
+            );
         } else if written && errors.is_empty() {
             let binding_name = match unstructured::namespace(binding) {
                 "" => format!("ClusterResourceBinding({})", unstructured::name(binding)),
@@ -399,46 +401,46 @@ impl BindingController {
     }
 
     /// The template with the cluster's replicas.
-    async fn build_manifest(&self, target: &TargetCluster, share: &SharedInput<'_>) -> Result<Value, Error> {
-        let mut manifest = share.template.clone();
-        if share.spec.is_workload() {
+    async fn build_manifest(&self, target: &TargetCluster, shared: &SharedInput<'_>) -> Result<Value, Error> {
+        let mut manifest = shared.template.clone();
+        if shared.spec.is_workload() {
             self.context.interpreter.revise_replicas(&mut manifest, target.replicas).await?;
         }
-        if let Some(completions) = share.completions.get(&target.name) {
+        if let Some(completions) = shared.completions.get(&target.name) {
             unstructured::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
         }
         Ok(manifest)
     }
 
     /// Synchronizes the Work of a target. Returns true if it was written.
-    async fn sync_target(&self, target: &TargetCluster, share: &SharedInput<'_>) -> Result<bool, Error> {
+    async fn sync_target(&self, target: &TargetCluster, shared: &SharedInput<'_>) -> Result<bool, Error> {
         let cluster = target.name.as_str();
         let Some(member) = self.context.cluster(cluster).await? else {
-            return Err(Error::NoCluster(cluster.to_owned()));
+            return Err(Error::ClusterNotFound(cluster.to_owned()));
         };
-        let mut manifest = self.build_manifest(target, share).await?;
-        let (cluster_wide, namespaced) = (share.cluster_wide.to_planner(), share.namespaced.to_planner());
+        let mut manifest = self.build_manifest(target, shared).await?;
+        let (cluster_wide, namespaced) = (shared.cluster_wide.to_planner(), shared.namespaced.to_planner());
         let overrides =
             overriding::apply(&mut manifest, &member, &cluster_wide, &namespaced).inspect_err(|failed| {
-                self.record_override_event(share, failed.cluster_scoped, &failed.policy, cluster, false)
+                self.record_override_event(shared, failed.cluster_scoped, &failed.policy, cluster, false)
             })?;
         let mut desired = construct::work_for_binding(
-            share.spec,
-            share.identity,
+            shared.spec,
+            shared.identity,
             cluster,
             manifest,
             &overrides,
-            share.single_target,
+            shared.has_single_target,
             self.context.config.gates.stateful_failover_injection,
         );
-        if share.exclusive {
+        if shared.is_exclusive {
             desired.annotations.insert(annotation::EXCLUSIVE.to_owned(), annotation::EXCLUSIVE_VALUE.to_owned());
         }
         let written = write_work(&self.context, &desired).await?;
         if written {
             for (rules, cluster_scoped) in [(&overrides.cluster, true), (&overrides.namespaced, false)] {
                 for rule in rules {
-                    self.record_override_event(share, cluster_scoped, &rule.policy_name, cluster, true);
+                    self.record_override_event(shared, cluster_scoped, &rule.policy_name, cluster, true);
                 }
             }
         }
@@ -448,7 +450,7 @@ impl BindingController {
     /// Records an event on the template about an OverridePolicy applied in a cluster.
     fn record_override_event(
         &self,
-        share: &SharedInput<'_>,
+        shared: &SharedInput<'_>,
         cluster_scoped: bool,
         policy: &str,
         cluster: &str,
@@ -460,10 +462,10 @@ impl BindingController {
         };
         let policy = match cluster_scoped {
             true => format!("cluster override policy({policy})"),
-            false => format!("override policy({}/{policy})", unstructured::namespace(share.template)),
+            false => format!("override policy({}/{policy})", unstructured::namespace(shared.template)),
         };
         let message = format!("Apply {policy} for cluster({cluster}) {result}.");
-        self.context.events.record(share.template, severity, reason, message);
+        self.context.events.record(shared.template, severity, reason, message);
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) struct OverrideCache {
 
 impl OverrideCache {
     pub(super) fn update(&self, change: &Change) {
-        let key = PolicyKey::of(change.object());
+        let key = PolicyKey::from_object(change.object());
         match change.current().and_then(decode_override) {
             Some((_, spec)) => drop(self.policies.write().insert(key, spec)),
             None => drop(self.policies.write().remove(&key)),

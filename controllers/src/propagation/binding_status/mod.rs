@@ -1,8 +1,8 @@
 //! Binding status controller: aggregates the status of Works into their binding, and from there into the template.
 //!
-//! The Works of a binding report one after another. A reconciliation waits shortly for the remaining ones, so that
-//! the binding's status is written once. While the control plane is under write load, or many statuses change, the write
-//! is deferred.
+//! The Works of a binding report one after another. A reconciliation waits shortly for the remaining ones, so that the
+//! binding's status is written once. While the control plane is under write load, or many statuses change, the write is
+//! deferred.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ const REPORT_WAITS: [Duration; 3] = [Duration::from_millis(20), Duration::from_m
 
 pub struct BindingStatusController {
     context: Arc<Context>,
-    /// Bindings whose status is deferred while the control plane is under write load or their objects change.
+    /// Bindings whose status is deferred while the control plane is under write load or their objects are changing.
     deferred: DeferredWrites<BindingKey>,
 }
 
@@ -52,7 +52,7 @@ struct AggregatedStatus {
 }
 
 impl AggregatedStatus {
-    /// `None` if there is nothing to report.
+    /// Aggregates the statuses of the Works by cluster. `None` if there is nothing to report.
     fn aggregate(
         binding: Arc<Value>,
         typed: &ResourceBinding,
@@ -105,10 +105,10 @@ impl BindingStatusController {
     }
 
     /// Aggregates a changed binding again, because its Works may have reported or been lost before. A new binding is
-    /// reported by its Works.
+    /// enqueued when its Works report.
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let is_existing = (change.old.is_some() || change.initial) && !change.deleted;
-        Requests::one_if(is_existing && change.is_generation_changed(), || BindingKey::of(change.object()))
+        Requests::one_if(is_existing && change.is_generation_changed(), || BindingKey::from_object(change.object()))
     }
 }
 
@@ -141,8 +141,8 @@ impl Controller for BindingStatusController {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let deferral = self.deferred.begin(&key);
-        let Some(reported) = self.wait_for_reports(&key).await? else { return Ok(Outcome::Done) };
-        let AggregatedStatus { binding, items, conditions, progress, is_changed, .. } = reported;
+        let Some(aggregated) = self.wait_for_reports(&key).await? else { return Ok(Outcome::Done) };
+        let AggregatedStatus { binding, items, conditions, progress, is_changed, .. } = aggregated;
         let resource = context.kinds.binding(key.scope());
         if is_changed {
             if let Some(wait) = self.deferred.wait(context.write_load(), &key, deferral, progress) {
@@ -197,7 +197,7 @@ impl BindingStatusController {
     }
 
     async fn list_works(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
-        let (label, id) = (permanent_id::binding_label(key.scope()), permanent_id::of_binding(binding));
+        let (label, id) = (permanent_id::binding_label(key.scope()), permanent_id::binding_id(binding));
         let works = self.context.list_with_id(&self.context.kinds.work, label, id).await?;
         let views = works.iter().map(CachedObject::view).filter(|work| binding_of_work(work).as_ref() == Some(key));
         let with_clusters = views

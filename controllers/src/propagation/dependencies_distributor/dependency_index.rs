@@ -11,7 +11,8 @@ use serde_json::Value;
 
 type Labels = BTreeMap<String, String>;
 
-/// Dependencies of all bindings. Objects are looked up, so that the change of an object does not visit every binding.
+/// Dependencies of all bindings, indexed by object, so that a change of an object does not require visiting every
+/// binding.
 #[derive(Default)]
 pub(super) struct DependencyIndex {
     dependencies: BTreeMap<BindingKey, Vec<Dependency>>,
@@ -48,9 +49,9 @@ impl DependencyIndex {
         deleted
     }
 
-    /// Bindings that depend on an object with one of these sets of labels.
+    /// Bindings that depend on an object, if it has one of these sets of labels: its labels before and after a change.
     pub fn parents_of(&self, object: &Value, labels: &[&Labels]) -> BTreeSet<BindingKey> {
-        let identity = ObjectIdentity::of(object);
+        let identity = ObjectIdentity::from_object(object);
         let mut found = self.parents.get(&ObjectKey::from(identity)).cloned().unwrap_or_default();
         let selector_parents = self.parents.get(&ObjectKey::from(ObjectIdentity { name: "", ..identity }));
         let selects = |parent: &&BindingKey| {
@@ -73,7 +74,7 @@ fn object_identity(dependency: &Dependency) -> ObjectIdentity<'_> {
 
 /// True if a dependency refers to this object with these labels. The version is not part of an object's identity.
 pub(crate) fn is_dependency(dependency: &Dependency, object: &Value, labels: &Labels) -> bool {
-    let (expected, identity) = (object_identity(dependency), ObjectIdentity::of(object));
+    let (expected, identity) = (object_identity(dependency), ObjectIdentity::from_object(object));
     match &dependency.label_selector {
         _ if !expected.name.is_empty() => expected == identity,
         Some(selector) => {

@@ -1,5 +1,5 @@
-//! Dependencies distributor: propagates the dependencies of an object to the clusters of its binding, with an
-//! attached binding for each.
+//! Dependencies distributor: propagates the dependencies of a template to the clusters of its binding, with one
+//! attached binding per dependency.
 
 mod dependency_index;
 
@@ -45,7 +45,7 @@ pub struct DependenciesDistributor {
 
 impl DependenciesDistributor {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        let key = BindingKey::of(change.object());
+        let key = BindingKey::from_object(change.object());
         if change.deleted {
             self.dependencies.lock().remove(&key);
         }
@@ -92,13 +92,13 @@ impl Controller for DependenciesDistributor {
             let binding = binding.view();
             let propagates = unstructured::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
             if propagates.unwrap_or_default() {
-                keys.push(BindingKey::of(binding));
+                keys.push(BindingKey::from_object(binding));
             }
         }
         Ok(keys)
     }
 
-    /// Enqueues deleted bindings as well, so that their dependencies are detached.
+    /// Enqueues bindings that were deleted while changes were missed, so that their dependencies are detached.
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && *resource == self.context.kinds.resource_binding {
             let deleted = self.dependencies.lock().remove_deleted(|key| keys.contains(key.as_namespaced_name()));
@@ -155,7 +155,7 @@ impl Controller for DependenciesDistributor {
 }
 
 impl DependenciesDistributor {
-    /// Attaches the parent's dependencies, and detaches former ones. Returns true if anything was written. A failure
+    /// Attaches the parent's dependencies, and detaches former ones. Returns true if a binding was written. A failure
     /// of one dependency does not affect the others.
     async fn sync(
         &self,
@@ -171,7 +171,7 @@ impl DependenciesDistributor {
         let parent = Parent {
             namespace: &key.namespace,
             name: &key.name,
-            permanent_id: permanent_id::of_binding(&binding),
+            permanent_id: permanent_id::binding_id(&binding),
             clusters: &typed.spec.clusters,
             settings: DependencySettings::from_spec(&typed.spec),
         };
@@ -190,9 +190,9 @@ impl DependenciesDistributor {
             };
             for template in &templates {
                 let template = template.view();
-                let own = binding_key_of(&self.context, &ObjectIdentity::of(template)).await?;
-                attached.insert(own.name.clone());
-                match self.attach(&parent, template, &own).await {
+                let attached_key = binding_key_of(&self.context, &ObjectIdentity::from_object(template)).await?;
+                attached.insert(attached_key.name.clone());
+                match self.attach(&parent, template, &attached_key).await {
                     Ok(is_written) => written |= is_written,
                     Err(error) => last_error = Some(error),
                 }
@@ -262,15 +262,15 @@ impl DependenciesDistributor {
         all.try_filter(is_selected).try_collect().await
     }
 
-    /// Attaches a dependency. Returns true if anything was written.
-    async fn attach(&self, parent: &Parent<'_>, template: &Value, own: &BindingKey) -> Result<bool, Error> {
+    /// Creates or updates the attached binding of a dependency. Returns true if it was written.
+    async fn attach(&self, parent: &Parent<'_>, template: &Value, attached_key: &BindingKey) -> Result<bool, Error> {
         let resource = &self.context.kinds.resource_binding;
-        let existing = self.context.get_full(resource, &own.namespace, &own.name).await?;
+        let existing = self.context.get_full(resource, &attached_key.namespace, &attached_key.name).await?;
         let parents = match &existing {
             None => BTreeMap::new(),
             Some(existing) => self.existing_parents(existing).await?,
         };
-        let new = NewBinding { name: &own.name, permanent_id: &new_id() };
+        let new = NewBinding { name: &attached_key.name, permanent_id: &new_id() };
         let attached = dependencies::attach(parent, template, existing.as_deref(), parent_lookup(&parents), new);
         let binding = match attached.plan {
             AttachmentPlan::Keep => None,

@@ -37,7 +37,7 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::propagation::binding::{self, BindingInput, BindingPlan, NewBinding, ReplicaFacts};
 use crowsnest_plan::propagation::change::Change as TemplateChange;
-use crowsnest_plan::propagation::lazy::{self, Touch};
+use crowsnest_plan::propagation::lazy::{self, PendingChange};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
 
 /// A template in the control plane.
@@ -87,7 +87,7 @@ pub struct ResourceDetector {
     policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
     unclaimed: UnclaimedTemplates,
     /// Changes of templates since their last reconciliation.
-    touches: Mutex<HashMap<TemplateKey, Touch>>,
+    pending_changes: Mutex<HashMap<TemplateKey, PendingChange>>,
 }
 
 impl ResourceDetector {
@@ -125,24 +125,24 @@ impl ResourceDetector {
         let key = TemplateKey { gvr: change.resource.gvr.clone(), namespace, name };
         if change.deleted {
             self.unclaimed.remove(&key);
-            self.touches.lock().remove(&key);
+            self.pending_changes.lock().remove(&key);
             return Requests::none();
         }
         let changed = if change.initial { TemplateChange::ByControlPlane } else { change.template_change() };
         if changed == TemplateChange::None || !self.is_template(&change.resource, &key) {
             return Requests::none();
         }
-        if let Some(touch) = classify_touch(change, changed) {
-            self.record_touch(&key, touch);
+        if let Some(pending) = classify_change(change, changed) {
+            self.record_pending_change(&key, pending);
         }
         key.into()
     }
 
     /// Records a change of a template. Of several changes, the strongest takes effect.
-    fn record_touch(&self, key: &TemplateKey, touch: Touch) {
-        let mut touches = self.touches.lock();
-        let known = touches.entry(key.clone()).or_insert(touch);
-        *known = touch.max(*known);
+    fn record_pending_change(&self, key: &TemplateKey, pending: PendingChange) {
+        let mut pending_changes = self.pending_changes.lock();
+        let known = pending_changes.entry(key.clone()).or_insert(pending);
+        *known = pending.max(*known);
     }
 
     fn is_template(&self, resource: &Resource, key: &TemplateKey) -> bool {
@@ -173,7 +173,7 @@ impl Controller for ResourceDetector {
             templates: setup.trigger::<Self>(),
             policies: RwLock::default(),
             unclaimed: UnclaimedTemplates::default(),
-            touches: Mutex::default(),
+            pending_changes: Mutex::default(),
         }
     }
 
@@ -204,10 +204,10 @@ impl Controller for ResourceDetector {
 
     async fn reconcile(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
         // Later changes are left to the next reconciliation.
-        let touch = self.touches.lock().remove(&key);
-        let result = self.reconcile_template(&key, touch).await;
-        if let (Err(_), Some(touch)) = (&result, touch) {
-            self.record_touch(&key, touch);
+        let pending = self.pending_changes.lock().remove(&key);
+        let result = self.reconcile_template(&key, pending).await;
+        if let (Err(_), Some(pending)) = (&result, pending) {
+            self.record_pending_change(&key, pending);
         }
         result.map(|()| Outcome::Done)
     }
@@ -215,7 +215,7 @@ impl Controller for ResourceDetector {
 
 impl ResourceDetector {
     /// Applies the policy that the planner chooses for a template.
-    async fn reconcile_template(&self, key: &TemplateKey, touch: Option<Touch>) -> Result<(), Error> {
+    async fn reconcile_template(&self, key: &TemplateKey, pending: Option<PendingChange>) -> Result<(), Error> {
         let context = &self.context;
         let found = match context.cache.resource(&context.control_plane, &key.gvr) {
             Some(resource) => {
@@ -249,10 +249,12 @@ impl ResourceDetector {
                 let is_chosen = |record: &&Arc<PolicyRecord>| record.is_record_of(&policy);
                 let is_newer = |record: &Arc<PolicyRecord>| lazy::is_newer(template, record.resource_version());
                 let is_new_policy = || claim == Claim::None && records.iter().find(is_chosen).is_some_and(is_newer);
-                let touch = touch.or_else(|| is_new_policy().then_some(Touch::Unknown));
-                self.apply_policy(key, &resource, template, &policy, None, touch).await
+                let pending = pending.or_else(|| is_new_policy().then_some(PendingChange::Unknown));
+                self.apply_policy(key, &resource, template, &policy, None, pending).await
             }
-            Choice::Preempt(policy) => self.apply_policy(key, &resource, template, &policy, Some(&claim), touch).await,
+            Choice::Preempt(policy) => {
+                self.apply_policy(key, &resource, template, &policy, Some(&claim), pending).await
+            }
             Choice::Release => self.release(&resource, template, claim.id()).await,
             Choice::Unselected(_) | Choice::Unmatched => Ok(()),
             Choice::Wait => Err(Error::Waiting("the policy is being deleted".to_owned())),
@@ -267,14 +269,14 @@ impl ResourceDetector {
         template: &Value,
         policy: &Policy<'_>,
         preempted: Option<&Claim>,
-        touch: Option<Touch>,
+        pending: Option<PendingChange>,
     ) -> Result<(), Error> {
         self.check_dependent_overrides(policy).await?;
         let began = Instant::now();
         let applied = match self.claim(resource, template, policy, preempted).await {
             Ok(claimed) => {
                 self.unclaimed.remove(key);
-                self.sync_binding(claimed.as_ref().unwrap_or(template), policy, touch).await
+                self.sync_binding(claimed.as_ref().unwrap_or(template), policy, pending).await
             }
             Err(error) => Err(error),
         };
@@ -289,8 +291,8 @@ impl ResourceDetector {
                 Ok(())
             }
             Err(error) => {
-                if let Some(touch) = touch {
-                    self.record_touch(key, touch);
+                if let Some(pending) = pending {
+                    self.record_pending_change(key, pending);
                 }
                 if !error.is_conflict() && !error.is_waiting() {
                     let message = format!("Apply {} failed: {}", describe(policy), error.message());
@@ -301,7 +303,7 @@ impl ResourceDetector {
         }
     }
 
-    /// The template after it was claimed. `None` if the policy claimed it already.
+    /// Claims a template for a policy, and returns the claimed template. `None` if the policy has claimed it before.
     async fn claim(
         &self,
         resource: &Resource,
@@ -316,11 +318,16 @@ impl ResourceDetector {
             self.context.metrics.preemptions.record(claimed.is_ok());
             match &claimed {
                 Ok(_) => {
-                    events.record(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, preemption.succeeded());
+                    events.record(
+                        template,
+                        Severity::Normal,
+                        event::PREEMPT_POLICY_SUCCEED,
+                        preemption.success_message(),
+                    );
                 }
                 Err(error) if error.is_conflict() => {}
                 Err(error) => {
-                    let message = preemption.failed(&error.message());
+                    let message = preemption.failure_message(&error.message());
                     events.record(template, Severity::Warning, event::PREEMPT_POLICY_FAILED, message);
                 }
             }
@@ -341,27 +348,32 @@ impl ResourceDetector {
     }
 
     /// Synchronizes the binding. Returns true if it was written.
-    async fn sync_binding(&self, template: &Value, policy: &Policy<'_>, touch: Option<Touch>) -> Result<bool, Error> {
-        if policy.is_lazy() && touch.is_none() {
+    async fn sync_binding(
+        &self,
+        template: &Value,
+        policy: &Policy<'_>,
+        pending: Option<PendingChange>,
+    ) -> Result<bool, Error> {
+        if policy.is_lazy() && pending.is_none() {
             return Ok(false);
         }
-        let key = binding_key_of(&self.context, &ObjectIdentity::of(template)).await?;
+        let key = binding_key_of(&self.context, &ObjectIdentity::from_object(template)).await?;
         let resource = self.context.kinds.binding(key.scope());
         let existing = self.context.get_full(resource, &key.namespace, &key.name).await?;
         let interpreted = self.interpret(template).await?;
-        if !lazy::activates(policy, touch, template, existing.as_deref(), &interpreted) {
+        if !lazy::is_activated(policy, pending, template, existing.as_deref(), &interpreted) {
             return Ok(false);
         }
-        let intent = BindingInput {
+        let input = BindingInput {
             template,
             policy,
             interpreted,
             priority: self.priority(template, policy).await?,
             gates: self.context.config.gates,
-            template_changed: touch.is_some_and(|touch| touch > Touch::Found),
+            template_changed: pending.is_some_and(|pending| pending > PendingChange::Listed),
             new: NewBinding { name: &key.name, permanent_id: &new_id() },
         };
-        match binding::plan(&intent, existing.as_deref()) {
+        match binding::plan(&input, existing.as_deref()) {
             BindingPlan::Keep => Ok(false),
             BindingPlan::Create(binding) => self.context.create(resource, &binding).await.map(|_| true),
             BindingPlan::Update(binding) => match self.context.replace(resource, &binding).await {
@@ -415,13 +427,14 @@ impl ResourceDetector {
         let name = &priority.priority_class_name;
         let class = self.context.get_redacted(&self.context.kinds.priority_class, "", name).await?;
         let class =
-            class.ok_or_else(|| Error::Apply(format!("PriorityClass.scheduling.k8s.io \"{name}\" not found")))?;
+            class.ok_or_else(|| Error::Other(format!("PriorityClass.scheduling.k8s.io \"{name}\" not found")))?;
         Ok(unstructured::integer(class.view(), &["value"]).and_then(|value| i32::try_from(value).ok()))
     }
 
-    /// Removes a claim, first from the binding, so that it never follows another policy than its template.
+    /// Removes a claim: first from the binding, then from the template, so that the binding never has a claim that its
+    /// template lacks.
     async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
-        let key = binding_key_of(&self.context, &ObjectIdentity::of(template)).await?;
+        let key = binding_key_of(&self.context, &ObjectIdentity::from_object(template)).await?;
         let binding_resource = self.context.kinds.binding(key.scope());
         if let Some(binding) = self.context.get_full(binding_resource, &key.namespace, &key.name).await?
             && let Some(patch) = claim::release(&binding, id)
@@ -435,16 +448,16 @@ impl ResourceDetector {
     }
 }
 
-/// Classifies a change for lazy policies. An unclaimed template is matched again after any change, and bound
-/// immediately.
-fn classify_touch(change: &Change, changed: TemplateChange) -> Option<Touch> {
+/// Classifies a change for policies with lazy activation. Any change of an unclaimed template counts as a change by the
+/// user, so that a policy that matches it takes effect immediately.
+fn classify_change(change: &Change, changed: TemplateChange) -> Option<PendingChange> {
     let is_unclaimed = Claim::from_object(change.object()) == Claim::None;
     let is_unknown = change.is_previous_unknown() && unstructured::generation(change.object()) == 0;
     match changed {
-        _ if change.initial => Some(Touch::Found),
-        _ if is_unclaimed => Some(Touch::ByUser),
-        TemplateChange::ByUser if change.old.is_none() || is_unknown => Some(Touch::Unknown),
-        TemplateChange::ByUser => Some(Touch::ByUser),
+        _ if change.initial => Some(PendingChange::Listed),
+        _ if is_unclaimed => Some(PendingChange::ByUser),
+        TemplateChange::ByUser if change.old.is_none() || is_unknown => Some(PendingChange::Unknown),
+        TemplateChange::ByUser => Some(PendingChange::ByUser),
         TemplateChange::None | TemplateChange::ByControlPlane => None,
     }
 }

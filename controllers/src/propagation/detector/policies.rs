@@ -1,4 +1,4 @@
-//! Templates enqueued by a changed policy: those that it claims, those that it names, and unclaimed ones that it
+//! Templates that a changed policy enqueues: those that it claims, those that it names, and unclaimed ones that it
 //! selects.
 
 use std::collections::{BTreeSet, HashSet};
@@ -44,7 +44,7 @@ impl PolicyRecord {
 
 impl ResourceDetector {
     fn on_policy(&self, change: &Change) -> Requests<PolicyKey> {
-        let key = PolicyKey::of(change.object());
+        let key = PolicyKey::from_object(change.object());
         let Some(policy) = change.current() else {
             self.policies.write().remove(&key);
             return Requests::none();
@@ -61,7 +61,7 @@ impl ResourceDetector {
 
     /// Policies that wait for an OverridePolicy to be created.
     fn on_override(&self, change: &Change) -> Requests<PolicyKey> {
-        let key = PolicyKey::of(change.object());
+        let key = PolicyKey::from_object(change.object());
         let depends = |policy: &PolicyKey, spec: &PropagationSpec| {
             policy.namespace == key.namespace && spec.dependent_overrides.contains(&key.name)
         };
@@ -92,20 +92,20 @@ impl ResourceDetector {
     /// Policies that can select templates in a namespace, or cluster-scoped templates.
     pub(super) fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
         let known = self.policies.read();
-        let of = |scope: &str| {
+        let in_scope = |scope: &str| {
             let (from, scope) = (PolicyKey::new(scope, ""), scope.to_owned());
             known.range(from..).take_while(move |(key, _)| key.namespace == scope).map(|(_, record)| Arc::clone(record))
         };
         match namespace {
-            "" => of("").collect(),
-            namespace => of("").chain(of(namespace)).collect(),
+            "" => in_scope("").collect(),
+            namespace => in_scope("").chain(in_scope(namespace)).collect(),
         }
     }
 
     async fn reconcile_policy(&self, key: PolicyKey) -> Result<Outcome, Error> {
         let Some(record) = self.policies.read().get(&key).cloned() else { return Ok(Outcome::Done) };
         let policy = record.policy();
-        if policy.terminating {
+        if policy.is_terminating {
             self.release_claims(&policy).await?;
             let kinds = &self.context.kinds;
             let (resource, finalizer) = match policy.namespace {
@@ -116,7 +116,7 @@ impl ResourceDetector {
             return Ok(Outcome::Done);
         }
         let resources: Vec<Arc<Resource>> = self.template_resources().collect();
-        // Each enqueued template decides if anything changes.
+        // The reconciliation of each enqueued template decides if anything changes.
         let mut affected = self.find_selectable_templates(&policy, &resources);
         for resource in &resources {
             let claimed = self.context.headers_with_id(resource, policy.id_label(), policy.permanent_id).await?;
@@ -173,7 +173,7 @@ impl ResourceDetector {
                 resource.kind == selector.kind && resource.gvr.api_version() == selector.api_version
             };
             let Some(resource) = resources.iter().find(of_kind) else { continue };
-            let namespace = policy.namespace_of(selector);
+            let namespace = policy.selector_namespace(selector);
             // Cluster-scoped objects are in no namespace.
             if namespace.is_some() && !resource.namespaced {
                 continue;

@@ -1,4 +1,4 @@
-//! Bindings whose update was rejected by a quota: the template waits, and the binding has a condition.
+//! Reports that a quota rejected the update of a binding, in a condition of the binding.
 
 use crowsnest_api::constants::{condition, event};
 use crowsnest_api::work::ResourceBinding;
@@ -12,14 +12,14 @@ use crate::runtime::event_recorder::Severity;
 use crowsnest_plan::conditions;
 
 impl ResourceDetector {
-    /// Reports on a binding that a quota rejected the current requests of its template, like the scheduler does for
-    /// its own writes. A failure to report is retried with the next attempt.
+    /// Sets the Scheduled condition of a binding to false if `error` is the rejection of its update by a quota, like
+    /// the scheduler does for its own writes. If that fails, the next attempt to update the binding reports it again.
     pub(super) async fn report_quota_rejection(&self, resource: &Resource, binding: &Value, error: &Error) {
         if error.code() != Some(403) || error.reason() != condition::SCHEDULED_QUOTA_EXCEEDED {
             return;
         }
         if let Err(write_error) = self.write_quota_condition(resource, binding, &error.message()).await {
-            tracing::warn!(error = %write_error, "cannot report on a binding that a quota rejected its update");
+            tracing::warn!(error = %write_error, "cannot report in the status of a binding that a quota rejected its update");
         }
     }
 

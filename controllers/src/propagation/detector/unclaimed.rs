@@ -1,6 +1,6 @@
 //! Unclaimed templates with their labels, so that a new or changed policy finds those that it selects without reading
-//! others. A template is added before the policies are read, so that of a template and a policy created concurrently,
-//! one sees the other.
+//! others. A template is added before the policies are read: if a template and a policy are created concurrently, one
+//! of them finds the other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,8 +14,8 @@ use crowsnest_plan::selector::{ObjectFields, best_precision_of_fields};
 
 type Labels = BTreeMap<String, String>;
 
-#[derive(Default)]
 /// Unclaimed templates by resource.
+#[derive(Default)]
 pub struct UnclaimedTemplates {
     templates: Mutex<HashMap<Gvr, BTreeMap<NamespacedName, Labels>>>,
 }
@@ -94,12 +94,15 @@ mod tests {
     fn selectors_match(#[case] selector: Value, #[case] namespace: Option<&str>, #[case] expected: &[&str]) {
         let unclaimed = UnclaimedTemplates::default();
         let labelled = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
-        for (namespace, name, labels) in
-            [("a", "x", Labels::new()), ("a", "y", labelled), ("b", "x", Labels::new()), ("b", "gone", Labels::new())]
-        {
+        for (namespace, name, labels) in [
+            ("a", "x", Labels::new()),
+            ("a", "y", labelled),
+            ("b", "x", Labels::new()),
+            ("b", "removed", Labels::new()),
+        ] {
             unclaimed.insert(&key(namespace, name), labels);
         }
-        unclaimed.remove(&key("b", "gone"));
+        unclaimed.remove(&key("b", "removed"));
         let mut merged = json!({"apiVersion": "v1", "kind": "ConfigMap"});
         json_patch::merge(&mut merged, &selector);
         let selector = serde_json::from_value(merged).expect("a selector");

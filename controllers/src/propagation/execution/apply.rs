@@ -47,7 +47,7 @@ impl ExecutionController {
             let is_unknown_kind = matches!(error, Error::UnknownKind { .. });
             has_unserved |= is_unknown_kind;
             let error = match is_unknown_kind && self.is_served_by_control_plane(&manifest.0) {
-                true => Error::Apply(NOT_SERVED.to_owned()),
+                true => Error::Other(NOT_SERVED.to_owned()),
                 false => error,
             };
             if error.is_reported() {
@@ -122,7 +122,7 @@ impl ExecutionController {
         const MAX_ATTEMPTS: usize = 5;
         for attempt in 1.. {
             let plan = self.plan(cluster, manifest, observed.as_deref(), difference.as_deref()).await?;
-            tracing::debug!(%cluster, resource = %resource.gvr, name = target.name, plan = plan.name(), "applied");
+            tracing::debug!(%cluster, resource = %resource.gvr, name = target.name, plan = plan.name(), "planned the write of a manifest");
             let written = match &plan {
                 ApplyPlan::Keep => {
                     let resource_version =
@@ -146,7 +146,7 @@ impl ExecutionController {
                 }
                 ApplyPlan::Conflict(message) => {
                     self.count_operation(cluster, manifest, Operation::Update(Update::None), false);
-                    return Err(Error::Apply(message.clone()));
+                    return Err(Error::Other(message.clone()));
                 }
             };
             match (written, plan) {
@@ -159,11 +159,12 @@ impl ExecutionController {
                     self.context.cache.observe(cluster, &resource.gvr, live);
                     return Ok(true);
                 }
-                // Members can set fields that are immutable afterwards, such as the storage class of a claim.
+                // Members can set fields that are immutable afterwards, such as the storage class of a
+                // PersistentVolumeClaim. The rejected update would change only such fields.
                 (Err(error), ApplyPlan::Update(sent))
                     if error.code() == Some(UNPROCESSABLE_ENTITY)
                         && is_applied
-                        && observed.as_deref().is_some_and(|live| apply::has_everything(&sent, live)) =>
+                        && observed.as_deref().is_some_and(|live| apply::contains_all_fields(&sent, live)) =>
                 {
                     let difference = observed.as_deref().and_then(|live| apply::difference(&sent, live)).map(Arc::new);
                     let resource_version =
@@ -197,7 +198,7 @@ impl ExecutionController {
     ) -> Result<ApplyPlan, Error> {
         match apply::compare_with_member(cluster.as_str(), manifest, observed) {
             ManifestComparison::Planned(plan) => Ok(plan),
-            ManifestComparison::Ours { mut desired, observed } => {
+            ManifestComparison::NeedsRetention { mut desired, observed } => {
                 self.context.interpreter.retain(&mut desired, observed).await?;
                 Ok(apply::finish(desired, observed, difference))
             }

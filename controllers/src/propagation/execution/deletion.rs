@@ -44,14 +44,14 @@ impl ExecutionController {
         let preserve = typed.spec.preserve_resources_on_deletion.unwrap_or_default();
         let is_exclusive = exclusive::has_exclusive_annotation(work) && !preserve;
         if member.is_some_and(is_ready) {
-            let mut is_all_stopped = true;
+            let mut are_all_stopped = true;
             for manifest in &typed.spec.workload.manifests {
                 match is_exclusive {
-                    true => is_all_stopped &= self.delete_and_check_stopped(cluster, &manifest.0).await?,
+                    true => are_all_stopped &= self.delete_and_check_stopped(cluster, &manifest.0).await?,
                     false => self.delete_or_release(cluster, &manifest.0, preserve).await?,
                 }
             }
-            if !is_all_stopped {
+            if !are_all_stopped {
                 return Ok(Outcome::RequeueAfter(STOP_RETRY_DELAY));
             }
         } else if !is_cluster_removed {
@@ -59,7 +59,7 @@ impl ExecutionController {
         } else if is_exclusive {
             exclusive::mark_unconfirmed(&self.context, work, cluster.as_str()).await?;
         }
-        let key = WorkKey::of(work);
+        let key = WorkKey::from_object(work);
         for manifest in &typed.spec.workload.manifests {
             self.remove_applied_state(cluster, &key, &manifest.0).await;
         }
@@ -115,8 +115,8 @@ impl ExecutionController {
         Ok(found.iter().any(|pod| is_pod_of(pod.view(), manifest)))
     }
 
-    /// Releases an object that is preserved, deletes any other. All deletions are counted, even if the object does
-    /// not exist.
+    /// Releases an object if it is preserved, otherwise deletes it. Every deletion is counted in the metrics, even if
+    /// the object does not exist.
     async fn delete_or_release(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
         let removed = self.try_delete_or_release(cluster, manifest, preserve).await;
         if !preserve {
@@ -148,7 +148,7 @@ impl ExecutionController {
             return member.delete(target).await;
         }
         let mut released = manifest.clone();
-        managed::disown(&mut released);
+        managed::remove_ownership_metadata(&mut released);
         if let ApplyPlan::Update(object) = self.plan(cluster, &released, Some(&live), None).await? {
             let updated = member.replace(target, &object).await;
             let update = update_result(Some(&live), &updated);

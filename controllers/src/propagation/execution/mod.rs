@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::cache::applied_state::AppliedStates;
 use crate::cache::{CachedObject, Change};
-use crate::error::aggregated;
+use crate::error::aggregate_messages;
 use crate::metrics::Durations;
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
@@ -49,7 +49,8 @@ pub struct ExecutionController {
     context: Arc<Context>,
     works: Trigger<WorkKey>,
     applied_states: AppliedStates,
-    /// Works whose success status is deferred while the control plane is under write load or their objects change.
+    /// Works whose success status is deferred while the control plane is under write load or their objects are
+    /// changing.
     deferred: DeferredWrites<WorkKey>,
     /// Works with an object of a kind that their member does not serve.
     unserved: Mutex<HashSet<WorkKey>>,
@@ -57,7 +58,9 @@ pub struct ExecutionController {
 
 impl ExecutionController {
     fn on_work(&self, change: &Change) -> Requests<WorkKey> {
-        Requests::one_if(!change.deleted && change.is_generation_or_deletion_changed(), || WorkKey::of(change.object()))
+        Requests::one_if(!change.deleted && change.is_generation_or_deletion_changed(), || {
+            WorkKey::from_object(change.object())
+        })
     }
 
     fn on_member_object(&self, change: &Change) -> Requests<WorkKey> {
@@ -75,8 +78,8 @@ impl ExecutionController {
         Requests::one_if(is_of_work, || WorkKey::new(namespace, name))
     }
 
-    /// Works of a member that became ready or is being removed and, if it serves other kinds, those with a missing
-    /// kind.
+    /// Works of a member whose readiness or deletion changed. If only its API enablements changed: Works with a kind
+    /// that the member did not serve.
     async fn on_cluster(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let state = |cluster: &Value| {
             let typed = decode::<Cluster>(cluster).ok();
@@ -206,7 +209,7 @@ impl Controller for ExecutionController {
                     conditions::set(&mut status.conditions, applied_condition(&typed, &errors, self.context.now()));
                 }
                 let messages = errors.iter().filter(|error| error.is_reported()).map(Error::message);
-                failure = errors.iter().any(Error::is_reported).then(|| aggregated(messages));
+                failure = errors.iter().any(Error::is_reported).then(|| aggregate_messages(messages));
                 result = errors.pop().map_or(Ok(()), Err);
             } else {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));
@@ -236,7 +239,7 @@ impl Controller for ExecutionController {
 }
 
 impl ExecutionController {
-    /// Writes the status, and records events about its changes unless the Work is the same afterwards.
+    /// Writes the status, and records events about its changes if the write changed the Work.
     async fn report(
         &self,
         cluster: &ClusterName,
@@ -302,7 +305,7 @@ impl ExecutionController {
 
     /// Client of a member that rejects writes once the fence has ended.
     fn member_client(&self, cluster: &ClusterName) -> Result<Objects, Error> {
-        Ok(Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
+        Ok(Objects::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
     }
 
     /// The member object: from the cache if it is synced, otherwise from the member.
@@ -370,7 +373,8 @@ impl ExecutionController {
     }
 }
 
-/// Changing while an object is expected to become healthy, unless a condition that was written before changed.
+/// Changing while an object is expected to become healthy. Settled if a condition changed after the first write of the
+/// status, so that the change is written immediately.
 fn progress(written: &WorkStatus, status: &WorkStatus) -> Progress {
     let has_new_condition = !written.conditions.is_empty() && written.conditions != status.conditions;
     let is_becoming_healthy = |manifest: &ManifestStatus| {
@@ -401,7 +405,7 @@ fn applied_condition(work: &Work, failed: &[Error], now: Timestamp) -> Condition
         return conditions::condition(kind, true, condition::APPLIED_SUCCESSFUL, message, now);
     }
     let total = work.spec.workload.manifests.len();
-    let text = aggregated(failed.iter().map(Error::message));
+    let text = aggregate_messages(failed.iter().map(Error::message));
     let message = format!("Failed to apply all manifests ({}/{total}): {text}", total - failed.len());
     conditions::condition(kind, false, condition::APPLIED_FAILED, message, now)
 }

@@ -43,14 +43,14 @@ impl InterpreterConfiguration {
     fn update_customization(&self, change: &Change) -> Requests<CustomizedKind> {
         let interpreter = &self.context.interpreter;
         let name = unstructured::name(change.object());
-        let before = interpreter.target_of(name);
+        let before = interpreter.customization_target(name);
         match change.current().map(context::decode).transpose() {
             Ok(customization) => interpreter.set_customization(name, customization.as_ref()),
             Err(error) => {
                 tracing::warn!(name, %error, "cannot decode a ResourceInterpreterCustomization; the previous version stays in use");
             }
         }
-        let after = interpreter.target_of(name).filter(|after| Some(after) != before.as_ref());
+        let after = interpreter.customization_target(name).filter(|after| Some(after) != before.as_ref());
         let affected = before.into_iter().chain(after).filter(|_| !change.initial);
         affected.map(|(api_version, kind)| CustomizedKind { api_version, kind }).collect()
     }

@@ -19,13 +19,13 @@ pub(super) struct Usages {
 /// Usage of a namespace. The lock is held while it is counted, so that concurrent callers share the result.
 #[derive(Default)]
 struct NamespaceCount {
-    /// Number of changes of bindings since the start.
+    /// Number of changes of bindings that this process has observed.
     changes: AtomicU64,
     counted: tokio::sync::Mutex<Option<CountedUsage>>,
 }
 
 struct CountedUsage {
-    /// Changes before the bindings were counted.
+    /// Value of [`NamespaceCount::changes`] before the bindings were counted.
     changes: u64,
     /// Time of the count, on the monotonic clock.
     counted_at: Duration,
@@ -45,7 +45,7 @@ impl Usages {
         self.namespaces.lock().remove(namespace);
     }
 
-    /// Marks all usage as outdated.
+    /// Discards all counts.
     pub fn clear(&self) {
         self.namespaces.lock().clear();
     }

@@ -1,9 +1,9 @@
 //! Correlation of events, as in client-go's `EventCorrelator`: equal events are one event with a count, similar ones
 //! are combined, and an object's events are rate-limited. Pure: time is an argument.
 //!
-//! Repetitions are counted in memory and written at intervals. Writes of successes are delayed for a second, so that a
-//! burst is recognized before its first event is written. In a burst of propagated templates, each template gets one
-//! event, about its newest step, and its binding and Works get none.
+//! Repetitions are counted in memory, and the count is written at intervals. Writes of successes are delayed for a
+//! second, so that a burst is recognized before its first event is written. In a burst of propagated templates, each
+//! template gets one event, about its newest step, and its binding and Works get none.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,7 +26,7 @@ use super::Severity;
 const CACHE_CAPACITY: usize = 4096;
 /// Maximum number of scheduled writes of each class: failures, successes and counts. Further ones are dropped.
 const MAX_SCHEDULED: usize = 4096;
-/// Number of distinct messages of similar events (of one object, severity and reason) from which on they are combined.
+/// Number of distinct messages from which on similar events (of one object, severity and reason) are combined.
 /// As in client-go.
 const MAX_SIMILAR: usize = 10;
 /// Time without a similar event after which the messages are counted from zero again. As in client-go.
@@ -205,7 +205,7 @@ enum WriteKind {
 }
 
 impl WriteKind {
-    fn of(entry: &Entry) -> Self {
+    fn from_entry(entry: &Entry) -> Self {
         let is_step = PROPAGATION_STEPS.contains(&entry.reason);
         match entry.severity {
             Severity::Warning => WriteKind::Failure,
@@ -317,7 +317,7 @@ impl Correlator {
     pub fn record(&mut self, mut entry: Entry, now: Instant) -> RecordOutcome {
         self.recorded += 1;
         let number = self.recorded;
-        let (object, kind) = (hash(entry.regarding.to_string()), WriteKind::of(&entry));
+        let (object, kind) = (hash(entry.regarding.to_string()), WriteKind::from_entry(&entry));
         let group = hash((object, entry.severity, entry.reason));
         let key = match self.is_combined(group, &entry.message, now) {
             true => {
@@ -447,7 +447,7 @@ impl Correlator {
         let was_deleted = written.is_none() && write.written.is_some();
         let is_repeated = written.is_some() && known.occurrences.count > write.occurrences.count;
         (known.written, known.last_write) = (written, Some(now));
-        let kind = WriteKind::of(&known.occurrences.entry);
+        let kind = WriteKind::from_entry(&known.occurrences.entry);
         let kind = match (was_deleted, is_repeated) {
             (true, _) => kind,
             (false, true) => kind.count_update(),

@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// A correlator and a clock.
+/// A correlator with a clock that the test advances.
 struct Recorder {
     correlator: Correlator,
     now: Instant,
@@ -20,7 +20,7 @@ impl Recorder {
         Recorder { correlator: Correlator::new(now), now, is_busy: false }
     }
 
-    fn pass(&mut self, millis: u64) {
+    fn advance(&mut self, millis: u64) {
         self.now += Duration::from_millis(millis);
     }
 
@@ -61,13 +61,13 @@ fn failures_are_written_immediately_and_repetitions_are_counted_at_intervals() {
     recorder.fail("refused");
     assert_eq!(recorder.write(), ["create 1 refused"]);
     for _ in 0..99 {
-        recorder.pass(50);
+        recorder.advance(50);
         recorder.fail("refused");
         assert!(recorder.write().is_empty());
     }
-    recorder.pass(5_100);
+    recorder.advance(5_100);
     assert_eq!(recorder.write(), ["update 100 refused"]);
-    recorder.pass(60_000);
+    recorder.advance(60_000);
     assert!(recorder.write().is_empty(), "nothing was repeated");
     recorder.fail("refused");
     assert_eq!(recorder.write(), ["update 101 refused"]);
@@ -75,18 +75,18 @@ fn failures_are_written_immediately_and_repetitions_are_counted_at_intervals() {
 }
 
 #[test]
-fn successes_wait_shortly_and_repetitions_are_not_news() {
+fn successes_are_delayed_and_their_counts_are_updated_at_intervals() {
     let mut recorder = Recorder::new();
     recorder.succeed("done");
     recorder.succeed("done");
     assert!(recorder.write().is_empty() && !recorder.correlator.is_flushed());
-    recorder.pass(1_000);
+    recorder.advance(1_000);
     assert_eq!(recorder.write(), ["create 2 done"]);
     recorder.succeed("done");
     assert!(recorder.correlator.is_flushed(), "the update of a count is not awaited");
-    recorder.pass(299_000);
+    recorder.advance(299_000);
     assert!(recorder.write().is_empty());
-    recorder.pass(1_000);
+    recorder.advance(1_000);
     assert_eq!(recorder.write(), ["update 3 done"]);
 }
 
@@ -97,7 +97,7 @@ fn similar_events_are_combined() {
     let written = recorder.write();
     assert_eq!(written.len(), 10);
     assert_eq!(written[8..], ["create 1 refused 8", "create 21 (combined from similar events): refused 29"]);
-    recorder.pass(601_000);
+    recorder.advance(601_000);
     recorder.fail("refused 31");
     assert_eq!(recorder.write(), ["create 1 refused 31"]);
 }
@@ -116,7 +116,7 @@ fn events_about_one_object_are_limited() {
         written += recorder.write().len();
         recorder.record("v1", &format!("other {round}"), Severity::Warning, event::SYNC_FAILED, "refused");
         assert_eq!(recorder.write(), ["create 1 refused"], "of another object");
-        recorder.pass(11_000);
+        recorder.advance(11_000);
     }
     assert_eq!(written, 50);
 }
@@ -124,7 +124,7 @@ fn events_about_one_object_are_limited() {
 #[rstest]
 #[case::idle(false, 60, 100)]
 #[case::busy(true, 40, 0)]
-fn under_load_successes_wait_and_failures_are_slower(
+fn under_load_successes_wait_and_failures_are_rate_limited(
     #[case] is_busy: bool,
     #[case] failures: usize,
     #[case] successes: usize,
@@ -133,7 +133,7 @@ fn under_load_successes_wait_and_failures_are_slower(
     (0..60).for_each(|nth| recorder.record("v1", &format!("{nth}"), Severity::Warning, event::SYNC_FAILED, "refused"));
     assert_eq!(recorder.write().len(), failures);
     (0..100).for_each(|nth| recorder.record("v1", &format!("{nth}"), Severity::Normal, event::SYNC_SUCCEED, "done"));
-    recorder.pass(1_000);
+    recorder.advance(1_000);
     let written = recorder.write().into_iter().filter(|write| write.ends_with("done")).count();
     assert_eq!(written, successes);
     recorder.is_busy = false;
@@ -170,7 +170,7 @@ fn every_step_of_a_few_templates_is_written_once() {
     let mut recorder = Recorder::new();
     for _ in 0..3 {
         propagate(&mut recorder, 0..10);
-        recorder.pass(3_000);
+        recorder.advance(3_000);
     }
     assert_eq!(recorder.write().len(), 10 * STEPS.len());
 }
@@ -182,22 +182,22 @@ fn in_a_burst_each_template_gets_one_event_about_its_newest_step() {
     for round in 0..10 {
         propagate(&mut recorder, round * 15..(round + 1) * 15);
         recorder.record("v1", "member1", Severity::Normal, event::TAINT_CLUSTER_SUCCEED, &format!("taint {round}"));
-        recorder.pass(500);
+        recorder.advance(500);
         written.extend(recorder.write());
     }
     // Statuses change repeatedly while the burst lasts.
     for _ in 0..4 {
         propagate(&mut recorder, 0..150);
-        recorder.pass(1_000);
+        recorder.advance(1_000);
         written.extend(recorder.write());
     }
     assert_eq!(written.len(), 10, "other successes are written: {written:?}");
-    recorder.pass(6_000);
+    recorder.advance(6_000);
     let last = recorder.write();
     assert_eq!(last.len(), 150);
     assert!(last.iter().all(|write| write.ends_with(event::AGGREGATE_STATUS_SUCCEED)), "{last:?}");
     propagate(&mut recorder, 0..1);
-    recorder.pass(1_000);
+    recorder.advance(1_000);
     assert_eq!(recorder.write().len(), STEPS.len() - 1, "after the burst all steps are written");
 }
 
@@ -206,11 +206,11 @@ fn in_each_burst_a_template_gets_an_event() {
     let mut recorder = Recorder::new();
     for _ in 0..2 {
         propagate(&mut recorder, 0..150);
-        recorder.pass(1_000);
+        recorder.advance(1_000);
         assert!(recorder.write().is_empty());
-        recorder.pass(6_000);
+        recorder.advance(6_000);
         assert_eq!(recorder.write().len(), 150);
-        recorder.pass(10_000);
+        recorder.advance(10_000);
     }
 }
 
@@ -219,21 +219,21 @@ fn a_burst_without_end_delays_events_by_a_minute() {
     let mut recorder = Recorder::new();
     for second in 0..59 {
         propagate(&mut recorder, second * 20..(second + 1) * 20);
-        recorder.pass(1_000);
+        recorder.advance(1_000);
         assert!(recorder.write().is_empty());
     }
     propagate(&mut recorder, 2_000..2_100);
-    recorder.pass(1_000);
+    recorder.advance(1_000);
     assert_eq!(recorder.write().len(), 20);
 }
 
 #[test]
-fn a_vanished_event_is_created_again() {
+fn a_deleted_event_is_created_again() {
     let mut recorder = Recorder::new();
     recorder.fail("refused");
     recorder.write();
     recorder.fail("refused");
-    recorder.pass(10_000);
+    recorder.advance(10_000);
     let due = recorder.correlator.take_due(recorder.now, false, usize::MAX);
     recorder.correlator.end(&due[0], None, recorder.now);
     assert_eq!(recorder.write(), ["create 2 refused"]);
@@ -249,7 +249,7 @@ fn waiting_events_are_not_evicted() {
     }
     recorder.is_busy = false;
     assert_eq!(recorder.write().len(), 4_000, "failures");
-    recorder.pass(1_000);
+    recorder.advance(1_000);
     assert_eq!(recorder.write().len(), 200, "successes at the limit of their rate");
 }
 
@@ -264,7 +264,7 @@ fn the_writer_is_woken_only_for_earlier_writes() {
         ("c", Severity::Warning, 0, RecordOutcome::WakeWriter),
         ("d", Severity::Warning, 0, RecordOutcome::Scheduled),
     ] {
-        recorder.pass(millis);
+        recorder.advance(millis);
         let entry = entry("v1", name, severity, event::SYNC_SUCCEED, "any");
         assert_eq!(recorder.correlator.record(entry, recorder.now), expected, "{name}");
     }
@@ -276,9 +276,9 @@ fn the_next_write_is_awaited_without_polling() {
     assert_eq!(recorder.correlator.plan_wake(recorder.now), None);
     recorder.succeed("done");
     assert_eq!(recorder.correlator.plan_wake(recorder.now), Some(Duration::from_secs(1)));
-    recorder.pass(1_000);
+    recorder.advance(1_000);
     recorder.write();
-    recorder.pass(1_000);
+    recorder.advance(1_000);
     recorder.succeed("done");
     assert_eq!(recorder.correlator.plan_wake(recorder.now), Some(Duration::from_secs(299)));
 }

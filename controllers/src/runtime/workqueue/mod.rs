@@ -38,11 +38,11 @@ pub enum Outcome {
     Done,
     /// Reconcile again after this delay.
     RequeueAfter(Duration),
-    /// Without effect: reconcile again after one second. The delay doubles with each consecutive attempt, up to ten
-    /// seconds.
+    /// The attempt had no effect: reconcile again after one second. The delay doubles with each consecutive attempt, up
+    /// to ten seconds.
     Requeue,
-    /// Without effect, until something else changes: reconcile again after [`Queue::unpark`], with at least the delay
-    /// of [`Outcome::Requeue`], or after five minutes.
+    /// The attempt had no effect, and will have none until something else changes: reconcile again after
+    /// [`Queue::unpark`], but not before the delay of [`Outcome::Requeue`], or after five minutes.
     Parked,
 }
 
@@ -184,6 +184,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.wake.notify_one();
     }
 
+    /// The next ready key, or the time at which a delayed key becomes ready.
     fn next(&self) -> Result<K, Option<Instant>> {
         self.state.lock().next(Instant::now())
     }
@@ -206,7 +207,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         let outcome = result.as_ref().map(|outcome| *outcome).map_err(|_| ());
         let failures = self.state.lock().finish(key.clone(), outcome, Instant::now());
         if let Err(error) = result {
-            // A key that fails for long is reported at growing intervals.
+            // Only the 1st, 2nd, 4th, 8th, … consecutive failure of a key is logged as a warning.
             if error.is_waiting() || error.is_conflict() || !failures.is_power_of_two() {
                 tracing::debug!(queue = self.name, ?key, %error, failures, "reconcile will be retried");
             } else {

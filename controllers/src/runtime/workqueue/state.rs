@@ -41,7 +41,7 @@ impl QueueOrder {
 struct DelayedKey {
     at: (Instant, u64),
     priority: Priority,
-    /// True if a change requested it or it failed recently. Otherwise it is only a periodic requeue.
+    /// True if a change requested it or it failed recently; false for a periodic requeue.
     is_requested: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct State<K> {
     attempts: HashMap<K, u32>,
     /// Source of sequence numbers for arrivals and delays.
     sequence: u64,
-    /// Number of calls of `unpark`.
+    /// Number of calls of [`State::unpark`].
     unparks: u64,
     pub(super) closed: bool,
     /// Number of workers.

@@ -219,7 +219,7 @@ fn a_closed_queue_discards_keys() {
 #[case::without_effect(Ok(Outcome::Requeue), 1, true)]
 #[case::parked(Ok(Outcome::Parked), 1, true)]
 #[case::failed(Err(()), 1, false)]
-#[case::failing(Err(()), 6, true)]
+#[case::failed_repeatedly(Err(()), 6, true)]
 fn a_queue_is_idle_unless_a_key_is_due_soon(
     #[case] outcome: Result<Outcome, ()>,
     #[case] times: u32,

@@ -57,7 +57,7 @@ impl Controller for Descheduler {
             let binding = binding.view();
             let resource = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
             if unstructured::kind(resource) == "Deployment" && may_lack_replicas(binding) {
-                keys.push(BindingKey::of(binding));
+                keys.push(BindingKey::from_object(binding));
             }
         }
         Ok(keys)
@@ -83,11 +83,11 @@ impl Controller for Descheduler {
         }
         let unschedulable = self.unschedulable_replicas(&typed.spec.resource, &lacking).await;
         let Some(reduced) = plan::reduce(&typed.spec, &typed.status, &unschedulable) else { return Ok(Outcome::Done) };
-        // Recorded before the scheduler can react to the write, which has the next generation of the binding, or
-        // fails.
-        let bound = BindingChange::from_binding(&binding, &typed.spec, context.config.clock.wall());
-        let bound = BindingChange { generation: bound.generation + 1, ..bound };
-        let entry = descheduling_entry(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
+        // The cause is recorded before the write, so that the scheduler finds it when it reacts to the write. The
+        // entry names the generation that the binding has after the write.
+        let change = BindingChange::from_binding(&binding, &typed.spec, context.config.clock.wall());
+        let change = BindingChange { generation: change.generation + 1, ..change };
+        let entry = descheduling_entry(&change, &typed.spec.clusters, &reduced.clusters, &reduced.message);
         context.journal.set_cause(key.clone(), entry.id.clone());
         match context.merge(resource, &binding, json!({"spec": {"clusters": reduced.clusters}})).await {
             Ok(_) => {
@@ -116,7 +116,7 @@ impl Controller for Descheduler {
 
 impl Descheduler {
     /// Number of unschedulable replicas by cluster: the lower of the numbers from the cache and from the cluster's
-    /// estimator. None if both are unknown.
+    /// estimator. Clusters for which both are unknown are omitted.
     async fn unschedulable_replicas(&self, resource: &ObjectReference, clusters: &[String]) -> BTreeMap<String, i32> {
         let config = &self.context.config;
         let from_cache =
@@ -155,7 +155,7 @@ impl Descheduler {
         let Some(newest) = newest else { return Ok(Some(0)) };
         let threshold = SignedDuration::try_from(self.context.config.periods.unschedulable_threshold);
         let threshold = threshold.unwrap_or(SignedDuration::MAX);
-        Ok(self.capacity.unscheduled(&cluster, &newest, threshold, self.context.now()))
+        Ok(self.capacity.count_unschedulable(&cluster, &newest, threshold, self.context.now()))
     }
 }
 

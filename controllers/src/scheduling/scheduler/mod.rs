@@ -61,7 +61,7 @@ pub struct Scheduler {
 
 impl Scheduler {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
-        let key = BindingKey::of(change.object());
+        let key = BindingKey::from_object(change.object());
         let Some(new) = change.current() else {
             self.update_ledger(|ledger| ledger.forget(&key));
             return Requests::none();
@@ -83,7 +83,7 @@ impl Scheduler {
         self.bindings.unpark();
     }
 
-    /// Changes reservations. If capacity is released, parked bindings are enqueued.
+    /// Changes reservations. `change` returns true if it released capacity; parked bindings are then enqueued.
     fn update_ledger(&self, change: impl FnOnce(&mut Ledger) -> bool) {
         let is_released = change(&mut self.ledger.lock());
         if is_released {
@@ -108,8 +108,8 @@ impl Scheduler {
         }
     }
 
-    fn record_incoming(&self, why: IncomingEvent) {
-        self.context.metrics.attempts.record_incoming(why);
+    fn record_incoming(&self, event: IncomingEvent) {
+        self.context.metrics.attempts.record_incoming(event);
     }
 
     /// Priority of a binding in the queue.
@@ -143,7 +143,7 @@ impl Scheduler {
         }
         let mut requests = Vec::new();
         if let Some(old) = &old
-            && new.gained_any(old)
+            && new.newly_serves_any(old)
         {
             requests = self.bindings_of_new_apis(old, &new).await?;
         }
@@ -173,7 +173,7 @@ impl Scheduler {
         }
     }
 
-    /// Bindings whose kind the cluster did not serve before, so that it was filtered out.
+    /// Bindings with a template of a kind that the cluster did not serve before, so that the cluster was filtered out.
     async fn bindings_of_new_apis(
         &self,
         old: &ClusterFacts,
@@ -186,7 +186,7 @@ impl Scheduler {
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
                 let reference = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-                if new.gained(old, unstructured::api_version(reference), unstructured::kind(reference)) {
+                if new.newly_serves(old, unstructured::api_version(reference), unstructured::kind(reference)) {
                     let key = unstructured::key(binding);
                     requests.push(self.request_after_cluster_change(key.into(), self.priority(binding)));
                 }
@@ -310,16 +310,16 @@ impl Scheduler {
         {
             return Ok(Outcome::Done);
         }
-        let _one_at_a_time = match typed.spec.workload_affinity_groups {
+        let _group_guard = match typed.spec.workload_affinity_groups {
             Some(_) => Some(self.group_lock.lock().await),
             None => None,
         };
         let peers = self.find_peers(&key, &typed.spec).await?;
         let began = Instant::now();
-        let subject = planner_binding(&binding, &typed);
-        let responses = self.query_estimators(&key, &subject, &peers, scheduling::plan).await;
+        let planner_input = planner_binding(&binding, &typed);
+        let responses = self.query_estimators(&key, &planner_input, &peers, scheduling::plan).await;
         let has_template = !typed.spec.is_workload() || template_of(&self.context, &binding).await?.is_some();
-        let (plan, report) = self.decide(&key, &subject, &peers, responses.as_ref(), has_template);
+        let (plan, report) = self.decide(&key, &planner_input, &peers, responses.as_ref(), has_template);
         let scheduled = ScheduledBinding { resource, binding: &binding, typed: &typed, report: &report };
         let result = self.apply_plan(plan, scheduled, key, deferral).await;
         if let Some(trigger) = report.trigger {
@@ -345,8 +345,8 @@ impl Scheduler {
             self.unpark_bindings();
         }
         let stopwatch = self.context.metrics.attempts.stopwatch();
-        let plan = |world: &SchedulingContext<'_>, _: &Estimator<'_>| {
-            scheduling::plan(&SchedulingContext { observer: &stopwatch, ..*world }, binding)
+        let plan = |scheduling_context: &SchedulingContext<'_>, _: &Estimator<'_>| {
+            scheduling::plan(&SchedulingContext { observer: &stopwatch, ..*scheduling_context }, binding)
         };
         let (decided, _) = self.evaluate(DecisionInput { key, ledger: ledger.as_deref_mut(), peers, responses }, plan);
         if let (Some(ledger), Plan::Schedule { clusters, .. }, true) = (&mut ledger, &decided.0, has_template) {
@@ -372,7 +372,8 @@ impl Scheduler {
         loop {
             let unqueried: Vec<client_pool::ClusterWorkloads> = {
                 let mut ledger = self.ledger.lock();
-                let decide = |world: &SchedulingContext<'_>, _: &Estimator<'_>| decide(world, binding);
+                let decide =
+                    |scheduling_context: &SchedulingContext<'_>, _: &Estimator<'_>| decide(scheduling_context, binding);
                 let input = DecisionInput { key, ledger: Some(&mut ledger), peers, responses: Some(&responses) };
                 let (_, unqueried) = self.evaluate(input, decide);
                 let with_promises = |cluster: String| {
@@ -424,12 +425,12 @@ impl Scheduler {
         decide: impl FnOnce(&SchedulingContext<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
         let free_capacities = ledger.map(|ledger| {
-            let known = self.capacity.of_clusters(clusters.iter().map(|facts| facts.name()));
+            let known = self.capacity.facts_of_clusters(clusters.iter().map(|facts| facts.name()));
             clusters.iter().zip(&known).map(|(facts, known)| ledger.free_capacity(facts, known, key)).collect()
         });
         let estimate = Estimator { free_capacities: free_capacities.unwrap_or_default(), cache: estimates };
         let accurate = responses.map(|responses| CombinedEstimator::new(&estimate, clusters, responses));
-        let world = SchedulingContext {
+        let scheduling_context = SchedulingContext {
             clusters,
             estimate: accurate.as_ref().map_or(&estimate as &dyn scheduling::Estimate, |accurate| accurate),
             peers,
@@ -438,7 +439,7 @@ impl Scheduler {
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
             observer: &NoopObserver,
         };
-        let result = decide(&world, &estimate);
+        let result = decide(&scheduling_context, &estimate);
         (result, accurate.map(CombinedEstimator::unqueried).unwrap_or_default())
     }
 

@@ -31,8 +31,10 @@ pub(super) struct ScheduledBinding<'a> {
 /// A result that has been written.
 pub(super) struct WrittenResult<'a> {
     pub clusters: &'a [TargetCluster],
+    /// Name of the affinity term that was used, if the placement has several.
     pub affinity: Option<String>,
-    pub changed: bool,
+    /// True if the write changed the binding.
+    pub is_changed: bool,
 }
 
 impl Scheduler {
@@ -51,7 +53,7 @@ impl Scheduler {
                 if let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, Progress::Settled) {
                     return Ok(Outcome::RequeueAfter(wait));
                 }
-                let scheduled = WrittenResult { clusters: &typed.spec.clusters, affinity: None, changed: false };
+                let scheduled = WrittenResult { clusters: &typed.spec.clusters, affinity: None, is_changed: false };
                 self.write_success(&binding_state, binding, scheduled).await?;
                 Ok(Outcome::Done)
             }
@@ -60,7 +62,7 @@ impl Scheduler {
                 Ok(Outcome::Done)
             }
             Plan::Schedule { clusters, affinity } => {
-                let (binding, changed) = match self.write_result(&binding_state, &clusters).await {
+                let (binding, is_changed) = match self.write_result(&binding_state, &clusters).await {
                     Ok(written) => written,
                     Err(error) => {
                         self.release_unwritten(&key, binding, &error);
@@ -68,7 +70,7 @@ impl Scheduler {
                     }
                 };
                 self.ledger.lock().confirm_write(&key, unstructured::generation(&binding));
-                if changed {
+                if is_changed {
                     self.record_move(&binding_state, &key, &binding, &clusters, None).await;
                 }
                 // Works depend only on the result, so its status may be deferred. Status that the next decision
@@ -80,14 +82,14 @@ impl Scheduler {
                 {
                     return Ok(Outcome::RequeueAfter(wait));
                 }
-                self.write_success(&binding_state, &binding, WrittenResult { clusters: &clusters, affinity, changed })
-                    .await?;
+                let written = WrittenResult { clusters: &clusters, affinity, is_changed };
+                self.write_success(&binding_state, &binding, written).await?;
                 Ok(Outcome::Done)
             }
             Plan::Clear { error } => {
-                let (binding, changed) = self.write_result(&binding_state, &[]).await?;
+                let (binding, is_changed) = self.write_result(&binding_state, &[]).await?;
                 self.update_ledger(|ledger| ledger.forget(&key));
-                if changed {
+                if is_changed {
                     self.record_move(&binding_state, &key, &binding, &[], Some(&error)).await;
                 }
                 self.write_failure(&ScheduledBinding { binding: &binding, ..binding_state }, &error).await?;
@@ -109,8 +111,8 @@ impl Scheduler {
         }
     }
 
-    /// Writes the clusters and the placement that they were selected for in one patch. Returns true if anything
-    /// changed.
+    /// Writes the clusters and the placement that they were selected for in one patch. Returns the stored binding, and
+    /// true if it was written.
     pub(super) async fn write_result(
         &self,
         binding_state: &ScheduledBinding<'_>,
@@ -134,25 +136,25 @@ impl Scheduler {
             .map(|written| (Arc::new(written), true))
     }
 
-    /// Records in the journal where the binding moved. `written` is the stored binding; `nothing` is the reason if it
-    /// has no clusters.
+    /// Records in the journal where the binding moved. `written` is the stored binding; `no_fit` is the reason if no
+    /// cluster was assigned.
     pub(super) async fn record_move(
         &self,
         binding_state: &ScheduledBinding<'_>,
         key: &BindingKey,
         written: &Value,
         targets: &[TargetCluster],
-        nothing: Option<&ScheduleError>,
+        no_fit: Option<&ScheduleError>,
     ) {
         let journal = &self.context.journal;
-        let (requested_by, nothing) = (journal.take_cause(key), nothing.map(ToString::to_string));
+        let (requested_by, no_fit) = (journal.take_cause(key), no_fit.map(ToString::to_string));
         let (before, status) = (&binding_state.typed.spec, &binding_state.typed.status);
         let moved = Rescheduling {
             before,
             status,
             to: targets,
             trigger: binding_state.report.trigger,
-            no_fit: nothing.as_deref(),
+            no_fit: no_fit.as_deref(),
             requested_by: requested_by.as_deref(),
         };
         journal
@@ -163,7 +165,7 @@ impl Scheduler {
             .await;
     }
 
-    /// `binding` is the object that was written.
+    /// Writes the success status. `binding` is the stored binding after its result was written.
     pub(super) async fn write_success(
         &self,
         binding_state: &ScheduledBinding<'_>,
@@ -180,7 +182,7 @@ impl Scheduler {
             message,
             self.context.now(),
         );
-        let mut changed = conditions::set(&mut status.conditions, new) || result.changed;
+        let mut changed = conditions::set(&mut status.conditions, new) || result.is_changed;
         changed |= binding_state.report.trigger == Some(Trigger::RescheduleRequested);
         if let Some(affinity) = result.affinity.filter(|name| *name != status.scheduler_observed_affinity_name) {
             status.scheduler_observed_affinity_name = affinity;
@@ -199,7 +201,7 @@ impl Scheduler {
             "lastScheduledTime": status.last_scheduled_time,
         }});
         self.context.merge_status(binding_state.resource, binding, remove_empty_affinity_name(patch)).await?;
-        if result.changed || !is_reported {
+        if result.is_changed || !is_reported {
             self.record_failed_terms(binding_state);
             let targets: Vec<String> =
                 result.clusters.iter().map(|target| format!("{}:{}", target.name, target.replicas)).collect();
@@ -221,7 +223,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Sets the Scheduled condition to false. Returns true if that is a change.
+    /// Sets the Scheduled condition to false. Returns true if the condition changed.
     async fn write_condition(
         &self,
         binding_state: &ScheduledBinding<'_>,
@@ -269,7 +271,7 @@ impl Scheduler {
         self.context.merge_status(binding_state.resource, binding_state.binding, patch).await.map(|_| ())
     }
 
-    /// Records the failed affinity terms. The spelling is Karmada's.
+    /// Records events about the affinity terms that failed. `clusterAffiliates` is Karmada's spelling.
     fn record_failed_terms(&self, binding_state: &ScheduledBinding<'_>) {
         let (namespace, name) =
             (unstructured::namespace(binding_state.binding), unstructured::name(binding_state.binding));
@@ -311,13 +313,14 @@ fn remove_empty_affinity_name(mut patch: Value) -> Value {
     patch
 }
 
-/// Returns true if the binding has a result but no success status. An exceeded quota is reported until the binding
-/// changes.
+/// Returns true if the binding has a result but no success status. Until the binding changes, a rejection by a quota
+/// counts as its status.
 fn lacks_success_status(binding: &ResourceBinding) -> bool {
     let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
-    let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
-    let waits = is_seen && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
+    let is_observed = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
+    let is_quota_exceeded =
+        is_observed && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
     !binding.spec.clusters.is_empty()
-        && !waits
+        && !is_quota_exceeded
         && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
 }

@@ -24,7 +24,7 @@ pub(crate) struct SimulatedScheduling {
     estimates: EstimateCache,
     now: Moment,
     /// Planned specs of the bindings that were decided.
-    decided: BTreeMap<BindingKey, ResourceBindingSpec>,
+    decided_specs: BTreeMap<BindingKey, ResourceBindingSpec>,
 }
 
 impl SimulatedScheduling {
@@ -32,7 +32,7 @@ impl SimulatedScheduling {
     /// the stored binding.
     pub(crate) fn reserve(&mut self, key: &BindingKey, before: &ResourceBinding, clusters: &[TargetCluster]) {
         let spec = ResourceBindingSpec { clusters: clusters.to_vec(), ..before.spec.clone() };
-        self.decided.insert(key.clone(), spec);
+        self.decided_specs.insert(key.clone(), spec);
         if clusters.is_empty() {
             self.ledger.forget(key);
             return;
@@ -44,7 +44,7 @@ impl SimulatedScheduling {
     /// Removes a deleted binding. Its pods still run for some time, so their capacity is not released.
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.ledger.forget(key);
-        self.decided.remove(key);
+        self.decided_specs.remove(key);
     }
 }
 
@@ -61,7 +61,13 @@ impl Scheduler {
         let now = self.started_at.elapsed();
         let mut ledger = self.ledger.lock().clone();
         ledger.expire(now);
-        SimulatedScheduling { clusters, ledger, estimates: EstimateCache::default(), now, decided: BTreeMap::new() }
+        SimulatedScheduling {
+            clusters,
+            ledger,
+            estimates: EstimateCache::default(),
+            now,
+            decided_specs: BTreeMap::new(),
+        }
     }
 
     /// Evaluates `decide` for the clusters of a simulation. Reserves no capacity.
@@ -82,13 +88,13 @@ impl Scheduler {
         .0
     }
 
-    /// Other bindings of the namespace with affinity groups, with the specs of the simulation where it decided them.
+    /// Other bindings of the namespace with affinity groups. Specs that the simulation decided replace the stored ones.
     pub(crate) async fn find_simulated_peers(
         &self,
         simulation: &SimulatedScheduling,
         key: &BindingKey,
         spec: &ResourceBindingSpec,
     ) -> Result<Vec<Peer>, Error> {
-        self.find_peers_assuming(key, spec, &simulation.decided).await
+        self.find_peers_assuming(key, spec, &simulation.decided_specs).await
     }
 }

@@ -71,7 +71,8 @@ impl Controller for WorkloadRebalancerController {
 }
 
 impl WorkloadRebalancerController {
-    /// Triggers the workloads without a result. Those that fail keep having none, and one of the errors is returned.
+    /// Triggers rescheduling of the workloads without a result. Those that fail stay without one, so that they are
+    /// retried; the last of their errors is returned with the status.
     async fn trigger_all(
         &self,
         rebalancer: &WorkloadRebalancer,
@@ -79,7 +80,7 @@ impl WorkloadRebalancerController {
         let metadata = &rebalancer.metadata;
         let Some(created) = &metadata.creation_timestamp else {
             let name = metadata.name.as_deref().unwrap_or_default();
-            return Err(Error::Apply(format!("WorkloadRebalancer {name} has no creationTimestamp")));
+            return Err(Error::Other(format!("WorkloadRebalancer {name} has no creationTimestamp")));
         };
         let generation = metadata.generation.unwrap_or_default();
         let mut status = plan::observe(&rebalancer.spec, &rebalancer.status, generation);
@@ -102,7 +103,7 @@ impl WorkloadRebalancerController {
         let resource = context.kinds.binding(key.scope());
         let binding = match context.get_full(resource, &key.namespace, &key.name).await? {
             Some(binding) => binding,
-            // A workload without a binding is not retried, so the cache is not relied on.
+            // A workload without a binding is not retried, so the API server must confirm that there is none.
             None => match context.objects.get(Target::new(resource, &key.namespace, &key.name)).await? {
                 Some(binding) if template.is_template_of(&binding) => Arc::new(binding),
                 _ => return Ok(false),

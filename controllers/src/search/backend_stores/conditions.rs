@@ -86,10 +86,10 @@ fn condition_states(export_status: &ExportStatus) -> [(&'static str, ConditionSt
 
 fn connected_state(progress: &ExportProgress) -> ConditionState {
     match &progress.state {
-        ExportState::Waiting { failure, reason } if !progress.connected => {
+        ExportState::Waiting { failure, reason } if !progress.is_connected => {
             ConditionState { is_true: false, reason: reason_of(*failure), message: truncate(reason) }
         }
-        _ if progress.connected => ConditionState {
+        _ if progress.is_connected => ConditionState {
             is_true: true,
             reason: "EngineAnswers",
             message: format!("the engine is {}", progress.engine),
@@ -168,7 +168,7 @@ mod tests {
         let letter = || DeadLetter { id: "u".to_owned(), seq: 1, reason: "400 parsing".to_owned() };
         ExportStatus::Exporting(Box::new(ExportProgress {
             state,
-            connected,
+            is_connected: connected,
             engine: "OpenSearch 2.19.6".to_owned(),
             position: 10,
             latest: 10 + lag,
@@ -181,11 +181,11 @@ mod tests {
         ExportState::Waiting { failure, reason: "why".to_owned() }
     }
 
-    fn shown(conditions: &[Condition]) -> Vec<String> {
-        let show = |condition: &Condition| {
+    fn format_conditions(conditions: &[Condition]) -> Vec<String> {
+        let format_condition = |condition: &Condition| {
             format!("{}={} {}: {}", condition.type_, condition.status, condition.reason, condition.message)
         };
-        conditions.iter().map(show).collect()
+        conditions.iter().map(format_condition).collect()
     }
 
     #[rstest]
@@ -194,23 +194,23 @@ mod tests {
     #[case::comparing(exporting(ExportState::Comparing { index: "kubernetes-pod".to_owned() }, true, 0, 0),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
          "Synced=False Comparing: comparing the documents of kubernetes-pod with the cache"])]
-    #[case::equal(exporting(ExportState::Following, true, 1_000, 0),
+    #[case::synced(exporting(ExportState::Following, true, 1_000, 0),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=True UpToDate: the engine contains the selected objects"])]
-    #[case::behind(exporting(ExportState::Following, true, 54_321, 0),
+    #[case::lagging(exporting(ExportState::Following, true, 54_321, 0),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
          "Synced=False Lagging: more than 10000 changes are not written yet"])]
-    #[case::refused(exporting(ExportState::Following, true, 0, 2),
+    #[case::documents_rejected(exporting(ExportState::Following, true, 0, 2),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
          "Synced=False DocumentsRefused: the engine rejected 2 documents, for example u: 400 parsing"])]
-    #[case::away(exporting(waiting(ExportFailure::Unreachable), false, 0, 0),
+    #[case::unreachable(exporting(waiting(ExportFailure::Unreachable), false, 0, 0),
         ["Connected=False EngineUnreachable: why", "Synced=False EngineUnreachable: why"])]
-    #[case::full(exporting(waiting(ExportFailure::Refused), true, 0, 0),
+    #[case::writes_rejected(exporting(waiting(ExportFailure::Refused), true, 0, 0),
         ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=False WritesRefused: why"])]
     #[case::no_secret(ExportStatus::Unusable { reason: "SecretUnreadable", message: "no such Secret".to_owned() },
         ["Connected=False SecretUnreadable: no such Secret", "Synced=False SecretUnreadable: no such Secret"])]
     fn conditions_have_reasons(#[case] export_status: ExportStatus, #[case] expected: [&str; 2]) {
         let found = conditions(&[], Some(&export_status), Some(3), &time(5)).unwrap();
-        assert_eq!(shown(&found), expected);
+        assert_eq!(format_conditions(&found), expected);
         assert!(found.iter().all(|condition| condition.observed_generation == Some(3)));
         assert_eq!(
             conditions(&found, Some(&export_status), Some(3), &time(9)),

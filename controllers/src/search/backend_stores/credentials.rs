@@ -182,8 +182,11 @@ mod tests {
             ca: Some("authorities".to_owned()),
         };
         assert_eq!(read, expected);
-        let nothing = Destination { credentials: None, ca: None, certificate: None, ..destination() };
-        assert_eq!(super::read_credentials(&control_plane(json!({})), &nothing).await.unwrap(), Credentials::default());
+        let without_secrets = Destination { credentials: None, ca: None, certificate: None, ..destination() };
+        assert_eq!(
+            super::read_credentials(&control_plane(json!({})), &without_secrets).await.unwrap(),
+            Credentials::default()
+        );
     }
 
     #[rstest]
@@ -204,18 +207,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::fine("https://10.0.0.1:9200", false, None)]
-    #[case::plain("http://10.0.0.1:9200", true, Some("AddressRefused"))]
+    #[case::https("https://10.0.0.1:9200", false, None)]
+    #[case::http("http://10.0.0.1:9200", true, Some("AddressRefused"))]
     #[case::local("https://127.0.0.1:9200", false, Some("AddressRefused"))]
-    #[case::allowed("http://127.0.0.1:9200", true, None)]
-    #[case::password("https://u:p@10.0.0.1", true, Some("AddressRefused"))]
+    #[case::allowed_local_http("http://127.0.0.1:9200", true, None)]
+    #[case::password_in_the_address("https://u:p@10.0.0.1", true, Some("AddressRefused"))]
     #[tokio::test]
     async fn addresses_are_checked_again(
         #[case] address: &str,
         #[case] allow_local: bool,
         #[case] expected: Option<&'static str>,
     ) {
-        // Another test may have installed it.
+        // Another test may have installed the crypto provider.
         drop(rustls::crypto::ring::default_provider().install_default());
         let destination =
             Destination { addresses: vec![address.to_owned()], ca: None, certificate: None, ..destination() };

@@ -28,8 +28,8 @@ pub(super) fn desired_exports(registrations: &Registrations) -> BTreeMap<Destina
         }
         let export = desired.entry(destination).or_default();
         export.registries.insert(name.clone());
-        let own = registrations.resources.iter().filter(|((registry, _), _)| registry == name);
-        for (_, registered) in own {
+        let selected = registrations.resources.iter().filter(|((registry, _), _)| registry == name);
+        for (_, registered) in selected {
             // Interests of registries always list their clusters.
             let Clusters::Names(clusters) = &registered.interest.clusters else { continue };
             for cluster in clusters {
@@ -41,8 +41,8 @@ pub(super) fn desired_exports(registrations: &Registrations) -> BTreeMap<Destina
                 export.selection.add(key, &registered.kind, namespaces);
             }
         }
-        let own = registrations.unresolved.iter().filter(|(registry, ..)| registry == name);
-        for (_, kind, cluster) in own {
+        let unresolved = registrations.unresolved.iter().filter(|(registry, ..)| registry == name);
+        for (_, kind, cluster) in unresolved {
             export.selection.reserve(kind, cluster.as_str());
         }
     }
@@ -81,7 +81,7 @@ mod tests {
         all
     }
 
-    fn selected(desired: &DesiredExport, cluster: &str, namespace: &str) -> bool {
+    fn is_selected(desired: &DesiredExport, cluster: &str, namespace: &str) -> bool {
         let key = CollectionKey::new(ClusterName::parse(cluster).unwrap(), Gvr::new("", "v1", "pods"));
         desired.selection.index_of(&key, namespace).is_some()
     }
@@ -98,8 +98,8 @@ mod tests {
         let (one, two) = (desired.values().next().unwrap(), desired.values().last().unwrap());
         assert_eq!(one.registries, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
         let of_one = [("m1", "x"), ("m1", "y"), ("m1", "z"), ("m2", "y"), ("m3", "x"), ("m4", "x")];
-        assert_eq!(of_one.map(|(cluster, ns)| selected(one, cluster, ns)), [true, true, false, true, false, false]);
-        assert!(selected(two, "m3", "x") && !selected(two, "m1", "x"));
+        assert_eq!(of_one.map(|(cluster, ns)| is_selected(one, cluster, ns)), [true, true, false, true, false, false]);
+        assert!(is_selected(two, "m3", "x") && !is_selected(two, "m1", "x"));
     }
 
     #[test]

@@ -50,17 +50,17 @@ pub struct BackendStores {
     pub index: Index,
     pub registrations: watch::Receiver<Option<Arc<Registrations>>>,
     /// Allows engines with addresses of this host.
-    pub local_addresses: bool,
-    pub counters: Counters,
+    pub allow_local_addresses: bool,
+    pub metrics: BackendStoreMetrics,
 }
 
 /// Metrics of all exports. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Counters(Arc<Mutex<MetricValues>>);
+pub struct BackendStoreMetrics(Arc<Mutex<MetricValues>>);
 
 #[derive(Default)]
 struct MetricValues {
-    /// By registry.
+    /// Progress of exports by registry.
     progress: BTreeMap<String, ExportProgress>,
     /// Number of engines to clean up.
     cleanups: usize,
@@ -80,9 +80,9 @@ struct ActiveExports<'b> {
     stores: &'b BackendStores,
     objects: Objects,
     registry: Resource,
-    /// By name of the engine.
+    /// Exports by name of the engine.
     running: BTreeMap<String, RunningExport>,
-    /// Engines without a client, by name.
+    /// Reasons why engines have no client, by name of the engine.
     setup_errors: BTreeMap<String, ClientSetupError>,
     /// Registries whose conditions could not be written. They are written again when Secrets are read again.
     failed_registries: BTreeSet<String>,
@@ -96,7 +96,7 @@ impl BackendStores {
         let mut is_active = false;
         loop {
             let mut exports = is_active.then(|| ActiveExports::new(&self));
-            // The next change of whether this process is active, or the end.
+            // The next value that differs from `is_active`, or `None` at the end of `activity`.
             let next = async {
                 loop {
                     match activity.next().await {
@@ -118,7 +118,7 @@ impl BackendStores {
             if let Some(exports) = exports {
                 exports.shut_down().await;
             }
-            self.counters.clear();
+            self.metrics.clear();
             match next {
                 Some(next) => is_active = next,
                 None => return,
@@ -186,7 +186,7 @@ impl<'b> ActiveExports<'b> {
         if is_secret_read_due { self.clean_up(exports).await } else { Ok(()) }
     }
 
-    /// Stops exports to engines that no registry refers to, and records since when. Resumes those that a registry
+    /// Stops exports to engines that no registry refers to, and records when they ended. Resumes those that a registry
     /// refers to again. Returns the names of all recorded engines.
     async fn update_abandoned(
         &mut self,
@@ -228,7 +228,7 @@ impl<'b> ActiveExports<'b> {
                     self.setup_errors.remove(name);
                     return;
                 }
-                let allow_local = self.stores.local_addresses;
+                let allow_local = self.stores.allow_local_addresses;
                 credentials::create_client(destination, credentials.clone(), allow_local)
                     .await
                     .map(|client| (credentials, client))
@@ -275,7 +275,7 @@ impl<'b> ActiveExports<'b> {
         let known_exports = self.stores.index.export_checkpoints().await?;
         let abandoned = known_exports.into_iter().filter(|(_, known)| known.abandoned_at.is_some());
         let abandoned: BTreeMap<String, ExportCheckpoint> = abandoned.collect();
-        self.stores.counters.0.lock().cleanups = abandoned.len();
+        self.stores.metrics.0.lock().cleanups = abandoned.len();
         for (name, known) in abandoned {
             let is_expired = is_cleanup_expired(known.abandoned_at, Timestamp::now().as_millisecond());
             let destination = serde_json::from_str::<Destination>(&known.destination).ok();
@@ -341,7 +341,7 @@ impl<'b> ActiveExports<'b> {
                 }
             }
         }
-        self.stores.counters.0.lock().progress = progress_by_registry;
+        self.stores.metrics.0.lock().progress = progress_by_registry;
     }
 
     /// State of a registry's export. `None` if the registry has no backend store.
@@ -402,7 +402,7 @@ impl Drop for RunningExport {
     }
 }
 
-impl Counters {
+impl BackendStoreMetrics {
     fn clear(&self) {
         *self.0.lock() = MetricValues::default();
     }
@@ -416,7 +416,7 @@ impl Counters {
                 "crowsnest_backend_store_connected",
                 "Whether the engine of a ResourceRegistry is reachable (1) or not (0).",
                 false,
-                |p| u64::from(p.connected),
+                |p| u64::from(p.is_connected),
             ),
             (
                 "crowsnest_backend_store_lag_changes",

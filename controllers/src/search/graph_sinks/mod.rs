@@ -4,6 +4,8 @@
 //! Deleting a GraphSink stops its sink and does not change the graph.
 
 mod desired;
+mod metrics;
+mod schedule;
 mod status;
 
 use std::collections::BTreeMap;
@@ -12,30 +14,32 @@ use std::time::Duration;
 
 use crowsnest_api::sink::GraphSink;
 use crowsnest_apimachinery::names::NamespacedName;
-use crowsnest_component_base::metrics::Series;
 use crowsnest_component_base::tasks::Tasks;
-use crowsnest_graph::{GraphSink as Sink, IndexVisibility, SinkProgress, SinkSource};
+use crowsnest_graph::{GraphSink as Sink, IndexVisibility, SinkSource, SinkState};
 use crowsnest_index::Index;
-use futures::{Stream, StreamExt};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::desired::{DesiredSink, SinkResolver, SinkSetupError};
+use self::desired::{DesiredSink, SinkResolver, SinkSetupError, UsedAddress};
+use self::metrics::SinkSample;
+use self::schedule::{CheckSchedule, SpecRevision};
 use self::status::{SinkStatus, next_status, status_patch};
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 
+pub use self::metrics::GraphSinkMetrics;
+
 /// Interval at which sinks and conditions are updated.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval at which the Secrets are read again.
-const SECRET_READ_INTERVAL: Duration = Duration::from_secs(30);
-/// Minimum interval between status updates in which only counters changed.
-const COUNTER_WRITE_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of status updates without a change of the conditions: counters and `lastCheckedAt`.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Graph sink controller.
 pub struct GraphSinks {
@@ -46,21 +50,32 @@ pub struct GraphSinks {
     pub metrics: GraphSinkMetrics,
 }
 
-/// Metrics of all sinks. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct GraphSinkMetrics(Arc<Mutex<BTreeMap<NamespacedName, SinkProgress>>>);
-
 /// A running sink.
 struct RunningSink {
     sink: Arc<Sink>,
     desired: DesiredSink,
+    /// Spec from which `desired` was resolved.
+    revision: SpecRevision,
     tasks: Tasks,
+    /// Number of transactions at the last update.
+    transactions: u64,
+    /// Unix time of the last transaction, in seconds.
+    last_write: Option<u64>,
+}
+
+/// Result of the check of a GraphSink.
+struct FinishedCheck {
+    name: NamespacedName,
+    /// Spec that was checked.
+    revision: SpecRevision,
+    result: Result<DesiredSink, SinkSetupError>,
 }
 
 /// Sinks of the active process.
 struct ActiveSinks<'s> {
     sinks: &'s GraphSinks,
     objects: Objects,
+    resolver: SinkResolver,
     resource: Resource,
     /// Existing GraphSinks.
     known: BTreeMap<NamespacedName, GraphSink>,
@@ -68,10 +83,9 @@ struct ActiveSinks<'s> {
     relisted: BTreeMap<NamespacedName, GraphSink>,
     running: BTreeMap<NamespacedName, RunningSink>,
     setup_errors: BTreeMap<NamespacedName, SinkSetupError>,
-    /// Generations of the specs that were last applied.
-    applied_generations: BTreeMap<NamespacedName, Option<i64>>,
-    next_secret_read: Instant,
-    next_counter_write: Instant,
+    schedule: CheckSchedule,
+    checks: FuturesUnordered<BoxFuture<'static, FinishedCheck>>,
+    next_heartbeat: Instant,
 }
 
 impl GraphSinks {
@@ -103,7 +117,7 @@ impl GraphSinks {
             if let Some(active_sinks) = active_sinks {
                 active_sinks.shut_down().await;
             }
-            self.metrics.0.lock().clear();
+            self.metrics.replace(BTreeMap::new());
             match next {
                 Some(next) => is_active = next,
                 None => return,
@@ -114,17 +128,24 @@ impl GraphSinks {
 
 impl<'s> ActiveSinks<'s> {
     fn new(sinks: &'s GraphSinks) -> Self {
+        let objects = Objects::new(sinks.index.fleet().control_plane());
+        let resolver = SinkResolver {
+            objects: objects.clone(),
+            allow_local_addresses: sinks.allow_local_addresses,
+            rules: Arc::from(sinks.index.options().references.as_slice()),
+        };
         Self {
             sinks,
-            objects: Objects::new(sinks.index.fleet().control_plane()),
+            objects,
+            resolver,
             resource: Resource::of::<GraphSink>(),
             known: BTreeMap::new(),
             relisted: BTreeMap::new(),
             running: BTreeMap::new(),
             setup_errors: BTreeMap::new(),
-            applied_generations: BTreeMap::new(),
-            next_secret_read: Instant::now(),
-            next_counter_write: Instant::now(),
+            schedule: CheckSchedule::default(),
+            checks: FuturesUnordered::new(),
+            next_heartbeat: Instant::now(),
         }
     }
 
@@ -141,6 +162,7 @@ impl<'s> ActiveSinks<'s> {
                     Some(Err(error)) => tracing::debug!(%error, "cannot watch GraphSinks"),
                     Some(Ok(event)) => self.apply_event(event),
                 },
+                Some(check) = self.checks.next() => self.apply_check(check).await,
                 _ = tick.tick() => {}
             }
             self.update_sinks().await;
@@ -165,7 +187,7 @@ impl<'s> ActiveSinks<'s> {
         }
     }
 
-    /// Starts, restarts and stops sinks.
+    /// Stops sinks that were deleted or have failed, and starts the checks that are due.
     async fn update_sinks(&mut self) {
         let is_deleted = |name: &&NamespacedName| !self.known.contains_key(*name);
         let deleted: Vec<NamespacedName> = self.running.keys().filter(is_deleted).cloned().collect();
@@ -173,39 +195,59 @@ impl<'s> ActiveSinks<'s> {
             self.stop(&name).await;
         }
         self.setup_errors.retain(|name, _| self.known.contains_key(name));
-        self.applied_generations.retain(|name, _| self.known.contains_key(name));
-        let is_secret_read_due = self.next_secret_read <= Instant::now();
-        if is_secret_read_due {
-            self.next_secret_read = Instant::now() + SECRET_READ_INTERVAL;
-        }
-        let is_due = |(name, sink): &(&NamespacedName, &GraphSink)| {
-            is_secret_read_due || self.applied_generations.get(*name) != Some(&sink.metadata.generation)
-        };
-        let due: Vec<(NamespacedName, GraphSink)> =
-            self.known.iter().filter(is_due).map(|(name, sink)| (name.clone(), sink.clone())).collect();
-        for (name, sink) in due {
-            self.start_or_update(&name, &sink).await;
-            self.applied_generations.insert(name, sink.metadata.generation);
+        self.stop_failed().await;
+        for name in self.schedule.start_due(&self.known, Instant::now()) {
+            let Some(sink) = self.known.get(&name) else { continue };
+            let (resolver, revision, spec) = (self.resolver.clone(), SpecRevision::of(sink), sink.spec.clone());
+            let used_address = self.running.get(&name).and_then(RunningSink::used_address);
+            let check = async move {
+                let result = resolver.resolve(&name, &spec, used_address).await;
+                FinishedCheck { name, revision, result }
+            };
+            self.checks.push(check.boxed());
         }
     }
 
-    async fn start_or_update(&mut self, name: &NamespacedName, sink: &GraphSink) {
-        let resolver = SinkResolver { objects: &self.objects, allow_local_addresses: self.sinks.allow_local_addresses };
-        match resolver.resolve(name, &sink.spec).await {
+    /// Stops sinks whose task has ended unexpectedly. They are started again by their next check.
+    async fn stop_failed(&mut self) {
+        let failure = |(name, running): (&NamespacedName, &RunningSink)| {
+            let message = running.tasks.failures().into_iter().next()?;
+            Some((name.clone(), running.revision.clone(), message))
+        };
+        let failed: Vec<(NamespacedName, SpecRevision, String)> = self.running.iter().filter_map(failure).collect();
+        for (name, revision, message) in failed {
+            self.stop(&name).await;
+            self.schedule.postpone(&name, revision, Instant::now());
+            self.setup_errors.insert(name, SinkSetupError::Stopped(message));
+        }
+    }
+
+    /// Starts, restarts or stops a sink according to the result of its check.
+    async fn apply_check(&mut self, check: FinishedCheck) {
+        let FinishedCheck { name, revision, result } = check;
+        let current = self.known.get(&name).map(SpecRevision::of);
+        if !self.schedule.finish(&name, &revision, current.as_ref(), Instant::now()) {
+            return;
+        }
+        let has_same_spec = self.running.get(&name).is_some_and(|running| running.revision == revision);
+        match result {
             Ok(desired) => {
-                self.setup_errors.remove(name);
-                if self.running.get(name).is_none_or(|running| running.desired != desired) {
-                    self.stop(name).await;
-                    self.running.insert(name.clone(), RunningSink::start(&self.sinks.index, desired));
+                self.setup_errors.remove(&name);
+                match self.running.get_mut(&name) {
+                    Some(running) if running.desired == desired => running.revision = revision,
+                    _ => {
+                        self.stop(&name).await;
+                        self.running.insert(name, RunningSink::start(&self.sinks.index, desired, revision));
+                    }
                 }
             }
-            // The control plane does not respond at present: a running sink continues.
-            Err(error) if error.is_temporary() && self.running.contains_key(name) => {
-                tracing::warn!(%error, sink = %name, "cannot read the credentials of a GraphSink; it continues with the previous ones");
+            // The control plane or a name server does not respond at present: a sink with this spec continues.
+            Err(error) if error.is_temporary() && has_same_spec => {
+                tracing::warn!(%error, sink = %name, "cannot check a GraphSink; it continues with its previous configuration");
             }
             Err(error) => {
-                self.stop(name).await;
-                self.setup_errors.insert(name.clone(), error);
+                self.stop(&name).await;
+                self.setup_errors.insert(name, error);
             }
         }
     }
@@ -222,24 +264,26 @@ impl<'s> ActiveSinks<'s> {
         }
     }
 
-    /// Writes statuses that changed.
+    /// Writes statuses that changed, and all statuses at the heartbeat interval.
     async fn write_statuses(&mut self) {
         let now = Time(Timestamp::now());
-        let with_counters = self.next_counter_write <= Instant::now();
-        if with_counters {
-            self.next_counter_write = Instant::now() + COUNTER_WRITE_INTERVAL;
+        let is_heartbeat = self.next_heartbeat <= Instant::now();
+        if is_heartbeat {
+            self.next_heartbeat = Instant::now() + HEARTBEAT_INTERVAL;
         }
-        let mut progress_by_sink = BTreeMap::new();
+        let mut samples = BTreeMap::new();
         for (name, sink) in &self.known {
-            let sink_status = match (self.running.get(name), self.setup_errors.get(name)) {
-                (Some(running), _) => SinkStatus::Running(Box::new(running.sink.progress())),
+            let sink_status = match (self.running.get_mut(name), self.setup_errors.get(name)) {
+                (Some(running), _) => {
+                    let sample = running.sample(&now);
+                    let status = SinkStatus::Running(Box::new(sample.progress.clone()));
+                    samples.insert(name.clone(), sample);
+                    status
+                }
                 (None, Some(error)) => SinkStatus::Unusable { reason: error.reason(), message: error.to_string() },
                 (None, None) => continue,
             };
-            if let SinkStatus::Running(progress) = &sink_status {
-                progress_by_sink.insert(name.clone(), SinkProgress::clone(progress));
-            }
-            let Some(status) = next_status(sink, &sink_status, with_counters, &now) else { continue };
+            let Some(status) = next_status(sink, &sink_status, is_heartbeat, &now) else { continue };
             let target = Target::new(&self.resource, &name.namespace, &name.name).status();
             match self.objects.merge(target, &status_patch(&status)).await {
                 Ok(_) => {}
@@ -247,12 +291,12 @@ impl<'s> ActiveSinks<'s> {
                 Err(error) => tracing::warn!(%error, sink = %name, "cannot write the status of a GraphSink"),
             }
         }
-        *self.sinks.metrics.0.lock() = progress_by_sink;
+        self.sinks.metrics.replace(samples);
     }
 }
 
 impl RunningSink {
-    fn start(index: &Index, desired: DesiredSink) -> Self {
+    fn start(index: &Index, desired: DesiredSink, revision: SpecRevision) -> Self {
         let source = SinkSource {
             changes: index.change_source(),
             states: index.collection_states(),
@@ -264,7 +308,25 @@ impl RunningSink {
         let tasks = Tasks::default();
         let (running, stop) = (Arc::clone(&sink), tasks.stop_token().clone());
         tasks.spawn_until_stop("graph sink", async move { running.run(stop).await });
-        Self { sink, desired, tasks }
+        Self { sink, desired, revision, tasks, transactions: 0, last_write: None }
+    }
+
+    /// IP address of the connection, if it was chosen by the controller.
+    fn used_address(&self) -> Option<UsedAddress> {
+        let progress = self.sink.progress();
+        let has_failed = matches!(progress.state, SinkState::Waiting { .. }) && !progress.is_connected;
+        self.desired.ip_address.map(|ip_address| UsedAddress { ip_address, has_failed })
+    }
+
+    /// Current state for the metrics.
+    fn sample(&mut self, now: &Time) -> SinkSample {
+        let progress = self.sink.progress();
+        if progress.transactions != self.transactions {
+            self.transactions = progress.transactions;
+            self.last_write = u64::try_from(now.0.as_second()).ok();
+        }
+        let lag_seconds = progress.lag_seconds(now.0.as_millisecond());
+        SinkSample { progress, lag_seconds, last_write: self.last_write }
     }
 }
 
@@ -280,47 +342,6 @@ fn store_digest(identity: &str) -> String {
     Sha256::digest(identity.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl GraphSinkMetrics {
-    /// Current values of all metrics.
-    pub fn series(&self) -> Vec<Series> {
-        type Value = fn(&SinkProgress) -> u64;
-        const METRICS: [(&str, &str, bool, Value); 7] = [
-            (
-                "crowsnest_graph_sink_connected",
-                "Whether the database of a GraphSink is reachable (1) or not (0).",
-                false,
-                |p| u64::from(p.is_connected),
-            ),
-            (
-                "crowsnest_graph_sink_lag_changes",
-                "Number of changes that are not yet written to the graph.",
-                false,
-                SinkProgress::lag,
-            ),
-            ("crowsnest_graph_sink_nodes_written_total", "Nodes written.", true, |p| p.nodes_written),
-            ("crowsnest_graph_sink_nodes_relinked_total", "Nodes whose edges were replaced.", true, |p| {
-                p.nodes_relinked
-            }),
-            ("crowsnest_graph_sink_nodes_removed_total", "Nodes removed, by changes and by sweeps.", true, |p| {
-                p.nodes_removed + p.nodes_swept
-            }),
-            ("crowsnest_graph_sink_loads_total", "Complete loads of the graph.", true, |p| p.loads),
-            ("crowsnest_graph_sink_failures_total", "Failed attempts to write.", true, |p| p.failures),
-        ];
-        let progress_by_sink = self.0.lock();
-        let series_of_metric = |(name, help, is_counter, value): (&'static str, &'static str, bool, Value)| {
-            progress_by_sink.iter().map(move |(sink, progress)| Series {
-                name,
-                help,
-                is_counter,
-                labels: vec![("namespace", sink.namespace.clone()), ("sink", sink.name.clone())],
-                value: value(progress),
-            })
-        };
-        METRICS.into_iter().flat_map(series_of_metric).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,19 +352,5 @@ mod tests {
         let digest = store_digest(identity);
         assert_eq!((digest.len(), digest.as_str()), (32, store_digest(identity).as_str()));
         assert!(!digest.contains(&identity[..8]) && digest != store_digest("another"));
-    }
-
-    #[test]
-    fn each_sink_has_its_own_series() {
-        let metrics = GraphSinkMetrics::default();
-        assert!(metrics.series().is_empty());
-        let progress =
-            SinkProgress { position: 3, latest: 10, nodes_removed: 1, nodes_swept: 2, ..SinkProgress::default() };
-        metrics.0.lock().insert(NamespacedName::new("team", "graph"), progress);
-        let series = metrics.series();
-        let value = |name: &str| series.iter().find(|series| series.name == name).unwrap().value;
-        assert_eq!(value("crowsnest_graph_sink_lag_changes"), 7);
-        assert_eq!(value("crowsnest_graph_sink_nodes_removed_total"), 3);
-        assert_eq!(series[0].labels, [("namespace", "team".to_owned()), ("sink", "graph".to_owned())]);
     }
 }

@@ -23,12 +23,12 @@ pub(super) enum SinkStatus {
     Running(Box<SinkProgress>),
 }
 
-/// The new status, or `None` if there is nothing to write. If only counters changed, the status is written only with
-/// `with_counters`.
+/// The new status, or `None` if there is nothing to write. Without a change of the conditions, the status is written only
+/// if `is_heartbeat` is true.
 pub(super) fn next_status(
     sink: &GraphSink,
     sink_status: &SinkStatus,
-    with_counters: bool,
+    is_heartbeat: bool,
     now: &Time,
 ) -> Option<GraphSinkStatus> {
     let (before, generation) = (&sink.status, sink.metadata.generation);
@@ -37,16 +37,23 @@ pub(super) fn next_status(
     let is_notable = conditions.is_some() || before.observed_generation != generation.unwrap_or_default();
     let conditions = conditions.unwrap_or_else(|| before.conditions.clone());
     let observed_generation = generation.unwrap_or_default();
+    let last_checked_at = Some(now.clone());
     let status = match sink_status {
-        SinkStatus::Unusable { message, .. } => {
-            GraphSinkStatus { observed_generation, conditions, last_error: truncate(message), ..before.clone() }
-        }
+        SinkStatus::Unusable { message, .. } => GraphSinkStatus {
+            observed_generation,
+            conditions,
+            last_checked_at,
+            last_error: truncate(message),
+            ..before.clone()
+        },
         SinkStatus::Running(progress) => GraphSinkStatus {
             observed_generation,
             conditions,
+            last_checked_at,
             lag: saturating_i64(progress.lag()),
             nodes_written: saturating_i64(progress.nodes_written),
             nodes_removed: saturating_i64(progress.nodes_removed + progress.nodes_swept),
+            objects_skipped: saturating_i64(progress.objects_skipped),
             undecided_clusters: progress.undecided_clusters.clone(),
             last_error: match &progress.state {
                 SinkState::Waiting { message, .. } => truncate(message),
@@ -57,13 +64,13 @@ pub(super) fn next_status(
         },
     };
     let has_changed = status != *before;
-    (has_changed && (is_notable || with_counters)).then_some(status)
+    (has_changed && (is_notable || is_heartbeat)).then_some(status)
 }
 
 /// The merge patch that writes a status. Fields that the status omits are deleted.
 pub(super) fn status_patch(status: &GraphSinkStatus) -> Value {
-    let mut fields = json!({"observedGeneration": null, "conditions": null, "nodesWritten": null, "nodesRemoved": null,
-        "undecidedClusters": null, "lastError": null});
+    let mut fields = json!({"observedGeneration": null, "conditions": null, "lastCheckedAt": null, "nodesWritten": null,
+        "nodesRemoved": null, "objectsSkipped": null, "undecidedClusters": null, "lastError": null});
     if let (Value::Object(present), Value::Object(all)) = (json!(status), &mut fields) {
         all.extend(present);
     }
@@ -107,6 +114,12 @@ fn synced_state(sink_status: &SinkStatus) -> ConditionState {
                 ),
             )
         }
+        // The graph lacks them, so it is not synchronized, like an engine that rejected documents.
+        SinkState::Following if progress.objects_skipped > 0 => false_state(
+            "ObjectsSkipped",
+            "objects that cannot be read from the cache were skipped since the sink started; \
+             the log of Crowsnest has the errors, and status.objectsSkipped their number",
+        ),
         SinkState::Following => ConditionState {
             is_true: true,
             reason: "UpToDate",
@@ -150,6 +163,15 @@ mod tests {
         }))
     }
 
+    fn skipping(objects_skipped: u64) -> SinkStatus {
+        SinkStatus::Running(Box::new(SinkProgress {
+            state: SinkState::Following,
+            is_connected: true,
+            objects_skipped,
+            ..SinkProgress::default()
+        }))
+    }
+
     fn unreachable() -> SinkState {
         SinkState::Waiting { failure: SinkFailure::Unreachable, message: "refused; check it".to_owned() }
     }
@@ -161,6 +183,7 @@ mod tests {
     #[case::lagging(running(SinkState::Following, true, 54_321, &[]), ["Connected=True DatabaseAnswers", "Synced=False Lagging"], "")]
     #[case::undecided(running(SinkState::Following, true, 0, &["m1"]),
         ["Connected=True DatabaseAnswers", "Synced=False PermissionsUnknown"], "")]
+    #[case::skipping(skipping(2), ["Connected=True DatabaseAnswers", "Synced=False ObjectsSkipped"], "")]
     #[case::unreachable(running(unreachable(), false, 0, &[]), ["Connected=False Unreachable", "Synced=False Unreachable"], "refused; check it")]
     #[case::unusable(SinkStatus::Unusable { reason: "InvalidQuery", message: "why".to_owned() },
         ["Connected=False InvalidQuery", "Synced=False InvalidQuery"], "why")]
@@ -183,12 +206,31 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_counters_alone_are_written_only_with_counters() {
+    fn changes_of_counters_alone_are_written_with_the_heartbeat() {
         let mut sink = GraphSink::default();
         sink.status = next_status(&sink, &running(SinkState::Following, true, 0, &[]), false, &now()).unwrap();
         let later = running(SinkState::Following, true, 5, &[]);
         assert_eq!(next_status(&sink, &later, false, &now()), None);
         assert_eq!(next_status(&sink, &later, true, &now()).map(|status| status.lag), Some(5));
+    }
+
+    #[rstest]
+    #[case::running(running(SinkState::Following, true, 0, &[]))]
+    #[case::unusable(SinkStatus::Unusable { reason: "InvalidQuery", message: "why".to_owned() })]
+    fn the_heartbeat_is_written_without_other_changes(#[case] sink_status: SinkStatus) {
+        let mut sink = GraphSink::default();
+        sink.status = next_status(&sink, &sink_status, false, &now()).unwrap();
+        assert_eq!(sink.status.last_checked_at, Some(now()));
+        let later = Time(Timestamp::from_second(35).unwrap());
+        assert_eq!(next_status(&sink, &sink_status, false, &later), None);
+        let heartbeat = next_status(&sink, &sink_status, true, &later).unwrap();
+        assert_eq!(heartbeat, GraphSinkStatus { last_checked_at: Some(later), ..sink.status });
+    }
+
+    #[test]
+    fn the_number_of_skipped_objects_is_in_the_status() {
+        let status = next_status(&GraphSink::default(), &skipping(2), false, &now()).unwrap();
+        assert_eq!(status.objects_skipped, 2);
     }
 
     #[test]

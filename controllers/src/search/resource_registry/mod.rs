@@ -19,20 +19,20 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::resource_selection::{Member, find_unresolved_kinds, select_resources};
-pub use self::resource_selection::{RegisteredResource, RegistrationKey, Unresolved};
+pub use self::resource_selection::{RegisteredResource, RegistrationKey, UnresolvedKind};
 
 type HeldInterests = BTreeMap<RegistrationKey, (Interest, InterestGuard)>;
 
 /// State of reading the registries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
+pub struct RegistryProgress {
     /// True once all registries have been read and the interests in their resources are declared. Before that, the
     /// registered resources are unknown.
     pub declared: bool,
     pub health: Result<(), String>,
 }
 
-impl Default for Progress {
+impl Default for RegistryProgress {
     fn default() -> Self {
         Self { declared: false, health: Err("ResourceRegistries have not been read yet".to_owned()) }
     }
@@ -43,13 +43,13 @@ impl Default for Progress {
 pub struct Registrations {
     pub registries: BTreeMap<String, ResourceRegistry>,
     pub resources: BTreeMap<RegistrationKey, RegisteredResource>,
-    /// Kinds that no cluster is known to serve.
-    pub unresolved: BTreeSet<Unresolved>,
+    /// Selected kinds that no cluster is known to serve.
+    pub unresolved: BTreeSet<UnresolvedKind>,
 }
 
 /// Channels on which the results are published.
 pub struct Publishers {
-    pub progress: watch::Sender<Progress>,
+    pub progress: watch::Sender<RegistryProgress>,
     /// `None` until all registries have been read and the kinds that the control plane serves are known.
     pub registrations: watch::Sender<Option<Arc<Registrations>>>,
 }
@@ -101,7 +101,7 @@ pub async fn run(fleet: Fleet, index: Index, publishers: Publishers, stop: Cance
         let next = known.progress(control_plane.is_some());
         progress.send_if_modified(|progress| {
             // Once declared, it stays declared: deleting a registry removes its interests.
-            let next = Progress { declared: progress.declared || next.declared, ..next };
+            let next = RegistryProgress { declared: progress.declared || next.declared, ..next };
             std::mem::replace(progress, next.clone()) != next
         });
     }
@@ -111,6 +111,7 @@ pub async fn run(fleet: Fleet, index: Index, publishers: Publishers, stop: Cance
 #[derive(Default)]
 struct RegistryCache {
     registries: BTreeMap<String, ResourceRegistry>,
+    /// Registries received so far from a list in progress.
     relisted: Option<BTreeMap<String, ResourceRegistry>>,
     listed: bool,
     /// Error of the last list.
@@ -138,22 +139,23 @@ impl RegistryCache {
         }
     }
 
-    /// The watcher retries by itself. Only a failed initial list is reported.
+    /// Records the failure of an initial list. Other failures are not reported, since the watcher retries.
     fn record_failure(&mut self, error: &watcher::Error) {
         if matches!(error, watcher::Error::InitialListFailed(_)) {
             self.list_error = Some(format!("cannot list ResourceRegistries: {error}"));
         }
     }
 
-    /// Kinds are first resolved with the control plane's discovery, so its result is awaited.
-    fn progress(&self, has_discovered_kinds: bool) -> Progress {
+    /// State of reading the registries. They count as declared only after discovery of the control plane, because kinds
+    /// are resolved with its result.
+    fn progress(&self, has_discovered_kinds: bool) -> RegistryProgress {
         let health = match &self.list_error {
             Some(list_error) => Err(list_error.clone()),
-            None if !self.listed => Progress::default().health,
+            None if !self.listed => RegistryProgress::default().health,
             None if !has_discovered_kinds => Err("discovery of the control plane has not finished yet".to_owned()),
             None => Ok(()),
         };
-        Progress { declared: self.listed && has_discovered_kinds, health }
+        RegistryProgress { declared: self.listed && has_discovered_kinds, health }
     }
 }
 
@@ -224,11 +226,11 @@ mod tests {
     #[test]
     fn nothing_is_declared_before_registries_are_listed() {
         let mut known = RegistryCache::default();
-        assert_eq!(known.progress(true), Progress::default());
+        assert_eq!(known.progress(true), RegistryProgress::default());
         known.apply_event(watcher::Event::Init);
         assert!(!known.progress(true).declared);
         known.apply_event(watcher::Event::InitDone);
         assert!(!known.progress(false).declared);
-        assert_eq!(known.progress(true), Progress { declared: true, health: Ok(()) });
+        assert_eq!(known.progress(true), RegistryProgress { declared: true, health: Ok(()) });
     }
 }

@@ -21,7 +21,7 @@ pub struct RegisteredResource {
     pub kind: String,
 }
 
-/// A member, as registries select it.
+/// A member with the properties by which registries select it.
 #[derive(Debug, Clone, Copy)]
 pub struct Member<'a> {
     pub cluster: &'a Cluster,
@@ -79,8 +79,8 @@ pub fn select_resources(
     selected
 }
 
-/// A registry, a kind that it selects, and a cluster that it selects.
-pub type Unresolved = (String, String, ClusterName);
+/// A kind that is not resolved to a resource: name of the registry that selects it, kind, and selected cluster.
+pub type UnresolvedKind = (String, String, ClusterName);
 
 /// Kinds that no cluster is known to serve, with the selected clusters. Some of these may not have been discovered
 /// yet.
@@ -88,7 +88,7 @@ pub fn find_unresolved_kinds(
     registries: &BTreeMap<String, ResourceRegistry>,
     members: &[Member<'_>],
     control_plane: Option<&ApiResources>,
-) -> BTreeSet<Unresolved> {
+) -> BTreeSet<UnresolvedKind> {
     let mut found = BTreeSet::new();
     for (name, registry) in registries {
         let affinity = &registry.spec.target_cluster;
@@ -159,7 +159,7 @@ mod tests {
     #[rstest]
     #[case::named_clusters(POD, "", &["m1", "m2"], [Some("Pod"), Some("Pod"), Some("Pod")], Some("Pod"),
         json!({"pods": ["m1", "m2"]}))]
-    #[case::of_all(POD, "", &[], [Some("Pod"), Some("Pod"), Some("Pod")], None, json!({"pods": ["m1", "m2", "m3"]}))]
+    #[case::all_clusters(POD, "", &[], [Some("Pod"), Some("Pod"), Some("Pod")], None, json!({"pods": ["m1", "m2", "m3"]}))]
     #[case::clusters_that_serve_it(WIDGET, "", &[], [Some("Pod"), Some("Widget"), Some("Pod")], None,
         json!({"widgets": ["m2"]}))]
     #[case::undiscovered_clusters_may_serve_it(WIDGET, "", &[], [None, Some("Widget"), Some("!g/v1")], None,
@@ -168,7 +168,7 @@ mod tests {
         json!({"widgets": []}))]
     #[case::resolved_by_another_member(WIDGET, "", &["m1"], [Some("Pod"), None, Some("Widget")], Some("Pod"),
         json!({"widgets": []}))]
-    #[case::without_members(WIDGET, "", &["gone"], [None, None, None], Some("Widget"), json!({"widgets": []}))]
+    #[case::without_members(WIDGET, "", &["deleted"], [None, None, None], Some("Widget"), json!({"widgets": []}))]
     #[case::unknown_kind(WIDGET, "", &[], [Some("Pod"), None, None], Some("Pod"), json!({}))]
     #[case::one_namespace(POD, "a", &["m1"], [Some("Pod"), None, None], None, json!({"pods in a": ["m1"]}))]
     #[case::nodes_have_no_namespace(("v1", "Node"), "a", &["m1"], [Some("Node"), None, None], None,

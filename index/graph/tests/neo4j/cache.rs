@@ -1,9 +1,11 @@
 //! A cache (store, tail and collection states), and the objects of a small cluster.
 
+use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_graph::SinkSource;
 use crowsnest_index::export::ChangeSource;
 use crowsnest_store::codec::Codec;
-use crowsnest_store::fixtures::{cluster, draft, resource_of};
+use crowsnest_store::fixtures::{cluster, draft, resource_of, stored_keeping};
+use crowsnest_store::ingest::Keep;
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{
@@ -21,6 +23,10 @@ pub struct Cache {
     tail: Arc<Tail>,
     pub states: Arc<States>,
     store_name: String,
+    /// The store keeps values of Secrets.
+    pub keeps_secret_values: bool,
+    /// References that the configuration adds.
+    pub rules: Vec<CustomRule>,
     _directory: Option<tempfile::TempDir>,
 }
 
@@ -42,7 +48,16 @@ impl Cache {
         let store = Arc::new(SqliteStore::open(&IndexOptions::new(&directory), Arc::clone(&codec)).await.unwrap());
         let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 100, 1 << 20));
         let store_name = store.identity().await.unwrap();
-        Self { store, codec, tail, states: Arc::default(), store_name, _directory: None }
+        Self {
+            store,
+            codec,
+            tail,
+            states: Arc::default(),
+            store_name,
+            keeps_secret_values: false,
+            rules: Vec::new(),
+            _directory: None,
+        }
     }
 
     pub async fn close(self) {
@@ -53,9 +68,14 @@ impl Cache {
         let changes = ChangeSource {
             store: Arc::clone(&self.store) as _,
             tail: Arc::clone(&self.tail),
-            has_secret_values: false,
+            has_secret_values: self.keeps_secret_values,
         };
-        SinkSource { changes, states: Arc::clone(&self.states), store_name: self.store_name.clone(), rules: Vec::new() }
+        SinkSource {
+            changes,
+            states: Arc::clone(&self.states),
+            store_name: self.store_name.clone(),
+            rules: self.rules.clone(),
+        }
     }
 
     /// Marks all collections of the store as completely listed.
@@ -85,7 +105,15 @@ impl Cache {
         for (collection, objects) in collections {
             for chunk in objects.chunks(1_000) {
                 let step = |object: &&Value| {
-                    let draft = draft(object);
+                    let mut draft = draft(object);
+                    if self.keeps_secret_values {
+                        let keep = Keep { secret_values: true, ..Keep::default() };
+                        draft.body = stored_keeping(name, 1, object, &keep).body;
+                    }
+                    // Marks an object whose body cannot be decoded.
+                    if object["broken"] == json!(true) {
+                        draft.body = b"{".as_slice().into();
+                    }
                     let packed = self.codec.pack("/any", &draft.body).unwrap().0;
                     Step::Put(Box::new(draft), packed)
                 };

@@ -98,7 +98,7 @@ impl Database {
     }
 
     /// Runs a statement that begins its own transactions.
-    async fn run_auto_commit(&self, text: &str) {
+    pub async fn run_auto_commit(&self, text: &str) {
         let graph = neo4rs::Graph::new(self.target().address, "", "").unwrap();
         graph.run(neo4rs::query(text)).await.unwrap();
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_graph::{
-    GraphSink, SinkConfig, SinkError, SinkOptions, SinkProgress, SinkState, Visibility, VisibilityDecision,
+    GraphSink, RuleDigests, SinkConfig, SinkError, SinkOptions, SinkProgress, SinkState, Visibility, VisibilityDecision,
 };
 use crowsnest_store::fixtures::cluster;
 use crowsnest_store::{BodyMode, Object, Store};
@@ -70,6 +70,15 @@ impl Visibility for RulesVisibility {
 
     async fn has_changed(&self) -> bool {
         *self.version_at_reset.lock() != *self.version.borrow()
+    }
+
+    async fn rule_digests(&self, _as_of: u64) -> Result<RuleDigests, SinkError> {
+        let rules = self.rules.lock();
+        let mut digests = RuleDigests::new();
+        for name in rules.clusters.iter().filter(|name| !rules.undecided_clusters.contains(name)) {
+            digests.insert(cluster(name), rules.hidden_kinds.join(","));
+        }
+        Ok(digests)
     }
 
     fn reset(&self) {

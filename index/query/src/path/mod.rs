@@ -17,7 +17,7 @@ use std::str::FromStr;
 pub const MAX_STEPS: u8 = 8;
 /// Maximum length of a pattern in bytes.
 pub const MAX_BYTES: usize = 4096;
-/// Maximum number of steps of a hop that states none (`*`).
+/// Maximum number of steps of a hop without an upper bound, such as `*` or `*2..`.
 const DEFAULT_MAX_STEPS: u8 = 5;
 
 /// Types of edges, directed as their names read: `(owner)-[:OWNS]->(owned)`.
@@ -34,7 +34,7 @@ pub enum EdgeType {
     PropagatedTo,
     /// Binding to its role.
     RoleRef,
-    /// Gateway, route, Ingress, Service and EndpointSlice to the next of them, down to Pods.
+    /// Gateway, route, Ingress, Service or EndpointSlice to the next hop of its traffic, the last of which is a Pod.
     RoutesTo,
     /// Pod to its node.
     RunsOn,
@@ -46,7 +46,7 @@ pub enum EdgeType {
     Uses,
 }
 
-/// A type of edge that does not exist.
+/// Error for an unknown edge type; the message lists the types.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown type {0:?}; types are {names}", names = EdgeType::names())]
 pub struct UnknownEdgeType(String);
@@ -80,7 +80,8 @@ impl EdgeType {
         }
     }
 
-    /// True for types that join nearly all objects, which a hop follows only if it names them.
+    /// True for types that connect a few objects to most others, for example a namespace to its objects. A hop follows
+    /// them only if it names them.
     pub fn is_hub(self) -> bool {
         matches!(self, Self::About | Self::Contains | Self::RunsOn)
     }
@@ -175,7 +176,8 @@ impl NodePattern {
         is_new
     }
 
-    /// Estimate of how few objects match, to choose the end at which a search begins.
+    /// Heuristic score from the stated properties; higher if fewer objects are expected to match. A search begins at
+    /// the end of the path with the higher score.
     pub fn selectivity(&self) -> u8 {
         let has = |property| self.property(property).is_some();
         u8::from(has(Property::Uid)) * 8
@@ -189,16 +191,19 @@ impl NodePattern {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HopPattern {
     pub variable: Option<String>,
-    /// Types as stated; empty for all but hubs.
+    /// Types as stated. Empty: every type that is not a hub, see [`EdgeType::is_hub`].
     pub types: BTreeSet<EdgeType>,
     pub direction: Direction,
-    /// Minimum and maximum number of edges.
-    pub least: u8,
-    pub most: u8,
+    /// Minimum number of edges.
+    #[serde(rename = "least")]
+    pub min_steps: u8,
+    /// Maximum number of edges.
+    #[serde(rename = "most")]
+    pub max_steps: u8,
 }
 
 impl HopPattern {
-    /// The types that the hop follows.
+    /// The types that the hop follows, with the default if it states none.
     pub fn effective_types(&self) -> BTreeSet<EdgeType> {
         match self.types.is_empty() {
             true => EdgeType::ALL.into_iter().filter(|one| !one.is_hub()).collect(),
@@ -225,8 +230,8 @@ impl PathPattern {
     }
 
     /// Maximum number of edges of a path.
-    pub fn steps(&self) -> u8 {
-        self.hops.iter().fold(0, |sum, (hop, _)| hop.most.saturating_add(sum))
+    pub fn max_steps(&self) -> u8 {
+        self.hops.iter().fold(0, |sum, (hop, _)| hop.max_steps.saturating_add(sum))
     }
 
     /// The inverse pattern, from its last node to its first. It matches the same paths in reverse.

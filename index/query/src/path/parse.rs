@@ -1,4 +1,4 @@
-//! Parses patterns. Both forms may be mixed in one pattern; an error names the byte.
+//! Parses patterns. Both forms may be mixed in one pattern; errors state the byte offset.
 
 use super::{
     DEFAULT_MAX_STEPS, Direction, EdgeType, HopPattern, MAX_BYTES, MAX_STEPS, NodePattern, PathPattern, PatternError,
@@ -23,7 +23,7 @@ pub(super) fn parse_pattern(text: &str) -> Result<PathPattern, PatternError> {
         }
         let hop = parser.parse_hop()?;
         pattern.hops.push((hop, parser.parse_node()?));
-        if pattern.steps() > MAX_STEPS {
+        if pattern.max_steps() > MAX_STEPS {
             return Err(PatternError { at, reason: format!("the pattern has more than {MAX_STEPS} steps") });
         }
     }
@@ -41,7 +41,7 @@ impl Parser<'_> {
         Err(PatternError { at, reason: reason.into() })
     }
 
-    /// An error at the cursor, with the character that is there.
+    /// Returns an error at the cursor that states what was expected and which character was found.
     fn expected_error<T>(&self, what: &str) -> ParseResult<T> {
         let found = self.cursor.peek().map_or_else(|| "the end".to_owned(), |c| format!("{c:?}"));
         self.error(self.cursor.at, format!("expected {what}, found {found}"))
@@ -169,8 +169,13 @@ impl Parser<'_> {
         if !self.cursor.eat("-") {
             return self.expected_error("an arrow, such as -[:OWNS]-> or <-USES-");
         }
-        let mut hop =
-            HopPattern { variable: None, types: BTreeSet::new(), direction: Direction::Both, least: 1, most: 1 };
+        let mut hop = HopPattern {
+            variable: None,
+            types: BTreeSet::new(),
+            direction: Direction::Both,
+            min_steps: 1,
+            max_steps: 1,
+        };
         self.cursor.skip_blanks();
         if self.cursor.eat("[") {
             self.cursor.skip_blanks();
@@ -211,7 +216,7 @@ impl Parser<'_> {
             if !self.cursor.eat("|") {
                 return Ok(());
             }
-            // Older forms repeat the colon.
+            // Older versions of openCypher repeat the colon: `:OWNS|:USES`.
             self.cursor.skip_blanks();
             self.cursor.eat(":");
         }
@@ -224,20 +229,20 @@ impl Parser<'_> {
         if !self.cursor.eat("*") {
             return Ok(());
         }
-        let least = self.parse_number()?;
+        let min = self.parse_number()?;
         self.cursor.skip_blanks();
-        (hop.least, hop.most) = match (least, self.cursor.eat("..")) {
+        (hop.min_steps, hop.max_steps) = match (min, self.cursor.eat("..")) {
             (None, false) => (1, DEFAULT_MAX_STEPS),
             (Some(exactly), false) => (exactly, exactly),
-            (least, true) => {
-                let least = least.unwrap_or(1);
-                (least, self.parse_number()?.unwrap_or(DEFAULT_MAX_STEPS.max(least)))
+            (min, true) => {
+                let min = min.unwrap_or(1);
+                (min, self.parse_number()?.unwrap_or(DEFAULT_MAX_STEPS.max(min)))
             }
         };
-        if hop.least > hop.most {
-            return self.error(at, format!("{} is more than {}", hop.least, hop.most));
+        if hop.min_steps > hop.max_steps {
+            return self.error(at, format!("{} is more than {}", hop.min_steps, hop.max_steps));
         }
-        if hop.most == 0 || hop.most > MAX_STEPS {
+        if hop.max_steps == 0 || hop.max_steps > MAX_STEPS {
             return self.error(at, format!("a hop has 1 to {MAX_STEPS} steps"));
         }
         Ok(())

@@ -30,11 +30,11 @@ impl Display for HopPattern {
         let variable = self.variable.as_deref().map(quote_identifier).unwrap_or_default();
         let types: Vec<&str> = self.types.iter().map(|one| one.name()).collect();
         let types = if types.is_empty() { String::new() } else { format!(":{}", types.join("|")) };
-        let steps = match (self.least, self.most) {
+        let steps = match (self.min_steps, self.max_steps) {
             (1, 1) => String::new(),
             (1, DEFAULT_MAX_STEPS) => "*".to_owned(),
-            (least, most) if least == most => format!("*{least}"),
-            (least, most) => format!("*{least}..{most}"),
+            (min, max) if min == max => format!("*{min}"),
+            (min, max) => format!("*{min}..{max}"),
         };
         let (left, right) = match self.direction {
             Direction::Out => ("-", "->"),

@@ -1,4 +1,4 @@
-//! Forms of patterns, errors with their bytes, and that a printed pattern parses to itself.
+//! Tests of the parser and printer: accepted forms, errors with byte offsets, and round trips.
 
 use super::*;
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ fn canonical(text: &str) -> String {
     "clusterrole/system:node <-ROLE_REF- *",
     r#"(:clusterrole {name: "system:node"})<-[:ROLE_REF]-()"#
 )]
-fn patterns_have_one_form(#[case] text: &str, #[case] expected: &str) {
+fn patterns_have_one_printed_form(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(canonical(text), expected);
     assert_eq!(canonical(expected), expected);
 }
@@ -83,7 +83,7 @@ fn patterns_have_one_form(#[case] text: &str, #[case] expected: &str) {
 #[case::parts("a/b/c/d --> *", "byte 0: \"a/b/c/d\" is not KIND, KIND/NAME or KIND/NAMESPACE/NAME")]
 #[case::name("pod/ --> *", "byte 0: \"pod/\" has an empty name")]
 #[case::letters("(:Ä)", "byte 2: expected a kind, found 'Ä'")]
-fn errors_name_the_byte(#[case] text: &str, #[case] expected: &str) {
+fn errors_state_the_byte_offset(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(canonical(text), expected);
 }
 
@@ -94,10 +94,10 @@ fn long_patterns_are_refused() {
 }
 
 #[test]
-fn unnamed_hops_avoid_hubs() {
+fn hops_without_types_do_not_follow_hubs() {
     let pattern: PathPattern = "(:A)-->(:B)".parse().unwrap();
-    let followed = pattern.hops[0].0.effective_types();
-    assert!(followed.contains(&EdgeType::Uses) && !followed.contains(&EdgeType::RunsOn));
+    let types = pattern.hops[0].0.effective_types();
+    assert!(types.contains(&EdgeType::Uses) && !types.contains(&EdgeType::RunsOn));
 }
 
 fn name() -> impl Strategy<Value = String> {
@@ -118,12 +118,12 @@ fn node() -> impl Strategy<Value = NodePattern> {
 fn hop() -> impl Strategy<Value = HopPattern> {
     let types = prop::collection::btree_set(prop::sample::select(EdgeType::ALL.to_vec()), 0..3);
     let direction = prop::sample::select(vec![Direction::Out, Direction::In, Direction::Both]);
-    (types, direction, 0..2u8, 1..3u8).prop_map(|(types, direction, least, most)| HopPattern {
+    (types, direction, 0..2u8, 1..3u8).prop_map(|(types, direction, min_steps, max_steps)| HopPattern {
         variable: None,
         types,
         direction,
-        least,
-        most,
+        min_steps,
+        max_steps,
     })
 }
 
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn reversing_twice_changes_nothing(pattern in any_pattern()) {
+    fn inverting_twice_changes_nothing(pattern in any_pattern()) {
         prop_assert_eq!(pattern.inverse().inverse(), pattern);
     }
 

@@ -1,8 +1,8 @@
 //! Sends SelfSubjectAccessReviews to clusters whose RBAC objects are not in the cache, to determine what a caller
 //! may list there.
 //!
-//! Owns the results by caller and cluster for [`RESULT_TTL`]. One task per pair sends the reviews, started by the first
-//! search that needs it; later searches use its results. Unanswered reviews count as denied. Rules limited to
+//! Results are cached by caller and cluster for [`RESULT_TTL`]. One task per pair sends the reviews, started by the first
+//! search that needs them; later searches use its results. Unanswered reviews count as denied. Rules limited to
 //! resource names are not reviewed: a caller who may read only some objects of a namespace sees none of them here.
 
 use super::{CallerRights, has_complete_rules};
@@ -35,6 +35,7 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CACHED_RESULTS: u64 = 1000;
 /// Maximum number of reviews for a caller in a cluster.
 const MAX_REVIEWS: usize = 1000;
+/// Maximum number of namespaces that are reviewed for a caller in a cluster.
 const MAX_NAMESPACES: usize = 200;
 /// Maximum number of concurrent reviews in a cluster, for all callers.
 const MAX_CONCURRENT_REVIEWS: usize = 8;
@@ -42,36 +43,38 @@ const MAX_CONCURRENT_REVIEWS: usize = 8;
 const ALL: &str = "*";
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// Results of all clusters.
-pub(crate) struct Reviews {
-    pending: moka::sync::Cache<(UserInfo, ClusterName, String), Arc<PendingReviews>>,
+/// Reviews in progress and their results, by caller, cluster and the member's uid.
+pub(crate) struct ReviewCache {
+    entries: moka::sync::Cache<(UserInfo, ClusterName, String), Arc<CallerReviews>>,
     permits: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
 }
 
-/// Objects that are allowed or denied together; without a namespace, those of all namespaces.
+/// The unit of a review: a resource in one namespace. With an empty namespace, the resource in all namespaces or a
+/// cluster-scoped resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Scope {
+struct ReviewScope {
     namespace: String,
     group: String,
     resource: String,
 }
 
-/// The known results for one caller in one cluster.
+/// Results for one caller in one cluster, as far as they are available.
 #[derive(Debug, Clone)]
 pub(super) struct ReviewResults {
-    allowed: Arc<HashSet<Scope>>,
-    /// Reason why results are missing.
-    missing: Option<String>,
+    allowed: Arc<HashSet<ReviewScope>>,
+    /// Reason why results are missing; None if they are complete.
+    missing_reason: Option<String>,
 }
 
 /// Reviews of one caller in one cluster.
-struct PendingReviews {
+struct CallerReviews {
     started_at: Instant,
-    allowed: Mutex<Arc<HashSet<Scope>>>,
+    allowed: Mutex<Arc<HashSet<ReviewScope>>>,
     /// Sent by the task that sends the reviews; closed when that task has ended.
     progress: watch::Receiver<Progress>,
 }
 
+/// Progress of the task that sends the reviews.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Progress {
     Pending,
@@ -80,10 +83,10 @@ enum Progress {
     Incomplete(String),
 }
 
-impl Default for Reviews {
+impl Default for ReviewCache {
     fn default() -> Self {
-        let pending = moka::sync::Cache::builder().max_capacity(MAX_CACHED_RESULTS).time_to_live(RESULT_TTL).build();
-        Self { pending, permits: Mutex::default() }
+        let entries = moka::sync::Cache::builder().max_capacity(MAX_CACHED_RESULTS).time_to_live(RESULT_TTL).build();
+        Self { entries, permits: Mutex::default() }
     }
 }
 
@@ -103,7 +106,7 @@ impl Searcher {
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
         let pending = members.chain(control_plane).map(|member| {
             let target = ReviewTarget::new(member);
-            let pending = self.inner.reviews.pending(self, caller, &target);
+            let pending = self.inner.reviews.get_or_start(self, caller, &target);
             async move { (target.cluster, pending.results(until).await) }
         });
         rights.add_review_results(join_all(pending).await.into_iter().collect());
@@ -111,14 +114,14 @@ impl Searcher {
     }
 }
 
-impl Reviews {
-    /// The cached reviews of a caller, or new ones.
-    fn pending(&self, searcher: &Searcher, caller: &UserInfo, target: &ReviewTarget) -> Arc<PendingReviews> {
+impl ReviewCache {
+    /// The cached reviews of a caller in a cluster; starts them if there are none.
+    fn get_or_start(&self, searcher: &Searcher, caller: &UserInfo, target: &ReviewTarget) -> Arc<CallerReviews> {
         // A cluster that left and joined again has another uid.
         let uid = target.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
-        self.pending.get_with((caller.clone(), target.cluster.clone(), uid), || {
+        self.entries.get_with((caller.clone(), target.cluster.clone(), uid), || {
             let (progress_sender, progress) = watch::channel(Progress::Pending);
-            let pending = Arc::new(PendingReviews { started_at: Instant::now(), allowed: Mutex::default(), progress });
+            let pending = Arc::new(CallerReviews { started_at: Instant::now(), allowed: Mutex::default(), progress });
             let (reviews, permits) = (Arc::clone(&pending), self.permits(&target.cluster));
             let (searcher, caller, target) = (searcher.clone(), caller.clone(), target.clone());
             searcher.clone().spawn("access reviews", async move {
@@ -145,24 +148,25 @@ impl Reviews {
     }
 }
 
-impl PendingReviews {
+impl CallerReviews {
     /// The complete results, or those available at the deadline.
     async fn results(&self, until: Instant) -> ReviewResults {
         let mut progress = self.progress.clone();
         let until = until.min(self.started_at + MAX_WAIT);
         let ended = progress.wait_for(|progress| *progress != Progress::Pending);
-        // In either case, `progress` has the state.
+        // The wait fails if the task ended without a result. Otherwise, also after a timeout, the state is read below.
         let has_failed = matches!(tokio::time::timeout_at(until.into(), ended).await, Ok(Err(_)));
-        let missing = match &*self.progress.borrow() {
+        let missing_reason = match &*self.progress.borrow() {
             Progress::Done => None,
             Progress::Pending if has_failed => Some("access reviews failed".to_owned()),
             Progress::Pending => Some("access reviews are in progress".to_owned()),
             Progress::Incomplete(why) => Some(why.clone()),
         };
-        ReviewResults { allowed: Arc::clone(&self.allowed.lock()), missing }
+        ReviewResults { allowed: Arc::clone(&self.allowed.lock()), missing_reason }
     }
 
-    /// Sends reviews from general to specific scopes, for resources with objects.
+    /// Sends reviews for the resources that have objects in the cluster: first for everything, then for each resource, then
+    /// for each namespace of the resources that are not allowed in all namespaces.
     async fn send(
         &self,
         searcher: &Searcher,
@@ -171,24 +175,24 @@ impl PendingReviews {
         permits: &Semaphore,
     ) -> Result<Progress, Error> {
         let scopes = searcher.inner.engine.scopes(&target.cluster).await?;
-        let scopes: BTreeSet<Scope> = scopes.iter().filter_map(|scope| Scope::parse(scope)).collect();
+        let scopes: BTreeSet<ReviewScope> = scopes.iter().filter_map(|scope| ReviewScope::parse(scope)).collect();
         if scopes.is_empty() {
             return Ok(Progress::Done);
         }
         let (client, token, claims) = target.connect(searcher)?;
         let sender = ReviewSender { searcher, caller, client, token, claims, permits, pending: self };
-        sender.send([Scope::everywhere(ALL, ALL)]).await?;
+        sender.send([ReviewScope::everywhere(ALL, ALL)]).await?;
         if self.allows(ALL, ALL, "") {
             return Ok(Progress::Done);
         }
-        let resources: BTreeSet<Scope> =
-            scopes.iter().map(|scope| Scope::everywhere(&scope.group, &scope.resource)).collect();
+        let resources: BTreeSet<ReviewScope> =
+            scopes.iter().map(|scope| ReviewScope::everywhere(&scope.group, &scope.resource)).collect();
         let left = MAX_REVIEWS.saturating_sub(resources.len());
         let mut is_truncated = resources.len() > MAX_REVIEWS;
         sender.send(resources.into_iter().take(MAX_REVIEWS)).await?;
-        let undecided = |scope: &Scope| !scope.namespace.is_empty() && !self.allows(&scope.group, &scope.resource, "");
-        // Then by namespace, for resources that are not allowed in all namespaces.
-        let undecided: Vec<Scope> = scopes.into_iter().filter(undecided).collect();
+        let undecided =
+            |scope: &ReviewScope| !scope.namespace.is_empty() && !self.allows(&scope.group, &scope.resource, "");
+        let undecided: Vec<ReviewScope> = scopes.into_iter().filter(undecided).collect();
         let reviewed = limit_scopes(&undecided, left, MAX_NAMESPACES);
         is_truncated |= reviewed.len() < undecided.len();
         sender.send(reviewed.iter().cloned()).await?;
@@ -197,48 +201,48 @@ impl PendingReviews {
     }
 
     fn allows(&self, group: &str, resource: &str, namespace: &str) -> bool {
-        self.allowed.lock().contains(&Scope::new(group, resource, namespace))
+        self.allowed.lock().contains(&ReviewScope::new(group, resource, namespace))
     }
 }
 
 impl ReviewResults {
     /// True if objects of a resource in a namespace (empty for cluster-scoped ones) may be listed.
     pub(super) fn allows(&self, group: &str, resource: &str, namespace: &str) -> bool {
-        let mut scopes = [Scope::everywhere(ALL, ALL), Scope::everywhere(group, resource)].into_iter();
+        let mut scopes = [ReviewScope::everywhere(ALL, ALL), ReviewScope::everywhere(group, resource)].into_iter();
         scopes.any(|scope| self.allowed.contains(&scope))
-            || self.allowed.contains(&Scope::new(group, resource, namespace))
+            || self.allowed.contains(&ReviewScope::new(group, resource, namespace))
     }
 
     pub(super) fn allows_anything(&self) -> bool {
         !self.allowed.is_empty()
     }
 
-    /// The objects of a resource that may be listed.
+    /// The objects of a resource, in all namespaces, that may be listed.
     pub(super) fn extent(&self, group: &str, resource: &str) -> Extent {
         if self.allows(group, resource, "") {
             return Extent::uniform(Readable::All);
         }
-        let own = self.allowed.iter().filter(|scope| scope.group == group && scope.resource == resource);
-        Extent::from_namespaces(own.map(|scope| scope.namespace.clone()))
+        let by_namespace = self.allowed.iter().filter(|scope| scope.group == group && scope.resource == resource);
+        Extent::from_namespaces(by_namespace.map(|scope| scope.namespace.clone()))
     }
 
     /// Digest that changes with the allowed scopes.
     pub(super) fn digest(&self) -> u64 {
-        let of = |scope: &Scope| {
+        let scope_digest = |scope: &ReviewScope| {
             let mut hasher = DefaultHasher::new();
             scope.hash(&mut hasher);
             hasher.finish()
         };
-        // The set is unordered.
-        self.allowed.iter().map(of).fold(self.allowed.len() as u64, u64::wrapping_add)
+        // The sum does not depend on the order of the set.
+        self.allowed.iter().map(scope_digest).fold(self.allowed.len() as u64, u64::wrapping_add)
     }
 
-    pub(super) fn missing(&self) -> Option<&str> {
-        self.missing.as_deref()
+    pub(super) fn missing_reason(&self) -> Option<&str> {
+        self.missing_reason.as_deref()
     }
 }
 
-impl Scope {
+impl ReviewScope {
     fn new(group: &str, resource: &str, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), group: group.to_owned(), resource: resource.to_owned() }
     }
@@ -247,7 +251,7 @@ impl Scope {
         Self::new(group, resource, "")
     }
 
-    /// From a value of [`Facet::Scope`].
+    /// Parses a value of [`Facet::Scope`] without its cluster; None if it names no resource.
     ///
     /// [`Facet::Scope`]: crate::document::columns::Facet::Scope
     fn parse(text: &str) -> Option<Self> {
@@ -258,14 +262,14 @@ impl Scope {
     }
 }
 
-/// The first `most` scopes in at most `namespaces` namespaces; `scopes` are sorted by namespace.
-fn limit_scopes(scopes: &[Scope], most: usize, namespaces: usize) -> &[Scope] {
-    let together = scopes.chunk_by(|a, b| a.namespace == b.namespace);
-    let fitting: usize = together.take(namespaces).map(<[Scope]>::len).sum();
-    scopes.get(..fitting.min(most)).unwrap_or_default()
+/// The first `max_scopes` scopes in at most `max_namespaces` namespaces; `scopes` are sorted by namespace.
+fn limit_scopes(scopes: &[ReviewScope], max_scopes: usize, max_namespaces: usize) -> &[ReviewScope] {
+    let by_namespace = scopes.chunk_by(|a, b| a.namespace == b.namespace);
+    let fitting: usize = by_namespace.take(max_namespaces).map(<[ReviewScope]>::len).sum();
+    scopes.get(..fitting.min(max_scopes)).unwrap_or_default()
 }
 
-/// The target of reviews.
+/// The cluster to which reviews are sent.
 #[derive(Clone)]
 struct ReviewTarget {
     cluster: ClusterName,
@@ -299,13 +303,13 @@ struct ReviewSender<'a> {
     token: Option<&'a Token>,
     claims: ImpersonatedAttributes,
     permits: &'a Semaphore,
-    pending: &'a PendingReviews,
+    pending: &'a CallerReviews,
 }
 
 impl ReviewSender<'_> {
-    async fn send(&self, scopes: impl IntoIterator<Item = Scope>) -> Result<(), Error> {
+    async fn send(&self, scopes: impl IntoIterator<Item = ReviewScope>) -> Result<(), Error> {
         let scopes = stream::iter(scopes.into_iter().map(Ok));
-        let answer = async |scope: Scope| {
+        let answer = async |scope: ReviewScope| {
             let _permit = self.permits.acquire().await.map_err(|_| Error::Stopped)?;
             if self.may_list(&scope).await? {
                 Arc::make_mut(&mut *self.pending.allowed.lock()).insert(scope);
@@ -315,7 +319,7 @@ impl ReviewSender<'_> {
         scopes.try_for_each_concurrent(MAX_CONCURRENT_REVIEWS, answer).await
     }
 
-    async fn may_list(&self, scope: &Scope) -> Result<bool, Error> {
+    async fn may_list(&self, scope: &ReviewScope) -> Result<bool, Error> {
         let attributes = ResourceAttributes {
             verb: Some("list".to_owned()),
             group: Some(scope.group.clone()),
@@ -352,22 +356,23 @@ mod tests {
     #[case::no_namespaces(10, 0, 0)]
     fn reviews_are_limited(#[case] most: usize, #[case] namespaces: usize, #[case] expected: usize) {
         let scopes = [("c", "pods"), ("a", "services"), ("b", "pods"), ("b", "services"), ("a", "pods")];
-        let scopes: BTreeSet<Scope> = scopes.map(|(namespace, resource)| Scope::new("", resource, namespace)).into();
-        let scopes: Vec<Scope> = scopes.into_iter().collect();
+        let scopes: BTreeSet<ReviewScope> =
+            scopes.map(|(namespace, resource)| ReviewScope::new("", resource, namespace)).into();
+        let scopes: Vec<ReviewScope> = scopes.into_iter().collect();
         assert_eq!(limit_scopes(&scopes, most, namespaces), &scopes[..expected]);
     }
 
     #[tokio::test]
     async fn reviews_of_a_failed_task_are_not_waited_for() {
         let (progress_sender, progress) = watch::channel(Progress::Pending);
-        let pending = PendingReviews { started_at: Instant::now(), allowed: Mutex::default(), progress };
+        let pending = CallerReviews { started_at: Instant::now(), allowed: Mutex::default(), progress };
         let task = tokio::spawn(async move {
             let _progress_sender = progress_sender;
             panic!("on purpose");
         });
         assert!(task.await.is_err());
         let reviewed = pending.results(Instant::now() + REVIEW_TIMEOUT).await;
-        assert_eq!(reviewed.missing(), Some("access reviews failed"));
+        assert_eq!(reviewed.missing_reason(), Some("access reviews failed"));
     }
 
     #[rstest]
@@ -375,8 +380,8 @@ mod tests {
     #[case("m1\u{1f}apps/deployments\u{1f}shop", Some(("apps", "deployments", "shop")))]
     #[case("m1\u{1f}/nodes\u{1f}", Some(("", "nodes", "")))]
     #[case("m1\u{1f}/nodes", None)]
-    fn scopes_are_read(#[case] text: &str, #[case] expected: Option<(&str, &str, &str)>) {
-        let expected = expected.map(|(group, resource, namespace)| Scope::new(group, resource, namespace));
-        assert_eq!(Scope::parse(text), expected);
+    fn scopes_are_parsed(#[case] text: &str, #[case] expected: Option<(&str, &str, &str)>) {
+        let expected = expected.map(|(group, resource, namespace)| ReviewScope::new(group, resource, namespace));
+        assert_eq!(ReviewScope::parse(text), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! RBAC objects of all clusters as far as a caller may list them, for access reviews.
+//! RBAC objects of all clusters, limited to those that a caller may list, for the API group `access.crowsnest.io`.
 
 use super::{CallerRights, has_complete_rules, rbac_resources};
 use crate::Searcher;
@@ -35,7 +35,7 @@ pub struct ClusterRules {
     pub cluster: ClusterName,
     pub state: RulesState,
     pub rbac: Arc<Rbac>,
-    /// By [`ObjectKind::ALL`].
+    /// In the order of [`ObjectKind::ALL`].
     listable: [Extent; 4],
 }
 
@@ -58,8 +58,8 @@ impl Searcher {
     }
 }
 
-/// State of the four collections.
-fn rules_state(states: &States, cluster: &ClusterName, now: i64) -> RulesState {
+/// State of the four collections of RBAC objects. `now_ms` is in Unix milliseconds.
+fn rules_state(states: &States, cluster: &ClusterName, now_ms: i64) -> RulesState {
     if !has_complete_rules(states, cluster) {
         return RulesState::Unknown { reason: "its RBAC objects are not in the cache".to_owned() };
     }
@@ -67,30 +67,33 @@ fn rules_state(states: &States, cluster: &ClusterName, now: i64) -> RulesState {
     let outdated = || collections.iter().flatten().filter(|state| !state.is_fresh());
     let Some(reason) = outdated().find_map(|state| state.stale_reason.clone()) else { return RulesState::Current };
     let oldest = outdated().map(|state| state.last_contact_ms).filter(|at| *at > 0).min();
-    RulesState::Stale { reason, age_seconds: oldest.map(|at| (now - at).max(0) / 1000) }
+    RulesState::Stale { reason, age_seconds: oldest.map(|at| (now_ms - at).max(0) / 1000) }
 }
 
 impl ClusterRules {
     /// True if the caller may list this object.
     pub fn is_visible(&self, kind: ObjectKind, namespace: &str, name: &str) -> bool {
-        ObjectKind::ALL.iter().zip(&self.listable).any(|(of, extent)| *of == kind && extent.allows(namespace, name))
+        ObjectKind::ALL
+            .iter()
+            .zip(&self.listable)
+            .any(|(other, extent)| *other == kind && extent.allows(namespace, name))
     }
 
-    /// The condition by which evaluations see only objects that the caller may list.
+    /// Predicate that limits an evaluation to the RBAC objects that the caller may list.
     pub fn visibility(&self) -> impl Fn(ObjectKind, &str, &str) -> bool + Sync + '_ {
         move |kind: ObjectKind, namespace: &str, name: &str| self.is_visible(kind, namespace, name)
     }
 
-    /// Plurals of the kinds of which the caller cannot list all objects that matter in the scope. Depends on the
-    /// caller's rights alone, not on the objects.
-    pub fn not_listable(&self, scope: &Scope) -> Vec<&'static str> {
+    /// Plural names of the RBAC resources of which the caller cannot list all objects that are relevant in the scope. Depends
+    /// on the caller's rights alone, not on the objects.
+    pub fn unlistable_resources(&self, scope: &Scope) -> Vec<&'static str> {
         let missing = |(kind, extent): &(&ObjectKind, &Extent)| !covers(extent, **kind, scope);
         let kinds = ObjectKind::ALL.iter().zip(&self.listable).filter(missing);
         kinds.map(|(kind, _)| kind.resource()).collect()
     }
 }
 
-/// True if all objects of a kind that matter in the scope are in the extent.
+/// True if all objects of a kind that are relevant in the scope are in the extent.
 fn covers(extent: &Extent, kind: ObjectKind, scope: &Scope) -> bool {
     match scope {
         _ if !kind.is_namespaced() => *extent.everywhere() == Readable::All,
@@ -109,12 +112,12 @@ mod tests {
     #[rstest]
     #[case::everything(Extent::uniform(Readable::All), ObjectKind::RoleBinding, Scope::All, true)]
     #[case::nothing(Extent::uniform(Readable::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
-    #[case::no_namespace_matters(Extent::uniform(Readable::Nothing), ObjectKind::Role, Scope::cluster(), true)]
+    #[case::no_namespace_is_relevant(Extent::uniform(Readable::Nothing), ObjectKind::Role, Scope::cluster(), true)]
     #[case::the_namespace(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("shop"), true)]
     #[case::another(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("ops"), false)]
     #[case::not_all(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::All, false)]
     #[case::cluster_scoped(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::from_namespace("shop"), false)]
-    fn extents_cover_relevant_changes(
+    fn extents_cover_scopes(
         #[case] extent: Extent,
         #[case] kind: ObjectKind,
         #[case] scope: Scope,

@@ -12,11 +12,13 @@ use std::sync::Arc;
 pub enum ScopeDecision {
     Yes,
     No,
+    /// Only objects with these names.
     Named(Arc<BTreeSet<String>>),
 }
 
-/// True if one object may be read in this way, by its [`Facet::Scope`] and name.
-pub fn permits(rights: &mut CallerRights, read_kind: ReadKind, scope: &str, name: &str) -> bool {
+/// True if the caller may read one object in this way. The object is given by its value of
+/// [`Facet::Scope`](crate::document::columns::Facet::Scope) and its name.
+pub fn allows_read(rights: &mut CallerRights, read_kind: ReadKind, scope: &str, name: &str) -> bool {
     match decide_read(rights, read_kind, scope) {
         ScopeDecision::Yes => true,
         ScopeDecision::No => false,
@@ -24,7 +26,7 @@ pub fn permits(rights: &mut CallerRights, read_kind: ReadKind, scope: &str, name
     }
 }
 
-/// Decides with the right to list, because a search reveals names.
+/// Decides by the right to list, because a search reveals names.
 pub fn decide(rights: &mut CallerRights, scope: &str) -> ScopeDecision {
     decide_read(rights, ReadKind::Listing, scope)
 }
@@ -37,7 +39,7 @@ fn decide_read(rights: &mut CallerRights, read_kind: ReadKind, scope: &str) -> S
     let (Ok(cluster), Some((group, resource))) = (ClusterName::parse(cluster), resource.split_once('/')) else {
         return ScopeDecision::No;
     };
-    match rights.verdict(read_kind, &cluster, group, resource, namespace) {
+    match rights.readable(read_kind, &cluster, group, resource, namespace) {
         Readable::All => ScopeDecision::Yes,
         Readable::Nothing => ScopeDecision::No,
         Readable::Named(names) => ScopeDecision::Named(Arc::new(names)),

@@ -1,18 +1,18 @@
-//! Keeps [`Rights`] equal to the RBAC objects of all clusters in the store.
+//! Keeps [`RbacRules`] equal to the RBAC objects of all clusters in the store.
 
-use super::{GROUP, RESOURCES, Rights};
+use super::{GROUP, RESOURCES, RbacRules};
 use crowsnest_store::record::ChangeKind;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{CollectionKey, Error, OUTAGE_RETRY, Object, Record, Scan, States, Store};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Number of records per page.
+/// Number of records read at once.
 const READ_BATCH: usize = 500;
 
 /// The task that follows the RBAC objects of all clusters.
 pub(crate) struct RulesFollower {
-    pub rights: Arc<Rights>,
+    pub rights: Arc<RbacRules>,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     pub states: Arc<States>,
@@ -49,7 +49,7 @@ impl RulesFollower {
     async fn load(&self, stop: &CancellationToken) -> Result<(), Error> {
         loop {
             // The previous rules apply until the new ones are complete.
-            let fresh = Rights::default();
+            let fresh = RbacRules::default();
             match self.load_once(&fresh).await {
                 Ok(()) => {
                     self.rights.replace(fresh);
@@ -66,7 +66,7 @@ impl RulesFollower {
         }
     }
 
-    async fn load_once(&self, rights: &Rights) -> Result<(), Error> {
+    async fn load_once(&self, rights: &RbacRules) -> Result<(), Error> {
         for (key, _) in self.states.all() {
             let gvr = &key.resource;
             if &*gvr.group != GROUP || !RESOURCES.contains(&&*gvr.resource) {

@@ -1,21 +1,21 @@
 //! Authorization of reads in each cluster, evaluated from the cluster's own RBAC objects in the cache.
 //!
 //! Updated by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose
-//! RBAC objects are not completely cached is sent access reviews ([`access_reviews`]); objects that it does not
-//! allow are visible only to the group `system:masters`.
+//! RBAC objects are not completely cached is sent access reviews ([`access_reviews`]). The group `system:masters` may read
+//! everything; its rights are not evaluated.
 
 pub(crate) mod access_reviews;
 mod cluster_rules;
 pub(crate) mod decision;
 mod follower;
 mod member_access;
-mod reader;
+mod read_rights;
 mod scope_terms;
 mod stamps;
 
 use crate::authorization::decision::ScopeDecision;
+pub(crate) use access_reviews::ReviewCache;
 use access_reviews::ReviewResults;
-pub(crate) use access_reviews::Reviews;
 pub use cluster_rules::{ClusterRules, RulesState};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::{Extent, Grant, Rbac, ReadKind, Readable};
@@ -27,7 +27,7 @@ use crowsnest_store::{CollectionKey, Record, Seq};
 pub(crate) use follower::RulesFollower;
 use member_access::MemberAccess;
 use parking_lot::RwLock;
-pub use reader::Reader;
+pub use read_rights::ReadRights;
 pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
 use stamps::{
@@ -36,11 +36,12 @@ use stamps::{
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
+use xxhash_rust::xxh3::xxh3_128;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
-/// The resources from which permissions are evaluated.
+/// The resources whose objects determine permissions.
 pub fn rbac_resources() -> [Gvr; 4] {
     RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
 }
@@ -49,35 +50,35 @@ pub fn rbac_resources() -> [Gvr; 4] {
 /// is still valid.
 #[derive(Debug, Clone)]
 pub struct DecisionBasis {
-    rights: Weak<Rights>,
+    rights: Weak<RbacRules>,
     stamps: Arc<Basis>,
 }
 
-/// The RBAC rules of all clusters.
+/// The RBAC rules of all clusters, from which the rights of callers are evaluated.
 #[derive(Default)]
-pub struct Rights {
+pub struct RbacRules {
     clusters: RwLock<BTreeMap<ClusterName, NumberedRules>>,
     /// Incremented whenever a rule changes.
     number: watch::Sender<u64>,
     authorizations: AuthorizationCache,
-    /// The newest change that was applied.
+    /// The newest change of the store up to which rules are applied.
     applied_seq: watch::Sender<Seq>,
     metrics: Arc<Metrics>,
 }
 
-impl std::fmt::Debug for Rights {
+impl std::fmt::Debug for RbacRules {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rights").field("clusters", &self.clusters.read().len()).finish()
+        f.debug_struct("RbacRules").field("clusters", &self.clusters.read().len()).finish()
     }
 }
 
-impl Rights {
+impl RbacRules {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..Self::default() }
     }
 
-    /// Permissions of a caller, evaluated per cluster on demand. Adds the groups that API servers add to every
-    /// user.
+    /// Permissions of a caller, evaluated per cluster on demand. The caller gets the groups that API servers add to every
+    /// user, such as `system:authenticated`.
     pub fn for_caller(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
         let caller = Arc::new(caller.clone().with_implied_groups());
         let authorization = self.authorization(&caller);
@@ -87,8 +88,8 @@ impl Rights {
             authorization,
             caller,
             grants: HashMap::new(),
-            outdated: false,
-            reviewed: HashMap::new(),
+            is_outdated: false,
+            review_results: HashMap::new(),
             decisions: HashMap::new(),
         }
     }
@@ -135,12 +136,12 @@ impl Rights {
         });
     }
 
-    /// Notified whenever a rule changes.
-    pub fn changed(&self) -> watch::Receiver<u64> {
+    /// Receiver that is notified whenever a rule changes.
+    pub fn rule_changes(&self) -> watch::Receiver<u64> {
         self.number.subscribe()
     }
 
-    /// The newest change whose rules are applied.
+    /// The newest change of the store up to which rules are applied.
     pub fn applied_seq(&self) -> watch::Receiver<Seq> {
         self.applied_seq.subscribe()
     }
@@ -172,6 +173,7 @@ impl Rights {
             || self.authorization(&Arc::new(caller.clone().with_implied_groups())).member_access.rules_apply_in(cluster)
     }
 
+    /// Replaces all rules by those of `fresh`.
     fn replace(&self, fresh: Self) {
         let mut clusters = self.clusters.write();
         *clusters = fresh.clusters.into_inner();
@@ -186,17 +188,17 @@ impl Rights {
 /// Permissions of a caller, cached for the duration of a search.
 #[derive(Debug)]
 pub struct CallerRights {
-    rights: Arc<Rights>,
+    rights: Arc<RbacRules>,
     /// The caller's authorization at creation.
     authorization: Arc<CallerAuthorization>,
     /// The basis of that authorization, with the results of access reviews.
     basis: Arc<Basis>,
     caller: Arc<UserInfo>,
     grants: HashMap<ClusterName, Vec<Grant>>,
-    /// Some grants are from newer rules.
-    outdated: bool,
+    /// Some grants were evaluated from newer rules than `authorization`.
+    is_outdated: bool,
     /// Results of access reviews, for clusters without cached RBAC objects.
-    reviewed: HashMap<ClusterName, ReviewResults>,
+    review_results: HashMap<ClusterName, ReviewResults>,
     /// Decisions by scope.
     decisions: HashMap<Arc<str>, ScopeDecision>,
 }
@@ -211,13 +213,14 @@ impl CallerRights {
         &self.caller
     }
 
-    /// The rules that decisions rely on; None if newer rules affected one of them; then none may be cached.
+    /// The rules on which this caller's decisions are based. None if some decisions used newer rules; decisions must not be
+    /// cached then.
     pub fn basis(&self) -> Option<DecisionBasis> {
         let basis = || DecisionBasis { rights: Arc::downgrade(&self.rights), stamps: Arc::clone(&self.basis) };
-        (!self.outdated).then(basis)
+        (!self.is_outdated).then(basis)
     }
 
-    /// Clusters whose rules may lead to other decisions than that basis; None if the basis belongs to another [`Rights`].
+    /// Clusters in which decisions may differ from those made on `basis`; None if `basis` belongs to another [`RbacRules`].
     pub fn changed_from(&self, basis: &DecisionBasis) -> Option<BTreeSet<ClusterName>> {
         let same_rules = std::ptr::eq(basis.rights.as_ptr(), Arc::as_ptr(&self.rights));
         same_rules.then(|| self.basis.differing_clusters(&basis.stamps))
@@ -239,29 +242,43 @@ impl CallerRights {
     }
 
     /// Adds the results of access reviews.
-    fn add_review_results(&mut self, reviewed: HashMap<ClusterName, ReviewResults>) {
-        if !reviewed.is_empty() {
-            let stamps = reviewed.iter().map(|(cluster, results)| (cluster.clone(), Stamp::Reviewed(results.digest())));
+    fn add_review_results(&mut self, review_results: HashMap<ClusterName, ReviewResults>) {
+        if !review_results.is_empty() {
+            let stamps =
+                review_results.iter().map(|(cluster, results)| (cluster.clone(), Stamp::Reviewed(results.digest())));
             self.basis = Arc::new(self.authorization.basis.with_stamps(stamps));
         }
-        self.reviewed = reviewed;
+        self.review_results = review_results;
     }
 
-    /// Clusters whose cached rules grant something different than before.
+    /// Clusters whose cached rules grant the caller something else than in `before`.
     pub fn changed_since(&self, before: &Self) -> BTreeSet<ClusterName> {
         let mut changed = self.authorization.basis.differing_clusters(&before.authorization.basis);
-        changed.retain(|cluster| !before.reviewed.contains_key(cluster));
+        changed.retain(|cluster| !before.review_results.contains_key(cluster));
         changed
     }
 
-    /// Reason why permissions in a cluster are unknown and therefore denied.
-    pub fn missing(&self, cluster: &ClusterName) -> Option<&str> {
-        self.reviewed.get(cluster)?.missing()
+    /// Digest of the caller's permissions in a cluster. Equal rules have equal digests in all processes of a version, so
+    /// that a digest can be saved. None if the permissions are unknown.
+    pub(crate) fn digest(&mut self, cluster: &ClusterName) -> Option<u128> {
+        if self.caller.is_master() {
+            return Some(0);
+        }
+        if let Some(results) = self.review_results.get(cluster) {
+            return results.missing_reason().is_none().then(|| u128::from(results.digest()));
+        }
+        // Bindings are evaluated in the order of their namespaces and names.
+        Some(xxh3_128(format!("{:?}", self.grants(cluster)).as_bytes()))
+    }
+
+    /// Reason why permissions in a cluster are unknown, and therefore denied; None if they are known.
+    pub fn missing_reason(&self, cluster: &ClusterName) -> Option<&str> {
+        self.review_results.get(cluster)?.missing_reason()
     }
 
     /// The objects of a resource in a namespace (empty for cluster-scoped ones) that may be read in this way. Clusters
     /// whose rules are not in the cache answer access reviews for lists only.
-    pub fn verdict(
+    pub fn readable(
         &mut self,
         read_kind: ReadKind,
         cluster: &ClusterName,
@@ -272,8 +289,8 @@ impl CallerRights {
         if self.caller.is_master() {
             return Readable::All;
         }
-        if let Some(reviewed) = self.reviewed.get(cluster) {
-            return if reviewed.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
+        if let Some(results) = self.review_results.get(cluster) {
+            return if results.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
         }
         Readable::from_grants(self.grants(cluster), read_kind, group, resource, namespace)
     }
@@ -289,19 +306,19 @@ impl CallerRights {
         if self.caller.is_master() || self.authorization.member_access.can_see(cluster) {
             return true;
         }
-        match self.reviewed.get(cluster) {
-            Some(reviewed) => reviewed.allows_anything(),
+        match self.review_results.get(cluster) {
+            Some(results) => results.allows_anything(),
             None => self.authorization.has_rights_in(cluster),
         }
     }
 
     /// The only namespaces in which objects of a resource may be listed; `None` if there is no such limit.
-    pub fn limit(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Option<BTreeSet<String>> {
+    pub fn namespace_limit(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Option<BTreeSet<String>> {
         if self.caller.is_master() {
             return None;
         }
-        match self.reviewed.get(cluster) {
-            Some(reviewed) => reviewed.extent(group, resource).namespace_limit(),
+        match self.review_results.get(cluster) {
+            Some(results) => results.extent(group, resource).namespace_limit(),
             None => Extent::namespace_limit_from_grants(self.grants(cluster), ReadKind::Listing, group, resource),
         }
     }
@@ -311,8 +328,8 @@ impl CallerRights {
         if self.caller.is_master() {
             return Extent::uniform(Readable::All);
         }
-        match self.reviewed.get(cluster) {
-            Some(reviewed) => reviewed.extent(group, resource),
+        match self.review_results.get(cluster) {
+            Some(results) => results.extent(group, resource),
             None => Extent::from_grants(self.grants(cluster), read_kind, group, resource),
         }
     }
@@ -320,7 +337,7 @@ impl CallerRights {
     fn grants(&mut self, cluster: &ClusterName) -> &[Grant] {
         if !self.grants.contains_key(cluster) {
             let (grants, number) = self.rights.grants(cluster, &self.caller, &self.authorization.member_access);
-            self.outdated |= number != self.authorization.number_of(cluster);
+            self.is_outdated |= number != self.authorization.number_of(cluster);
             self.grants.insert(cluster.clone(), grants);
         }
         self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default()
@@ -347,24 +364,50 @@ mod tests {
     /// A decision during a change of rules must not be cached.
     #[test]
     fn decisions_of_newer_rules_are_not_cached() {
-        let rights = Arc::new(Rights::default());
+        let rights = Arc::new(RbacRules::default());
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": [],
             "metadata": {"namespace": "shop", "name": "reader"}});
         let role = stored("member1", 1, &role);
-        let of = |change: bool| {
+        let can_be_cached = |change: bool| {
             let mut ann = rights.for_caller(&UserInfo::new("ann", ["staff"]));
             if change {
                 rights.apply(&role.record, &role.body, ChangeKind::Modified);
             }
-            ann.verdict(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop");
+            ann.readable(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop");
             ann.basis().is_some()
         };
-        assert!(!of(true) && of(false));
+        assert!(!can_be_cached(true) && can_be_cached(false));
+    }
+
+    /// A digest that was saved by another process is comparable.
+    #[test]
+    fn digests_depend_on_the_rules_only() {
+        let object = |kind: &str, rest: serde_json::Value| {
+            let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+                "metadata": {"namespace": "shop", "name": "reader"}});
+            object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            stored("member1", 1, &object)
+        };
+        let role = |resource: &str| {
+            object("Role", json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": [resource]}]}))
+        };
+        let subjects = json!([{"kind": "User", "name": "ann"}]);
+        let binding =
+            object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
+        let digest = |objects: &[&crowsnest_store::Object]| {
+            let rights = Arc::new(RbacRules::default());
+            objects.iter().for_each(|object| rights.apply(&object.record, &object.body, ChangeKind::Added));
+            rights.for_caller(&UserInfo::new("ann", ["staff"])).digest(binding.record.key.cluster()).unwrap()
+        };
+        let (pods, secrets) = (role("pods"), role("secrets"));
+        assert_eq!(digest(&[&pods, &binding]), digest(&[&secrets, &binding, &pods]));
+        assert_ne!(digest(&[&pods, &binding]), digest(&[&secrets, &binding]));
+        assert_ne!(digest(&[&pods, &binding]), digest(&[&pods]));
     }
 
     #[test]
     fn invalid_objects_grant_nothing() {
-        let rights = Arc::new(Rights::default());
+        let rights = Arc::new(RbacRules::default());
         let object = |kind: &str, rest: serde_json::Value| {
             let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
                 "metadata": {"namespace": "shop", "name": "reader"}});
@@ -377,7 +420,7 @@ mod tests {
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
         let seen = || {
             let mut ann = rights.for_caller(&UserInfo::new("ann", ["staff"]));
-            ann.verdict(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop")
+            ann.readable(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop")
         };
         for broken in [&role, &binding] {
             for object in [&role, &binding] {

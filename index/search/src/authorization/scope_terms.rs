@@ -1,7 +1,7 @@
 //! A caller's rights as terms: the caller may list an object if the object has one of them.
 //!
-//! For engines that filter by a query instead of deciding segment by segment. Within the given collections the terms allow
-//! exactly what [`CallerRights::verdict`] allows. A general term replaces those it covers: a caller who may list a whole
+//! Used by engines that filter by a query instead of deciding scope by scope. Within the given collections the terms allow
+//! exactly what [`CallerRights::readable`] allows. A general term replaces those it covers: a caller who may list a whole
 //! cluster holds one term for it.
 
 use super::CallerRights;
@@ -83,8 +83,8 @@ impl CallerRights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authorization::Rights;
-    use crate::authorization::decision::permits;
+    use crate::authorization::RbacRules;
+    use crate::authorization::decision::allows_read;
     use crate::document::columns::{scope_of, scope_terms};
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_store::fixtures::stored;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     /// Binds ann to a rule in a cluster: in a namespace, or in all if it is empty.
-    fn grant(rights: &Rights, cluster: &str, namespace: &str, name: &str, rule: &Value) {
+    fn grant(rights: &RbacRules, cluster: &str, namespace: &str, name: &str, rule: &Value) {
         let prefix = if namespace.is_empty() { "Cluster" } else { "" };
         let mut metadata = json!({"name": name});
         if !namespace.is_empty() {
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    fn terms(rights: &Arc<Rights>, objects: &[Object]) -> BTreeSet<String> {
+    fn terms(rights: &Arc<RbacRules>, objects: &[Object]) -> BTreeSet<String> {
         match rights.for_caller(&UserInfo::new("ann", ["staff"])).scope_terms(&collections(objects)) {
             ScopeTerms::Some(terms) => terms,
             ScopeTerms::All => panic!("ann is limited"),
@@ -169,7 +169,7 @@ mod tests {
         #[case] names: Value,
         #[case] expected: &[&str],
     ) {
-        let rights = Arc::new(Rights::default());
+        let rights = Arc::new(RbacRules::default());
         let rule = json!({"verbs": ["list"], "apiGroups": groups, "resources": resources, "resourceNames": names});
         grant(&rights, "m1", namespace, "r", &rule);
         let terms: Vec<String> = terms(&rights, &objects()).iter().map(|term| term.replace('\u{1f}', "|")).collect();
@@ -200,7 +200,7 @@ mod tests {
         /// For all rules, an object holds one of the caller's terms exactly if the caller may list it.
         #[test]
         fn terms_equal_decisions(rules in prop::collection::vec(rule(), 0..6)) {
-            let rights = Arc::new(Rights::default());
+            let rights = Arc::new(RbacRules::default());
             for (nth, (cluster, namespace, rule)) in rules.iter().enumerate() {
                 grant(&rights, cluster, namespace, &format!("r{nth}"), rule);
             }
@@ -209,7 +209,7 @@ mod tests {
             let mut caller = rights.for_caller(&UserInfo::new("ann", ["staff"]));
             for object in &objects {
                 let key = &object.record.key;
-                let expected = permits(&mut caller, ReadKind::Listing, &scope_of(key), &key.name);
+                let expected = allows_read(&mut caller, ReadKind::Listing, &scope_of(key), &key.name);
                 let found = scope_terms(&scope_of(key), &key.name).iter().any(|term| terms.contains(term));
                 prop_assert_eq!(found, expected, "{:?} by {:?} of {:?}", key, terms, rules);
             }

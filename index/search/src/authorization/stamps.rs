@@ -13,9 +13,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Estimated bytes per caller and cluster.
+/// Estimated memory in bytes per caller and cluster.
 const ENTRY_BYTES: usize = 160;
 const MAX_CACHE_BYTES: u64 = 16 << 20;
+/// Idle time after which a caller's authorization is evicted.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The RBAC rules of a cluster.
@@ -27,12 +28,12 @@ pub(super) struct NumberedRules {
     pub number: u64,
 }
 
-/// Stamp of decisions, which are valid while it is unchanged.
+/// Stamp of the decisions for a caller in a cluster. Decisions are valid while their stamp is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamp {
-    /// Grants of the caller by the rules with this number.
+    /// Number of the rules that last changed the caller's grants.
     Granted(u64),
-    /// Results of access reviews.
+    /// Digest of the results of access reviews.
     Reviewed(u64),
 }
 
@@ -57,13 +58,14 @@ pub(super) struct CallerAuthorization {
 struct ClusterGrants {
     /// Number of the rules from which they were evaluated.
     number: u64,
+    /// Number of the rules that last changed the grants.
     stamp: u64,
     digest: Digest,
     /// The caller has a right to objects of any kind.
     has_rights: bool,
 }
 
-/// Keyed digests of grants, two of them with secret keys, so that collisions cannot be constructed.
+/// Two hashes of grants with keys that are random in each process, so that a user cannot construct a collision.
 type Digest = (u64, u64);
 
 /// Cached authorization data of callers.
@@ -111,7 +113,8 @@ impl AuthorizationCache {
 }
 
 impl CallerAuthorization {
-    /// Derived from the previous value.
+    /// Evaluates a caller's grants. Clusters whose rules have not changed since `before` are not evaluated again, and keep
+    /// their stamps if the grants are equal.
     fn new(
         caller: &UserInfo,
         before: Option<&Self>,
@@ -120,7 +123,7 @@ impl CallerAuthorization {
         digest: impl Fn(&[Grant]) -> Digest,
     ) -> Self {
         let (member_access, member_access_number) = derive_member_access(caller, before, clusters);
-        let of = |(cluster, cluster_rules): (&ClusterName, &NumberedRules)| {
+        let cluster_grants = |(cluster, cluster_rules): (&ClusterName, &NumberedRules)| {
             let known = before.and_then(|before| before.clusters.get(cluster)).copied();
             let number = newest_rules_number(&member_access, cluster, cluster_rules, clusters);
             let now = match known {
@@ -129,14 +132,14 @@ impl CallerAuthorization {
                     let grants = evaluate_grants(&member_access, caller, cluster, cluster_rules);
                     let digest = digest(&grants);
                     let same = known.filter(|known| known.digest == digest);
-                    let has_rights = grants.iter().any(Grant::is_about_objects);
+                    let has_rights = grants.iter().any(Grant::covers_objects);
                     ClusterGrants { number, stamp: same.map_or(number, |known| known.stamp), digest, has_rights }
                 }
             };
             (cluster.clone(), now)
         };
-        let clusters: BTreeMap<ClusterName, ClusterGrants> = clusters.iter().map(of).collect();
-        let stamps = clusters.iter().map(|(cluster, of)| (cluster.clone(), Stamp::Granted(of.stamp)));
+        let clusters: BTreeMap<ClusterName, ClusterGrants> = clusters.iter().map(cluster_grants).collect();
+        let stamps = clusters.iter().map(|(cluster, grants)| (cluster.clone(), Stamp::Granted(grants.stamp)));
         let basis = Arc::new(Basis(stamps.collect()));
         // Reuses the previous allocation, so that comparisons are usually by pointer.
         let basis = match before {
@@ -146,17 +149,18 @@ impl CallerAuthorization {
         Self { number, basis, member_access, member_access_number, clusters }
     }
 
-    /// Number of the cluster's rules that it includes; None if the cluster has no rules.
+    /// Number of the rules of a cluster from which the grants were evaluated; None if the cluster has no rules.
     pub fn number_of(&self, cluster: &ClusterName) -> Option<u64> {
-        self.clusters.get(cluster).map(|of| of.number)
+        self.clusters.get(cluster).map(|grants| grants.number)
     }
 
     /// True if the rules grant the caller a right to objects of any kind in the cluster.
     pub fn has_rights_in(&self, cluster: &ClusterName) -> bool {
-        self.clusters.get(cluster).is_some_and(|of| of.has_rights)
+        self.clusters.get(cluster).is_some_and(|grants| grants.has_rights)
     }
 }
 
+/// The caller's member access, and the number of the control plane's rules from which it is derived.
 fn derive_member_access(
     caller: &UserInfo,
     before: Option<&CallerAuthorization>,
@@ -194,7 +198,7 @@ pub(super) fn newest_rules_number(
 }
 
 impl Basis {
-    /// Clusters whose stamps differ, or are missing in one of both.
+    /// Clusters whose stamps differ or are in only one of the two.
     pub fn differing_clusters(self: &Arc<Self>, other: &Arc<Self>) -> BTreeSet<ClusterName> {
         if Arc::ptr_eq(self, other) {
             return BTreeSet::new();
@@ -209,7 +213,7 @@ impl Basis {
         differs(self, other).into_iter().chain(differs(other, self)).collect()
     }
 
-    /// Replaces the stamps of some clusters.
+    /// Returns a copy with the stamps of some clusters replaced.
     pub fn with_stamps(&self, stamps: impl Iterator<Item = (ClusterName, Stamp)>) -> Self {
         let mut all = self.0.clone();
         all.extend(stamps);
@@ -240,7 +244,7 @@ mod tests {
             cluster_rules.number = self.number;
         }
 
-        fn of(&self, caller: &str) -> Arc<CallerAuthorization> {
+        fn authorization(&self, caller: &str) -> Arc<CallerAuthorization> {
             self.authorizations.refresh(&Arc::new(UserInfo::new(caller, ["staff"])), self.number, &self.clusters)
         }
 
@@ -267,9 +271,9 @@ mod tests {
             fleet.view(cluster, "pods");
             fleet.bind(cluster, "ann", "ann");
         }
-        let mut before = fleet.of("ann");
+        let mut before = fleet.authorization("ann");
         let mut changed = |fleet: &Fleet| {
-            let now = fleet.of("ann");
+            let now = fleet.authorization("ann");
             let changed: Vec<String> =
                 now.basis.differing_clusters(&before.basis).iter().map(ToString::to_string).collect();
             assert_eq!(Arc::ptr_eq(&now.basis, &before.basis), changed.is_empty());
@@ -305,7 +309,7 @@ mod tests {
         let mut fleet = Fleet { authorizations: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
         fleet.view("member1", "pods");
         fleet.bind("member1", "ann", "ann");
-        let newer = fleet.of("ann");
+        let newer = fleet.authorization("ann");
         let late = fleet.authorizations.refresh(&Arc::new(UserInfo::new("ann", ["staff"])), 1, &BTreeMap::new());
         assert!(Arc::ptr_eq(&newer, &late));
     }

@@ -12,19 +12,21 @@ use std::time::{Duration, Instant};
 
 const SIMILAR_NAMES_TIMEOUT: Duration = Duration::from_millis(200);
 const RELAXATION_TIMEOUT: Duration = Duration::from_millis(300);
-/// Maximum number of terms that are left out in turn, and of queries returned.
+/// Maximum number of terms that are left out in turn.
 const MAX_TERMS_TRIED: usize = 8;
+/// Maximum number of relaxed queries in an answer.
 const MAX_RELAXED_QUERIES: usize = 3;
 
 /// A relaxed query with hits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RelaxedQuery {
     pub query: String,
+    /// Number of its hits.
     pub total: u64,
 }
 
-/// The query without one of its terms, if it then has hits. Queries with the fewest hits come first, because they
-/// are the closest.
+/// Queries that leave out one term of `query` and then have hits. Those with the fewest hits come first, because they are
+/// closest to the query.
 pub async fn relax_query(sources: &Sources, query: &Query, facts: &FleetFacts) -> Result<Vec<RelaxedQuery>, Error> {
     let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
     let limited_sources = sources.with_deadline(Instant::now() + RELAXATION_TIMEOUT);
@@ -36,7 +38,7 @@ pub async fn relax_query(sources: &Sources, query: &Query, facts: &FleetFacts) -
         if Instant::now() > limited_sources.context.deadline {
             break;
         }
-        let total = find(&limited_sources, plan(&relaxed, facts), TopHitsRequest::total()).await?.top.total;
+        let total = find(&limited_sources, plan(&relaxed, facts), TopHitsRequest::total_only()).await?.top.total;
         if total > 0 {
             found.push(RelaxedQuery { query: relaxed.to_string(), total });
         }
@@ -46,7 +48,7 @@ pub async fn relax_query(sources: &Sources, query: &Query, facts: &FleetFacts) -
     Ok(found)
 }
 
-/// Names similar to the bare words of a query without hits.
+/// Names of objects that are similar to the bare words and `name:` values of a query without hits.
 pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<String>, Error> {
     let mut words = Vec::new();
     query.filter.for_each_term(&mut |term| {
@@ -63,7 +65,7 @@ pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<Strin
             _ => {}
         }
     });
-    let request = TopHitsRequest { keep: 3, ..TopHitsRequest::total() };
+    let request = TopHitsRequest { keep: 3, ..TopHitsRequest::total_only() };
     let Sources { engine, context, .. } = sources.with_deadline(Instant::now() + SIMILAR_NAMES_TIMEOUT);
     let mut near = Vec::new();
     for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {

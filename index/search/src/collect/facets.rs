@@ -1,7 +1,7 @@
 //! Facet counts: columns of the text index, properties of the hits' clusters, and values of a label.
 //!
 //! Region, zones and provider belong to clusters: counts by cluster are summed when the answer is created, so
-//! changed properties apply immediately. Values of a label are read from its terms, and from previous versions if
+//! changed properties apply immediately. Values of a label are read from its terms, and from earlier versions if
 //! the query includes them.
 
 use crate::FacetCounts;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Maximum number of values per facet.
 const MAX_VALUES: usize = 30;
-/// Maximum number of groups.
+/// Maximum number of groups in an answer.
 const MAX_GROUPS: usize = 1000;
 
 /// A countable field.
@@ -32,7 +32,7 @@ pub enum FacetField {
 }
 
 impl FacetField {
-    /// By field name in the query language, or `label:KEY`; None if it cannot be counted.
+    /// Parses the name of a field in the query language, or `label:KEY`; None if the field cannot be counted.
     pub fn parse(field: &str) -> Option<Self> {
         match field {
             "region" => return Some(Self::Region),
@@ -48,7 +48,7 @@ impl FacetField {
         }
     }
 
-    /// Names are excluded, because there are as many as objects.
+    /// Columns that can be counted. Names are excluded, because there are as many as objects.
     fn columns() -> impl Iterator<Item = Facet> {
         Facet::ALL.iter().copied().filter(|facet| !matches!(facet, Facet::Scope | Facet::Name))
     }
@@ -69,14 +69,14 @@ impl FacetField {
         }
     }
 
-    /// The terms that an engine counts for it.
+    /// The terms that an engine counts for this field.
     fn terms_request(&self) -> Option<TermsRequest> {
         let Self::Label(key) = self else { return None };
         let prefix = format!("{}={key}=", Word::Label.name());
-        Some(TermsRequest { word: Word::Exact, prefix, part: String::new(), limit: None })
+        Some(TermsRequest { word: Word::Exact, prefix, substring: String::new(), limit: None })
     }
 
-    /// The column that an engine counts for it.
+    /// The column that an engine counts for this field.
     fn column(&self) -> Option<Facet> {
         match self {
             Self::Column(facet) => Some(*facet),
@@ -86,7 +86,7 @@ impl FacetField {
     }
 }
 
-/// Fields to count: facets, and the group of the hits.
+/// Fields to count: the facets, and the field by which hits are grouped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FacetRequest {
     pub facets: Vec<FacetField>,
@@ -98,60 +98,61 @@ pub(crate) struct FacetRequest {
 pub(crate) struct Counts {
     pub facets: Vec<FacetCounts>,
     pub groups: Option<FacetCounts>,
-    /// Remark about the counts.
+    /// Remark for the caller if counts are incomplete.
     pub notice: Option<String>,
 }
 
 impl FacetRequest {
-    fn all(&self) -> impl Iterator<Item = &FacetField> {
+    fn fields(&self) -> impl Iterator<Item = &FacetField> {
         self.facets.iter().chain(&self.group)
     }
 
     /// The columns that the engine has to count.
     pub fn columns(&self) -> Vec<Facet> {
-        let mut columns: Vec<Facet> = self.all().filter_map(FacetField::column).collect();
+        let mut columns: Vec<Facet> = self.fields().filter_map(FacetField::column).collect();
         columns.sort_unstable();
         columns.dedup();
         columns
     }
 
-    /// The terms to count in previous versions.
+    /// The terms to count in earlier versions.
     pub fn terms_requests(&self) -> Vec<TermsRequest> {
-        self.all().filter_map(FacetField::terms_request).collect()
+        self.fields().filter_map(FacetField::terms_request).collect()
     }
 
-    /// The counts, given the results for these columns and terms.
+    /// Counts the fields. `found` are the results of a search for [`Self::columns`] and [`Self::terms_requests`].
     pub async fn count(&self, sources: &Sources, facts: &FleetFacts, found: &SearchResults) -> Result<Counts, Error> {
         let columns = self.columns();
         let mut counts = Counts::default();
         let mut before = found.terms.iter();
-        for (nth, counted) in self.all().enumerate() {
-            let column = columns.iter().position(|column| Some(*column) == counted.column());
+        for (nth, field) in self.fields().enumerate() {
+            let column = columns.iter().position(|column| Some(*column) == field.column());
             let column = column.and_then(|column| found.top.facets.get(column)).map(Vec::as_slice);
             let column = column.unwrap_or_default();
             let summed;
-            let values = match counted.terms_request() {
+            let values = match field.terms_request() {
                 Some(wanted) => {
-                    let incomplete;
-                    (summed, incomplete) = count_label_values(sources, &found.now, before.next(), &wanted).await?;
-                    if incomplete {
-                        counts.notice = Some(format!("not all values of {} were counted", counted.field()));
+                    let is_incomplete;
+                    (summed, is_incomplete) =
+                        count_label_values(sources, &found.current_matches, before.next(), &wanted).await?;
+                    if is_incomplete {
+                        counts.notice = Some(format!("not all values of {} were counted", field.field()));
                     }
                     &summed
                 }
-                None if *counted == FacetField::Column(Facet::Kind) => {
+                None if *field == FacetField::Column(Facet::Kind) => {
                     summed = shorten_kinds(column);
                     &summed
                 }
-                None if matches!(counted, FacetField::Column(_)) => column,
+                None if matches!(field, FacetField::Column(_)) => column,
                 None => {
-                    summed = sum_by_property(counted, facts, column);
+                    summed = sum_by_property(field, facts, column);
                     &summed
                 }
             };
             match nth < self.facets.len() {
-                true => counts.facets.push(top_values(counted.field(), values, MAX_VALUES)),
-                false => counts.groups = Some(top_values(counted.field(), values, MAX_GROUPS)),
+                true => counts.facets.push(top_values(field.field(), values, MAX_VALUES)),
+                false => counts.groups = Some(top_values(field.field(), values, MAX_GROUPS)),
             }
         }
         Ok(counts)
@@ -159,12 +160,12 @@ impl FacetRequest {
 }
 
 /// Sums counts by cluster for a property of clusters. A cluster in several zones counts in each of them.
-fn sum_by_property(counted: &FacetField, facts: &FleetFacts, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
+fn sum_by_property(field: &FacetField, facts: &FleetFacts, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
     let by_cluster: HashMap<&str, u64> = column.iter().map(|(cluster, count)| (&**cluster, *count)).collect();
     let mut sums = HashMap::new();
     for cluster in &facts.clusters {
         let count = by_cluster.get(cluster.name.as_str()).copied().unwrap_or_default();
-        let mut values = match counted {
+        let mut values = match field {
             FacetField::Region => vec![&cluster.region],
             FacetField::Provider => vec![&cluster.provider],
             _ => cluster.zones.iter().collect(),
@@ -178,7 +179,7 @@ fn sum_by_property(counted: &FacetField, facts: &FleetFacts, column: &[(Arc<str>
     sums.into_iter().collect()
 }
 
-/// Kinds without their group, except for several kinds of one name.
+/// Omits the groups of kinds, except where several kinds have the same name.
 pub(crate) fn shorten_kinds(counts: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
     fn name(kind: &str) -> &str {
         kind.split_once('.').map_or(kind, |(name, _)| name)
@@ -192,18 +193,19 @@ pub(crate) fn shorten_kinds(counts: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> 
     counts.iter().map(|(kind, count)| (shown(kind), *count)).collect()
 }
 
-/// Values of a label in their original case, and whether some are missing.
+/// Counts of a label's values in their original case, and true if some values were not counted.
 async fn count_label_values(
     sources: &Sources,
-    now: &Match,
+    current_matches: &Match,
     before: Option<&HistoryTermCounts>,
     wanted: &TermsRequest,
 ) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
-    let TermCounts { counts, incomplete } = count_terms(sources, now, before, wanted).await?;
+    let TermCounts { counts, incomplete } = count_terms(sources, current_matches, before, wanted).await?;
     let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&wanted.prefix)?), count));
     Ok((counts.into_iter().filter_map(value).collect(), incomplete))
 }
 
+/// The most frequent values.
 fn top_values(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCounts {
     let values = smallest(counts.iter().map(|(value, count)| (Reverse(*count), value)), most);
     let values: Vec<(String, u64)> =
@@ -212,7 +214,7 @@ fn top_values(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCo
     FacetCounts { field, values, more }
 }
 
-/// The smallest items, in order. Uses a bounded heap.
+/// The `most` smallest items, in ascending order. Keeps only that many items in memory.
 pub(crate) fn smallest<T: Ord>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
     let mut kept = BinaryHeap::with_capacity(most + 1);
     for value in all {
@@ -251,9 +253,9 @@ mod tests {
     #[case("name", None)]
     #[case("policy", None)]
     fn countable_fields_have_names(#[case] name: &str, #[case] expected: Option<FacetField>) {
-        let counted = FacetField::parse(name);
-        assert_eq!(counted, expected);
-        assert!(counted.is_none_or(|counted| counted.field() == name));
+        let field = FacetField::parse(name);
+        assert_eq!(field, expected);
+        assert!(field.is_none_or(|field| field.field() == name));
     }
 
     #[test]
@@ -272,7 +274,7 @@ mod tests {
         ];
         let facts = FleetFacts { clusters, ..FleetFacts::default() };
         let column = [("a".into(), 3), ("b".into(), 4), ("d".into(), 5)];
-        let top = |counted: &FacetField| top_values(counted.field(), &sum_by_property(counted, &facts, &column), 1);
+        let top = |field: &FacetField| top_values(field.field(), &sum_by_property(field, &facts, &column), 1);
         assert_eq!((top(&FacetField::Region).values, top(&FacetField::Region).more), (vec![("eu".to_owned(), 7)], 0));
         assert_eq!((top(&FacetField::Zone).values, top(&FacetField::Zone).more), (vec![("y".to_owned(), 7)], 1));
         assert_eq!(top(&FacetField::Provider).values, []);

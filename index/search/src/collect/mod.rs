@@ -12,30 +12,30 @@ use crate::plan::sort::{Ranked, Sort, SortPosition, compare};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Order, page and facets of a search.
+/// Order, page and facets of the hits that a search returns.
 #[derive(Debug, Clone)]
 pub struct TopHitsRequest {
-    /// At most [`crate::plan::sort::MAX_COLUMNS`].
+    /// Sort columns, at most [`crate::plan::sort::MAX_COLUMNS`].
     pub sort: Vec<Sort>,
     /// The last hit of the previous page.
     pub after: Option<SortPosition>,
     /// Maximum number of hits to return.
     pub keep: usize,
-    /// Columns whose values are counted. Those of [`Facet::Cluster`] are also summed by region, zone and provider.
+    /// Columns whose values are counted.
     pub facets: Vec<Facet>,
     /// Used to sort by properties of clusters.
     pub facts: Arc<FleetFacts>,
 }
 
-/// Hits and counts, of a part of the documents or of all.
+/// Hits and counts among all documents, or among a part of them that is merged with others.
 #[derive(Debug, Default, PartialEq)]
 pub struct TopHits {
     /// Best first.
     pub hits: Vec<Ranked>,
     pub total: u64,
-    /// Hits after `after`: more than the length of `hits` if there is another page. An engine that cannot count them cheaply
-    /// returns that length plus one.
-    pub left: u64,
+    /// Number of hits behind `after`: greater than the length of `hits` if there is another page. An engine that cannot count
+    /// them cheaply returns that length plus one if there is another page.
+    pub remaining: u64,
     /// Values and counts for each facet of the request, in no order.
     pub facets: Vec<Vec<(Arc<str>, u64)>>,
     /// The deadline passed, or a part of the engine did not answer: the total and the counts are lower bounds.
@@ -45,17 +45,17 @@ pub struct TopHits {
 }
 
 impl TopHitsRequest {
-    /// A request for the total alone.
-    pub fn total() -> Self {
+    /// A request for the total without hits and facets.
+    pub fn total_only() -> Self {
         Self { sort: vec![Sort::RELEVANCE], after: None, keep: 0, facets: Vec::new(), facts: Arc::default() }
     }
 
-    /// Merges the results of parts of the documents.
+    /// Merges results among parts of the documents.
     pub fn merge(&self, parts: impl IntoIterator<Item = TopHits>) -> TopHits {
         let mut all = TopHits::default();
         for part in parts {
             all.total += part.total;
-            all.left += part.left;
+            all.remaining += part.remaining;
             all.incomplete |= part.incomplete;
             all.notices.extend(part.notices);
             all.hits.extend(part.hits);

@@ -11,12 +11,15 @@ use crowsnest_store::Error;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+/// Time limit for all corrections of a query.
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// Fields with few values, of which a similar one is probably meant.
+/// Fields with few distinct values, so that a value that does not exist is probably a misspelling of one of them.
 const FIELDS: [&str; 6] = ["kind", "status", "reason", "phase", "namespace", "cluster"];
-/// Maximum number of terms that are corrected, of values that are compared, and of similar values that are tried.
+/// Maximum number of values of a query that are corrected.
 const MAX_TERMS: usize = 4;
+/// Maximum number of existing values of a field that are compared.
 const MAX_VALUES: usize = 2_000;
+/// Maximum number of similar values that are tried for a misspelled one.
 const MAX_CANDIDATES: usize = 4;
 
 /// A value of a field in a query.
@@ -39,7 +42,7 @@ pub async fn correct_values(sources: &Sources, query: &Query, facts: &FleetFacts
             }
             let filter = replace_value(&query.filter, &one, &value);
             let other = Query { filter, output: query.output.clone(), notices: Vec::new() };
-            if find(&limited_sources, plan(&other, facts), TopHitsRequest::total()).await?.top.total > 0 {
+            if find(&limited_sources, plan(&other, facts), TopHitsRequest::total_only()).await?.top.total > 0 {
                 corrected.push(other.to_string());
                 break;
             }
@@ -48,18 +51,18 @@ pub async fn correct_values(sources: &Sources, query: &Query, facts: &FleetFacts
     Ok(corrected)
 }
 
-/// Values that a field has, in lower case.
+/// The existing values of a field, in lower case.
 async fn known_values(sources: &Sources, field: &str, facts: &FleetFacts) -> Result<BTreeSet<String>, Error> {
     if field == "kind" {
         return Ok(facts.kinds.keys().cloned().collect());
     }
     let Some(word) = word_column(field) else { return Ok(BTreeSet::new()) };
-    let wanted = TermsRequest { word, prefix: String::new(), part: String::new(), limit: Some(MAX_VALUES) };
+    let wanted = TermsRequest { word, prefix: String::new(), substring: String::new(), limit: Some(MAX_VALUES) };
     let counted = count_terms(sources, &Match::All, None, &wanted).await?;
     Ok(counted.counts.into_iter().map(|(value, _)| value).collect())
 }
 
-/// The terms that require a value of one of these fields.
+/// Collects the values that the query requires in one of [`FIELDS`].
 fn collect_values(expr: &Expr, written: &mut Vec<FieldValue>) {
     match expr {
         Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|part| collect_values(part, written)),
@@ -74,6 +77,7 @@ fn collect_values(expr: &Expr, written: &mut Vec<FieldValue>) {
     }
 }
 
+/// The text of a value without wildcards.
 fn literal_word(value: &Value) -> Option<&str> {
     match value {
         Value::Pattern(Pattern::Word(word) | Pattern::Phrase(word)) => Some(word),
@@ -81,7 +85,7 @@ fn literal_word(value: &Value) -> Option<&str> {
     }
 }
 
-/// The query with another value in place of one.
+/// Returns the expression with `value` in place of `written`.
 fn replace_value(expr: &Expr, written: &FieldValue, value: &str) -> Expr {
     let parts =
         |parts: &[Expr]| -> Vec<Expr> { parts.iter().map(|part| replace_value(part, written, value)).collect() };
@@ -113,8 +117,8 @@ fn to_pattern(value: &str) -> Pattern {
     }
 }
 
-/// The most similar values first; none if the value is known. Those with the same letters in another order come
-/// first: two letters are often swapped.
+/// Known values that are similar to `written`, by edit distance; none if `written` is known itself. Of values at the same
+/// distance, those with the same letters in another order come first, because swapped letters are a frequent mistake.
 fn find_similar(written: &str, known: &BTreeSet<String>) -> Vec<String> {
     let length = written.chars().count();
     if length < 3 || known.contains(written) {

@@ -11,7 +11,7 @@ use crate::plan::ranges::number_column;
 use crate::plan::sort::{Rank, Sort, SortBy};
 use crate::plan::{FleetFacts, Plan, TimeScope, plan, word_column};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
+use crowsnest_query::{FACETS, FIELDS, Field, FieldDefinition, FieldKind, Limits, Query, find_field, parse};
 use crowsnest_store::Error;
 use serde::Serialize;
 use std::borrow::Cow;
@@ -23,15 +23,17 @@ use std::time::Duration;
 /// Maximum number of suggestions.
 pub const MAX_SUGGESTIONS: usize = 50;
 const TIMEOUT: Duration = Duration::from_millis(500);
+/// Suggestions for fields with an age or a time.
 const AGES: [&str; 6] = ["<5m", "<15m", "<1h", "<1d", "<7d", ">30d"];
 
 /// A query being written.
 #[derive(Debug, Clone)]
 pub struct SuggestRequest {
     pub query: String,
-    /// Byte offset of the cursor; values beyond the end count as the end.
+    /// Byte offset of the cursor; offsets beyond the end of the query count as its end.
     pub cursor: usize,
     pub caller: UserInfo,
+    /// Maximum number of suggestions, up to [`MAX_SUGGESTIONS`].
     pub limit: usize,
 }
 
@@ -42,19 +44,20 @@ pub struct Suggestions {
     /// Byte range of the query that a suggestion replaces.
     pub start: usize,
     pub end: usize,
-    /// The field of the values; None: the suggestions are fields.
+    /// The field whose values are suggested; None if fields are suggested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     pub items: Vec<Suggestion>,
-    /// Minimum and maximum of the field.
+    /// Minimum and maximum of a field with numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<(i64, i64)>,
 }
 
+/// A field or a value that completes the token at the cursor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Suggestion {
     pub text: String,
-    /// Description of the field.
+    /// Description of the field, or the number of clusters with the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
     /// Number of objects with the value.
@@ -63,7 +66,7 @@ pub struct Suggestion {
 }
 
 impl Suggestion {
-    fn word(text: impl Into<String>) -> Self {
+    fn without_count(text: impl Into<String>) -> Self {
         Self { text: text.into(), about: None, count: None }
     }
 
@@ -72,7 +75,7 @@ impl Suggestion {
     }
 }
 
-/// Lower-case form; borrowed if the value is already lower-case.
+/// Lower-case form; borrowed if the value is ASCII without capital letters.
 fn to_lower(value: &str) -> Cow<'_, str> {
     match value.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
         true => Cow::Owned(value.to_lowercase()),
@@ -80,7 +83,7 @@ fn to_lower(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// The token at the cursor.
+/// The token of a query at the cursor, with its byte range.
 #[derive(Debug, PartialEq)]
 struct Token<'q> {
     start: usize,
@@ -89,7 +92,8 @@ struct Token<'q> {
     typed: &'q str,
 }
 
-/// Tokens end at blanks outside quotes; leading signs are excluded.
+/// A token begins after the last blank or `(` outside of quotes, without a leading `-` or `!`, and ends before the next blank
+/// or `)`.
 fn token_at(query: &str, cursor: usize) -> Token<'_> {
     let mut cursor = cursor.min(query.len());
     while !query.is_char_boundary(cursor) {
@@ -117,7 +121,7 @@ fn token_at(query: &str, cursor: usize) -> Token<'_> {
 
 fn suggest_fields(typed: &str) -> Vec<Suggestion> {
     let typed = typed.to_lowercase();
-    let begins = |field: &&KnownField| field.name.to_lowercase().starts_with(&typed);
+    let begins = |field: &&FieldDefinition| field.name.to_lowercase().starts_with(&typed);
     let named = FIELDS.iter().filter(begins).map(|field| Suggestion {
         text: format!("{}:", field.name),
         about: Some(field.description.to_owned()),
@@ -135,13 +139,13 @@ impl Searcher {
     /// Suggestions at the cursor of a query.
     pub async fn suggest(&self, request: &SuggestRequest) -> Result<Suggestions, Error> {
         let token = token_at(&request.query, request.cursor);
-        let field = token.typed.split_once(':').and_then(|(name, value)| Some((lookup(name)?, value)));
+        let field = token.typed.split_once(':').and_then(|(name, value)| Some((find_field(name)?, value)));
         let Some((Field::Known(field), value)) = field else {
             let mut items = if token.typed.contains(':') { Vec::new() } else { suggest_fields(token.typed) };
             items.truncate(request.limit.min(MAX_SUGGESTIONS));
             return Ok(Suggestions { start: token.start, end: token.end, field: None, items, range: None });
         };
-        // In a list of values, the one being written.
+        // In a list of values, only the last one before the cursor is completed.
         let value = value.trim_start_matches(['=', '!']);
         let written = value.rsplit([',', '(']).next().unwrap_or_default();
         let start = token.start + token.typed.len() - written.len();
@@ -156,7 +160,7 @@ impl Searcher {
     }
 }
 
-/// Values of a field among the results of the rest of the query.
+/// Suggests values of a field that occur among the hits of the rest of the query.
 pub(crate) struct ValueSuggester {
     pub sources: Sources,
     pub facts: FleetFacts,
@@ -164,18 +168,20 @@ pub(crate) struct ValueSuggester {
     pub limit: usize,
 }
 
-pub(crate) type FieldValues = (Vec<Suggestion>, Option<(i64, i64)>);
+/// Suggested values, and the minimum and maximum of a field with numbers.
+pub(crate) type ValueSuggestions = (Vec<Suggestion>, Option<(i64, i64)>);
 
 impl ValueSuggester {
-    pub async fn suggest(&self, field: &'static KnownField, written: &str) -> Result<FieldValues, Error> {
+    pub async fn suggest(&self, field: &'static FieldDefinition, written: &str) -> Result<ValueSuggestions, Error> {
         let fits = |value: &str| value.to_lowercase().contains(written);
-        let plain =
-            |all: &[&str]| all.iter().filter(|value| fits(value)).map(|value| Suggestion::word(*value)).collect();
+        let plain = |all: &[&str]| {
+            all.iter().filter(|value| fits(value)).map(|value| Suggestion::without_count(*value)).collect()
+        };
         Ok(match (field.name, field.kind) {
             ("label" | "ann", _) => (self.suggest_labels(field.name, written).await?, None),
             ("is", _) => (self.suggest_terms(Word::Is, "", written).await?, None),
             ("region" | "zone" | "provider", _) => (self.suggest_clusters(field.name, written), None),
-            // There are as many as objects, so they are searched by prefix.
+            // There are as many names as objects, so they are searched by prefix.
             ("name", _) => (self.suggest_terms(Word::Name, written, written).await?, None),
             ("group-by", _) => (plain(FACETS), None),
             ("sort", _) => (self.suggest_sort_columns(written), None),
@@ -206,7 +212,7 @@ impl ValueSuggester {
     }
 
     async fn suggest_facet(&self, facet: Facet, written: &str) -> Result<Vec<Suggestion>, Error> {
-        let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total() };
+        let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total_only() };
         let found = find(&self.sources, self.plan(), request).await?;
         let mut counts = found.top.facets.into_iter().next().unwrap_or_default();
         if facet == Facet::Kind {
@@ -231,7 +237,8 @@ impl ValueSuggester {
         }
     }
 
-    /// References that begin with the text: those with a group if it has one. The index has both forms.
+    /// References that begin with the text. The index has each of them with and without the group of its kind; returns the
+    /// form that the text has.
     async fn suggest_references(&self, word: Word, written: &str) -> Result<Vec<Suggestion>, Error> {
         let has_group = |reference: &str| reference.split('/').next().is_some_and(|kind| kind.contains('.'));
         let mut found = self.most_frequent(word, written, written, 4 * self.limit).await?;
@@ -252,18 +259,18 @@ impl ValueSuggester {
         written: &str,
         most: usize,
     ) -> Result<Vec<Suggestion>, Error> {
-        let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), limit: Some(most) };
+        let wanted = TermsRequest { word, prefix: prefix.to_owned(), substring: written.to_owned(), limit: Some(most) };
         let plan = self.plan();
-        let (now, before) = match plan.scope {
+        let (current_matches, before) = match plan.scope {
             TimeScope::Now => (resolve_completely(&self.sources, plan.matches).await?, None),
             _ => {
-                let (request, wanted) = (TopHitsRequest::total(), std::slice::from_ref(&wanted));
-                let SearchResults { now, mut terms, .. } =
+                let (request, wanted) = (TopHitsRequest::total_only(), std::slice::from_ref(&wanted));
+                let SearchResults { current_matches, mut terms, .. } =
                     find_with_terms(&self.sources, plan, request, wanted).await?;
-                (now, terms.pop())
+                (current_matches, terms.pop())
             }
         };
-        let TermCounts { counts, .. } = count_terms(&self.sources, &now, before.as_ref(), &wanted).await?;
+        let TermCounts { counts, .. } = count_terms(&self.sources, &current_matches, before.as_ref(), &wanted).await?;
         Ok(counts.into_iter().map(|(text, count)| Suggestion::with_count(text, count)).collect())
     }
 
@@ -289,15 +296,15 @@ impl ValueSuggester {
         };
         let fields = FIELDS.iter().filter(|field| Sort::by_field(field.name, false).is_some());
         let named = fields.filter(|field| field.name.starts_with(written));
-        named.map(|field| Suggestion::word(format!("{sign}{}", field.name))).collect()
+        named.map(|field| Suggestion::without_count(format!("{sign}{}", field.name))).collect()
     }
 
-    /// Minimum and maximum.
+    /// Minimum and maximum of a column among the hits; None if no hit has a value.
     async fn find_range(&self, number: Number) -> Result<Option<(i64, i64)>, Error> {
         let mut ends = Vec::new();
         for descending in [false, true] {
             let sort = vec![Sort { by: SortBy::Number(number), descending }];
-            let request = TopHitsRequest { keep: 1, sort, ..TopHitsRequest::total() };
+            let request = TopHitsRequest { keep: 1, sort, ..TopHitsRequest::total_only() };
             let found = find(&self.sources, self.plan(), request).await?;
             ends.extend(found.top.hits.first().and_then(|hit| match hit.position.ranks.first() {
                 Some(Rank::Number(Some(value))) => Some(*value),

@@ -1,4 +1,4 @@
-//! Frequent terms of a column, counted over existing objects and earlier versions together.
+//! Frequent terms of a column, counted over current objects and earlier versions together.
 
 use crate::document::Document;
 use crate::document::columns::Word;
@@ -7,7 +7,7 @@ use crate::plan::predicate::Match;
 use crowsnest_store::Error;
 use std::collections::{BTreeSet, HashMap};
 
-/// Terms with the number of documents that contain each.
+/// Terms, each with the number of documents that contain it.
 pub(crate) type CountedTerms = Vec<(String, u64)>;
 
 /// Number of earlier versions that contain each term.
@@ -18,10 +18,10 @@ pub(crate) type HistoryTermCounts = HashMap<String, u64>;
 pub struct TermsRequest {
     /// Terms of [`Word::Exact`] are `column=Value` with their case kept; terms of other columns are lower-case values.
     pub word: Word,
-    /// Prefix of the terms.
+    /// Only terms that begin with this text.
     pub prefix: String,
-    /// Substring of the terms.
-    pub part: String,
+    /// Only terms that contain this text.
+    pub substring: String,
     /// Number of the most frequent terms to return; None returns all.
     pub limit: Option<usize>,
 }
@@ -36,9 +36,9 @@ pub struct TermCounts {
 }
 
 impl TermsRequest {
-    /// The terms of a document, as in the index of an engine.
+    /// The requested terms of a document, equal to those in the index of an engine.
     pub fn terms_of(&self, document: &Document) -> BTreeSet<String> {
-        let of = |(word, value): &(Word, String)| match self.word {
+        let requested_term = |(word, value): &(Word, String)| match self.word {
             Word::Exact => {
                 let (name, prefix) = (word.name(), self.prefix.as_str());
                 let may_match = name.starts_with(prefix) || prefix.starts_with(name);
@@ -46,26 +46,27 @@ impl TermsRequest {
             }
             own => (*word == own).then(|| value.to_lowercase()),
         };
-        let terms = document.words.iter().filter_map(of);
-        terms.filter(|term| term.starts_with(&self.prefix) && term.contains(&self.part)).collect()
+        let terms = document.words.iter().filter_map(requested_term);
+        terms.filter(|term| term.starts_with(&self.prefix) && term.contains(&self.substring)).collect()
     }
 }
 
 /// Counts the terms of current objects that match, together with those of earlier versions.
 pub(crate) async fn count_terms(
     sources: &Sources,
-    now: &Match,
+    current_matches: &Match,
     before: Option<&HistoryTermCounts>,
     wanted: &TermsRequest,
 ) -> Result<TermCounts, Error> {
     let Some(before) = before.filter(|before| !before.is_empty()) else {
-        return sources.engine.terms(&sources.context, now, wanted).await;
+        return sources.engine.terms(&sources.context, current_matches, wanted).await;
     };
-    // A term may be frequent only in the sum of both.
+    // All terms are counted, because a term may be among the most frequent only by the sum of both counts.
     let all = TermsRequest { limit: None, ..wanted.clone() };
-    let TermCounts { counts: now, incomplete } = sources.engine.terms(&sources.context, now, &all).await?;
+    let TermCounts { counts: current, incomplete } =
+        sources.engine.terms(&sources.context, current_matches, &all).await?;
     let mut counts = before.clone();
-    now.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
+    current.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
     let mut counts: CountedTerms = counts.into_iter().collect();
     counts.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
     counts.truncate(wanted.limit.unwrap_or(usize::MAX));

@@ -25,7 +25,7 @@ macro_rules! columns {
 }
 
 columns! {
-    /// Columns with whole strings in lower case (except [`Word::Exact`]).
+    /// Columns with whole strings as terms, in lower case except in [`Word::Exact`].
     Word {
         Kind = "kind",
         Group = "group",
@@ -56,11 +56,13 @@ columns! {
         Policy = "policy",
         Binding = "binding",
         Work = "work",
-        /// Of works, from their record.
+        /// Override policies that were applied to a Work.
         Override = "override",
-        /// Clusters; of bindings and works.
+        /// Clusters to which a binding or Work is scheduled.
         On = "on",
+        /// Clusters from which a binding is being evicted.
         Evicting = "evicting",
+        /// `healthy`, `unhealthy` or `unknown`, of a binding or Work in any cluster.
         Health = "health",
         /// States for `is:`.
         Is = "is",
@@ -92,7 +94,7 @@ columns! {
         Created = "created",
         Changed = "changed",
         LastSeen = "last",
-        /// Only in old versions; the text index has no values.
+        /// Only in earlier versions, which the text index does not contain. Unix seconds.
         Deleted = "deleted",
         CpuRequest = "cpu.req",
         CpuLimit = "cpu.limit",
@@ -101,7 +103,7 @@ columns! {
     }
 }
 
-/// Columns for facets and sorting, with the original values in addition to the terms.
+/// Columns for facets and sorting, with values in their original case in addition to the terms of [`Word`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Facet {
     Cluster,
@@ -169,10 +171,10 @@ impl Facet {
     }
 }
 
-/// Columns with keys of objects: own keys, and keys of referenced objects in the same cluster.
+/// Columns with keys of objects: the object's own keys, and those of the objects that it references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// By uid, and by group, kind, namespace and name.
+    /// The object's own keys: by uid, and by group, kind, namespace and name.
     Own,
     Owner,
     Uses,
@@ -194,13 +196,13 @@ impl Key {
 
     /// Key of the object with a uid.
     pub fn from_uid(cluster: &str, uid: &str) -> u64 {
-        key(&[cluster, uid])
+        hash_key(&[cluster, uid])
     }
 
     /// Key of an object by group, kind, namespace and name. The kind is case-insensitive.
     pub fn from_object(cluster: &str, object: &ObjectKey) -> u64 {
         let namespace = object.namespace.as_deref().unwrap_or_default();
-        key(&[cluster, &object.group, &object.kind.to_lowercase(), namespace, &object.name])
+        hash_key(&[cluster, &object.group, &object.kind.to_lowercase(), namespace, &object.name])
     }
 
     /// Key that all ResourceBindings of a namespace share, by which the namespace's quotas refer to them. It is the key of
@@ -212,11 +214,11 @@ impl Key {
 
 /// Hash of a key; stable, because it is stored in the text index. The probability that two of two million objects
 /// collide is below one in ten million, and permissions are checked separately.
-fn key(parts: &[&str]) -> u64 {
+fn hash_key(parts: &[&str]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(parts.join(&SCOPE_SEPARATOR.to_string()).as_bytes())
 }
 
-/// Separates the parts of [`Facet::Scope`]; does not occur in names.
+/// Separates the parts of [`Facet::Scope`] and of scope terms; does not occur in names.
 pub const SCOPE_SEPARATOR: char = '\u{1f}';
 
 /// Value of [`Facet::Scope`] for an object.
@@ -250,7 +252,7 @@ pub fn scope_terms(scope: &str, name: &str) -> BTreeSet<String> {
     terms
 }
 
-/// A term of these parts: cluster, group and resource, namespace, name.
+/// Joins the parts of a scope term: cluster, group and resource, namespace, name.
 pub fn scope_term(parts: &[&str]) -> String {
     parts.join(&SCOPE_SEPARATOR.to_string())
 }

@@ -13,16 +13,18 @@ const MAX_CONTENT_BYTES: usize = 256 << 10;
 pub struct ManifestText {
     /// Keys and values, one per line.
     pub content: String,
-    /// The content was truncated.
+    /// True if the content was truncated to 256 KiB.
     pub is_truncated: bool,
+    /// Messages of the status, such as those of conditions and containers.
     pub messages: Vec<String>,
 }
 
-/// Extent of the extraction.
+/// Parts of a manifest to extract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extraction {
-    /// Only messages; the rest is skipped, which is faster.
+    /// Only messages; the content is skipped, which is faster.
     Messages,
+    /// Content and messages.
     All,
 }
 
@@ -43,31 +45,28 @@ fn extract<'de>(
     extraction: Extraction,
     capacity: usize,
 ) -> ManifestText {
-    let mut extracted = Extracted {
+    let mut builder = TextBuilder {
         content: String::with_capacity(capacity),
         is_truncated: false,
         messages: Messages::default(),
         extraction,
     };
-    // Text before a syntax error is still indexed.
-    if let Err(error) = (JsonVisitor { extracted: &mut extracted, position }).deserialize(from) {
+    // Text before a syntax error is retained.
+    if let Err(error) = (JsonVisitor { builder: &mut builder, position }).deserialize(from) {
         tracing::debug!(%error, "a stored body is not JSON");
     }
-    ManifestText {
-        content: extracted.content,
-        is_truncated: extracted.is_truncated,
-        messages: extracted.messages.into_vec(),
-    }
+    ManifestText { content: builder.content, is_truncated: builder.is_truncated, messages: builder.messages.into_vec() }
 }
 
-struct Extracted {
+/// Collects the text of a manifest.
+struct TextBuilder {
     content: String,
     is_truncated: bool,
     messages: Messages,
     extraction: Extraction,
 }
 
-impl Extracted {
+impl TextBuilder {
     fn push(&mut self, word: &str) {
         if self.extraction == Extraction::Messages {
             return;
@@ -80,15 +79,15 @@ impl Extracted {
     }
 }
 
-/// Visits JSON without building a tree.
+/// Adds the text of a JSON value to a [`TextBuilder`] without building a tree.
 struct JsonVisitor<'h> {
-    extracted: &'h mut Extracted,
+    builder: &'h mut TextBuilder,
     position: MessagePosition,
 }
 
 impl JsonVisitor<'_> {
     fn at(&mut self, position: MessagePosition) -> JsonVisitor<'_> {
-        JsonVisitor { extracted: self.extracted, position }
+        JsonVisitor { builder: self.builder, position }
     }
 }
 
@@ -96,7 +95,7 @@ impl<'de> DeserializeSeed<'de> for JsonVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.extracted.extraction == Extraction::Messages && self.position.has_no_messages() {
+        match self.builder.extraction == Extraction::Messages && self.position.has_no_messages() {
             true => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
             false => deserializer.deserialize_any(self),
         }
@@ -111,8 +110,8 @@ impl<'de> Visitor<'de> for JsonVisitor<'_> {
     }
 
     fn visit_str<E>(self, word: &str) -> Result<(), E> {
-        self.extracted.push(word);
-        self.extracted.messages.add(self.position, word);
+        self.builder.push(word);
+        self.builder.messages.add(self.position, word);
         Ok(())
     }
 
@@ -121,17 +120,17 @@ impl<'de> Visitor<'de> for JsonVisitor<'_> {
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.extracted.push(&number.to_string());
+        self.builder.push(&number.to_string());
         Ok(())
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.extracted.push(&number.to_string());
+        self.builder.push(&number.to_string());
         Ok(())
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        self.extracted.push(&number.to_string());
+        self.builder.push(&number.to_string());
         Ok(())
     }
 
@@ -151,7 +150,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(position) = map.next_key_seed(FieldName { extracted: self.extracted, parent: self.position })? {
+        while let Some(position) = map.next_key_seed(FieldName { builder: self.builder, parent: self.position })? {
             map.next_value_seed(self.at(position))?;
         }
         Ok(())
@@ -160,7 +159,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_> {
 
 /// The name of a field, which determines the position of its value.
 struct FieldName<'h> {
-    extracted: &'h mut Extracted,
+    builder: &'h mut TextBuilder,
     parent: MessagePosition,
 }
 
@@ -180,7 +179,7 @@ impl<'de> Visitor<'de> for FieldName<'_> {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<MessagePosition, E> {
-        self.extracted.push(name);
+        self.builder.push(name);
         Ok(self.parent.field(name))
     }
 }

@@ -1,5 +1,5 @@
 //! The searchable form of an object. It is created from the record and the body, written to an engine, and evaluated
-//! directly to explain hits. Columns and text terms are the same in every engine.
+//! directly to explain hits. Columns and terms are the same in every engine.
 
 pub mod columns;
 pub mod manifest;
@@ -12,7 +12,7 @@ use crate::document::columns::{Facet, Key, Number, Word, scope_of};
 use crate::document::manifest::{Extraction, ManifestText, extract_from_json, extract_from_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
-use crowsnest_api::propagation::{MemberCopy, Propagation, propagation};
+use crowsnest_api::propagation::{MemberCopy, Propagation, read_propagation};
 use crowsnest_api::references::find_referenced_objects;
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::{InvolvedObject, MessagePosition, PrintedObject};
@@ -31,7 +31,8 @@ pub const CONTENT_TRUNCATED: &str = "content.cut";
 /// `is:` value of deleted objects.
 pub const DELETED: &str = "deleted";
 
-/// Karmada's annotations with the policies and bindings of an object: (word, namespace, name).
+/// Karmada's annotations that name the policy, binding or Work of an object: column, annotation of the namespace, annotation
+/// of the name.
 const PROPAGATION: [(Word, &str, &str); 5] = [
     (Word::Policy, "propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"),
     (Word::Policy, "", "clusterpropagationpolicy.karmada.io/name"),
@@ -40,7 +41,7 @@ const PROPAGATION: [(Word, &str, &str); 5] = [
     (Word::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
 ];
 
-/// The cause of a move in a journal event.
+/// Value of the annotation with the cause of a move, on a journal event.
 #[derive(Deserialize)]
 struct JournalCause {
     #[serde(rename = "ref")]
@@ -50,13 +51,14 @@ struct JournalCause {
 /// An object in its searchable form.
 #[derive(Debug, Clone, Default)]
 pub struct Document {
+    /// Record id.
     pub id: u64,
     /// Values of text columns, in original case.
     pub words: Vec<(Word, String)>,
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
     pub keys: Vec<(Key, u64)>,
-    /// The message that explains the status.
+    /// The message that explains the status, from the printed columns.
     message: Option<String>,
     group_kind: (String, String),
     /// The object's JSON.
@@ -123,7 +125,7 @@ impl Document {
             document.add_word(Word::LabelKey, key);
         }
         document.add_annotations(object);
-        if let Some(propagation) = propagation(&gvr.group, &record.kind, &*object.body) {
+        if let Some(propagation) = read_propagation(&gvr.group, &record.kind, &*object.body) {
             document.add_propagation(record, &propagation);
         }
         derive_states(record, printed).into_iter().for_each(|state| document.add_word(Word::Is, state));
@@ -135,14 +137,14 @@ impl Document {
         Ok(document)
     }
 
-    /// Creates the document of a previous version, or of a deleted object.
+    /// Creates the document of an earlier version of an object, or of a deleted object.
     pub fn from_version(version: &Version) -> Result<Self, Error> {
         let document = Self::from_object(&version.object)?;
-        Ok(document.with_end_of(version))
+        Ok(document.with_deletion_of(version))
     }
 
-    /// Adds the deletion of a version that ended by it.
-    pub(crate) fn with_end_of(mut self, version: &Version) -> Self {
+    /// Adds the state `deleted` and the time of the deletion, if the version ended by a deletion.
+    pub(crate) fn with_deletion_of(mut self, version: &Version) -> Self {
         if version.deleted {
             self.add_word(Word::Is, DELETED);
             self.numbers.push((Number::Deleted, version.ended_at / 1000));
@@ -151,31 +153,31 @@ impl Document {
     }
 
     /// Adds the clusters, states and overrides of a binding, Work or quota, and the keys of its template and of the objects
-    /// that were created for it in members.
+    /// that it creates in members.
     fn add_propagation(&mut self, record: &Record, propagation: &Propagation) {
         let columns = [
-            (Word::On, &propagation.on),
-            (Word::Evicting, &propagation.evicting),
+            (Word::On, &propagation.clusters),
+            (Word::Evicting, &propagation.evicting_clusters),
             (Word::Health, &propagation.health),
             (Word::Override, &propagation.overrides),
         ];
         columns.into_iter().for_each(|(word, values)| values.iter().for_each(|value| self.add_word(word, value)));
         let states = [
-            ("unscheduled", propagation.unscheduled),
-            ("evicting", !propagation.evicting.is_empty()),
-            ("drifted", propagation.drifted),
-            ("conflicting", propagation.conflicting),
-            ("failover", propagation.failover),
+            ("unscheduled", propagation.is_unscheduled),
+            ("evicting", !propagation.evicting_clusters.is_empty()),
+            ("drifted", propagation.has_apply_error),
+            ("conflicting", propagation.has_conflict),
+            ("failover", propagation.is_failover),
         ];
         states.into_iter().filter(|(_, applies)| *applies).for_each(|(state, _)| self.add_word(Word::Is, state));
         let (cluster, namespace) = (record.key.cluster().as_str(), &*record.key.namespace);
-        if !propagation.template.is_empty() {
-            self.keys.push((Key::About, Key::from_uid(cluster, &propagation.template)));
+        if !propagation.template_uid.is_empty() {
+            self.keys.push((Key::About, Key::from_uid(cluster, &propagation.template_uid)));
         }
         let copy_key = |copy: &MemberCopy| (Key::About, Key::from_object(&copy.cluster, &copy.object));
         self.keys.extend(propagation.copies.iter().map(copy_key));
         let bindings = || Key::from_namespace_bindings(cluster, namespace);
-        self.keys.extend(propagation.limits.then(|| (Key::About, bindings())));
+        self.keys.extend(propagation.limits_bindings.then(|| (Key::About, bindings())));
         self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
     }
 
@@ -183,7 +185,7 @@ impl Document {
     fn add_keys(&mut self, record: &Record, printed: &PrintedObject) -> Result<(), Error> {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
-        let mut add = |key: Key, of: u64| self.keys.push((key, of));
+        let mut add = |column: Key, key: u64| self.keys.push((column, key));
         let own = ObjectKey::new(&record.key.resource().group, &record.kind, namespace, name);
         add(Key::Own, Key::from_object(cluster, &own));
         if !record.uid.is_empty() {
@@ -353,18 +355,18 @@ impl Document {
         ManifestText { messages: [first.clone()].into_iter().chain(others).collect(), ..manifest_text }
     }
 
-    /// Names of the columns that have a value, for queries such as `field:*`.
-    pub fn has(&self) -> impl Iterator<Item = &'static str> {
-        let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
-        has.extend(self.numbers.iter().map(|(number, _)| number.name()));
-        has.extend(self.manifest_text().is_truncated.then_some(CONTENT_TRUNCATED));
-        has.sort_unstable();
-        has.dedup();
-        has.into_iter()
+    /// Names of the columns that have a value, for queries such as `field:*`, and [`CONTENT_TRUNCATED`] if it applies.
+    pub fn present_columns(&self) -> impl Iterator<Item = &'static str> {
+        let mut columns: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
+        columns.extend(self.numbers.iter().map(|(number, _)| number.name()));
+        columns.extend(self.manifest_text().is_truncated.then_some(CONTENT_TRUNCATED));
+        columns.sort_unstable();
+        columns.dedup();
+        columns.into_iter()
     }
 }
 
-/// `Deployment.apps`, or `Pod` for the core group.
+/// The kind with its group, such as `Deployment.apps`; without a group for the core group, such as `Pod`.
 pub(crate) fn qualified_kind(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
@@ -395,7 +397,7 @@ fn derive_states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> 
         states.push("suspended");
     }
     let lacks_ready = matches!((printed.ready, printed.desired), (Some(ready), Some(desired)) if ready < desired);
-    let unhealthy = match (&*record.key.resource().group, &*record.kind) {
+    let is_unhealthy = match (&*record.key.resource().group, &*record.kind) {
         ("", "Pod") => !matches!(status, "Completed" | "Succeeded") && (lacks_ready || status != "Running"),
         ("batch", "Job") => status == "Failed",
         ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") => lacks_ready,
@@ -403,7 +405,7 @@ fn derive_states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> 
         ("" | "events.k8s.io", "Event") => false,
         _ => status.starts_with("Not") || matches!(status, "Failed" | "Error" | "Lost"),
     };
-    if unhealthy && record.deleting.is_none() {
+    if is_unhealthy && record.deleting.is_none() {
         states.push("unhealthy");
     }
     states

@@ -1,4 +1,4 @@
-//! Objects whose values of Secrets are removed, as documents are created from them and hits contain them.
+//! Objects without the values of Secrets, from which documents are created and which hits contain.
 
 use crowsnest_store::ingest::without_secret_values;
 use crowsnest_store::{Error, Object};

@@ -1,20 +1,21 @@
 //! Tokenization, shared by documents and queries.
 //!
 //! Whole strings (names, labels, images) are one lower-case term each. Running text is split at blanks and brackets
-//! into chunks; each chunk is a term, as are its suffixes after a separator and the first word of each. Therefore a
-//! prefix search finds `nginx:1.27` in `docker.io/library/nginx:1.27`, and `web-0` in `team-a/web-0`, completely
-//! and in parts.
+//! into chunks. Terms of a chunk are the chunk itself, its suffixes after a separator, and the first word of each.
+//! Therefore a prefix search finds `docker.io/library/nginx:1.27` by `nginx:1.27` and by `ngin`, and `team-a/web-0` by
+//! `web-0`.
 
-/// Maximum length of a chunk; longer ones (keys, certificates) are not indexed.
-pub const MAX_CHUNK: usize = 128;
-const MAX_TAILS: usize = 10;
+/// Maximum length of a term in bytes; longer chunks (keys, certificates) are indexed only by their shorter suffixes.
+pub const MAX_CHUNK_BYTES: usize = 128;
+/// Maximum number of suffixes of a chunk.
+const MAX_SUFFIXES: usize = 10;
 
-/// Separates chunks; does not occur in names, labels, images or paths.
+/// True if the character separates chunks. Such characters do not occur in names, labels, images or paths.
 fn is_break(c: char) -> bool {
     matches!(c, '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | '|') || c.is_whitespace()
 }
 
-/// Removed at both ends of chunks.
+/// True if the character is removed from both ends of chunks.
 fn is_punctuation(c: char) -> bool {
     matches!(c, '.' | ':' | '!' | '?' | '-' | '=' | '/')
 }
@@ -24,7 +25,7 @@ pub fn chunks(lower: &str) -> impl Iterator<Item = &str> {
     lower.split(is_break).map(|chunk| chunk.trim_matches(is_punctuation)).filter(|chunk| !chunk.is_empty())
 }
 
-/// The chunk at a byte position of a lower-case text, and its end.
+/// The chunk at a byte position of a lower-case text, and the position of the separator after it.
 pub fn chunk_around(lower: &str, at: usize) -> (&str, usize) {
     let (before, behind) = lower.split_at(at);
     let start = before.char_indices().rfind(|(_, c)| is_break(*c)).map_or(0, |(at, c)| at + c.len_utf8());
@@ -35,23 +36,23 @@ pub fn chunk_around(lower: &str, at: usize) -> (&str, usize) {
 /// Terms of a chunk: itself, its suffixes, and the first word of each. With the latter, a search for the prefix
 /// `setting` finds `setting_1` to `setting_99` by one term.
 pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
-    tails(chunk).flat_map(|tail| [tail].into_iter().chain(first_word(tail)))
+    suffixes(chunk).flat_map(|suffix| [suffix].into_iter().chain(first_word(suffix)))
 }
 
-/// A chunk and its suffixes after separators.
-pub fn tails(chunk: &str) -> impl Iterator<Item = &str> {
-    let whole = (chunk.len() <= MAX_CHUNK).then_some(chunk);
+/// A chunk and its suffixes after separators. A UUID has no suffixes.
+pub fn suffixes(chunk: &str) -> impl Iterator<Item = &str> {
+    let whole = (chunk.len() <= MAX_CHUNK_BYTES).then_some(chunk);
     let separable = if looks_like_uuid(chunk) { "" } else { chunk };
     let mut separated = false;
     let begins = separable.char_indices().filter_map(move |(at, c)| {
         let begins = std::mem::replace(&mut separated, !c.is_alphanumeric()) && !separated;
-        (begins && chunk.len() - at <= MAX_CHUNK).then_some(at)
+        (begins && chunk.len() - at <= MAX_CHUNK_BYTES).then_some(at)
     });
-    whole.into_iter().chain(begins.take(MAX_TAILS).map(move |at| &chunk[at..]))
+    whole.into_iter().chain(begins.take(MAX_SUFFIXES).map(move |at| &chunk[at..]))
 }
 
-/// True if a lower-case message contains these chunks in sequence: the first must end at a word boundary, the last
-/// may be the beginning of a word.
+/// True if a lower-case message contains these chunks in sequence. All but the last must be a chunk of the message or a suffix
+/// of one; the last may be a prefix of such a term.
 pub fn contains_phrase(lower: &str, wanted: &[String]) -> bool {
     let fits = |term: &str, word: &str| term == word || matches_by_prefix(word) && term.starts_with(word);
     match wanted {
@@ -60,8 +61,8 @@ pub fn contains_phrase(lower: &str, wanted: &[String]) -> bool {
         [words @ .., last] => {
             let all: Vec<&str> = chunks(lower).collect();
             all.windows(wanted.len()).any(|window| {
-                let before = window.iter().zip(words).all(|(chunk, word)| tails(chunk).any(|tail| tail == word));
-                before && window.last().is_some_and(|chunk| tails(chunk).any(|tail| fits(tail, last)))
+                let before = window.iter().zip(words).all(|(chunk, word)| suffixes(chunk).any(|suffix| suffix == word));
+                before && window.last().is_some_and(|chunk| suffixes(chunk).any(|suffix| fits(suffix, last)))
             })
         }
     }
@@ -73,7 +74,8 @@ pub fn first_word(term: &str) -> Option<&str> {
     (end > 0).then(|| &term[..end])
 }
 
-/// True if a word matches terms by prefix. Shorter ones would match too many and only match exactly.
+/// True if a word has the three characters that are required to match terms by prefix. Shorter words match exactly, because
+/// they are prefixes of too many terms.
 pub fn matches_by_prefix(word: &str) -> bool {
     word.chars().nth(2).is_some()
 }
@@ -104,8 +106,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// With this property, a prefix search only has to look up a word and its continuations with a letter or
-        /// digit.
+        /// With this property, a prefix search has to look up only a word and its continuations with a letter or digit.
         #[test]
         fn the_first_word_of_every_term_is_a_term(chunk in "[a-c0-9é._:/@–-]{1,30}|([a-c]{1,60}[./]){1,4}|0d9f5a3c-0000-4000-8000-1234567890ab") {
             let all: BTreeSet<&str> = terms(&chunk).collect();
@@ -138,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_are_found_around_their_places(text in "[abé. \"-]{0,30}") {
+        fn chunks_are_found_around_their_positions(text in "[abé. \"-]{0,30}") {
             let all: Vec<&str> = chunks(&text).collect();
             let mut around: Vec<&str> = text.char_indices().map(|(at, _)| chunk_around(&text, at).0).collect();
             around.retain(|chunk| !chunk.is_empty());

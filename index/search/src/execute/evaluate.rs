@@ -1,4 +1,4 @@
-//! Evaluates a plan on one document: whether it matches, and why. Reference model for tests of engines.
+//! Evaluates a condition on one document: whether it matches, why, and with which score. Tests compare engines with it.
 
 use crate::document::Document;
 use crate::document::columns::{Key, Word};
@@ -9,24 +9,25 @@ use crate::plan::score;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A field and its value that matched.
+/// A field whose value matched, with that value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Reason {
     pub field: String,
     pub value: String,
-    /// Byte ranges of the matches in the value; empty if the whole value matches, or without a position.
+    /// Byte ranges of the matches in the value; empty if the whole value matches or if the match has no position.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<(usize, usize)>,
 }
 
-/// Maximum length of values in reasons.
+/// Maximum length in bytes of values in reasons.
 const MAX_VALUE_BYTES: usize = 200;
 
 /// A document prepared for repeated evaluation.
 pub struct DocumentEvaluator<'d> {
     document: &'d Document,
-    /// Lower-case text and terms of the manifest.
+    /// Text of the manifest in lower case.
     lower: Option<String>,
+    /// Terms of the manifest.
     content: Option<BTreeSet<String>>,
 }
 
@@ -36,26 +37,26 @@ impl<'d> DocumentEvaluator<'d> {
     }
 
     /// True if the document matches.
-    pub fn holds(&mut self, matches: &Match) -> bool {
+    pub fn is_match(&mut self, matches: &Match) -> bool {
         self.parse_manifest_for(matches);
-        self.is_match(matches)
+        self.evaluate(matches)
     }
 
-    /// Parses the manifest only once: as a tree if there are conditions on paths; then other data is read from it
-    /// as well.
+    /// Parses the manifest as a tree if there are conditions on paths, so that it is parsed only once: all text is then read
+    /// from the tree.
     fn parse_manifest_for(&self, matches: &Match) {
         if matches.needs_bodies() {
             self.document.tree();
         }
     }
 
-    fn is_match(&mut self, matches: &Match) -> bool {
+    fn evaluate(&mut self, matches: &Match) -> bool {
         match matches {
             Match::All => true,
             Match::None => false,
-            Match::And(parts) => parts.iter().all(|part| self.is_match(part)),
-            Match::Or(parts) => parts.iter().any(|part| self.is_match(part)),
-            Match::Not(inner) => !self.is_match(inner),
+            Match::And(parts) => parts.iter().all(|part| self.evaluate(part)),
+            Match::Or(parts) => parts.iter().any(|part| self.evaluate(part)),
+            Match::Not(inner) => !self.evaluate(inner),
             leaf => !self.leaf_reasons(leaf).is_empty(),
         }
     }
@@ -63,7 +64,7 @@ impl<'d> DocumentEvaluator<'d> {
     /// The score that an engine gives the document: see [`super::super::plan::score`].
     pub fn score(&mut self, matches: &Match) -> f32 {
         match matches {
-            Match::And(_) if !self.is_match(matches) => 0.0,
+            Match::And(_) if !self.evaluate(matches) => 0.0,
             Match::And(parts) | Match::Or(parts) => parts.iter().fold(0.0, |sum, part| sum + self.score(part)),
             Match::Because(_, _, inner) => self.score(inner),
             Match::Bare(word) => self.bare_word_score(word),
@@ -72,7 +73,7 @@ impl<'d> DocumentEvaluator<'d> {
                 let passes = |(_, value): (Word, &str)| regex.is_match(&value.to_lowercase());
                 let whole = self.document.anything(pattern.contains('/')).any(passes);
                 let inside = self.content().iter().any(|term| regex.is_match(term));
-                f32::from(u8::from(whole)) * score::ANYTHING + f32::from(u8::from(inside)) * score::CONTENT
+                f32::from(u8::from(whole)) * score::ANY_COLUMN + f32::from(u8::from(inside)) * score::CONTENT
             }
             Match::Fuzzy(word, distance) => {
                 let close = |term: &str| is_within_edits(term, word, (*distance).min(MAX_EDITS), true);
@@ -96,7 +97,7 @@ impl<'d> DocumentEvaluator<'d> {
             (names().any(|name| name.starts_with(word)), score::NAME_PREFIX),
             (
                 document.anything(word.contains('/')).any(|(_, value)| value.to_lowercase().contains(word)),
-                score::ANYTHING,
+                score::ANY_COLUMN,
             ),
             (!self.message_reasons(&wanted).is_empty(), score::MESSAGE),
             (text, score::CONTENT),
@@ -104,7 +105,7 @@ impl<'d> DocumentEvaluator<'d> {
         parts.into_iter().filter(|(holds, _)| *holds).fold(0.0, |sum, (_, score)| sum + score)
     }
 
-    /// The reasons why it matches, from the positive parts of the plan.
+    /// The reasons why the document matches, from the conditions that are not negated.
     pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
         self.parse_manifest_for(matches);
         let (mut found, mut wanted_messages) = (Vec::new(), Vec::new());
@@ -136,7 +137,7 @@ impl<'d> DocumentEvaluator<'d> {
         }
     }
 
-    /// Matches of a bare word in whole strings.
+    /// Reasons for the values that contain a bare word.
     fn value_reasons(&self, word: &str) -> Vec<Reason> {
         let whole = self.document.anything(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
         whole.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
@@ -146,9 +147,11 @@ impl<'d> DocumentEvaluator<'d> {
     fn leaf_reasons(&mut self, matches: &Match) -> Vec<Reason> {
         let document = self.document;
         match matches {
-            Match::Word(Word::Has, Test::Equals(name)) => {
-                document.has().filter(|has| has.to_lowercase() == *name).map(|has| reason(has, "")).collect()
-            }
+            Match::Word(Word::Has, Test::Equals(name)) => document
+                .present_columns()
+                .filter(|has| has.to_lowercase() == *name)
+                .map(|has| reason(has, ""))
+                .collect(),
             Match::Word(word, test) => {
                 let regex = test.regex();
                 let values = document.words.iter().filter(|(column, _)| column == word);
@@ -213,7 +216,7 @@ impl<'d> DocumentEvaluator<'d> {
                 document.keys.iter().find(held).map(|(column, _)| reason(column.name(), "")).into_iter().collect()
             }
             Match::Ids(ids) if ids.contains(&document.id) => vec![reason("uid", "")],
-            Match::Because(field, value, inner) if self.is_match(inner) => vec![reason(field, value)],
+            Match::Because(field, value, inner) if self.evaluate(inner) => vec![reason(field, value)],
             Match::Ids(_) | Match::Because(..) | Match::Relation(_) | Match::Changed(_) => Vec::new(),
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),
         }
@@ -231,7 +234,7 @@ impl<'d> DocumentEvaluator<'d> {
         messages.map(|message| reason("message", message).mark(wanted.iter().map(String::as_str))).collect()
     }
 
-    /// Terms of the manifest that begin with the chunks, if all chunks match.
+    /// Terms of the manifest that begin with the chunks; empty unless all chunks match.
     fn content_reasons(&mut self, wanted: &[String]) -> Vec<Reason> {
         let document = self.document;
         let lower = self.lower.get_or_insert_with(|| lower(document.content()));
@@ -246,7 +249,7 @@ impl<'d> DocumentEvaluator<'d> {
     }
 }
 
-/// The chunks of a bare word for messages and text.
+/// The chunks of a bare word, for searches in messages and manifests.
 fn words(word: &str) -> Vec<String> {
     chunks(word).map(str::to_owned).collect()
 }
@@ -297,7 +300,7 @@ fn reason(field: &str, value: &str) -> Reason {
 }
 
 impl Reason {
-    /// Marks words, which must be lower-case.
+    /// Marks the occurrences of words, which must be in lower case.
     fn mark<'w>(mut self, words: impl IntoIterator<Item = &'w str>) -> Self {
         let lower = self.value.to_lowercase();
         // If lower-casing changes the length, positions would be wrong.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Maximum number of manifests read by a search; the same limit applies to its earlier versions.
+/// Maximum number of manifests that a search reads. The same limit applies to the earlier versions that it reads.
 pub const MAX_EXAMINED: usize = 50_000;
 /// Number of manifests read at once.
 pub(crate) const EXAMINE_BATCH: usize = 500;
@@ -31,44 +31,45 @@ impl fmt::Debug for Examiner {
 
 /// Result of an examination.
 #[derive(Debug)]
-pub(crate) struct Examined {
+pub(crate) struct Examination {
     /// Objects whose manifests meet the condition.
     pub ids: Numbers,
     /// True if manifests were skipped because of the limit or the deadline.
-    pub truncated: bool,
+    pub is_truncated: bool,
 }
 
 impl Examiner {
-    /// Examines objects by their ids.
+    /// Reads the manifests of candidates, given by record id, and returns those that match.
     pub async fn examine(
         &self,
         candidates: BTreeSet<u64>,
         matches: &Match,
         deadline: Instant,
-    ) -> Result<Examined, Error> {
+    ) -> Result<Examination, Error> {
         let mut candidates: Vec<u64> = candidates.into_iter().collect();
-        let mut truncated = candidates.len() > MAX_EXAMINED;
+        let mut is_truncated = candidates.len() > MAX_EXAMINED;
         candidates.truncate(MAX_EXAMINED);
         let matches = Arc::new(matches.clone());
         let mut ids = BTreeSet::new();
-        for some in candidates.chunks(EXAMINE_BATCH) {
+        for batch in candidates.chunks(EXAMINE_BATCH) {
             if Instant::now() > deadline {
-                truncated = true;
+                is_truncated = true;
                 break;
             }
-            let objects = self.store.by_ids(some, BodyMode::Read).await?;
+            let objects = self.store.by_ids(batch, BodyMode::Read).await?;
             let matches = Arc::clone(&matches);
             ids.extend(self.permits.run(Instant::now(), move || filter_matching(&objects, &matches)).await?);
         }
-        Ok(Examined { ids: Arc::new(ids), truncated })
+        Ok(Examination { ids: Arc::new(ids), is_truncated })
     }
 }
 
+/// Record ids of the objects that match.
 fn filter_matching(objects: &[Object], matches: &Match) -> Result<Vec<u64>, Error> {
     let mut ids = Vec::new();
     for object in objects {
         let document = Document::from_object(object)?;
-        if DocumentEvaluator::new(&document).holds(matches) {
+        if DocumentEvaluator::new(&document).is_match(matches) {
             ids.push(document.id);
         }
     }

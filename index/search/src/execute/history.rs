@@ -1,10 +1,10 @@
 //! Searches the history: deleted objects, the fleet at an earlier time, and changed fields.
 //!
-//! Old versions are few compared to the objects (their size is limited). They are not in the text index; they are
-//! read from the store, latest end first, and evaluated directly.
+//! Earlier versions are not in the text index, because the store limits their total size and they are few compared to the
+//! objects. They are read from the store, latest end first, and evaluated directly.
 
 use crate::authorization::CallerRights;
-use crate::authorization::decision::permits;
+use crate::authorization::decision::allows_read;
 use crate::collect::terms::{HistoryTermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
@@ -15,7 +15,7 @@ use crate::execute::examine::{EXAMINE_BATCH, MAX_EXAMINED};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::sort::{Rank, Ranked, Sort, SortBy, SortPosition, compare};
 use crate::plan::{FleetFacts, TimeScope};
-use crowsnest_store::{BodyMode, Span, VersionExclusions};
+use crowsnest_store::{BodyMode, VersionExclusions, VersionFilter};
 use crowsnest_store::{CollectionKey, Error, Object, Seq, Version};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -25,56 +25,59 @@ use std::time::Instant;
 
 /// Maximum number of versions of an object that are compared.
 const MAX_COMPARED_VERSIONS: usize = 100;
-/// Metadata fields that change with every update.
+/// Metadata fields that change with every update, and therefore count as unchanged.
 const IGNORED_FIELDS: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
 
-fn span(time_scope: TimeScope) -> Span {
-    let all = Span { deleted: false, ..Span::DELETED };
+/// The versions that a time scope covers. Converts its seconds to milliseconds.
+fn version_filter(time_scope: TimeScope) -> VersionFilter {
+    let all = VersionFilter { only_deleted: false, ..VersionFilter::DELETED };
     let ms = |seconds: i64| seconds.saturating_mul(1000);
     match time_scope {
-        TimeScope::Now | TimeScope::Deleted => Span::DELETED,
-        TimeScope::At(at) => Span { from: ms(at.saturating_add(1)), until: ms(at.saturating_add(1)), ..all },
+        TimeScope::Now | TimeScope::Deleted => VersionFilter::DELETED,
+        TimeScope::At(at) => VersionFilter { from: ms(at.saturating_add(1)), until: ms(at.saturating_add(1)), ..all },
         TimeScope::During(from, until) => {
-            Span { from: ms(from).saturating_add(1), until: ms(until.saturating_add(1)), ..all }
+            VersionFilter { from: ms(from).saturating_add(1), until: ms(until.saturating_add(1)), ..all }
         }
     }
 }
 
-/// An old version that matched.
+/// An earlier version that matched.
 struct MatchedVersion {
+    /// Record id of the object.
     id: u64,
+    /// The change that ended the version.
     ended: Seq,
     score: f32,
     document: Document,
 }
 
-/// Hits among old versions, at most one per object.
+/// Hits among earlier versions, at most one per object.
 pub(crate) struct HistoryResults {
     pub top: TopHits,
-    /// For each requested terms count: the number of old versions per term.
+    /// For each terms request, the number of earlier versions that contain each term.
     pub terms: Vec<HistoryTermCounts>,
     /// Ids of the objects of the hits; for a period, of the deleted ones. They are excluded from the search of
     /// current objects, because the text index may still contain them.
     pub ids: BTreeSet<u64>,
     /// True if some versions were not evaluated.
-    pub truncated: bool,
+    pub is_truncated: bool,
 }
 
-/// Searches old versions. For a period, objects that are hits of `now` are excluded.
+/// Searches earlier versions. For a period, objects whose current state matches `current_matches` are excluded.
 pub(crate) async fn search_history(
     sources: &Sources,
     time_scope: TimeScope,
     matches: &Match,
-    now: &Match,
+    current_matches: &Match,
     request: &TopHitsRequest,
     wanted: &[TermsRequest],
 ) -> Result<HistoryResults, Error> {
     let matches = Arc::new(matches.clone());
-    let is_span = matches!(time_scope, TimeScope::During(..));
+    let is_period = matches!(time_scope, TimeScope::During(..));
     let (mut seen, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
     let mut terms = vec![HistoryTermCounts::new(); wanted.len()];
-    let mut reader = HistoryReader::new(sources, span(time_scope), &matches);
+    let mut reader = HistoryReader::new(sources, version_filter(time_scope), &matches);
     while let Some(versions) = reader.next_batch().await? {
         let (rights, holds) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
         let deadline = sources.context.deadline;
@@ -83,10 +86,10 @@ pub(crate) async fn search_history(
         let mut old =
             sources.permits.run(Instant::now(), move || filter_matching(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
-        if is_span {
+        if is_period {
             let left = old.iter().map(|old| old.id).filter(|id| !deleted.contains(id));
-            let (current, truncated) = filter_current_matches(sources, now, left.collect()).await?;
-            reader.truncated |= truncated;
+            let (current, is_truncated) = filter_current_matches(sources, current_matches, left.collect()).await?;
+            reader.is_truncated |= is_truncated;
             old.retain(|old| !current.contains(&old.id));
         }
         for (counts, wanted) in terms.iter_mut().zip(wanted) {
@@ -97,13 +100,13 @@ pub(crate) async fn search_history(
         let before = std::mem::take(&mut all);
         all = request.merge([before, part]);
     }
-    if is_span {
+    if is_period {
         seen.retain(|id| deleted.contains(id));
     }
-    Ok(HistoryResults { top: all, terms, ids: seen, truncated: reader.truncated })
+    Ok(HistoryResults { top: all, terms, ids: seen, is_truncated: reader.is_truncated })
 }
 
-/// The only value that a column may have for a match.
+/// The value that a column must have for a match; None if other values may match as well.
 fn required_value(matches: &Match, column: Word) -> Option<&str> {
     match matches {
         Match::Word(word, Test::Equals(value)) if *word == column => Some(value),
@@ -112,20 +115,20 @@ fn required_value(matches: &Match, column: Word) -> Option<&str> {
     }
 }
 
-/// Reads old versions, latest end first, in the namespaces of each cluster in which the caller may read objects.
+/// Reads earlier versions, latest end first, in the namespaces of each cluster in which the caller may read objects.
 struct HistoryReader<'s> {
     sources: &'s Sources,
-    span: Span,
+    filter: VersionFilter,
     exclusions: VersionExclusions,
-    read: usize,
+    versions_read: usize,
     /// True if reading stopped before the end.
-    truncated: bool,
+    is_truncated: bool,
 }
 
 impl<'s> HistoryReader<'s> {
-    /// Restricts the read to a cluster or to events if the query requires them, because there are many old
+    /// Restricts the reader to a cluster or to events if the query requires them, because there are many earlier
     /// versions.
-    fn new(sources: &'s Sources, span: Span, matches: &Match) -> Self {
+    fn new(sources: &'s Sources, filter: VersionFilter, matches: &Match) -> Self {
         let mut rights = sources.context.rights.lock();
         let (cluster, events) =
             (required_value(matches, Word::Cluster), required_value(matches, Word::Kind) == Some("event"));
@@ -133,22 +136,23 @@ impl<'s> HistoryReader<'s> {
             let elsewhere = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
             match elsewhere || (events && &*key.resource.resource != "events") {
                 true => Some(BTreeSet::new()),
-                false => rights.limit(&key.cluster, &key.resource.group, &key.resource.resource),
+                false => rights.namespace_limit(&key.cluster, &key.resource.group, &key.resource.resource),
             }
         };
         let exclusions = sources.store.exclusions(&mut limit);
-        Self { sources, span, exclusions, read: 0, truncated: false }
+        Self { sources, filter, exclusions, versions_read: 0, is_truncated: false }
     }
 
+    /// The next versions; None at the end, at the limit, or after the deadline.
     async fn next_batch(&mut self) -> Result<Option<Vec<Version>>, Error> {
-        if self.read >= MAX_EXAMINED || Instant::now() > self.sources.context.deadline {
-            self.truncated = true;
+        if self.versions_read >= MAX_EXAMINED || Instant::now() > self.sources.context.deadline {
+            self.is_truncated = true;
             return Ok(None);
         }
-        let versions = self.sources.store.versions_in(&self.span, &self.exclusions, EXAMINE_BATCH).await?;
+        let versions = self.sources.store.versions_in(&self.filter, &self.exclusions, EXAMINE_BATCH).await?;
         let Some(last) = versions.last() else { return Ok(None) };
-        self.span.before = last.ended;
-        self.read += versions.len();
+        self.filter.before = last.ended;
+        self.versions_read += versions.len();
         Ok(Some(versions))
     }
 }
@@ -156,13 +160,13 @@ impl<'s> HistoryReader<'s> {
 /// The objects among `ids` that match in their current state, and whether some were not checked.
 async fn filter_current_matches(
     sources: &Sources,
-    now: &Match,
+    current_matches: &Match,
     ids: BTreeSet<u64>,
 ) -> Result<(BTreeSet<u64>, bool), Error> {
     if ids.is_empty() {
         return Ok((ids, false));
     }
-    let matches = now.clone().and(Match::Ids(Arc::new(ids)));
+    let matches = current_matches.clone().and(Match::Ids(Arc::new(ids)));
     let lookup = sources.engine.ids(&sources.context, &matches).await?;
     Ok((lookup.numbers, lookup.incomplete))
 }
@@ -178,7 +182,7 @@ fn filter_matching(
     for version in versions.iter().take_while(|_| Instant::now() <= deadline) {
         let document = Document::from_version(version)?;
         let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
-        if !permits(
+        if !allows_read(
             &mut rights.lock(),
             crowsnest_apimachinery::rbac::ReadKind::Listing,
             scope.unwrap_or_default(),
@@ -186,9 +190,9 @@ fn filter_matching(
         ) {
             continue;
         }
-        let mut evaluated = DocumentEvaluator::new(&document);
-        if evaluated.holds(matches) {
-            let score = evaluated.score(matches);
+        let mut evaluator = DocumentEvaluator::new(&document);
+        if evaluator.is_match(matches) {
+            let score = evaluator.score(matches);
             old.push(MatchedVersion { id: document.id, ended: version.ended, score, document });
         }
     }
@@ -223,7 +227,7 @@ fn rank_versions(old: Vec<MatchedVersion>, request: &TopHitsRequest) -> TopHits 
     if let Some(after) = &request.after {
         hits.retain(|hit| compare(&hit.position, after, &request.sort).is_gt());
     }
-    TopHits { left: hits.len() as u64, hits, total, ..TopHits::default() }
+    TopHits { remaining: hits.len() as u64, hits, total, ..TopHits::default() }
 }
 
 fn count_facets(old: &[MatchedVersion], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
@@ -236,15 +240,16 @@ fn count_facets(old: &[MatchedVersion], facets: &[Facet]) -> Vec<Vec<(Arc<str>, 
     facets.iter().map(count).collect()
 }
 
-/// Ids of current objects with a change at a path or below it in their history. Processed object by object, so that
-/// only one object and its versions are in memory.
+/// Ids of current objects in whose history a value at a path or below it changed, and true if some objects were not checked.
+/// Versions are compared object by object, to limit the memory that they need.
 pub(crate) async fn find_changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
     let Some(path) = PathComparison::new(path).map(Arc::new) else { return Ok((BTreeSet::new(), false)) };
     let (mut ids, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    let mut reader = HistoryReader::new(sources, Span { deleted: false, ..Span::DELETED }, &Match::All);
+    let mut reader =
+        HistoryReader::new(sources, VersionFilter { only_deleted: false, ..VersionFilter::DELETED }, &Match::All);
     while let Some(versions) = reader.next_batch().await? {
         let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
-        // Deleted objects are skipped.
+        // The store returns only current objects, so deleted ones are skipped.
         for object in sources.store.by_ids(&new.collect::<Vec<_>>(), BodyMode::Read).await? {
             if Instant::now() > sources.context.deadline {
                 return Ok((ids, true));
@@ -256,15 +261,17 @@ pub(crate) async fn find_changed(sources: &Sources, path: &str) -> Result<(BTree
             }
         }
     }
-    Ok((ids, reader.truncated))
+    Ok((ids, reader.is_truncated))
 }
 
-/// A path to compare: field names and globs.
+/// Compares two states of an object at a path.
 pub(crate) struct PathComparison {
+    /// Field names and globs; None for any field.
     steps: Vec<Option<String>>,
 }
 
 impl PathComparison {
+    /// Parses a dotted path; None if the path or one of its steps is empty.
     pub fn new(path: &str) -> Option<Self> {
         let step = |step: &str| (step != "*").then(|| step.to_owned());
         let mut steps: Vec<Option<String>> = path.split('.').map(step).collect();
@@ -275,7 +282,7 @@ impl PathComparison {
         (!path.is_empty() && steps.iter().flatten().all(|step| !step.is_empty())).then_some(Self { steps })
     }
 
-    /// True if the path differs between an object and its previous version, or between two versions, newest first.
+    /// True if the value differs between two successive states of the object: its current state and `versions`, newest first.
     fn changed(&self, object: &Object, versions: &[Version]) -> Result<bool, Error> {
         let mut after: Value = object.parse()?;
         for version in versions.iter().filter(|version| version.object.record.id == object.record.id) {
@@ -304,7 +311,7 @@ fn differs<'v>(
     }
     let [step, rest @ ..] = steps else {
         return match (before, after) {
-            // Fields of metadata that always change are ignored.
+            // The fields of metadata are compared one by one, so that [`IGNORED_FIELDS`] are skipped.
             (Some(Value::Object(one)), Some(Value::Object(other))) if at.len() < 2 => {
                 let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
                 names.into_iter().any(|name| field_differs(one.get(name), other.get(name), name, &[], at))

@@ -1,4 +1,4 @@
-//! Executes a plan: resolves relations, paths and changed fields, then searches current objects and old versions.
+//! Executes a plan: resolves relations, paths and changed fields, then searches current objects and earlier versions.
 
 pub(crate) mod evaluate;
 pub(crate) mod examine;
@@ -12,7 +12,7 @@ use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
 use crate::document::columns::{Key, Number, Word};
 use crate::engine::{Engine, Lookup, SearchContext};
-use crate::execute::examine::{Examined, Examiner};
+use crate::execute::examine::{Examination, Examiner};
 use crate::execute::permits::SearchPermits;
 use crate::execute::scan::FullScan;
 use crate::paths::closure::closure;
@@ -30,7 +30,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Remark on an answer for which a limit was reached.
+/// Remark on an answer that is incomplete because a limit was reached.
 pub(crate) const TRUNCATED: &str = "not all objects were checked; narrow the query, for example with kind: or ns:";
 
 /// Data sources of one request.
@@ -39,7 +39,7 @@ pub(crate) struct Sources {
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
     pub store: Arc<dyn Store>,
-    /// References that users add to those of well-known kinds.
+    /// Reference rules of the configuration, in addition to those of well-known kinds.
     pub references: Arc<[CustomRule]>,
     pub context: SearchContext,
 }
@@ -58,16 +58,16 @@ impl Sources {
 /// Results of a plan.
 pub(crate) struct SearchResults {
     pub top: TopHits,
-    /// The resolved plan, for the reasons of hits.
+    /// The plan's condition with relations resolved, to derive the reasons of hits.
     pub matches: Match,
     /// The condition that the engine evaluated on current objects.
-    pub now: Match,
-    /// For each requested terms count, the number of old versions per term; empty if none was requested.
+    pub current_matches: Match,
+    /// For each terms request, the number of earlier versions that contain each term; empty without earlier versions.
     pub terms: Vec<HistoryTermCounts>,
     pub notices: Vec<String>,
 }
 
-/// Executes a plan.
+/// Executes a plan without counts of terms.
 pub(crate) async fn find(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<SearchResults, Error> {
     find_with_terms(sources, plan, request, &[]).await
 }
@@ -80,35 +80,38 @@ pub(crate) async fn find_with_terms(
     request: TopHitsRequest,
     terms: &[TermsRequest],
 ) -> Result<SearchResults, Error> {
-    let ResolvedPlan { mut search, matches, now, before } = resolve_plan(sources, plan, &request, terms).await?;
+    let ResolvedPlan { mut notices, matches, current_matches, before } =
+        resolve_plan(sources, plan, &request, terms).await?;
     let (mut parts, mut terms) = (Vec::new(), Vec::new());
     if let Some(before) = before {
         parts.push(before.top);
         terms = before.terms;
     }
-    parts.push(sources.engine.top_hits(&sources.context, &now, &request).await?);
+    parts.push(sources.engine.top_hits(&sources.context, &current_matches, &request).await?);
     let mut top = request.merge(parts);
-    search.notices.append(&mut top.notices);
-    top.incomplete |= search.notices.contains(TRUNCATED);
-    Ok(SearchResults { top, matches, now, terms, notices: search.notices.into_iter().collect() })
+    notices.append(&mut top.notices);
+    top.incomplete |= notices.contains(TRUNCATED);
+    Ok(SearchResults { top, matches, current_matches, terms, notices: notices.into_iter().collect() })
 }
 
 /// Starts to read all hits of a plan in order. Fails with [`Error::Incomplete`] if a limit is reached.
 pub(crate) async fn begin_scan(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<FullScan, Error> {
-    let ResolvedPlan { search, now, before, .. } = resolve_plan(sources, plan, &request, &[]).await?;
-    let scan = sources.engine.scan(&sources.context, &now, &request).await?;
-    if search.notices.contains(TRUNCATED) {
+    let ResolvedPlan { notices, current_matches, before, .. } = resolve_plan(sources, plan, &request, &[]).await?;
+    let scan = sources.engine.scan(&sources.context, &current_matches, &request).await?;
+    if notices.contains(TRUNCATED) {
         return Err(Error::Incomplete);
     }
     Ok(FullScan::new(scan, before.map(|before| before.top.hits).unwrap_or_default(), request))
 }
 
-/// A resolved plan with its hits among old versions.
+/// A resolved plan with its hits among earlier versions.
 struct ResolvedPlan {
-    search: Search,
+    /// Remarks on limits that were reached.
+    notices: BTreeSet<String>,
+    /// The condition with relations resolved.
     matches: Match,
     /// The condition for current objects.
-    now: Match,
+    current_matches: Match,
     before: Option<history::HistoryResults>,
 }
 
@@ -118,31 +121,32 @@ async fn resolve_plan(
     request: &TopHitsRequest,
     terms: &[TermsRequest],
 ) -> Result<ResolvedPlan, Error> {
-    let mut search = Search::new(sources);
-    let matches = search.resolve(plan.matches).await?;
+    let mut resolver = ConditionResolver::new(sources);
+    let matches = resolver.resolve(plan.matches).await?;
     let condition = match plan.scope {
         TimeScope::During(from, _) if from > i64::MIN => limit_events_since(matches.clone(), from),
         _ => matches.clone(),
     };
-    let mut now = search.resolve_paths(condition.clone()).await?;
+    let mut current_matches = resolver.resolve_paths(condition.clone()).await?;
     if let TimeScope::At(at) = plan.scope {
-        now = now.and(Match::Number(Number::Changed, None, Some(at)));
+        current_matches = current_matches.and(Match::Number(Number::Changed, None, Some(at)));
     }
     if let TimeScope::During(_, until) = plan.scope {
-        now = now.and(Match::Number(Number::Changed, None, Some(until)));
+        current_matches = current_matches.and(Match::Number(Number::Changed, None, Some(until)));
     }
     let mut before = None;
     if plan.scope != TimeScope::Now {
-        let found = history::search_history(sources, plan.scope, &condition, &now, request, terms).await?;
-        search.note_truncation(found.truncated);
+        let found = history::search_history(sources, plan.scope, &condition, &current_matches, request, terms).await?;
+        resolver.note_truncation(found.is_truncated);
         // The text index may still contain deleted objects.
-        now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
+        current_matches = current_matches.and(Match::Ids(Arc::new(found.ids.clone())).negated());
         before = Some(found);
     }
-    Ok(ResolvedPlan { search, matches, now, before })
+    Ok(ResolvedPlan { notices: resolver.notices, matches, current_matches, before })
 }
 
-/// An event describes the time when it happened, not the period in which it is kept.
+/// Excludes events that were last seen before `from` (Unix seconds), because an event describes the time at which it occurred,
+/// not the period for which it is stored.
 pub(crate) fn limit_events_since(matches: Match, from: i64) -> Match {
     let event = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
     matches.and(Match::Or(vec![event.negated(), Match::Number(Number::LastSeen, Some(from), None)]))
@@ -150,7 +154,7 @@ pub(crate) fn limit_events_since(matches: Match, from: i64) -> Match {
 
 /// Resolves relations and changed fields of a plan, so that it can be evaluated on one object.
 pub(crate) async fn resolve_relations(sources: &Sources, matches: Match) -> Result<Match, Error> {
-    Search::new(sources).resolve(matches).await
+    ConditionResolver::new(sources).resolve(matches).await
 }
 
 /// Resolves a plan completely, so that an engine can evaluate it.
@@ -163,26 +167,27 @@ pub(crate) async fn resolve_with_notices(
     sources: &Sources,
     matches: Match,
 ) -> Result<(Match, BTreeSet<String>), Error> {
-    let mut search = Search::new(sources);
-    let matches = search.resolve(matches).await?;
-    let matches = search.resolve_paths(matches).await?;
-    Ok((matches, search.notices))
+    let mut resolver = ConditionResolver::new(sources);
+    let matches = resolver.resolve(matches).await?;
+    let matches = resolver.resolve_paths(matches).await?;
+    Ok((matches, resolver.notices))
 }
 
-struct Search {
+/// Resolves the parts of conditions that engines cannot evaluate, and collects remarks on limits that were reached.
+struct ConditionResolver {
     sources: Sources,
     notices: BTreeSet<String>,
 }
 
 type ResolveFuture<'s> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 's>>;
 
-impl Search {
+impl ConditionResolver {
     fn new(sources: &Sources) -> Self {
         Self { sources: sources.clone(), notices: BTreeSet::new() }
     }
 
-    fn note_truncation(&mut self, truncated: bool) {
-        if truncated {
+    fn note_truncation(&mut self, is_truncated: bool) {
+        if is_truncated {
             self.notices.insert(TRUNCATED.to_owned());
         }
     }
@@ -195,14 +200,14 @@ impl Search {
                 Match::Or(parts) => Match::Or(self.resolve_all(parts).await?),
                 Match::Not(inner) => self.resolve(*inner).await?.negated(),
                 Match::Changed(path) => {
-                    let (ids, truncated) = history::find_changed(&self.sources, &path).await?;
-                    self.note_truncation(truncated);
+                    let (ids, is_truncated) = history::find_changed(&self.sources, &path).await?;
+                    self.note_truncation(is_truncated);
                     Match::Because("changed.field".to_owned(), path, Box::new(Match::Ids(Arc::new(ids))))
                 }
                 Match::Relation(relation) => {
                     let mut inner = self.resolve(relation.inner().clone()).await?;
-                    // Relations are evaluated on current objects, and earlier versions may have other values at the
-                    // path.
+                    // Relations are evaluated on current objects. Conditions on paths become ids of current objects, because
+                    // earlier versions may have other values at these paths.
                     if inner.needs_bodies() {
                         inner = Match::Ids(self.matching_ids(&inner).await?);
                     }
@@ -213,7 +218,7 @@ impl Search {
         })
     }
 
-    /// A condition for the engine; paths that it does not support are evaluated on manifests.
+    /// Resolves a condition for the engine: paths that the engine does not support are evaluated on manifests.
     async fn resolve_paths(&mut self, matches: Match) -> Result<Match, Error> {
         Ok(match self.needs_manifests(&matches) {
             true => matches.without_paths().and(Match::Ids(self.examine(&matches).await?)),
@@ -221,7 +226,7 @@ impl Search {
         })
     }
 
-    /// Ids of the readable objects that meet a condition with paths.
+    /// Ids of the objects that the caller may list and that match a condition with paths.
     async fn matching_ids(&mut self, matches: &Match) -> Result<Numbers, Error> {
         if self.needs_manifests(matches) {
             return self.examine(matches).await;
@@ -242,7 +247,7 @@ impl Search {
         Ok(resolved)
     }
 
-    /// The numbers of a lookup; keeps its notices.
+    /// The numbers of a lookup. Adds its notices to those of the resolver.
     fn take_numbers(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         self.note_truncation(lookup.incomplete);
         self.notices.extend(lookup.notices);
@@ -253,20 +258,21 @@ impl Search {
         resolve(Match::Relation(Box::new(relation)), self).await
     }
 
-    /// Ids of the readable objects whose bodies match, read in batches.
+    /// Ids of the objects that the caller may list and whose manifests match.
     async fn examine(&mut self, matches: &Match) -> Result<Numbers, Error> {
         let without_paths = matches.without_paths();
         let candidates = self.sources.engine.ids(&self.sources.context, &without_paths).await?;
         let candidates = self.take_numbers(candidates);
         let examiner = self.sources.examiner();
-        let Examined { ids, truncated } = examiner.examine(candidates, matches, self.sources.context.deadline).await?;
-        self.note_truncation(truncated);
+        let Examination { ids, is_truncated } =
+            examiner.examine(candidates, matches, self.sources.context.deadline).await?;
+        self.note_truncation(is_truncated);
         Ok(ids)
     }
 }
 
 #[async_trait]
-impl Objects for Search {
+impl Objects for ConditionResolver {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
         let lookup = self.sources.engine.keys(&self.sources.context, matches, columns).await?;
         Ok(self.take_numbers(lookup))
@@ -284,5 +290,6 @@ impl Objects for Search {
     }
 }
 
-/// Objects by id and end of the version, with the data for their reasons.
+/// Objects with the documents from which reasons are derived, by record id and, for earlier versions, the change that ended the
+/// version.
 pub(crate) type HydratedObjects = BTreeMap<(u64, Option<Seq>), (Object, Option<VersionEnd>, Document)>;

@@ -12,19 +12,20 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// Limit on concurrent searches.
+/// The permits of a process, which limit concurrent searches.
 pub struct SearchPermits {
     state: Mutex<State>,
 }
 
 struct State {
     free: usize,
-    /// Ordered by the arrival of their requests; the number breaks ties.
+    /// Waiting requests by arrival time; the number of the call breaks ties.
     waiting: BTreeMap<(Instant, u64), oneshot::Sender<SearchPermit>>,
+    /// Number of the last call that had to wait.
     number: u64,
 }
 
-/// Passed to the next request on drop.
+/// Permission to use one core for a search. When dropped, it is passed to the next request.
 pub struct SearchPermit {
     permits: Arc<SearchPermits>,
 }
@@ -78,7 +79,7 @@ impl SearchPermits {
 }
 
 impl SearchPermit {
-    /// Runs blocking work and releases the permit after it, even if the future is dropped before.
+    /// Runs blocking work and releases the permit when it ends, even if the future is dropped earlier.
     pub async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -107,7 +108,7 @@ impl Drop for SearchPermit {
             if sender.is_closed() {
                 continue;
             }
-            // If the receiver is gone, the dropped permit passes to the next request.
+            // If the receiver was dropped in the meantime, the permit is dropped here and passes to the next request.
             drop(sender.send(SearchPermit { permits: Arc::clone(permits) }));
             return;
         }
@@ -121,14 +122,14 @@ mod tests {
     use rstest::rstest;
     use std::time::Duration;
 
-    /// Numbers are arrival times; futures in `gone` are dropped before a permit is released.
+    /// Numbers are arrival times; futures in `cancelled` are dropped before a permit is released.
     #[rstest]
     #[case::first_arrival_first(&[3, 1, 2], &[], &[1, 2, 3])]
     #[case::ties_in_call_order(&[1, 1, 0], &[], &[0, 1, 1])]
     #[case::cancelled_requests_are_skipped(&[3, 1, 2], &[1], &[2, 3])]
     fn permits_go_to_the_request_that_arrived_first(
         #[case] arrivals: &[u64],
-        #[case] gone: &[u64],
+        #[case] cancelled: &[u64],
         #[case] expected: &[u64],
     ) {
         let (permits, began) = (SearchPermits::new(1), Instant::now());
@@ -141,7 +142,7 @@ mod tests {
                 (at, permit)
             })
             .collect();
-        waiting.retain(|(at, _)| !gone.contains(at));
+        waiting.retain(|(at, _)| !cancelled.contains(at));
         let mut order = Vec::new();
         while held.take().is_some() && !waiting.is_empty() {
             let next = waiting.iter_mut().position(|(_, permit)| {

@@ -17,17 +17,17 @@ pub struct FullScan {
     ready: VecDeque<Ranked>,
     /// The engine has returned all hits.
     ended: bool,
-    /// Earlier versions, in order.
+    /// Remaining hits among earlier versions, in order.
     before: VecDeque<Ranked>,
     sort: Vec<Sort>,
-    /// Remaining limit.
-    left: usize,
+    /// Number of hits that may still be returned.
+    remaining: usize,
 }
 
 impl FullScan {
     pub fn new(engine: Box<dyn Scan>, before: Vec<Ranked>, request: TopHitsRequest) -> Self {
-        let (sort, left) = (request.sort, request.keep);
-        Self { engine, ready: VecDeque::new(), ended: false, before: before.into(), sort, left }
+        let (sort, remaining) = (request.sort, request.keep);
+        Self { engine, ready: VecDeque::new(), ended: false, before: before.into(), sort, remaining }
     }
 
     /// Seq of the snapshot of current objects.
@@ -37,26 +37,27 @@ impl FullScan {
 
     /// The next `most` hits; fewer only at the end.
     pub async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
-        let most = most.min(self.left);
+        let most = most.min(self.remaining);
         let mut hits = Vec::with_capacity(most);
         while hits.len() < most {
             if self.ready.is_empty() && !self.ended {
                 self.ready = self.engine.next(most).await?.into();
                 self.ended = self.ready.is_empty();
             }
-            let Some(hit) = self.first() else { break };
+            let Some(hit) = self.pop_first() else { break };
             hits.push(hit);
         }
-        self.left -= hits.len();
+        self.remaining -= hits.len();
         Ok(hits)
     }
 
-    fn first(&mut self) -> Option<Ranked> {
-        let before = match (self.before.front(), self.ready.front()) {
+    /// Removes the first hit in the order of the plan. An earlier version precedes a current object of the same position.
+    fn pop_first(&mut self) -> Option<Ranked> {
+        let is_earlier_version = match (self.before.front(), self.ready.front()) {
             (Some(before), Some(now)) => compare(&before.position, &now.position, &self.sort).is_le(),
             (before, _) => before.is_some(),
         };
-        if before { self.before.pop_front() } else { self.ready.pop_front() }
+        if is_earlier_version { self.before.pop_front() } else { self.ready.pop_front() }
     }
 }
 
@@ -106,7 +107,7 @@ mod tests {
         let hits = |names: &str, ended_by| names.split_whitespace().map(|name| hit(name, ended_by)).collect::<Vec<_>>();
         let pages = pages.split('|').map(|page| hits(page, None)).collect();
         let before = hits(before, Some(3));
-        let request = TopHitsRequest { keep, ..TopHitsRequest::total() };
+        let request = TopHitsRequest { keep, ..TopHitsRequest::total_only() };
         let mut scan = FullScan::new(Box::new(Pages(pages)), before, request);
         let mut found = Vec::new();
         loop {

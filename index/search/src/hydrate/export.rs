@@ -1,11 +1,11 @@
-//! Exports all results of a search from one snapshot: hits from one state of the text index, and objects in their
-//! state at that time, using old versions of those that were changed or deleted since.
+//! Exports all results of a search from one snapshot: the hits of one state of the text index, and each object as of that
+//! state, from the history if the object was changed or deleted since.
 //!
 //! A task of the cache reads slightly ahead of the client. It ends when the client disconnects or does not read for
 //! [`STALLED_CLIENT_TIMEOUT`].
 
 use crate::authorization::CallerRights;
-use crate::authorization::decision::permits;
+use crate::authorization::decision::allows_read;
 use crate::collect::TopHitsRequest;
 use crate::document::columns::scope_of;
 use crate::execute::begin_scan;
@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Number of hits read at once.
+/// Number of hits per message to the client.
 const BATCH_SIZE: usize = 200;
 /// Time after which a client that does not read counts as disconnected: an export keeps files of the text index
 /// open.
 const STALLED_CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A message of the export task to the stream that a client reads.
+/// A message from the export task to the stream that a client reads.
 enum ExportMessage {
     Hits(Vec<Hit>),
     End(Result<(), Error>),
@@ -39,8 +39,8 @@ enum ExportMessage {
 
 impl Searcher {
     /// Exports all results, up to the limits of the request, without reasons, and with manifests if the request
-    /// includes bodies. Fails before the first hit if the result would be incomplete, and later if the caller loses
-    /// permission for a remaining hit.
+    /// includes them. Fails with [`Error::Incomplete`] before the first hit if the result would be incomplete, and later if
+    /// the caller has lost the permission for a hit since.
     pub async fn export(
         &self,
         request: SearchRequest,
@@ -52,11 +52,11 @@ impl Searcher {
             after: request.after,
             keep: limits.into_iter().flatten().min().unwrap_or(usize::MAX),
             facts,
-            ..TopHitsRequest::total()
+            ..TopHitsRequest::total_only()
         };
         let scan = begin_scan(&sources, plan, scanned).await?;
         self.inner.metrics.searches.add(1);
-        let manifests = if request.bodies { BodyMode::Read } else { BodyMode::Skip };
+        let manifests = if request.include_manifests { BodyMode::Read } else { BodyMode::Skip };
         let export =
             ExportTask { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
         let (sender, receiver) = mpsc::channel(1);
@@ -83,10 +83,11 @@ impl Searcher {
     }
 }
 
+/// Reads the hits of an export and sends them to the client's stream.
 struct ExportTask {
     searcher: Searcher,
     caller: UserInfo,
-    /// Permissions at the start.
+    /// The caller's permissions at the start.
     rights: Arc<Mutex<CallerRights>>,
     manifests: BodyMode,
 }
@@ -107,7 +108,7 @@ impl ExportTask {
         }
     }
 
-    /// Reads the objects of hits, without values of Secrets. Objects deleted since are omitted if no version is kept.
+    /// Reads the objects of hits, without values of Secrets. Omits deleted objects of which the store has no version.
     async fn read(&self, hits: Vec<Ranked>, seq: Seq) -> Result<Vec<Hit>, Error> {
         let store = &self.searcher.inner.store;
         let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
@@ -133,17 +134,17 @@ impl ExportTask {
             };
             Some(Hit { object, version_end, score: hit.score, reasons: Vec::new() })
         };
-        let shown = |hit: Hit| Ok(Hit { object: without_secret_values(&hit.object)?.into_owned(), ..hit });
-        hits.into_iter().filter_map(hit).map(shown).collect()
+        let redact = |hit: Hit| Ok(Hit { object: without_secret_values(&hit.object)?.into_owned(), ..hit });
+        hits.into_iter().filter_map(hit).map(redact).collect()
     }
 
     /// Checks that the caller may still read the hits, because permissions are not part of the snapshot.
     fn check_permissions(&self, hits: &[Hit]) -> Result<(), Error> {
         let mut now = self.searcher.inner.rights.for_caller(&self.caller);
         let changed = now.changed_since(&self.rights.lock());
-        let concerned = hits.iter().map(|hit| &hit.object.record.key).filter(|key| changed.contains(key.cluster()));
-        for key in concerned {
-            if !permits(&mut now, ReadKind::Listing, &scope_of(key), &key.name) {
+        let affected = hits.iter().map(|hit| &hit.object.record.key).filter(|key| changed.contains(key.cluster()));
+        for key in affected {
+            if !allows_read(&mut now, ReadKind::Listing, &scope_of(key), &key.name) {
                 return Err(Error::Incomplete);
             }
         }

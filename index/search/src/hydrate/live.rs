@@ -1,9 +1,9 @@
-//! Live search: after the current hits, sends changes of matching objects.
+//! Live search: sends the current hits, then changes of matching objects.
 //!
-//! Follows the tail, so changes are sent without waiting for the text index. Lookups of the plan (relations, ages,
-//! permissions) and the counts are refreshed every [`REFRESH_INTERVAL`].
+//! Follows the tail, so changes are sent before the text index contains them. While objects change, the plan (with its
+//! relations, ages and permissions) and the counts are refreshed every [`REFRESH_INTERVAL`].
 
-use crate::authorization::decision::permits;
+use crate::authorization::decision::allows_read;
 use crate::collect::TopHitsRequest;
 use crate::collect::facets::Counts;
 use crate::document::columns::Facet;
@@ -25,9 +25,9 @@ use std::time::{Duration, Instant};
 
 /// Minimum interval between refreshes while objects change.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
-/// Maximum number of hits whose removal is reported.
+/// Maximum number of hits that are remembered, to report their removal.
 const MAX_FOLLOWED: usize = 10_000;
-/// Maximum duration. Then the client has to authenticate and be authorized again.
+/// Maximum duration of a live search. After it, the client has to send the request again and is authenticated again.
 const MAX_DURATION: Duration = Duration::from_secs(600);
 
 /// An event of a live search.
@@ -38,16 +38,17 @@ pub enum LiveEvent {
     /// A new or changed hit.
     Changed(Box<Hit>),
     /// An object that is no longer a hit: it was deleted, no longer matches, or may no longer be read. Only its
-    /// name may be shown.
+    /// key may be shown.
     Removed(Object),
     /// Updated counts.
     Counts { total: u64, facets: Vec<FacetCounts>, groups: Option<FacetCounts> },
-    /// Too many changes to send them individually; the client has to search again.
+    /// Changes were missed, because there were too many; the client has to search again.
     Lagged,
 }
 
 impl Searcher {
-    /// Answers a search and then sends changes. Ends after the answer if the query is about another time.
+    /// Answers a search and then sends changes, for at most ten minutes. Ends after the answer if the query is about a past
+    /// time or about deleted objects.
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
         // Starts at the state of the text index, so that no change is missed.
         let follower = self.inner.tail.follow(*self.inner.engine.searchable().borrow());
@@ -58,7 +59,7 @@ impl Searcher {
             follower,
             matches: Match::None,
             planned_at: None,
-            changed: false,
+            has_changes: false,
             hits: BTreeSet::new(),
             end: tokio::time::Instant::now() + MAX_DURATION,
         };
@@ -66,6 +67,7 @@ impl Searcher {
     }
 }
 
+/// The rest of the answer, the search that follows it, and events that are ready to be sent.
 type State = (Option<Stage>, LiveSearch, VecDeque<LiveEvent>);
 
 async fn next((stage, mut search, mut waiting): State) -> Result<Option<(LiveEvent, State)>, Error> {
@@ -89,15 +91,17 @@ async fn next((stage, mut search, mut waiting): State) -> Result<Option<(LiveEve
     Ok(waiting.pop_front().map(|event| (event, (None, search, waiting))))
 }
 
+/// A search whose matching objects are followed.
 struct LiveSearch {
     searcher: Searcher,
     request: SearchRequest,
     follower: Follower,
     matches: Match,
-    /// Time at which the plan was resolved last.
+    /// Time at which the plan was last resolved; None if it must be resolved before the next event.
     planned_at: Option<Instant>,
-    /// Objects have changed since.
-    changed: bool,
+    /// True if objects have changed since the counts were sent.
+    has_changes: bool,
+    /// Record ids of the hits that the client has, at most [`MAX_FOLLOWED`].
     hits: BTreeSet<u64>,
     end: tokio::time::Instant,
 }
@@ -107,7 +111,7 @@ impl LiveSearch {
         matches!(self.searcher.plan_search(&self.request).await.0.plan.scope, TimeScope::Now)
     }
 
-    /// The next events; None when the cache stops.
+    /// The next events; None when the cache stops or after [`MAX_DURATION`].
     async fn next_events(&mut self) -> Result<Option<Vec<LiveEvent>>, Error> {
         if self.planned_at.is_none() {
             self.refresh_plan().await?;
@@ -118,15 +122,16 @@ impl LiveSearch {
         let changes = tokio::select! {
             changes = self.follower.next() => changes,
             () = tokio::time::sleep_until(self.end) => return Ok(None),
-            () = tokio::time::sleep(until_refresh), if self.changed => return self.refresh_counts().await.map(Some),
+            () = tokio::time::sleep(until_refresh), if self.has_changes => return self.refresh_counts().await.map(Some),
         };
         match changes {
             None => Ok(None),
             Some(Ok(changes)) => {
                 let mut events = self.convert_changes(&changes).await?;
-                // A changed object may affect relations of others.
-                self.changed |= !changes.is_empty();
-                if self.changed && self.planned_at.is_none_or(|planned_at| planned_at.elapsed() >= REFRESH_INTERVAL) {
+                // A changed object may affect whether objects that are related to it match.
+                self.has_changes |= !changes.is_empty();
+                if self.has_changes && self.planned_at.is_none_or(|planned_at| planned_at.elapsed() >= REFRESH_INTERVAL)
+                {
                     events.extend(self.refresh_counts().await?);
                 }
                 Ok(Some(events))
@@ -148,10 +153,10 @@ impl LiveSearch {
 
     async fn refresh_counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
         self.refresh_plan().await?;
-        self.changed = false;
+        self.has_changes = false;
         let (PlannedSearch { plan, facet_request, facts, .. }, sources) =
             self.searcher.plan_search(&self.request).await;
-        let request = TopHitsRequest { facets: facet_request.columns(), ..TopHitsRequest::total() };
+        let request = TopHitsRequest { facets: facet_request.columns(), ..TopHitsRequest::total_only() };
         let found = find_with_terms(&sources, plan, request, &facet_request.terms_requests()).await?;
         let Counts { facets, groups, .. } = facet_request.count(&sources, &facts, &found).await?;
         Ok(vec![LiveEvent::Counts { total: found.top.total, facets, groups }])
@@ -169,9 +174,9 @@ impl LiveSearch {
             let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope);
             let scope = scope.map(|(_, scope)| scope.as_str()).unwrap_or_default();
             let exists = change.kind != ChangeKind::Deleted;
-            let readable = exists && permits(&mut rights, ReadKind::Listing, scope, &object.record.key.name);
+            let is_readable = exists && allows_read(&mut rights, ReadKind::Listing, scope, &object.record.key.name);
             let mut evaluator = DocumentEvaluator::new(&document);
-            if readable && evaluator.holds(&self.matches) {
+            if is_readable && evaluator.is_match(&self.matches) {
                 if self.hits.len() < MAX_FOLLOWED {
                     self.hits.insert(id);
                 }

@@ -1,4 +1,4 @@
-//! Streams an answer: the search results, then the hits' objects in chunks.
+//! Streams an answer: remarks, skipped clusters and counts, then the hits with their objects in chunks.
 
 pub(crate) mod export;
 pub(crate) mod live;
@@ -9,7 +9,7 @@ use super::collect::{did_you_mean, similar_values};
 use super::plan::score;
 use super::{HITS_PER_CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, VersionEnd};
 use crate::authorization::CallerRights;
-use crate::authorization::decision::permits;
+use crate::authorization::decision::allows_read;
 use crate::collect::TopHitsRequest;
 use crate::document::columns::scope_of;
 use crate::document::{Document, RedactedObject};
@@ -35,13 +35,14 @@ pub(crate) enum Stage {
     Done,
 }
 
+/// A searched request, with the events and hits that are not sent yet.
 pub(crate) struct ResponseStream {
     searcher: Searcher,
     rights: Arc<Mutex<CallerRights>>,
     matches: Arc<Match>,
-    bodies: bool,
+    include_manifests: bool,
     events: VecDeque<SearchEvent>,
-    /// Remaining hits to read.
+    /// Hits whose objects are not read yet.
     hits: VecDeque<Ranked>,
     summary: Summary,
     started: Instant,
@@ -50,11 +51,12 @@ pub(crate) struct ResponseStream {
 }
 
 impl Stage {
+    /// The next event and the stage after it; None at the end of the answer.
     pub async fn next(self) -> Result<Option<(SearchEvent, Stage)>, Error> {
         let mut stream = match self {
             Self::Done => return Ok(None),
             Self::Streaming(stream) => stream,
-            Self::Requested(request) => Box::new(start(request.0, request.1).await?),
+            Self::Requested(request) => Box::new(run_search(request.0, request.1).await?),
         };
         if let Some(event) = stream.events.pop_front() {
             return Ok(Some((event, Self::Streaming(stream))));
@@ -75,16 +77,16 @@ impl Stage {
     }
 }
 
-/// Queries that are probably meant: with a misspelled value corrected, and for similar names.
+/// Suggestions for a query without hits: the query with a misspelled value corrected, and similar names of objects.
 async fn suggest_corrections(sources: &Sources, query: &Query, facts: &FleetFacts) -> Result<Vec<String>, Error> {
     let mut found = similar_values::correct_values(sources, query, facts).await?;
     found.extend(did_you_mean::similar_names(sources, query).await?);
     Ok(found)
 }
 
-/// Searches without reading the hits' objects.
-async fn start(searcher: Searcher, request: SearchRequest) -> Result<ResponseStream, Error> {
-    let (started, bodies) = (Instant::now(), request.bodies);
+/// Plans and executes a search, without reading the objects of hits.
+async fn run_search(searcher: Searcher, request: SearchRequest) -> Result<ResponseStream, Error> {
+    let (started, include_manifests) = (Instant::now(), request.include_manifests);
     let seq = *searcher.inner.engine.searchable().borrow();
     let (mut planned, sources) = searcher.plan_search(&request).await;
     let skipped = skipped_clusters::list_skipped(&searcher, &sources.context.rights.lock());
@@ -114,7 +116,7 @@ async fn start(searcher: Searcher, request: SearchRequest) -> Result<ResponseStr
     let facets = SearchEvent::Facets(counts.facets);
     let mut events = VecDeque::from([SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), facets]);
     events.extend(counts.groups.map(SearchEvent::Groups));
-    let more = top.left > top.hits.len() as u64;
+    let more = top.remaining > top.hits.len() as u64;
     let summary = Summary {
         total: top.total,
         next: top.hits.last().filter(|_| more).map(|hit| Cursor(hit.position.clone())),
@@ -131,7 +133,7 @@ async fn start(searcher: Searcher, request: SearchRequest) -> Result<ResponseStr
         searcher,
         rights,
         matches,
-        bodies,
+        include_manifests,
         events,
         hits: top.hits.into(),
         summary,
@@ -140,21 +142,21 @@ async fn start(searcher: Searcher, request: SearchRequest) -> Result<ResponseStr
     })
 }
 
-/// Reads hits from the store, in their order, without values of Secrets, which are shown only for one requested object.
-/// Leaves out objects that were deleted or pruned since the search, and objects that the caller cannot list. Reads
-/// manifests only if the answer needs them.
+/// Reads hits from the store, in their order, without values of Secrets. Omits objects that were deleted or pruned since the
+/// search, and objects that the caller may not list. Reads manifests only if the answer needs them.
 async fn read_hits(stream: &ResponseStream, hits: Vec<Ranked>, requested_at: Instant) -> Result<Vec<Hit>, Error> {
-    let ResponseStream { searcher, matches, bodies, .. } = stream;
-    let (bodies, rights) = (*bodies, Arc::clone(&stream.rights));
+    let ResponseStream { searcher, matches, include_manifests, .. } = stream;
+    let (include_manifests, rights) = (*include_manifests, Arc::clone(&stream.rights));
     let store = &searcher.inner.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
-    let explained = |hit: &Ranked| matches.is_one_word() && score::is_by_columns(hit.score);
-    let manifests = match bodies || matches.reads_manifests() && !hits.iter().all(explained) {
+    // The reasons of such a hit need no manifest.
+    let matches_columns_only = |hit: &Ranked| matches.is_one_word() && score::matches_columns_only(hit.score);
+    let manifests = match include_manifests || matches.reads_manifests() && !hits.iter().all(matches_columns_only) {
         true => BodyMode::Read,
         false => BodyMode::Skip,
     };
-    // Reading is CPU work as well.
+    // Reading records takes CPU time and therefore needs a permit as well.
     let permit = searcher.inner.permits.acquire(requested_at).await;
     let objects = store.by_ids(&ids, manifests).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.versions_ended_by(&ended).await? };
@@ -170,7 +172,7 @@ async fn read_hits(stream: &ResponseStream, hits: Vec<Ranked>, requested_at: Ins
             }
             for version in versions {
                 let object = RedactedObject::new(&version.object)?;
-                let document = Document::from_redacted(&object)?.with_end_of(&version);
+                let document = Document::from_redacted(&object)?.with_deletion_of(&version);
                 let version_end = VersionEnd { until: version.ended_at, deleted: version.deleted };
                 hydrated.insert(
                     (object.record.id, Some(version.ended)),
@@ -180,11 +182,11 @@ async fn read_hits(stream: &ResponseStream, hits: Vec<Ranked>, requested_at: Ins
             let hit = |hit: &Ranked| {
                 let (mut object, version_end, document) = hydrated.remove(&(hit.position.id, hit.ended_by))?;
                 let key = &object.record.key;
-                if !permits(&mut rights.lock(), ReadKind::Listing, &scope_of(key), &key.name) {
+                if !allows_read(&mut rights.lock(), ReadKind::Listing, &scope_of(key), &key.name) {
                     return None;
                 }
                 let reasons = DocumentEvaluator::new(&document).reasons(&matches);
-                if !bodies {
+                if !include_manifests {
                     object.body = Bytes::new();
                 }
                 Some(Hit { object, version_end, score: hit.score, reasons })

@@ -12,24 +12,25 @@ use std::collections::BTreeMap;
 pub struct Skipped {
     pub cluster: ClusterName,
     pub reason: String,
-    /// Number of affected resources.
+    /// Number of resources whose objects are missing or outdated; 0 if it is unknown.
     pub resources: usize,
-    /// True if some of its objects were never read; false: they are shown with the age `age_seconds`.
-    pub missing: bool,
+    /// True if some of its objects are missing. False if they are outdated, with the age `age_seconds`.
+    #[serde(rename = "missing")]
+    pub has_missing_objects: bool,
     /// Seconds since the last contact with the cluster; None: never.
     pub age_seconds: Option<i64>,
 }
 
-/// State of a cluster's collections.
+/// Summary of the states of a cluster's collections.
 #[derive(Default)]
 struct CollectionSummary {
     resources: usize,
     /// Number of collections that are not current.
     outdated: usize,
-    /// Some of them have never been listed completely.
-    missing: bool,
+    /// True if a collection has never been listed completely.
+    has_incomplete_collection: bool,
     stale_reason: Option<String>,
-    /// Oldest last contact of the collections that are not current.
+    /// Oldest time of a last contact among the collections that are not current, in Unix milliseconds.
     last_contact_ms: Option<i64>,
 }
 
@@ -45,7 +46,7 @@ fn summarize_collections(searcher: &Searcher) -> BTreeMap<ClusterName, Collectio
             return;
         }
         summary.outdated += 1;
-        summary.missing |= !state.complete;
+        summary.has_incomplete_collection |= !state.complete;
         if summary.stale_reason.is_none() {
             summary.stale_reason.clone_from(&state.stale_reason);
         }
@@ -55,7 +56,7 @@ fn summarize_collections(searcher: &Searcher) -> BTreeMap<ClusterName, Collectio
     clusters
 }
 
-/// Facts about the clusters that a caller may see. Queries must not reveal other clusters.
+/// Facts about the control plane and the clusters that a caller may see. Queries must not reveal other clusters.
 pub(crate) fn cluster_facts(searcher: &Searcher, rights: &CallerRights) -> Vec<ClusterFacts> {
     let summaries = summarize_collections(searcher);
     let stale = |name: &ClusterName| summaries.get(name).is_none_or(|summary| summary.outdated > 0);
@@ -92,15 +93,21 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
                 Some(Err(error)) => error.to_string(),
                 _ => "none of its objects has been read yet".to_owned(),
             };
-            skipped.push(Skipped { cluster: name.clone(), reason, resources: 0, missing: true, age_seconds: None });
-            continue;
-        };
-        if let Some(missing) = rights.missing(name) {
             skipped.push(Skipped {
                 cluster: name.clone(),
-                reason: format!("its RBAC objects are not in the cache, and {missing}"),
+                reason,
+                resources: 0,
+                has_missing_objects: true,
+                age_seconds: None,
+            });
+            continue;
+        };
+        if let Some(missing_reason) = rights.missing_reason(name) {
+            skipped.push(Skipped {
+                cluster: name.clone(),
+                reason: format!("its RBAC objects are not in the cache, and {missing_reason}"),
                 resources: summary.resources,
-                missing: true,
+                has_missing_objects: true,
                 age_seconds: None,
             });
         } else if summary.outdated > 0 {
@@ -109,7 +116,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
                 cluster: name.clone(),
                 reason: stale_reason.unwrap_or_else(|| "its first list is in progress".to_owned()),
                 resources: summary.outdated,
-                missing: summary.missing,
+                has_missing_objects: summary.has_incomplete_collection,
                 age_seconds: summary.last_contact_ms.map(|at| (now - at) / 1000),
             });
         } else if searcher.inner.discovery.is_unexplored(name) {
@@ -118,7 +125,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
                 cluster: name.clone(),
                 reason: "its resources are being discovered".to_owned(),
                 resources: 0,
-                missing: true,
+                has_missing_objects: true,
                 age_seconds: None,
             });
         }

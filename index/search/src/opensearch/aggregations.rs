@@ -3,7 +3,7 @@
 use super::dsl::query::MAX_EXPANSIONS;
 use super::fields::{self, MESSAGE};
 use super::model::Facet;
-use super::regex::literal;
+use super::regex::escape_literal;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -28,10 +28,11 @@ pub enum CountedField {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValueCounts {
     pub values: Vec<(Arc<str>, u64)>,
-    /// Maximum amount by which each count is too low because shards omitted values; 0 with one shard.
-    pub error: u64,
-    /// Number of hits of values that are not returned.
-    pub others: u64,
+    /// Maximum amount by which each count is too low because shards omitted values (`doc_count_error_upper_bound`); 0
+    /// with one shard.
+    pub error_bound: u64,
+    /// Sum of the counts of the values that are not returned (`sum_other_doc_count`).
+    pub other_count: u64,
 }
 
 /// The aggregations of a request, named by their positions in `counts`.
@@ -50,7 +51,7 @@ fn aggregation(count: &CountedField) -> Value {
         CountedField::Facet(facet) => terms["field"] = fields::facet(*facet).into(),
         CountedField::Label(key) => {
             terms["field"] = fields::labels().into();
-            terms["include"] = format!("{}.*", literal(&format!("{key}="))).into();
+            terms["include"] = format!("{}.*", escape_literal(&format!("{key}="))).into();
         }
     }
     json!({"terms": terms})
@@ -74,7 +75,7 @@ struct Bucket {
 
 /// An aggregation that counts the terms of a field which begin with `prefix` and contain `part`; all of them if both are empty.
 ///
-/// Terms that do not contain the part may be among the results if the prefix neither contains it nor is empty.
+/// With a prefix, the part is not checked: the caller has to filter the results by it.
 pub(super) fn count_terms(field: &str, prefix: &str, part: &str, size: usize) -> Value {
     let mut terms = json!({
         "field": field,
@@ -83,9 +84,9 @@ pub(super) fn count_terms(field: &str, prefix: &str, part: &str, size: usize) ->
         "order": [{"_count": "desc"}, {"_key": "asc"}],
     });
     if !prefix.is_empty() {
-        terms["include"] = format!("{}.*", literal(prefix)).into();
+        terms["include"] = format!("{}.*", escape_literal(prefix)).into();
     } else if !part.is_empty() {
-        terms["include"] = format!(".*{}.*", literal(part)).into();
+        terms["include"] = format!(".*{}.*", escape_literal(part)).into();
     }
     json!({ "terms": { "terms": terms } })
 }
@@ -105,19 +106,20 @@ impl Buckets {
         let value = |bucket: Bucket| Some((Arc::from(bucket.key.strip_prefix(&prefix)?), bucket.doc_count));
         ValueCounts {
             values: self.buckets.into_iter().filter_map(value).collect(),
-            // -1: unknown to the engine.
-            error: u64::try_from(self.doc_count_error_upper_bound).unwrap_or(u64::MAX),
-            others: self.sum_other_doc_count,
+            // The engine sends -1 if it does not know the bound.
+            error_bound: u64::try_from(self.doc_count_error_upper_bound).unwrap_or(u64::MAX),
+            other_count: self.sum_other_doc_count,
         }
     }
 }
 
-/// Searches that count the terms with the ends of phrases as prefixes ([`super::dsl::phrase_ends`]).
+/// Searches that count the terms that begin with these ends of phrases ([`super::dsl::phrase_ends`]); each with the
+/// ends that it counts.
 pub fn phrase_end_searches(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)> {
     let ends: Vec<&String> = ends.iter().collect();
     let search = |ends: &[&String]| {
         let of = |(nth, end): (usize, &&String)| {
-            let terms = json!({"terms": {"field": MESSAGE, "include": format!("{}.*", literal(end)),
+            let terms = json!({"terms": {"field": MESSAGE, "include": format!("{}.*", escape_literal(end)),
                 "size": MAX_EXPANSIONS + 1, "shard_size": MAX_EXPANSIONS + 1}});
             (nth.to_string(), json!({"filter": {"prefix": {MESSAGE: end}}, "aggs": {"terms": terms}}))
         };
@@ -128,7 +130,7 @@ pub fn phrase_end_searches(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)>
     ends.chunks(WORDS_PER_REQUEST).map(search).collect()
 }
 
-/// Ends that are prefixes of more terms than a phrase may expand to, including ends that the engine did not count.
+/// Ends with which more terms begin than a phrase may expand to. Ends that the engine did not count are included.
 pub fn find_wide_ends(ends: &[String], answer: &Value) -> BTreeSet<String> {
     let counted = |nth: usize| answer.pointer(&format!("/aggregations/{nth}/terms/buckets")).and_then(Value::as_array);
     let is_wide = |nth: usize| counted(nth).is_none_or(|buckets| buckets.len() > MAX_EXPANSIONS);

@@ -1,11 +1,12 @@
 //! One object as the document of an engine.
 //!
-//! Created from the same [`Document`] as in the text index. Strings are lower-cased here: Rust and Java differ for some
-//! letters. Terms are sorted and unique, so that the same object gives the same bytes.
+//! Converted from the [`Document`] that the text index uses as well. Strings are converted to lower case here and not
+//! by the engine, because Rust and Java differ for some letters. Terms are sorted and unique, so that an object always
+//! gives the same bytes.
 
-use super::dsl::signed;
-use super::fields::{LABELS, facet_name, flat, is_multiple, is_multiple_number, key_name, word_name};
-use super::model::{Document, Facet, Word, chunk_terms, chunks, lower_into, scope_terms, tails};
+use super::dsl::to_signed;
+use super::fields::{LABELS, facet_name, flat_name, is_multi_valued, is_multi_valued_number, key_name, word_name};
+use super::model::{Document, Facet, Word, chunk_terms, chunks, lower_into, scope_terms, suffixes};
 use super::paths::{INCOMPLETE, PathTerms};
 use super::terms::{GAP, grams, lower_term, token, truncate_term};
 use serde::Serialize;
@@ -36,20 +37,20 @@ pub struct EngineDocument {
 }
 
 impl EngineDocument {
-    /// The manifest is read once: its text first, then its messages and its tree.
+    /// Converts a document. The content is read before the messages and the tree, so that the manifest is parsed once.
     pub fn from_document(document: &Document) -> Self {
-        let mut engine = Self { id: signed(document.id), ..Self::default() };
+        let mut engine = Self { id: to_signed(document.id), ..Self::default() };
         engine.content = content(document.content());
         engine.add_messages(document.messages());
         let paths = PathTerms::from_manifest(document.tree());
-        engine.has.extend(document.has().map(lower_term));
+        engine.has.extend(document.present_columns().map(lower_term));
         engine.has.extend(paths.incomplete.then(|| INCOMPLETE.to_owned()));
         engine.paths = paths.terms;
         engine.add_words(document);
         engine.add_numbers(document);
         engine.add_facets(document);
         for (key, of) in &document.keys {
-            engine.k.entry(key_name(*key)).or_default().insert(signed(*of));
+            engine.k.entry(key_name(*key)).or_default().insert(to_signed(*of));
         }
         engine
     }
@@ -77,9 +78,9 @@ impl EngineDocument {
 
     fn add_numbers(&mut self, document: &Document) {
         for (number, value) in &document.numbers {
-            self.n.entry(flat(number.name())).or_default().insert(*value);
-            if is_multiple_number(*number) {
-                self.s.entry(flat(number.name())).or_insert_with(|| (*value).into());
+            self.n.entry(flat_name(number.name())).or_default().insert(*value);
+            if is_multi_valued_number(*number) {
+                self.s.entry(flat_name(number.name())).or_insert_with(|| (*value).into());
             }
         }
     }
@@ -91,7 +92,7 @@ impl EngineDocument {
         };
         for (facet, value) in &document.facets {
             let value = truncate_term(value).to_owned();
-            if is_multiple(*facet) {
+            if is_multi_valued(*facet) {
                 self.s.entry(facet_name(*facet)).or_insert_with(|| value.clone().into());
             }
             self.f.entry(facet_name(*facet)).or_default().insert(value);
@@ -112,11 +113,11 @@ impl EngineDocument {
     }
 }
 
-/// The tails of a chunk, as the analyzer of messages separates them.
+/// The suffixes of a chunk, as the analyzer of messages separates them.
 fn line(chunk: &str) -> String {
-    let tails: Vec<Cow<'_, str>> = tails(chunk).map(token).collect();
+    let suffixes: Vec<Cow<'_, str>> = suffixes(chunk).map(token).collect();
     // Without this placeholder, phrases would match across the chunk.
-    if tails.is_empty() { GAP.to_string() } else { tails.join("\t") }
+    if suffixes.is_empty() { GAP.to_string() } else { suffixes.join("\t") }
 }
 
 /// The distinct terms of the manifest, one per line.

@@ -5,7 +5,7 @@
 //! straddles the middle. The pattern grows only slightly faster than the word; listing every edit at every position took
 //! 48,000 characters for 29 letters and two edits.
 
-use super::regex::literal;
+use super::regex::escape_literal;
 
 /// The pattern of all strings within `distance` edits of a word, in Lucene's dialect. The distance is 2 at most.
 pub fn fuzzy_pattern(word: &str, distance: u8) -> String {
@@ -14,7 +14,7 @@ pub fn fuzzy_pattern(word: &str, distance: u8) -> String {
 }
 
 fn text(word: &[char]) -> String {
-    literal(&word.iter().collect::<String>())
+    escape_literal(&word.iter().collect::<String>())
 }
 
 fn pattern_within(word: &[char], distance: u8) -> String {

@@ -27,15 +27,15 @@ pub const PATHS: &str = "paths";
 /// `key=value` of labels, with their case kept: counted, not searched.
 pub const LABELS: &str = "label";
 
-/// Groups of fields: keys, words, numbers, facets, and the first of several values.
+/// Groups of fields: keys, words, numbers, facets, and the first values of multi-valued facets and numbers.
 pub const KEYS: &str = "k";
 pub const WORDS: &str = "w";
 pub const NUMBERS: &str = "n";
 pub const FACETS: &str = "f";
-pub const FIRSTS: &str = "s";
+pub const FIRST_VALUES: &str = "s";
 
-/// Name within a group of fields.
-pub fn flat(name: &'static str) -> Cow<'static, str> {
+/// Name of a column within a group of fields, without dots.
+pub fn flat_name(name: &'static str) -> Cow<'static, str> {
     if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) }
 }
 
@@ -43,14 +43,14 @@ pub fn flat(name: &'static str) -> Cow<'static, str> {
 pub fn word_name(word: Word) -> Option<Cow<'static, str>> {
     match word {
         Word::Exact | Word::Has => None,
-        other => Some(flat(other.name())),
+        other => Some(flat_name(other.name())),
     }
 }
 
 /// Name of a facet inside of [`FACETS`].
 pub fn facet_name(facet: Facet) -> Cow<'static, str> {
     // [`LABELS`] holds whole labels.
-    if facet == Facet::LabelKey { Cow::Borrowed("label_key") } else { flat(facet.field()) }
+    if facet == Facet::LabelKey { Cow::Borrowed("label_key") } else { flat_name(facet.field()) }
 }
 
 /// Name of a relation key inside of [`KEYS`].
@@ -60,7 +60,7 @@ pub fn key_name(key: Key) -> &'static str {
 
 /// True if an object may have several values of a facet. An engine sorts by the least or greatest of several; the text
 /// index sorts by the first, which therefore has a field of its own.
-pub fn is_multiple(facet: Facet) -> bool {
+pub fn is_multi_valued(facet: Facet) -> bool {
     match facet {
         Facet::Image | Facet::Reason | Facet::Type | Facet::LabelKey => true,
         Facet::Cluster | Facet::Kind | Facet::Namespace | Facet::Status | Facet::Node => false,
@@ -68,8 +68,8 @@ pub fn is_multiple(facet: Facet) -> bool {
     }
 }
 
-/// Numbers of which an object may have several.
-pub fn is_multiple_number(number: Number) -> bool {
+/// True if an object may have several values of a number.
+pub fn is_multi_valued_number(number: Number) -> bool {
     number == Number::Exit
 }
 
@@ -84,7 +84,7 @@ pub fn word(word: Word) -> String {
 
 /// Field of a column of numbers.
 pub fn number(number: Number) -> String {
-    format!("{NUMBERS}.{}", flat(number.name()))
+    format!("{NUMBERS}.{}", flat_name(number.name()))
 }
 
 /// Field that a facet is counted by.
@@ -104,10 +104,10 @@ pub fn labels() -> String {
 
 /// Field that hits are sorted by for a facet.
 pub fn sort_facet(of: Facet) -> String {
-    if is_multiple(of) { format!("{FIRSTS}.{}", facet_name(of)) } else { facet(of) }
+    if is_multi_valued(of) { format!("{FIRST_VALUES}.{}", facet_name(of)) } else { facet(of) }
 }
 
 /// Field that hits are sorted by for a number.
 pub fn sort_number(of: Number) -> String {
-    if is_multiple_number(of) { format!("{FIRSTS}.{}", flat(of.name())) } else { number(of) }
+    if is_multi_valued_number(of) { format!("{FIRST_VALUES}.{}", flat_name(of.name())) } else { number(of) }
 }

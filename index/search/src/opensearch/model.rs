@@ -1,9 +1,9 @@
-//! The parts of the search and of the text model that are translated for an engine, imported in one place.
+//! Re-exports the types of plans and documents that are translated for an engine.
 
 pub(super) use crate::document::Document;
 pub(super) use crate::document::columns::{Facet, Key, Number, Word, scope_terms};
 pub(super) use crate::document::tokens::{
-    MAX_CHUNK, chunks, lower_into, matches_by_prefix, tails, terms as chunk_terms,
+    MAX_CHUNK_BYTES, chunks, lower_into, matches_by_prefix, suffixes, terms as chunk_terms,
 };
 pub(super) use crate::plan::FleetFacts;
 pub(super) use crate::plan::paths::{PathCondition, Step, numeric_value, scalar_text};

@@ -1,4 +1,4 @@
-//! Real nodes of engines, as `.ci/engines` starts them.
+//! Real nodes of engines for tests, started by `.ci/engines`.
 
 #![expect(clippy::unwrap_used, reason = "only tests use it, and in a test a panic is the report")]
 
@@ -19,10 +19,10 @@ fn engines() -> Command {
 }
 
 impl Node {
-    /// `None` if the engine is not installed; on CI, that is an error.
+    /// Starts a node. `None` if the engine is not installed; on CI, this is an error.
     pub fn start(name: &str) -> Option<Self> {
-        let has = engines().args(["has", name]).status().is_ok_and(|status| status.success());
-        if !has {
+        let is_installed = engines().args(["has", name]).status().is_ok_and(|status| status.success());
+        if !is_installed {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "{name} is not built: run .ci/engines build");
             return None;
         }
@@ -55,7 +55,7 @@ impl Node {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let body = match head.to_lowercase().contains("transfer-encoding: chunked") {
-            true => unchunked(body),
+            true => decode_chunked(body),
             false => body.to_owned(),
         };
         (status, serde_json::from_str(&body).unwrap())
@@ -69,8 +69,8 @@ impl Node {
     }
 }
 
-/// A body without the lengths of its chunks.
-fn unchunked(mut body: &str) -> String {
+/// Decodes a body in chunked transfer encoding.
+fn decode_chunked(mut body: &str) -> String {
     let mut whole = String::new();
     while let Some((length, rest)) = body.split_once("\r\n") {
         let (chunk, rest) = rest.split_at(usize::from_str_radix(length.trim(), 16).unwrap());

@@ -5,16 +5,16 @@
 //! [`MAX_SCORE`].
 
 use super::dsl::query::{self, Query};
-use super::dsl::signed;
+use super::dsl::to_signed;
 use super::fields::{self, ID};
 use super::model::{ClusterProperty, Facet, FleetFacts, Rank, Ranked, Sort, SortBy, SortPosition, Word};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Whole numbers up to here are exact in a 32-bit float.
+/// Largest number up to which all whole numbers are exact in a 32-bit float.
 const MAX_SCORE: u64 = 1 << 24;
-/// No sum of the scores of [`super::dsl::MAX_CLAUSES`] clauses reaches this.
-const RELEVANCE: u64 = 1 << 15;
+/// Radix of the relevance: no sum of the scores of [`super::dsl::MAX_CLAUSES`] clauses reaches it.
+const RELEVANCE_RADIX: u64 = 1 << 15;
 
 /// An order that cannot be expressed for an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -62,8 +62,8 @@ impl ClusterRanks {
         Self { clusters, descending }
     }
 
-    /// Score of a value: the first value has the highest score, and no value has none. A value that no cluster has any
-    /// more lies between its neighbours.
+    /// Score of a value: the first value of the order has the highest score; clusters without a value score 0. A value
+    /// that no cluster has any more lies between its neighbours.
     fn rank_score(&self, text: &str) -> f64 {
         let before = self.clusters.keys().take_while(|other| other.as_str() < text).count();
         let score = if self.descending { before + 1 } else { self.clusters.len() - before };
@@ -74,12 +74,14 @@ impl ClusterRanks {
         }
     }
 
+    /// The value with a score; None for 0.
     fn text(&self, digit: u64) -> Option<String> {
         let digit = usize::try_from(digit).ok()?;
         let nth = if self.descending { digit.checked_sub(1)? } else { self.clusters.len().checked_sub(digit)? };
         self.clusters.keys().nth(nth).cloned()
     }
 
+    /// Number of different digits: one for each value, and 0.
     fn radix(&self) -> u64 {
         self.clusters.len() as u64 + 1
     }
@@ -117,7 +119,7 @@ impl Order {
         let mut next = 1_u64;
         for column in self.columns.iter_mut().rev() {
             let (weight, radix) = match column {
-                Column::Relevance { weight } => (weight, RELEVANCE),
+                Column::Relevance { weight } => (weight, RELEVANCE_RADIX),
                 Column::Cluster { weight, cluster_ranks } => (weight, cluster_ranks.radix()),
                 Column::Number { .. } | Column::Text { .. } => continue,
             };
@@ -144,7 +146,7 @@ impl Order {
         })
     }
 
-    /// The condition with scores by which hits are ordered, within rights.
+    /// Query for the hits within the rights, with the scores by which they are ordered.
     pub fn query(&self, matches: &Query, rights: Option<&Query>) -> Value {
         let mut filter: Vec<Value> = rights.map(Query::filter).into_iter().collect();
         let relevance = self.columns.iter().find_map(|column| match column {
@@ -171,7 +173,7 @@ impl Order {
         json!({"bool": parts})
     }
 
-    /// The columns, then names and ids, which make the order total.
+    /// The request's `sort`: the columns, then name and id, which make the order total.
     pub fn sort(&self) -> Value {
         let mut sort = Vec::new();
         for column in &self.columns {
@@ -236,12 +238,12 @@ impl Order {
             *value = sum.into();
         }
         values.push(if position.name.is_empty() { Value::Null } else { position.name.as_str().into() });
-        values.push(signed(position.id).into());
+        values.push(to_signed(position.id).into());
         values.into()
     }
 
-    /// A hit by its score and its sort values.
-    pub fn ranked(&self, score: Option<f32>, values: &[Value]) -> Result<Ranked, HitError> {
+    /// Parses a hit from its score and its sort values.
+    pub fn parse_hit(&self, score: Option<f32>, values: &[Value]) -> Result<Ranked, HitError> {
         let scores = usize::from(self.columns.iter().any(Column::is_score));
         let others = self.columns.iter().filter(|column| !column.is_score()).count();
         let [columns @ .., name, id] = values else {
@@ -290,7 +292,7 @@ impl Column {
         let wrong = || HitError::Value(value.to_string());
         let digits = || value.as_f64().map(|score| score.round() as u64).ok_or_else(wrong);
         Ok(match self {
-            Self::Relevance { weight } => Rank::Score((digits()? / weight % RELEVANCE) as f32),
+            Self::Relevance { weight } => Rank::Score((digits()? / weight % RELEVANCE_RADIX) as f32),
             Self::Cluster { weight, cluster_ranks } => {
                 Rank::Text(cluster_ranks.text(digits()? / weight % cluster_ranks.radix()))
             }
@@ -357,11 +359,11 @@ mod tests {
     fn cursors_round_trip(#[case] columns: &str, #[case] values: Vec<Value>, #[case] ranks: Vec<Rank>) {
         let order = Order::new(&sort(columns), &fleet_facts()).unwrap();
         let values = [values, vec![json!("web"), json!(-1)]].concat();
-        let hit = order.ranked(Some(1.5), &values).unwrap();
+        let hit = order.parse_hit(Some(1.5), &values).unwrap();
         assert_eq!(hit.position, SortPosition { ranks, name: "web".into(), id: u64::MAX });
         assert_eq!(order.search_after(&hit.position), Value::from(values.clone()));
         assert_eq!(order.sort().as_array().unwrap().len(), values.len());
-        assert!(matches!(order.ranked(None, &values[1..]), Err(HitError::Length { .. })));
+        assert!(matches!(order.parse_hit(None, &values[1..]), Err(HitError::Length { .. })));
     }
 
     #[test]

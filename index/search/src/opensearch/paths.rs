@@ -7,7 +7,7 @@
 use super::dsl::query::{self, Bound, MAX_PREFIX_BYTES, Query};
 use super::fields::{HAS, PATHS};
 use super::model::{PathCondition, PathTest, Step, Test, numeric_value, scalar_text};
-use super::regex::{literal, lucene, wildcard_literal};
+use super::regex::{escape_literal, escape_wildcard, to_lucene};
 use super::terms::private_use_char;
 use crowsnest_query::Compare;
 use serde_json::{Map, Value};
@@ -19,7 +19,7 @@ const VALUE: char = '\u{1f}';
 const NUMBER: char = '\u{1e}';
 /// Follows the path of a value that is too long.
 const LONG: char = '\u{1d}';
-/// Sorts after all of these and before any other character of a path.
+/// Sorts after all of these separators and before any other character of a path.
 const END: char = '\u{20}';
 
 /// Maximum length of a value in bytes; longer ones are read from the manifest.
@@ -57,7 +57,7 @@ impl PathTerms {
         self.terms.insert(term);
     }
 
-    /// Returns true if there is a term of this value or below it.
+    /// Adds the terms of a value and those below it. Returns false if there are none, which is only the case for null.
     fn visit(&mut self, value: &Value, path: &mut String) -> bool {
         if path.len() > MAX_PATH {
             self.incomplete = true;
@@ -111,7 +111,7 @@ impl PathTerms {
     }
 }
 
-/// Keys are compared without regard to the case of ASCII letters.
+/// Appends a key to a path. ASCII letters become lower case, because keys are compared without regard to their case.
 fn push_step(path: &mut String, key: &str) {
     let key: String =
         key.to_ascii_lowercase().chars().map(|c| if is_reserved(c) { private_use_char(c) } else { c }).collect();
@@ -127,7 +127,7 @@ fn push_step(path: &mut String, key: &str) {
     path.push_str(&key);
 }
 
-/// True for characters that are replaced in keys: queries cannot express the bracket, and the others are separators.
+/// True for characters that are replaced in keys: queries cannot express `]`, and the others are separators of terms.
 fn is_reserved(c: char) -> bool {
     matches!(c, ']' | LONG | NUMBER | VALUE)
 }
@@ -205,12 +205,14 @@ fn test_query(path: &str, test: &Test) -> Option<Query> {
         Test::Equals(text) => query::term(PATHS, &format!("{start}{text}")),
         Test::Contains(part) if part.len() > MAX_VALUE => return None,
         Test::Contains(part) => {
-            query::wildcard(PATHS, &format!("{}*{}*", wildcard_literal(&start), wildcard_literal(part)))
+            query::wildcard(PATHS, &format!("{}*{}*", escape_wildcard(&start), escape_wildcard(part)))
         }
         Test::Regex(text) | Test::Near(text, ..) if start.len() + text.len() > MAX_PREFIX_BYTES => return None,
-        Test::Regex(pattern) => query::regexp(PATHS, &format!("{}({})", literal(&start), lucene(pattern).ok()?)),
+        Test::Regex(pattern) => {
+            query::regexp(PATHS, &format!("{}({})", escape_literal(&start), to_lucene(pattern).ok()?))
+        }
         Test::Near(word, distance, false) => {
-            query::regexp(PATHS, &format!("{}{}", literal(&start), super::edits::fuzzy_pattern(word, *distance)))
+            query::regexp(PATHS, &format!("{}{}", escape_literal(&start), super::edits::fuzzy_pattern(word, *distance)))
         }
         Test::Near(..) => return None,
     })

@@ -1,8 +1,9 @@
 //! Regular expressions of the query language in the dialect of Lucene.
 //!
 //! An engine reads `(?i:…)`, `^`, `$` and `[[:digit:]]` as literals and finds nothing, without an error, and refuses
-//! `\x31`. Therefore a pattern is parsed here and written with literals, character ranges, groups and repetitions only, with all
-//! punctuation escaped. Equal on OpenSearch 2.19.6, 3.9.0 and Elasticsearch 7.17.28 with `flags: NONE`.
+//! `\x31`. Therefore a pattern is parsed here and written with literals, character ranges, groups and repetitions only,
+//! with all punctuation escaped. OpenSearch 2.19.6 and 3.9.0 and Elasticsearch 7.17.28 match such patterns alike with
+//! `flags: NONE`.
 
 use super::template::MAX_REGEX;
 use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind, Repetition};
@@ -20,8 +21,8 @@ pub enum RegexError {
     Length(usize),
 }
 
-/// A pattern that matches whole strings, as [`crate::plan`] makes them, in Lucene's dialect.
-pub fn lucene(pattern: &str) -> Result<String, RegexError> {
+/// Converts a pattern that matches whole strings, as [`crate::plan`] creates them, to Lucene's dialect.
+pub fn to_lucene(pattern: &str) -> Result<String, RegexError> {
     let hir = regex_syntax::Parser::new().parse(pattern).map_err(|error| RegexError::Syntax(Box::new(error)))?;
     let mut written = String::new();
     write(&mut written, &hir)?;
@@ -34,15 +35,15 @@ pub fn limit_length(pattern: String) -> Result<String, RegexError> {
     if length > MAX_REGEX { Err(RegexError::Length(length)) } else { Ok(pattern) }
 }
 
-/// A string as a pattern that matches it alone.
-pub fn literal(text: &str) -> String {
+/// Escapes a string as a regular expression that matches only this string.
+pub fn escape_literal(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     text.chars().for_each(|c| write_char(&mut written, c));
     written
 }
 
-/// A string as a part of a `wildcard` pattern.
-pub fn wildcard_literal(text: &str) -> String {
+/// Escapes a string as a part of a `wildcard` pattern.
+pub fn escape_wildcard(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '\\') {
@@ -53,7 +54,8 @@ pub fn wildcard_literal(text: &str) -> String {
     written
 }
 
-/// All punctuation is escaped, because optional syntax gives some of it a meaning. Escaped letters would be classes.
+/// Escapes all punctuation, because Lucene's optional operators give some of it a meaning. Letters are not escaped:
+/// escaped letters are character classes.
 fn write_char(into: &mut String, c: char) {
     if c.is_ascii_punctuation() {
         into.push('\\');
@@ -112,7 +114,7 @@ fn write_class(into: &mut String, class: &ClassUnicode) {
     if let [all] = ranges
         && (all.start(), all.end()) == ('\0', char::MAX)
     {
-        // Any character, a line break as well.
+        // Any character, including a line break.
         into.push('.');
         return;
     }
@@ -151,7 +153,7 @@ fn write_range(into: &mut String, start: char, end: char) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::opensearch::tests::interpreter::read_lucene;
+    use crate::opensearch::tests::interpreter::from_lucene;
     use proptest::prelude::*;
     use rstest::rstest;
 
@@ -170,7 +172,7 @@ mod tests {
     #[case("(a)(?:bc)+", "(a)(bc)+")]
     #[case("[😀-😂é]", "[é😀-😂]")]
     fn patterns_are_written_out(#[case] pattern: &str, #[case] expected: &str) {
-        assert_eq!(lucene(pattern).unwrap(), expected);
+        assert_eq!(to_lucene(pattern).unwrap(), expected);
     }
 
     #[rstest]
@@ -179,13 +181,13 @@ mod tests {
     #[case("(", "not a valid pattern")]
     #[case("[^\\s\\S]", "not valid UTF-8")]
     fn some_patterns_are_refused(#[case] pattern: &str, #[case] expected: &str) {
-        let error = lucene(pattern).unwrap_err();
+        let error = to_lucene(pattern).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
 
     #[test]
     fn long_patterns_are_refused() {
-        assert!(matches!(lucene("(?i:[a-zßäöü]{2}\\w)".repeat(60).as_str()), Err(RegexError::Length(_))));
+        assert!(matches!(to_lucene("(?i:[a-zßäöü]{2}\\w)".repeat(60).as_str()), Err(RegexError::Length(_))));
     }
 
     fn pattern() -> impl Strategy<Value = String> {
@@ -221,7 +223,7 @@ mod tests {
         fn a_written_pattern_matches_the_same(pattern in pattern(), texts in prop::collection::vec("[abcB1.é\"#<>=\n-]{0,6}", 8)) {
             let whole = |pattern: &str| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap();
             // Lucene's dot is any character.
-            let written = whole(&format!("(?s:{})", read_lucene(&lucene(&pattern).unwrap())));
+            let written = whole(&format!("(?s:{})", from_lucene(&to_lucene(&pattern).unwrap())));
             for text in texts {
                 prop_assert_eq!(written.is_match(&text), whole(&pattern).is_match(&text), "{:?} {:?}", pattern, text);
             }

@@ -1,4 +1,4 @@
-//! One search of an engine, assembled.
+//! Assembles the body of a search request.
 
 use super::aggregations::{CountedField, aggregations};
 use super::dsl::query::Query;
@@ -28,7 +28,7 @@ pub struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Hits that are requested: one more than wanted, to know whether there are more.
+    /// Number of hits to request: one more than are returned, which shows whether there are more.
     pub fn size(&self) -> usize {
         if self.keep == 0 { 0 } else { (self.keep + 1).min(MAX_PAGE) }
     }

@@ -1,6 +1,7 @@
 //! Responses to a search, and the reasons why they may be incomplete.
 //!
-//! An engine answers HTTP 200 when shards have no copy, with `failed` 0 (OpenSearch) and fewer hits.
+//! If a shard has no available copy, an engine still responds with HTTP 200 and fewer hits, OpenSearch even with
+//! `failed: 0`. Therefore the number of successful shards is compared with the total.
 
 use super::aggregations::{Buckets, ValueCounts};
 use super::model::Ranked;
@@ -27,7 +28,7 @@ pub enum ResponseError {
 
 /// Reason why an answer may lack hits or count too few.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Partial {
+pub enum PartialReason {
     /// The engine stopped at the timeout.
     TimedOut,
     /// The engine stopped after some number of hits.
@@ -38,7 +39,7 @@ pub enum Partial {
     Total,
 }
 
-impl fmt::Display for Partial {
+impl fmt::Display for PartialReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut => f.write_str("the search engine ran out of time"),
@@ -57,14 +58,14 @@ impl fmt::Display for Partial {
 pub struct SearchResponse {
     /// Best first.
     pub hits: Vec<Ranked>,
-    /// All hits, also those that were shown before.
+    /// Number of all hits, including those of previous pages.
     pub total: u64,
     /// There are more hits after these.
-    pub more: bool,
+    pub has_more: bool,
     /// In the order of [`Search::counts`].
     pub counts: Vec<ValueCounts>,
     /// Empty for a complete answer.
-    pub partial: Vec<Partial>,
+    pub partial: Vec<PartialReason>,
 }
 
 /// Hits as the engine sends them, for reads page by page.
@@ -72,7 +73,7 @@ pub struct SearchResponse {
 pub(super) struct Page {
     pub hits: Vec<EngineHit>,
     /// Empty for a complete answer.
-    pub partial: Vec<Partial>,
+    pub partial: Vec<PartialReason>,
     /// Id of the point in time for the next page.
     pub point_in_time: Option<String>,
 }
@@ -95,11 +96,11 @@ struct Shards {
     total: u64,
     successful: u64,
     #[serde(default)]
-    failures: Vec<Failure>,
+    failures: Vec<ShardFailure>,
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct ShardFailure {
     #[serde(default)]
     reason: Value,
 }
@@ -136,19 +137,19 @@ impl SearchResponse {
         let mut partial = answer.partial(search.keep > 0);
         let RawResponse { hits, mut aggregations, .. } = answer;
         let total = hits.total.ok_or(ResponseError::Missing("the number of hits"))?;
-        partial.extend((total.relation != "eq").then_some(Partial::Total));
+        partial.extend((total.relation != "eq").then_some(PartialReason::Total));
         let counts = search.counts.iter().enumerate().map(|(nth, count)| {
             let buckets = aggregations.remove(&nth.to_string());
             Ok(buckets.ok_or(ResponseError::Missing("a facet"))?.counts(count))
         });
         let counts = counts.collect::<Result<_, ResponseError>>()?;
         let found = hits.hits.len();
-        let hits = hits.hits.iter().take(search.keep).map(|hit| search.order.ranked(hit.score, &hit.sort));
+        let hits = hits.hits.iter().take(search.keep).map(|hit| search.order.parse_hit(hit.score, &hit.sort));
         let hits = hits.collect::<Result<Vec<_>, _>>()?;
-        // A full page may be the last one: the next one is empty then.
-        let more =
+        // A page of the maximum size may be the last one; the next page is then empty.
+        let has_more =
             if search.keep == 0 { total.value > 0 } else { found > hits.len() || found == super::request::MAX_PAGE };
-        Ok(Self { hits, total: total.value, more, counts, partial })
+        Ok(Self { hits, total: total.value, has_more, counts, partial })
     }
 }
 
@@ -161,7 +162,7 @@ impl Page {
 }
 
 /// Parses the only aggregation of a response, with the reasons why it may be incomplete.
-pub(super) fn parse_buckets(body: &[u8]) -> Result<(Buckets, Vec<Partial>), ResponseError> {
+pub(super) fn parse_buckets(body: &[u8]) -> Result<(Buckets, Vec<PartialReason>), ResponseError> {
     let mut answer: RawResponse = serde_json::from_slice(body)?;
     let partial = answer.partial(false);
     let buckets = answer.aggregations.into_values().next();
@@ -169,30 +170,31 @@ pub(super) fn parse_buckets(body: &[u8]) -> Result<(Buckets, Vec<Partial>), Resp
 }
 
 impl RawResponse {
-    /// OpenSearch 3 calls every search for no hits terminated early, although it counts all of them.
-    fn partial(&mut self, has_hits: bool) -> Vec<Partial> {
+    /// Reasons why the response may be incomplete. `terminated_early` is ignored if no hits were requested (`has_hits`
+    /// is false), because OpenSearch 3 sets it for such searches although it counts all hits.
+    fn partial(&mut self, has_hits: bool) -> Vec<PartialReason> {
         let mut partial = Vec::new();
-        partial.extend(self.timed_out.then_some(Partial::TimedOut));
-        partial.extend((self.terminated_early && has_hits).then_some(Partial::Terminated));
+        partial.extend(self.timed_out.then_some(PartialReason::TimedOut));
+        partial.extend((self.terminated_early && has_hits).then_some(PartialReason::Terminated));
         partial.extend(std::mem::take(&mut self.shards).partial());
         partial
     }
 }
 
 impl Shards {
-    fn partial(self) -> Option<Partial> {
+    fn partial(self) -> Option<PartialReason> {
         if self.successful == self.total && self.failures.is_empty() {
             return None;
         }
-        let mut reasons: Vec<String> = self.failures.iter().map(Failure::text).collect();
+        let mut reasons: Vec<String> = self.failures.iter().map(ShardFailure::text).collect();
         reasons.sort_unstable();
         reasons.dedup();
         reasons.truncate(MAX_REASONS);
-        Some(Partial::Shards { answered: self.successful, total: self.total, reasons })
+        Some(PartialReason::Shards { answered: self.successful, total: self.total, reasons })
     }
 }
 
-impl Failure {
+impl ShardFailure {
     fn text(&self) -> String {
         let part = |name: &str| self.reason[name].as_str().unwrap_or_default();
         match (part("type"), part("reason")) {
@@ -242,8 +244,8 @@ mod tests {
         let hits: Vec<_> =
             read.hits.iter().map(|hit| (hit.position.name.as_str(), hit.position.id, hit.score)).collect();
         assert_eq!(hits, [("a", 1, 41.0), ("b", u64::MAX, 41.0)]);
-        assert_eq!((read.total, read.more, read.partial.as_slice()), (3, true, [].as_slice()));
-        assert_eq!(read.counts, [ValueCounts { values: vec![("Pod".into(), 3)], error: 2, others: 7 }]);
+        assert_eq!((read.total, read.has_more, read.partial.as_slice()), (3, true, [].as_slice()));
+        assert_eq!(read.counts, [ValueCounts { values: vec![("Pod".into(), 3)], error_bound: 2, other_count: 7 }]);
     }
 
     #[test]
@@ -251,7 +253,7 @@ mod tests {
         let mut answer = answer();
         answer["terminated_early"] = true.into();
         let partial = |keep| read(&answer, keep).unwrap().partial;
-        assert_eq!((partial(0), partial(2)), (vec![], vec![Partial::Terminated]));
+        assert_eq!((partial(0), partial(2)), (vec![], vec![PartialReason::Terminated]));
     }
 
     #[rstest]

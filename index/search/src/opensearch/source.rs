@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use crowsnest_store::Seq;
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Replayed, Store};
+use crowsnest_store::{ReplayedChange, Store};
 use std::sync::Arc;
 
 /// Changes read from the store at once.
@@ -39,15 +39,15 @@ impl ChangeSource for StoreSource {
     }
 
     async fn changes(&self, since: IndexPosition, bounds: BatchBounds) -> Result<ChangeBatch, SourceError> {
-        // Read first: the tail announces newer ones.
+        // Read before the store: the store has at least the changes that the tail has announced.
         let announced = self.tail.latest().0;
         let mut batch = ChangeBatch { changes: Vec::new(), position: since.position };
         let mut bytes = 0;
         while batch.changes.len() < bounds.changes && bytes < bounds.bytes {
             let limit = REPLAY_BATCH.min(bounds.changes - batch.changes.len());
-            let replayed = self.store.replay(Seq(batch.position), limit).await.map_err(failed)?;
-            // Read afterwards: a pruning during the replay is noticed.
-            let pruned = self.store.pruned().await.map_err(failed)?;
+            let replayed = self.store.replay(Seq(batch.position), limit).await.map_err(source_error)?;
+            // Read after the replay, so that a pruning during the replay is detected.
+            let pruned = self.store.pruned_until().await.map_err(source_error)?;
             if pruned.0 > batch.position.max(since.empty_at) {
                 return Err(SourceError::Pruned);
             }
@@ -56,7 +56,7 @@ impl ChangeSource for StoreSource {
                 break;
             }
             let documents = tokio::task::spawn_blocking(move || replayed.iter().map(document_change).collect());
-            let documents: Result<Vec<DocumentChange>, SourceError> = documents.await.map_err(failed)?;
+            let documents: Result<Vec<DocumentChange>, SourceError> = documents.await.map_err(source_error)?;
             for change in documents? {
                 if bytes >= bounds.bytes {
                     break;
@@ -74,18 +74,18 @@ impl ChangeSource for StoreSource {
     }
 }
 
-fn document_change(change: &Replayed) -> Result<DocumentChange, SourceError> {
+fn document_change(change: &ReplayedChange) -> Result<DocumentChange, SourceError> {
     let (seq, id, document) = match change {
-        Replayed::Deleted { id, seq } => (seq.0, *id, None),
-        Replayed::Put(object) => {
-            let document = EngineDocument::from_document(&Document::from_object(object).map_err(failed)?);
-            let json = serde_json::to_vec(&document).map_err(failed)?;
+        ReplayedChange::Deleted { id, seq } => (seq.0, *id, None),
+        ReplayedChange::Put(object) => {
+            let document = EngineDocument::from_document(&Document::from_object(object).map_err(source_error)?);
+            let json = serde_json::to_vec(&document).map_err(source_error)?;
             (object.record.seq.0, object.record.id, Some(Bytes::from(json)))
         }
     };
     Ok(DocumentChange { seq, id: id.to_string(), document })
 }
 
-fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SourceError {
+fn source_error(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SourceError {
     SourceError::Failed(error.into())
 }

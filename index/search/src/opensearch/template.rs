@@ -3,8 +3,8 @@
 //! Measured on OpenSearch 2.19.6 and 3.9.0 and on Elasticsearch 7.17.28.
 
 use super::fields::{
-    CONTENT, EXACT, FACETS, FIRSTS, GRAMS, HAS, ID, KEYS, LABELS, MESSAGE, MESSAGE_LINES, NUMBERS, PATHS, SCOPE, WORDS,
-    facet_name, flat, is_multiple, is_multiple_number, key_name, word_name,
+    CONTENT, EXACT, FACETS, FIRST_VALUES, GRAMS, HAS, ID, KEYS, LABELS, MESSAGE, MESSAGE_LINES, NUMBERS, PATHS, SCOPE,
+    WORDS, facet_name, flat_name, is_multi_valued, is_multi_valued_number, key_name, word_name,
 };
 use super::model::{Facet, Key, Number, Word};
 use serde_json::{Map, Value, json};
@@ -31,7 +31,7 @@ pub fn template(size: IndexSize) -> Value {
             "index": {
                 "number_of_shards": size.shards,
                 "number_of_replicas": size.replicas,
-                // Explicit: else a shard that was not searched for 30 s stops refreshing.
+                // Set explicitly, because otherwise a shard that was not searched for 30 s is not refreshed any more.
                 "refresh_interval": "1s",
                 "max_terms_count": MAX_TERMS,
                 "max_regex_length": MAX_REGEX,
@@ -66,29 +66,30 @@ fn properties() -> Value {
     let searched = || json!({"type": "keyword", "doc_values": false});
     let number = || json!({"type": "long"});
     let counted = || json!({"type": "keyword", "index": false});
-    // Values of these are read: keys by relations, words by suggestions.
+    // Keys and words have doc values, because relations read keys and suggestions count words.
     let word = |word: Word| match word {
         Word::Anything | Word::Qualified => searched(),
         _ => json!({"type": "keyword"}),
     };
     let words = Word::ALL.iter().filter_map(|of| Some((word_name(*of)?, word(*of))));
-    let numbers = Number::ALL.iter().map(|of| (flat(of.name()), number()));
+    let numbers = Number::ALL.iter().map(|of| (flat_name(of.name()), number()));
     let facets = Facet::ALL.iter().map(|facet| (facet_name(*facet), counted())).chain([(LABELS.into(), counted())]);
     let keys = Key::ALL.iter().map(|of| (key_name(*of).into(), number()));
-    let texts = Facet::ALL.iter().filter(|facet| is_multiple(**facet)).map(|facet| (facet_name(*facet), counted()));
-    let firsts = Number::ALL.iter().filter(|of| is_multiple_number(**of)).map(|of| (flat(of.name()), number()));
+    let texts = Facet::ALL.iter().filter(|facet| is_multi_valued(**facet)).map(|facet| (facet_name(*facet), counted()));
+    let firsts =
+        Number::ALL.iter().filter(|of| is_multi_valued_number(**of)).map(|of| (flat_name(of.name()), number()));
     json!({
         ID: number(),
         KEYS: group(keys),
         WORDS: group(words),
         NUMBERS: group(numbers),
         FACETS: group(facets),
-        FIRSTS: group(texts.chain(firsts)),
+        FIRST_VALUES: group(texts.chain(firsts)),
         EXACT: searched(),
         HAS: searched(),
         SCOPE: {"type": "keyword"},
         CONTENT: {"type": "text", "analyzer": "whitespace", "index_options": "docs", "norms": false},
-        // With doc values: the terms that the end of a phrase begins are counted before the search.
+        // Has doc values, because the terms that begin with the end of a phrase are counted before a search.
         MESSAGE: {"type": "keyword"},
         MESSAGE_LINES: {"type": "text", "analyzer": MESSAGE_LINES, "position_increment_gap": 100, "norms": false},
         GRAMS: {"type": "text", "analyzer": "whitespace", "position_increment_gap": 100, "norms": false},
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use crate::opensearch::fields;
 
-    /// The field of the mapping under a dotted name.
+    /// The mapping of a field, by its dotted name.
     fn mapped<'t>(template: &'t Value, field: &str) -> &'t Value {
         let path = field.replace('.', "/properties/");
         template.pointer(&format!("/mappings/properties/{path}")).unwrap_or_else(|| panic!("{field} is not mapped"))

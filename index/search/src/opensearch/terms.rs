@@ -102,7 +102,7 @@ mod tests {
     }
 
     /// Tokens of the analyzer `whitespace`.
-    fn analysed(text: &str) -> Vec<&str> {
+    fn tokenize(text: &str) -> Vec<&str> {
         text.split(is_java_blank).filter(|token| !token.is_empty()).collect()
     }
 
@@ -110,10 +110,10 @@ mod tests {
         #[test]
         fn parts_are_found_by_windows(text in "[ab \u{1c}é𝒳-]{0,12}", part in "[ab \u{1c}é𝒳-]{1,5}") {
             let grams = grams(&text);
-            let tokens = analysed(&grams);
+            let tokens = tokenize(&grams);
             let found = match phrase_windows(&part) {
                 Some(phrase) => {
-                    let wanted = analysed(&phrase);
+                    let wanted = tokenize(&phrase);
                     tokens.windows(wanted.len()).any(|window| window == wanted.as_slice())
                 }
                 None => tokens.iter().any(|gram| gram.starts_with(&*token(&part))),

@@ -12,25 +12,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Types whose edges begin at the object on which the other depends.
 const FROM_DEPENDENCY: [EdgeType; 3] = [EdgeType::Contains, EdgeType::Owns, EdgeType::PropagatedTo];
-/// Types whose edges end there.
+/// Types whose edges end at the object on which the other depends.
 const TO_DEPENDENCY: [EdgeType; 5] =
     [EdgeType::RoleRef, EdgeType::RoutesTo, EdgeType::RunsOn, EdgeType::Subject, EdgeType::Uses];
 
 /// An object that a closure reached first over this edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reached {
+pub(crate) struct ReachedObject {
     pub id: u64,
     /// Number of steps from the nearest root.
     pub distance: u8,
     pub edge: EdgeKey,
 }
 
+/// The objects that depend on the roots, or on which the roots depend.
 #[derive(Debug, Default)]
 pub(crate) struct Closure {
     /// In order of their distance, without the roots.
-    pub reached: Vec<Reached>,
+    pub reached: Vec<ReachedObject>,
     /// All followed edges.
     pub edges: Edges,
+    /// Notices about limits that ended the search.
     pub limits_reached: BTreeSet<&'static str>,
 }
 
@@ -50,12 +52,12 @@ pub(crate) async fn closure(
     for distance in 1..=depth {
         let mut next = BTreeMap::new();
         let mut ends = BTreeMap::new();
-        for (step, ends_search) in closure_steps(side, distance) {
+        for (step, is_last) in closure_steps(side, distance) {
             let edges = graph.edges(&frontier, &step).await?;
             for (edge, via) in edges {
                 let (from, to) = if step.direction == Direction::Out { (edge.0, edge.1) } else { (edge.1, edge.0) };
                 if frontier.contains(&from) && !followed.contains(&to) {
-                    let found = if ends_search { &mut ends } else { &mut next };
+                    let found = if is_last { &mut ends } else { &mut next };
                     found.entry(to).or_insert(edge);
                 }
                 closure.edges.entry(edge).or_default().extend(via);
@@ -70,7 +72,7 @@ pub(crate) async fn closure(
                 break;
             }
             listed.insert(*id);
-            closure.reached.push(Reached { id: *id, distance, edge: *edge });
+            closure.reached.push(ReachedObject { id: *id, distance, edge: *edge });
         }
         frontier = next.into_keys().filter(|id| listed.contains(id)).collect();
         followed.extend(&frontier);

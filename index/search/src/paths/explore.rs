@@ -24,7 +24,7 @@ pub(crate) struct StepEdges {
 /// The objects that the caller may read, and the edges between them.
 #[async_trait]
 pub(crate) trait PathGraph: Send {
-    /// Ids of the objects that match, of all objects or of some.
+    /// Ids of the objects that match the pattern: of all objects, or only of `among`.
     async fn matching(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error>;
 
     /// All edges at these objects. With [`Direction::Out`] they begin there, with [`Direction::In`] they end there.
@@ -60,7 +60,7 @@ pub(crate) struct Path {
 pub(crate) struct FoundPaths {
     pub paths: Vec<Path>,
     pub edges: Edges,
-    /// A limit was reached: there may be more paths.
+    /// Notices about limits that were reached: there may be more paths.
     pub limits_reached: BTreeSet<&'static str>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) const MAX_PATHS_NOTICE: &str = "more than 10,000 paths match; the res
 pub(crate) const MAX_OBJECTS_NOTICE: &str = "more than 200,000 objects were visited; some paths may be missing";
 pub(crate) const MAX_STEPS_NOTICE: &str = "too many paths were followed; some may be missing";
 
-/// The explored part of a graph, in which all paths that match a pattern are.
+/// The explored part of a graph. It contains all paths that match a pattern.
 pub(crate) struct Exploration {
     /// The pattern was explored from its last node.
     is_reversed: bool,
@@ -137,7 +137,7 @@ pub(crate) fn shortest(paths: &mut Vec<Path>) {
     paths.retain(|path| lengths.get(&ends(path)) == Some(&path.length));
 }
 
-/// A step from an object.
+/// Steps by the object at which they begin: the objects that they reach, and their edges.
 type Steps = BTreeMap<u64, BTreeSet<(u64, EdgeKey)>>;
 
 /// The objects that a hop reaches.
@@ -175,6 +175,7 @@ impl Explorer<'_> {
         Ok((!starts.is_empty()).then_some((starts, layers)))
     }
 
+    /// Explores the objects that a hop reaches from `starts`.
     async fn layer(
         &mut self,
         starts: BTreeSet<u64>,
@@ -183,10 +184,10 @@ impl Explorer<'_> {
         visited: &mut BTreeSet<u64>,
     ) -> Result<Layer, Error> {
         let step = StepEdges { types: hop.effective_types(), direction: hop.direction };
-        let least = usize::from(hop.least);
+        let least = usize::from(hop.min_steps);
         let mut reached = if least == 0 { starts.clone() } else { BTreeSet::new() };
         let mut layer = Layer { least, depths: vec![starts], ends: BTreeSet::new(), steps: Steps::new() };
-        for depth in 1..=usize::from(hop.most) {
+        for depth in 1..=usize::from(hop.max_steps) {
             let frontier = layer.depths.last().cloned().unwrap_or_default();
             let new: BTreeSet<u64> = frontier.iter().copied().filter(|id| !layer.steps.contains_key(id)).collect();
             if !new.is_empty() {
@@ -210,7 +211,7 @@ impl Explorer<'_> {
         Ok(layer)
     }
 
-    /// Objects that may be visited within the limit.
+    /// Marks objects as visited, up to the limit. Returns those that were visited now or before.
     fn admit(&mut self, ids: BTreeSet<u64>, visited: &mut BTreeSet<u64>) -> BTreeSet<u64> {
         let max_visited = self.limits.visited;
         let admitted: BTreeSet<u64> = ids

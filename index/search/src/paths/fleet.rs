@@ -1,5 +1,5 @@
-//! The objects of the fleet as a graph: links of objects that were read, found through the text index within the
-//! caller's permissions.
+//! The objects of the fleet as a graph. Objects are found through the text index within the caller's permissions; their
+//! edges are the links that they state.
 
 use super::explore::{Edges, PathGraph, StepEdges};
 use super::links::{Link, Links, Target};
@@ -46,7 +46,7 @@ pub(crate) struct FleetGraph {
     /// Pods by cluster and namespace.
     pods: HashMap<(String, String), BTreeSet<u64>>,
     pub notices: BTreeSet<String>,
-    /// Reasons for which objects may be missing.
+    /// Reasons why objects may be missing.
     pub limits_reached: BTreeSet<String>,
 }
 
@@ -130,7 +130,7 @@ impl FleetGraph {
         Ok(ids.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
     }
 
-    /// The numbers of a lookup; keeps its notices, and that it is incomplete.
+    /// Returns the numbers of a lookup. Records its notices, and a notice if it is incomplete.
     fn take_numbers(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         if lookup.incomplete {
             self.limits_reached.insert(TRUNCATED.to_owned());
@@ -154,10 +154,11 @@ impl FleetGraph {
         conditions.conditions()
     }
 
-    /// Adds the edges that one object states, to any object or only to some.
-    fn collect(&self, id: u64, step: &StepEdges, own: bool, to: Option<&BTreeSet<u64>>, edges: &mut Edges) {
+    /// Adds the edges of a step that an object states: to any object, or only to those in `to`. `is_start`: see
+    /// [`follows`].
+    fn collect(&self, id: u64, step: &StepEdges, is_start: bool, to: Option<&BTreeSet<u64>>, edges: &mut Edges) {
         let Some((record, links)) = self.node(id) else { return };
-        for link in links.links.iter().filter(|link| follows(step, link, own)) {
+        for link in links.links.iter().filter(|link| follows(step, link, is_start)) {
             let others: Vec<u64> = match &link.target {
                 Target::Key(key) => self.by_key.get(key).into_iter().flatten().copied().collect(),
                 Target::Pods(selector) => self.selected_pods(record, selector),
@@ -247,11 +248,11 @@ impl PathGraph for FleetGraph {
     }
 }
 
-/// True if a link is an edge of the step. `own`: the step begins at the object that states the link; otherwise it
+/// True if a link is an edge of the step. `is_start`: the step begins at the object that states the link; otherwise it
 /// ends there.
-fn follows(step: &StepEdges, link: &Link, own: bool) -> bool {
-    let leaves = link.forward == own;
-    step.types.contains(&link.edge) && leaves == (step.direction == Direction::Out)
+fn follows(step: &StepEdges, link: &Link, is_start: bool) -> bool {
+    let is_outgoing = link.forward == is_start;
+    step.types.contains(&link.edge) && is_outgoing == (step.direction == Direction::Out)
 }
 
 fn read_nodes(objects: &[Object], rules: &[CustomRule]) -> Result<Vec<Node>, Error> {
@@ -268,12 +269,12 @@ struct CandidateConditions {
     targets: BTreeSet<u64>,
     referrers: BTreeMap<Vec<Key>, BTreeSet<u64>>,
     others: Vec<Match>,
-    /// Places and kinds that have been added to `others`.
+    /// Conditions in `others`, by cluster and namespace, or by cluster, group and kind; so that each is added once.
     added: BTreeSet<(String, String, String)>,
 }
 
 impl CandidateConditions {
-    /// The other end of a link.
+    /// Adds the other end of a link.
     fn add_target(&mut self, record: &Record, link: &Link) {
         match &link.target {
             Target::Key(key) => {
@@ -298,7 +299,7 @@ impl CandidateConditions {
         }
     }
 
-    /// Objects that may state an edge of the step to an object.
+    /// Adds the objects that may state an edge of the step to an object.
     fn add_referrers(&mut self, record: &Record, links: &Links, step: &StepEdges) {
         let columns = columns(step);
         if !columns.is_empty() {
@@ -329,7 +330,7 @@ impl CandidateConditions {
         }
     }
 
-    /// Objects of the kind of a user's rule, which may refer to an object of its cluster.
+    /// Adds the objects of the kind of a user's rule, which may refer to an object of its target kind in their cluster.
     fn add_custom(&mut self, record: &Record, rule: &CustomRule, step: &StepEdges) {
         let edge = match rule.relation {
             CustomRelation::Uses => EdgeType::Uses,

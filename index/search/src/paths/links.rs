@@ -2,7 +2,7 @@
 
 use crate::document::columns::{Key, WORK_GROUP};
 use crowsnest_api::constants::annotation;
-use crowsnest_api::propagation::propagation;
+use crowsnest_api::propagation::read_propagation;
 use crowsnest_api::references::find_references;
 use crowsnest_apimachinery::names::{CONTROL_PLANE, ObjectKey};
 use crowsnest_apimachinery::references::{
@@ -62,18 +62,18 @@ impl Links {
         let record = &object.record;
         let group = &*record.key.resource().group;
         let mut reader = LinkReader { object, cluster: record.key.cluster().as_str(), links: Self::default() };
-        reader.own(group);
-        reader.owners(group)?;
+        reader.add_own_keys(group);
+        reader.add_owners(group)?;
         let references = find_references(group, &record.kind, &*object.body);
-        references.iter().for_each(|reference| reader.reference(reference, Some(Key::Uses)));
+        references.iter().for_each(|reference| reader.add_reference(reference, Some(Key::Uses)));
         if rules.iter().any(|rule| rule.applies_to(group, &record.kind)) {
             let tree: Value = object.parse()?;
             let references = find_custom_references(rules, group, &record.kind, &tree);
-            references.iter().for_each(|reference| reader.reference(reference, None));
+            references.iter().for_each(|reference| reader.add_reference(reference, None));
         }
-        reader.subjects()?;
-        reader.propagation(group);
-        reader.annotations(group);
+        reader.add_event_objects()?;
+        reader.add_propagation(group);
+        reader.add_annotations(group);
         if SELECTING_KINDS.contains(&(group, &*record.kind))
             && let Some(selection) = pod_selection(group, &record.kind, &object.parse()?)
         {
@@ -95,27 +95,28 @@ impl LinkReader<'_> {
         self.links.links.push(Link { edge, forward, target, via: via.into(), column, named: None });
     }
 
-    /// A link to an object of the same cluster by its uid.
+    /// Adds a link to an object of the same cluster by its uid.
     fn add_uid(&mut self, edge: EdgeType, forward: bool, uid: &str, via: &str, column: Option<Key>) {
         if !uid.is_empty() {
             self.add(edge, forward, Target::Key(Key::from_uid(self.cluster, uid)), via, column);
         }
     }
 
-    /// Names the object at the other end of the last link.
-    fn name(&mut self, cluster: &str, object: ObjectKey, uid: &str) {
+    /// Sets the name of the object at the other end of the last link.
+    fn set_target_name(&mut self, cluster: &str, object: ObjectKey, uid: &str) {
         if let Some(link) = self.links.links.last_mut() {
             link.named = Some(NamedObject { cluster: cluster.to_owned(), object, uid: uid.to_owned() });
         }
     }
 
-    /// A link to an object of the same cluster by its name.
+    /// Adds a link to an object of the same cluster by its name.
     fn add_object(&mut self, edge: EdgeType, forward: bool, object: &ObjectKey, via: &str, column: Option<Key>) {
         self.add(edge, forward, Target::Key(Key::from_object(self.cluster, object)), via, column);
-        self.name(self.cluster, object.clone(), "");
+        self.set_target_name(self.cluster, object.clone(), "");
     }
 
-    fn own(&mut self, group: &str) {
+    /// Adds the object's own keys, and the link to its namespace.
+    fn add_own_keys(&mut self, group: &str) {
         let record = &self.object.record;
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         self.links.own.push(Key::from_object(self.cluster, &ObjectKey::new(group, &record.kind, namespace, name)));
@@ -131,7 +132,7 @@ impl LinkReader<'_> {
         }
     }
 
-    fn owners(&mut self, group: &str) -> Result<(), Error> {
+    fn add_owners(&mut self, group: &str) -> Result<(), Error> {
         const VIA: &str = "metadata.ownerReferences";
         let record = &self.object.record;
         let is_slice = (group, &*record.kind) == ("discovery.k8s.io", "EndpointSlice");
@@ -139,16 +140,16 @@ impl LinkReader<'_> {
             let group = group_of_reference(&owner.api_version, &owner.kind);
             let object = ObjectKey::new(group, &owner.kind, &record.key.namespace, &owner.name);
             self.add_uid(EdgeType::Owns, false, &owner.uid, VIA, Some(Key::Owner));
-            self.name(self.cluster, object.clone(), &owner.uid);
+            self.set_target_name(self.cluster, object.clone(), &owner.uid);
             if is_slice && owner.kind == "Service" {
                 self.add_uid(EdgeType::RoutesTo, false, &owner.uid, VIA, None);
-                self.name(self.cluster, object, &owner.uid);
+                self.set_target_name(self.cluster, object, &owner.uid);
             }
         }
         Ok(())
     }
 
-    fn reference(&mut self, reference: &Reference, column: Option<Key>) {
+    fn add_reference(&mut self, reference: &Reference, column: Option<Key>) {
         let (edge, forward) = match reference.relation {
             Relation::Uses => (EdgeType::Uses, true),
             Relation::RoutesTo => (EdgeType::RoutesTo, true),
@@ -160,8 +161,8 @@ impl LinkReader<'_> {
         self.add_object(edge, forward, &reference.object, &reference.field_path(), column);
     }
 
-    /// Objects of an event.
-    fn subjects(&mut self) -> Result<(), Error> {
+    /// Adds the objects that an event is about.
+    fn add_event_objects(&mut self) -> Result<(), Error> {
         let printed = self.object.record.printed()?;
         let objects = printed.about.iter().map(|about| (about, "involvedObject"));
         for (about, via) in objects.chain(printed.related.iter().map(|related| (related, "related"))) {
@@ -169,41 +170,41 @@ impl LinkReader<'_> {
                 "" => self.add_object(EdgeType::About, true, &about.key(), via, Some(Key::About)),
                 uid => {
                     self.add_uid(EdgeType::About, true, uid, via, Some(Key::About));
-                    self.name(self.cluster, about.key(), uid);
+                    self.set_target_name(self.cluster, about.key(), uid);
                 }
             }
         }
         Ok(())
     }
 
-    /// The template of a binding or Work, copies of a Work or quota, and the bindings that a quota limits.
-    fn propagation(&mut self, group: &str) {
+    /// Adds the template of a binding or Work, the copies of a Work or quota, and the bindings that a quota limits.
+    fn add_propagation(&mut self, group: &str) {
         let record = &self.object.record;
-        let Some(propagation) = propagation(group, &record.kind, &*self.object.body) else { return };
+        let Some(propagation) = read_propagation(group, &record.kind, &*self.object.body) else { return };
         let (template, copies) = match &*record.kind {
             "FederatedResourceQuota" => ("", "spec.staticAssignments[]"),
             "Work" => ("spec.workload.manifests[].metadata.annotations", "spec.workload.manifests[]"),
             _ => ("spec.resource.uid", ""),
         };
-        if !propagation.template.is_empty() {
-            self.add_uid(EdgeType::PropagatedTo, false, &propagation.template, template, Some(Key::About));
+        if !propagation.template_uid.is_empty() {
+            self.add_uid(EdgeType::PropagatedTo, false, &propagation.template_uid, template, Some(Key::About));
             if let Some(object) = propagation.template_object {
-                self.name(self.cluster, object, &propagation.template);
+                self.set_target_name(self.cluster, object, &propagation.template_uid);
             }
         }
         for copy in propagation.copies {
             let target = Target::Key(Key::from_object(&copy.cluster, &copy.object));
             self.add(EdgeType::PropagatedTo, true, target, copies, Some(Key::About));
-            self.name(&copy.cluster, copy.object, "");
+            self.set_target_name(&copy.cluster, copy.object, "");
         }
-        if propagation.limits {
+        if propagation.limits_bindings {
             let target = Target::Key(Key::from_namespace_bindings(self.cluster, &record.key.namespace));
             self.add(EdgeType::About, true, target, "spec.overall", Some(Key::About));
         }
     }
 
-    /// The template that a copy in a member names, and the binding that a Work names.
-    fn annotations(&mut self, group: &str) {
+    /// Adds the template that the annotations of a copy in a member name, and the binding that those of a Work name.
+    fn add_annotations(&mut self, group: &str) {
         let is_work = (group, &*self.object.record.kind) == (WORK_GROUP, "Work");
         let is_copy = self.cluster != CONTROL_PLANE;
         if !is_work && !is_copy {
@@ -220,7 +221,7 @@ impl LinkReader<'_> {
             let (group, key) = (&record.key.resource().group, &record.key);
             // A copy has the name of its template.
             let object = ObjectKey::new(group, &record.kind, &key.namespace, &key.name);
-            self.name(CONTROL_PLANE, object, template);
+            self.set_target_name(CONTROL_PLANE, object, template);
         }
         let (namespace, name) =
             (named(annotation::RESOURCE_BINDING_NAMESPACE), named(annotation::RESOURCE_BINDING_NAME));

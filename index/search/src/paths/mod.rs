@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of paths of an answer.
 pub const MAX_PATHS: usize = 10_000;
-/// Maximum number of objects of an answer.
+/// Maximum number of objects of a closure in an answer; more are only counted.
 pub const MAX_REACHED: usize = 5_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -61,7 +61,7 @@ pub struct PathsResponse {
     pub edges: Vec<PathEdge>,
     /// The shortest first.
     pub paths: Vec<NodePath>,
-    /// Number of all matching paths.
+    /// Number of all matching paths, including those that are left out.
     pub total: usize,
     /// The total is a lower bound.
     pub incomplete: bool,
@@ -220,7 +220,7 @@ fn take_notices(graph: &mut FleetGraph, limits_reached: BTreeSet<&'static str>) 
     notices.into_iter().collect()
 }
 
-fn count_reached(graph: &FleetGraph, reached: &[closure::Reached]) -> Vec<ReachedCount> {
+fn count_reached(graph: &FleetGraph, reached: &[closure::ReachedObject]) -> Vec<ReachedCount> {
     let mut counts: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
     for one in reached {
         let Some(object) = graph.object(one.id) else { continue };

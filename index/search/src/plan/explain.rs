@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of parts that are counted separately.
 const MAX_COUNTED_PARTS: usize = 64;
-/// Maximum length of a displayed value.
+/// Maximum length of a described test in characters.
 const MAX_SHOWN_CHARS: usize = 200;
 
 /// Number of hits of a query.
 #[derive(Debug, Clone)]
-pub struct Count {
+pub struct HitCount {
     pub total: u64,
     /// The total is a lower bound.
     pub incomplete: bool,
@@ -36,7 +36,7 @@ pub struct QueryExplanation {
     /// The objects that are searched.
     #[serde(rename = "asked")]
     pub searched_objects: String,
-    pub plan: Step,
+    pub plan: PlanStep,
     pub notices: Vec<Remark>,
     pub took_ms: f64,
 }
@@ -44,7 +44,7 @@ pub struct QueryExplanation {
 /// A part of a plan.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct PlanStep {
     #[serde(rename = "what")]
     pub description: String,
     /// Number of current objects that this part alone matches and the caller may see; None if it was not counted.
@@ -52,7 +52,7 @@ pub struct Step {
     pub hits: Option<u64>,
     pub took_ms: f64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<Step>,
+    pub parts: Vec<PlanStep>,
 }
 
 impl Searcher {
@@ -83,12 +83,12 @@ impl Searcher {
     }
 
     /// Counts the hits of a query.
-    pub async fn count(&self, request: &SearchRequest) -> Result<Count, Error> {
+    pub async fn count(&self, request: &SearchRequest) -> Result<HitCount, Error> {
         let (PlannedSearch { plan, mut remarks, .. }, sources) = self.plan_search(request).await;
-        let SearchResults { top, notices, .. } = find(&sources, plan, TopHitsRequest::total()).await?;
+        let SearchResults { top, notices, .. } = find(&sources, plan, TopHitsRequest::total_only()).await?;
         remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
         let skipped = crate::hydrate::skipped_clusters::list_skipped(self, &sources.context.rights.lock());
-        Ok(Count { total: top.total, incomplete: top.incomplete, remarks, skipped })
+        Ok(HitCount { total: top.total, incomplete: top.incomplete, remarks, skipped })
     }
 }
 
@@ -100,16 +100,16 @@ fn format_time(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(|_| "an unbounded time".to_owned(), |time| time.to_string())
 }
 
-type CountFuture<'c> = std::pin::Pin<Box<dyn Future<Output = Result<Step, Error>> + Send + 'c>>;
+type CountFuture<'c> = std::pin::Pin<Box<dyn Future<Output = Result<PlanStep, Error>> + Send + 'c>>;
 
 fn count_parts<'c>(sources: &'c crate::execute::Sources, matches: Match, left: &'c mut usize) -> CountFuture<'c> {
     Box::pin(async move {
         let started = Instant::now();
-        let mut step = Step { description: describe(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
+        let mut step = PlanStep { description: describe(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
         if *left > 0 && Instant::now() < sources.context.deadline {
             *left -= 1;
             let plan = Plan { matches: matches.clone(), scope: TimeScope::Now, notices: Vec::new() };
-            let found = find(sources, plan, TopHitsRequest::total()).await?;
+            let found = find(sources, plan, TopHitsRequest::total_only()).await?;
             step.hits = Some(found.top.total);
         }
         step.took_ms = milliseconds(started.elapsed());

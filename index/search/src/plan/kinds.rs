@@ -128,7 +128,7 @@ pub(crate) fn kinds_in_group(group: &str, kinds: &[impl AsRef<str>]) -> Match {
     Match::And(vec![Match::any_of(kinds.collect()), group])
 }
 
-/// `apps` of `v1.apps`, as kubectl writes the version of a resource.
+/// Removes a version before the group: `apps` for `v1.apps`, as in kubectl's `deployments.v1.apps`.
 fn strip_version(group: &str) -> &str {
     let (first, rest) = group.split_once('.').unwrap_or((group, ""));
     let is_version = first.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));

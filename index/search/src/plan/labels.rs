@@ -7,7 +7,7 @@ use crate::plan::predicate::{Match, Test};
 use crowsnest_query::{LabelMatch, LabelOp, Pattern};
 
 /// Clusters whose labels satisfy a requirement.
-pub fn cluster_label(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
+pub fn cluster_label_match(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
     let key = Test::Regex(label_part_regex(&label.key, "."));
     let key_regex = key.regex();
     let has = |cluster: &ClusterFacts, values: &[Pattern]| {

@@ -23,7 +23,7 @@ use crate::document::DELETED;
 use crate::document::columns::Word;
 use crate::plan::kinds::kind_objects;
 pub use crate::plan::kinds::{GroupKind, Kinds};
-use crate::plan::labels::{cluster_label, label_match};
+use crate::plan::labels::{cluster_label_match, label_match};
 use crate::plan::patterns::{glob_regex, literal_word, pattern_test, strip_anchors};
 use crate::plan::predicate::{Match, PathTest, Test};
 use crate::plan::propagation::{override_or_quota_match, propagation_match, with_subjects};
@@ -31,7 +31,8 @@ use crate::plan::references::ReferencePattern;
 use crate::plan::relations::{CLOSURE_STEPS, MAX_STEPS, Relation, Side};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_query::{
-    Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
+    Expr, Field, FieldDefinition, FieldKind, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value,
+    Values,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ pub enum TimeScope {
     During(i64, i64),
 }
 
-/// The name under which interfaces show the control plane.
+/// Display name of the control plane, which queries may use as well.
 const CONTROL_PLANE_LABEL: &str = "control plane";
 const CURRENT_RELATIONS_NOTICE: &str = "relations are evaluated on current objects";
 
@@ -104,7 +105,7 @@ pub fn plan(query: &Query, facts: &FleetFacts) -> Plan {
     let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
     if let Some(kind) = &output.select {
         let kind = planner.kind(&Pattern::Word(kind.clone()));
-        matches = Match::Relation(Box::new(Relation::Family { of: matches, kind, condition: String::new() }));
+        matches = Match::Relation(Box::new(Relation::Family { inner: matches, kind, condition: String::new() }));
     }
     let scope = match (at, during) {
         (Some(at), _) => TimeScope::At(at),
@@ -147,7 +148,7 @@ impl Planner<'_> {
         self.notices.push(Notice { span, message: message.into() });
     }
 
-    /// None: the term is not a filter, or not supported, and is ignored.
+    /// The condition of an expression; None if it contains only terms that are ignored, because they are not supported.
     fn expr(&mut self, expr: &Expr) -> Option<Match> {
         match expr {
             Expr::All => Some(Match::All),
@@ -185,7 +186,7 @@ impl Planner<'_> {
         }
     }
 
-    fn value(&mut self, span: Span, field: &'static KnownField, exact: bool, value: &Value) -> Option<Match> {
+    fn value(&mut self, span: Span, field: &'static FieldDefinition, exact: bool, value: &Value) -> Option<Match> {
         match field.kind {
             FieldKind::Label => return Some(self.label(field.name, exact, value)),
             FieldKind::Number | FieldKind::Quantity | FieldKind::Age | FieldKind::Time => {
@@ -321,31 +322,31 @@ impl Planner<'_> {
             "owner" | "uses" if depth == 1 => {
                 return reference.referrers(if field == "owner" { Word::Owner } else { Word::Uses });
             }
-            "owner" => Relation::Owned { by: reference.referrers(Word::Owner), depth, condition },
-            "uses" => Relation::Using { first: reference.referrers(Word::Uses), depth, condition },
-            "usedby" => Relation::Used { by: reference.objects(), depth, condition },
-            _ => Relation::Near { to: reference.objects(), depth, condition },
+            "owner" => Relation::Owned { inner: reference.referrers(Word::Owner), depth, condition },
+            "uses" => Relation::Using { inner: reference.referrers(Word::Uses), depth, condition },
+            "usedby" => Relation::Used { inner: reference.objects(), depth, condition },
+            _ => Relation::Near { inner: reference.objects(), depth, condition },
         }))
     }
 
-    /// `reaches:`, `reachedby:`. Without `depth:`, all steps are followed.
+    /// `reaches:`, `reachedby:`. Without `depth:`, up to [`CLOSURE_STEPS`] steps are followed.
     fn dependent(&mut self, span: Span, side: Side, pattern: &Pattern) -> Match {
         let Some(reference) = self.reference(span, pattern) else { return Match::None };
         let depth = if self.has_stated_depth { self.depth } else { CLOSURE_STEPS };
-        let (of, condition) = (reference.objects(), pattern.to_string());
-        Match::Relation(Box::new(Relation::Dependent { of, side, depth, condition }))
+        let (inner, condition) = (reference.objects(), pattern.to_string());
+        Match::Relation(Box::new(Relation::Dependent { inner, side, depth, condition }))
     }
 
     /// `has.event(…)`, `has.pod(…)`
-    fn has(&mut self, what: &str, inner: &Expr) -> Match {
+    fn has(&mut self, what: &str, expr: &Expr) -> Match {
         let kind = self.kind(&Pattern::Word(what.to_owned()));
-        let of = kind.and(self.expr(inner).unwrap_or(Match::All));
-        let condition = format!("{what}({inner})");
-        let event = what.eq_ignore_ascii_case("event") || what.eq_ignore_ascii_case("events");
-        Match::Relation(Box::new(if event {
-            Relation::Subjects { of, condition }
+        let inner = kind.and(self.expr(expr).unwrap_or(Match::All));
+        let condition = format!("{what}({expr})");
+        let is_event = what.eq_ignore_ascii_case("event") || what.eq_ignore_ascii_case("events");
+        Match::Relation(Box::new(if is_event {
+            Relation::Subjects { inner, condition }
         } else {
-            Relation::Holders { of, condition }
+            Relation::Holders { inner, condition }
         }))
     }
 
@@ -373,7 +374,7 @@ impl Planner<'_> {
 
     fn label(&self, field: &str, exact: bool, value: &Value) -> Match {
         let one = |label: &LabelMatch| match field {
-            "cluster.label" => cluster_label(label, &self.facts.clusters),
+            "cluster.label" => cluster_label_match(label, &self.facts.clusters),
             "ann" => label_match(label, Word::Annotation, Word::AnnotationKey, exact),
             _ => label_match(label, Word::Label, Word::LabelKey, exact),
         };
@@ -392,7 +393,7 @@ impl Planner<'_> {
     }
 }
 
-/// Columns of fields that contain words.
+/// The column of a field that contains words.
 pub(crate) fn word_column(field: &str) -> Option<Word> {
     Some(match field {
         "kind" => Word::Kind,

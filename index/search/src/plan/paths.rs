@@ -8,13 +8,16 @@ use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_query::{Compare, Literal, Pattern, Scalar, Value as QueryValue};
 use serde_json::Value;
 
-/// Longer words are not terms of the text index.
+/// Maximum length of a word in bytes; longer ones are not terms of the text index.
 const MAX_WORD: usize = 100;
 
+/// A step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Field(String),
+    /// An item of a list, from 0.
     Nth(usize),
+    /// All items of a list, or all fields of an object.
     Any,
 }
 
@@ -29,8 +32,9 @@ pub struct PathTest {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PathCondition {
     Exists,
-    /// On the lower-case value.
+    /// The value in lower case passes the test.
     Test(Test),
+    /// The value equals this one, case-sensitively.
     Exactly(String),
     Compare(Compare, f64),
     Between(Option<f64>, Option<f64>),

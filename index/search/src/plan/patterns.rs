@@ -46,8 +46,8 @@ pub(crate) fn glob_regex(glob: &str, any: &str) -> String {
     regex
 }
 
-/// Terms are lower-case and matched as a whole, so the anchors of each alternative are replaced by patterns for the
-/// surrounding text.
+/// Converts a regular expression that may match a part of a text to one that must match a whole lower-case term: each
+/// alternative without an anchor gets a pattern for the surrounding text.
 pub(crate) fn strip_anchors(source: &str) -> String {
     let alternatives: Vec<String> = alternatives(source).into_iter().map(strip_alternative_anchors).collect();
     match alternatives.as_slice() {
@@ -102,6 +102,7 @@ pub(crate) fn label_part_regex(pattern: &Pattern, any: &str) -> String {
     }
 }
 
+/// The text of a word or phrase; None for globs, regular expressions and fuzzy words.
 pub(crate) fn literal_word(pattern: &Pattern) -> Option<&str> {
     match pattern {
         Pattern::Word(word) | Pattern::Phrase(word) => Some(word),
@@ -124,12 +125,12 @@ impl Test {
             Self::Equals(wanted) => value == wanted,
             Self::Contains(wanted) => value.contains(wanted.as_str()),
             Self::Regex(_) => regex.is_some_and(|regex| regex.is_match(value)),
-            Self::Near(word, distance, begins) => is_within_edits(value, word, *distance, *begins),
+            Self::Near(word, distance, is_prefix) => is_within_edits(value, word, *distance, *is_prefix),
         }
     }
 }
 
-/// Cache size for compiled expressions, because those of a query are applied to many objects.
+/// Maximum number of cached compiled expressions; those of a query are applied to many objects.
 const MAX_CACHED: u64 = 128;
 static COMPILED: LazyLock<moka::sync::Cache<String, Option<regex::Regex>>> =
     LazyLock::new(|| moka::sync::Cache::builder().max_capacity(MAX_CACHED).build());
@@ -141,16 +142,16 @@ pub fn compile(source: &str) -> Option<regex::Regex> {
     COMPILED.get_with_by_ref(source, whole)
 }
 
-/// True if `term`, or a prefix of it if `begins`, is within the edit distance of `word` (a transposition is one
+/// True if `term`, or a prefix of it with `is_prefix`, is within the edit distance of `word` (a transposition is one
 /// edit).
-pub fn is_within_edits(term: &str, word: &str, distance: u8, begins: bool) -> bool {
+pub fn is_within_edits(term: &str, word: &str, distance: u8, is_prefix: bool) -> bool {
     let word: Vec<char> = word.chars().collect();
     let most = word.len() + distance as usize;
     let whole = term.chars().count() <= most;
     let term: Vec<char> = term.chars().take(most).collect();
     let mut rows: Vec<Vec<usize>> = vec![(0..=word.len()).collect()];
     let near = |row: &[usize]| row.last().is_some_and(|last| *last <= distance as usize);
-    if begins && near(&rows[0]) {
+    if is_prefix && near(&rows[0]) {
         return true;
     }
     for (i, c) in term.iter().enumerate() {
@@ -162,12 +163,12 @@ pub fn is_within_edits(term: &str, word: &str, distance: u8, begins: bool) -> bo
             }
             row.push(best);
         }
-        if begins && near(&row) {
+        if is_prefix && near(&row) {
             return true;
         }
         rows.push(row);
     }
-    !begins && whole && rows.last().is_some_and(|row| near(row))
+    !is_prefix && whole && rows.last().is_some_and(|row| near(row))
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ impl Match {
         }
     }
 
-    /// The object has a value in the column.
+    /// Condition that the object has a value in the column.
     pub fn has(column: &str) -> Self {
         Match::Word(Word::Has, Test::Equals(column.to_lowercase()))
     }
@@ -84,13 +84,13 @@ impl Match {
         if keys.is_empty() { Match::None } else { Match::Keys(columns.to_vec(), Arc::new(keys)) }
     }
 
-    /// True if `is` holds for a part of the condition.
-    pub fn contains(&self, is: &dyn Fn(&Match) -> bool) -> bool {
-        is(self)
+    /// True if the predicate holds for this condition or for a part of it.
+    pub fn contains(&self, predicate: &dyn Fn(&Match) -> bool) -> bool {
+        predicate(self)
             || match self {
-                Match::And(parts) | Match::Or(parts) => parts.iter().any(|part| part.contains(is)),
-                Match::Not(inner) | Match::Because(_, _, inner) => inner.contains(is),
-                Match::Relation(relation) => relation.inner().contains(is),
+                Match::And(parts) | Match::Or(parts) => parts.iter().any(|part| part.contains(predicate)),
+                Match::Not(inner) | Match::Because(_, _, inner) => inner.contains(predicate),
+                Match::Relation(relation) => relation.inner().contains(predicate),
                 _ => false,
             }
     }
@@ -115,7 +115,8 @@ impl Match {
         }
     }
 
-    /// True if reasons require more than the printed columns.
+    /// True if the reasons of a hit cannot be derived from its printed columns alone, so that its manifest must be
+    /// read.
     pub fn reads_manifests(&self) -> bool {
         let printed = |word: &Word| {
             matches!(

@@ -26,12 +26,13 @@ fn bindings() -> Match {
     kinds_in_group(WORK, &["resourcebinding", "clusterresourcebinding"])
 }
 
+/// Objects that match, and their subjects.
 pub fn with_subjects(of: Match, condition: String) -> Match {
     Match::Or(vec![of.clone(), subjects(of, condition)])
 }
 
 fn subjects(of: Match, condition: String) -> Match {
-    Match::Relation(Box::new(Relation::Subjects { of, condition }))
+    Match::Relation(Box::new(Relation::Subjects { inner: of, condition }))
 }
 
 /// `override:` and `quota:`, with any value or a specific one; None for other fields and values.

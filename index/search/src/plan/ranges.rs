@@ -2,7 +2,7 @@
 
 use crate::document::columns::Number;
 use crate::plan::predicate::Match;
-use crowsnest_query::{Compare, FieldKind, KnownField, Literal, Scalar, Value};
+use crowsnest_query::{Compare, FieldDefinition, FieldKind, Literal, Scalar, Value};
 
 /// The column of a field.
 pub fn number_column(field: &str) -> Option<Number> {
@@ -14,7 +14,7 @@ pub fn number_column(field: &str) -> Option<Number> {
 }
 
 /// The condition for a value of a numeric field.
-pub fn number_match(field: &'static KnownField, value: &Value, now: i64) -> Match {
+pub fn number_match(field: &'static FieldDefinition, value: &Value, now: i64) -> Match {
     let Some(column) = number_column(field.name) else { return Match::None };
     // CPU is counted in millicores.
     let scale = if matches!(column, Number::CpuRequest | Number::CpuLimit) { 1000.0 } else { 1.0 };

@@ -12,7 +12,7 @@ const FORMS: &str = "NAME, KIND/NAME or KIND/NAMESPACE/NAME, where KIND may have
 /// A reference in a query, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReferencePattern {
-    /// A regular expression on whole references, or on names.
+    /// A regular expression: on whole references for [`Self::referrers`], on names for [`Self::objects`].
     Regex(String),
     Parts(ReferenceParts),
 }
@@ -28,7 +28,7 @@ pub(crate) struct ReferenceParts {
 }
 
 impl ReferencePattern {
-    /// Fails with a notice for text that is not a reference.
+    /// Parses a reference. Text that is not a reference is an error, whose message is shown as a notice.
     pub fn parse(pattern: &Pattern, kinds: &Kinds) -> Result<Self, String> {
         let (text, is_glob) = match pattern {
             Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => (text, false),
@@ -47,14 +47,14 @@ impl ReferencePattern {
         }
         Ok(Self::Parts(ReferenceParts {
             kinds: kind.map(|kind| KindPattern::resolve(kind, kinds)).unwrap_or_default(),
-            // References to cluster-scoped objects have no namespace.
+            // `KIND//NAME` is a reference to a cluster-scoped object.
             namespace: namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned),
             name: name.to_owned(),
             is_glob,
         }))
     }
 
-    /// A kind in it that no cluster serves.
+    /// The kind of this reference, if no cluster serves it.
     pub fn unknown_kind(&self) -> Option<&str> {
         let Self::Parts(parts) = self else { return None };
         parts.kinds.iter().find_map(|kind| match kind {
@@ -63,7 +63,7 @@ impl ReferencePattern {
         })
     }
 
-    /// Objects with this reference in a column.
+    /// Condition for objects with this reference in the column `word`.
     pub fn referrers(&self, word: Word) -> Match {
         match self {
             Self::Regex(regex) => Match::Word(word, Test::Regex(regex.clone())),
@@ -71,7 +71,7 @@ impl ReferencePattern {
         }
     }
 
-    /// The objects that the reference names.
+    /// Condition for the objects that this reference names.
     pub fn objects(&self) -> Match {
         match self {
             Self::Regex(regex) => Match::Word(Word::Name, Test::Regex(regex.clone())),
@@ -82,11 +82,11 @@ impl ReferencePattern {
 
 impl ReferenceParts {
     fn referrers(&self, word: Word) -> Match {
-        // An owner is in the namespace of the object, so its references have none.
-        let own = self.namespace.as_ref().filter(|_| word == Word::Owner);
+        // Owner references have no namespace: an owner is in the namespace of the object.
+        let owner_namespace = self.namespace.as_ref().filter(|_| word == Word::Owner);
         let namespace = self.namespace.as_ref().filter(|_| word != Word::Owner);
-        let written: Option<Vec<String>> = self.kinds.iter().map(KindPattern::reference_text).collect();
-        let found = match written.filter(|kinds| !self.is_glob && !kinds.is_empty()) {
+        let kind_texts: Option<Vec<String>> = self.kinds.iter().map(KindPattern::reference_text).collect();
+        let found = match kind_texts.filter(|kinds| !self.is_glob && !kinds.is_empty()) {
             Some(kinds) => {
                 let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
                 let term = |kind: String| Match::Word(word, Test::Equals(format!("{kind}/{prefix}{}", self.name)));
@@ -95,18 +95,18 @@ impl ReferenceParts {
             None => {
                 let kinds: Vec<String> = self.kinds.iter().map(KindPattern::regex).collect();
                 let kind = if kinds.is_empty() { "[^/]*".to_owned() } else { format!("(?:{})", kinds.join("|")) };
-                let prefix = namespace.map(|namespace| format!("{}/", self.part(namespace))).unwrap_or_default();
-                Match::Word(word, Test::Regex(format!("{kind}/{prefix}{}", self.part(&self.name))))
+                let prefix = namespace.map(|namespace| format!("{}/", self.part_regex(namespace))).unwrap_or_default();
+                Match::Word(word, Test::Regex(format!("{kind}/{prefix}{}", self.part_regex(&self.name))))
             }
         };
-        match own {
+        match owner_namespace {
             Some(namespace) => Match::And(vec![self.in_namespace(namespace), found]),
             None => found,
         }
     }
 
     fn objects(&self) -> Match {
-        let mut all = vec![Match::Word(Word::Name, Test::Regex(self.part(&self.name)))];
+        let mut all = vec![Match::Word(Word::Name, Test::Regex(self.part_regex(&self.name)))];
         if !self.kinds.is_empty() {
             all.push(Match::any_of(self.kinds.iter().map(KindPattern::objects).collect()));
         }
@@ -115,11 +115,11 @@ impl ReferenceParts {
     }
 
     fn in_namespace(&self, namespace: &str) -> Match {
-        Match::Word(Word::Namespace, Test::Regex(self.part(namespace)))
+        Match::Word(Word::Namespace, Test::Regex(self.part_regex(namespace)))
     }
 
-    /// Namespace or name as a regular expression.
-    fn part(&self, text: &str) -> String {
+    /// Regular expression for a namespace or name.
+    fn part_regex(&self, text: &str) -> String {
         if self.is_glob { glob_regex(text, "[^/]") } else { regex::escape(text) }
     }
 }
@@ -132,8 +132,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn parse(text: &str) -> Result<ReferencePattern, String> {
-        let known = |group: &str| GroupKind { group: group.to_owned(), kind: "deployment".to_owned() };
-        let kinds = BTreeSet::from([known("apps"), known("x.io")]);
+        let deployment_in = |group: &str| GroupKind { group: group.to_owned(), kind: "deployment".to_owned() };
+        let kinds = BTreeSet::from([deployment_in("apps"), deployment_in("x.io")]);
         let names = ["deployment", "deployments"].map(|name| (name.to_owned(), kinds.clone()));
         let pattern = match text.contains('*') {
             true => Pattern::Glob(text.to_owned()),
@@ -171,7 +171,7 @@ mod tests {
     #[case("a/b/c/d")]
     #[case("/web")]
     #[case("deployment/")]
-    fn other_forms_are_reported(#[case] text: &str) {
+    fn other_forms_are_rejected(#[case] text: &str) {
         let notice = parse(text).unwrap_err();
         assert_eq!(notice, format!("{text} is not a reference; use {FORMS}"));
     }
@@ -182,7 +182,7 @@ mod tests {
     #[case("secret.v1/web", None)]
     #[case("s*/web", None)]
     #[case("web", None)]
-    fn kinds_that_are_not_served_are_known(#[case] text: &str, #[case] expected: Option<&str>) {
+    fn kinds_that_no_cluster_serves_are_reported(#[case] text: &str, #[case] expected: Option<&str>) {
         assert_eq!(parse(text).unwrap().unknown_kind(), expected);
     }
 }

@@ -27,50 +27,48 @@ pub enum Side {
     Dependencies,
 }
 
-/// Objects related to those that match the inner condition.
+/// Objects that are related to other objects: those that match the condition `inner`. `condition` is the text of the
+/// query that is shown as the reason of a hit. `depth` is the maximum number of steps.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Relation {
-    /// Subjects of events.
-    Subjects { of: Match, condition: String },
-    /// Direct and indirect owners, and users of the objects.
-    Holders { of: Match, condition: String },
-    /// The objects themselves and those they own.
-    Owned { by: Match, depth: u8, condition: String },
-    /// The objects themselves and those that use them.
-    Using { first: Match, depth: u8, condition: String },
-    /// Objects used by them.
-    Used { by: Match, depth: u8, condition: String },
-    /// Neighbours in any direction.
-    Near { to: Match, depth: u8, condition: String },
-    /// Objects that depend on them, or on which they depend.
-    Dependent { of: Match, side: Side, depth: u8, condition: String },
-    /// Related objects of one kind.
-    Family { of: Match, kind: Match, condition: String },
+    /// Objects that the matching objects, such as events, are about.
+    Subjects { inner: Match, condition: String },
+    /// Direct and indirect owners of the matching objects, and objects that use them.
+    Holders { inner: Match, condition: String },
+    /// The matching objects and those that they own.
+    Owned { inner: Match, depth: u8, condition: String },
+    /// The matching objects and those that use them.
+    Using { inner: Match, depth: u8, condition: String },
+    /// Objects that the matching objects use.
+    Used { inner: Match, depth: u8, condition: String },
+    /// Neighbours of the matching objects in any direction.
+    Near { inner: Match, depth: u8, condition: String },
+    /// Objects that depend on the matching objects, or on which these depend.
+    Dependent { inner: Match, side: Side, depth: u8, condition: String },
+    /// Objects of one kind that are related to the matching objects: see `select:` in docs/QUERY.md.
+    Family { inner: Match, kind: Match, condition: String },
 }
 
 impl Relation {
     pub fn inner(&self) -> &Match {
         match self {
-            Self::Subjects { of, .. } | Self::Holders { of, .. } => of,
-            Self::Dependent { of, .. } | Self::Family { of, .. } => of,
-            Self::Owned { by, .. } | Self::Used { by, .. } => by,
-            Self::Using { first, .. } => first,
-            Self::Near { to, .. } => to,
+            Self::Subjects { inner, .. } | Self::Holders { inner, .. } => inner,
+            Self::Owned { inner, .. } | Self::Using { inner, .. } | Self::Used { inner, .. } => inner,
+            Self::Near { inner, .. } | Self::Dependent { inner, .. } | Self::Family { inner, .. } => inner,
         }
     }
 
     /// This relation with another inner condition.
-    pub fn with_inner(mut self, inner: Match) -> Self {
+    pub fn with_inner(mut self, other: Match) -> Self {
         match &mut self {
-            Self::Subjects { of, .. } | Self::Holders { of, .. } => *of = inner,
-            Self::Dependent { of, .. } | Self::Family { of, .. } => *of = inner,
-            Self::Owned { by, .. } | Self::Used { by, .. } => *by = inner,
-            Self::Using { first, .. } => *first = inner,
-            Self::Near { to, .. } => *to = inner,
+            Self::Subjects { inner, .. } | Self::Holders { inner, .. } => *inner = other,
+            Self::Owned { inner, .. } | Self::Using { inner, .. } | Self::Used { inner, .. } => *inner = other,
+            Self::Near { inner, .. } | Self::Dependent { inner, .. } | Self::Family { inner, .. } => *inner = other,
         }
         self
     }
 
+    /// Field and text of the query, as they are shown as the reason of a hit.
     pub fn label(&self) -> (&'static str, &str) {
         match self {
             Self::Subjects { condition, .. } | Self::Holders { condition, .. } => ("has", condition),
@@ -126,40 +124,40 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn Objects) -> Resu
     let (field, condition) = (field.to_owned(), condition.to_owned());
     let mut steps = Steps { objects };
     let found = match relation {
-        Relation::Subjects { of, .. } => {
-            let events = steps.resolve_inner(of).await?;
+        Relation::Subjects { inner, .. } => {
+            let events = steps.resolve_inner(inner).await?;
             steps.referenced(&events, &[Key::About]).await?
         }
-        Relation::Holders { of, .. } => {
-            let held = steps.resolve_inner(of).await?;
+        Relation::Holders { inner, .. } => {
+            let held = steps.resolve_inner(inner).await?;
             let owners = steps.repeat(&held, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
             Match::Or(vec![owners, steps.referencing(&held, &[Key::Uses]).await?])
         }
-        Relation::Owned { by, depth, .. } => {
-            let first = steps.resolve_inner(by).await?;
+        Relation::Owned { inner, depth, .. } => {
+            let first = steps.resolve_inner(inner).await?;
             let more = steps.repeat(&first, depth - 1, Step::Back(&[Key::Owner])).await?;
             Match::Or(vec![first, more])
         }
-        Relation::Using { first, depth, .. } => {
-            let first = steps.resolve_inner(first).await?;
+        Relation::Using { inner, depth, .. } => {
+            let first = steps.resolve_inner(inner).await?;
             let more = steps.repeat(&first, depth - 1, Step::Back(&[Key::Uses])).await?;
             Match::Or(vec![first, more])
         }
-        Relation::Used { by, depth, .. } => {
-            let by = steps.resolve_inner(by).await?;
-            steps.repeat(&by, depth, Step::Out(&[Key::Uses])).await?
+        Relation::Used { inner, depth, .. } => {
+            let users = steps.resolve_inner(inner).await?;
+            steps.repeat(&users, depth, Step::Out(&[Key::Uses])).await?
         }
-        Relation::Near { to, depth, .. } => {
-            let to = steps.resolve_inner(to).await?;
-            let near = steps.repeat(&to, depth, Step::Both(&EDGES)).await?;
-            near.and(to.negated())
+        Relation::Near { inner, depth, .. } => {
+            let center = steps.resolve_inner(inner).await?;
+            let near = steps.repeat(&center, depth, Step::Both(&EDGES)).await?;
+            near.and(center.negated())
         }
-        Relation::Dependent { of, side, depth, .. } => {
-            let of = steps.resolve_inner(of).await?;
+        Relation::Dependent { inner, side, depth, .. } => {
+            let of = steps.resolve_inner(inner).await?;
             Match::Ids(Arc::new(steps.objects.dependent(&of, side, depth).await?))
         }
-        Relation::Family { of, kind, .. } => {
-            let of = steps.resolve_inner(of).await?;
+        Relation::Family { inner, kind, .. } => {
+            let of = steps.resolve_inner(inner).await?;
             kind.and(steps.family(of).await?)
         }
     };
@@ -186,12 +184,12 @@ impl Steps<'_> {
         resolve(matches, self.objects).await
     }
 
-    /// The objects that they reference.
+    /// The objects that matching objects reference.
     async fn referenced(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
         Ok(Match::keys(&[Key::Own], self.objects.keys(from, edges).await?))
     }
 
-    /// The objects that reference them.
+    /// The objects that reference matching objects.
     async fn referencing(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
         Ok(Match::keys(edges, self.objects.keys(from, &[Key::Own]).await?))
     }

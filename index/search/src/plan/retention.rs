@@ -1,4 +1,4 @@
-//! Limits of answers about the past: the start of the cache, and the retention of old versions.
+//! Explains why answers about the past may be incomplete: the start of the cache, and the retention of old versions.
 
 use crate::plan::TimeScope;
 use std::time::Duration;

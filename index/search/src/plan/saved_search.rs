@@ -19,7 +19,7 @@ const MAX_DESCRIPTION_CHARS: usize = 1024;
 /// User input for a saved search.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Draft {
+pub struct SavedSearchDraft {
     pub title: String,
     pub query: String,
     pub description: String,
@@ -28,7 +28,7 @@ pub struct Draft {
 
 /// Access of a caller to a saved search; each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
+pub enum AccessLevel {
     /// The caller cannot know that it exists.
     Hidden,
     Read,
@@ -37,22 +37,22 @@ pub enum Access {
 
 /// Owners may change their searches. Shared ones are visible to everyone and may be changed by cluster
 /// administrators.
-pub fn access(saved: &SavedSearchSpec, caller: &UserInfo) -> Access {
+pub fn access(saved: &SavedSearchSpec, caller: &UserInfo) -> AccessLevel {
     match (saved.owner == caller.name, saved.shared) {
-        (true, _) => Access::Write,
-        (false, true) if caller.is_master() => Access::Write,
-        (false, true) => Access::Read,
-        (false, false) => Access::Hidden,
+        (true, _) => AccessLevel::Write,
+        (false, true) if caller.is_master() => AccessLevel::Write,
+        (false, true) => AccessLevel::Read,
+        (false, false) => AccessLevel::Hidden,
     }
 }
 
-/// True if an owner with this many searches may save another one.
-pub fn can_add(kept: usize) -> bool {
-    kept < MAX_PER_OWNER
+/// True if an owner of this number of searches may save another one.
+pub fn can_add(count: usize) -> bool {
+    count < MAX_PER_OWNER
 }
 
 /// Validates a draft.
-pub fn validate(draft: Draft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldError>> {
+pub fn validate(draft: SavedSearchDraft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldError>> {
     let mut errors = Vec::new();
     if draft.title.trim().is_empty() {
         errors.push(FieldError::required("spec.title", "the title of the search"));
@@ -70,7 +70,7 @@ pub fn validate(draft: Draft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldE
     if !errors.is_empty() {
         return Err(errors);
     }
-    let Draft { title, query, description, shared } = draft;
+    let SavedSearchDraft { title, query, description, shared } = draft;
     Ok(SavedSearchSpec {
         title,
         query,
@@ -92,7 +92,7 @@ pub fn derive_name(title: &str, owner: &str) -> String {
 
 /// The queries that a caller may use with `scope:`, by name and by lower-case title.
 pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: &UserInfo) -> BTreeMap<String, String> {
-    let seen = all.into_iter().filter(|(_, saved)| access(saved, caller) >= Access::Read);
+    let seen = all.into_iter().filter(|(_, saved)| access(saved, caller) >= AccessLevel::Read);
     let mut seen: Vec<(String, SavedSearchSpec)> = seen.collect();
     // Own searches take precedence over shared ones, and names over titles.
     seen.sort_by_key(|(_, saved)| saved.owner == caller.name);
@@ -118,24 +118,29 @@ mod tests {
     use rstest::rstest;
 
     fn saved(owner: &str, shared: bool) -> SavedSearchSpec {
-        let draft = Draft { title: "Broken".into(), query: "is:unhealthy".into(), shared, ..Draft::default() };
+        let draft = SavedSearchDraft {
+            title: "Broken".into(),
+            query: "is:unhealthy".into(),
+            shared,
+            ..SavedSearchDraft::default()
+        };
         validate(draft, owner).unwrap()
     }
 
     #[rstest]
-    #[case::own("ann", "staff", false, Access::Write)]
-    #[case::own_and_shared("ann", "staff", true, Access::Write)]
-    #[case::of_another_owner("bob", "staff", false, Access::Hidden)]
-    #[case::anothers_and_shared("bob", "staff", true, Access::Read)]
-    #[case::anothers_by_a_master("root", MASTERS, false, Access::Hidden)]
-    #[case::shared_and_by_a_master("root", MASTERS, true, Access::Write)]
-    #[case::a_group_of_the_owners_name("bob", "ann", false, Access::Hidden)]
-    #[case::anonymous("", "staff", false, Access::Hidden)]
+    #[case::own("ann", "staff", false, AccessLevel::Write)]
+    #[case::own_and_shared("ann", "staff", true, AccessLevel::Write)]
+    #[case::of_another_owner("bob", "staff", false, AccessLevel::Hidden)]
+    #[case::anothers_and_shared("bob", "staff", true, AccessLevel::Read)]
+    #[case::anothers_by_a_master("root", MASTERS, false, AccessLevel::Hidden)]
+    #[case::shared_and_by_a_master("root", MASTERS, true, AccessLevel::Write)]
+    #[case::a_group_of_the_owners_name("bob", "ann", false, AccessLevel::Hidden)]
+    #[case::anonymous("", "staff", false, AccessLevel::Hidden)]
     fn access_depends_on_owner_and_sharing(
         #[case] caller: &str,
         #[case] group: &str,
         #[case] shared: bool,
-        #[case] expected: Access,
+        #[case] expected: AccessLevel,
     ) {
         assert_eq!(access(&saved("ann", shared), &UserInfo::new(caller, [group])), expected);
     }
@@ -151,7 +156,7 @@ mod tests {
         #[case] description: &str,
         #[case] expected: &[&str],
     ) {
-        let draft = Draft {
+        let draft = SavedSearchDraft {
             title: title.to_owned(),
             query: query.to_owned(),
             description: description.to_owned(),

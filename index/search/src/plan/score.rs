@@ -1,24 +1,28 @@
 //! Scores of hits, by where a word was found. Shared by all engines.
 
-/// Weight of an exact name, relative to a word in the manifest.
+/// Weight of a word that is the whole name.
 pub const NAME_EXACT: f32 = 100.0;
+/// Weight of a prefix of the name.
 pub const NAME_PREFIX: f32 = 40.0;
-pub const ANYTHING: f32 = 10.0;
+/// Weight of a word in any column.
+pub const ANY_COLUMN: f32 = 10.0;
+/// Weight of a word in a message.
 pub const MESSAGE: f32 = 3.0;
+/// Weight of a word in the manifest.
 pub const CONTENT: f32 = 1.0;
 
-/// True if this score shows that a bare word matched in columns and in no message, so that the manifest adds no
-/// reasons.
-pub fn is_by_columns(score: f32) -> bool {
-    let mut left = score;
-    let mut holds = |worth: f32| {
-        let holds = left >= worth;
-        left -= if holds { worth } else { 0.0 };
-        holds
+/// True if the score shows that a bare word matched in columns and in no message. The reasons of such a hit are found
+/// without its manifest.
+pub fn matches_columns_only(score: f32) -> bool {
+    let mut remaining = score;
+    let mut take_weight = |weight: f32| {
+        let is_included = remaining >= weight;
+        remaining -= if is_included { weight } else { 0.0 };
+        is_included
     };
-    // Every combination of weights has a distinct sum.
-    let [exact, prefix, anything, message] = [NAME_EXACT, NAME_PREFIX, ANYTHING, MESSAGE].map(&mut holds);
-    (exact || prefix || anything) && !message
+    // Each weight is greater than the sum of all smaller ones.
+    let [exact, prefix, any_column, message] = [NAME_EXACT, NAME_PREFIX, ANY_COLUMN, MESSAGE].map(&mut take_weight);
+    (exact || prefix || any_column) && !message
 }
 
 #[cfg(test)]
@@ -27,15 +31,15 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case(NAME_EXACT + NAME_PREFIX + ANYTHING + CONTENT, true)]
-    #[case(NAME_PREFIX + ANYTHING, true)]
-    #[case(ANYTHING + CONTENT, true)]
+    #[case(NAME_EXACT + NAME_PREFIX + ANY_COLUMN + CONTENT, true)]
+    #[case(NAME_PREFIX + ANY_COLUMN, true)]
+    #[case(ANY_COLUMN + CONTENT, true)]
     #[case(NAME_PREFIX + MESSAGE + CONTENT, false)]
-    #[case(ANYTHING + MESSAGE, false)]
+    #[case(ANY_COLUMN + MESSAGE, false)]
     #[case(MESSAGE + CONTENT, false)]
     #[case(CONTENT, false)]
     #[case(0.0, false)]
     fn a_score_identifies_the_matched_columns(#[case] score: f32, #[case] expected: bool) {
-        assert_eq!(is_by_columns(score), expected);
+        assert_eq!(matches_columns_only(score), expected);
     }
 }

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 /// Maximum number of sort columns; ties are sorted by name.
 pub const MAX_COLUMNS: usize = 3;
-/// Maximum length of a cursor.
+/// Maximum length of a cursor in bytes.
 const MAX_CURSOR: usize = 4096;
 
 /// Sort criterion.
@@ -56,7 +56,7 @@ pub struct Sort {
 impl Sort {
     pub const RELEVANCE: Self = Self { by: SortBy::Relevance, descending: true };
 
-    /// By a field of the query language; None if the field cannot be sorted by.
+    /// Sorts by a field of the query language; None if hits cannot be sorted by it.
     pub fn by_field(field: &str, descending: bool) -> Option<Self> {
         let by = match field {
             "relevance" => return Some(Self::RELEVANCE),
@@ -105,7 +105,7 @@ pub struct Ranked {
 
 /// Compares positions.
 pub fn compare(a: &SortPosition, b: &SortPosition, sort: &[Sort]) -> Ordering {
-    fn last<T: Ord>(a: &Option<T>, b: &Option<T>, descending: bool) -> Ordering {
+    fn compare_missing_last<T: Ord>(a: &Option<T>, b: &Option<T>, descending: bool) -> Ordering {
         match (a, b) {
             (Some(a), Some(b)) if descending => b.cmp(a),
             (Some(a), Some(b)) => a.cmp(b),
@@ -115,8 +115,8 @@ pub fn compare(a: &SortPosition, b: &SortPosition, sort: &[Sort]) -> Ordering {
         }
     }
     let column = |((a, b), sort): ((&Rank, &Rank), &Sort)| match (a, b) {
-        (Rank::Number(a), Rank::Number(b)) => last(a, b, sort.descending),
-        (Rank::Text(a), Rank::Text(b)) => last(a, b, sort.descending),
+        (Rank::Number(a), Rank::Number(b)) => compare_missing_last(a, b, sort.descending),
+        (Rank::Text(a), Rank::Text(b)) => compare_missing_last(a, b, sort.descending),
         (Rank::Score(a), Rank::Score(b)) => b.total_cmp(a),
         _ => Ordering::Equal,
     };

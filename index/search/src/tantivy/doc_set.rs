@@ -4,7 +4,8 @@ use roaring::RoaringBitmap;
 use std::sync::Arc;
 use tantivy::DocId;
 
-/// Sets with less than one document per this number of the segment's documents are small.
+/// A set is collected as a list if it is expected to have less than one document per this number of the segment's
+/// documents.
 const SPARSE_RATIO: u32 = 32;
 /// Number of documents processed at once.
 const BLOCK_DOCS: usize = 1_024;
@@ -17,7 +18,7 @@ pub enum DocSet {
 }
 
 impl DocSet {
-    pub fn none() -> Self {
+    pub fn empty() -> Self {
         Self::Some(Arc::default())
     }
 
@@ -30,7 +31,7 @@ impl DocSet {
         if let Self::Some(docs) = self { docs.serialized_size() } else { 0 }
     }
 
-    pub fn is_none(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         matches!(self, Self::Some(docs) if docs.is_empty())
     }
 
@@ -39,12 +40,12 @@ impl DocSet {
         if let Self::Some(docs) = self { docs.len() } else { max_doc.into() }
     }
 
-    pub fn has(&self, doc: DocId) -> bool {
+    pub fn contains(&self, doc: DocId) -> bool {
         if let Self::Some(docs) = self { docs.contains(doc) } else { true }
     }
 
     /// True if this set contains all of the others.
-    pub fn holds(&self, others: &Self) -> bool {
+    pub fn is_superset(&self, others: &Self) -> bool {
         match (self, others) {
             (Self::All, _) => true,
             (Self::Some(_), Self::All) => false,
@@ -59,8 +60,8 @@ impl DocSet {
             Self::Some(docs) => {
                 let mut docs = docs.iter();
                 loop {
-                    let met = docs.next_many(&mut block);
-                    if met.is_empty() || !visit(met) {
+                    let next = docs.next_many(&mut block);
+                    if next.is_empty() || !visit(next) {
                         return;
                     }
                 }
@@ -68,13 +69,13 @@ impl DocSet {
             Self::All => {
                 let mut next = 0;
                 while next < max_doc {
-                    let met = max_doc.min(next + BLOCK_DOCS as DocId) - next;
-                    let block = &mut block[..met as usize];
+                    let count = max_doc.min(next + BLOCK_DOCS as DocId) - next;
+                    let block = &mut block[..count as usize];
                     block.iter_mut().zip(next..).for_each(|(into, doc)| *into = doc);
                     if !visit(block) {
                         return;
                     }
-                    next += met;
+                    next += count;
                 }
             }
         }
@@ -133,6 +134,7 @@ impl DocSetBuilder {
     }
 }
 
+/// Union of the sets.
 pub fn any_of(parts: &[DocSet]) -> DocSet {
     let mut some: Vec<&Arc<RoaringBitmap>> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -143,7 +145,7 @@ pub fn any_of(parts: &[DocSet]) -> DocSet {
         }
     }
     match some.as_slice() {
-        [] => DocSet::none(),
+        [] => DocSet::empty(),
         [one] => DocSet::Some(Arc::clone(one)),
         [first, rest @ ..] => {
             let mut docs = RoaringBitmap::clone(first);
@@ -153,7 +155,7 @@ pub fn any_of(parts: &[DocSet]) -> DocSet {
     }
 }
 
-/// Intersects the smallest sets first.
+/// Intersection of the sets, beginning with the smallest ones.
 pub fn all_of(parts: &[DocSet]) -> DocSet {
     let some = parts.iter().filter_map(|part| if let DocSet::Some(docs) = part { Some(docs) } else { None });
     let mut some: Vec<&Arc<RoaringBitmap>> = some.collect();
@@ -169,10 +171,10 @@ pub fn all_of(parts: &[DocSet]) -> DocSet {
     }
 }
 
-/// Removes `others`, in a segment with `max_doc` documents.
+/// Difference of two sets: `docs` without `others`, in a segment with `max_doc` documents.
 pub fn without(docs: DocSet, others: &DocSet, max_doc: DocId) -> DocSet {
     match (docs, others) {
-        (_, DocSet::All) => DocSet::none(),
+        (_, DocSet::All) => DocSet::empty(),
         (docs, DocSet::Some(others)) if others.is_empty() => docs,
         (DocSet::All, DocSet::Some(others)) => {
             let mut docs = RoaringBitmap::new();

@@ -97,9 +97,9 @@ impl Engine for TantivyEngine {
         request: &TopHitsRequest,
     ) -> Result<Box<dyn Scan>, Error> {
         let (matches, request) = (matches.clone(), request.clone());
-        let pass =
+        let scan =
             self.run(context, move |text, context| SnapshotScan::begin(text, &context, &matches, request)).await?;
-        Ok(Box::new(TantivyScan { seq: pass.seq(), permits: Arc::clone(&self.permits), pass: Some(pass) }))
+        Ok(Box::new(TantivyScan { seq: scan.seq(), permits: Arc::clone(&self.permits), scan: Some(scan) }))
     }
 
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error> {
@@ -132,7 +132,7 @@ struct TantivyScan {
     seq: Seq,
     permits: Arc<SearchPermits>,
     /// None while a page is being read.
-    pass: Option<SnapshotScan>,
+    scan: Option<SnapshotScan>,
 }
 
 impl fmt::Debug for TantivyScan {
@@ -148,13 +148,13 @@ impl Scan for TantivyScan {
     }
 
     async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
-        let mut pass = self.pass.take().ok_or(Error::Stopped)?;
+        let mut scan = self.scan.take().ok_or(Error::Stopped)?;
         let work = move || {
-            let hits = pass.next(most)?;
-            Ok((pass, hits))
+            let hits = scan.next(most)?;
+            Ok((scan, hits))
         };
-        let (pass, hits) = self.permits.run(Instant::now(), work).await?;
-        self.pass = Some(pass);
+        let (scan, hits) = self.permits.run(Instant::now(), work).await?;
+        self.scan = Some(scan);
         Ok(hits)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) mod writer;
 use crate::engine::{Backend, Inspection, LocalIndex};
 use arc_swap::ArcSwap;
 use crowsnest_store::{Error, IndexOptions, Seq};
-use reader::memory::PermittedCache;
+use reader::permitted_cache::PermittedCache;
 use schema::Columns;
 use segments::{MIN_RENUMBERED, Segment, Snapshot};
 use std::collections::BTreeSet;
@@ -68,10 +68,10 @@ pub struct TextIndex {
     /// priority.
     threads: Executor,
     data_dir: PathBuf,
-    built: ArcSwap<OpenIndex>,
+    current: ArcSwap<OpenIndex>,
 }
 
-/// One index, complete or being built.
+/// A tantivy index in one of the folders, complete or being built.
 pub struct OpenIndex {
     folder: &'static str,
     index: TantivyIndex,
@@ -117,9 +117,9 @@ impl TextIndex {
         };
         let columns = Columns::from_schema(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let filters = FilterCache::new(options.text_filter_cache_bytes);
-        let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
+        let (data_dir, current) = (data_dir.clone(), ArcSwap::from_pointee(built));
         let permitted = PermittedCache::default();
-        let text = Self { columns, filters, permitted, threads, data_dir, built };
+        let text = Self { columns, filters, permitted, threads, data_dir, current };
         Ok((Arc::new(text), payload))
     }
 
@@ -163,9 +163,9 @@ impl TextIndex {
         let built = OpenIndex::from_index(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), Seq(0))?;
         let columns = Columns::from_schema(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let filters = FilterCache::new(1 << 20);
-        let built = ArcSwap::from_pointee(built);
+        let current = ArcSwap::from_pointee(built);
         let (permitted, data_dir) = (PermittedCache::default(), PathBuf::new());
-        Ok(Arc::new(Self { columns, filters, permitted, threads, data_dir, built }))
+        Ok(Arc::new(Self { columns, filters, permitted, threads, data_dir, current }))
     }
 
     pub fn searcher(&self) -> Searcher {
@@ -174,20 +174,21 @@ impl TextIndex {
 
     /// The snapshot that searches use.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.built.load().snapshot.load_full()
+        self.current.load().snapshot.load_full()
     }
 
     /// True if segments were merged since the current snapshot.
-    pub fn is_merged(&self) -> Result<bool, Error> {
-        let built = self.built.load();
+    pub fn has_merged_segments(&self) -> Result<bool, Error> {
+        let built = self.current.load();
         let ids = built.index.searchable_segment_ids().map_err(|e| Error::text("cannot be reloaded", e))?;
         let seen: BTreeSet<_> =
             built.snapshot.load().searcher.segment_readers().iter().map(SegmentReader::segment_id).collect();
         Ok(seen != ids.into_iter().collect())
     }
 
-    /// Calls a function for each segment, in parallel if there are many documents.
-    pub fn each<T: Send>(
+    /// Calls a function for each segment, in parallel if there are many documents. Returns the results in the order of
+    /// segments.
+    pub fn map_segments<T: Send>(
         &self,
         snapshot: &Snapshot,
         work: impl Fn(&Segment) -> tantivy::Result<T> + Sync,
@@ -198,8 +199,8 @@ impl TextIndex {
         }
     }
 
-    /// Like [`Self::each`], for parts chosen by the search.
-    pub fn map<P: Send, T: Send>(
+    /// Like [`Self::map_segments`], for parts that the caller chooses, and always in parallel.
+    pub fn map_parts<P: Send, T: Send>(
         &self,
         parts: impl Iterator<Item = P>,
         work: impl Fn(P) -> tantivy::Result<T> + Sync,
@@ -209,17 +210,17 @@ impl TextIndex {
 
     /// Publishes the last commit, with all changes up to `seq`, to searches after it was warmed up.
     pub fn reload(&self, seq: Seq, warm_up: &WarmUp) -> Result<(), Error> {
-        self.built.load().reload(seq, |before, next| warm_up(self, before, next))
+        self.current.load().reload(seq, |before, next| warm_up(self, before, next))
     }
 
     /// The only writer of the current index.
     pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
-        self.built.load().writer(heap_bytes)
+        self.current.load().writer(heap_bytes)
     }
 
     /// Creates an empty index in the other folder.
     pub fn create_in_other_folder(&self) -> Result<OpenIndex, Error> {
-        let current = self.built.load().folder;
+        let current = self.current.load().folder;
         let folder = FOLDERS.into_iter().find(|folder| *folder != current).unwrap_or(FOLDERS[0]);
         OpenIndex::empty(&self.data_dir, folder)
     }
@@ -227,7 +228,7 @@ impl TextIndex {
     /// Replaces the current index by `built`, which has all changes up to `seq`, and deletes the old one.
     pub fn replace(&self, built: OpenIndex, seq: Seq) -> Result<(), Error> {
         built.reload(seq, |_, _| {})?;
-        let old = self.built.swap(Arc::new(built));
+        let old = self.current.swap(Arc::new(built));
         // Searches that still use it keep its files open.
         remove(&self.data_dir.join(old.folder))
     }
@@ -296,7 +297,7 @@ fn start_search_threads() -> Result<Executor, Error> {
     threads.map_err(|e| Error::text("cannot start the threads that search it", e))
 }
 
-/// Mode of the writer.
+/// Load of the writer, by which segments are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MergeMode {
     Following,

@@ -9,7 +9,7 @@ use tantivy::columnar::StrColumn;
 
 /// The distinct names of a segment in ascending order.
 #[derive(Default)]
-pub struct Names {
+pub struct SegmentNames {
     ends: Vec<u32>,
     text: String,
     /// Names that are not lower-case, in lower case.
@@ -19,7 +19,7 @@ pub struct Names {
     by_name: Vec<DocId>,
 }
 
-impl Names {
+impl SegmentNames {
     pub(super) fn from_column(column: &StrColumn) -> tantivy::Result<Self> {
         let mut names = Self::default();
         let mut terms = column.dictionary().stream()?;

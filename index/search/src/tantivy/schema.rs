@@ -101,7 +101,7 @@ impl Document {
         // Names are searched in memory ([`super::names`]), because there are about as many as objects.
         let others = self.anything(false).filter(|(word, _)| *word != Word::Name);
         others.for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
-        self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));
+        self.present_columns().for_each(|name| document.add_text(columns.word(Word::Has), name));
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
         self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));

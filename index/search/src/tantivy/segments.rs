@@ -1,9 +1,9 @@
 //! In-memory data of the text index's segments: ordinals of facet columns, names, and readers of terms. Segments
 //! are immutable except for deletions. The writer creates their data once; searches read it.
 
-use super::names::Names;
+use super::names::SegmentNames;
 use super::schema::ID;
-use super::values::{NONE, Ordinals, Values, number_terms};
+use super::values::{FacetValues, NONE, Ordinals, number_terms};
 use crate::document::columns::Facet;
 use crate::tantivy::doc_set::{DocSet, DocSetBuilder, without};
 use crowsnest_store::Seq;
@@ -13,7 +13,7 @@ use tantivy::columnar::Column;
 use tantivy::index::SegmentId;
 use tantivy::{DocId, Searcher, SegmentReader};
 
-/// Values are not renumbered up to this number, even if no document uses most of them.
+/// Number of values up to which they are not renumbered, even if no document uses most of them.
 pub const MIN_RENUMBERED: usize = 100_000;
 
 /// The text index at a commit.
@@ -22,7 +22,7 @@ pub struct Snapshot {
     pub seq: Seq,
     pub searcher: Searcher,
     pub segments: Vec<Segment>,
-    pub values: Arc<Values>,
+    pub values: Arc<FacetValues>,
     /// Number of used values at the last count.
     used: usize,
 }
@@ -39,9 +39,9 @@ pub struct SegmentData {
     /// Reader from the time when the segment was first loaded, with the deletions of that time.
     pub reader: SegmentReader,
     columns: Vec<Ordinals>,
-    pub names: Names,
+    pub names: SegmentNames,
     pub ids: Column<u64>,
-    /// Generation of the [`Values`] whose numbers the columns contain.
+    /// Generation of the [`FacetValues`] whose numbers the columns contain.
     generation: u32,
 }
 
@@ -49,8 +49,8 @@ pub struct SegmentData {
 pub type SegmentDataId = (SegmentId, u32);
 
 impl SegmentData {
-    fn new(reader: &SegmentReader, values: &Values) -> tantivy::Result<Arc<Self>> {
-        let (mut columns, mut names) = (Vec::with_capacity(Facet::ALL.len()), Names::default());
+    fn new(reader: &SegmentReader, values: &FacetValues) -> tantivy::Result<Arc<Self>> {
+        let (mut columns, mut names) = (Vec::with_capacity(Facet::ALL.len()), SegmentNames::default());
         for (facet, texts) in Facet::ALL.iter().zip(&values.facets) {
             let Some(column) = reader.fast_fields().str(facet.column())? else {
                 columns.push(Ordinals::Empty);
@@ -58,7 +58,7 @@ impl SegmentData {
             };
             columns.push(match facet {
                 Facet::Name => {
-                    names = Names::from_column(&column)?;
+                    names = SegmentNames::from_column(&column)?;
                     Ordinals::from_column(&column, reader.max_doc(), |ordinal| u32::try_from(ordinal).unwrap_or(NONE))
                 }
                 _ => {
@@ -93,7 +93,7 @@ impl Segment {
             .filter(|deleted| deleted.len(0) == u64::from(reader.num_deleted_docs()));
         let deleted = match (unchanged, reader.alive_bitset()) {
             (Some(deleted), _) => deleted.clone(),
-            (None, None) => DocSet::none(),
+            (None, None) => DocSet::empty(),
             (None, Some(alive)) => {
                 let mut deleted = DocSetBuilder::new(reader.max_doc(), u64::from(reader.num_deleted_docs()));
                 (0..reader.max_doc()).filter(|doc| alive.is_deleted(*doc)).for_each(|doc| deleted.add(&[doc]));
@@ -130,10 +130,10 @@ impl Snapshot {
             }
         }
         let generation = before.map_or(0, |before| before.values.generation.wrapping_add(1));
-        Self::with((searcher, seq), Arc::new(Values::new(generation)), &[])
+        Self::with((searcher, seq), Arc::new(FacetValues::new(generation)), &[])
     }
 
-    fn with((searcher, seq): (Searcher, Seq), values: Arc<Values>, before: &[Segment]) -> tantivy::Result<Self> {
+    fn with((searcher, seq): (Searcher, Seq), values: Arc<FacetValues>, before: &[Segment]) -> tantivy::Result<Self> {
         let segments_before: HashMap<SegmentId, &Segment> =
             before.iter().map(|segment| (segment.data.reader.segment_id(), segment)).collect();
         let mut segments = Vec::with_capacity(searcher.segment_readers().len());
@@ -151,7 +151,7 @@ impl Snapshot {
     /// Number of values that at least one document has.
     fn count_used(&self) -> usize {
         let count = |facet: &Facet| {
-            let mut used = vec![false; self.values.of(*facet).count()];
+            let mut used = vec![false; self.values.column(*facet).count()];
             for segment in &self.segments {
                 let (Ordinals::One(values) | Ordinals::Many(_, values)) = segment.data.column(*facet) else {
                     continue;
@@ -183,14 +183,14 @@ mod tests {
     use tantivy::{IndexWriter, Term};
 
     fn values(snapshot: &Snapshot, facet: Facet) -> Vec<Vec<String>> {
-        let texts = snapshot.values.of(facet);
+        let texts = snapshot.values.column(facet);
         let of = |segment: &Segment, doc: DocId| -> Vec<String> {
             let values = segment.data.column(facet).of_doc(doc).iter();
             values.filter(|value| **value != NONE).map(|value| texts.text(*value).unwrap().to_string()).collect()
         };
         let values_of_all = |segment: &Segment| -> Vec<Vec<String>> {
             (0..segment.data.reader.max_doc())
-                .filter(|doc| segment.without_deleted(DocSet::All).has(*doc))
+                .filter(|doc| segment.without_deleted(DocSet::All).contains(*doc))
                 .map(|doc| of(segment, doc))
                 .collect()
         };

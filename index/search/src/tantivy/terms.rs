@@ -2,7 +2,7 @@
 //!
 //! The result for a segment never changes, so it is cached: a search repeated after a commit, such as a live
 //! search, only evaluates new segments. Filters cached for merged segments are evaluated on the merged one before
-//! searches use it ([`crate::prepare`]).
+//! searches use it ([`crate::tantivy::reader::warm_up`]).
 
 use crate::tantivy::doc_set::{DocSet, DocSetBuilder};
 use moka::policy::EvictionPolicy;
@@ -38,7 +38,7 @@ pub enum TermPredicate {
     Contains(String),
     /// Must match the whole term.
     Matches(String),
-    /// Within this edit distance, optionally of the term's prefix.
+    /// Within this edit distance. If the flag is set, only a prefix of the term has to be within it.
     Near(String, u8, bool),
 }
 
@@ -65,6 +65,7 @@ pub enum FilterKey {
 }
 
 impl FilterKey {
+    /// Bytes of the key's strings, for the size of the cache.
     fn len(&self) -> usize {
         match self {
             Self::Terms(_, predicate) => predicate.text().len(),
@@ -174,14 +175,14 @@ pub fn with_terms(
         TermPredicate::Begins(start) | TermPredicate::BeginsInText(start) => {
             found.take(between(start, &format!("{start}\u{10ffff}"))?)?
         }
-        TermPredicate::Contains(part) => found.take_accepted(Contains::new(part))?,
+        TermPredicate::Contains(part) => found.take_accepted(ContainsAutomaton::new(part))?,
         TermPredicate::Matches(_) => {
-            let Some(regex) = regex else { return Ok(DocSet::none()) };
+            let Some(regex) = regex else { return Ok(DocSet::empty()) };
             found.take_accepted(regex)?;
         }
-        TermPredicate::Near(word, distance, begins) => {
+        TermPredicate::Near(word, distance, is_prefix) => {
             let term = Term::from_field_text(field, word);
-            let make = if *begins { FuzzyTermQuery::new_prefix } else { FuzzyTermQuery::new };
+            let make = if *is_prefix { FuzzyTermQuery::new_prefix } else { FuzzyTermQuery::new };
             found.take_accepted(make(term, *distance, true).automaton()?)?;
         }
     }
@@ -204,7 +205,7 @@ impl TermDocs<'_> {
     where
         A::State: Clone,
     {
-        let timed = Timed::new(automaton, self.deadline);
+        let timed = DeadlineAutomaton::new(automaton, self.deadline);
         let dictionary = self.terms.terms();
         self.take(dictionary.search(&timed).without_keys().into_stream()?)?;
         timed.in_time()
@@ -254,29 +255,30 @@ impl TermDocs<'_> {
             return Ok(DocSet::All);
         }
         self.read()?;
-        Ok(self.builder.map_or_else(DocSet::none, DocSetBuilder::build))
+        Ok(self.builder.map_or_else(DocSet::empty, DocSetBuilder::build))
     }
 }
 
 /// Checks the deadline while the dictionary is read; after it, nothing matches.
-struct Timed<A> {
+struct DeadlineAutomaton<A> {
     automaton: A,
     deadline: Instant,
     steps: AtomicUsize,
     late: AtomicBool,
 }
 
-impl<A> Timed<A> {
+impl<A> DeadlineAutomaton<A> {
     fn new(automaton: A, deadline: Instant) -> Self {
         Self { automaton, deadline, steps: AtomicUsize::new(0), late: AtomicBool::new(false) }
     }
 
+    /// Fails if the deadline was exceeded.
     fn in_time(&self) -> Result<(), EvaluationError> {
         if self.late.load(Ordering::Relaxed) { Err(EvaluationError::DeadlineExceeded) } else { Ok(()) }
     }
 }
 
-impl<A: Automaton> Automaton for Timed<A> {
+impl<A: Automaton> Automaton for DeadlineAutomaton<A> {
     type State = A::State;
 
     fn start(&self) -> A::State {
@@ -306,13 +308,13 @@ impl<A: Automaton> Automaton for Timed<A> {
 }
 
 /// Automaton for strings that contain another (Knuth-Morris-Pratt), built in linear time.
-struct Contains {
+struct ContainsAutomaton {
     part: Vec<u8>,
     /// By matched length: the length that is still matched after a different next byte.
     shorter: Vec<usize>,
 }
 
-impl Contains {
+impl ContainsAutomaton {
     fn new(part: &str) -> Self {
         let part = part.as_bytes().to_vec();
         let mut shorter = vec![0; part.len()];
@@ -328,7 +330,7 @@ impl Contains {
     }
 }
 
-impl Automaton for Contains {
+impl Automaton for ContainsAutomaton {
     /// Length of the matched part; the maximum once the part was found.
     type State = usize;
 
@@ -364,7 +366,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_automaton_equals_str_contains(text in "[ab]{0,12}é?[ab]{0,3}", part in "[ab]{0,4}é?") {
-            let automaton = Contains::new(&part);
+            let automaton = ContainsAutomaton::new(&part);
             let end = text.bytes().fold(automaton.start(), |met, byte| automaton.accept(&met, byte));
             prop_assert_eq!(automaton.is_match(&end), text.contains(&part));
         }

@@ -1,12 +1,12 @@
 //! Throttles the text index's writer in favour of searches and ingest: the text index may lag slightly, the cache
-//! must not. Used only by the threads of the follower.
+//! must not. Used only by the threads of the [`TextFollower`](super::writer::TextFollower).
 
 use std::time::{Duration, Instant};
 
-/// Maximum delay at once.
-const MAX_DELAY: Duration = Duration::from_millis(250);
-/// Work shorter than this is not measured.
-const MIN_MEASURED: Duration = Duration::from_millis(10);
+/// Maximum duration of one pause.
+const MAX_PAUSE: Duration = Duration::from_millis(250);
+/// Minimum duration of work that is followed by a pause.
+const MIN_WORK: Duration = Duration::from_millis(10);
 
 /// Lowers the priority of this thread and of those it starts, which build and merge segments.
 #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "thread priorities are specific to Linux"))]
@@ -17,55 +17,58 @@ pub(super) fn lower_priority(nice: i32) {
     }
 }
 
-/// Measures work of a thread. Even with low priority, a running thread occupies a core for some milliseconds before
-/// others that wake up, which adds up when many short steps wait for each other. Therefore it pauses after the
-/// work.
-pub(super) struct Work {
-    began: Instant,
-    counted: Option<CpuTimes>,
+/// Measures the work of a thread and computes the pause after it. Without pauses, a thread of low priority still delays
+/// others: Linux lets it run for some milliseconds before a thread that has woken up gets its core. These delays add up
+/// in requests that consist of many short steps.
+pub(super) struct WorkTimer {
+    started_at: Instant,
+    cpu_times_at_start: Option<CpuTimes>,
 }
 
-impl Work {
-    /// Starts measuring this thread.
-    pub fn begin() -> Self {
-        Work { began: Instant::now(), counted: CpuTimes::read() }
+impl WorkTimer {
+    /// Starts measuring the work of the calling thread.
+    pub fn start() -> Self {
+        Self { started_at: Instant::now(), cpu_times_at_start: CpuTimes::read() }
     }
 
-    /// Duration of the pause after the work.
+    /// Duration of the pause after the work since the start; zero if it was not delayed by other threads.
     pub fn pause_duration(&self) -> Duration {
-        match (&self.counted, CpuTimes::read()) {
-            (Some(before), Some(now)) => pause_duration(self.began.elapsed(), now.since(before)),
+        match (&self.cpu_times_at_start, CpuTimes::read()) {
+            (Some(before), Some(now)) => pause_duration(self.started_at.elapsed(), now.since(before)),
             _ => Duration::ZERO,
         }
     }
 }
 
-/// CPU time of a thread, as counted by Linux.
+/// Scheduler statistics of a thread from Linux.
 struct CpuTimes {
     /// Time running on a core.
-    ran: Duration,
-    /// Time runnable without a core.
-    waited: Duration,
+    running: Duration,
+    /// Time waiting for a core while runnable.
+    runnable: Duration,
 }
 
 impl CpuTimes {
+    /// Reads the statistics of the calling thread; `None` if they are not available.
     fn read() -> Option<Self> {
-        let counted = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        let mut times = counted.split(' ').map(|nanos| nanos.parse().ok().map(Duration::from_nanos));
-        Some(CpuTimes { ran: times.next()??, waited: times.next()?? })
+        let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        let mut times = statistics.split(' ').map(|nanos| nanos.parse().ok().map(Duration::from_nanos));
+        Some(CpuTimes { running: times.next()??, runnable: times.next()?? })
     }
 
+    /// The times that have passed since `before`.
     fn since(&self, before: &Self) -> Self {
-        let CpuTimes { ran, waited } = before;
-        CpuTimes { ran: self.ran.saturating_sub(*ran), waited: self.waited.saturating_sub(*waited) }
+        let CpuTimes { running, runnable } = before;
+        CpuTimes { running: self.running.saturating_sub(*running), runnable: self.runnable.saturating_sub(*runnable) }
     }
 }
 
-/// Twice the duration of the work if it waited longer for a core than it ran: then more threads than those of the index
-/// compete for the CPU. Most of the work is waiting for the thread that builds the segment.
-fn pause_duration(took: Duration, cpu_times: CpuTimes) -> Duration {
-    match took >= MIN_MEASURED && cpu_times.waited > cpu_times.ran {
-        true => (took * 2).min(MAX_DELAY),
+/// Twice the duration of the work if its thread waited longer for a core than it ran, which shows that threads of
+/// others need the CPU; otherwise zero. The thread also sleeps while another one builds the segment, so both times may
+/// be much shorter than `elapsed`.
+fn pause_duration(elapsed: Duration, cpu_times: CpuTimes) -> Duration {
+    match elapsed >= MIN_WORK && cpu_times.runnable > cpu_times.running {
+        true => (elapsed * 2).min(MAX_PAUSE),
         false => Duration::ZERO,
     }
 }
@@ -75,9 +78,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_wait_for_cores_pause() {
+    fn work_that_waited_for_a_core_is_followed_by_a_pause() {
         let millis = Duration::from_millis;
-        for (took, ran, waited, expected) in [
+        for (elapsed, running, runnable, expected) in [
             (0, 0, 0, 0),
             (9, 1, 8, 0),
             (100, 60, 0, 0),
@@ -87,21 +90,21 @@ mod tests {
             (10, 1, 6, 20),
             (900, 80, 800, 250),
         ] {
-            let cpu_times = CpuTimes { ran: millis(ran), waited: millis(waited) };
+            let cpu_times = CpuTimes { running: millis(running), runnable: millis(runnable) };
             assert_eq!(
-                pause_duration(millis(took), cpu_times),
+                pause_duration(millis(elapsed), cpu_times),
                 millis(expected),
-                "{took} ms, ran {ran}, waited {waited}"
+                "{elapsed} ms, of which {running} running and {runnable} runnable"
             );
         }
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_cpu_time_of_a_thread_is_read() {
-        let before = CpuTimes::read().expect("Linux counts");
+    fn linux_counts_the_cpu_time_of_a_thread() {
+        let before = CpuTimes::read().expect("scheduler statistics");
         let mut sum = 0_u64;
-        while CpuTimes::read().expect("Linux counts").since(&before).ran.is_zero() {
+        while CpuTimes::read().expect("scheduler statistics").since(&before).running.is_zero() {
             sum = std::hint::black_box(sum + 1);
         }
     }

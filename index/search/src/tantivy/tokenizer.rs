@@ -1,6 +1,6 @@
 //! Tokenizers that implement [`crate::document::tokens`].
 
-use crate::document::tokens::{chunks, first_word, lower_into, tails, terms};
+use crate::document::tokens::{chunks, first_word, lower_into, suffixes, terms};
 use tantivy::tokenizer::{
     BoxTokenStream, LowerCaser, RawTokenizer, TextAnalyzer, Token, TokenStream, Tokenizer, TokenizerManager,
 };
@@ -54,9 +54,9 @@ impl Tokenizer for MessageTokenizer {
         lower_into(&mut self.lower, text);
         let all = || chunks(&self.lower).enumerate();
         let behind = all().count() + 1;
-        let whole = all().flat_map(|(nth, chunk)| tails(chunk).map(move |tail| (tail, nth)));
+        let whole = all().flat_map(|(nth, chunk)| suffixes(chunk).map(move |suffix| (suffix, nth)));
         let first = all().flat_map(move |(nth, chunk)| {
-            tails(chunk).filter_map(first_word).map(move |word| (word, behind + 2 * nth))
+            suffixes(chunk).filter_map(first_word).map(move |word| (word, behind + 2 * nth))
         });
         BoxTokenStream::new(ChunkStream { terms: whole.chain(first), token: Token::default() })
     }

@@ -1,4 +1,4 @@
-//! Numbers for the values of facet columns, equal in all segments, and the numbers of each document's values.
+//! Numbers the values of facet columns, alike in all segments, and stores the numbers of each document's values.
 
 use crate::document::columns::Facet;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -8,7 +8,7 @@ use tantivy::DocId;
 use tantivy::columnar::StrColumn;
 
 /// A column's values by document. For [`Facet::Name`], they are ordinals in name order, valid within the segment;
-/// for all others, numbers of [`Values`].
+/// for all others, numbers of [`FacetValues`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ordinals {
     /// The segment has no such column.
@@ -24,7 +24,7 @@ pub const NONE: u32 = u32::MAX;
 
 /// All values of the facet columns, each with one number in all segments.
 #[derive(Default)]
-pub struct Values {
+pub struct FacetValues {
     pub(super) facets: Vec<RwLock<ColumnValues>>,
     /// Incremented when the values are renumbered.
     pub(super) generation: u32,
@@ -59,12 +59,12 @@ impl ColumnValues {
     }
 }
 
-impl Values {
+impl FacetValues {
     pub(super) fn new(generation: u32) -> Self {
         Self { facets: Facet::ALL.iter().map(|_| RwLock::default()).collect(), generation }
     }
 
-    pub fn of(&self, facet: Facet) -> RwLockReadGuard<'_, ColumnValues> {
+    pub fn column(&self, facet: Facet) -> RwLockReadGuard<'_, ColumnValues> {
         self.facets[facet as usize].read()
     }
 

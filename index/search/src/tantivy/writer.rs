@@ -6,7 +6,7 @@ mod pending;
 
 use super::{MergeMode, OpenIndex, Payload, TextIndex, WarmUp, merge_policy};
 use crate::document::Document;
-use crate::tantivy::throttle::{Work, lower_priority};
+use crate::tantivy::throttle::{WorkTimer, lower_priority};
 use commit_policy::CommitPolicy;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_store::Store;
@@ -14,7 +14,7 @@ use crowsnest_store::metrics::Metrics;
 use crowsnest_store::record::{Change, ChangeKind, Object, Seq};
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Error, IndexOptions};
-use pending::Pending;
+use pending::PendingChanges;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,28 +38,29 @@ const START_NICENESS: i32 = 10;
 /// The start phase ends when the text index has not been far behind for this time.
 const START_PHASE_IDLE: Duration = Duration::from_secs(5);
 
+/// Follows the store into the text index.
 pub(crate) struct TextFollower {
     pub text: Arc<TextIndex>,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     pub metrics: Arc<Metrics>,
     pub payload: Payload,
-    /// The seq searches can find.
+    /// Seq up to which searches find changes.
     pub searchable: watch::Sender<Seq>,
-    /// Seq up to which the index that is being written has processed changes: later deletions must not be pruned.
-    pub seen: Arc<AtomicU64>,
+    /// Seq of the last commit of the index that is being written: later deletions must not be pruned.
+    pub committed: Arc<AtomicU64>,
     /// Decides when to commit and how to merge.
     commit_policy: CommitPolicy,
     pub commit_changes: usize,
     pub heap_bytes: usize,
     /// Seq of the store when the index that is being written was empty: earlier deletions are irrelevant.
     pub empty_at: Seq,
-    /// The index being rebuilt while searches use the old one.
+    /// The index that is being filled while searches use the old one.
     rebuild: Option<OpenIndex>,
     pub outlives_outages: bool,
     warm_up: Box<WarmUp>,
-    /// During the start phase: the work that is followed by a pause.
-    throttled_work: Option<Work>,
+    /// Measures work that is followed by a pause; `None` after the start phase.
+    work_timer: Option<WorkTimer>,
 }
 
 impl TextFollower {
@@ -68,11 +69,11 @@ impl TextFollower {
         store: Arc<dyn Store>,
         tail: Arc<Tail>,
         metrics: Arc<Metrics>,
-        seen: Arc<AtomicU64>,
+        committed: Arc<AtomicU64>,
         options: &IndexOptions,
         warm_up: Box<WarmUp>,
     ) -> (Self, watch::Receiver<Seq>) {
-        seen.store(payload.seq, Ordering::Relaxed);
+        committed.store(payload.seq, Ordering::Relaxed);
         let (searchable, receiver) = watch::channel(Seq(payload.seq));
         let follower = Self {
             text,
@@ -81,7 +82,7 @@ impl TextFollower {
             metrics,
             payload,
             searchable,
-            seen,
+            committed,
             commit_policy: CommitPolicy::new(options.text_commit_interval),
             commit_changes: options.text_commit_changes.max(1),
             heap_bytes: options.text_heap_bytes,
@@ -89,7 +90,7 @@ impl TextFollower {
             rebuild: None,
             outlives_outages: options.store.outlives_outages(),
             warm_up,
-            throttled_work: None,
+            work_timer: None,
         };
         (follower, receiver)
     }
@@ -117,7 +118,7 @@ impl TextFollower {
             lower_priority(nice);
             // For timers created in this thread.
             let _entered = runtime.enter();
-            self.throttled_work = until.map(|_| Work::begin());
+            self.work_timer = until.map(|_| WorkTimer::start());
             // The receiver is dropped only at shutdown.
             let _ = ended.send(self.follow(&runtime, until, &stop));
         };
@@ -135,9 +136,9 @@ impl TextFollower {
         let mut behind_at = Instant::now();
         let mut writer = self.text.writer(self.heap_bytes)?;
         let mut tail = self.tail.follow(Seq(self.payload.seq));
-        let mut pending = Pending::default();
+        let mut pending = PendingChanges::default();
         let mut mode = MergeMode::Following;
-        let mut rests = 1;
+        let mut idle_rounds = 1;
         loop {
             let lag = self.tail.latest().0.saturating_sub(tail.since().0);
             let (now, uncommitted) = (Instant::now(), pending.uncommitted(lag));
@@ -169,7 +170,7 @@ impl TextFollower {
                     biased;
                     () = stop.cancelled() => NextStep::Stop,
                     () = until => NextStep::Commit,
-                    () = tokio::time::sleep(MERGE_PUBLISH_BACKOFF.delay(rests)), if deadline.is_none() => NextStep::PublishMerged,
+                    () = tokio::time::sleep(MERGE_PUBLISH_BACKOFF.delay(idle_rounds)), if deadline.is_none() => NextStep::PublishMerged,
                     changes = tail.next() => match changes {
                         None => NextStep::Stop,
                         Some(changes) => NextStep::Changes(changes),
@@ -185,11 +186,11 @@ impl TextFollower {
                 }
                 NextStep::Commit => {
                     self.commit(&mut writer, &mut pending)?;
-                    rests = 1;
+                    idle_rounds = 1;
                 }
                 NextStep::PublishMerged => {
                     self.publish_merged()?;
-                    rests += 1;
+                    idle_rounds += 1;
                 }
                 NextStep::Changes(Ok(changes)) => {
                     for change in changes {
@@ -220,16 +221,16 @@ impl TextFollower {
 
     /// Starts measuring work.
     fn begin_work(&mut self) {
-        if let Some(work) = &mut self.throttled_work {
-            *work = Work::begin();
+        if let Some(timer) = &mut self.work_timer {
+            *timer = WorkTimer::start();
         }
     }
 
     /// Pauses after work during the start phase.
     fn throttle(&self, runtime: &Handle, stop: &CancellationToken) {
-        let due = self.throttled_work.as_ref().map_or(Duration::ZERO, Work::pause_duration);
-        if !due.is_zero() {
-            runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(due)));
+        let pause = self.work_timer.as_ref().map_or(Duration::ZERO, WorkTimer::pause_duration);
+        if !pause.is_zero() {
+            runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(pause)));
         }
     }
 
@@ -238,7 +239,7 @@ impl TextFollower {
     }
 
     /// Writes buffered changes: only the last one of each object.
-    fn flush(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
+    fn flush(&self, writer: &IndexWriter, pending: &mut PendingChanges) -> Result<(), Error> {
         let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
         for (id, change) in std::mem::take(&mut pending.buffered) {
             match change.kind {
@@ -263,16 +264,17 @@ impl TextFollower {
         Ok(())
     }
 
-    /// Merged segments are published with the next commit; without changes there is none.
+    /// Publishes merged segments to searches. A commit does so as well, but there is none without changes.
     fn publish_merged(&self) -> Result<(), Error> {
-        if self.rebuild.is_none() && self.text.is_merged()? {
+        if self.rebuild.is_none() && self.text.has_merged_segments()? {
             self.text.reload(Seq(self.payload.seq), &*self.warm_up)?;
         }
         self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
         Ok(())
     }
 
-    fn commit(&mut self, writer: &mut IndexWriter, pending: &mut Pending) -> Result<(), Error> {
+    /// Writes and commits the pending changes, and publishes them to searches unless the index is being rebuilt.
+    fn commit(&mut self, writer: &mut IndexWriter, pending: &mut PendingChanges) -> Result<(), Error> {
         let Some(seq) = pending.seq else { return Ok(()) };
         let started = Instant::now();
         self.flush(writer, pending)?;
@@ -283,7 +285,7 @@ impl TextFollower {
         let mut prepared = writer.prepare_commit().map_err(fail)?;
         prepared.set_payload(&payload);
         prepared.commit().map_err(fail)?;
-        self.seen.store(seq.0, Ordering::Relaxed);
+        self.committed.store(seq.0, Ordering::Relaxed);
         if self.rebuild.is_none() {
             self.text.reload(seq, &*self.warm_up)?;
             self.searchable.send_replace(seq);
@@ -293,11 +295,12 @@ impl TextFollower {
         let took = started.elapsed();
         self.commit_policy.observe_commit(took);
         self.metrics.text_commit_microseconds.add(took.as_micros() as u64);
-        *pending = Pending::default();
+        *pending = PendingChanges::default();
         Ok(())
     }
 }
 
+/// Next step of the writer's loop.
 enum NextStep {
     Stop,
     Commit,
@@ -384,7 +387,7 @@ mod tests {
         store.prune(&NO_HISTORY, i64::MAX, Seq(u64::MAX)).await.unwrap();
         // Until the rebuild is complete, the old index answers.
         let (old, payload) = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
-        assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned().await.unwrap().0), (1, true));
+        assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned_until().await.unwrap().0), (1, true));
         drop(old);
         assert_eq!(caught_up(&options, &store).await, 0);
         assert_eq!(TextIndex::open(&options, &store.identity().await.unwrap()).unwrap().0.searcher().num_docs(), 0);

@@ -1,9 +1,9 @@
-//! Answers the corpus with external engines through the backend: its writer follows the store; searches are
+//! Runs the queries of the corpus on external engines through the backend: its writer follows the store; searches are
 //! planned, executed and counted as with the text index.
 
-use super::corpus::{Corpus, QueryResult, check_rights_to_history, find_wrong_results, stored_objects, suggested};
+use super::corpus::{Corpus, QueryResult, check_rights_to_history, find_wrong_results, stored_objects, suggest_values};
 use super::properties::{self, rights_from};
-use crate::authorization::Rights;
+use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
 use crate::engine::{Engine, EngineContext, EngineHandle, SearchContext, backend};
 use crate::execute::permits::SearchPermits;
@@ -13,7 +13,7 @@ use crate::plan::predicate::Match;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::States;
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Batch, Progress, Replayed, Step, Store};
+use crowsnest_store::{Batch, Progress, ReplayedChange, Step, Store};
 use crowsnest_store::{CollectionKey, Epoch, IndexOptions, OpenSearchOptions, Seq};
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -59,7 +59,7 @@ impl Backend {
             tail: Arc::clone(&tail),
             store,
             states,
-            rights: Arc::new(Rights::default()),
+            rights: Arc::new(RbacRules::default()),
             metrics: Arc::default(),
             permits: Arc::clone(permits),
             committed: Arc::clone(&committed),
@@ -134,7 +134,7 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     let backend = Backend::open(node.url(), Arc::clone(&store) as _, &permits).await;
     backend.wait_until_searchable().await;
     let corpus = Corpus::with_engine(home, Arc::clone(&store), Arc::clone(&backend.engine), permits).await;
-    let total = TopHitsRequest::total();
+    let total = TopHitsRequest::total_only();
     let wrong = find_wrong_results(&corpus).await;
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     check_rights_to_history(&corpus).await;
@@ -145,7 +145,11 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
         ("is:deleted", "label", "app=", "app=relay 2, app=checkout 1, app=web 1"),
         ("is:deleted kind:pod", "name", "r", "relay-77-xyz12 1"),
     ] {
-        assert_eq!(suggested(corpus.sources.clone(), rest, field, written).await, expected, "{rest} {field}:{written}");
+        assert_eq!(
+            suggest_values(corpus.sources.clone(), rest, field, written).await,
+            expected,
+            "{rest} {field}:{written}"
+        );
     }
     let everything = corpus.sources.engine.top_hits(&corpus.sources.context, &Match::All, &total).await.unwrap();
     assert_eq!((everything.incomplete, everything.notices.len()), (false, 0), "{:?}", everything.notices);
@@ -155,7 +159,9 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     }
     assert!(!clusters.is_empty() && clusters.iter().all(|cluster| cluster == "member3"), "{clusters:?}");
     // Deletions are applied.
-    let Replayed::Put(object) = store.replay(Seq(0), 1).await.unwrap().remove(0) else { panic!("it was deleted") };
+    let ReplayedChange::Put(object) = store.replay(Seq(0), 1).await.unwrap().remove(0) else {
+        panic!("it was deleted")
+    };
     let key = &object.record.key;
     let collection = CollectionKey::new(key.cluster().clone(), key.resource().clone());
     let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
@@ -167,7 +173,7 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     assert_eq!(after.total + 1, everything.total);
     // An unavailable engine leads to an incomplete answer with a notice, and an export fails.
     drop(node);
-    let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).for_caller(&UserInfo::system())));
+    let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
     let now = Instant::now();
     let context = SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(5) };
     let found = backend.engine.top_hits(&context, &Match::All, &total).await.unwrap();

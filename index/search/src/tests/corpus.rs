@@ -1,7 +1,7 @@
 //! The golden corpus (`tests/fixtures/corpus`): objects with their history, and queries with their expected hits,
 //! executed on a store and a text index.
 
-use crate::authorization::Rights;
+use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
 use crate::collect::facets::{FacetField, FacetRequest};
 use crate::collect::suggest::ValueSuggester;
@@ -19,12 +19,12 @@ use crate::tantivy::engine::TantivyEngine;
 use crate::tests::Readable;
 use crate::{resolve_group, resolve_sort};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_query::{Field, Limits, lookup, parse};
+use crowsnest_query::{Field, Limits, find_field, parse};
 use crowsnest_store::codec::Codec;
 use crowsnest_store::fixtures::{cluster, draft, resource_of, stored};
 use crowsnest_store::record::{ChangeKind, Version};
 use crowsnest_store::sqlite::SqliteStore;
-use crowsnest_store::{Batch, BodyMode, Progress, Replayed, Span, Step, Store, VersionExclusions};
+use crowsnest_store::{Batch, BodyMode, Progress, ReplayedChange, Step, Store, VersionExclusions, VersionFilter};
 use crowsnest_store::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
 use futures::executor::block_on;
 use parking_lot::Mutex;
@@ -161,7 +161,7 @@ impl Corpus {
         permits: Arc<SearchPermits>,
     ) -> Self {
         let documents = documents(&store).await;
-        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).for_caller(&UserInfo::system())));
+        let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
         let requested_at = Instant::now();
         let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
         Self { _home: home, sources: Sources { engine, permits, store, references: Arc::new([]), context }, documents }
@@ -173,7 +173,7 @@ impl Corpus {
     }
 
     /// Data sources with a user's permissions.
-    pub(crate) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
+    pub(crate) fn as_reader(&self, rights: &Arc<RbacRules>, user: &str) -> Sources {
         let rights = Arc::new(Mutex::new(rights.for_caller(&UserInfo::new(user, ["staff"]))));
         let context = SearchContext { rights, ..self.sources.context.clone() };
         Sources { context, ..self.sources.clone() }
@@ -219,7 +219,7 @@ impl Corpus {
             sort: resolve_sort(&query, &mut |_, _| {}),
             keep: query.output.limit.unwrap_or(1000),
             facts: Arc::new(fleet_facts()),
-            ..TopHitsRequest::total()
+            ..TopHitsRequest::total_only()
         };
         let mut scan = begin_scan(&self.sources, plan(&query, &fleet_facts()), request).await.unwrap();
         let mut names = Vec::new();
@@ -255,7 +255,7 @@ impl Corpus {
         }
         let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
         let matches = block_on(resolve(plan.matches, &mut all)).unwrap();
-        let found = self.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).holds(&matches));
+        let found = self.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).is_match(&matches));
         let found: Vec<_> = found.collect();
         let groups = resolve_group(&query, &mut |_, _| {}).map(|group| {
             let mut groups = BTreeMap::new();
@@ -310,7 +310,7 @@ pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
 async fn documents(store: &SqliteStore) -> Vec<(String, Document)> {
     let mut documents = Vec::new();
     for change in store.replay(Seq(0), 10_000).await.unwrap() {
-        let Replayed::Put(object) = change else { continue };
+        let ReplayedChange::Put(object) = change else { continue };
         documents.push((name_of(&object), Document::from_object(&object).unwrap()));
     }
     documents
@@ -333,7 +333,7 @@ fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
         fleet_facts().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
     };
     let values: BTreeSet<String> = match counted {
-        // No two kinds of the corpus have one name.
+        // In the corpus, no two kinds of different groups have the same name.
         FacetField::Column(Facet::Kind) => {
             facet(Facet::Kind).map(|kind| kind.split('.').next().unwrap_or_default().to_owned()).collect()
         }
@@ -425,14 +425,14 @@ async fn values_of_old_versions_are_suggested(
     let corpus = Corpus::new().await;
     let rights = reader("member3", "edge");
     for (sources, expected) in [(corpus.sources.clone(), expected), (corpus.as_reader(&rights, "ann"), to_ann)] {
-        assert_eq!(suggested(sources, rest, field, written).await, expected);
+        assert_eq!(suggest_values(sources, rest, field, written).await, expected);
     }
 }
 
 /// Suggested values of a field with their counts.
-pub(super) async fn suggested(sources: Sources, rest: &str, field: &str, written: &str) -> String {
+pub(super) async fn suggest_values(sources: Sources, rest: &str, field: &str, written: &str) -> String {
     let rest = parse(rest, &Limits::default()).unwrap();
-    let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is not a field") };
+    let Some(Field::Known(known)) = find_field(field) else { panic!("{field} is not a field") };
     let values = ValueSuggester { sources, facts: fleet_facts(), rest, limit: 10 };
     let (suggestions, _) = values.suggest(known, written).await.unwrap();
     let lines: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
@@ -440,8 +440,8 @@ pub(super) async fn suggested(sources: Sources, rest: &str, field: &str, written
 }
 
 /// Ann may list the pods of one namespace.
-fn reader(cluster: &str, namespace: &str) -> Arc<Rights> {
-    let rights = Arc::new(Rights::default());
+fn reader(cluster: &str, namespace: &str) -> Arc<RbacRules> {
+    let rights = Arc::new(RbacRules::default());
     let subjects = serde_json::json!([{"kind": "User", "name": "ann"}]);
     let rules = serde_json::json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
     let role = serde_json::json!({"kind": "Role", "name": "reader"});
@@ -483,8 +483,8 @@ pub(super) async fn check_rights_to_history(corpus: &Corpus) {
 #[tokio::test]
 async fn the_corpus_has_a_history() {
     let corpus = Corpus::new().await;
-    let span = Span { deleted: false, ..Span::DELETED };
-    let versions = corpus.sources.store.versions_in(&span, &VersionExclusions::NONE, 1000).await.unwrap();
+    let filter = VersionFilter { only_deleted: false, ..VersionFilter::DELETED };
+    let versions = corpus.sources.store.versions_in(&filter, &VersionExclusions::NONE, 1000).await.unwrap();
     assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
     let key: &RecordKey = &versions[0].object.record.key;
     assert!(!corpus.sources.store.versions(key, 10).await.unwrap().is_empty());

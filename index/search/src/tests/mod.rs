@@ -5,7 +5,7 @@ pub(crate) mod corpus;
 mod objects;
 pub(crate) mod properties;
 
-use crate::authorization::Rights;
+use crate::authorization::RbacRules;
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::columns::Facet;
 use crate::document::{Document, RedactedObject};
@@ -104,10 +104,10 @@ impl Corpus {
     }
 
     fn engine(&self, query: &str, by: SortBy, descending: bool) -> Vec<String> {
-        self.engine_as(query, Rights::default(), &UserInfo::system(), Sort { by, descending })
+        self.engine_as(query, RbacRules::default(), &UserInfo::system(), Sort { by, descending })
     }
 
-    fn engine_as(&self, query: &str, rights: Rights, caller: &UserInfo, sort: Sort) -> Vec<String> {
+    fn engine_as(&self, query: &str, rights: RbacRules, caller: &UserInfo, sort: Sort) -> Vec<String> {
         let rights = Arc::new(rights);
         let matches =
             self.planned(query, &mut TextIndexObjects { text: &self.text, context: context(&rights, caller) });
@@ -117,18 +117,18 @@ impl Corpus {
         found.hits.iter().map(|hit| self.name(hit.position.id)).collect()
     }
 
-    /// Answer of the text index to what a caller may read.
+    /// Answers a request with the text index, limited to the objects that the caller may read.
     pub(crate) fn answer(
         &self,
         matches: Match,
-        rights: &Arc<Rights>,
+        rights: &Arc<RbacRules>,
         caller: &UserInfo,
         request: &TopHitsRequest,
     ) -> TopHits {
         top_hits(&self.text, &context(rights, caller), &matches, request).unwrap()
     }
 
-    fn find_hits(&self, matches: Match, rights: &Arc<Rights>, caller: &UserInfo, sort: Sort) -> TopHits {
+    fn find_hits(&self, matches: Match, rights: &Arc<RbacRules>, caller: &UserInfo, sort: Sort) -> TopHits {
         let request = TopHitsRequest {
             sort: vec![sort],
             after: None,
@@ -147,13 +147,13 @@ impl Corpus {
     fn model_of(&self, query: &str, may_read: &dyn Fn(&Document) -> bool) -> BTreeSet<String> {
         let mut readable = Readable(self.documents.iter().map(|(_, d)| d).filter(|d| may_read(d)).collect());
         let matches = self.planned(query, &mut readable);
-        let found = readable.0.iter().filter(|document| DocumentEvaluator::new(document).holds(&matches));
+        let found = readable.0.iter().filter(|document| DocumentEvaluator::new(document).is_match(&matches));
         found.map(|document| self.name(document.id)).collect()
     }
 }
 
 /// Context of a caller with a minute of time.
-fn context(rights: &Arc<Rights>, caller: &UserInfo) -> SearchContext {
+fn context(rights: &Arc<RbacRules>, caller: &UserInfo) -> SearchContext {
     let (rights, now) = (Arc::new(Mutex::new(rights.for_caller(caller))), Instant::now());
     SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
 }
@@ -303,7 +303,7 @@ fn events_match_the_period_in_which_they_happened() {
     let noon = "2026-09-21T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
     let since = |from: i64| {
         let matches = limit_events_since(Match::All, from);
-        corpus.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).holds(&matches)).count()
+        corpus.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).is_match(&matches)).count()
     };
     assert_eq!((since(noon), since(noon + 1)), (4, 1));
 }
@@ -315,7 +315,7 @@ fn permissions_apply_in_many_namespaces() {
         ("member1", json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
     };
     let corpus = Corpus::new(&(0..3000).map(pod).collect::<Vec<_>>());
-    let rights = Rights::default();
+    let rights = RbacRules::default();
     let meta = json!({"name": "reader", "namespace": "team-17"});
     for rule in [
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta,
@@ -365,7 +365,7 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
 
 #[rstest]
 #[case::everything("", |_: &str| true)]
-#[case::a_word_and_what_goes_on("setting", |value: &str| value.starts_with("setting"))]
+#[case::a_word_and_its_continuations("setting", |value: &str| value.starts_with("setting"))]
 #[case::a_longer_word("content:setting_1", |value: &str| value == "setting_1")]
 #[case::a_tail("content:ting", |value: &str| value == "set-ting")]
 #[case::a_part("name:web-8 -content:unset", |value: &str| value != "unset")]
@@ -426,7 +426,7 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
             let (mut pages, mut left) = (Vec::new(), all.total);
             loop {
                 let page = find_page(300, sort, pages.last());
-                assert_eq!((page.total, page.left), (all.total, left));
+                assert_eq!((page.total, page.remaining), (all.total, left));
                 if page.hits.is_empty() {
                     break;
                 }
@@ -488,7 +488,7 @@ fn a_redacted_object_serves_a_document_and_a_hit() {
 fn kept_values_of_secrets_are_not_searchable(#[case] query: &str, #[case] found: bool) {
     let document = Document::from_object(&secret_with_values()).unwrap();
     let planned = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts());
-    assert_eq!(DocumentEvaluator::new(&document).holds(&planned.matches), found);
+    assert_eq!(DocumentEvaluator::new(&document).is_match(&planned.matches), found);
 }
 
 #[test]

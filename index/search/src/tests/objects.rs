@@ -34,7 +34,7 @@ pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
 #[async_trait]
 impl Objects for Readable<'_> {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        let holding = self.0.iter().filter(|document| DocumentEvaluator::new(document).holds(matches));
+        let holding = self.0.iter().filter(|document| DocumentEvaluator::new(document).is_match(matches));
         let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
         Ok(keys.map(|(_, key)| *key).collect())
     }

@@ -122,8 +122,8 @@ pub(crate) fn some_grants() -> impl Strategy<Value = ListGrants> {
     prop::collection::btree_set((cluster, resource, namespace), 0..8)
 }
 
-pub(crate) fn rights_from(grants: &ListGrants) -> Rights {
-    let (rights, group) = (Rights::default(), "rbac.authorization.k8s.io");
+pub(crate) fn rights_from(grants: &ListGrants) -> RbacRules {
+    let (rights, group) = (RbacRules::default(), "rbac.authorization.k8s.io");
     for (nth, (cluster, resource, namespace)) in grants.iter().enumerate() {
         let (role, binding) = match *namespace {
             "" => ("ClusterRole", "ClusterRoleBinding"),

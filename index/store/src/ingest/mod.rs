@@ -1,8 +1,8 @@
 //! Ingest: converts the bytes of an object from a member into a record and a body.
 //!
 //! Borrowed bytes are scanned without building trees: the top level and `metadata` are split into raw values, the
-//! values to keep are joined again, and typed views read the printed columns. Secret values are removed here
-//! (invariant I8).
+//! values to keep are joined again, and typed views read the printed columns. Secret values and withheld values are
+//! removed here, so that they are never stored or indexed unless [`Keep`] allows it.
 
 mod redact;
 mod split;
@@ -21,7 +21,7 @@ use split::{Fields, Text};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// An object ready to be stored.
+/// An object as it will be stored, not yet compressed. Times are Unix seconds.
 #[derive(Debug, Clone)]
 pub struct Draft {
     pub kind: String,
@@ -38,22 +38,23 @@ pub struct Draft {
     pub body: Bytes,
 }
 
-/// Type of the objects in a response; items of typed lists omit it.
+/// Type of the objects in a response. It is required because the items of typed lists omit their kind and apiVersion.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<'a> {
+pub struct ExpectedType<'a> {
     pub resource: &'a Gvr,
-    /// Used if the object has no kind.
+    /// Kind of an object that states none.
     pub kind: &'a str,
 }
 
-/// Parts of bodies to keep that are normally removed, and values to remove.
+/// Ingest rules: parts of bodies to keep that are removed by default, and additional values to remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Keep {
-    /// Values of Secrets. They are never indexed.
+    /// Keep values of Secrets. They are not indexed even if they are kept.
     pub secret_values: bool,
-    /// `managedFields`, which enlarge each object by about a third.
+    /// Keep `metadata.managedFields`, which enlarge an object by about a third.
     pub managed_fields: bool,
+    /// Paths of values to remove.
     pub withheld: Vec<Withheld>,
 }
 
@@ -96,8 +97,8 @@ fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, serde_json::Err
     serde_json::from_str(raw.get())
 }
 
-/// Reads one object. Fails on anything but a JSON object with a name.
-pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft, serde_json::Error> {
+/// Converts the JSON of one object. Fails unless it is a JSON object with `metadata.name`.
+pub fn read(raw: &RawValue, expected: ExpectedType<'_>, keep: &Keep) -> Result<Draft, serde_json::Error> {
     let fields: Fields<'_> = parse(raw)?;
     let kind = fields.text("kind").unwrap_or_else(|| expected.kind.into());
     let api_version = fields.text("apiVersion");
@@ -122,25 +123,28 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     let mut out = split::ObjectWriter::new(&mut body);
     out.push_text("apiVersion", &api_version);
     out.push_text("kind", &kind);
-    // Written early, so that readers find it without scanning the rest.
-    let before = out.value("metadata");
+    // `metadata` is written before the other fields, so that `metadata_in` finds it without scanning them.
+    let metadata_out = out.begin_field("metadata");
     redacted |= match (redacted, class) {
         (true, redact::RedactionClass::Secret) => {
             let keep_annotation = redact::annotation_filter(&fields);
-            split::copy_metadata(&metadata_fields, keep.managed_fields, Some(&keep_annotation), before)?
+            split::copy_metadata(&metadata_fields, keep.managed_fields, Some(&keep_annotation), metadata_out)?
         }
         (true, _) => split::copy_metadata(
             &metadata_fields,
             keep.managed_fields,
             Some(&redact::is_kept_in_redacted_object),
-            before,
+            metadata_out,
         )?,
         (false, redact::RedactionClass::None) => {
-            split::copy_metadata(&metadata_fields, keep.managed_fields, None, before)?
+            split::copy_metadata(&metadata_fields, keep.managed_fields, None, metadata_out)?
         }
-        (false, _) => {
-            split::copy_metadata(&metadata_fields, keep.managed_fields, Some(&redact::is_kept_in_other_object), before)?
-        }
+        (false, _) => split::copy_metadata(
+            &metadata_fields,
+            keep.managed_fields,
+            Some(&redact::is_kept_in_other_object),
+            metadata_out,
+        )?,
     };
     for (name, value) in fields.iter() {
         match name {
@@ -174,8 +178,8 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     })
 }
 
-/// The object without values of Secrets, even if the store keeps them ([`Keep::secret_values`]): for everything that is
-/// indexed or shown beside other objects. Borrowed if the object mentions no Secret.
+/// The object without values of Secrets, even if the store keeps them ([`Keep::secret_values`]). Everything that is
+/// indexed or returned by searches uses this form. Borrowed if the object does not mention Secrets.
 pub fn without_secret_values(object: &Object) -> Result<Cow<'_, Object>, Error> {
     let record = &object.record;
     let resource = record.key.resource();
@@ -184,7 +188,7 @@ pub fn without_secret_values(object: &Object) -> Result<Cow<'_, Object>, Error> 
         return Ok(Cow::Borrowed(object));
     }
     let keep = Keep { managed_fields: true, ..Keep::default() };
-    let expected = Expected { resource, kind: &record.kind };
+    let expected = ExpectedType { resource, kind: &record.kind };
     let draft = serde_json::from_slice::<&RawValue>(&object.body).and_then(|raw| read(raw, expected, &keep));
     let draft = draft.map_err(|source| Error::Decode {
         what: format!("{} {}/{}", record.kind, record.key.namespace, record.key.name),
@@ -206,7 +210,7 @@ mod tests {
     fn read_keeping(value: serde_json::Value, resource: Gvr, keep: &Keep) -> Draft {
         let text = value.to_string();
         let raw: &RawValue = serde_json::from_str(&text).unwrap();
-        read(raw, Expected { resource: &resource, kind: "Pod" }, keep).unwrap()
+        read(raw, ExpectedType { resource: &resource, kind: "Pod" }, keep).unwrap()
     }
 
     #[test]
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn values_other_than_named_objects_are_refused() {
+    fn json_other_than_a_named_object_is_rejected() {
         for text in [
             "7",
             "[]",
@@ -251,7 +255,7 @@ mod tests {
             r#"{"metadata":{"name":"a","uid":7}}"#,
         ] {
             let raw: &RawValue = serde_json::from_str(text).unwrap();
-            let expected = Expected { resource: &Gvr::new("", "v1", "pods"), kind: "Pod" };
+            let expected = ExpectedType { resource: &Gvr::new("", "v1", "pods"), kind: "Pod" };
             assert!(read(raw, expected, &Keep::default()).is_err(), "{text}");
         }
     }
@@ -271,7 +275,7 @@ mod tests {
         let draft = read_keeping(work, Gvr::new("work.karmada.io", "v1alpha1", "works"), &keep);
         let text = String::from_utf8(draft.body.to_vec()).unwrap();
         assert!(draft.redacted && !text.contains("hunter2") && text.contains("kept"), "{text}");
-        // Objects of another resource keep them.
+        // Objects of other resources keep their values.
         let draft = read_keeping(object, Gvr::new("example.com", "v1", "configmaps"), &keep);
         assert!(!draft.redacted && String::from_utf8(draft.body.to_vec()).unwrap().contains("hunter2"));
     }

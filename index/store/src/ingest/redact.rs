@@ -1,6 +1,6 @@
 //! Redaction of Secret values. Keys are kept and values are removed in all Secrets: in Secret objects, in the manifests
 //! of a Work, and in Secrets embedded in any other object. Copies of the values in annotations are removed as well
-//! (`copies`).
+//! ([`crowsnest_apimachinery::secret_copies`]).
 
 use super::Keep;
 use super::split::{Fields, ObjectWriter, copy_annotations, copy_metadata};
@@ -8,7 +8,7 @@ use super::withheld::{Withheld, redact_paths};
 use crowsnest_apimachinery::secret_copies::{contains_secret, is_harmless, secret_values};
 use serde_json::value::RawValue;
 
-/// Maximum depth that is checked. Deeper values are removed if they may contain a Secret.
+/// Maximum depth that is searched for Secrets. Deeper values are removed if they may contain one.
 const MAX_DEPTH: usize = 64;
 pub(super) const SECRET: &str = "Secret";
 
@@ -75,14 +75,14 @@ pub(super) fn redact_field(
 /// Returns the predicate for annotations that are kept in a Secret with these fields: those without a copy of its values.
 pub(super) fn annotation_filter<'f>(fields: &'f Fields<'f>) -> impl Fn(&str, &RawValue) -> bool + 'f {
     let longest = longest_annotation(fields).unwrap_or_default();
-    let of_field = |field: &'static str| {
+    let values_in = |field: &'static str| {
         let all: Fields<'_> = fields.get(field).and_then(parse_fields).unwrap_or_default();
         let fitting = all.iter().filter(|(_, raw)| raw.get().len() <= longest.saturating_mul(2));
         let values =
             fitting.filter_map(|(_, raw)| parse_text(raw)).flat_map(|value| secret_values(field, &value, longest));
         values.collect::<Vec<_>>()
     };
-    let values = [of_field("data"), of_field("stringData")].concat();
+    let values = [values_in("data"), values_in("stringData")].concat();
     move |key, value| parse_text(value).is_some_and(|value| is_harmless(key, &value, &values))
 }
 
@@ -139,7 +139,7 @@ fn redact_manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> 
         match name {
             "metadata" => {
                 let metadata_fields = serde_json::from_str(value.get())?;
-                copy_metadata(&metadata_fields, false, Some(&is_kept_in_redacted_object), out.value(name))?;
+                copy_metadata(&metadata_fields, false, Some(&is_kept_in_redacted_object), out.begin_field(name))?;
             }
             _ => out.push(name, &redact_paths(&withheld, name, value.get().to_owned())?),
         }
@@ -149,9 +149,9 @@ fn redact_manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> 
 }
 
 /// Blanks the values of all Secrets in a value and removes annotations with copies of them; `None` if nothing changes.
-/// `secret` is true if the value is a Secret without a `kind`, such as an item of a SecretList.
-fn redact_embedded(raw: &str, secret: bool, max_depth: usize) -> Result<Option<String>, serde_json::Error> {
-    if !secret && !raw.contains(SECRET) {
+/// `is_secret_item` is true for the items of a SecretList, which are Secrets without a `kind`.
+fn redact_embedded(raw: &str, is_secret_item: bool, max_depth: usize) -> Result<Option<String>, serde_json::Error> {
+    if !is_secret_item && !raw.contains(SECRET) {
         return Ok(None);
     }
     let remaining_depth = match (max_depth.checked_sub(1), raw.as_bytes().first()) {
@@ -162,20 +162,19 @@ fn redact_embedded(raw: &str, secret: bool, max_depth: usize) -> Result<Option<S
     match raw.as_bytes().first() {
         Some(b'{') => {
             let fields: Fields<'_> = serde_json::from_str(raw)?;
-            let is_secret = secret || is_secret(&fields);
-            redact_object(&fields, is_secret, remaining_depth)
+            redact_object(&fields, is_secret_item || is_secret(&fields), remaining_depth)
         }
-        Some(b'[') => redact_list(raw, secret, remaining_depth),
+        Some(b'[') => redact_list(raw, is_secret_item, remaining_depth),
         _ => Ok(None),
     }
 }
 
-fn redact_list(raw: &str, secret: bool, remaining_depth: usize) -> Result<Option<String>, serde_json::Error> {
+fn redact_list(raw: &str, is_secret_item: bool, remaining_depth: usize) -> Result<Option<String>, serde_json::Error> {
     let items: Vec<&RawValue> = serde_json::from_str(raw)?;
     let mut changed = false;
     let mut texts = Vec::with_capacity(items.len());
     for item in items {
-        let text = redact_embedded(item.get(), secret, remaining_depth)?;
+        let text = redact_embedded(item.get(), is_secret_item, remaining_depth)?;
         changed |= text.is_some();
         texts.push(text.unwrap_or_else(|| item.get().to_owned()));
     }
@@ -228,13 +227,13 @@ fn remove_copies(raw: &str) -> Result<Option<String>, serde_json::Error> {
     Ok(is_removed.then_some(text))
 }
 
-/// True for a Secret, and for a reference to one, which has no values.
+/// True for a Secret. Also true for a reference to a Secret, in which there are no values to remove.
 fn is_secret(fields: &Fields<'_>) -> bool {
     let is = |name: &str, expected: &str| fields.text(name).is_some_and(|text| &*text == expected);
     is("kind", SECRET) && (fields.get("apiVersion").is_none() || is("apiVersion", "v1"))
 }
 
-/// Applies `change` to one field of an object; anything else stays.
+/// Applies `change` to one field of an object; the other fields stay unchanged.
 fn map_field(
     raw: &str,
     field: &str,
@@ -250,6 +249,7 @@ fn map_field(
     Ok(text)
 }
 
+/// Replaces every value of an object by an empty string. Anything but an object becomes `null`.
 fn blank_values(raw: &str) -> Result<String, serde_json::Error> {
     if !raw.starts_with('{') {
         return Ok("null".to_owned());

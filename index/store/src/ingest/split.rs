@@ -52,8 +52,8 @@ impl<'a> Fields<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
             type Value = Vec<(Text<'de>, &'de RawValue)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,7 +68,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                 Ok(fields)
             }
         }
-        deserializer.deserialize_map(Collect).map(Self)
+        deserializer.deserialize_map(FieldsVisitor).map(Self)
     }
 }
 
@@ -84,17 +84,18 @@ impl<'o> ObjectWriter<'o> {
         Self { out, first: true }
     }
 
-    /// `value` is JSON.
+    /// Writes a field whose value is given as JSON.
     pub fn push(&mut self, name: &str, value: &str) {
-        self.value(name).push_str(value);
+        self.begin_field(name).push_str(value);
     }
 
+    /// Writes a string field.
     pub fn push_text(&mut self, name: &str, text: &str) {
-        quote(text, self.value(name));
+        quote(text, self.begin_field(name));
     }
 
     /// Begins a field; the caller appends its JSON value.
-    pub fn value(&mut self, name: &str) -> &mut String {
+    pub fn begin_field(&mut self, name: &str) -> &mut String {
         if !self.first {
             self.out.push(',');
         }
@@ -126,7 +127,7 @@ pub(crate) fn copy_metadata(
         match (name, keep) {
             ("managedFields", _) if !managed_fields => {}
             ("annotations", Some(keep)) if value.get().starts_with('{') => {
-                is_removed |= copy_annotations(value.get(), keep, out.value(name))?;
+                is_removed |= copy_annotations(value.get(), keep, out.begin_field(name))?;
             }
             _ => out.push(name, value.get()),
         }

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::str::FromStr;
 
-/// Deeper values are removed without inspection.
+/// Maximum depth that is searched for values to remove. Deeper values are removed entirely.
 const MAX_DEPTH: usize = 64;
 
-/// A path in the objects of a resource: `configmaps:data`, `widgets.example.com:spec.users.password`. Lists are
-/// traversed; `*` matches every field, `\.` is a dot in a field name.
+/// A path to values that are withheld, in the objects of a resource: `configmaps:data`,
+/// `widgets.example.com:spec.users.password`. Lists are traversed; `*` matches every field, `\.` is a dot in a field
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withheld {
     resource: String,
@@ -29,14 +30,14 @@ pub enum WithheldError {
     Required(String),
 }
 
-/// Objects that controllers and authorization read from the cache field by field.
+/// True for resources whose complete objects are required in the cache by controllers and authorization.
 fn is_required(group: &str, resource: &str) -> bool {
     let core = ["pods", "nodes", "namespaces", "services", "persistentvolumeclaims", "endpoints", "resourcequotas"];
     let groups = ["apps", "batch", "autoscaling", "policy", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
     group.ends_with("karmada.io") || groups.contains(&group) || group.is_empty() && core.contains(&resource)
 }
 
-/// Field names of a path; an escaped dot belongs to a name.
+/// Splits a path into field names at dots; an escaped dot belongs to a name.
 fn parse_field_names(path: &str) -> Vec<String> {
     let mut names = vec![String::new()];
     let mut characters = path.chars().peekable();
@@ -203,7 +204,7 @@ mod tests {
     #[case(":data", "is not a path")]
     #[case("configmaps:data..a", "is not a path")]
     #[case("configmaps:metadata.labels", "cannot be withheld")]
-    fn invalid_paths_are_refused(#[case] text: &str, #[case] expected: &str) {
+    fn invalid_paths_are_rejected(#[case] text: &str, #[case] expected: &str) {
         assert!(text.parse::<Withheld>().unwrap_err().to_string().contains(expected));
     }
 }

@@ -1,7 +1,7 @@
-//! Leases and claims in the database, and the related state of collections.
+//! Leases of replicas, their claims on clusters, and the state of collections that depends on claims.
 
 use super::connect::CONNECT_TIMEOUT;
-use super::load::stored_collection;
+use super::load::decode_collection;
 use super::write::lock;
 use super::{CHANNEL, PostgresStore, application};
 use crate::ReplicaView;
@@ -16,7 +16,8 @@ use sqlx::{Connection, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Overlap of consecutive reads, because a transaction that commits late has an older timestamp.
+/// Overlap of consecutive reads by timestamp. A transaction can commit after a read with an earlier timestamp, so the
+/// next read includes the time before the previous one.
 const OVERLAP: &str = "15 s";
 /// Records of replicas that ended without releasing their lease are deleted after this time.
 const DEAD_REPLICA_RETENTION: &str = "1 h";
@@ -26,14 +27,14 @@ impl PostgresStore {
         &self.replica
     }
 
-    /// Renews this replica's lease if it is alive, and returns the live replicas and the claims.
-    pub async fn renew_lease(&self, alive: bool) -> Result<ReplicaView, Error> {
+    /// Renews this replica's lease if `is_alive`, and returns the live replicas and the claims.
+    pub async fn renew_lease(&self, is_alive: bool) -> Result<ReplicaView, Error> {
         let fail = |e| Error::store("cannot renew the lease", e);
         let mut slot = self.heartbeat.lock().await;
         let mut connection = self.reuse_or_connect(slot.take()).await?;
         let sql = "INSERT INTO replicas (id, heartbeat) VALUES ($1, clock_timestamp()) \
             ON CONFLICT (id) DO UPDATE SET heartbeat = clock_timestamp()";
-        if alive {
+        if is_alive {
             sqlx::query(sql).bind(&self.replica).execute(&mut connection).await.map_err(fail)?;
         }
         let sql = "SELECT 1::bigint, id, NULL, 0::bigint FROM replicas \
@@ -60,8 +61,8 @@ impl PostgresStore {
         Ok(view)
     }
 
-    /// Claims clusters that no live replica holds. First terminates the database sessions of dead replicas, which
-    /// could hold the lock.
+    /// Claims those of the clusters that no other live replica holds, and returns them with their new epochs. First
+    /// terminates the database sessions of the `dead` replicas, which could hold the write lock.
     pub async fn claim_clusters(
         &self,
         clusters: &BTreeSet<ClusterName>,
@@ -93,15 +94,15 @@ impl PostgresStore {
         sqlx::query(forget).bind(DEAD_REPLICA_RETENTION).execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
         *slot = Some(connection);
-        let mut taken = BTreeMap::new();
+        let mut claimed = BTreeMap::new();
         for row in rows {
             let epoch = Epoch(row.number(1).map_err(fail)? as u64);
-            taken.extend(ClusterName::parse(row.text(0).map_err(fail)?).ok().map(|cluster| (cluster, epoch)));
+            claimed.extend(ClusterName::parse(row.text(0).map_err(fail)?).ok().map(|cluster| (cluster, epoch)));
         }
-        Ok(taken)
+        Ok(claimed)
     }
 
-    /// Releases claims; claims that moved in the meantime are unchanged.
+    /// Releases claims, except those that another claim has replaced since.
     pub async fn release_claims(&self, claims: &BTreeMap<ClusterName, Epoch>) -> Result<(), Error> {
         let fail = |e| Error::store("cannot release clusters", e);
         let mut slot = self.claims.lock().await;
@@ -119,7 +120,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Ends the lease, so that others do not wait for its expiry.
+    /// Ends the lease and releases all claims, so that other replicas do not wait for its expiry.
     pub async fn end_lease(&self) -> Result<(), Error> {
         let fail = |e| Error::store("cannot end the lease", e);
         let mut slot = self.claims.lock().await;
@@ -137,8 +138,8 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Checks in a write transaction, while holding its lock, that these claims still belong to this replica.
-    /// Returns the labels that any replica has indexed.
+    /// Checks in a write transaction that holds the lock that these claims still belong to this replica; fails with
+    /// [`Error::Fenced`] if not. Returns the labels that any replica indexes, which are read by the same query.
     pub(super) async fn check_claims(
         &self,
         connection: &mut PgConnection,
@@ -162,7 +163,7 @@ impl PostgresStore {
         Ok(indexed.map(|text| IndexedLabels::parse(&text)).unwrap_or_default())
     }
 
-    /// Stores the reasons why collections are not followed, as long as the claim is valid.
+    /// Stores the stale reasons of collections; `None` means not stale. Collections without a valid claim are skipped.
     pub async fn write_stale_reasons(&self, reasons: &[(CollectionKey, Epoch, Option<String>)]) -> Result<(), Error> {
         let sql = "INSERT INTO collections (cluster, \"group\", version, resource, trouble) \
             SELECT n.cluster, n.\"group\", n.version, n.resource, n.trouble \
@@ -180,36 +181,38 @@ impl PostgresStore {
             .bind(reasons.iter().map(|(.., reason)| reason.as_deref()).collect::<Vec<_>>())
             .bind(reasons.iter().map(|(_, epoch, _)| epoch.0 as i64).collect::<Vec<_>>())
             .bind(&self.replica);
-        self.rows("cannot save the states of collections", query).await.map(drop)
+        self.fetch_rows("cannot save the states of collections", query).await.map(drop)
     }
 
-    /// The collections changed since a time, as (gone, collection), and the time for the next call.
+    /// The collections that changed since a time, as (dropped, collection), and the time to pass to the next call.
+    /// `since` is the result of the previous call; `None` returns all collections.
     pub async fn collections_since(
         &self,
         since: Option<&str>,
     ) -> Result<(Vec<(bool, StoredCollection)>, String), Error> {
         let what = "cannot read the state of collections";
         let fail = |e| Error::store(what, e);
-        let now =
-            self.one(what, sqlx::query("SELECT (clock_timestamp() - $1::text::interval)::text").bind(OVERLAP)).await?;
+        let now = self
+            .fetch_first(what, sqlx::query("SELECT (clock_timestamp() - $1::text::interval)::text").bind(OVERLAP))
+            .await?;
         let now = now.ok_or(Error::Stopped)?.text(0).map_err(fail)?.to_owned();
         let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
             heard_at, trouble, gone FROM collections WHERE touched_at >= coalesce($1::text::timestamptz, '-infinity')";
-        let rows = self.rows(what, sqlx::query(sql).bind(since)).await?;
-        let read = |row: &PgRow| stored_collection(row).map_err(fail);
+        let rows = self.fetch_rows(what, sqlx::query(sql).bind(since)).await?;
+        let decode = |row: &PgRow| decode_collection(row).map_err(fail);
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
-            let Some((id, gone, stored)) = read(row)? else { continue };
+            let Some((id, gone, stored)) = decode(row)? else { continue };
             self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
             found.push((gone, stored));
         }
         Ok((found, now))
     }
 
-    /// Subscribes to the commits of all replicas.
+    /// Subscribes to the notifications that each write transaction of any replica sends.
     pub async fn listen(&self) -> Result<PgListener, Error> {
         let fail = |e| Error::store("cannot be subscribed to", e);
-        // A separate pool, so that an abandoned connection does not occupy another's place.
+        // A separate pool, so that the listener does not occupy a connection of the readers.
         let pool = PgPoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         let pool = pool.acquire_timeout(CONNECT_TIMEOUT).connect_lazy_with(self.connect.clone());
         let mut listener = PgListener::connect_with(&pool).await.map_err(fail)?;

@@ -1,4 +1,4 @@
-//! Connection options of the database: limits, and its name in messages.
+//! Connections to the database: options, timeouts, security, and the name of the database in messages.
 
 use super::SCHEMA;
 use crate::{Error, PostgresOptions};
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Timeout for opening a connection.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connection options with the name `application`.
+/// Connection options from the URL, with the application name `application`.
 pub(super) fn connect_options(options: &PostgresOptions, application: &str) -> Result<PgConnectOptions, Error> {
     let url = options.url.reveal();
     if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
@@ -23,8 +23,8 @@ pub(super) fn connect_options(options: &PostgresOptions, application: &str) -> R
         .statement_cache_capacity(64)
         .options([
             ("search_path", SCHEMA),
-            // All queries use keys. Directly after a large list, outdated statistics report empty tables, and the
-            // planner would choose sequential scans.
+            // All queries can use an index. Directly after a large list, the statistics are outdated and report empty
+            // tables, so the planner would choose sequential scans.
             ("enable_seqscan", "off"),
             ("enable_hashjoin", "off"),
             ("enable_mergejoin", "off"),
@@ -98,7 +98,7 @@ mod tests {
     #[case::verified_by_a_file("postgres://me:pw@db/crowsnest?sslmode=verify-full&sslrootcert=/etc/ca.crt", None)]
     #[case::any_host("postgres://me:pw@db/crowsnest?sslmode=verify-ca", Some("host name"))]
     #[case::any_certificate("postgres://me:pw@db/crowsnest?sslmode=require", Some("is not verified"))]
-    #[case::downgraded("postgres://me:pw@db/crowsnest?sslmode=prefer", Some("can disable TLS"))]
+    #[case::downgrade_possible("postgres://me:pw@db/crowsnest?sslmode=prefer", Some("can disable TLS"))]
     #[case::allowed("postgres://me:pw@db/crowsnest?sslmode=allow", Some("has no TLS"))]
     #[case::disabled("postgres://me:pw@10.0.0.7/crowsnest?sslmode=disable", Some("has no TLS"))]
     #[case::this_machine("postgres://me:pw@127.0.0.1:5432/crowsnest?sslmode=disable", None)]
@@ -154,8 +154,8 @@ mod tests {
         let url = format!("postgres://me:open-sesame@127.0.0.1:{port}/crowsnest?sslmode={mode}");
         let connect = connect_options(&PostgresOptions::new(url), "test").unwrap();
         let error = open_connection(&connect).await.unwrap_err().to_string();
-        let warnings = recorded.await.unwrap();
-        assert_eq!(!warnings.is_empty(), should_continue, "{error}: {warnings:?}");
+        let next_message = recorded.await.unwrap();
+        assert_eq!(!next_message.is_empty(), should_continue, "{error}: {next_message:?}");
         assert!(should_continue || error.contains("server does not support TLS"), "{error}");
         assert!(!error.contains("sesame"), "{error}");
     }

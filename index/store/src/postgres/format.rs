@@ -1,5 +1,5 @@
-//! Migration and deletion of the shared database. No replica may run meanwhile: if one does, the error names it and
-//! nothing is changed.
+//! Migration and deletion of the shared database. No replica must run meanwhile: if one does, nothing is changed, and
+//! the error names it.
 
 use super::connect::{application, connect_options, database_name, open_connection};
 use super::{SCHEMA, migrations};
@@ -11,11 +11,12 @@ use sqlx::{AssertSqlSafe, Row};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The format this version writes.
+/// The newest format that this version knows, which it writes.
 pub(crate) const NEWEST: usize = migrations::NEWEST;
 
-/// Additional wait for a killed replica after its lease has expired, and the polling interval.
+/// Additional wait for a killed replica after its lease has expired.
 const AFTER_LEASE: Duration = Duration::from_secs(1);
+/// Interval between checks for live replicas.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// An open database and its name for messages.
@@ -49,6 +50,8 @@ impl OpenDatabase {
         Ok(Some(row.try_get::<i32, _>(0).map_err(&fail)? as usize))
     }
 
+    /// Waits until no replica uses the database; fails with [`Error::InUse`] if one is still live after the lease
+    /// duration.
     async fn wait_until_unused(&mut self, format: usize) -> Result<(), Error> {
         if format == 0 {
             return Ok(());

@@ -39,7 +39,7 @@ impl PostgresStore {
             .bind(interests.iter().map(|(_, resource, _)| &*resource.version).collect::<Vec<_>>())
             .bind(interests.iter().map(|(_, resource, _)| &*resource.resource).collect::<Vec<_>>())
             .bind(interests.iter().map(|(.., names)| namespaces(names)).collect::<Vec<_>>());
-        self.rows("cannot save the interests of this replica", query).await.map(drop)
+        self.fetch_rows("cannot save the interests of this replica", query).await.map(drop)
     }
 
     /// The valid interests of other replicas, with the names of the replicas.
@@ -49,12 +49,12 @@ impl PostgresStore {
             JOIN replicas AS r ON r.id = i.replica \
             WHERE i.replica <> $1 AND r.heartbeat > clock_timestamp() - make_interval(secs => $2)";
         let query = sqlx::query(sql).bind(self.replica()).bind((LEASE_DURATION + VALID_AFTER_LEASE).as_secs_f64());
-        let rows = self.rows(what, query).await?;
-        rows.iter().map(interest_of).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))
+        let rows = self.fetch_rows(what, query).await?;
+        rows.iter().map(decode_interest).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))
     }
 }
 
-fn interest_of(row: &PgRow) -> Result<(String, ReplicaInterest), sqlx::Error> {
+fn decode_interest(row: &PgRow) -> Result<(String, ReplicaInterest), sqlx::Error> {
     let parts = |at: usize| row.text(at).map(|text| text.split(',').filter(|part| !part.is_empty()));
     let clusters = match row.text(1)? {
         "" => Clusters::All,

@@ -33,8 +33,9 @@ pub(super) async fn write(connection: &mut PgConnection, labels: &LabelChanges) 
 }
 
 impl PostgresStore {
-    /// Indexes objects by these labels: keys with an optional `*` at either end. Replicas may index different labels, for
-    /// example in different releases; each replica writes the union.
+    /// Indexes objects by these labels: keys with an optional `*` at either end. Replicas may require different labels,
+    /// for example because they run different releases, so each replica maintains the index for the labels of all
+    /// replicas.
     pub async fn index_labels(&mut self, labels: &[String]) -> Result<(), Error> {
         let indexed_labels = IndexedLabels(labels.to_vec());
         let mut writer = self.writer.lock().await;
@@ -60,7 +61,7 @@ impl PostgresStore {
              key = $2 AND ($3::text IS NULL OR value = $3)) ORDER BY namespace, name"
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(label).bind(value);
-        let rows = self.rows_of("cannot look up a label", id, query).await?;
+        let rows = self.fetch_collection_rows("cannot look up a label", id, query).await?;
         rows.iter().map(|row| self.catalog.decode_record(row, id)).collect()
     }
 }

@@ -17,8 +17,8 @@ impl PostgresStore {
         let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
             heard_at, trouble, gone FROM collections";
         let mut found = Vec::new();
-        for row in self.rows(what, sqlx::query(sql)).await? {
-            let (id, gone, stored) = match stored_collection(&row).map_err(|e| Error::store(what, e))? {
+        for row in self.fetch_rows(what, sqlx::query(sql)).await? {
+            let (id, gone, stored) = match decode_collection(&row).map_err(|e| Error::store(what, e))? {
                 Some(stored) => stored,
                 None => continue,
             };
@@ -30,12 +30,12 @@ impl PostgresStore {
         Ok(found)
     }
 
-    /// Loads dictionaries that other replicas have trained.
+    /// Loads dictionaries with ids greater than `after`, including those that other replicas have trained.
     pub(super) async fn load_dictionaries(&self, after: i64) -> Result<(), Error> {
         let what = "cannot read its dictionaries";
         let fail = |e| Error::store(what, e);
         let sql = "SELECT id, kind, dictionary FROM dictionaries WHERE id > $1 ORDER BY id";
-        for row in self.rows(what, sqlx::query(sql).bind(after)).await? {
+        for row in self.fetch_rows(what, sqlx::query(sql).bind(after)).await? {
             let dictionary = row.bytes(2).map_err(fail)?;
             self.catalog.codec.install(row.number(0).map_err(fail)? as u32, row.text(1).map_err(fail)?, dictionary);
         }
@@ -52,8 +52,8 @@ impl PostgresStore {
             collections.insert(row.number(12).map_err(fail)?);
             dictionaries.insert(row.number(13).map_err(fail)? as u32);
         }
-        let nameless = |id: &i64| self.catalog.name_of(*id).is_none_or(|(_, kind)| kind.is_empty());
-        if collections.iter().any(nameless) {
+        let is_unknown = |id: &i64| self.catalog.collection_by_id(*id).is_none_or(|(_, kind)| kind.is_empty());
+        if collections.iter().any(is_unknown) {
             self.read_collections().await?;
         }
         if dictionaries.iter().any(|id| !self.catalog.codec.has_dictionary(*id)) {
@@ -62,7 +62,8 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// The collection's number. It is read from the database if another replica may have created the collection.
+    /// The collection's id; `None` if it was never stored. An id that the catalog does not contain is read from the
+    /// database, because another replica may have created the collection.
     pub(super) async fn id_of(&self, key: &CollectionKey) -> Result<Option<i64>, Error> {
         if let Some(id) = self.catalog.id_of(key) {
             return Ok(Some(id));
@@ -73,7 +74,7 @@ impl PostgresStore {
         let CollectionKey { cluster, resource } = key;
         let query = sqlx::query(sql).bind(cluster.as_str()).bind(&*resource.group);
         let query = query.bind(&*resource.version).bind(&*resource.resource);
-        let Some(row) = self.one(what, query).await? else { return Ok(None) };
+        let Some(row) = self.fetch_first(what, query).await? else { return Ok(None) };
         let fail = |e| Error::store(what, e);
         let id = row.number(0).map_err(fail)?;
         self.catalog.insert(id, key, row.text(1).map_err(fail)?.into());
@@ -81,8 +82,8 @@ impl PostgresStore {
     }
 }
 
-/// (id, gone, collection); None if the cluster name is invalid.
-pub(super) fn stored_collection(row: &PgRow) -> Result<Option<(i64, bool, StoredCollection)>, sqlx::Error> {
+/// Decodes a row as (id, dropped, collection); None if the cluster name is invalid.
+pub(super) fn decode_collection(row: &PgRow) -> Result<Option<(i64, bool, StoredCollection)>, sqlx::Error> {
     let Ok(cluster) = ClusterName::parse(row.text(1)?) else { return Ok(None) };
     let state = CollectionState {
         resource_version: row.text(8)?.to_owned(),

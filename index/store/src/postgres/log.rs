@@ -1,4 +1,4 @@
-//! The change log for followers: each change once, in order, with the previous state of its object.
+//! The change log for followers. It returns each change once, in order, with the previous state of its object.
 
 use super::PostgresStore;
 use crate::Error;
@@ -11,35 +11,37 @@ use sqlx::{AssertSqlSafe, Row};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Minimum retention of old versions for replicas that catch up, in time and in changes. A replica that was away
-/// for longer restarts its tail, and its readers list again.
+/// Minimum retention of old versions for replicas that catch up, in time and in changes; the shorter applies. A replica
+/// that was disconnected for longer restarts its tail, and its readers list again.
 const MIN_RETENTION_MS: i64 = 15 * 60 * 1000;
 const MIN_RETAINED_CHANGES: i64 = 100_000;
 
-/// Result of reading the log.
+/// Result of reading a part of the log.
 #[derive(Debug)]
-pub enum Log {
+pub enum LogPage {
     /// The next changes; empty if the follower is up to date.
     Changes(Vec<Change>),
     /// The requested changes are no longer kept. The log continues after this seq.
     Pruned(Seq),
 }
 
-/// End of a version.
-struct End {
-    at: i64,
-    version: Option<String>,
+/// A version that a change ended.
+struct EndedVersion {
+    /// Time of the change, Unix milliseconds.
+    ended_at: i64,
+    /// resourceVersion of the deletion, if the member sent one.
+    deletion_version: Option<String>,
     deleted: bool,
     old: Object,
 }
 
 impl PostgresStore {
     /// Up to `limit` changes after `since`.
-    pub async fn changes(&self, since: Seq, limit: u64) -> Result<Log, Error> {
+    pub async fn changes(&self, since: Seq, limit: u64) -> Result<LogPage, Error> {
         let what = "cannot follow its changes";
         let latest = self.latest().await?;
         if latest <= since {
-            return Ok(Log::Changes(Vec::new()));
+            return Ok(LogPage::Changes(Vec::new()));
         }
         // One statement, so that everything is read from one snapshot: records and versions that began in the
         // window, and earlier versions that ended in it (with bodies only for deletions).
@@ -53,32 +55,32 @@ impl PostgresStore {
         ));
         let until = since.0.saturating_add(limit);
         let query = sqlx::query(sql).bind(since.0 as i64).bind(until as i64);
-        let rows = self.rows(what, query).await?;
+        let rows = self.fetch_rows(what, query).await?;
         self.load_unknown(&rows).await?;
-        let mut now: HashMap<u64, Object> = HashMap::new();
-        let mut ends: HashMap<u64, End> = HashMap::new();
+        let mut began: HashMap<u64, Object> = HashMap::new();
+        let mut ended_versions: HashMap<u64, EndedVersion> = HashMap::new();
         for row in &rows {
             let (object, ended) = self.decode_version(row)?;
             if object.record.seq > since {
-                now.insert(object.record.seq.0, object.clone());
+                began.insert(object.record.seq.0, object.clone());
             }
-            if let Some((seq, at)) = ended {
+            if let Some((seq, ended_at)) = ended {
                 let fail = |e| Error::store(what, e);
-                let (version, deleted) = (row.try_get(17).map_err(fail)?, row.try_get(18).map_err(fail)?);
-                ends.insert(seq as u64, End { at, version, deleted, old: object });
+                let (deletion_version, deleted) = (row.try_get(17).map_err(fail)?, row.try_get(18).map_err(fail)?);
+                ended_versions.insert(seq as u64, EndedVersion { ended_at, deletion_version, deleted, old: object });
             }
         }
         let mut changes = Vec::new();
         for seq in since.0 + 1..=until {
-            match change(Seq(seq), now.remove(&seq), ends.remove(&seq)) {
+            match build_change(Seq(seq), began.remove(&seq), ended_versions.remove(&seq)) {
                 Some(change) => changes.push(change),
                 None => break,
             }
         }
-        Ok(if changes.is_empty() { Log::Pruned(latest) } else { Log::Changes(changes) })
+        Ok(if changes.is_empty() { LogPage::Pruned(latest) } else { LogPage::Changes(changes) })
     }
 
-    /// The version in a row, and the (seq, time) of its end.
+    /// Decodes the version in a row, and the (seq, time) of its end if it has ended.
     fn decode_version(&self, row: &PgRow) -> Result<(Object, Option<(i64, i64)>), Error> {
         let fail = |e| Error::store("has an invalid row", e);
         let ended = row.optional_number(15).map_err(fail)?.zip(row.optional_number(16).map_err(fail)?);
@@ -89,23 +91,23 @@ impl PostgresStore {
         Ok((Object { record: Arc::new(record), body: bytes::Bytes::new() }, ended))
     }
 
-    /// Followers still need versions that ended after this seq.
+    /// Seq of an end up to which versions may be pruned; followers of the log still need later ones.
     pub(super) async fn log_floor(&self, now_ms: i64) -> Result<i64, Error> {
         let what = "cannot determine the retention of its log";
         let sql = "SELECT greatest((SELECT seq FROM counter) - $1, \
             coalesce((SELECT max(ended) FROM versions WHERE ended_at < $2), 0))";
         let query = sqlx::query(sql).bind(MIN_RETAINED_CHANGES).bind(now_ms.saturating_sub(MIN_RETENTION_MS));
-        self.number(what, query).await
+        self.fetch_number(what, query).await
     }
 }
 
-/// The change with this seq, if all of its parts were found.
-fn change(seq: Seq, now: Option<Object>, end: Option<End>) -> Option<Change> {
-    let Some(object) = now else {
-        let End { at, version, old, .. } = end.filter(|end| end.deleted)?;
-        return Some(deletion_change(old.record, seq, version.as_deref(), at, old.body));
+/// The change with this seq, from the version that it began and the version that it ended. None if a part is missing.
+fn build_change(seq: Seq, began: Option<Object>, ended: Option<EndedVersion>) -> Option<Change> {
+    let Some(object) = began else {
+        let EndedVersion { ended_at, deletion_version, old, .. } = ended.filter(|ended| ended.deleted)?;
+        return Some(deletion_change(old.record, seq, deletion_version.as_deref(), ended_at, old.body));
     };
-    let previous: Option<Arc<Record>> = end.map(|end| end.old.record);
+    let previous: Option<Arc<Record>> = ended.map(|ended| ended.old.record);
     let kind = match object.record.id == seq.0 {
         true => ChangeKind::Added,
         false => ChangeKind::Modified,

@@ -16,7 +16,7 @@ const MIGRATIONS: [Migration; 6] = [
     migration!("postgres", "0006_shared_with"),
 ];
 
-/// The format this version writes.
+/// The newest format that this version knows, which it writes.
 pub(super) const NEWEST: usize = MIGRATIONS.len();
 
 /// Advisory lock key, equal in every replica.

@@ -33,10 +33,10 @@ use super::history;
 use super::labels::IndexedLabels;
 use super::notes;
 use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
-use super::rows::{Columns, OBJECT_COLUMNS, without_body};
+use super::rows::{Columns, OBJECT_COLUMNS, columns_without_body};
 use super::{
-    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, Replayed, Scan, Span, Store, StoreSize, StoredCollection,
-    VersionExclusions,
+    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, Store, StoreSize, StoredCollection,
+    VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -44,7 +44,7 @@ use crate::{Error, History, PostgresOptions};
 use async_trait::async_trait;
 use connect::{application, connect_options, database_name, describe_insecurity, open_connection, timeout_error};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
-pub use log::Log;
+pub use log::LogPage;
 pub use resume::{MAX_CHANGES_PER_READ, resume_tail};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
@@ -57,8 +57,8 @@ use tokio::sync::Mutex;
 const SCHEMA: &str = "crowsnest_cache";
 /// Channel on which each write transaction announces its newest seq.
 const CHANNEL: &str = "crowsnest_cache";
-/// A [`VersionExclusions`]: collections $5 and $6, namespaces $7.
-const EXCLUDED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
+/// SQL condition for [`VersionExclusions`]: excluded collections $5, limited collections $6, namespaces $7.
+const NOT_EXCLUDED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
 /// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a write transaction.
@@ -66,8 +66,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The Postgres backend.
 pub struct PostgresStore {
-    /// Separate connections, so that they do not wait for each other. Each is taken for its use and returned only
-    /// after success; after an error or cancellation it is closed.
+    /// The writer, claims and heartbeats have separate connections, so that they do not wait for each other. Each
+    /// connection is taken out for its use and put back only after success, so it is closed after an error or
+    /// cancellation.
     writer: Mutex<Option<PgConnection>>,
     claims: Mutex<Option<PgConnection>>,
     heartbeat: Mutex<Option<PgConnection>>,
@@ -92,7 +93,7 @@ impl PostgresStore {
         if let Some(why) = describe_insecurity(&connect) {
             tracing::warn!(
                 database,
-                why,
+                reason = why,
                 "the connection to the cache's database is not secure; set sslmode=verify-full in --db"
             );
         }
@@ -112,9 +113,9 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Rows of a query. A connection is closed after a timeout, because a late response would be taken for the next
-    /// one.
-    async fn rows(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
+    /// Executes a query and returns its rows. After a timeout, the connection is closed, because the late response
+    /// would be taken for that of the next query.
+    async fn fetch_rows(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
         let fail = |e| Error::store(what, e);
         let mut connection = self.readers.acquire().await.map_err(fail)?;
         match tokio::time::timeout(READ_TIMEOUT, query.fetch_all(&mut *connection)).await {
@@ -126,18 +127,23 @@ impl PostgresStore {
         }
     }
 
-    /// Rows of a collection. Also loads its kind, which another replica may have stored since the collections were
-    /// read.
-    async fn rows_of(&self, what: &str, id: i64, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
-        let rows = self.rows(what, query).await?;
-        if self.catalog.name_of(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
+    /// Executes a query for rows of a collection. Also loads the collection's kind if it is unknown, because another
+    /// replica may have stored it since the collections were read.
+    async fn fetch_collection_rows(
+        &self,
+        what: &str,
+        id: i64,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, Error> {
+        let rows = self.fetch_rows(what, query).await?;
+        if self.catalog.collection_by_id(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
             self.read_collections().await?;
         }
         Ok(rows)
     }
 
-    async fn one(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Option<PgRow>, Error> {
-        Ok(self.rows(what, query).await?.into_iter().next())
+    async fn fetch_first(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Option<PgRow>, Error> {
+        Ok(self.fetch_rows(what, query).await?.into_iter().next())
     }
 
     /// The kept connection, or a new one.
@@ -148,8 +154,8 @@ impl PostgresStore {
         }
     }
 
-    async fn objects(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Object>, Error> {
-        let rows = self.rows(what, query).await?;
+    async fn fetch_objects(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Object>, Error> {
+        let rows = self.fetch_rows(what, query).await?;
         self.load_unknown(&rows).await?;
         rows.iter().map(|row| self.catalog.decode_object(row)).collect()
     }
@@ -161,8 +167,8 @@ impl PostgresStore {
             return Ok(());
         }
         let sql = "INSERT INTO facts (name, value) VALUES ('control plane', $1) ON CONFLICT (name) DO NOTHING";
-        self.rows("cannot save its control plane", sqlx::query(sql).bind(control_plane)).await?;
-        match self.fact("control plane").await? {
+        self.fetch_rows("cannot save its control plane", sqlx::query(sql).bind(control_plane)).await?;
+        match self.read_fact("control plane").await? {
             Some(known) if known != control_plane => Err(Error::StoreFormat(format!(
                 "{} caches the fleet of another control plane ({known}, this one is {control_plane}): use another \
                  database, or drop its schema {SCHEMA}",
@@ -172,20 +178,21 @@ impl PostgresStore {
         }
     }
 
-    async fn old_versions(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Version>, Error> {
-        let rows = self.rows("cannot read old versions", query).await?;
+    async fn fetch_versions(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Version>, Error> {
+        let rows = self.fetch_rows("cannot read old versions", query).await?;
         self.load_unknown(&rows).await?;
         rows.iter().map(|row| self.catalog.decode_version(row)).collect()
     }
 
-    async fn fact(&self, name: &str) -> Result<Option<String>, Error> {
+    async fn read_fact(&self, name: &str) -> Result<Option<String>, Error> {
         let what = "cannot read its facts";
-        let row = self.one(what, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
+        let row = self.fetch_first(what, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
         row.map(|row| row.try_get(0)).transpose().map_err(|e| Error::store(what, e))
     }
 }
 
-fn numbers(ids: &[u64]) -> Vec<i64> {
+/// Ids or seqs as Postgres' `bigint[]`.
+fn to_bigints(ids: &[u64]) -> Vec<i64> {
     ids.iter().map(|id| *id as i64).collect()
 }
 
@@ -230,7 +237,7 @@ impl Store for PostgresStore {
         let sql =
             format!("SELECT {OBJECT_COLUMNS} FROM records WHERE collection = $1 AND namespace = $2 AND name = $3");
         let query = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(&*key.namespace).bind(&*key.name);
-        Ok(self.objects("cannot read an object", query).await?.pop())
+        Ok(self.fetch_objects("cannot read an object", query).await?.pop())
     }
 
     async fn records(
@@ -244,7 +251,7 @@ impl Store for PostgresStore {
         let query = sqlx::query(AssertSqlSafe(range.sql())).bind(id).bind(&range.namespace).bind(&range.name);
         let query = query.bind(range.rows);
         let query = if let Some(labels) = &range.labels { query.bind(labels) } else { query };
-        let rows = self.rows_of("cannot list records", id, query).await?;
+        let rows = self.fetch_collection_rows("cannot list records", id, query).await?;
         range.collect_page(rows.iter().map(|row| self.catalog.decode_record(row, id)), keep)
     }
 
@@ -261,7 +268,7 @@ impl Store for PostgresStore {
         let ids: Vec<i64> = records.iter().map(|record| record.id as i64).collect();
         let what = "cannot read bodies";
         let sql = "SELECT id, seq, dictionary, body FROM records WHERE id = ANY($1)";
-        let rows = self.rows(what, sqlx::query(sql).bind(ids)).await?;
+        let rows = self.fetch_rows(what, sqlx::query(sql).bind(ids)).await?;
         let dictionaries: Vec<i64> =
             rows.iter().map(|row| row.number(2)).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))?;
         if dictionaries.iter().any(|id| !self.catalog.codec.has_dictionary(*id as u32)) {
@@ -276,13 +283,13 @@ impl Store for PostgresStore {
     async fn by_ids(&self, ids: &[u64], body_mode: BodyMode) -> Result<Vec<Object>, Error> {
         let columns = match body_mode {
             BodyMode::Read => OBJECT_COLUMNS.to_owned(),
-            BodyMode::Skip => without_body("''::bytea"),
+            BodyMode::Skip => columns_without_body("''::bytea"),
         };
         let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id = ANY($1)"));
-        self.objects("cannot read objects", sqlx::query(sql).bind(numbers(ids))).await
+        self.fetch_objects("cannot read objects", sqlx::query(sql).bind(to_bigints(ids))).await
     }
 
-    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
+    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<ReplayedChange>, Error> {
         // One statement, so that both halves are read from the same snapshot.
         let half = limit as i64;
         let sql = AssertSqlSafe(format!(
@@ -291,7 +298,7 @@ impl Store for PostgresStore {
              WHERE deleted AND ended > $1 ORDER BY ended LIMIT $2)"
         ));
         let what = "cannot replay changes";
-        let rows = self.rows(what, sqlx::query(sql).bind(since.0 as i64).bind(half)).await?;
+        let rows = self.fetch_rows(what, sqlx::query(sql).bind(since.0 as i64).bind(half)).await?;
         let deleted = |row: &PgRow| row.try_get::<bool, _>(15);
         let (mut records, mut gone) = (Vec::new(), Vec::new());
         for row in rows {
@@ -306,7 +313,7 @@ impl Store for PostgresStore {
         let what = "cannot list keys";
         let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
         let sql = "SELECT namespace, name FROM records WHERE collection = $1 ORDER BY namespace, name";
-        let rows = self.rows(what, sqlx::query(sql).bind(id)).await?;
+        let rows = self.fetch_rows(what, sqlx::query(sql).bind(id)).await?;
         let key = |row: &PgRow| Ok(NamespacedName { namespace: row.try_get(0)?, name: row.try_get(1)? });
         rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
     }
@@ -317,7 +324,7 @@ impl Store for PostgresStore {
 
     async fn latest(&self) -> Result<Seq, Error> {
         let what = "cannot read its sequence number";
-        let row = self.one(what, sqlx::query("SELECT seq FROM counter")).await?;
+        let row = self.fetch_first(what, sqlx::query("SELECT seq FROM counter")).await?;
         let seq = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
         Ok(Seq(seq.unwrap_or_default() as u64))
     }
@@ -325,8 +332,8 @@ impl Store for PostgresStore {
     async fn identity(&self) -> Result<String, Error> {
         let fresh = format!("{:032x}", rand::random::<u128>());
         let sql = "INSERT INTO facts (name, value) VALUES ('identity', $1) ON CONFLICT (name) DO NOTHING";
-        self.rows("cannot save its identity", sqlx::query(sql).bind(fresh)).await?;
-        self.fact("identity").await?.ok_or(Error::Stopped)
+        self.fetch_rows("cannot save its identity", sqlx::query(sql).bind(fresh)).await?;
+        self.read_fact("identity").await?.ok_or(Error::Stopped)
     }
 
     async fn created_at(&self, now_ms: i64) -> Result<i64, Error> {
@@ -334,8 +341,8 @@ impl Store for PostgresStore {
         let sql = "INSERT INTO facts (name, value) \
             SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), $1)::text \
             WHERE NOT EXISTS (SELECT 1 FROM facts WHERE name = 'began') ON CONFLICT (name) DO NOTHING";
-        self.rows(what, sqlx::query(sql).bind(now_ms)).await?;
-        let row = self.one(what, sqlx::query("SELECT value::bigint FROM facts WHERE name = 'began'")).await?;
+        self.fetch_rows(what, sqlx::query(sql).bind(now_ms)).await?;
+        let row = self.fetch_first(what, sqlx::query("SELECT value::bigint FROM facts WHERE name = 'began'")).await?;
         let began = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
         began.ok_or(Error::Stopped)
     }
@@ -343,7 +350,7 @@ impl Store for PostgresStore {
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
         let what = "cannot save a dictionary";
         let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES ($1, $2, $3) RETURNING id";
-        let row = self.one(what, sqlx::query(sql).bind(kind).bind(now_ms).bind(dictionary)).await?;
+        let row = self.fetch_first(what, sqlx::query(sql).bind(kind).bind(now_ms).bind(dictionary)).await?;
         let id = row.ok_or(Error::Stopped)?.number(0).map_err(|e| Error::store(what, e))?;
         // Dictionaries in between may belong to other replicas.
         self.load_dictionaries(i64::from(self.catalog.codec.newest_dictionary())).await?;
@@ -359,7 +366,7 @@ impl Store for PostgresStore {
         let Some(id) = self.id_of(&key.collection).await? else { return Ok(Vec::new()) };
         let query =
             sqlx::query(AssertSqlSafe(history::versions_of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
-        self.old_versions(query.bind(limit as i64)).await
+        self.fetch_versions(query.bind(limit as i64)).await
     }
 
     fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
@@ -368,27 +375,30 @@ impl Store for PostgresStore {
 
     async fn versions_in(
         &self,
-        span: &Span,
+        filter: &VersionFilter,
         exclusions: &VersionExclusions,
         limit: usize,
     ) -> Result<Vec<Version>, Error> {
-        let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
-        let sql = history::versions_in_span(span, if exclusions.is_none() { "" } else { EXCLUDED });
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);
+        let before = i64::try_from(filter.before.0).unwrap_or(i64::MAX);
+        let sql = history::filtered_versions(filter, if exclusions.is_none() { "" } else { NOT_EXCLUDED });
+        let query =
+            sqlx::query(AssertSqlSafe(sql)).bind(before).bind(filter.from).bind(filter.until).bind(limit as i64);
         if exclusions.is_none() {
-            return self.old_versions(query).await;
+            return self.fetch_versions(query).await;
         }
-        self.old_versions(query.bind(&exclusions.excluded).bind(&exclusions.limited).bind(&exclusions.namespaces)).await
+        self.fetch_versions(query.bind(&exclusions.excluded).bind(&exclusions.limited).bind(&exclusions.namespaces))
+            .await
     }
 
     async fn versions_ended_by(&self, changes: &[Seq]) -> Result<Vec<Version>, Error> {
         let seqs: Vec<u64> = changes.iter().map(|seq| seq.0).collect();
-        self.old_versions(sqlx::query(AssertSqlSafe(history::versions_by_end("= ANY($1)"))).bind(numbers(&seqs))).await
+        self.fetch_versions(sqlx::query(AssertSqlSafe(history::versions_by_end("= ANY($1)"))).bind(to_bigints(&seqs)))
+            .await
     }
 
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
         let sql = AssertSqlSafe(history::as_of("= ANY($2)"));
-        self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(numbers(ids))).await
+        self.fetch_versions(sqlx::query(sql).bind(seq.0 as i64).bind(to_bigints(ids))).await
     }
 
     async fn superseded_since(
@@ -401,21 +411,21 @@ impl Store for PostgresStore {
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
         let query = sqlx::query(AssertSqlSafe(history::superseded_since())).bind(seq.0 as i64).bind(id);
-        self.old_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
+        self.fetch_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
     }
 
-    async fn pruned(&self) -> Result<Seq, Error> {
-        Ok(Seq(self.number_fact("pruned").await? as u64))
+    async fn pruned_until(&self) -> Result<Seq, Error> {
+        Ok(Seq(self.read_number_fact("pruned").await? as u64))
     }
 
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         let what = "cannot read its notes";
         let text = |row: &PgRow, column: usize| row.try_get::<String, _>(column);
         let mut found = Vec::new();
-        for row in self.rows(what, sqlx::query(notes::LIST)).await? {
+        for row in self.fetch_rows(what, sqlx::query(notes::LIST)).await? {
             let columns: Result<Vec<String>, sqlx::Error> = (0..7).map(|column| text(&row, column)).collect();
             let columns = columns.map_err(|e| Error::store(what, e))?;
-            found.extend(<[String; 7]>::try_from(columns).ok().and_then(notes::from_columns));
+            found.extend(<[String; 7]>::try_from(columns).ok().and_then(notes::decode_note));
         }
         Ok(found)
     }
@@ -424,12 +434,12 @@ impl Store for PostgresStore {
         let sql = if note.is_some() { notes::PUT } else { notes::DELETE };
         let query =
             notes::key_columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
-        self.rows("cannot save a note", query).await.map(drop)
+        self.fetch_rows("cannot save a note", query).await.map(drop)
     }
 
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
         let what = "cannot read facts";
-        let rows = self.rows(what, sqlx::query(notes::LIST_FACTS).bind(prefix)).await?;
+        let rows = self.fetch_rows(what, sqlx::query(notes::LIST_FACTS).bind(prefix)).await?;
         let fact = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
         rows.iter().map(fact).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
     }
@@ -437,18 +447,18 @@ impl Store for PostgresStore {
     async fn put_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
         let sql = if value.is_some() { notes::PUT_FACT } else { notes::DELETE_FACT };
         let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
-        self.rows("cannot save a fact", query).await.map(drop)
+        self.fetch_rows("cannot save a fact", query).await.map(drop)
     }
 
     async fn delete_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
         let query = sqlx::query(notes::DELETE_CLUSTER).bind(cluster.as_str());
-        self.rows("cannot delete notes", query).await.map(drop)
+        self.fetch_rows("cannot delete notes", query).await.map(drop)
     }
 
     async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {
         // Other replicas may have created collections.
         self.read_collections().await?;
-        self.catalog.counts(&self.rows("cannot count its records", sqlx::query(COUNTS)).await?)
+        self.catalog.counts(&self.fetch_rows("cannot count its records", sqlx::query(COUNTS)).await?)
     }
 
     async fn size(&self) -> Result<StoreSize, Error> {
@@ -457,7 +467,7 @@ impl Store for PostgresStore {
             (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0)::bigint FROM versions), \
             (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \
             WHERE relnamespace = to_regnamespace($1) AND relkind = 'r'), 0::bigint";
-        let row = self.one(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
+        let row = self.fetch_first(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
         decode_size(&row)
     }
 }

@@ -1,7 +1,7 @@
-//! Behaviour specific to this backend: the change log, concurrent writers, formats.
+//! Tests of behaviour that is specific to this backend: the change log, concurrent writers, claims, formats.
 
 use super::resume_tail;
-use super::{Log, PostgresStore, migrations};
+use super::{LogPage, PostgresStore, migrations};
 use crate::ReplicaInterest;
 use crate::codec::Codec;
 use crate::fixtures::{cluster, draft, resource_of};
@@ -9,7 +9,7 @@ use crate::history;
 use crate::postgres_server::Database;
 use crate::reading::ScanRange;
 use crate::record::{Change, CollectionKey, Seq};
-use crate::{Batch, Progress, Scan, Span, Step, Store};
+use crate::{Batch, Progress, Scan, Step, Store, VersionFilter};
 use crate::{Clusters, Namespaces};
 use crate::{Epoch, Error, History, PostgresOptions};
 use crowsnest_apimachinery::names::ClusterName;
@@ -23,8 +23,8 @@ async fn open(database: &Database, replica: &str) -> PostgresStore {
     PostgresStore::open(&PostgresOptions::new(database.url()), replica, Arc::default()).await.unwrap()
 }
 
-fn pods(of: &str) -> CollectionKey {
-    CollectionKey::new(cluster(of), resource_of(&json!({})))
+fn pods(cluster_name: &str) -> CollectionKey {
+    CollectionKey::new(cluster(cluster_name), resource_of(&json!({})))
 }
 
 fn pod(name: &str, uid: &str, version: &str) -> Value {
@@ -38,9 +38,9 @@ fn put(codec: &Codec, object: &Value) -> Step {
     Step::Put(Box::new(draft), packed)
 }
 
-fn batch(of: &str, steps: Vec<Step>) -> Batch {
+fn batch(cluster_name: &str, steps: Vec<Step>) -> Batch {
     let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
-    Batch { collection: pods(of), epoch: Epoch::UNSHARED, steps, progress }
+    Batch { collection: pods(cluster_name), epoch: Epoch::UNSHARED, steps, progress }
 }
 
 /// All properties of changes that a reader can observe.
@@ -56,12 +56,12 @@ async fn follow(store: &PostgresStore, mut since: Seq, limit: u64) -> Vec<Change
     let mut all = Vec::new();
     loop {
         match store.changes(since, limit).await.unwrap() {
-            Log::Changes(changes) if changes.is_empty() => return all,
-            Log::Changes(changes) => {
+            LogPage::Changes(changes) if changes.is_empty() => return all,
+            LogPage::Changes(changes) => {
                 since = changes[changes.len() - 1].seq;
                 all.extend(changes);
             }
-            Log::Pruned(latest) => panic!("pruned up to {latest} after {since}"),
+            LogPage::Pruned(latest) => panic!("pruned up to {latest} after {since}"),
         }
     }
 }
@@ -74,7 +74,7 @@ async fn tail_after_start(database: &Database, since: u64, max_changes: usize) -
 }
 
 #[tokio::test]
-async fn a_starting_replica_has_earlier_changes() {
+async fn the_tail_of_a_starting_replica_has_earlier_changes() {
     let Some(database) = Database::create().await else { return };
     let store = open(&database, "one").await;
     let codec = &store.catalog.codec;
@@ -132,12 +132,12 @@ async fn followers_receive_the_same_changes_as_the_writer() {
 
     // Pruned changes are reported.
     one.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
-    assert!(matches!(two.changes(Seq(3), 100).await.unwrap(), Log::Pruned(Seq(11))));
+    assert!(matches!(two.changes(Seq(3), 100).await.unwrap(), LogPage::Pruned(Seq(11))));
     assert!(follow(&two, Seq(11), 100).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_writes_have_one_order() {
+async fn concurrent_writes_are_serialized() {
     let Some(database) = Database::create().await else { return };
     // Replicas that start together wait for each other's migration.
     let stores = futures::future::join_all(["one", "two", "three"].map(|replica| open(&database, replica))).await;
@@ -333,7 +333,7 @@ async fn replicas_may_index_different_labels() {
 }
 
 #[tokio::test]
-async fn migrations_go_up_and_down_and_foreign_tables_are_rejected() {
+async fn migrations_run_up_and_down_and_foreign_tables_are_rejected() {
     let Some(database) = Database::create().await else { return };
     drop(open(&database, "one").await);
     let mut connection = database.connect().await;
@@ -400,9 +400,10 @@ async fn no_query_reads_whole_tables() {
     let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
     let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
     let scans = [&everywhere, &narrow].map(|scan| ScanRange::new(scan, 10).unwrap().sql());
-    let (of_key, deletions) = (history::versions_of_key(), history::versions_in_span(&Span::DELETED, ""));
-    let [versions, without_excluded] = ["", super::EXCLUDED]
-        .map(|excluded| history::versions_in_span(&Span { deleted: false, ..Span::DELETED }, excluded));
+    let (of_key, deletions) = (history::versions_of_key(), history::filtered_versions(&VersionFilter::DELETED, ""));
+    let [versions, without_excluded] = ["", super::NOT_EXCLUDED].map(|condition| {
+        history::filtered_versions(&VersionFilter { only_deleted: false, ..VersionFilter::DELETED }, condition)
+    });
     let as_of = history::as_of("= ANY($2)");
     let queries = [
         (scans[0].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),

@@ -26,7 +26,8 @@ const PUT: &str = "INSERT INTO records (id, collection, namespace, name, seq, ui
     changed_at = excluded.changed_at, labels = excluded.labels, header = excluded.header, \
     dictionary = excluded.dictionary, body = excluded.body";
 
-/// Copies records to the versions and returns the bodies of deleted ones.
+/// Copies records to the versions and returns the bodies of deleted ones. $1 to $4 are the record ids, seqs of the
+/// ends, resourceVersions of the deletions and deleted flags, $5 is the time.
 const COPY_TO_VERSIONS: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
     resource_version, generation, created, deleting, changed_at, bytes, labels, header, dictionary, body) \
     SELECT e.ended, $5, e.deleted, e.version, r.id, r.collection, r.namespace, r.name, r.seq, r.uid, r.resource_version, \
@@ -68,7 +69,7 @@ impl PostgresStore {
             }
             changes.extend(self.execute_decision(&mut transaction, decision, &indexed_labels, now_ms).await?);
         }
-        save_progress(&mut transaction, &progress_of(&targets, batches), now_ms).await?;
+        save_progress(&mut transaction, &merge_progress(&targets, batches), now_ms).await?;
         unlock(&mut transaction, sequence.seq).await?;
         transaction.commit().await.map_err(fail)?;
         for target in targets {
@@ -119,7 +120,8 @@ impl PostgresStore {
             decision.delete(id, self.catalog.decode_record(row, id)?, None, &mut sequence);
         }
         let changes = self.execute_decision(&mut transaction, decision, &indexed_labels, now_ms).await?;
-        // Marked incomplete first, so that a partly dropped collection is not mistaken for a complete one.
+        // Marked incomplete with the first deletions, so that a partly dropped collection is not mistaken for a
+        // complete one.
         let sql = "UPDATE collections SET complete = false, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END, touched_at = clock_timestamp() WHERE id = $1";
         sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
@@ -211,10 +213,10 @@ impl PostgresStore {
             let body = self.catalog.codec.unpack(row.bytes(2).map_err(fail)?, dictionary as u32)?;
             Ok(Some((row.number(0).map_err(fail)?, body)))
         };
-        let unknown = |row: &PgRow| {
+        let has_unknown_dictionary = |row: &PgRow| {
             row.optional_number(1).ok().flatten().is_some_and(|id| !self.catalog.codec.has_dictionary(id as u32))
         };
-        if rows.iter().any(unknown) {
+        if rows.iter().any(has_unknown_dictionary) {
             self.load_dictionaries(i64::from(self.catalog.codec.newest_dictionary())).await?;
         }
         let mut bodies: HashMap<i64, Bytes> = HashMap::new();
@@ -268,8 +270,8 @@ async fn put(connection: &mut PgConnection, decision: &BatchDecision<'_>, now_ms
         .map_err(|e| Error::store("cannot write records", e))
 }
 
-/// The combined progress of each collection; later batches take precedence.
-fn progress_of(targets: &[Target], batches: &[Batch]) -> BTreeMap<i64, Progress> {
+/// Combines the progress of all batches of each collection; later batches take precedence.
+fn merge_progress(targets: &[Target], batches: &[Batch]) -> BTreeMap<i64, Progress> {
     let mut all: BTreeMap<i64, Progress> = BTreeMap::new();
     for (target, batch) in targets.iter().zip(batches) {
         let (sum, next) = (all.entry(target.id).or_default(), batch.progress.clone());

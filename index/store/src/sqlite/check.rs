@@ -1,6 +1,6 @@
-//! Integrity check of the whole database.
+//! Integrity check of the database file and of every row.
 
-use super::{FILE, SqliteStore, get_batcher, migrations};
+use super::{FILE, SqliteStore, migrations, new_get_batcher};
 use crate::catalog::Catalog;
 use crate::check_report::CheckReport;
 use crate::codec::Codec;
@@ -34,8 +34,9 @@ struct Metadata {
 }
 
 impl SqliteStore {
-    /// Opens an existing database in this version's format for reading. Another process may write to it.
-    pub async fn read_only(data_dir: &Path, codec: Arc<Codec>) -> Result<Self, Error> {
+    /// Opens an existing database for reading; another process may write to it meanwhile. Fails if its format is older
+    /// than this version's, or newer and incompatible.
+    pub async fn open_read_only(data_dir: &Path, codec: Arc<Codec>) -> Result<Self, Error> {
         let path = data_dir.join(FILE);
         let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
         let options = SqliteConnectOptions::new().filename(&path).read_only(true);
@@ -53,24 +54,28 @@ impl SqliteStore {
         let readers = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.map_err(unusable)?;
         let writer = Mutex::new(super::Writer { connection, latest: 0 });
         let catalog = Catalog::new(codec);
-        let store = Self { writer, readers, gets: get_batcher(), catalog, indexed_labels: IndexedLabels::default() };
+        let store =
+            Self { writer, readers, gets: new_get_batcher(), catalog, indexed_labels: IndexedLabels::default() };
         store.load().await?;
         Ok(store)
     }
 
-    /// The current newest seq, including those assigned by another process; `latest` is the one at opening.
+    /// The newest seq at present, including those assigned by another process; `latest` returns the newest seq at
+    /// opening.
     pub async fn newest(&self) -> Result<Seq, Error> {
         super::load::newest(&self.readers).await
     }
 
-    pub async fn known_identity(&self) -> Result<String, Error> {
+    /// The identity that the database already has; empty if it has none. Unlike [`crate::Store::identity`], this does
+    /// not write.
+    pub async fn stored_identity(&self) -> Result<String, Error> {
         let fail = |e| Error::store("cannot read its identity", e);
         let sql = "SELECT value FROM facts WHERE name = 'identity'";
         let row = sqlx::query(sql).fetch_optional(&self.readers).await.map_err(fail)?;
         row.map_or(Ok(String::new()), |row| row.try_get(0)).map_err(fail)
     }
 
-    /// Reports problems of the pages, and of every record and old version.
+    /// Adds the problems of the file's pages, and those of every record and old version, to the report.
     pub async fn check(&self, report: &mut CheckReport) -> Result<(), Error> {
         match sqlx::query("PRAGMA integrity_check(20)").fetch_all(&self.readers).await {
             Ok(rows) => {
@@ -112,9 +117,9 @@ impl SqliteStore {
         let object = self.catalog.decode_object(row).map_err(|error| error.chain())?;
         let body: Body = serde_json::from_slice(&object.body).map_err(|error| format!("its body: {error}"))?;
         let (inside, record) = (body.metadata, &object.record);
-        let same = *inside.name == *record.key.name
+        let is_equal = *inside.name == *record.key.name
             && inside.uid == record.uid
             && inside.resource_version == record.resource_version;
-        if same { Ok(()) } else { Err(format!("its body belongs to {} {}", inside.name, inside.resource_version)) }
+        if is_equal { Ok(()) } else { Err(format!("its body belongs to {} {}", inside.name, inside.resource_version)) }
     }
 }

@@ -9,8 +9,8 @@ use crate::rows::COLUMNS;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
-/// Additions are batched, removals are executed individually: with a batch, SQLite would scan a collection's
-/// labels.
+/// Writes changes of the index. Additions are batched. Removals are executed one by one, because SQLite would execute a
+/// batch by scanning all labels of a collection.
 pub(super) async fn write(connection: &mut SqliteConnection, labels: LabelChanges) -> Result<(), Error> {
     let fail = |e| Error::store("cannot write labels", e);
     for Label { collection, key, value, record } in labels.removed {
@@ -33,7 +33,7 @@ pub(super) async fn write(connection: &mut SqliteConnection, labels: LabelChange
     sqlx::query(insert).bind(added).execute(connection).await.map(drop).map_err(fail)
 }
 
-/// Rebuilds the index if the configured labels changed.
+/// Rebuilds the index if the configured labels differ from those it was built with.
 pub(super) async fn rebuild_if_changed(connection: &mut SqliteConnection, labels: &IndexedLabels) -> Result<(), Error> {
     let fail = |e| Error::store("cannot index labels", e);
     let stored: Option<(String,)> = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'")

@@ -1,4 +1,4 @@
-//! Loads dictionaries, the newest change and the collections when a store is opened.
+//! Loads dictionaries, the newest seq and the collections when a store is opened.
 
 use super::SqliteStore;
 use crate::Error;
@@ -27,7 +27,7 @@ impl SqliteStore {
         self.read_collections().await.map(drop)
     }
 
-    /// The active collections. The catalog also learns the ids of inactive ones.
+    /// Reads all collections into the catalog and returns those that were not dropped.
     pub(super) async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
         let fail = |e| Error::store("cannot list its collections", e);
         let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \

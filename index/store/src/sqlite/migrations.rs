@@ -14,7 +14,7 @@ const MIGRATIONS: [Migration; 5] = [
     migration!("sqlite", "0005_shared_with"),
 ];
 
-/// The format this version writes.
+/// The newest format that this version knows, which it writes.
 pub const NEWEST: usize = MIGRATIONS.len();
 
 /// Migrates the file to format `target`, up or down, with one transaction per step. A compatible newer format is
@@ -55,7 +55,7 @@ pub async fn migrate_file(data_dir: &Path, to: usize) -> Result<Option<usize>, E
     Ok(Some(from))
 }
 
-/// Decides about a file of format `version`; fails if this version of Crowsnest cannot use it.
+/// Determines how this version of Crowsnest can use a file of format `version`; fails if it cannot.
 pub(super) async fn check_compatibility(
     connection: &mut SqliteConnection,
     version: usize,

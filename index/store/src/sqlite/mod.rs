@@ -15,10 +15,10 @@ use super::labels::IndexedLabels;
 use super::notes;
 use super::query_batcher::QueryBatcher;
 use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
-use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
+use super::rows::{COLUMNS, OBJECT_COLUMNS, columns_without_body};
 use super::{
-    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, Replayed, Scan, Span, Store, StoreSize, StoredCollection,
-    VersionExclusions,
+    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, Store, StoreSize, StoredCollection,
+    VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -39,10 +39,10 @@ use write::{save_latest, save_positions, save_progress};
 
 /// Begins a write transaction. Upgrading a read transaction would fail after a concurrent write.
 const BEGIN_WRITE: &str = "BEGIN IMMEDIATE";
-/// The database's file in the data directory.
+/// Name of the database file in the data directory.
 pub const FILE: &str = "cache.sqlite";
 
-/// Deletes the database's files. Returns false if there was none.
+/// Deletes the database file, its write-ahead log and its shared memory file. Returns false if there was none.
 pub fn discard(data_dir: &Path) -> Result<bool, Error> {
     let mut found = false;
     for suffix in ["", "-wal", "-shm"] {
@@ -56,22 +56,23 @@ pub fn discard(data_dir: &Path) -> Result<bool, Error> {
     Ok(found)
 }
 
-/// SQL condition of [`VersionExclusions`]: collections $5 and $6, namespaces $7.
-const EXCLUDED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) AND \
+/// SQL condition for [`VersionExclusions`]: excluded collections $5, limited collections $6, namespaces $7.
+const NOT_EXCLUDED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) AND \
     (collection NOT IN (SELECT value FROM json_each($6)) OR namespace IN (SELECT value FROM json_each($7)))";
 /// Maximum size in bytes of the write-ahead log after a large transaction.
 const JOURNAL_BYTES: &str = "67108864";
 
-/// Reads of single objects are batched, because the round trip to SQLite's thread costs more than the read itself.
-/// Maximum numbers of concurrent batches and of objects in a batch.
+/// Maximum number of concurrent batches of [`Store::get`]. Reads of single objects are batched, because the round trip
+/// to SQLite's thread costs more than the read itself.
 const GET_BATCHES: usize = 2;
+/// Maximum number of objects in such a batch.
 const GETS_PER_BATCH: usize = 64;
 
 /// Key of an object: collection id, namespace, name.
 type RowKey = (i64, Arc<str>, Arc<str>);
 type GetBatcher = QueryBatcher<RowKey, Option<SqliteRow>>;
 
-fn get_batcher() -> GetBatcher {
+fn new_get_batcher() -> GetBatcher {
     QueryBatcher::new(GET_BATCHES, GETS_PER_BATCH)
 }
 
@@ -86,6 +87,7 @@ pub struct SqliteStore {
 
 struct Writer {
     connection: SqliteConnection,
+    /// The newest seq assigned.
     latest: u64,
 }
 
@@ -112,7 +114,7 @@ impl SqliteStore {
             .pragma("journal_size_limit", JOURNAL_BYTES)
             .pragma("cache_size", format!("-{}", options.sqlite_cache_kib));
         let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
-        // These options are set on the write connection only, because readers would have to write to set them.
+        // These options write to the file, so only the write connection sets them.
         let writing = common.clone().create_if_missing(true).auto_vacuum(SqliteAutoVacuum::Incremental);
         let mut connection = SqliteConnection::connect_with(&writing).await.map_err(unusable)?;
         migrations::migrate(&mut connection, &path, migrations::NEWEST).await?;
@@ -125,18 +127,18 @@ impl SqliteStore {
             .await
             .map_err(unusable)?;
         let writer = Mutex::new(Writer { connection, latest: 0 });
-        let store = Self { writer, readers, gets: get_batcher(), catalog: Catalog::new(codec), indexed_labels };
+        let store = Self { writer, readers, gets: new_get_batcher(), catalog: Catalog::new(codec), indexed_labels };
         store.load().await?;
         Ok(store)
     }
 
-    async fn old_versions(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<Version>, Error> {
+    async fn fetch_versions(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<Version>, Error> {
         let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot read old versions", e))?;
         rows.iter().map(|row| self.catalog.decode_version(row)).collect()
     }
 
-    /// Rows in the order of the keys; None for a key without a row.
-    async fn rows_by_keys(&self, keys: Vec<RowKey>) -> Result<Vec<Option<SqliteRow>>, Error> {
+    /// The rows of these keys, in their order; None for a key without a row.
+    async fn fetch_rows_by_keys(&self, keys: Vec<RowKey>) -> Result<Vec<Option<SqliteRow>>, Error> {
         let fail = |e| Error::store("cannot read objects", e);
         let parameters: Vec<_> =
             keys.iter().map(|(collection, namespace, name)| (collection, &**namespace, &**name)).collect();
@@ -155,7 +157,7 @@ impl SqliteStore {
         Ok(found)
     }
 
-    async fn objects(&self, sql: AssertSqlSafe<String>, parameter: String) -> Result<Vec<Object>, Error> {
+    async fn fetch_objects(&self, sql: AssertSqlSafe<String>, parameter: String) -> Result<Vec<Object>, Error> {
         let fail = |e| Error::store("cannot read objects", e);
         let rows = sqlx::query(sql).bind(parameter).fetch_all(&self.readers).await.map_err(fail)?;
         rows.iter().map(|row| self.catalog.decode_object(row)).collect()
@@ -221,8 +223,8 @@ impl Store for SqliteStore {
             decision.delete(id, self.catalog.decode_record(&row, id)?, None, &mut sequence);
         }
         let changes = self.execute_decision(&mut transaction, decision, now_ms).await?;
-        // Marked incomplete first, so that a partly dropped collection is not mistaken for a complete one after a
-        // crash.
+        // Marked incomplete with the first deletions, so that a partly dropped collection is not mistaken for a
+        // complete one after a crash.
         let sql = "UPDATE collections SET complete = 0, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END WHERE id = $1";
         sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
@@ -235,7 +237,7 @@ impl Store for SqliteStore {
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
         let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(None) };
         let row_key = (id, Arc::clone(&key.namespace), Arc::clone(&key.name));
-        let row = self.gets.query(row_key, |keys| self.rows_by_keys(keys)).await?;
+        let row = self.gets.query(row_key, |keys| self.fetch_rows_by_keys(keys)).await?;
         row.map(|row| self.catalog.decode_object(&row)).transpose()
     }
 
@@ -278,15 +280,15 @@ impl Store for SqliteStore {
     async fn by_ids(&self, ids: &[u64], body_mode: BodyMode) -> Result<Vec<Object>, Error> {
         let columns = match body_mode {
             BodyMode::Read => OBJECT_COLUMNS.to_owned(),
-            BodyMode::Skip => without_body("x''"),
+            BodyMode::Skip => columns_without_body("x''"),
         };
         let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id IN (SELECT value FROM json_each(?))"));
-        self.objects(sql, json_ids(ids.iter().copied())).await
+        self.fetch_objects(sql, json_ids(ids.iter().copied())).await
     }
 
-    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
+    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<ReplayedChange>, Error> {
         let fail = |e| Error::store("cannot replay changes", e);
-        // Changes and deletions are read in one transaction, so that they belong to the same snapshot.
+        // One transaction, so that records and deletions are read from the same snapshot.
         let mut reading = self.readers.begin().await.map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE seq > ? ORDER BY seq LIMIT ?"));
         let (since, rows) = (since.0 as i64, limit as i64);
@@ -366,7 +368,7 @@ impl Store for SqliteStore {
         let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(Vec::new()) };
         let query =
             sqlx::query(AssertSqlSafe(history::versions_of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
-        self.old_versions(query.bind(limit as i64)).await
+        self.fetch_versions(query.bind(limit as i64)).await
     }
 
     fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
@@ -375,30 +377,31 @@ impl Store for SqliteStore {
 
     async fn versions_in(
         &self,
-        span: &Span,
+        filter: &VersionFilter,
         exclusions: &VersionExclusions,
         limit: usize,
     ) -> Result<Vec<Version>, Error> {
-        let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
-        let sql = history::versions_in_span(span, if exclusions.is_none() { "" } else { EXCLUDED });
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);
+        let before = i64::try_from(filter.before.0).unwrap_or(i64::MAX);
+        let sql = history::filtered_versions(filter, if exclusions.is_none() { "" } else { NOT_EXCLUDED });
+        let query =
+            sqlx::query(AssertSqlSafe(sql)).bind(before).bind(filter.from).bind(filter.until).bind(limit as i64);
         if exclusions.is_none() {
-            return self.old_versions(query).await;
+            return self.fetch_versions(query).await;
         }
         let json = |numbers: &[i64]| json_ids(numbers.iter().map(|number| *number as u64));
         let namespaces = serde_json::Value::from(exclusions.namespaces.clone()).to_string();
         let query = query.bind(json(&exclusions.excluded)).bind(json(&exclusions.limited)).bind(namespaces);
-        self.old_versions(query).await
+        self.fetch_versions(query).await
     }
 
     async fn versions_ended_by(&self, changes: &[Seq]) -> Result<Vec<Version>, Error> {
         let sql = AssertSqlSafe(history::versions_by_end("IN (SELECT value FROM json_each(?))"));
-        self.old_versions(sqlx::query(sql).bind(json_ids(changes.iter().map(|seq| seq.0)))).await
+        self.fetch_versions(sqlx::query(sql).bind(json_ids(changes.iter().map(|seq| seq.0)))).await
     }
 
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
         let sql = AssertSqlSafe(history::as_of("IN (SELECT value FROM json_each($2))"));
-        self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(json_ids(ids.iter().copied()))).await
+        self.fetch_versions(sqlx::query(sql).bind(seq.0 as i64).bind(json_ids(ids.iter().copied()))).await
     }
 
     async fn superseded_since(
@@ -411,18 +414,18 @@ impl Store for SqliteStore {
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
         let query = sqlx::query(AssertSqlSafe(history::superseded_since())).bind(seq.0 as i64).bind(id);
-        self.old_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
+        self.fetch_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
     }
 
-    async fn pruned(&self) -> Result<Seq, Error> {
-        Ok(Seq(prune::number_fact(&self.readers, "pruned").await? as u64))
+    async fn pruned_until(&self) -> Result<Seq, Error> {
+        Ok(Seq(prune::read_number_fact(&self.readers, "pruned").await? as u64))
     }
 
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         let fail = |e| Error::store("cannot read its notes", e);
         type Columns = (String, String, String, String, String, String, String);
         let rows: Vec<Columns> = sqlx::query_as(notes::LIST).fetch_all(&self.readers).await.map_err(fail)?;
-        Ok(rows.into_iter().filter_map(|(a, b, c, d, e, f, g)| notes::from_columns([a, b, c, d, e, f, g])).collect())
+        Ok(rows.into_iter().filter_map(|(a, b, c, d, e, f, g)| notes::decode_note([a, b, c, d, e, f, g])).collect())
     }
 
     async fn put_note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
@@ -476,6 +479,7 @@ impl Store for SqliteStore {
     }
 }
 
+/// A JSON list of numbers, for `json_each`.
 fn json_ids(ids: impl Iterator<Item = u64>) -> String {
     let mut text = String::from("[");
     for (nth, id) in ids.enumerate() {

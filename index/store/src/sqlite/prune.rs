@@ -1,12 +1,12 @@
 //! Deletes old versions and frees disk space.
 
 use super::{BEGIN_WRITE, SqliteStore};
-use crate::history::{CUT, DROP, LAST_DELETION, TRIM};
+use crate::history::{CUTOFF, DELETE_EXCESS, DELETE_UNTIL, LAST_DELETION};
 use crate::{Error, History, Seq};
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use sqlx::{Connection, Row as _};
 
-/// Pages freed at once; the writer is blocked meanwhile.
+/// Frees a limited number of pages, because the writer is blocked meanwhile.
 const VACUUM_PAGES: &str = "PRAGMA incremental_vacuum(4096)";
 
 impl SqliteStore {
@@ -15,14 +15,14 @@ impl SqliteStore {
         let mut writer = self.writer.lock().await;
         let latest = writer.latest.min(seen.0) as i64;
         let mut transaction = writer.connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
-        let row = sqlx::query(CUT).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(latest);
+        let row = sqlx::query(CUTOFF).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(latest);
         let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
         let cut: i64 = row.try_get(0).map_err(fail)?;
         let row = sqlx::query(LAST_DELETION).bind(cut).fetch_one(&mut *transaction).await.map_err(fail)?;
         raise_fact(&mut transaction, "pruned", row.try_get(0).map_err(fail)?).await?;
-        let dropped = sqlx::query(DROP).bind(cut).execute(&mut *transaction).await.map_err(fail)?;
-        let trimmed = number_fact(&mut *transaction, "trimmed").await?;
-        let trim = sqlx::query(TRIM).bind(trimmed).bind(latest).bind(i64::from(history.max_versions));
+        let dropped = sqlx::query(DELETE_UNTIL).bind(cut).execute(&mut *transaction).await.map_err(fail)?;
+        let trimmed = read_number_fact(&mut *transaction, "trimmed").await?;
+        let trim = sqlx::query(DELETE_EXCESS).bind(trimmed).bind(latest).bind(i64::from(history.max_versions));
         let aged = trim.execute(&mut *transaction).await.map_err(fail)?;
         raise_fact(&mut transaction, "trimmed", latest).await?;
         transaction.commit().await.map_err(fail)?;
@@ -31,7 +31,7 @@ impl SqliteStore {
     }
 }
 
-/// Stores a number that only grows.
+/// Stores a number as a fact, unless a greater number is stored.
 async fn raise_fact(connection: &mut SqliteConnection, name: &str, number: i64) -> Result<(), Error> {
     let sql = "INSERT INTO facts (name, value) VALUES ($1, CAST($2 AS TEXT)) ON CONFLICT (name) DO UPDATE \
         SET value = CAST(max(CAST(facts.value AS INTEGER), $2) AS TEXT)";
@@ -39,8 +39,8 @@ async fn raise_fact(connection: &mut SqliteConnection, name: &str, number: i64) 
     done.map(drop).map_err(|e| Error::store("cannot save its pruning position", e))
 }
 
-/// The stored number; 0 if there is none.
-pub(super) async fn number_fact(connection: impl SqliteExecutor<'_>, name: &str) -> Result<i64, Error> {
+/// Reads a number that is stored as a fact; 0 if there is none.
+pub(super) async fn read_number_fact(connection: impl SqliteExecutor<'_>, name: &str) -> Result<i64, Error> {
     let fail = |e| Error::store("cannot read its pruning position", e);
     let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = ?";
     let row = sqlx::query(sql).bind(name).fetch_optional(connection).await.map_err(fail)?;

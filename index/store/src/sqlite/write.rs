@@ -11,7 +11,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// Sizes of multi-row inserts; few, so that their statements stay prepared.
+/// Numbers of rows of the multi-row inserts, largest first. There are only a few, so that their statements stay
+/// prepared.
 const INSERT_SIZES: [usize; 3] = [128, 16, 1];
 static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
     INSERT_SIZES.map(|size| {
@@ -25,8 +26,8 @@ static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
     })
 });
 
-/// Copies records to the versions ($1: list of id, seq of the end, its resourceVersion, deleted) and returns the
-/// bodies of deleted ones.
+/// Copies records to the versions and returns the bodies of deleted ones. $1 is a JSON list of (record id, seq of the
+/// end, resourceVersion of the deletion, deleted), $2 the time.
 const COPY_TO_VERSIONS: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
     resource_version, generation, created, deleting, changed_at, bytes, labels, header, dictionary, body) \
     SELECT e.value ->> 1, $2, e.value ->> 3, e.value ->> 2, r.id, r.collection, r.namespace, r.name, r.seq, r.uid, \
@@ -110,7 +111,7 @@ impl SqliteStore {
         Ok(decision.into_changes())
     }
 
-    /// Copies records to the versions and deletes those that were deleted.
+    /// Copies the current states of the records to the versions, and deletes the records to delete.
     async fn save_versions(
         &self,
         connection: &mut SqliteConnection,
@@ -203,7 +204,7 @@ pub(super) async fn save_progress(
         .map_err(|e| Error::store("cannot save a position", e))
 }
 
-/// Positions with the id of their collection and the time of the last contact.
+/// Saves positions, given as (collection id, resourceVersion, time of the last contact in Unix milliseconds).
 pub(super) async fn save_positions(
     connection: &mut SqliteConnection,
     positions: &[(i64, &str, i64)],

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::Version;
-use crate::{Span, VersionExclusions};
+use crate::{VersionExclusions, VersionFilter};
 use std::time::Duration;
 
 #[rstest]
 #[tokio::test]
-async fn previous_states_are_found_by_seq(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn previous_states_are_found_by_seq(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
     let steps = ["a", "b", "c"].map(|name| backend.put(&pod("x", name, name, "1")));
     backend.apply(steps.into(), "1").await;
@@ -18,7 +18,7 @@ async fn previous_states_are_found_by_seq(#[values(Kind::Sqlite, Kind::Postgres)
         backend.put(&pod("x", "d", "d", "5")),
     ];
     backend.apply(steps, "5").await;
-    // a began with 1, b with 2, c with 3; the steps are 4 to 7.
+    // The first versions of a, b and c began with seq 1, 2 and 3; the steps have seq 4 to 7.
     for (seq, expected) in [(3, "a 1, b 1"), (4, "a 2, b 1"), (5, "a 2"), (6, ""), (0, "")] {
         let mut found = backend.store.as_of(Seq(seq), &[1, 2, 3, 7, 99]).await.unwrap();
         found.sort_by_key(|version| version.object.record.id);
@@ -62,7 +62,7 @@ async fn versions(backend: &Backend, name: &str) -> Vec<(String, String, u64, u6
 
 #[rstest]
 #[tokio::test]
-async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn previous_versions_are_kept(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1")), backend.put(&pod("x", "b", "2", "1"))], "1").await;
     // Changed twice in one transaction, deleted, and recreated with the same name.
@@ -80,26 +80,31 @@ async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind
     assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "nobody").await.is_empty());
     assert_eq!(backend.store.versions(&key("x", "a"), 1).await.unwrap().len(), 1);
 
-    // A dropped collection leaves its versions, also after a restart.
+    // The versions of a dropped collection are kept, also after a restart.
     while !backend.store.drop_collection(&pods(), Epoch::UNSHARED, 100, 1000).await.unwrap().is_empty() {}
     let backend = backend.reopen().await;
     assert!(backend.store.collections().await.unwrap().is_empty());
-    let deletions = backend.store.versions_in(&Span::DELETED, &VersionExclusions::NONE, 10).await.unwrap();
+    let deletions = backend.store.versions_in(&VersionFilter::DELETED, &VersionExclusions::NONE, 10).await.unwrap();
     let states: Vec<_> = deletions.iter().map(|d| (&*d.object.record.key.name, d.ended.0)).collect();
     assert!(matches!(states.as_slice(), [(_, 8), (_, 7), ("a", 5)]), "{states:?}");
     let next = backend
         .store
-        .versions_in(&Span { before: Seq(7), ..Span::DELETED }, &VersionExclusions::NONE, 10)
+        .versions_in(&VersionFilter { before: Seq(7), ..VersionFilter::DELETED }, &VersionExclusions::NONE, 10)
         .await
         .unwrap();
     assert_eq!((next.len(), next[0].ended), (1, Seq(5)));
     let seqs = |versions: Vec<Version>| versions.iter().map(|version| version.ended.0).collect::<Vec<_>>();
-    let all = Span { deleted: false, ..Span::DELETED };
+    let all = VersionFilter { only_deleted: false, ..VersionFilter::DELETED };
     let whole = backend.store.versions_in(&all, &VersionExclusions::NONE, 10).await.unwrap();
     assert_eq!(seqs(whole), [8, 7, 5, 4, 3]);
     for (from, until, expected) in [(1000, 1001, 5), (1001, i64::MAX, 0), (i64::MIN, 1000, 0)] {
         assert_eq!(
-            backend.store.versions_in(&Span { from, until, ..all }, &VersionExclusions::NONE, 10).await.unwrap().len(),
+            backend
+                .store
+                .versions_in(&VersionFilter { from, until, ..all }, &VersionExclusions::NONE, 10)
+                .await
+                .unwrap()
+                .len(),
             expected
         );
     }
@@ -118,12 +123,12 @@ async fn previous_versions_are_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind
 #[case::everything(&[], &[], "a/x a/y a/z b/x b/y b/z")]
 #[case::excluded_collection(&[("b", "")], &[], "a/x a/y a/z")]
 #[case::limited_collection(&[("a", "x nowhere")], &[], "a/x b/x b/y b/z")]
-#[case::of_both(&[("a", "x"), ("b", "x")], &[], "a/x b/x")]
+#[case::two_limited_collections(&[("a", "x"), ("b", "x")], &[], "a/x b/x")]
 #[case::limited_and_excluded(&[("a", "x z"), ("b", "")], &[], "a/x a/z")]
 #[case::page_by_page(&[("a", "x z")], &[1, 2], "a/x a/z b/x b/y b/z")]
 #[tokio::test]
-async fn old_versions_are_narrowed(
-    #[values(Kind::Sqlite, Kind::Postgres)] kind: Kind,
+async fn old_versions_are_excluded(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
     #[case] wanted: &[(&str, &str)],
     #[case] limits: &[usize],
     #[case] expected: &str,
@@ -143,12 +148,12 @@ async fn old_versions_are_narrowed(
         of.map(|(_, namespaces)| namespaces.split_whitespace().map(str::to_owned).collect())
     });
     for limit in limits.iter().chain(&[100]) {
-        let (mut found, mut span) = (BTreeSet::new(), Span::DELETED);
+        let (mut found, mut filter) = (BTreeSet::new(), VersionFilter::DELETED);
         loop {
-            let versions = backend.store.versions_in(&span, &exclusions, *limit).await.unwrap();
+            let versions = backend.store.versions_in(&filter, &exclusions, *limit).await.unwrap();
             assert!(versions.len() <= *limit);
             let Some(last) = versions.last() else { break };
-            span.before = last.ended;
+            filter.before = last.ended;
             for version in &versions {
                 let key = &version.object.record.key;
                 assert!(found.insert(format!("{}/{}", key.cluster(), key.namespace)), "returned twice");
@@ -165,10 +170,10 @@ async fn old_versions_are_narrowed(
 #[case::within_the_limits(UNLIMITED, 9, 1)]
 #[tokio::test]
 async fn old_versions_are_pruned(
-    #[values(Kind::Sqlite, Kind::Postgres)] kind: Kind,
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
     #[case] history: History,
-    #[case] of_a: usize,
-    #[case] of_b: usize,
+    #[case] versions_of_a: usize,
+    #[case] versions_of_b: usize,
 ) {
     let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "b", "2", "1")), Backend::delete("x", "b", "2")], "2").await;
@@ -179,7 +184,10 @@ async fn old_versions_are_pruned(
     // Versions that the text index has not processed are kept.
     assert_eq!(backend.store.prune(&history, now, Seq(0)).await.unwrap(), 0);
     backend.store.prune(&history, now, Seq(u64::MAX)).await.unwrap();
-    assert_eq!((versions(&backend, "a").await.len(), versions(&backend, "b").await.len()), (of_a, of_b));
+    assert_eq!(
+        (versions(&backend, "a").await.len(), versions(&backend, "b").await.len()),
+        (versions_of_a, versions_of_b)
+    );
     // Current objects are kept, and pruning again changes nothing.
     assert_eq!(backend.store.prune(&history, now, Seq(u64::MAX)).await.unwrap(), 0);
     assert_eq!(backend.store.get(&key("x", "a")).await.unwrap().unwrap().record.resource_version, "10");
@@ -187,12 +195,14 @@ async fn old_versions_are_pruned(
     assert!(newest.first().is_none_or(|version| version.0 == "9"), "{newest:?}");
     // Later versions are kept as before.
     backend.apply(vec![backend.put(&pod("x", "a", "1", "11"))], "11").await;
-    assert_eq!(versions(&backend, "a").await.len(), of_a + 1);
+    assert_eq!(versions(&backend, "a").await.len(), versions_of_a + 1);
 }
 
 #[rstest]
 #[tokio::test]
-async fn changes_of_the_status_do_not_displace_those_of_the_spec(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+async fn changes_of_the_status_do_not_displace_those_of_the_spec(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+) {
     let Some(backend) = Backend::open(kind).await else { return };
     let steps = (1..=12).map(|version| {
         let mut object = pod("x", "a", "1", &version.to_string());

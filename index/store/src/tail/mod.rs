@@ -1,9 +1,9 @@
 //! In-memory window of the most recent changes, for watches, controllers and live search.
 //!
-//! Appended by the store's writer after its commit and, with a shared store, by the follower of the change log:
-//! each seq is taken once, in order, from the first source. Any number of readers follow with their own positions.
-//! Limited in changes and bytes: a reader that falls out of the window gets [`Gone`] and lists again. Followers of
-//! a [`Topic`] wake only for its changes.
+//! The store's writer appends changes after its commit; with a shared store, the follower of the change log appends
+//! those of other replicas. A change that arrives from both is appended once. Any number of readers follow with their
+//! own positions. The window is limited in changes and bytes: a reader that falls behind it gets [`Gone`] and lists
+//! again. Followers of a [`Topic`] wake only for its changes.
 
 mod topics;
 
@@ -33,20 +33,20 @@ pub struct Tail {
 struct Window {
     changes: VecDeque<Arc<Change>>,
     bytes: usize,
-    /// All later changes are in `changes`.
+    /// All changes after this seq are in `changes`.
     since: Seq,
     topics: Topics,
 }
 
 /// Result of a read.
-struct Read {
+struct ReadResult {
     changes: Vec<Arc<Change>>,
-    /// The reader has seen all its changes up to this seq.
+    /// Seq up to which the reader has received all of its changes.
     until: Seq,
 }
 
 impl Tail {
-    /// Starts after the newest change in the store.
+    /// Creates an empty tail that continues after `latest`, the newest change in the store.
     pub fn new(latest: Seq, max_changes: usize, max_bytes: usize) -> Self {
         let window = RwLock::new(Window { since: latest, ..Window::default() });
         Self { window, latest: watch::Sender::new(latest), max_changes: max_changes.max(1), max_bytes }
@@ -80,7 +80,7 @@ impl Tail {
         true
     }
 
-    /// Continues after `latest`. Earlier changes are unknown, so followers have to list again.
+    /// Empties the window and continues after `latest`. Followers get [`Gone`] and have to list again.
     pub fn restart(&self, latest: Seq) {
         let mut window = self.window.write();
         window.topics.clear(latest);
@@ -89,7 +89,7 @@ impl Tail {
         self.latest.send_replace(latest);
     }
 
-    /// Seq of the newest change. Read it before a list and watch from it, so that no change is missed.
+    /// Seq of the newest change. A reader that gets it before its list and then follows from it misses no change.
     pub fn latest(&self) -> Seq {
         *self.latest.borrow()
     }
@@ -104,12 +104,12 @@ impl Tail {
         let mut window = self.window.write();
         let Window { changes, topics, since: complete_after, .. } = &mut *window;
         let mut latest = topics.follow(&topic, *complete_after, changes.iter());
-        // Changes already in the window are still to be read.
+        // The first wait must not block: the window may already contain changes for this follower.
         latest.mark_changed();
         Follower { tail: Arc::clone(self), topic: Some(topic), since, latest }
     }
 
-    fn read(&self, since: Seq, topic: Option<&Topic>) -> Result<Read, Gone> {
+    fn read(&self, since: Seq, topic: Option<&Topic>) -> Result<ReadResult, Gone> {
         let window = self.window.read();
         let changes = match topic {
             Some(topic) => window.topics.changes_after(topic, since, MAX_CHANGES_PER_READ)?,
@@ -122,10 +122,10 @@ impl Tail {
         let last = changes.last().filter(|_| changes.len() == MAX_CHANGES_PER_READ);
         let newest = window.changes.back().map_or(window.since, |change| change.seq);
         // A reader that is ahead of the window keeps its position.
-        Ok(Read { until: last.map_or(newest, |change| change.seq).max(since), changes })
+        Ok(ReadResult { until: last.map_or(newest, |change| change.seq).max(since), changes })
     }
 
-    /// Number and bytes of the changes in the window.
+    /// Number of the changes in the window, and the bytes of their bodies.
     pub fn size(&self) -> (usize, usize) {
         let window = self.window.read();
         (window.changes.len(), window.bytes)
@@ -151,7 +151,7 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// The next changes; waits until there are some. Cancel-safe. None after the cache stopped.
+    /// Waits for the next changes and returns them. Cancel-safe. None after the cache stopped.
     pub async fn next(&mut self) -> Option<Result<Vec<Arc<Change>>, Gone>> {
         loop {
             self.latest.borrow_and_update();
@@ -163,14 +163,14 @@ impl Follower {
         }
     }
 
-    /// The available changes without waiting; empty if the reader is up to date.
+    /// Returns the available changes without waiting; empty if the reader is up to date.
     pub fn ready_now(&mut self) -> Result<Vec<Arc<Change>>, Gone> {
-        let Read { changes, until } = self.tail.read(self.since, self.topic.as_ref())?;
+        let ReadResult { changes, until } = self.tail.read(self.since, self.topic.as_ref())?;
         self.since = until;
         Ok(changes)
     }
 
-    /// Waits until there are changes to read. Cancel-safe. False after the cache stopped.
+    /// Waits until there are changes to read. Cancel-safe. Returns false after the cache stopped.
     pub async fn wait(&mut self) -> bool {
         loop {
             if *self.latest.borrow_and_update() > self.since {
@@ -244,8 +244,8 @@ mod tests {
 
     #[rstest]
     #[case::all(None, None, &[1, 2, 3, 4])]
-    #[case::of_a_namespace(Some("x"), None, &[1, 2, 4])]
-    #[case::of_a_name(None, Some("a"), &[1, 3])]
+    #[case::one_namespace(Some("x"), None, &[1, 2, 4])]
+    #[case::one_name(None, Some("a"), &[1, 3])]
     #[case::one_object(Some("x"), Some("b"), &[2, 4])]
     #[case::nothing(Some("z"), None, &[])]
     fn a_topic_includes_the_changes_in_the_window(
@@ -287,8 +287,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any sequence of writes and reads, following a topic returns the matching changes of the whole tail,
-        /// or is gone only if following the whole tail is as well.
+        /// For any sequence of writes and reads, a follower of a topic receives the matching changes of the whole tail.
+        /// It gets [`Gone`] only if a follower of the whole tail does as well.
         #[test]
         fn a_topic_equals_the_filtered_tail(
             steps in prop::collection::vec((0_u8..3, 0_u8..3, prop::bool::weighted(0.3)), 1..60),
@@ -299,25 +299,25 @@ mod tests {
             let (namespace, name) = (namespace.map(named), name.map(named));
             let topic = topic(namespace.as_deref(), name.as_deref());
             let tail = Arc::new(Tail::new(Seq(0), 5, 1 << 20));
-            let (mut of_topic, mut of_all) = (tail.follow_topic(Seq(0), topic.clone()), tail.follow(Seq(0)));
+            let (mut topic_follower, mut follower) = (tail.follow_topic(Seq(0), topic.clone()), tail.follow(Seq(0)));
             for (seq, (namespace, name, read)) in (1..).zip(steps) {
                 prop_assert!(tail.publish(vec![pod(seq, &named(namespace), &named(name))]));
                 if !read {
                     continue;
                 }
-                let received = of_topic.ready_now();
-                let Ok(all) = of_all.ready_now() else {
+                let received = topic_follower.ready_now();
+                let Ok(all) = follower.ready_now() else {
                     // This follower has expired; the topic may have missed nothing.
-                    of_all.skip_to(tail.latest());
+                    follower.skip_to(tail.latest());
                     if received.is_err() {
-                        of_topic.skip_to(tail.latest());
+                        topic_follower.skip_to(tail.latest());
                     }
                     continue;
                 };
                 let expected: Vec<Seq> = all.iter().filter(|c| topic.matches(c)).map(|c| c.seq).collect();
                 let received: Vec<Seq> = received.unwrap().iter().map(|c| c.seq).collect();
                 prop_assert_eq!(received, expected);
-                prop_assert_eq!(of_topic.since(), of_all.since());
+                prop_assert_eq!(topic_follower.since(), follower.since());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Indexes changes by topic, so that each of thousands of followers wakes only for its own changes.
 //!
-//! Written by the tail together with its window, under the same lock. Holds the changes of the window for followed
-//! topics only.
+//! The tail updates the index together with its window, under the same lock. The index contains only topics that have
+//! followers.
 
 use crate::Gone;
 use crate::record::{Change, Seq};
@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Objects of a resource: all of them, those in a namespace, those with a name.
+/// Objects of a resource, optionally limited to a namespace and a name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Topic {
     pub resource: Gvr,
@@ -29,7 +29,8 @@ pub(super) struct Topics {
 #[derive(Debug, Default)]
 struct FollowedTopic {
     changes: VecDeque<Arc<Change>>,
-    /// No change after this is missing, even if the window has advanced.
+    /// All changes of the topic after this seq are in `changes`. It may be older than the window's, because it advances
+    /// only when a change of the topic leaves the window.
     since: Seq,
     latest: watch::Sender<Seq>,
     followers: usize,
@@ -49,7 +50,7 @@ impl Topic {
 }
 
 impl Topics {
-    /// Adds a follower of a topic. The window is complete after `since`.
+    /// Adds a follower of a topic. `window` contains all changes after `since`.
     pub fn follow<'w>(
         &mut self,
         topic: &Topic,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_apimachinery::yaml;
-use crowsnest_apiserver::outbound::{Outbound, OutboundError, Target};
+use crowsnest_apiserver::outbound::{OutboundClients, OutboundError, Target};
 use crowsnest_component_base::body;
 use crowsnest_schema::decode;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -29,11 +29,11 @@ pub enum CallError {
 /// Client for webhooks.
 #[derive(Debug)]
 pub struct WebhookClient {
-    outbound: Arc<Outbound>,
+    outbound: Arc<OutboundClients>,
 }
 
 impl WebhookClient {
-    pub fn new(outbound: Arc<Outbound>) -> Self {
+    pub fn new(outbound: Arc<OutboundClients>) -> Self {
         Self { outbound }
     }
 

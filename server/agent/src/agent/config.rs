@@ -19,7 +19,7 @@ pub struct Config {
     /// Kubeconfig of the cluster; `None` for the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
-    /// URL of the cluster's API server, as its certificate names it; `None` for the kubeconfig's server.
+    /// URL of the cluster's API server, with a host that is in its certificate; `None` for the kubeconfig's server.
     pub cluster_api_endpoint: Option<Uri>,
     /// Namespace of the tokens, in the cluster and in the control plane.
     pub cluster_namespace: String,
@@ -42,7 +42,7 @@ pub struct Rotation {
     /// Lifetime of a renewed certificate, in seconds.
     pub expiration_seconds: i32,
     pub checking_interval: Duration,
-    /// Remaining share of the lifetime at which the certificate is renewed, between 0 and 1.
+    /// Remaining fraction of the lifetime at which the certificate is renewed, between 0 and 1.
     pub remaining_time_threshold: f64,
 }
 

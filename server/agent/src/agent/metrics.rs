@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use crowsnest_component_base::metrics::Series;
-use crowsnest_component_base::requests::{CountRequests, RequestCounters};
+use crowsnest_component_base::requests::{RequestCountLayer, RequestCounters};
 use http::{HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -29,13 +29,13 @@ pub(super) struct AgentMetrics(Arc<Counts>);
 struct Counts {
     requests: RequestCounters,
     /// Counts of the current control plane client; each tunnel attempt creates a client, and totals are kept.
-    request_counter: Mutex<Option<CountRequests>>,
+    request_counter: Mutex<Option<RequestCountLayer>>,
     opened_tunnels: AtomicU64,
 }
 
 impl AgentMetrics {
     /// The layer that counts the requests of a control plane client.
-    pub(super) fn request_counter(&self, control_plane: &kube::Config) -> CountRequests {
+    pub(super) fn request_counter(&self, control_plane: &kube::Config) -> RequestCountLayer {
         let host = control_plane.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
         let request_counter = self.0.requests.layer(host);
         *self.0.request_counter.lock() = Some(request_counter.clone());

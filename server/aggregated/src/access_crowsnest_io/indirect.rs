@@ -55,7 +55,7 @@ impl IndirectPaths {
     /// Adds the paths of a cluster.
     pub fn add(&mut self, found: &Paths<'_>, renderer: &PathRenderer<'_>) {
         let remaining = MAX_PATHS.saturating_sub(self.paths.len());
-        if found.truncated || found.paths.len() > remaining {
+        if found.is_truncated || found.paths.len() > remaining {
             let cluster = renderer.cluster;
             self.warnings.push(format!("some indirect paths in cluster {cluster} are omitted: there are too many"));
         }

@@ -143,7 +143,7 @@ fn action_fields(action: &Action) -> Value {
 pub(super) fn cluster_state(rules: &ClusterRules, scope: &Scope, missing: &[MissingRole<'_>]) -> Value {
     let mut errors = Vec::new();
     let mut rendered = json!({"name": rules.cluster.as_str()});
-    let hidden = rules.not_listable(scope);
+    let hidden = rules.unlistable_resources(scope);
     let state = match &rules.state {
         RulesState::Unknown { reason } => {
             errors.push(reason.clone());

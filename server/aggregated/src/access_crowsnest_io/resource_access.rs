@@ -193,7 +193,7 @@ impl ValidatedReview {
             let view = reduced.filter(|_| outcome == Outcome::Remaining).unwrap_or(before);
             page.offer(key, || (outcome, render::grant(name, view, proof)));
         }
-        render::cluster_state(rules, &self.scope, &stored.missing)
+        render::cluster_state(rules, &self.scope, &stored.missing_roles)
     }
 
     /// Adds the indirect paths of a cluster.

@@ -19,7 +19,7 @@ use crowsnest_admission_plugins::policy::{MutatingPolicies, ValidatingPolicies};
 use crowsnest_admission_plugins::webhook::Webhooks;
 use crowsnest_admission_plugins::webhook::client::WebhookClient;
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_apiserver::outbound::{Endpoint, Outbound, ResolveError, ServiceResolver};
+use crowsnest_apiserver::outbound::{Endpoint, OutboundClients, ResolveError, ServiceResolver};
 use crowsnest_apiserver::warnings;
 use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_process::reply::{Body, StatusResponse};
@@ -66,7 +66,7 @@ impl AdmissionChain {
         let objects = environment::ControlPlane::new(control_plane.clone(), Arc::clone(&configurations));
         let environment: Arc<dyn Environment> = Arc::new(objects);
         let access_checker: Arc<dyn AccessChecker> = Arc::new(authorizer::AccessReviewChecker(delegated));
-        let client = Arc::new(WebhookClient::new(Arc::new(Outbound::new(services, None))));
+        let client = Arc::new(WebhookClient::new(Arc::new(OutboundClients::new(services, None))));
         let mutating = Arc::new(MutatingPolicies::new(Arc::clone(&environment), Arc::clone(&access_checker)));
         let validating = Arc::new(ValidatingPolicies::new(Arc::clone(&environment), Arc::clone(&access_checker)));
         let webhooks = Arc::new(Webhooks::new(environment, access_checker, client));

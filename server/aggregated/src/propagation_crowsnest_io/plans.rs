@@ -154,10 +154,14 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
         TemplateSelection { remaining: plan.spec.limit.unwrap_or(DEFAULT_TEMPLATES), ..TemplateSelection::default() };
     let mut planning = reports.planner(&proposal, plan.spec.manifests).await?;
     planning
-        .plan(&planner.select_templates(&proposal, reports.affected(&proposal).await?, &mut selection).await?)
+        .plan(
+            &planner
+                .select_templates(&proposal, reports.find_affected_templates(&proposal).await?, &mut selection)
+                .await?,
+        )
         .await?;
     // Dependencies result from the first planning step, and the caller needs rights to them as well.
-    let dependencies = planning.dependencies().await?;
+    let dependencies = planning.attach_dependencies().await?;
     planning.plan(&planner.select_templates(&proposal, dependencies, &mut selection).await?).await?;
     let (plans, mut all_notices) = planning.finish().await?;
     all_notices.extend(notices(&proposal, &plans, plan.spec.manifests));

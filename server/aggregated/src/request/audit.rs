@@ -48,7 +48,7 @@ impl RequestAttributes {
         ForwardedRequest {
             attributes: self.member.clone(),
             annotations: annotations(self),
-            long_running: self.long_running,
+            is_long_running: self.long_running,
         }
     }
 }
@@ -132,7 +132,7 @@ mod tests {
             let notes = notes.map(|(key, value)| format!("{}={value}", key.strip_prefix("crowsnest.io/").unwrap()));
             notes.collect::<Vec<_>>().join(" ")
         };
-        let seen = forwarded.map(|forwarded| (forwarded.long_running, notes(&forwarded)));
+        let seen = forwarded.map(|forwarded| (forwarded.is_long_running, notes(&forwarded)));
         assert_eq!(seen, expected.map(|(long_running, notes)| (long_running, notes.to_owned())));
     }
 

@@ -76,7 +76,7 @@ impl DelegatedAuth {
     /// The caller; fails with 401. As in kube-apiserver, the first valid credential counts, and a request with an
     /// invalid credential is not anonymous.
     pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, ApiError> {
-        if peer.front_proxy
+        if peer.is_front_proxy
             && let Some(caller) = request_header::remote_user(headers).map_err(ApiError::from)?
         {
             return Ok(with_authenticated_group(caller));
@@ -252,13 +252,13 @@ mod tests {
 
     #[tokio::test]
     async fn first_valid_credential_counts_and_invalid_ones_are_not_anonymous() {
-        let user = |front_proxy| Peer {
-            front_proxy,
+        let user = |is_front_proxy| Peer {
+            is_front_proxy,
             certificate: Certificate::User(UserInfo::new("carla", ["dev"])),
             ..Peer::default()
         };
         let proxy =
-            |front_proxy| Peer { front_proxy, certificate: Certificate::Rejected("x".into()), ..Peer::default() };
+            |is_front_proxy| Peer { is_front_proxy, certificate: Certificate::Rejected("x".into()), ..Peer::default() };
         let anonymous = Peer::default();
         let alice: HeaderPairs<'_> = &[("x-remote-user", b"alice")];
         let latin: HeaderPairs<'_> = &[("x-remote-user", b"zo\xeb")];

@@ -170,7 +170,7 @@ async fn respond(
 /// The audit record that the control plane passed on with a request, if it did. An inner `None` means that the request
 /// is not audited.
 fn take_forwarded_record(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Option<Arc<Record>>> {
-    let name = request.headers_mut().remove(FORWARDED_RECORD).filter(|_| peer.front_proxy)?;
+    let name = request.headers_mut().remove(FORWARDED_RECORD).filter(|_| peer.is_front_proxy)?;
     auditor.take_forwarded(name.to_str().ok()?)
 }
 

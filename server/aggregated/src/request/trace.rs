@@ -52,7 +52,7 @@ pub fn request_span(
         crowsnest.audit_id = id,
     );
     // Unauthenticated clients must not decide which requests are sampled.
-    let is_trusted = peer.front_proxy || matches!(peer.certificate, Certificate::User(_));
+    let is_trusted = peer.is_front_proxy || matches!(peer.certificate, Certificate::User(_));
     follow(&span, headers, is_trusted);
     span
 }

@@ -68,7 +68,7 @@ impl SearchOperation for Diff {
         };
         typed_response(
             "ObjectDiff",
-            &json!({"from": side(&from), "to": side(&to), "differences": diff.differences, "more": diff.more}),
+            &json!({"from": side(&from), "to": side(&to), "differences": diff.differences, "more": diff.has_more}),
         )
     }
 }

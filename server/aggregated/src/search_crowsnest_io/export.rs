@@ -71,7 +71,7 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
         return Err(ApiError::bad_request(why));
     }
     request.limit = parameters.number("limit")?;
-    request.bodies = format.reads_manifests();
+    request.include_manifests = format.reads_manifests();
     let hits = running.index.searcher().export(request).await.map_err(|error| match error {
         Error::Incomplete => ApiError::bad_request(error.to_string()),
         other => ApiError::internal(other),

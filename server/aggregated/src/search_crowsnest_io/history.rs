@@ -58,7 +58,7 @@ impl SearchOperation for History {
             }
             Value::Object(line)
         };
-        let now = revisions.now.iter().map(|object| line(object, None, false));
+        let now = revisions.current.iter().map(|object| line(object, None, false));
         let before =
             revisions.versions.iter().map(|version| line(&version.object, Some(version.ended_at), version.deleted));
         let kept = running.index.options().history.max_age.as_secs();

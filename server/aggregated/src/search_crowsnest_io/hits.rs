@@ -39,7 +39,7 @@ pub(super) fn groups(counts: &FacetCounts) -> Value {
 /// Clusters whose data is missing or outdated.
 pub(super) fn skipped(clusters: &[Skipped]) -> Value {
     let cluster = |skipped: &Skipped| {
-        let mut value = json!({"cluster": skipped.cluster, "reason": skipped.reason, "resources": skipped.resources, "missing": skipped.missing});
+        let mut value = json!({"cluster": skipped.cluster, "reason": skipped.reason, "resources": skipped.resources, "missing": skipped.has_missing_objects});
         if let Some(age) = skipped.age_seconds {
             value["ageSeconds"] = age.into();
         }

@@ -137,7 +137,7 @@ async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let about = call.parameters.required("about")?;
     let limit = call.parameters.number("limit")?.unwrap_or(DEFAULT_ENTRIES).clamp(1, MAX_ENTRIES);
     let mut request = SearchRequest::new(build_query(about, &call.parameters, Timestamp::now())?, call.user.clone());
-    (request.limit, request.bodies) = (Some(limit), true);
+    (request.limit, request.include_manifests) = (Some(limit), true);
     request.facets.clear();
     let mut response = index.searcher().search_all(request).await.map_err(ApiError::internal)?;
     // Events of members are no entries, so skipped members do not matter.
@@ -208,7 +208,7 @@ async fn read_causes(
             let Some(past) = index.searcher().object_history(caller, &key).await.map_err(ApiError::internal)? else {
                 continue;
             };
-            let last = past.now.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
+            let last = past.current.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
             if let Some((id, entry)) = last.map(Entry::from_event).transpose()?.flatten() {
                 before.extend(entry.cause_id.clone());
                 causes.insert(id, entry);

@@ -30,9 +30,9 @@ pub(super) fn find_revision<'p>(
     seq_or_now: &str,
     key: &RecordKey,
 ) -> Result<&'p Object, ApiError> {
-    let now = revisions.now.iter();
+    let now = revisions.current.iter();
     let found = match seq_or_now {
-        "now" => revisions.now.as_ref(),
+        "now" => revisions.current.as_ref(),
         seq => {
             let seq = seq
                 .parse()

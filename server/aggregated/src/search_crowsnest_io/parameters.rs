@@ -60,7 +60,7 @@ impl<'q> Parameters<'q> {
     pub(super) fn search_with(&self, caller: &UserInfo, columns: &Columns) -> Result<SearchRequest, ApiError> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
         request.scopes = self.scopes.clone();
-        request.bodies = columns.read_manifests();
+        request.include_manifests = columns.read_manifests();
         request.limit = Some(self.number("limit")?.unwrap_or(DEFAULT_PAGE_SIZE).min(MAX_PAGE_SIZE));
         let cursor = self.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
         request.after = cursor.map_err(|error| ApiError::bad_request(error.to_string()))?.map(|cursor| cursor.0);

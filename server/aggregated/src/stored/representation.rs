@@ -20,7 +20,7 @@ impl Representation {
     pub(super) fn choose(headers: &HeaderMap, watch: bool) -> Result<Self, ApiError> {
         let clauses = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let clauses: Vec<&str> = clauses.collect();
-        let accepted = negotiate::accept(Some(&clauses.join(",")), Offer::Custom)?;
+        let accepted = negotiate::choose_representation(Some(&clauses.join(",")), Offer::Custom)?;
         match watch && accepted.encoding == Encoding::Yaml {
             true => Err(negotiate::stream_not_acceptable()),
             false => Ok(Self(accepted)),
@@ -33,7 +33,7 @@ impl Representation {
 
     /// In `meta.k8s.io/v1beta1`.
     pub(super) fn is_beta(self) -> bool {
-        self.0.beta
+        self.0.is_beta
     }
 
     /// The `Accept` header for the control plane: the same transformation, as JSON.
@@ -44,7 +44,7 @@ impl Representation {
             Shape::PartialMetadataList => "PartialObjectMetadataList",
             Shape::Object | Shape::Aggregated { .. } => return JSON_MEDIA_TYPE,
         };
-        let version = if self.0.beta { "v1beta1" } else { "v1" };
+        let version = if self.0.is_beta { "v1beta1" } else { "v1" };
         let accept = format!("application/json;as={target};g=meta.k8s.io;v={version}");
         HeaderValue::try_from(accept).unwrap_or(JSON_MEDIA_TYPE)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
-use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_kube_apiserver::admission::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::CrdController;
 use crowsnest_kube_apiserver::services::ClusterServices;
@@ -82,7 +82,7 @@ async fn lines_may_span_chunks() {
 pub(crate) async fn control_plane() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let registry = Arc::clone(server.registry());
-    let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
+    let outbound = Arc::new(OutboundClients::new(Arc::new(ClusterServices::new(&registry)), None));
     let controller = CrdController::start(registry, Arc::new(WebhookClient::new(outbound))).await.unwrap();
     server.spawn("CustomResourceDefinitions", controller.run(server.stop_token()));
     let mut definitions = crowsnest_api::crd::crds(None);

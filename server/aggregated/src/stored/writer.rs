@@ -4,7 +4,7 @@
 //! Writes are forwarded with the account of this process, so the caller is known only here. Direct writes to the
 //! internal group are reviewed by the webhook, with the same rule.
 
-use crowsnest_admission::destination::{self, Before, RequiredPermissions, SecretUse};
+use crowsnest_admission::destination::{self, PriorObject, RequiredPermissions, SecretUse};
 use crowsnest_admission::{agents, backend_store};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
@@ -76,11 +76,11 @@ impl Writer<'_> {
     }
 
     /// Refuses a write that changes where tokens are sent if the caller has no right to read those tokens.
-    pub async fn check(self, before: Before<'_>, after: &Cluster) -> Result<(), ApiError> {
+    pub async fn check(self, before: PriorObject<'_>, after: &Cluster) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         self.check_name(name)?;
         agents::check_registration(self.user, before, after).map_err(|why| forbidden(name, &why))?;
-        if matches!(before, Before::Absent) && agents::agent_cluster(self.user).is_some() {
+        if matches!(before, PriorObject::Absent) && agents::agent_cluster(self.user).is_some() {
             self.check_id(after).await?;
         }
         let report = destination::required_permissions(before, after);
@@ -91,7 +91,7 @@ impl Writer<'_> {
     /// read those credentials.
     pub async fn check_registry(
         self,
-        before: Before<'_, ResourceRegistry>,
+        before: PriorObject<'_, ResourceRegistry>,
         after: &ResourceRegistry,
     ) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
@@ -112,7 +112,11 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn check_object(self, before: Before<'_, ReviewedObject>, after: &ReviewedObject) -> Result<(), ApiError> {
+    async fn check_object(
+        self,
+        before: PriorObject<'_, ReviewedObject>,
+        after: &ReviewedObject,
+    ) -> Result<(), ApiError> {
         match after {
             ReviewedObject::Cluster(after) => self.check(before.and_then(ReviewedObject::cluster), after).await,
             ReviewedObject::Registry(after) => {
@@ -125,7 +129,7 @@ impl Writer<'_> {
     pub(super) async fn check_values(self, before: &Value, after: &Value) -> Result<(), ApiError> {
         let no_object = || ApiError::bad_request("the body of the request is an object of another kind");
         let (before, after) = (decode(before).ok_or_else(no_object)?, decode(after).ok_or_else(no_object)?);
-        self.check_object(Before::Known(&before), &after).await
+        self.check_object(PriorObject::Known(&before), &after).await
     }
 
     /// Refuses an agent's Cluster whose ID is registered by another name. Agents cannot list Clusters themselves.
@@ -205,7 +209,7 @@ impl Writer<'_> {
         match (&forward.method, kind.as_str()) {
             (&Method::POST, JSON) => {
                 let Some(after) = parse_object(body) else { return refuse_unreadable(forward, tail, body).await };
-                self.check_object(Before::Absent, &after).await?;
+                self.check_object(PriorObject::Absent, &after).await?;
                 forward.send_unchanged(tail, body).await
             }
             (&Method::PUT, JSON) => {
@@ -214,12 +218,12 @@ impl Writer<'_> {
                 if let (Some(live), Some(after)) = (live.as_ref().and_then(ReviewedObject::cluster), after.cluster()) {
                     let name = live.metadata.name.as_deref().unwrap_or_default();
                     // A write without a resourceVersion replaces the stored object unconditionally.
-                    let checked = agents::check_registration(self.user, Before::Known(live), after);
+                    let checked = agents::check_registration(self.user, PriorObject::Known(live), after);
                     checked.map_err(|why| forbidden(name, &why))?;
                 }
                 let version = &after.metadata().resource_version;
                 let same = live.as_ref().filter(|live| live.metadata().resource_version == *version);
-                self.check_object(same.map_or(Before::Absent, Before::Known), &after).await?;
+                self.check_object(same.map_or(PriorObject::Absent, PriorObject::Known), &after).await?;
                 forward.send_unchanged(tail, body).await
             }
             (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body).await,
@@ -239,7 +243,7 @@ impl Writer<'_> {
             let result = dry_run_response.into_body().collect().await.map_err(api_error)?.to_bytes();
             let after = parse_object(&result)
                 .ok_or_else(|| ApiError::internal("the control plane returned an object of another kind"))?;
-            self.check_object(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
+            self.check_object(live.as_ref().map_or(PriorObject::Unseen, PriorObject::Known), &after).await?;
             let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
             let versioned = match version {
                 Some(version) => patch_with_expected_version(body, version)?,

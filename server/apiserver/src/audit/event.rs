@@ -208,7 +208,7 @@ pub struct ForwardedRequest {
     pub attributes: Option<Attributes>,
     pub annotations: BTreeMap<String, String>,
     /// True for watches, streams and tunnels.
-    pub long_running: bool,
+    pub is_long_running: bool,
 }
 
 impl Event {

@@ -73,7 +73,7 @@ pub struct AuditLog {
 /// A reserved slot in the queue.
 pub(super) type QueuePermit = mpsc::OwnedPermit<Event>;
 
-/// Owner of the writer task.
+/// Handle of the writer task, to stop it.
 pub struct Writer {
     task: JoinHandle<()>,
     stop: CancellationToken,
@@ -360,7 +360,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 1000);
         assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
-        // The writer has stopped: the event is counted as dropped at once.
+        // Events that are queued after the writer has stopped are counted as dropped.
         log.enqueue(None, event("late"));
         assert_eq!(log.event_counts(), EventCounts { written: 1000, dropped: 1, failed: 0 });
     }

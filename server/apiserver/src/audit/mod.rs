@@ -41,6 +41,7 @@ const BODY_MEMORY_UNIT_BYTES: usize = 1 << 10;
 
 /// Resolves the attributes that forwarded requests have at their target server.
 pub trait ForwardResolver: Send + Sync {
+    /// Returns the attributes of a request at its target server; `None` if this server handles the request itself.
     fn resolve(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<ForwardedRequest>;
 }
 
@@ -92,15 +93,22 @@ impl Auditor {
         &self,
         request: &Request<'_>,
         user: Option<&UserInfo>,
-        long_running: bool,
+        is_long_running: bool,
     ) -> Option<Arc<Record>> {
         let active = self.active.as_ref()?;
         let forwarded = request.forwarded.and_then(|forwarded| forwarded.attributes.as_ref());
         let attributes: Vec<&Attributes> = [Some(request.attributes), forwarded].into_iter().flatten().collect();
         let decision = active.policy.decide(user.unwrap_or(&UserInfo::default()), &attributes)?;
         Some(
-            Record::begin(active.log.clone(), Arc::clone(&active.body_permits), decision, request, user, long_running)
-                .await,
+            Record::begin(
+                active.log.clone(),
+                Arc::clone(&active.body_permits),
+                decision,
+                request,
+                user,
+                is_long_running,
+            )
+            .await,
         )
     }
 
@@ -193,10 +201,11 @@ mod tests {
             (none, true, false, &[]),
             (end, true, false, &[("ResponseComplete", 200)]),
         ];
-        for (policy, long_running, panics, expected) in cases {
+        for (policy, is_long_running, panics, expected) in cases {
             let events = log_events(policy, async |auditor: Auditor| {
                 let (headers, attributes) = (HeaderMap::new(), sample_attributes());
-                let Some(record) = auditor.begin(&request("1", &headers, &attributes), None, long_running).await else {
+                let Some(record) = auditor.begin(&request("1", &headers, &attributes), None, is_long_running).await
+                else {
                     return;
                 };
                 match panics {
@@ -217,7 +226,7 @@ mod tests {
                 })
                 .collect();
             let expected: Vec<(String, u64)> = expected.iter().map(|(s, c)| ((*s).to_owned(), *c)).collect();
-            assert_eq!(seen, expected, "{policy} {long_running} {panics}");
+            assert_eq!(seen, expected, "{policy} {is_long_running} {panics}");
         }
     }
 
@@ -225,15 +234,15 @@ mod tests {
     async fn bodies_are_logged_by_level() {
         let metadata = json!({"generateName": "a-", "resourceVersion": "7", "managedFields": [{}]});
         let sent = json!({"metadata": metadata, "data": "x"});
-        let made = json!({"metadata": {"name": "a-1", "uid": "u-1", "resourceVersion": "9"}, "data": "y"});
+        let created = json!({"metadata": {"name": "a-1", "uid": "u-1", "resourceVersion": "9"}, "data": "y"});
         let large = json!({"metadata": {}, "data": "x".repeat(record::MAX_BODY_BYTES)});
         let plain = json!({"metadata": {"generateName": "a-", "resourceVersion": "7"}, "data": "x"});
         let null = Value::Null;
         let cases: [(&str, &Value, [&Value; 2], &str); 5] = [
-            ("level: Metadata", &made, [&null, &null], ""),
-            ("level: Request", &made, [&sent, &null], ""),
-            ("level: RequestResponse", &made, [&sent, &made], ""),
-            ("level: RequestResponse, omitManagedFields: true", &made, [&plain, &made], ""),
+            ("level: Metadata", &created, [&null, &null], ""),
+            ("level: Request", &created, [&sent, &null], ""),
+            ("level: RequestResponse", &created, [&sent, &created], ""),
+            ("level: RequestResponse, omitManagedFields: true", &created, [&plain, &created], ""),
             ("level: RequestResponse", &large, [&sent, &null], "true"),
         ];
         for (rule, response, expected, truncated) in cases {
@@ -242,7 +251,7 @@ mod tests {
                 let (headers, attributes) = (HeaderMap::new(), sample_attributes());
                 let record = auditor.begin(&request("1", &headers, &attributes), None, false).await.unwrap();
                 record.record_request(&sent);
-                record.record_created(&made);
+                record.record_created(&created);
                 record.record_response_body(response.clone());
                 record.record_response_start(StatusCode::CREATED, None).await;
             })

@@ -24,6 +24,7 @@ const SENSITIVE_RESOURCES: [(&str, &str, &str); 4] = [
 pub enum PolicyError {
     #[error("{0}")]
     Syntax(String),
+    /// apiVersion and kind of another document.
     #[error("apiVersion {0:?} kind {1:?} is not an audit policy; expected audit.k8s.io/v1 Policy")]
     Kind(String, String),
     #[error("rules: an audit policy needs at least one rule")]
@@ -121,6 +122,7 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// Parses and validates a policy in YAML or JSON.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let document: Document = serde_saphyr::from_str(text).map_err(|e| PolicyError::Syntax(e.to_string()))?;
         if document.kind != "Policy" || document.api_version != "audit.k8s.io/v1" {
@@ -143,8 +145,8 @@ impl Policy {
         self
     }
 
-    /// Decides how a request is logged; `None` if it is not logged. `attributes` are those at this server and at the server
-    /// to which the request is forwarded.
+    /// Decides how a request is logged; `None` if it is not logged. `attributes` are those at this server and at the
+    /// server to which the request is forwarded.
     pub fn decide(&self, user: &UserInfo, attributes: &[&Attributes]) -> Option<Decision> {
         let rule =
             self.rules.iter().find(|rule| rule.matches(user, attributes)).filter(|rule| rule.level != Level::None)?;

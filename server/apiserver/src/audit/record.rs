@@ -24,7 +24,7 @@ pub struct Record {
     log: AuditLog,
     body_permits: Arc<Semaphore>,
     decision: Decision,
-    long_running: bool,
+    is_long_running: bool,
     state: Mutex<State>,
 }
 
@@ -49,15 +49,15 @@ impl Record {
         decision: Decision,
         request: &Request<'_>,
         user: Option<&UserInfo>,
-        long_running: bool,
+        is_long_running: bool,
     ) -> Arc<Self> {
         let event = Event::new(request, user, decision.level);
         let state =
             Mutex::new(State { event, last_event_permit: None, has_response_started: false, has_panicked: false });
-        let record = Self { log, body_permits, decision, long_running, state };
+        let record = Self { log, body_permits, decision, is_long_running, state };
         record.write_now(Stage::RequestReceived).await;
         // No slot is reserved for long-running requests, which would hold it for hours.
-        if !long_running && record.should_write(Stage::ResponseComplete) {
+        if !is_long_running && record.should_write(Stage::ResponseComplete) {
             let permit = record.log.reserve().await;
             record.state.lock().last_event_permit = permit;
         }
@@ -108,7 +108,7 @@ impl Record {
 
     /// True if response bodies are logged; never for streams.
     pub fn logs_response_body(&self) -> bool {
-        self.decision.level >= Level::RequestResponse && !self.long_running
+        self.decision.level >= Level::RequestResponse && !self.is_long_running
     }
 
     /// Records the request object.
@@ -176,7 +176,7 @@ impl Record {
             }
             !std::mem::replace(&mut state.has_response_started, true)
         };
-        if self.long_running && is_first {
+        if self.is_long_running && is_first {
             self.write_now(Stage::ResponseStarted).await;
         }
     }

@@ -129,7 +129,7 @@ impl Authority {
     /// Issues a client certificate for a user.
     pub fn issue_client_certificate(&self, user: &str, groups: &[String]) -> Result<Credentials> {
         let key = KeyPair::generate()?;
-        let subject = CertificateSubject::of_user(user, groups)?;
+        let subject = CertificateSubject::from_user(user, groups)?;
         let certificate = self.sign_for(&subject, leaf_params(ExtendedKeyUsagePurpose::ClientAuth), &key)?;
         Ok(Credentials { certificate, key: key.serialize_pem() })
     }

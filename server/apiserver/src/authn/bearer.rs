@@ -139,12 +139,12 @@ mod tests {
     fn other_schemes_are_ignored(
         #[case] header: &str,
         #[case] token: Result<Option<&str>, BearerError>,
-        #[case] is_misplaced: bool,
+        #[case] has_warning: bool,
     ) {
         let bytes: Vec<u8> = header.chars().map(|c| c as u8).collect();
         let headers = headers(&[("authorization", &bytes)]);
         assert_eq!(bearer_token(&headers), token.map(|token| token.map(str::to_owned)));
-        assert_eq!(bearer_warning(&headers).is_some(), is_misplaced);
+        assert_eq!(bearer_warning(&headers).is_some(), has_warning);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::certificate::{read_subject, read_user};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peer {
     /// True if the certificate belongs to a front proxy, so `X-Remote-*` headers are trusted.
-    pub front_proxy: bool,
+    pub is_front_proxy: bool,
     pub certificate: PeerCertificate,
 }
 
@@ -92,14 +92,14 @@ impl ClientAuthorities {
             Some(verifier) => verifier.verify_client_cert(end, rest, now).map(drop).map_err(|e| e.to_string()),
             None => Err("certificates of users are not accepted".to_owned()),
         };
-        let front_proxy = verify(&self.front_proxies).is_ok() && self.has_allowed_name(end);
+        let is_front_proxy = verify(&self.front_proxies).is_ok() && self.has_allowed_name(end);
         let certificate = match verify(&self.users).map(|()| read_user(end)) {
             Ok(Ok(Some(user))) => PeerCertificate::User(user),
             Ok(Ok(None)) => PeerCertificate::Anonymous,
             Ok(Err(why)) => PeerCertificate::Rejected(why.to_string()),
             Err(why) => PeerCertificate::Rejected(why),
         };
-        Peer { front_proxy, certificate }
+        Peer { is_front_proxy, certificate }
     }
 
     fn has_allowed_name(&self, certificate: &CertificateDer<'_>) -> bool {
@@ -251,7 +251,7 @@ mod tests {
             PeerCertificate::User(user) => format!("{} {} {}", user.name, user.groups.join(","), user.uid),
             PeerCertificate::Rejected(_) => "rejected".to_owned(),
         };
-        assert_eq!((peer.front_proxy, identity.as_str()), expected);
+        assert_eq!((peer.is_front_proxy, identity.as_str()), expected);
     }
 
     #[test]

@@ -12,9 +12,9 @@ const PRIME_BITS: usize = 1024;
 const EXPONENT: u32 = 65_537;
 /// Miller-Rabin rounds; far more than random candidates of this size need.
 const MILLER_RABIN_ROUNDS: usize = 8;
-/// Candidates tested before a new random start is drawn.
+/// Range above a random start that is searched for a prime before a new start is drawn.
 const MAX_OFFSET: u32 = 4096;
-/// Bound of the small primes that are sieved out before the expensive test.
+/// Upper bound of the small primes whose multiples are skipped before the expensive test.
 const MAX_SMALL_PRIME: u32 = 4000;
 
 /// Generates a private key in PKCS #1 (DER).

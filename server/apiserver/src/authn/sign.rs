@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 
 /// Seconds by which `notBefore` of issued certificates is backdated, to tolerate clock differences.
 const BACKDATE_SECONDS: i64 = 5 * 60;
-/// For validity periods below this many seconds, the backdating is added to the end.
+/// Limit in seconds below which the requested validity counts from now. A longer validity includes the backdating.
 const SHORT_TTL_SECONDS: i64 = 8 * 3600;
 /// Index of the subject in a TBSCertificate: version, serial number, algorithm, issuer and validity precede it.
 const SUBJECT_INDEX: usize = 5;
@@ -47,12 +47,12 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         params.serial_number = Some(SerialNumber::from(rand::random::<[u8; 16]>().to_vec()));
         (params.key_usages, params.extended_key_usages) = parse_usages(usages)?;
-        let backdated = if ttl < SHORT_TTL_SECONDS { ttl } else { ttl - BACKDATE_SECONDS };
+        let remaining = if ttl < SHORT_TTL_SECONDS { ttl } else { ttl - BACKDATE_SECONDS };
         let date = |seconds: i64| {
             rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(seconds.max(0).unsigned_abs())
         };
         params.not_before = date(now - BACKDATE_SECONDS);
-        params.not_after = date((now + backdated).min(not_after));
+        params.not_after = date((now + remaining).min(not_after));
         self.sign_for(&request.subject, params, &SubjectPublicKeyInfo::from_der(&request.public_key)?)
     }
 

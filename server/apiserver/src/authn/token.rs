@@ -130,6 +130,7 @@ impl TokenSigner {
         json!({"keys": [entry]})
     }
 
+    /// Signs claims and returns the token in compact serialization (RFC 7515).
     pub fn sign(&self, claims: &Value) -> Result<String> {
         let header = json!({"alg": self.algorithm(), "kid": self.key_id});
         let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());

@@ -1,6 +1,6 @@
 //! Calls to other servers: webhooks and extension API servers, by URL or by Service.
 //!
-//! [`Outbound`] keeps pooled HTTPS clients, one per (trust, server name, identity). Services are found through a
+//! [`OutboundClients`] keeps pooled HTTPS clients, one per (trust, server name, identity). Services are found through a
 //! [`ServiceResolver`]: endpoints in the cluster, external names, or a service inside this process.
 
 mod resolver;
@@ -138,45 +138,49 @@ enum ClientCertificate {
 }
 
 /// Pool of HTTPS clients for webhooks and extension API servers.
-pub struct Outbound {
+pub struct OutboundClients {
     resolver: Arc<dyn ServiceResolver>,
     pool: Mutex<ClientPool>,
 }
 
 struct ClientPool {
     /// Front-proxy certificate, presented to extension API servers.
-    identity: Option<Identity>,
-    /// Identities for webhooks, by `host:port`.
-    webhooks: HashMap<String, Identity>,
+    front_proxy_identity: Option<Identity>,
+    /// Client certificates for webhooks, by `host:port`.
+    webhook_identities: HashMap<String, Identity>,
     clients: LruCache<ClientKey, HttpsClient>,
 }
 
-impl std::fmt::Debug for Outbound {
+impl std::fmt::Debug for OutboundClients {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Outbound")
+        f.write_str("OutboundClients")
     }
 }
 
-impl Outbound {
-    pub fn new(resolver: Arc<dyn ServiceResolver>, identity: Option<Identity>) -> Self {
+impl OutboundClients {
+    pub fn new(resolver: Arc<dyn ServiceResolver>, front_proxy_identity: Option<Identity>) -> Self {
         let size = std::num::NonZeroUsize::new(MAX_CLIENTS).unwrap_or(std::num::NonZeroUsize::MIN);
         Self {
             resolver,
-            pool: Mutex::new(ClientPool { identity, webhooks: HashMap::new(), clients: LruCache::new(size) }),
+            pool: Mutex::new(ClientPool {
+                front_proxy_identity,
+                webhook_identities: HashMap::new(),
+                clients: LruCache::new(size),
+            }),
         }
     }
 
     /// Replaces the front-proxy certificate; connections with the previous one are closed when they become idle.
     pub fn set_front_proxy_identity(&self, identity: Identity) {
         let mut pool = self.pool.lock();
-        pool.identity = Some(identity);
+        pool.front_proxy_identity = Some(identity);
         pool.clients.clear();
     }
 
     /// Sets the certificate that is presented to webhooks at an address (`host:port`), and to no other server.
     pub fn set_webhook_identity(&self, address: &str, identity: Identity) {
         let mut pool = self.pool.lock();
-        pool.webhooks.insert(address.to_owned(), identity);
+        pool.webhook_identities.insert(address.to_owned(), identity);
         pool.clients.clear();
     }
 
@@ -192,7 +196,7 @@ impl Outbound {
             }
             ServerAddress::Service(_) => None,
         };
-        let webhook_address = address.filter(|address| self.pool.lock().webhooks.contains_key(address));
+        let webhook_address = address.filter(|address| self.pool.lock().webhook_identities.contains_key(address));
         self.send_with_certificate(
             target,
             request,
@@ -201,8 +205,8 @@ impl Outbound {
         .await
     }
 
-    /// Sends a request whose URI is only a path with query, appended to the target's own path. `with_identity` presents the
-    /// client certificate.
+    /// Sends a request whose URI is only a path with query, appended to the target's own path. `with_identity` presents
+    /// the front-proxy certificate.
     pub async fn send(
         &self,
         target: &Target,
@@ -284,11 +288,11 @@ impl Outbound {
         is_upgrade: bool,
     ) -> Result<HttpsClient, OutboundError> {
         let mut pool = self.pool.lock();
-        let ClientPool { identity, webhooks, clients } = &mut *pool;
+        let ClientPool { front_proxy_identity, webhook_identities, clients } = &mut *pool;
         let identity = match &client_certificate {
             ClientCertificate::None => None,
-            ClientCertificate::FrontProxy => identity.as_ref(),
-            ClientCertificate::Webhook(address) => webhooks.get(address),
+            ClientCertificate::FrontProxy => front_proxy_identity.as_ref(),
+            ClientCertificate::Webhook(address) => webhook_identities.get(address),
         };
         let key = ClientKey {
             ca_bundle: target.ca_bundle.clone(),
@@ -363,7 +367,7 @@ fn was_closed_by_server(error: &HttpError) -> bool {
     false
 }
 
-/// A URL with its path and query as error messages show it, with at least `/` as the path.
+/// The URL that error messages show: `base` and `suffix` joined, with at least `/` as the path.
 fn display_url(base: &str, suffix: &str) -> String {
     let base = base.trim_end_matches('/');
     let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));

@@ -48,6 +48,7 @@ pub struct InProcessServices {
 }
 
 impl InProcessServices {
+    /// Registers a server under the name of a Service, and replaces a previous one.
     pub fn mount(&self, namespace: &str, name: &str, service: Arc<dyn InProcessServer>) {
         self.services.write().insert(NamespacedName::new(namespace, name), service);
     }

@@ -61,7 +61,7 @@ async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
     let target = Target { address, ca_bundle: Vec::new(), insecure: false };
     let (sender, mut answered) = mpsc::channel(16);
     let server = tokio::spawn(serve_one_request_per_connection(listener, sender));
-    let outbound = Outbound::new(Arc::new(NoServices), None);
+    let outbound = OutboundClients::new(Arc::new(NoServices), None);
     let request = async |method: http::Method, body: Body| {
         let request = http::Request::builder().method(method).uri("/").body(body).unwrap();
         outbound.send(&target, request, false).await.map(|response| response.status().as_u16())
@@ -101,7 +101,7 @@ async fn renewed_client_certificates_are_presented() {
     let server = tokio::spawn(serve(listener, acceptor, seen));
 
     let (first, second) = (identity(&authority), identity(&authority));
-    let outbound = Outbound::new(Arc::new(NoServices), Some(first.clone()));
+    let outbound = OutboundClients::new(Arc::new(NoServices), Some(first.clone()));
     let request = async |with_identity| {
         let request = http::Request::builder().uri("/").body(Body::empty()).unwrap();
         outbound.send(&target, request, with_identity).await.unwrap().status().as_u16()

@@ -173,7 +173,7 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
             manifests.push(build_policy(&object, &args.clusters, false)?);
         }
         for object in manifests {
-            let (mut applied, how) = writer.apply(&served, &object).await?;
+            let (mut applied, outcome) = writer.apply(&served, &object).await?;
             applied_objects.record(&applied);
             if !args.show_managed_fields
                 && let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut)
@@ -183,7 +183,7 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
             let name = display_name(&served, &applied);
             let mut out = io::stdout().lock();
             match &args.output {
-                None => writeln!(out, "{name} {how}{}", writer.dry_run_suffix())?,
+                None => writeln!(out, "{name} {outcome}{}", writer.dry_run_suffix())?,
                 Some(format) => format.print_next(&mut out, &applied, true, |_| name.clone())?,
             }
         }
@@ -260,22 +260,22 @@ impl ManifestWriter<'_> {
         }
     }
 
-    /// Applies an object; returns the result and what happened to it.
+    /// Applies an object; returns the result and `created`, `configured` or `unchanged`, as kubectl prints it.
     async fn apply(&self, served: &ApiResources, object: &Value) -> anyhow::Result<(Value, &'static str)> {
         let path = format!("{}/{}", collection_path(served, object)?, path_segment(text(object, "/metadata/name")));
         let before = self.read(&path).await?;
         if self.dry_run == DryRun::Client {
-            let how = if before.is_some() { "configured" } else { "created" };
-            return Ok((object.clone(), how));
+            let outcome = if before.is_some() { "configured" } else { "created" };
+            return Ok((object.clone(), outcome));
         }
         let dry_run = if self.dry_run == DryRun::Server { "&dryRun=All" } else { "" };
         let (force, validation) = (self.force, self.validation.as_str());
-        let of = self.subresource.map(|of| format!("/{}", path_segment(of))).unwrap_or_default();
+        let subresource = self.subresource.map(|name| format!("/{}", path_segment(name))).unwrap_or_default();
         let query = format!(
             "fieldManager={}&force={force}&fieldValidation={validation}{dry_run}",
             percent_encode(self.manager)
         );
-        let request = http::Request::patch(format!("{path}{of}?{query}"))
+        let request = http::Request::patch(format!("{path}{subresource}?{query}"))
             .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
             .header(http::header::ACCEPT, "application/json")
             .body(Body::from(serde_json::to_vec(object)?))?;
@@ -291,12 +291,12 @@ impl ManifestWriter<'_> {
             Err(error) => bail!("cannot apply {}: {}", display_name(served, object), explain_failure(None, &error)),
         };
         let version = |object: &Value| text(object, "/metadata/resourceVersion").to_owned();
-        let how = match &before {
+        let outcome = match &before {
             None => "created",
             Some(before) if is_unchanged(before, &applied) || version(before) == version(&applied) => "unchanged",
             Some(_) => "configured",
         };
-        Ok((applied, how))
+        Ok((applied, outcome))
     }
 
     /// Sends a request and prints the server's warnings to standard error.

@@ -59,8 +59,8 @@ pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
     let response = object.request_search_api("blastradius", &cluster, &more).await?;
     let printed = match args.output {
         Output::Table => table(&response)?,
-        Output::Tree => render::tree(&response, render::dependent_sequences(&response)),
-        Output::Dot => render::dot(&response),
+        Output::Tree => render::render_tree(&response, render::dependent_sequences(&response)),
+        Output::Dot => render::render_dot(&response),
         Output::Json => format!("{response:#}\n"),
         Output::Yaml => to_yaml(&response)?,
     };

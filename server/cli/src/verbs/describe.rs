@@ -91,7 +91,7 @@ async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
         writeln!(err, "warning: {cluster}: {why}")?;
     }
     if result.descriptions.is_empty() && result.failed_clusters.is_empty() {
-        writeln!(err, "No resources found{}", args.within())?;
+        writeln!(err, "No resources found{}", args.namespace_suffix())?;
     }
     Ok(if result.failed_clusters.is_empty() || args.allow_partial {
         ExitCode::SUCCESS
@@ -125,8 +125,8 @@ async fn describe_selected(args: &DescribeArgs) -> anyhow::Result<Descriptions> 
 }
 
 impl DescribeArgs {
-    /// ` in shop namespace.`
-    fn within(&self) -> String {
+    /// The end of the message that nothing was found, ` in shop namespace.`; empty without `--namespace`.
+    fn namespace_suffix(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!(" in {namespace} namespace."),
             None => String::new(),
@@ -134,7 +134,7 @@ impl DescribeArgs {
     }
 
     /// The clusters of `--clusters`; `None` for all.
-    fn named(&self) -> Option<Vec<String>> {
+    fn named_clusters(&self) -> Option<Vec<String>> {
         Some(self.clusters.clone()).filter(|named| !named.is_empty() && *named != ["all"])
     }
 }
@@ -195,7 +195,7 @@ async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
         sources.push((None, control_plane.clone()));
     }
     if args.operation_scope != OperationScope::Karmada {
-        let clusters = match args.named() {
+        let clusters = match args.named_clusters() {
             Some(named) => named,
             None => requests::list_clusters(control_plane).await?,
         };
@@ -211,7 +211,7 @@ async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
 async fn describe_kind(args: &DescribeArgs, word: &str) -> anyhow::Result<Descriptions> {
     let config = args.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
-    let scope = args.named().map_or(Scope::All, Scope::Named);
+    let scope = args.named_clusters().map_or(Scope::All, Scope::Named);
     let kind = find_kind(word, &scope, &config, &control_plane).await?;
     let namespace = args.namespace.as_deref().unwrap_or(&config.default_namespace);
     let namespace = (kind.namespaced && !args.all_namespaces).then_some(namespace);
@@ -230,7 +230,7 @@ async fn describe_list(
     prefix: Option<&str>,
 ) -> anyhow::Result<Descriptions> {
     let responses = futures::stream::iter(sources)
-        .map(|(cluster, client)| async move { (cluster, client, list(client, path, args.chunk_size).await) })
+        .map(|(cluster, client)| async move { (cluster, client, read_list(client, path, args.chunk_size).await) })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect::<Vec<_>>()
         .await;
@@ -262,23 +262,23 @@ async fn describe_list(
 }
 
 async fn describe_object(args: &DescribeArgs, client: &kube::Client, cluster: Option<&str>, object: &Value) -> String {
-    let related = related(client, object).await;
-    let events = if args.show_events { Some(events(client, object).await) } else { None };
-    render::description(object, cluster, &related, events.as_ref(), jiff::Timestamp::now())
+    let related = read_related(client, object).await;
+    let events = if args.show_events { Some(read_events(client, object).await) } else { None };
+    render::render_description(object, cluster, &related, events.as_ref(), jiff::Timestamp::now())
 }
 
-/// Related objects that the description includes.
-async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
+/// Reads the related objects that the description includes.
+async fn read_related(client: &kube::Client, object: &Value) -> kinds::Related {
     let related = kinds::related_requests(object).into_iter();
     let requests = related.map(|(what, path)| async move {
-        let listed = list(client, &path, 0).await;
+        let listed = read_list(client, &path, 0).await;
         (what, listed.map_err(|error| describe_cause(&error)))
     });
     futures::future::join_all(requests).await.into_iter().collect()
 }
 
 /// The items of a list, read page by page, or the single object at the path. Empty if the kind is not served.
-async fn list(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Value>, kube::Error> {
+async fn read_list(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Value>, kube::Error> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
         let gap = if path.contains('?') { '&' } else { '?' };
@@ -305,8 +305,8 @@ async fn list(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Valu
     }
 }
 
-/// The events about an object, latest last, or the error of reading them.
-async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, String> {
+/// Reads the events about an object, latest last.
+async fn read_events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, String> {
     let namespace = Some(text(object, "/metadata/namespace")).filter(|namespace| !namespace.is_empty());
     let namespace = namespace.unwrap_or("default");
     let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
@@ -317,7 +317,7 @@ async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, Str
     }
     let path =
         format!("/api/v1/namespaces/{}/events?fieldSelector={}", path_segment(namespace), percent_encode(&selector));
-    let mut events = list(client, &path, 0).await.map_err(|error| describe_cause(&error))?;
+    let mut events = read_list(client, &path, 0).await.map_err(|error| describe_cause(&error))?;
     events.sort_by_cached_key(render::last_seen);
     Ok(events)
 }

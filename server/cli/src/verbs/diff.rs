@@ -88,7 +88,7 @@ async fn compare_object(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     Ok(if differs { ExitCode::from(EXIT_DIFFERENT) } else { ExitCode::SUCCESS })
 }
 
-/// Two texts to compare, with their labels.
+/// Two texts to compare, with their labels in the header of the diff.
 struct Pair {
     names: [String; 2],
     texts: [String; 2],
@@ -268,7 +268,7 @@ async fn find_manifests(target: &ResolvedObject) -> anyhow::Result<Vec<ClusterMa
         }
         None => ("clusterresourcebindings".to_owned(), label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID),
     };
-    let identity = ObjectIdentity::of(&template);
+    let identity = ObjectIdentity::from_object(&template);
     let mut binding = None;
     for key in [identity.usual_binding_key(), identity.distinct_binding_key()] {
         let path = format!("{BINDINGS_API_PATH}/{collection}/{}", path_segment(&key.name));
@@ -317,6 +317,6 @@ mod tests {
         let warnings = add_customizations(&interpreter, &list);
         let expected = "cannot decode ResourceInterpreterCustomization \"invalid\": ";
         assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{warnings:?}");
-        assert_eq!(interpreter.target_of("valid"), Some(("x.io/v1".to_owned(), "App".to_owned())));
+        assert_eq!(interpreter.customization_target("valid"), Some(("x.io/v1".to_owned(), "App".to_owned())));
     }
 }

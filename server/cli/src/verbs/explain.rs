@@ -142,15 +142,15 @@ async fn resolve_binding(
 ) -> anyhow::Result<(Kind, String, String)> {
     let collection = kind.gvr.path(kind.namespaced.then_some(namespace));
     let binding = clients::get_or_explain(client, &format!("{collection}/{}", path_segment(name))).await?;
-    let of = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
-    let (api_version, wanted) = (of("apiVersion"), of("kind"));
-    let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);
+    let reference_field = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
+    let (api_version, kind) = (reference_field("apiVersion"), reference_field("kind"));
+    let found = served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version);
     let found =
-        found.with_context(|| format!("cannot find the template of {name}: {api_version} {wanted} is not served"))?;
+        found.with_context(|| format!("cannot find the template of {name}: {api_version} {kind} is not served"))?;
     Ok((
         Kind { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced },
-        of("namespace"),
-        of("name"),
+        reference_field("namespace"),
+        reference_field("name"),
     ))
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn print(
 }
 
 /// Strings without quotes, other values as JSON.
-fn plain(value: &Value) -> String {
+fn to_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn number(value: &Value, field: &str) -> Option<String> {
     value.get(field).and_then(Value::as_i64).map(|number| number.to_string())
 }
 
-fn or_none(cell: Option<String>) -> String {
+fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "-".to_owned())
 }
 
@@ -253,7 +253,7 @@ pub(crate) fn print_policies(out: &mut dyn Write, report: &Value) -> io::Result<
             "Name" => "name",
             _ => "kind",
         };
-        let priority = or_none(number(one, "priority"));
+        let priority = or_dash(number(one, "priority"));
         vec![format_reference(one), priority, by.to_owned(), format!("{outcome}: {}", text(one, "/message"))]
     };
     print_section(
@@ -282,7 +282,7 @@ fn print_clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
             Some(format!("{}{by}", number(estimate, "replicas")?))
         });
         let replicas = number(one, "replicas").filter(|number| number != "0");
-        let cells = [score, estimate, replicas].map(or_none);
+        let cells = [score, estimate, replicas].map(or_dash);
         [vec![text(one, "/name").to_owned()], cells.to_vec(), vec![fits]].concat()
     };
     for term in list(scheduling, "terms") {
@@ -311,7 +311,7 @@ fn print_targets(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
         vec![
             text(one, "/cluster").to_owned(),
             placed.to_owned(),
-            or_none(number(one, "replicas")),
+            or_dash(number(one, "replicas")),
             applied.to_owned(),
             health.to_owned(),
         ]

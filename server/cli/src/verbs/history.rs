@@ -17,7 +17,7 @@ use crate::output::Format;
 use crate::pager;
 
 /// Maximum number of concurrent diff requests.
-const CONCURRENT_REQUESTS: usize = 4;
+const MAX_CONCURRENT_REQUESTS: usize = 4;
 /// Maximum number of changed paths shown per revision.
 const MAX_PATHS: usize = 4;
 
@@ -81,7 +81,7 @@ async fn table(
             .map(|(from, to)| async move {
                 target.request_search_api("diff", cluster, &format!("&from={from}&to={to}")).await
             })
-            .buffered(CONCURRENT_REQUESTS)
+            .buffered(MAX_CONCURRENT_REQUESTS)
             .map_ok(|diff| paths(&diff))
             .try_collect::<Vec<String>>()
             .await?;

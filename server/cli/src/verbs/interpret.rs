@@ -80,8 +80,8 @@ pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
     if args.check && args.edit {
         bail!("you can't set both --check and --edit options");
     }
-    let alone = [&args.desired_file, &args.observed_file, &args.status_file];
-    let named = args.filename.iter().chain(alone.into_iter().flatten());
+    let object_files = [&args.desired_file, &args.observed_file, &args.status_file];
+    let named = args.filename.iter().chain(object_files.into_iter().flatten());
     if named.filter(|name| *name == files::STANDARD_INPUT).count() > 1 {
         bail!("standard input cannot be used for multiple arguments");
     }

@@ -63,8 +63,8 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
     };
     let control_plane = args.connection.client().await?;
     if args.dry_run {
-        let would = preview_join(&control_plane, &member, &options).await?;
-        let what = if would.is_new { "joined" } else { "rejoined" };
+        let preview = preview_join(&control_plane, &member, &options).await?;
+        let what = if preview.is_new { "joined" } else { "rejoined" };
         writeln!(std::io::stdout(), "cluster({}) would be {what} (dry run)", args.name)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -155,10 +155,10 @@ mod tests {
     #[test]
     fn empty_results_are_reported() {
         let response = json!({"total": 0, "keptForSeconds": 86400, "entries": [], "notices": [],
-            "skipped": [{"cluster": "@control-plane", "reason": "it does not answer"}]});
+            "skipped": [{"cluster": "@control-plane", "reason": "connection refused"}]});
         let mut err = Vec::new();
         assert!(print_warnings(&mut err, &response, "deploy/web").unwrap());
-        let expected = "warning: @control-plane: it does not answer\n\
+        let expected = "warning: @control-plane: connection refused\n\
             no entries found for deploy/web; entries are kept for 24h (--cache-history)\n";
         assert_eq!(String::from_utf8(err).unwrap(), expected);
     }

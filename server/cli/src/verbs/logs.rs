@@ -258,7 +258,7 @@ struct Printer {
 
 impl Printer {
     fn print(&mut self, out: &mut impl Write, err: &mut impl Write, name: &str, data: &Value) -> anyhow::Result<()> {
-        let of = |data: &Value, field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |data: &Value, field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         match name {
             "line" if !self.is_within_limit(data) => {}
             "line" => match (&self.template, self.output) {
@@ -271,10 +271,10 @@ impl Printer {
                 (None, Output::Text | Output::Raw) => self.print_line(out, data)?,
             },
             "joined" if self.follow => writeln!(err, "+ {}", source_name(data))?,
-            "left" => writeln!(err, "- {}: {}", source_name(data), of(data, "why"))?,
+            "left" => writeln!(err, "- {}: {}", source_name(data), text(data, "why"))?,
             "refused" => {
                 self.is_partial = true;
-                writeln!(err, "warning: {}: {}", source_name(data), of(data, "message"))?;
+                writeln!(err, "warning: {}: {}", source_name(data), text(data, "message"))?;
             }
             "skipped" => {
                 for cluster in data.as_array().into_iter().flatten() {
@@ -282,19 +282,19 @@ impl Printer {
                     let age = cluster.get("ageSeconds").and_then(Value::as_i64);
                     let age =
                         age.map(|age| format!(", using its pods of {} ago", human_duration(age))).unwrap_or_default();
-                    writeln!(err, "warning: {}: {}{age}", of(cluster, "cluster"), of(cluster, "reason"))?;
+                    writeln!(err, "warning: {}: {}{age}", text(cluster, "cluster"), text(cluster, "reason"))?;
                 }
             }
             "notices" => {
                 for notice in data.as_array().into_iter().flatten() {
-                    writeln!(err, "note: {}", of(notice, "message"))?;
+                    writeln!(err, "note: {}", text(notice, "message"))?;
                 }
             }
-            "error" => bail!("{}", of(data, "message")),
+            "error" => bail!("{}", text(data, "message")),
             "done" => {
                 self.is_done = true;
                 if data.get("why").is_some() {
-                    writeln!(err, "{}", of(data, "why"))?;
+                    writeln!(err, "{}", text(data, "why"))?;
                 }
                 if data.get("logs").and_then(Value::as_u64) == Some(0) {
                     writeln!(err, "no pods found")?;
@@ -314,24 +314,24 @@ impl Printer {
     }
 
     fn print_line(&self, out: &mut impl Write, data: &Value) -> io::Result<()> {
-        let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
+        let field = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
         if self.prefix && self.is_colored {
             write!(
                 out,
                 "\x1b[{}m{}\x1b[0m | ",
-                pod_color(of("cluster"), of("namespace"), of("pod")),
+                pod_color(field("cluster"), field("namespace"), field("pod")),
                 source_name(data)
             )?;
         } else if self.prefix {
             write!(out, "{} | ", source_name(data))?;
         }
-        if self.timestamps && !of("time").is_empty() {
-            write!(out, "{} ", of("time"))?;
+        if self.timestamps && !field("time").is_empty() {
+            write!(out, "{} ", field("time"))?;
         }
         let cut = if data.get("cut").is_some() { " [cut]" } else { "" };
         match self.is_colored && !self.highlight.is_empty() {
-            true => writeln!(out, "{}{cut}", highlight_matches(of("text"), &self.highlight)),
-            false => writeln!(out, "{}{cut}", of("text")),
+            true => writeln!(out, "{}{cut}", highlight_matches(field("text"), &self.highlight)),
+            false => writeln!(out, "{}{cut}", field("text")),
         }
     }
 }
@@ -362,8 +362,8 @@ fn parse_json_line(data: &Value) -> Value {
 }
 
 fn source_name(data: &Value) -> String {
-    let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
-    format!("{} {}/{} {}", of("cluster"), of("namespace"), of("pod"), of("container"))
+    let field = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+    format!("{} {}/{} {}", field("cluster"), field("namespace"), field("pod"), field("container"))
 }
 
 /// The colour of a pod, always the same.
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(args(line).query_string(), expected);
     }
 
-    fn printed(line: &str, events: &[(&str, Value)]) -> (String, String, bool) {
+    fn print_events(line: &str, events: &[(&str, Value)]) -> (String, String, bool) {
         let (mut out, mut err, mut printer) = (Vec::new(), Vec::new(), args(line).printer());
         for (name, data) in events {
             printer.print(&mut out, &mut err, name, data).unwrap();
@@ -419,7 +419,7 @@ mod tests {
         (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), printer.is_partial)
     }
 
-    fn of(more: Value) -> Value {
+    fn log_event(more: Value) -> Value {
         let mut data = json!({"cluster": "m1", "namespace": "shop", "pod": "web-0", "container": "web"});
         data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         data
@@ -433,16 +433,16 @@ mod tests {
     #[case::highlighted("--color always --no-prefix -H h -H i$", "\u{1b}[7mh\u{1b}[27m\u{1b}[7mi\u{1b}[27m [cut]\n")]
     #[case::colored("--color always", "\u{1b}[COLOURmm1 shop/web-0 web\u{1b}[0m | hi [cut]\n")]
     fn lines_are_printed(#[case] line: &str, #[case] expected: &str) {
-        let event = of(json!({"text": "hi", "time": "2026-01-01T00:00:00Z", "cut": true}));
+        let event = log_event(json!({"text": "hi", "time": "2026-01-01T00:00:00Z", "cut": true}));
         let expected = expected.replace("COLOUR", &pod_color("m1", "shop", "web-0").to_string());
-        assert_eq!(printed(line, &[("line", event)]), (expected, String::new(), false));
+        assert_eq!(print_events(line, &[("line", event)]), (expected, String::new(), false));
     }
 
     #[test]
     fn json_lines_are_parsed() {
-        let (out, _, _) = printed("-o extjson", &[("line", of(json!({"text": "{\"level\": \"info\"}"})))]);
+        let (out, _, _) = print_events("-o extjson", &[("line", log_event(json!({"text": "{\"level\": \"info\"}"})))]);
         assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["text"], json!({"level": "info"}));
-        let (out, _, _) = printed("-o extjson", &[("line", of(json!({"text": "hi"})))]);
+        let (out, _, _) = print_events("-o extjson", &[("line", log_event(json!({"text": "hi"})))]);
         assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["text"], "hi");
     }
 
@@ -450,14 +450,14 @@ mod tests {
     fn missing_logs_are_reported() {
         let events = [
             ("skipped", json!([{"cluster": "m2", "reason": "connection refused", "ageSeconds": 90}])),
-            ("joined", of(json!({}))),
-            ("refused", of(json!({"code": 403, "message": "forbidden"}))),
-            ("left", of(json!({"why": "it is gone"}))),
+            ("joined", log_event(json!({}))),
+            ("refused", log_event(json!({"code": 403, "message": "forbidden"}))),
+            ("left", log_event(json!({"why": "it is gone"}))),
             ("done", json!({"lines": 0, "logs": 1, "refused": 1})),
         ];
         let expected = "warning: m2: connection refused, using its pods of 90s ago\n+ m1 shop/web-0 web\n\
             warning: m1 shop/web-0 web: forbidden\n- m1 shop/web-0 web: it is gone\n";
-        assert_eq!(printed("-f", &events), (String::new(), expected.to_owned(), true));
+        assert_eq!(print_events("-f", &events), (String::new(), expected.to_owned(), true));
     }
 
     #[test]

@@ -32,7 +32,8 @@ enum Output {
     after_help = "Examples:\n  crowsnest path 'secret/shop/db <-USES- deploy -OWNS*..3-> pod'\n  crowsnest path '(:Ingress)-[:ROUTES_TO*1..3]->(:Pod {namespace: \"shop\"})' --shortest\n  crowsnest path 'pod -RUNS_ON-> node' --query is:unhealthy -o dot\n  crowsnest path 'secret/shop/db <-USES- deploy' --explain"
 )]
 pub struct PathArgs {
-    /// Pattern, in quotes: objects as KIND, KIND/NAME, KIND/NAMESPACE/NAME or (:Kind {name: "…"}), and arrows between them
+    /// Pattern, in quotes: objects as KIND, KIND/NAME, KIND/NAMESPACE/NAME or (:Kind {name: "…"}), and arrows between
+    /// them
     pattern: String,
     /// Search query that the first object matches
     #[arg(short, long, default_value = "")]
@@ -68,8 +69,8 @@ pub(crate) async fn run(args: PathArgs) -> anyhow::Result<ExitCode> {
     let response = spinner::with_spinner(|| "searching".to_owned(), clients::get_or_explain(&client, &path)).await?;
     let printed = match args.output {
         _ if args.explain => format!("{}\n", text(&response, "/pattern")),
-        Output::Tree => render::tree(&response, render::sequences(&response)),
-        Output::Dot => render::dot(&response),
+        Output::Tree => render::render_tree(&response, render::path_sequences(&response)),
+        Output::Dot => render::render_dot(&response),
         Output::Json => format!("{response:#}\n"),
         Output::Yaml => to_yaml(&response)?,
     };

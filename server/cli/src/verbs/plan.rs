@@ -256,7 +256,7 @@ fn diff(before: Option<&Value>, after: Option<&Value>) -> String {
         if manifest.is_null() {
             return String::new();
         }
-        managed::disown(&mut manifest);
+        managed::remove_ownership_metadata(&mut manifest);
         // This annotation repeats the template as text.
         unstructured::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
         // Any JSON value can be written as YAML; the fallback is unreachable.

@@ -1,5 +1,5 @@
-//! `crowsnest port-forward`: forwards local ports to a pod of any cluster. Each local connection opens its own; if the
-//! pod of a workload is gone, the next connection uses another.
+//! `crowsnest port-forward`: forwards local ports to a pod of any cluster. Each local connection opens its own
+//! connection to the pod. If the pod of a workload was deleted, the next connection uses another pod.
 
 use std::io::Write;
 use std::net::SocketAddr;

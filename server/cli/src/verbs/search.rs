@@ -168,15 +168,19 @@ struct PrintOptions<'f> {
 
 /// `cluster/namespace/resource/name` of a hit.
 fn hit_name(hit: &Value) -> String {
-    let of = |field: &str| hit.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
-    [of("cluster"), of("namespace"), of("resource"), of("name")].into_iter().flatten().collect::<Vec<_>>().join("/")
+    let field = |name: &str| hit.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    [field("cluster"), field("namespace"), field("resource"), field("name")]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("/")
 }
 
 /// `cluster/namespace/Kind/name` of an object.
 fn object_name(object: &Value) -> String {
-    let of = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let cluster = of("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
-    let parts = [cluster, of("/metadata/namespace"), of("/kind"), of("/metadata/name")];
+    let text_at = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let cluster = text_at("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
+    let parts = [cluster, text_at("/metadata/namespace"), text_at("/kind"), text_at("/metadata/name")];
     parts.into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
@@ -245,8 +249,8 @@ fn print_groups(out: &mut impl Write, response: &Value, has_headers: bool) -> io
 
 /// Prints the parsed query and its plan as a tree with hits and milliseconds.
 fn print_explanation(out: &mut impl Write, response: &Value) -> io::Result<()> {
-    let of = |field: &str| response.get(field).and_then(Value::as_str).unwrap_or_default();
-    writeln!(out, "query: {}\nscope: {}\n", of("query"), of("asked"))?;
+    let field = |name: &str| response.get(name).and_then(Value::as_str).unwrap_or_default();
+    writeln!(out, "query: {}\nscope: {}\n", field("query"), field("asked"))?;
     let mut rows = vec![vec!["HITS".to_owned(), "MS".to_owned(), "PART".to_owned()]];
     add_plan_rows(response.get("plan").unwrap_or(&Value::Null), 0, &mut rows);
     columns::write(out, &rows)
@@ -287,7 +291,7 @@ fn headers(is_wide: bool) -> Vec<String> {
 }
 
 fn row(hit: &Value, is_wide: bool, now: jiff::Timestamp) -> Vec<String> {
-    let of = |field: &str| match hit.get(field) {
+    let cell = |field: &str| match hit.get(field) {
         Some(Value::String(text)) if !text.is_empty() => text.clone(),
         Some(Value::Number(number)) => number.to_string(),
         _ => "<none>".to_owned(),
@@ -296,11 +300,11 @@ fn row(hit: &Value, is_wide: bool, now: jiff::Timestamp) -> Vec<String> {
         || "<unknown>".to_owned(),
         |t| crowsnest_apimachinery::printers::human_duration(now.as_second() - t.as_second()),
     );
-    let mut cells = vec![of("cluster"), of("kind"), of("namespace"), of("name"), of("status"), age];
+    let mut cells = vec![cell("cluster"), cell("kind"), cell("namespace"), cell("name"), cell("status"), age];
     if is_wide {
         let matched = hit.get("matched").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let fields: Vec<&str> = matched.iter().filter_map(|m| m.get("field").and_then(Value::as_str)).collect();
-        cells.extend([of("ready"), of("restarts"), of("node"), fields.join(",")]);
+        cells.extend([cell("ready"), cell("restarts"), cell("node"), fields.join(",")]);
     }
     cells
 }
@@ -315,12 +319,12 @@ pub(crate) fn print_warnings(err: &mut impl Write, response: &Value, query: &str
     }
     let skipped = list("skipped");
     for cluster in &skipped {
-        let of = |field: &str| cluster.get(field).and_then(Value::as_str).unwrap_or_default();
+        let field = |name: &str| cluster.get(name).and_then(Value::as_str).unwrap_or_default();
         let age = cluster.get("ageSeconds").and_then(Value::as_i64);
         let age = age
             .map(|a| format!(", shown as of {} ago", crowsnest_apimachinery::printers::human_duration(a)))
             .unwrap_or_default();
-        writeln!(err, "warning: {}: {}{age}", of("cluster"), of("reason"))?;
+        writeln!(err, "warning: {}: {}{age}", field("cluster"), field("reason"))?;
     }
     let total = response.get("total").and_then(Value::as_u64).unwrap_or(0);
     let shown = hits(response).len();

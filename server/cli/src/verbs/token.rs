@@ -272,10 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn random_words_have_the_token_format() {
+    fn random_strings_have_the_token_format() {
         let word = random_string(SECRET_LENGTH);
         assert!(word.len() == SECRET_LENGTH && word.bytes().all(|byte| ALPHABET.contains(&byte)), "{word}");
-        assert_ne!(word, super::random_string(SECRET_LENGTH));
+        assert_ne!(word, random_string(SECRET_LENGTH));
     }
 
     #[rstest::rstest]

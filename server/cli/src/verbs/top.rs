@@ -155,7 +155,9 @@ async fn print_nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
     let clusters: std::collections::BTreeSet<&str> = usages.iter().map(|usage| usage.cluster.as_str()).collect();
     for cluster in clusters {
         match read_capacity(&config, cluster, args.show_capacity).await {
-            Ok(of) => capacities.extend(of.into_iter().map(|(node, has)| ((cluster.to_owned(), node), has))),
+            Ok(nodes) => {
+                capacities.extend(nodes.into_iter().map(|(node, capacity)| ((cluster.to_owned(), node), capacity)));
+            }
             Err(error) => {
                 partial = true;
                 writeln!(terminal::stderr(), "warning: {cluster}: cannot read the capacity of its nodes: {error:#}")?;
@@ -185,7 +187,7 @@ async fn read_capacity(
 }
 
 impl CommonArgs {
-    /// Reads the current usage; also returns whether clusters were left out.
+    /// Reads the current usage. The second value is true if clusters were left out.
     async fn read_usage(&self, client: &kube::Client, path: &str) -> anyhow::Result<(Vec<Value>, bool)> {
         // Several members may have a pod of this name, which only a list request returns.
         let named = self.name.as_ref().map(|name| format!("metadata.name={name}"));

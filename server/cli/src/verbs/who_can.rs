@@ -1,4 +1,5 @@
-//! `crowsnest who-can`: lists who is allowed an action in each cluster, from ResourceAccessReviews of `access.crowsnest.io`.
+//! `crowsnest who-can`: lists who is allowed an action in each cluster, from ResourceAccessReviews of
+//! `access.crowsnest.io`.
 
 use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
@@ -117,8 +118,8 @@ struct ResourceType {
     namespaced: bool,
 }
 
-/// Resolves a word by what the control plane or a member serves. A review accepts any name and warns if no cluster serves
-/// it.
+/// Resolves a word by what the control plane or a member serves. A review accepts any name and warns if no cluster
+/// serves it.
 async fn resolve_type(word: &str, config: &kube::Config, client: &kube::Client) -> anyhow::Result<ResourceType> {
     let (resource, group) = word.split_once('.').unwrap_or((word, ""));
     let named = |namespaced| ResourceType { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
@@ -127,8 +128,8 @@ async fn resolve_type(word: &str, config: &kube::Config, client: &kube::Client) 
     }
     let served = crowsnest_members::discovery::discover(client).await?;
     // Resources that can only be created are no kinds to display.
-    let is_it = |gvr: &Gvr| &*gvr.resource == resource && &*gvr.group == group;
-    if let Some(found) = served.resources.iter().find(|one| is_it(&one.gvr)) {
+    let is_match = |gvr: &Gvr| &*gvr.resource == resource && &*gvr.group == group;
+    if let Some(found) = served.resources.iter().find(|one| is_match(&one.gvr)) {
         return Ok(named(found.namespaced));
     }
     let found = match Kind::resolve(word, &served) {
@@ -240,14 +241,13 @@ fn add_verified(review: &mut Value, verified: &HashMap<ReviewKey, String>) {
 fn access_review(spec: &Value, grant: &Value) -> Value {
     let (kind, namespace, name) =
         (text(grant, "/subject/kind"), text(grant, "/subject/namespace"), text(grant, "/subject/name"));
-    let authenticated = AUTHENTICATED;
     let mut review_spec = match kind {
-        "Group" => json!({"groups": [name, authenticated]}),
+        "Group" => json!({"groups": [name, AUTHENTICATED]}),
         "ServiceAccount" => {
             let [every, own] = service_account_groups(namespace);
-            json!({"user": service_account_user(namespace, name), "groups": [every, own, authenticated]})
+            json!({"user": service_account_user(namespace, name), "groups": [every, own, AUTHENTICATED]})
         }
-        _ => json!({"user": name, "groups": [authenticated]}),
+        _ => json!({"user": name, "groups": [AUTHENTICATED]}),
     };
     for field in ["resourceAttributes", "nonResourceAttributes"] {
         if spec[field].is_object() {

@@ -7,9 +7,12 @@ use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::Value;
 
+/// How the port numbers and names of a workload map to ports of its pods.
 #[derive(Debug, Clone)]
 pub(crate) enum PortMap {
+    /// They are ports of the pod's containers.
     ContainerPorts,
+    /// They are ports of the Service with this name.
     ServicePorts(String, Vec<ServicePort>),
 }
 
@@ -28,11 +31,11 @@ impl PortMap {
                 number.or_else(|| find_named_port(pod, requested)).ok_or_else(|| unknown_port_error(pod, requested))
             }
             Self::ServicePorts(service, ports) => {
-                let is_it = |port: &&ServicePort| {
+                let is_requested = |port: &&ServicePort| {
                     port.name.as_deref() == Some(requested)
                         || number.is_some_and(|number| i32::from(number) == port.port)
                 };
-                let port = ports.iter().find(is_it).ok_or_else(|| {
+                let port = ports.iter().find(is_requested).ok_or_else(|| {
                     let known: Vec<String> = ports.iter().map(|port| port.port.to_string()).collect();
                     anyhow!("service {service} has no port {requested}; it has {}", known.join(", "))
                 })?;

@@ -128,6 +128,9 @@ const SERVING_SECRET: &str = "karmada-system/crowsnest-serving";
 /// Templates may be of any kind, and their scale and status are written; permissions may be limited to some kinds.
 const TEMPLATE_VERBS: [&str; 5] = ["get", "list", "watch", "update", "patch"];
 
+/// Verb, group and resource of the objects that GraphSinks name; permissions may be limited to these objects.
+const GRAPH_SINK_REFERENCES: [(&str, &str, &str); 2] = [("get", "", "secrets"), ("get", "", "serviceaccounts")];
+
 /// A required permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Permission {
@@ -147,6 +150,8 @@ enum RequiredFor {
     OtherKinds,
     /// Serving with the certificate that `install` created.
     ServingSecret,
+    /// GraphSinks.
+    GraphSinks,
 }
 
 impl Permission {
@@ -191,6 +196,10 @@ pub(super) fn required_permissions(roles: &[Role]) -> Vec<Permission> {
         let template_permission =
             |verb| Permission { verb, group: "*", resource: "*", namespace: "", name: "", required_for };
         all.extend(TEMPLATE_VERBS.map(template_permission));
+        let required_for = RequiredFor::GraphSinks;
+        let reference_permission =
+            |(verb, group, resource)| Permission { verb, group, resource, namespace: "", name: "", required_for };
+        all.extend(GRAPH_SINK_REFERENCES.map(reference_permission));
     }
     let mut distinct: Vec<Permission> = Vec::new();
     for permission in all {
@@ -207,6 +216,7 @@ pub(super) fn report_missing(missing: &[Permission]) -> Vec<Finding> {
         |required_for| missing.iter().filter(|permission| permission.required_for == required_for).collect::<Vec<_>>();
     let (kinds, certificate, missing) =
         (of(RequiredFor::OtherKinds), of(RequiredFor::ServingSecret), of(RequiredFor::AllFunctions));
+    let graph_sinks = of(RequiredFor::GraphSinks);
     let mut findings = Vec::new();
     if !missing.is_empty() {
         findings.push(Finding::broken(
@@ -223,6 +233,13 @@ pub(super) fn report_missing(missing: &[Permission]) -> Vec<Finding> {
                 list_permissions(&certificate)
             ),
             "none needed if serve uses --tls-cert-file or no certificate; otherwise grant these permissions too",
+        ));
+    }
+    if !graph_sinks.is_empty() {
+        findings.push(Finding::warning(
+            SUBJECT,
+            format!("this user cannot {}, which GraphSinks may name", list_permissions(&graph_sinks)),
+            "none needed without GraphSinks, or if the permissions for the objects that they name are granted; otherwise grant those too",
         ));
     }
     if !kinds.is_empty() {
@@ -268,7 +285,11 @@ mod tests {
     use rstest::rstest;
 
     fn permission(verb: &'static str, group: &'static str, resource: &'static str) -> Permission {
-        let required_for = if group == "*" { RequiredFor::OtherKinds } else { RequiredFor::AllFunctions };
+        let required_for = match (group, resource) {
+            ("*", _) => RequiredFor::OtherKinds,
+            (_, "secrets" | "serviceaccounts") => RequiredFor::GraphSinks,
+            _ => RequiredFor::AllFunctions,
+        };
         Permission { verb, group, resource, namespace: "", name: "", required_for }
     }
 
@@ -284,6 +305,8 @@ mod tests {
     #[case(&[Role::Controllers], "*", true)]
     #[case(&[Role::Aggregated], "*", false)]
     #[case(&[Role::Aggregated], "tokenreviews", true)]
+    #[case(&[Role::Controllers], "serviceaccounts", true)]
+    #[case(&[Role::Aggregated], "serviceaccounts", false)]
     fn roles_require_their_permissions(#[case] roles: &[Role], #[case] resource: &str, #[case] expected: bool) {
         let needed = required_permissions(roles);
         assert_eq!(needed.iter().any(|permission| permission.resource == resource), expected, "{needed:?}");
@@ -347,6 +370,8 @@ mod tests {
         &[(Severity::Broken, "this user cannot get/list works.work.karmada.io, list events")])]
     #[case(&[permission("list", "*", "*"), permission("patch", "*", "*")],
         &[(Severity::Warning, "this user cannot list, patch objects of all kinds; other kinds are not propagated")])]
+    #[case(&[permission("get", "", "secrets"), permission("get", "", "serviceaccounts")],
+        &[(Severity::Warning, "this user cannot get secrets, get serviceaccounts, which GraphSinks may name")])]
     fn missing_permissions_are_reported(#[case] missing: &[Permission], #[case] expected: &[(Severity, &str)]) {
         let found = report_missing(missing);
         let findings: Vec<_> = found.iter().map(|found| (found.severity, found.observation.as_str())).collect();

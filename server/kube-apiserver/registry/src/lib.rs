@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
-use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason, qualified};
+use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason, qualified_resource};
 use parking_lot::RwLock;
 use serde_json::Value;
 
@@ -331,7 +331,7 @@ fn reject_invalid_kind(
     if errors.is_empty() {
         return Ok(());
     }
-    tracing::debug!(kind = qualified(&resource.gvr.group, kind), name, "invalid object");
+    tracing::debug!(kind = qualified_resource(&resource.gvr.group, kind), name, "invalid object");
     // kube-apiserver has one internal kind for the events of both groups.
     let group = if kind == "Event" { "" } else { &resource.gvr.group };
     Err(ApiError::invalid(group, kind, name, errors))

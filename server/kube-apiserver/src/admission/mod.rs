@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crowsnest_admission_plugins::Environment;
 use crowsnest_admission_plugins::policy::{MutatingPolicies, ValidatingPolicies};
 use crowsnest_admission_plugins::webhook::Webhooks;
-use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_cel::authorizer::AccessChecker;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Admission;
@@ -99,7 +99,7 @@ impl std::str::FromStr for Plugin {
 pub fn plugins(
     registry: &Arc<Registry>,
     authorizer: &Arc<Authorizer>,
-    outbound: &Arc<Outbound>,
+    outbound: &Arc<OutboundClients>,
     disabled: &[Plugin],
 ) -> Vec<Arc<dyn Admission>> {
     let access_checker: Arc<dyn AccessChecker> = authorizer.clone();

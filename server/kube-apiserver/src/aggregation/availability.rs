@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use crowsnest_apiserver::outbound::{Outbound, OutboundError, ResolveError, ServerAddress};
+use crowsnest_apiserver::outbound::{OutboundClients, OutboundError, ResolveError, ServerAddress};
 use crowsnest_component_base::body::{self, BodyError};
 use crowsnest_schema::openapi::PublishedDocument;
 use http::StatusCode;
@@ -35,7 +35,7 @@ fn unavailable(reason: &'static str, message: String) -> CheckResult {
 }
 
 /// Checks a service by fetching `/apis/<group>/<version>`.
-pub(super) async fn check(outbound: &Outbound, remote: &RemoteService) -> CheckResult {
+pub(super) async fn check(outbound: &OutboundClients, remote: &RemoteService) -> CheckResult {
     let path = format!("/apis/{}/{}", remote.group, remote.version);
     let url = format!("{}{path}", remote.target.url());
     let discovery_failure =
@@ -58,7 +58,11 @@ pub(super) async fn check(outbound: &Outbound, remote: &RemoteService) -> CheckR
     }
 }
 
-async fn get(outbound: &Outbound, remote: &RemoteService, path: &str) -> Result<(StatusCode, Bytes), OutboundError> {
+async fn get(
+    outbound: &OutboundClients,
+    remote: &RemoteService,
+    path: &str,
+) -> Result<(StatusCode, Bytes), OutboundError> {
     let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty())?;
     let response = outbound.send(&remote.target, super::proxy::with_aggregator_identity(request), true).await?;
     let status = response.status();
@@ -73,7 +77,7 @@ async fn get(outbound: &Outbound, remote: &RemoteService, path: &str) -> Result<
 
 /// Fetches the OpenAPI document of the group version: v3, or v2, which covers all groups of the server, if v3 is not
 /// supported.
-async fn fetch_openapi(outbound: &Outbound, remote: &RemoteService) -> Option<PublishedDocument> {
+async fn fetch_openapi(outbound: &OutboundClients, remote: &RemoteService) -> Option<PublishedDocument> {
     let (group, version) = (&remote.group, &remote.version);
     let fetch = async |path: &str| match get(outbound, remote, path).await {
         Ok(response) => Some(response),

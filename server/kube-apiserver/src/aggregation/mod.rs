@@ -29,7 +29,7 @@ use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
@@ -75,7 +75,7 @@ type Services = BTreeMap<ServiceKey, ServiceState>;
 /// The aggregation layer.
 pub struct Aggregator {
     registry: Arc<Registry>,
-    outbound: Arc<Outbound>,
+    outbound: Arc<OutboundClients>,
     services: ArcSwap<Services>,
     /// Tunnels of upgraded connections.
     tunnels: TaskTracker,
@@ -90,7 +90,11 @@ struct NextCheck {
 
 impl Aggregator {
     /// Installs the strategy of APIServices. Tasks start with [`Self::run`].
-    pub fn new(registry: Arc<Registry>, outbound: Arc<Outbound>, stop: CancellationToken) -> ApiResult<Arc<Self>> {
+    pub fn new(
+        registry: Arc<Registry>,
+        outbound: Arc<OutboundClients>,
+        stop: CancellationToken,
+    ) -> ApiResult<Arc<Self>> {
         let builtin = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
         registry.catalog.install(vec![service::resource(&builtin)]);
         let aggregator = Self { registry, outbound, services: ArcSwap::default(), tunnels: TaskTracker::new(), stop };

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use axum::body::Body;
-use crowsnest_apimachinery::request::{identity_value, remove_hop_by_hop, requested_upgrade, upstream_headers};
+use crowsnest_apimachinery::request::{identity_header_value, remove_hop_by_hop, requested_upgrade, upstream_headers};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::{UserInfo, extra_header_key};
 use crowsnest_apiserver::audit::FORWARDED_RECORD;
-use crowsnest_apiserver::outbound::Outbound;
+use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_apiserver::serve::PeerAddress;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
@@ -52,13 +52,13 @@ pub(super) fn with_aggregator_identity(mut request: http::Request<Body>) -> http
 /// that the client sent. `None` if a name or group is not a valid header value.
 pub(super) fn forwarded_headers(user: &UserInfo, received: &HeaderMap) -> Option<HeaderMap> {
     let mut headers = upstream_headers(received);
-    headers.insert("x-remote-user", identity_value(&user.name)?);
+    headers.insert("x-remote-user", identity_header_value(&user.name)?);
     for group in &user.groups {
-        headers.append("x-remote-group", identity_value(group)?);
+        headers.append("x-remote-group", identity_header_value(group)?);
     }
     // The other attributes grant no rights; those that are not valid header values are omitted.
     let mut put = |name: &str, value: &str| {
-        if let (Ok(name), Some(value)) = (HeaderName::try_from(name), identity_value(value)) {
+        if let (Ok(name), Some(value)) = (HeaderName::try_from(name), identity_header_value(value)) {
             headers.append(name, value);
         }
     };
@@ -83,7 +83,7 @@ fn append_forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
 
 /// Forwards the request and streams the response; upgraded connections are tunnelled.
 pub(super) async fn serve(
-    outbound: &Outbound,
+    outbound: &OutboundClients,
     tunnels: &TaskTracker,
     stop: &CancellationToken,
     remote: &RemoteService,

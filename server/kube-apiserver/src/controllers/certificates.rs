@@ -337,7 +337,7 @@ mod tests {
         ];
         let subject = match common_name {
             "" => CertificateSubject::default(),
-            name => CertificateSubject::of_user(name, &groups).unwrap(),
+            name => CertificateSubject::from_user(name, &groups).unwrap(),
         };
         let alternative_names = known.into_iter().filter(|(kind, _)| names.contains(kind)).map(|(_, name)| name);
         SigningRequest { subject, alternative_names: alternative_names.collect(), ..SigningRequest::default() }

@@ -96,14 +96,15 @@ impl Discovery {
 
     fn serve_groups(&self, api: &ApiState, request: &Request<Body>, is_core: bool) -> Response {
         let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
-        let accepted = match negotiate::accept(accept, if is_core { Offer::Versions } else { Offer::Groups }) {
-            Ok(accepted) => accepted,
-            Err(error) => return respond::error(&error),
-        };
+        let accepted =
+            match negotiate::choose_representation(accept, if is_core { Offer::Versions } else { Offer::Groups }) {
+                Ok(accepted) => accepted,
+                Err(error) => return respond::error(&error),
+            };
         let groups =
             if is_core { documents::core_group(&self.registry.catalog.snapshot()) } else { self.all_groups(api) };
         let mut response = match accepted.shape {
-            Shape::Aggregated { beta } => respond_with_aggregated(groups, beta, request),
+            Shape::Aggregated { is_beta } => respond_with_aggregated(groups, is_beta, request),
             _ if is_core => respond::value(200, accepted.encoding, &documents::api_versions(&groups)),
             _ => respond::value(200, accepted.encoding, &documents::group_list(&groups)),
         };
@@ -170,7 +171,7 @@ impl Discovery {
 /// Serves a document with a single representation in the requested encoding.
 fn respond_with_document(request: &Request<Body>, offer: Offer, document: &Value) -> Response {
     let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
-    match negotiate::accept(accept, offer) {
+    match negotiate::choose_representation(accept, offer) {
         Ok(accepted) => respond::value(200, accepted.encoding, document),
         Err(error) => respond::error(&error),
     }

@@ -113,7 +113,7 @@ pub(super) async fn dispatch(State(api): State<Arc<ApiState>>, request: Request)
         user: layers::user(&request),
         query: request.extensions().get::<Arc<Query>>().cloned().unwrap_or_default(),
         method: request.method().clone(),
-        representation: match negotiate::accept(accept, offer) {
+        representation: match negotiate::choose_representation(accept, offer) {
             Ok(representation) => representation,
             Err(error) if info.is_long_running() && info.verb != "watch" => {
                 tracing::debug!(%error, "connect request with an unsupported Accept header");

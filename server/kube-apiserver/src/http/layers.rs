@@ -205,7 +205,9 @@ pub(super) async fn authorize(State(api): State<Arc<ApiState>>, request: Request
 /// Encoding of an error: as the client accepts it, otherwise JSON.
 fn error_encoding(request: &http::Request<Body>) -> Encoding {
     let header = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    negotiate::accept(header, Offer::Object).map(|representation| representation.encoding).unwrap_or_default()
+    negotiate::choose_representation(header, Offer::Object)
+        .map(|representation| representation.encoding)
+        .unwrap_or_default()
 }
 
 /// The parsed request, set by [`attach_request_info`].

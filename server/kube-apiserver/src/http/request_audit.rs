@@ -45,7 +45,8 @@ pub(super) async fn begin(api: &ApiState, request: &mut http::Request<Body>, use
             let info = layers::info(request);
             let attributes = audit::Attributes::from((*info).clone());
             let forwarded = auditor.forwarded_request(request.method(), request.uri(), request.headers());
-            let is_long_running = forwarded.as_ref().map_or(info.is_long_running(), |forwarded| forwarded.long_running);
+            let is_long_running =
+                forwarded.as_ref().map_or(info.is_long_running(), |forwarded| forwarded.is_long_running);
             let id = audit::audit_id(request.headers(), String::new);
             let audit_request = audit::Request {
                 audit_id: &id,

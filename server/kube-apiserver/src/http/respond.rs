@@ -97,7 +97,7 @@ pub fn object(
         }
         Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, representation.encoding, object)),
     };
-    if representation.beta {
+    if representation.is_beta {
         to_v1beta1(&mut shaped);
     }
     Ok(value(code, representation.encoding, &shaped))
@@ -155,7 +155,7 @@ pub fn list(
         }
         Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
     };
-    if representation.beta {
+    if representation.is_beta {
         to_v1beta1(&mut shaped);
     }
     Ok(value(200, representation.encoding, &shaped))

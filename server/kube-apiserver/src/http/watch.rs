@@ -119,7 +119,7 @@ impl EventEncoder for RepresentationEncoder {
 
     fn encode(&self, event: &str, object: Value, is_first: bool) -> Bytes {
         let mut object = if event == "ERROR" { object } else { self.shape(event, object, is_first) };
-        if self.representation.beta && event != "ERROR" {
+        if self.representation.is_beta && event != "ERROR" {
             to_v1beta1(&mut object);
         }
         let mut line = Vec::with_capacity(512);

@@ -107,7 +107,7 @@ fn column_definition(column: &Column, describe_field: &dyn Fn(&str, &str) -> Opt
         Doc::Field(schema, field) => describe_field(&format!("io.k8s.{schema}"), field).unwrap_or_default(),
     };
     json!({
-        "name": column.name, "type": column.kind, "format": column.format,
+        "name": column.name, "type": column.value_type, "format": column.format,
         "description": description, "priority": column.priority,
     })
 }

@@ -39,7 +39,7 @@ pub fn start(world: &Arc<World>) {
 async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(budget) = world.budgets.get(key) else { return Ok(None) };
     let Some(spec) = budget.spec.as_ref() else { return Ok(None) };
-    let selector = spec.selector.as_ref().map(Selector::valid_or_nothing);
+    let selector = spec.selector.as_ref().map(Selector::from_label_selector_or_nothing);
     let is_selected = |pod: &Arc<PodState>| selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels));
     let pods: Vec<_> = world
         .pods

@@ -1,5 +1,5 @@
-//! `crowsnest bench load`: measures how fast synthetic load is created, its memory, and whether the requested churn
-//! rate is reached.
+//! `crowsnest bench load`: measures how fast synthetic load is created, the memory of the process, and whether the
+//! requested churn rate is reached.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,20 +15,20 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use serde::Deserialize;
 
-/// Interval between checks of the number of ready pods, and between API requests meanwhile.
+/// Interval between checks of the number of ready pods, and between the requests that measure API latency.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Clients of a member: its own API, and the control plane's for faults and load.
+/// A simulated member and its clients. The control plane serves the load and state endpoints of its members.
 struct SimulatedMember {
     name: String,
     api: Client,
     control_plane: Client,
 }
 
-/// Part of a member's state.
+/// Fields of `/sim/MEMBER/state` that this benchmark uses.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct State {
+struct MemberState {
     ready_pods: usize,
     changes: u64,
 }
@@ -37,19 +37,19 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     ensure!(members > 0 && load.pods >= members, "the load must have at least one member and one pod per member");
     let scratch = super::scratch_dir();
     let fleet = super::start(&scratch, members).await?;
-    let members = try_join_all((1..=members).map(|number| open_member(&scratch, number))).await?;
+    let members = try_join_all((1..=members).map(|number| connect_member(&scratch, number))).await?;
 
     let load_without_churn = Load { churn_per_second: 0.0, ..load.clone() };
     let start = Instant::now();
     let mut slowest = Duration::ZERO;
     tokio::select! {
-        result = fill(&members, &load_without_churn) => result?,
+        result = load_members(&members, &load_without_churn) => result?,
         error = poll_latency(&members[0].api, &mut slowest) => return Err(error),
     }
     let duration = start.elapsed();
     let resident = super::resident_kib(&fleet.child)?;
-    // Churn starts now, because changing pods would distort the readiness measurement.
-    fill(&members, load).await?;
+    // Churn starts only after the readiness measurement, which it would distort.
+    load_members(&members, load).await?;
     let (changes, events) = measure_churn(&members, seconds).await?;
     super::stop(fleet).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
@@ -57,19 +57,19 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     let mut out = std::io::stdout().lock();
     writeln!(out, "load/ready {} ms", duration.as_millis())?;
     writeln!(out, "load/rate {:.0} pods/s", load.pods as f64 / duration.as_secs_f64())?;
-    writeln!(out, "load/slowest-answer {} ms", slowest.as_millis())?;
+    writeln!(out, "load/slowest-response {} ms", slowest.as_millis())?;
     writeln!(out, "load/rss {:.1} MB", resident as f64 / 1024.0)?;
     writeln!(out, "load/churn {:.1} changes/s", changes as f64 / f64::from(seconds))?;
     writeln!(out, "load/watched {:.1} pod-events/s", events as f64 / f64::from(seconds))?;
     Ok(())
 }
 
-async fn open_member(dir: &Path, number: usize) -> anyhow::Result<SimulatedMember> {
+async fn connect_member(dir: &Path, number: usize) -> anyhow::Result<SimulatedMember> {
     let name = format!("member{number}");
-    Ok(SimulatedMember { api: client(dir, &name).await?, control_plane: client(dir, "cp").await?, name })
+    Ok(SimulatedMember { api: connect(dir, &name).await?, control_plane: connect(dir, "cp").await?, name })
 }
 
-async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
+async fn connect(dir: &Path, name: &str) -> anyhow::Result<Client> {
     let path = dir.join(format!("kubeconfigs/{name}.kubeconfig"));
     let mut config = kubeconfig::load_config(Some(&path), None).await?;
     // A large load takes longer than the default timeout.
@@ -77,14 +77,14 @@ async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Requests each member's share of the load and waits until its pods are ready, except for pods changed by churn.
-async fn fill(members: &[SimulatedMember], load: &Load) -> anyhow::Result<()> {
+/// Requests each member's share of the load. Without churn, waits until its healthy pods are ready.
+async fn load_members(members: &[SimulatedMember], load: &Load) -> anyhow::Result<()> {
     let numbered = members.iter().enumerate();
-    try_join_all(numbered.map(|(number, member)| fill_member(member, load.share(number, members.len())))).await?;
+    try_join_all(numbered.map(|(number, member)| load_member(member, load.share(number, members.len())))).await?;
     Ok(())
 }
 
-async fn fill_member(member: &SimulatedMember, share: Load) -> anyhow::Result<()> {
+async fn load_member(member: &SimulatedMember, share: Load) -> anyhow::Result<()> {
     let request = http::Request::post(format!("/sim/{}/load", member.name))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&share)?)?;
@@ -95,7 +95,7 @@ async fn fill_member(member: &SimulatedMember, share: Load) -> anyhow::Result<()
     Ok(())
 }
 
-async fn read_state(member: &SimulatedMember) -> anyhow::Result<State> {
+async fn read_state(member: &SimulatedMember) -> anyhow::Result<MemberState> {
     let request = http::Request::get(format!("/sim/{}/state", member.name)).body(Vec::new())?;
     member.control_plane.request(request).await.context("cannot read the state")
 }

@@ -178,7 +178,7 @@ fn pods(node: &NodeFacts, nth: usize) -> Vec<PodFacts> {
         pods: 1,
         ..Resources::default()
     };
-    let pod = PodFacts { node: node.name.clone(), finished: false, request };
+    let pod = PodFacts { node: node.name.clone(), is_finished: false, request };
     vec![pod; usize::try_from(count).unwrap_or_default()]
 }
 

@@ -6,7 +6,8 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command};
 
-/// klog's flags, and whether they take a value. This program always logs lines to standard error.
+/// klog's flags, with true for those that take a value. They have no effect, because crowsnest always logs to standard
+/// error.
 const KLOG_FLAGS: [(&str, bool); 12] = [
     ("add-dir-header", false),
     ("alsologtostderr", false),
@@ -21,7 +22,7 @@ const KLOG_FLAGS: [(&str, bool); 12] = [
     ("stderrthreshold", true),
     ("vmodule", true),
 ];
-/// Flags that throttle and size Karmada's components, in addition to `concurrent-…-syncs`; all take a value.
+/// Flags for request rates and concurrency of Karmada's components, besides `concurrent-…-syncs`; all take a value.
 const THROTTLING_FLAGS: [&str; 11] = [
     "cluster-api-burst",
     "cluster-api-qps",
@@ -37,10 +38,11 @@ const THROTTLING_FLAGS: [&str; 11] = [
 ];
 /// Commands that replace Karmada's components.
 const COMPONENTS: [&str; 4] = ["serve", "up", "agent", "estimator"];
-/// kubectl's flag with the template of `-o`, and its flag for missing keys, whose default is used here.
+/// kubectl's flag for the template that belongs to the format in `-o`.
 const TEMPLATE: &str = "template";
-const ALLOW_MISSING: &str = "allow-missing-template-keys";
-/// Format of a template without `-o`.
+/// kubectl's flag that ignores missing keys in templates. Its default, `true`, is the only supported value.
+const ALLOW_MISSING_KEYS: &str = "allow-missing-template-keys";
+/// Output format of a `--template` without `-o`.
 const DEFAULT_FORMAT: &str = "go-template";
 
 /// A normalized command line.
@@ -86,25 +88,27 @@ pub(in crate::commands) fn normalize(root: &Command, line: Vec<OsString>) -> Nor
         };
         let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
         let name = name.replace('_', "-");
-        let known = find_flag(command, &name);
-        if known.is_none() && name == TEMPLATE && find_flag(command, "output").is_some() {
+        let known_flag = find_flag(command, &name);
+        if known_flag.is_none() && name == TEMPLATE && find_flag(command, "output").is_some() {
             template = value.map(OsString::from).or_else(|| words.next());
-        } else if known.is_none() && name == ALLOW_MISSING && value.is_none_or(|value| parse_bool(value) == Some(true))
+        } else if known_flag.is_none()
+            && name == ALLOW_MISSING_KEYS
+            && value.is_none_or(|value| parse_bool(value) == Some(true))
         {
-            // `true` is the behaviour anyway.
+            // Dropped: `true` is the default.
         } else if let Some((_, takes_value)) = KLOG_FLAGS.iter().find(|(klog, _)| *klog == name) {
             if *takes_value && value.is_none() {
                 words.next();
             }
             normalized.notes.push(format!("--{name} has no effect: logs are written to standard error"));
-        } else if known.is_none() && COMPONENTS.contains(&command.get_name()) && is_throttling_flag(&name) {
+        } else if known_flag.is_none() && COMPONENTS.contains(&command.get_name()) && is_throttling_flag(&name) {
             if value.is_none() {
                 words.next();
             }
             normalized
                 .notes
                 .push(format!("--{name} has no effect: concurrency and request rates are not configurable"));
-        } else if let (Some(value), true) = (value.and_then(parse_bool), known.is_some_and(is_switch)) {
+        } else if let (Some(value), true) = (value.and_then(parse_bool), known_flag.is_some_and(is_switch)) {
             normalized.words.extend(value.then(|| OsString::from(format!("--{name}"))));
         } else {
             normalized
@@ -143,21 +147,21 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Appends the template to its output format.
+/// Appends the template to the output format: `-o go-template` becomes `-o go-template=TEMPLATE`.
 fn append_template(words: &mut Vec<OsString>, template: &OsString) {
     let template = template.to_string_lossy();
-    for at in 0..words.len() {
-        let text = words[at].to_string_lossy().into_owned();
+    for index in 0..words.len() {
+        let text = words[index].to_string_lossy().into_owned();
         let (flag, format) = match text.as_str() {
-            "-o" | "--output" => ("", words.get(at + 1).map(|next| next.to_string_lossy().into_owned())),
+            "-o" | "--output" => ("", words.get(index + 1).map(|next| next.to_string_lossy().into_owned())),
             text if text.starts_with("--output=") => ("--output=", text.strip_prefix("--output=").map(str::to_owned)),
             text if text.starts_with("-o") => ("-o", text.get(2..).map(|rest| rest.trim_start_matches('=').to_owned())),
             _ => continue,
         };
         let Some(format) = format.filter(|format| !format.contains('=')) else { return };
         match flag {
-            "" => words[at + 1] = format!("{format}={template}").into(),
-            flag => words[at] = format!("{flag}{format}={template}").into(),
+            "" => words[index + 1] = format!("{format}={template}").into(),
+            flag => words[index] = format!("{flag}{format}={template}").into(),
         }
         return;
     }
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn klog_flags_are_noted() {
+    fn klog_flags_are_ignored_with_a_note() {
         let line = normalize_line("x get --logtostderr --vmodule a=2 pods");
         assert_eq!(line.words, ["x", "get", "pods"]);
         assert_eq!(line.notes.len(), 2);
@@ -217,13 +221,13 @@ mod tests {
         "x serve --enable-cluster-resource-modeling=false",
         0
     )]
-    fn throttling_flags_are_noted(#[case] line: &str, #[case] expected: &str, #[case] notes: usize) {
+    fn throttling_flags_are_ignored_with_a_note(#[case] line: &str, #[case] expected: &str, #[case] notes: usize) {
         let normalized = normalize_line(line);
         let words: Vec<String> = normalized.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         assert_eq!((words.join(" ").as_str(), normalized.notes.len()), (expected, notes));
     }
 
-    /// Every verb and flag of karmadactl is accepted with its value.
+    /// Every command and flag of karmadactl is accepted, with a value if it has one there.
     #[test]
     fn karmadactl_flags_are_accepted() {
         let mut root = Cli::command();
@@ -252,22 +256,23 @@ mod tests {
         assert!(unknown.is_empty(), "{unknown:#?}");
     }
 
-    /// `-n--namespace=`, `--dry-run?=` or `-A--all-namespaces`.
+    /// True if the command accepts a flag of `karmadactl.txt`: `-n--namespace=` takes a value, `--dry-run?=` an
+    /// optional one, `-A--all-namespaces` none.
     fn accepts_flag(command: &Command, flag: &str) -> bool {
         let (flag, takes_value) = match flag.strip_suffix('=') {
             Some(flag) => (flag.trim_end_matches('?'), true),
             None => (flag, false),
         };
         let (short, long) = flag.split_once("--").unwrap();
-        if [TEMPLATE, ALLOW_MISSING].contains(&long) && find_flag(command, "output").is_some() {
+        if [TEMPLATE, ALLOW_MISSING_KEYS].contains(&long) && find_flag(command, "output").is_some() {
             return true;
         }
         find_flag(command, long).is_some_and(|arg| {
             let shorts = arg.get_short().into_iter().chain(arg.get_all_short_aliases().into_iter().flatten());
-            let same = short.is_empty() || shorts.into_iter().any(|own| short == format!("-{own}"));
-            // A switch there may be written `=true` here.
-            let least = arg.get_num_args().map_or(1, |range| range.min_values());
-            same && (arg.get_action().takes_values() == takes_value || !takes_value && least == 0)
+            let has_short = short.is_empty() || shorts.into_iter().any(|letter| short == format!("-{letter}"));
+            // A switch of karmadactl may be a flag with an optional value here.
+            let min_values = arg.get_num_args().map_or(1, |range| range.min_values());
+            has_short && (arg.get_action().takes_values() == takes_value || !takes_value && min_values == 0)
         })
     }
 }

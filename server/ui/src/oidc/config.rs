@@ -1,4 +1,4 @@
-//! Configuration of sign-in at an OpenID Connect issuer.
+//! Configuration of the sign-in with an OpenID Connect issuer.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,20 +8,21 @@ use url::{Host, Url};
 
 use super::{CALLBACK, Client};
 
-/// Configuration of the client at the issuer, except the client ID.
+/// Configuration of the OAuth 2.0 client that signs users in, except the client ID. Not validated yet.
 #[derive(Debug, Clone, Default)]
 pub struct SignInConfig {
     /// File with the client secret, read for each use; `None` for a public client.
     pub secret_file: Option<PathBuf>,
-    /// Redirect URL at the issuer; `None` for the UI's own address.
+    /// Redirect URL that is registered at the issuer; `None` for the callback path at the UI's listen address.
     pub redirect_url: Option<Url>,
     /// Scopes to request in addition to `openid`.
     pub scopes: Vec<String>,
 }
 
 impl SignInConfig {
-    /// The client at the issuer; `ui` is the address of the UI, which browsers use unless configured otherwise.
-    pub fn validate(&self, ui: SocketAddr) -> anyhow::Result<Client> {
+    /// Validates the configuration. Without a configured redirect URL, browsers must reach the UI at `ui_address`, the
+    /// address that it listens on.
+    pub fn build_client(&self, ui_address: SocketAddr) -> anyhow::Result<Client> {
         if let Some(path) = &self.secret_file {
             let flag = || format!("--oidc-client-secret-file {}", path.display());
             if std::fs::read_to_string(path).with_context(flag)?.trim().is_empty() {
@@ -30,7 +31,7 @@ impl SignInConfig {
         }
         let redirect_url = match &self.redirect_url {
             Some(url) => url.clone(),
-            None => Url::parse(&format!("http://{ui}{CALLBACK}"))?,
+            None => Url::parse(&format!("http://{ui_address}{CALLBACK}"))?,
         };
         if let Some(problem) = redirect_url_problem(&redirect_url) {
             bail!("--oidc-redirect-url {redirect_url}: {problem}");
@@ -61,7 +62,7 @@ fn redirect_url_problem(url: &Url) -> Option<String> {
     }
     let has_only_path = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     (url.path() != CALLBACK || !has_only_path || url.password().is_some())
-        .then(|| format!("must end with {CALLBACK}, the callback path of the UI"))
+        .then(|| format!("must end with {CALLBACK}, without user name, password, query and fragment"))
 }
 
 #[cfg(test)]
@@ -70,9 +71,9 @@ mod tests {
 
     #[test]
     fn redirect_urls_are_validated() {
-        let ui: SocketAddr = "127.0.0.1:7080".parse().unwrap();
+        let ui_address: SocketAddr = "127.0.0.1:7080".parse().unwrap();
         let scopes = ["groups", "openid", " offline_access"].map(str::to_owned).to_vec();
-        let client = SignInConfig { scopes, ..SignInConfig::default() }.validate(ui).unwrap();
+        let client = SignInConfig { scopes, ..SignInConfig::default() }.build_client(ui_address).unwrap();
         assert_eq!(client.redirect_url.as_str(), "http://127.0.0.1:7080/ui/oidc/callback");
         assert_eq!(client.scopes, ["openid", "groups", "offline_access"]);
         let cases = [
@@ -86,7 +87,7 @@ mod tests {
         ];
         for (url, expected) in cases {
             let config = SignInConfig { redirect_url: Some(url.parse().unwrap()), ..SignInConfig::default() };
-            let error = config.validate(ui).err().map(|e| e.to_string());
+            let error = config.build_client(ui_address).err().map(|e| e.to_string());
             assert_eq!(error.is_some(), expected.is_some(), "{url} {error:?}");
             assert!(error.unwrap_or_default().contains(expected.unwrap_or_default()), "{url}");
         }

@@ -1,4 +1,4 @@
-// Page with the paths between objects that match a pattern, as trees. See docs/PATHS.md.
+// Page of the paths in the object graph that match a pattern, drawn as trees. See docs/PATHS.md.
 import type { FormEvent } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, writeAddress } from '../../api/address'
@@ -20,11 +20,11 @@ export function PathsPage() {
   const t = useTextOf(analysisText)
   const [, navigate] = useLocation()
   const { p = '', shortest } = readAddress(useParameters())
-  const address = (pattern: string, isShortest: boolean) => `/paths${writeAddress({ p: pattern || undefined, shortest: isShortest || undefined })}`
+  const pageAddress = (pattern: string, onlyShortest: boolean) => `/paths${writeAddress({ p: pattern || undefined, shortest: onlyShortest || undefined })}`
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault()
     const form = new FormData(event.currentTarget)
-    navigate(address(String(form.get('pattern') ?? '').trim(), form.get('shortest') !== null))
+    navigate(pageAddress(String(form.get('pattern') ?? '').trim(), form.get('shortest') !== null))
   }
   return (
     <>
@@ -45,7 +45,7 @@ export function PathsPage() {
           <ul className="plain">
             {EXAMPLES.map((pattern) => (
               <li key={pattern}>
-                <Link href={address(pattern, true)}>
+                <Link href={pageAddress(pattern, true)}>
                   <code>{pattern}</code>
                 </Link>
               </li>
@@ -61,7 +61,7 @@ export function PathsPage() {
 
 function PathResults({ pattern, shortest }: { pattern: string; shortest: boolean }) {
   const t = useTextOf(analysisText)
-  const common = useText()
+  const commonText = useText()
   const parameters = writeAddress({ p: pattern, shortest, limit: MAX_PATHS })
   const result = usePolledQuery(['paths', pattern, shortest], (signal) => getJson<ObjectPaths>(`${API}/paths${parameters}`, signal), false)
   return (
@@ -78,7 +78,7 @@ function PathResults({ pattern, shortest }: { pattern: string; shortest: boolean
           ))}
           {response.skipped.map((skipped) => (
             <p key={skipped.cluster} className="bad">
-              <ClusterName name={skipped.cluster} />: {skippedText(skipped, common)}
+              <ClusterName name={skipped.cluster} />: {skippedText(skipped, commonText)}
             </p>
           ))}
           {response.paths.length > 0 && (

@@ -79,7 +79,7 @@ function StatusSummary({ status, cluster }: { status: ClusterStatus | undefined;
   const location = [status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')
   return (
     <p>
-      <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyWords[status.ready] ?? status.ready} />
+      <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyLabels[status.ready] ?? status.ready} />
       {status.message && ` · ${status.message}`} · {status.version} · {status.mode}
       {location && ` · ${location}`}
       {status.nodes && ` · ${t.nodesReady(status.nodes.ready, status.nodes.total)}`} · {t.freshness} <DataAge seconds={status.ageSeconds} />

@@ -51,7 +51,7 @@ export function NodeTable({ q }: { q: string }) {
           <p className="notice">
             {nodes.length < total ? t.firstNodes(nodes.length, total) : t.nodeCount(total)} · <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
           </p>
-          <Table label={t.nodes} headers={t.nodeHeads}>
+          <Table label={t.nodes} headers={t.nodeColumns}>
             {nodes.map((node) => (
               <NodeRow key={`${clusterOf(node)}/${node.metadata.name}`} node={node} />
             ))}
@@ -81,7 +81,7 @@ function NodeRow({ node }: { node: Node }) {
         <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'nodes', name: metadata.name })}>{metadata.name}</Link>
       </th>
       <td>
-        <Pill state={ready} tone={toneOfReadiness(ready)} text={t.readyWords[ready] ?? ready} />{' '}
+        <Pill state={ready} tone={toneOfReadiness(ready)} text={t.readyLabels[ready] ?? ready} />{' '}
         {spec?.unschedulable && <span className="chip">{t.unschedulable}</span>}
         {abnormalConditions.map(({ type, message }) => (
           <span key={type} className="chip" title={message}>

@@ -128,7 +128,7 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
         </Link>
       </th>
       <td>
-        <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyWords[status.ready] ?? status.ready} title={status.message} />
+        <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyLabels[status.ready] ?? status.ready} title={status.message} />
         {status.ready !== 'True' && status.message && <small> {status.message}</small>}
       </td>
       <td>{status.version}</td>

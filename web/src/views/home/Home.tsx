@@ -151,7 +151,7 @@ function ClusterCard({ status, summary }: { status: ClusterStatus; summary: Clus
         <Link href={clusterAddress(status.name)}>
           <ClusterName name={status.name} />
         </Link>{' '}
-        <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyWords[status.ready] ?? status.ready} title={status.message} />
+        <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyLabels[status.ready] ?? status.ready} title={status.message} />
       </h3>
       {status.ready !== 'True' && status.message && <p className="bad">{status.message}</p>}
       <p className="why">

@@ -10,7 +10,7 @@ import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './explain'
 import { canRestart, canScale } from './facts'
-import { removeObject, restartObject, scaleObject, type WriteMode, type WriteResponse } from './objects'
+import { deleteObject, restartObject, scaleObject, type WriteMode, type WriteResponse } from './objects'
 import { isManaged } from './Overview'
 import { useViewParameters } from './state'
 
@@ -19,8 +19,8 @@ type Action = 'scale' | 'restart' | 'delete'
 /** Buttons for actions on an object; a forbidden action is disabled with a reason. */
 export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
-  const [view, change] = useViewParameters()
-  // The parameter `do` opens an action, for the shortcut key in the search results.
+  const [view, changeView] = useViewParameters()
+  // The shortcut key in the search results opens the object page with `do=scale`.
   const [action, setAction] = useState<Action | undefined>(view.do === 'scale' && canScale(refTo) ? 'scale' : undefined)
   const [result, setResult] = useState<ActionResult>()
   const client = useQueryClient()
@@ -40,7 +40,7 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   }
   const close = () => {
     setAction(undefined)
-    if (view.do !== undefined) change({ do: undefined })
+    if (view.do !== undefined) changeView({ do: undefined })
   }
   return (
     <>
@@ -72,9 +72,9 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
           refTo={refTo}
           object={object}
           onClose={close}
-          onDone={(next) => {
+          onDone={(actionResult) => {
             close()
-            setResult(next)
+            setResult(actionResult)
             void client.invalidateQueries()
           }}
         />
@@ -95,7 +95,7 @@ interface ConfirmProps {
   action: Action
   refTo: ObjectRef
   object: KubeObject
-  onDone: (done: ActionResult) => void
+  onDone: (result: ActionResult) => void
   onClose: () => void
 }
 
@@ -112,12 +112,12 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
   const { cluster, namespace, name } = refTo
   const uid = object.metadata.uid
   const run = (mode: WriteMode): Promise<WriteResponse> =>
-    action === 'delete' ? removeObject(refTo, uid, mode) : action === 'scale' ? scaleObject(refTo, replicas, mode) : restartObject(refTo, new Date(), mode)
+    action === 'delete' ? deleteObject(refTo, uid, mode) : action === 'scale' ? scaleObject(refTo, replicas, mode) : restartObject(refTo, new Date(), mode)
 
   useEffect(() => {
     let isCancelled = false
     setDryRun({ status: 'running' })
-    // Debounces typing of the number.
+    // Delays the dry run until the user has stopped changing the number.
     const timer = setTimeout(() => {
       run('dry-run').then(
         ({ warnings }) => !isCancelled && setDryRun({ status: 'accepted', warnings }),
@@ -159,7 +159,7 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
             <label>
               {t.replicas} <input type="number" min="0" max="100000" required value={replicas} onChange={(event) => setReplicas(event.target.valueAsNumber || 0)} />
             </label>{' '}
-            <span className="notice">{t.replicasNow(currentReplicas)}</span>
+            <span className="notice">{t.currentReplicas(currentReplicas)}</span>
           </p>
         )}
         {action !== 'scale' && <p>{t.actionEffects[action]}</p>}

@@ -122,7 +122,7 @@ export const createObject = (ref: ObjectRef, yaml: string, mode: WriteMode) =>
   send('POST', `${objectPath({ ...ref, name: '' }).replace(/\/$/, '')}?fieldManager=crowsnest-ui&fieldValidation=Strict`, mode, yaml, 'application/yaml')
 
 /** Deletes an object if it still has this UID. */
-export const removeObject = (ref: ObjectRef, uid: string | undefined, mode: WriteMode) => {
+export const deleteObject = (ref: ObjectRef, uid: string | undefined, mode: WriteMode) => {
   // If a deletion has a body, API servers ignore the query parameters: without this a dry run would delete.
   const dry = mode === 'dry-run' && { dryRun: ['All'] }
   const options = { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Background', ...(uid && { preconditions: { uid } }), ...dry }

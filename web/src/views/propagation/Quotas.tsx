@@ -1,4 +1,4 @@
-// Quotas page: usage of FederatedResourceQuotas in total and per cluster, and refusals.
+// Quotas page: usage of FederatedResourceQuotas in total and per cluster, bindings that exceed a quota, and events about quotas.
 import { Link, useSearch as useParameters } from 'wouter'
 import { readAddress } from '../../api/address'
 import { conditionOf, type Quantities, type Quota } from '../../api/karmada'
@@ -46,9 +46,9 @@ export function Quotas() {
           )
         }
       </QueryResult>
-      <h2>{t.refusals}</h2>
-      <Refusals q={q} />
-      <h2>{t.denials}</h2>
+      <h2>{t.rejectedBindings}</h2>
+      <RejectedBindings q={q} />
+      <h2>{t.quotaEvents}</h2>
       <EventTable q={`kind:event type:Warning "quota" ${q}`.trim()} live limit={30} />
     </>
   )
@@ -97,19 +97,19 @@ function Bars({ label, hard = {}, used }: { label: string; hard?: Quantities | u
   })
 }
 
-function Refusals({ q }: { q: string }) {
+function RejectedBindings({ q }: { q: string }) {
   const t = useTextOf(propagationText)
   return (
     <QueryResult query={useBindings(`reason:QuotaExceeded ${q}`)}>
       {({ bindings }) =>
         bindings.length === 0 ? (
-          <p className="empty">{t.noRefusals}</p>
+          <p className="empty">{t.noRejectedBindings}</p>
         ) : (
-          <Table label={t.refusals} headers={t.refusalHeads}>
+          <Table label={t.rejectedBindings} headers={t.rejectedBindingHeaders}>
             {bindings.map(({ metadata, spec, status }) => {
               const scheduled = conditionOf(status?.conditions, 'Scheduled')
               return (
-                <tr key={`${metadata.namespace}/${metadata.name}`} data-refused={spec.resource.name}>
+                <tr key={`${metadata.namespace}/${metadata.name}`} data-rejected={spec.resource.name}>
                   <th scope="row">
                     <TemplateLink template={spec.resource} />
                   </th>

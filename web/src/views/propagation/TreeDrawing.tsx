@@ -5,7 +5,7 @@ import { ClusterMark } from '../../parts/ClusterName'
 import { useTextOf } from '../../text'
 import { propagationText } from '../../text/propagation'
 import { ObjectSummary, type SummarizedObject } from '../object/ObjectSummary'
-import { layoutTrees, nodeAfterKey, type PlacedNode, type TreeNode } from './tree'
+import { layoutTrees, nodeIndexAfterKey, type PlacedNode, type TreeNode } from './tree'
 import './propagation.css'
 
 const COLUMN_WIDTH = 230
@@ -49,7 +49,7 @@ export function TreeDrawing({ roots, label, objectOf, addressOf }: TreeDrawingPr
       return event.key === 'Enter' ? open(placed[at]!.node) : show(placed[at]!.node)
     }
     if (event.key === 'Escape') return setShownId(undefined)
-    const to = nodeAfterKey(event.key, at, placed)
+    const to = nodeIndexAfterKey(event.key, at, placed)
     if (to === undefined || to < 0) return
     event.preventDefault()
     setActive(to)

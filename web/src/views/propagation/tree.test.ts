@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest'
 import type { Explanation } from '../../api/propagation'
 import type { Hit } from '../../api/types'
-import { healthOf, layoutTrees, buildMemberTree, nodeAfterKey, buildTree } from './tree'
+import { healthOf, layoutTrees, buildMemberTree, nodeIndexAfterKey, buildTree } from './tree'
 
 const APPS = ['Deployment', 'ReplicaSet']
-const hit = (kind: string, name: string, more: Partial<Hit> = {}): Hit => ({
-  cluster: 'm1', apiVersion: APPS.includes(kind) ? 'apps/v1' : 'v1', kind, resource: `${kind.toLowerCase()}s`, namespace: 'shop', name, matched: [], ...more,
+const hit = (kind: string, name: string, fields: Partial<Hit> = {}): Hit => ({
+  cluster: 'm1', apiVersion: APPS.includes(kind) ? 'apps/v1' : 'v1', kind, resource: `${kind.toLowerCase()}s`, namespace: 'shop', name, matched: [], ...fields,
 })
 
 const graph = {
@@ -35,7 +35,7 @@ const explanation: Explanation = {
   waiting: [],
 }
 
-test('dependents are child nodes: many pods of a state are one node, and old ReplicaSets are omitted', () => {
+test('dependents are child nodes, many pods of one status are grouped, and ReplicaSets without replicas are omitted', () => {
   const tree = buildMemberTree(graph, ({ kind }) => kind === 'Deployment')!
   expect(tree.health).toBe('bad')
   expect(tree.children.map(({ name }) => name)).toEqual(['web-1'])
@@ -60,7 +60,7 @@ test('parents are centered on their children, and arrow keys navigate', () => {
     ['6 × Running', 1],
     ['m2', 2],
   ])
-  const name = (key: string, at: number) => placed[nodeAfterKey(key, at, placed) ?? -1]?.node.name
+  const name = (key: string, at: number) => placed[nodeIndexAfterKey(key, at, placed) ?? -1]?.node.name
   expect([name('ArrowRight', 1), name('ArrowDown', 2), name('ArrowLeft', 7), name('ArrowRight', 7), name('End', 0)]).toEqual(['m1', 'm2', 'web-deployment', undefined, 'm2'])
 })
 
@@ -74,7 +74,7 @@ test.each([
 })
 
 describe('a cluster in the topology', () => {
-  const clusterOf = (ready: string, waiting: Explanation['waiting'] = []) => {
+  const buildClusterNode = (ready: string, waiting: Explanation['waiting'] = []) => {
     const member = buildMemberTree({ nodes: [hit('Deployment', 'web', { ready })], edges: [] }, () => true)
     return buildTree({ ...explanation, waiting }, new Map([['m1', member]])).children[0]!.children[0]!
   }
@@ -82,22 +82,22 @@ describe('a cluster in the topology', () => {
   test.each([
     ['7/7', [], '7/7', 'good', undefined],
     ['4/7', [], '4/7', 'bad', undefined],
-    // A copy that still has the replicas of an earlier state.
+    // The Deployment in the member still has the replicas of the previous schedule result.
     ['4/4', [], '4/7', 'bad', undefined],
     ['7/7', [{ cause: 'DispatchingSuspended', message: '' }], '7/7', 'unknown', 'suspended'],
     ['7/7', [{ cause: 'DispatchingSuspended', cluster: 'm2', message: '' }], '7/7', 'good', undefined],
     ['7/7', [{ cause: 'ApplyFailed', cluster: 'm1', message: '' }], '7/7', 'good', 'failing'],
-  ] as const)('with %s ready and %j has %s, is %s, and its edge is %s', (ready, waiting, note, health, edge) => {
-    expect(clusterOf(ready, [...waiting])).toMatchObject({ note, health, edge })
+  ] as const)('with %s ready and blockers %j: note %s, health %s, edge %s', (ready, waiting, note, health, edge) => {
+    expect(buildClusterNode(ready, [...waiting])).toMatchObject({ note, health, edge })
   })
 })
 
 test('the policy is between the template and its binding', () => {
   const policy = { kind: 'PropagationPolicy', namespace: 'shop', name: 'web' }
   const root = buildTree({ ...explanation, policy }, new Map())
-  expect(root.children.map(({ kind, policy: own }) => [kind, own])).toEqual([['PropagationPolicy', policy]])
+  expect(root.children.map(({ kind, policy: nodePolicy }) => [kind, nodePolicy])).toEqual([['PropagationPolicy', policy]])
   expect(root.children[0]!.children.map(({ id }) => id)).toEqual(['binding'])
-  // Before there is a binding.
+  // No binding has been created yet.
   const { binding: _none, ...unbound } = explanation
   expect(buildTree({ ...unbound, policy, targets: [] }, new Map()).children[0]!.health).toBe('unknown')
 })

@@ -180,8 +180,8 @@ export function layoutTrees(...roots: readonly TreeNode[]): { placed: PlacedNode
   return { placed, rows, levels }
 }
 
-/** The node that an arrow key selects. */
-export function nodeAfterKey(key: string, at: number, placed: PlacedNode[]): number | undefined {
+/** Index of the node that a navigation key selects; undefined or -1 if there is none. */
+export function nodeIndexAfterKey(key: string, at: number, placed: PlacedNode[]): number | undefined {
   const current = placed[at]
   if (!current) return undefined
   if (key === 'ArrowLeft') return current.parent

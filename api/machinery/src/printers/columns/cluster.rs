@@ -94,7 +94,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 read::text_or(o, "/spec/signerName", NONE),
                 Cell::from(text(o, "/spec/username")),
                 Cell::from(duration),
-                Cell::from(request_condition(o)),
+                Cell::from(signing_request_condition(o)),
             ]
         },
     ),
@@ -282,13 +282,13 @@ fn node(o: &Value) -> Vec<Cell> {
         address("InternalIP"),
         address("ExternalIP"),
         info("osImage"),
-        Cell::from(kernel(o)),
+        Cell::from(kernel_version(o)),
         info("containerRuntimeVersion"),
     ]
 }
 
-/// With the architecture if it is known.
-fn kernel(node: &Value) -> String {
+/// Kernel version of a node, with the architecture if it is known.
+fn kernel_version(node: &Value) -> String {
     let version = match text(node, "/status/nodeInfo/kernelVersion") {
         "" => "<unknown>",
         version => version,
@@ -316,7 +316,7 @@ fn node_roles(o: &Value) -> String {
     if roles.is_empty() { NONE.to_owned() } else { roles.join(",") }
 }
 
-fn request_condition(o: &Value) -> String {
+fn signing_request_condition(o: &Value) -> String {
     let has = |kind: &str| list(o, "/status/conditions").iter().any(|c| text(c, "/type") == kind);
     let mut state = if has("Approved") {
         "Approved"
@@ -356,7 +356,7 @@ fn policy_binding(o: &Value) -> Vec<Cell> {
     vec![read::name(o), Cell::from(text(o, "/spec/policyName")), Cell::from(reference), read::age(o)]
 }
 
-/// A label selector as printed by kube-apiserver for its Go type.
+/// A label selector as Go's `String` method of `metav1.LabelSelector` prints it, which kube-apiserver uses here.
 fn format_selector_like_go(selector: &Value) -> String {
     let labels = selector.get("matchLabels").and_then(Value::as_object);
     let pairs =

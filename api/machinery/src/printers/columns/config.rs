@@ -6,7 +6,7 @@ use super::read::{self, int, list, size, text};
 use super::{AGE, CREATED_AT, Column, Doc, KindPrinter, NAME};
 use crate::printers::Cell;
 
-/// Description of the RBAC version used for tables.
+/// Descriptions of `roleRef` in the API types from which kube-apiserver prints tables.
 const ROLE_OF_BINDING: &str = "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 const ROLE_OF_CLUSTER_BINDING: &str = "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 
@@ -107,7 +107,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
             Column::text("Groups", Doc::Text("Groups in the roleBinding")).wide(),
             Column::text("ServiceAccounts", Doc::Text("ServiceAccounts in the roleBinding")).wide(),
         ],
-        binding,
+        role_binding,
     ),
     KindPrinter::new(
         "rbac.authorization.k8s.io",
@@ -120,7 +120,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
             Column::text("Groups", Doc::Text("Groups in the clusterRoleBinding")).wide(),
             Column::text("ServiceAccounts", Doc::Text("ServiceAccounts in the clusterRoleBinding")).wide(),
         ],
-        binding,
+        role_binding,
     ),
     KindPrinter::new(
         "coordination.k8s.io",
@@ -205,7 +205,7 @@ fn event(o: &Value) -> Vec<Cell> {
     ]
 }
 
-fn binding(o: &Value) -> Vec<Cell> {
+fn role_binding(o: &Value) -> Vec<Cell> {
     let subjects = |kind: &str| {
         let names: Vec<String> = list(o, "/subjects")
             .iter()

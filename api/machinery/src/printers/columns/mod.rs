@@ -1,7 +1,7 @@
 //! Columns and cells that kube-apiserver prints for built-in kinds.
 //!
-//! Used for tables of the embedded API server and for the cells that the cache stores with each record. Cells are
-//! independent of the current time: ages are computed when they are displayed.
+//! Used for the tables of the embedded API server and the proxies, and for the cells that the cache stores with each
+//! record. Cells are independent of the current time: ages are computed when they are displayed.
 
 mod cluster;
 mod config;
@@ -18,7 +18,7 @@ use super::Cell;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doc {
     Text(&'static str),
-    /// The published description of a field: (schema name below `io.k8s.`, field).
+    /// Description of a field in the OpenAPI document: (schema name without the prefix `io.k8s.`, field name).
     Field(&'static str, &'static str),
 }
 
@@ -27,16 +27,17 @@ pub enum Doc {
 pub struct Column {
     pub name: &'static str,
     /// OpenAPI type: `string`, `integer`, `number`, `boolean`, `date`.
-    pub kind: &'static str,
+    pub value_type: &'static str,
+    /// OpenAPI format; empty without one. kubectl treats a column with the format `name` as the object's name.
     pub format: &'static str,
-    /// 0 is always displayed, 1 only in wide output.
+    /// 0: always displayed; 1: only in wide output.
     pub priority: i32,
     pub doc: Doc,
 }
 
 impl Column {
-    const fn new(name: &'static str, kind: &'static str, doc: Doc) -> Self {
-        Self { name, kind, format: "", priority: 0, doc }
+    const fn new(name: &'static str, value_type: &'static str, doc: Doc) -> Self {
+        Self { name, value_type, format: "", priority: 0, doc }
     }
 
     pub const fn text(name: &'static str, doc: Doc) -> Self {
@@ -47,7 +48,7 @@ impl Column {
         Self::new(name, "integer", doc)
     }
 
-    /// Displayed only by `kubectl get -o wide`.
+    /// The column displayed only by `kubectl get -o wide`.
     pub const fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
@@ -56,23 +57,23 @@ impl Column {
 /// `metadata.name`, first column of every table.
 pub const NAME: Column = Column {
     name: "Name",
-    kind: "string",
+    value_type: "string",
     format: "name",
     priority: 0,
     doc: Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name"),
 };
 /// Description of `metadata.creationTimestamp`.
-pub const CREATION: Doc = Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
+pub const CREATION_DOC: Doc = Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
 /// Time since `metadata.creationTimestamp`.
-pub const AGE: Column = Column::text("Age", CREATION);
-/// `metadata.creationTimestamp` unchanged.
-pub const CREATED_AT: Column = Column::new("Created At", "date", CREATION);
+pub const AGE: Column = Column::text("Age", CREATION_DOC);
+/// `metadata.creationTimestamp` as a date.
+pub const CREATED_AT: Column = Column::new("Created At", "date", CREATION_DOC);
 const CONTAINERS: Column = Column::text("Containers", Doc::Text("Names of each container in the template.")).wide();
 const IMAGES: Column = Column::text("Images", Doc::Text("Images referenced by each container in the template.")).wide();
 
-/// Printer of a kind.
+/// Columns of a kind, and the function that returns the cells of an object.
 pub struct KindPrinter {
-    /// Empty for core.
+    /// Empty for the core group.
     pub group: &'static str,
     pub kind: &'static str,
     pub columns: &'static [Column],
@@ -95,7 +96,7 @@ impl KindPrinter {
         Self { group, kind, columns, cells }
     }
 
-    /// The printer of a kind with specific columns. Events are printed equally in both of their groups.
+    /// The printer of a built-in kind with columns of its own. Events have the same columns in both of their groups.
     pub fn for_kind(group: &str, kind: &str) -> Option<&'static Self> {
         let group = if (group, kind) == ("events.k8s.io", "Event") { "" } else { group };
         Self::all().find(|printer| printer.kind == kind && printer.group == group)
@@ -111,23 +112,24 @@ impl KindPrinter {
         if cells.len() == columns {
             return cells;
         }
-        // An object of an unexpected form still has a name and a cell in each column.
+        // A row must have one cell per column. On a mismatch, print only the name.
         std::iter::once(read::name(object)).chain(std::iter::repeat_n(Cell::Empty, columns.saturating_sub(1))).collect()
     }
 }
 
-/// Every built-in kind with specific columns.
+/// Printers of all built-in kinds with columns of their own.
 static KINDS: &[&[KindPrinter]] = &[workloads::KINDS, config::KINDS, network::KINDS, storage::KINDS, cluster::KINDS];
 
-/// Default columns, for custom resources without declared columns.
-static ANY: KindPrinter = KindPrinter::new("", "", &[NAME, AGE], |object| vec![read::name(object), read::age(object)]);
+/// Printer of the default columns, for custom resources without declared columns.
+static DEFAULT_PRINTER: KindPrinter =
+    KindPrinter::new("", "", &[NAME, AGE], |object| vec![read::name(object), read::age(object)]);
 
 /// The columns of a kind; name and age by default.
 pub fn columns(group: &str, kind: &str) -> &'static [Column] {
-    KindPrinter::for_kind(group, kind).unwrap_or(&ANY).columns
+    KindPrinter::for_kind(group, kind).unwrap_or(&DEFAULT_PRINTER).columns
 }
 
 /// The cells of [`columns`].
 pub(super) fn cells(group: &str, kind: &str, object: &Value) -> Vec<Cell> {
-    KindPrinter::for_kind(group, kind).unwrap_or(&ANY).cells(object)
+    KindPrinter::for_kind(group, kind).unwrap_or(&DEFAULT_PRINTER).cells(object)
 }

@@ -72,7 +72,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 read::name(o),
                 read::text_or(o, "/spec/ingressClassName", NONE),
                 Cell::from(hosts(o)),
-                Cell::from(load_balancer(o).join(",")),
+                Cell::from(load_balancer_addresses(o).join(",")),
                 Cell::from(ports),
                 read::age(o),
             ]
@@ -152,7 +152,7 @@ fn external_ip(o: &Value) -> String {
         "ClusterIP" | "NodePort" if fixed.is_empty() => NONE.to_owned(),
         "ClusterIP" | "NodePort" => fixed.join(","),
         "LoadBalancer" => {
-            let mut all = load_balancer(o);
+            let mut all = load_balancer_addresses(o);
             all.extend(fixed.into_iter().map(str::to_owned));
             if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
         }
@@ -162,7 +162,7 @@ fn external_ip(o: &Value) -> String {
 }
 
 /// Distinct addresses of `status.loadBalancer`, sorted.
-fn load_balancer(o: &Value) -> Vec<String> {
+fn load_balancer_addresses(o: &Value) -> Vec<String> {
     let mut found: Vec<String> = list(o, "/status/loadBalancer/ingress")
         .iter()
         .map(|i| [text(i, "/ip"), text(i, "/hostname")].into_iter().find(|t| !t.is_empty()).unwrap_or("").to_owned())
@@ -203,6 +203,7 @@ fn endpoints(o: &Value) -> String {
     shorten(&all, SHOWN, NONE)
 }
 
+/// The first `shown` items with the number of the others (`a,b + 3 more...`); `empty` if there are none.
 fn shorten(all: &[String], shown: usize, empty: &str) -> String {
     match all.len() {
         0 => empty.to_owned(),

@@ -1,4 +1,4 @@
-//! Reads fields of untyped objects: absent fields and fields of a wrong type are empty.
+//! Reads fields of untyped objects as cells. Absent fields and fields of another type count as empty or 0.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub(super) use crate::unstructured::{flag, integer as maybe_int, list, text};
 pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";
 
-/// The text, or `default` if empty.
+/// The text at a JSON pointer; `default` if it is empty.
 pub(super) fn text_or(object: &Value, pointer: &str, default: &str) -> Cell {
     let found = text(object, pointer);
     Cell::from(if found.is_empty() { default } else { found })
@@ -19,7 +19,7 @@ pub(super) fn int(object: &Value, pointer: &str) -> i64 {
     maybe_int(object, pointer).unwrap_or_default()
 }
 
-/// Number of entries of a map or list.
+/// Number of entries of a map or list; 0 for any other value.
 pub(super) fn size(object: &Value, pointer: &str) -> usize {
     match object.pointer(pointer) {
         Some(Value::Object(map)) => map.len(),
@@ -42,7 +42,7 @@ pub fn age(object: &Value) -> Cell {
     Cell::since(time(object, "/metadata/creationTimestamp"))
 }
 
-/// An IntOrString as text.
+/// An IntOrString as text; `default` if absent.
 pub(super) fn int_or_string(value: Option<&Value>, default: &str) -> Cell {
     match value {
         Some(Value::String(s)) => Cell::from(s.as_str()),
@@ -60,7 +60,8 @@ pub(super) fn labels(value: Option<&Value>) -> Cell {
     Cell::from(if pairs.is_empty() { NONE.to_owned() } else { pairs.join(",") })
 }
 
-/// A `LabelSelector` in string form: `a=b,c in (d,e),!f`. Empty for absent or empty selectors.
+/// A `LabelSelector` in string form: `a=b,c in (d,e),!f`. Empty for absent or empty selectors; `<error>` for an unknown
+/// operator, like `metav1.FormatLabelSelector`.
 pub(super) fn selector_text(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return String::new() };
     let mut terms: Vec<(String, String)> = Vec::new();
@@ -85,7 +86,7 @@ pub(super) fn selector_text(selector: Option<&Value>) -> String {
     terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
-/// Like [`selector_text`], with `<none>` if it selects everything.
+/// Like [`selector_text`], with `<none>` for absent or empty selectors.
 pub(super) fn selector(selector: Option<&Value>) -> Cell {
     let found = selector_text(selector);
     Cell::from(if found.is_empty() { NONE.to_owned() } else { found })
@@ -98,12 +99,15 @@ pub(super) fn containers(object: &Value, pointer: &str) -> (Cell, Cell) {
     (Cell::from(join("/name")), Cell::from(join("/image")))
 }
 
-/// The status of the condition of that type; empty if absent.
-pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
-    list(object, "/status/conditions").iter().find(|c| text(c, "/type") == kind).map_or("", |c| text(c, "/status"))
+/// The status of the condition of a type; empty if absent.
+pub(super) fn condition<'a>(object: &'a Value, condition_type: &str) -> &'a str {
+    list(object, "/status/conditions")
+        .iter()
+        .find(|c| text(c, "/type") == condition_type)
+        .map_or("", |c| text(c, "/status"))
 }
 
-/// `Some(true)` → `True`, absent → `<unset>`.
+/// A boolean as `True` or `False`; `<unset>` if absent or not a boolean.
 pub(super) fn bool_text(value: Option<&Value>) -> Cell {
     Cell::from(match value.and_then(Value::as_bool) {
         Some(true) => "True",

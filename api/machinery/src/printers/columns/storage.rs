@@ -7,6 +7,7 @@ use super::{AGE, Column, Doc, KindPrinter, NAME};
 use crate::printers::Cell;
 
 const STORAGE: &str = "storage.k8s.io";
+/// JSON pointer.
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 
 pub(super) const KINDS: &[KindPrinter] = &[
@@ -151,7 +152,8 @@ fn access_modes(modes: &[Value]) -> String {
         .join(",")
 }
 
-fn class(o: &Value) -> Cell {
+/// The class of a volume or claim; the beta annotation has precedence, as in kube-apiserver.
+fn storage_class(o: &Value) -> Cell {
     match text(o, CLASS_ANNOTATION) {
         "" => Cell::from(text(o, "/spec/storageClassName")),
         annotated => Cell::from(annotated),
@@ -175,7 +177,7 @@ fn volume(o: &Value) -> Vec<Cell> {
         Cell::from(text(o, "/spec/persistentVolumeReclaimPolicy")),
         phase(o),
         Cell::from(claim),
-        class(o),
+        storage_class(o),
         read::text_or(o, "/spec/volumeAttributesClassName", UNSET),
         Cell::from(text(o, "/status/reason")),
         read::age(o),
@@ -196,7 +198,7 @@ fn claim(o: &Value) -> Vec<Cell> {
         Cell::from(text(o, "/spec/volumeName")),
         Cell::from(capacity),
         Cell::from(modes),
-        class(o),
+        storage_class(o),
         read::text_or(o, "/spec/volumeAttributesClassName", UNSET),
         read::age(o),
         read::text_or(o, "/spec/volumeMode", UNSET),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::read::{self, int, list, maybe_int, size, text};
 use super::{AGE, CONTAINERS, Column, Doc, IMAGES, KindPrinter, NAME};
 use crate::printers::view::Pod;
-use crate::printers::{Cell, Source, human_duration, pod};
+use crate::printers::{Cell, JsonSource, human_duration, pod};
 
 const SELECTOR_LABEL: &str = "Selector";
 
@@ -106,7 +106,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "autoscaling",
         "Scale",
         &[
-            // Without the format of other name columns.
+            // Unlike other name columns, kube-apiserver prints this one without a format.
             Column::text("Name", NAME.doc),
             Column::number("Desired", Doc::Field("api.autoscaling.v1.ScaleSpec", "replicas")),
             Column::number("Available", Doc::Field("api.autoscaling.v1.ScaleStatus", "replicas")),
@@ -335,7 +335,7 @@ fn job(o: &Value) -> Vec<Cell> {
     ]
 }
 
-/// `current/target` of the first two metrics, and the number of further metrics.
+/// `current/target` of the first two metrics, with the number of further metrics.
 fn metrics(o: &Value) -> String {
     const SHOWN: usize = 2;
     let specs = list(o, "/spec/metrics");

@@ -99,7 +99,7 @@ fn subjects_are_listed_with_their_proof(#[case] action: Action, #[case] scope: S
     let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
     let result = view.who_can(&action, &scope);
     assert_eq!(format_proofs(&result), expected);
-    let missing: Vec<_> = result.missing.iter().map(|missing| missing.binding).collect();
+    let missing: Vec<_> = result.missing_roles.iter().map(|missing| missing.binding).collect();
     assert_eq!(missing, ["gone"], "a missing role grants nothing and is reported");
 }
 
@@ -118,27 +118,30 @@ fn objects_that_the_reader_may_not_list_do_not_count(
     let result = view.who_can(&action("get", "", "secrets", "db"), &in_shop());
     assert_eq!(format_proofs(&result), expected);
     // A missing role is not revealed either.
-    assert_eq!(result.missing.is_empty(), within.is_empty());
+    assert_eq!(result.missing_roles.is_empty(), within.is_empty());
 }
 
 #[test]
 fn roles_of_a_user_name_the_subject_that_has_them() {
     let rbac = snapshot();
     let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
-    let of = |name: &str, groups: &[&str], scope: &Scope| {
+    let format_roles = |name: &str, groups: &[&str], scope: &Scope| {
         let (held, missing) = view.roles_of(&UserInfo::new(name, groups.iter().copied()), scope);
         let held: Vec<String> =
             held.iter().map(|held| format!("{} in {:?} by {}", held.role.name, held.namespace, held.subject)).collect();
         (held, missing.len())
     };
     assert_eq!(
-        of("ann", &["sre"], &Scope::All),
+        format_roles("ann", &["sre"], &Scope::All),
         (vec!["admin in \"\" by Group sre".into(), "one in \"shop\" by User ann".into()], 0)
     );
-    assert_eq!(of("ann", &[], &Scope::from_namespace("ops")), (vec![], 0));
+    assert_eq!(format_roles("ann", &[], &Scope::from_namespace("ops")), (vec![], 0));
     let robot = "system:serviceaccount:shop:robot";
-    assert_eq!(of(robot, &[], &in_shop()), (vec!["admin in \"shop\" by ServiceAccount shop/robot".into()], 0));
-    assert_eq!(of("zoe", &[], &Scope::All), (vec![], 1));
+    assert_eq!(
+        format_roles(robot, &[], &in_shop()),
+        (vec!["admin in \"shop\" by ServiceAccount shop/robot".into()], 0)
+    );
+    assert_eq!(format_roles("zoe", &[], &Scope::All), (vec![], 1));
 }
 
 const NAMESPACES: [&str; 3] = ["", "a", "b"];

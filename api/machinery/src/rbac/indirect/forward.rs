@@ -1,4 +1,4 @@
-//! Subjects that a user can become by the rights of the user, step by step.
+//! Forward search: from a user to the subjects that the user can become, directly or through other subjects.
 
 use std::collections::BTreeSet;
 
@@ -8,29 +8,30 @@ use crate::rbac::access::{HeldRole, Proof, Scope, VisibleRbac};
 use crate::rbac::{Action, Binding, Subject, SubjectKind};
 use crate::user::{UserInfo, service_account_user};
 
-/// An identity that was reached, with the steps to it.
-type Reached<'r> = (UserInfo, Vec<Step<'r>>);
+/// An identity that the user can become, with the steps to it.
+type ReachableIdentity<'r> = (UserInfo, Vec<Step<'r>>);
 
-/// Rights with the proofs that a subject has them.
+/// Rights, each with a proof that an identity has it.
 type ProvedRights<'r> = Vec<(Right, Proof<'r>)>;
 
 impl<'r> VisibleRbac<'r> {
-    /// The subjects of visible bindings that a user is not, but can become within the cluster. For each subject, one
-    /// path is returned; the proofs of its first step are those of the user.
+    /// Paths from the user to the subjects of visible bindings that the user can become with the rules of this cluster.
+    /// Subjects that already match the user are omitted. A breadth-first search finds one shortest path per subject;
+    /// the first step is proved by rights of the user, each further step by rights of the subject reached before it.
     pub fn paths_from(self, user: &UserInfo) -> Paths<'r> {
         let searched = SearchedRules { cluster: self, control_plane: None };
         let mut unreached: Vec<Subject> =
             self.subjects().into_iter().filter(|subject| !subject.matches_user(user, "")).collect();
         let mut found = Paths::default();
-        let mut frontier: Vec<Reached<'r>> = vec![(user.clone(), Vec::new())];
+        let mut frontier: Vec<ReachableIdentity<'r>> = vec![(user.clone(), Vec::new())];
         for _ in 0..MAX_STEPS {
-            let held: Vec<Vec<HeldRole<'r>>> =
+            let roles: Vec<Vec<HeldRole<'r>>> =
                 frontier.iter().map(|(identity, _)| self.roles_of(identity, &Scope::All).0).collect();
             let mut steps = Vec::new();
             unreached.retain(|subject| {
                 let candidates = steps_to_become(&searched, RuleSource::Cluster, subject);
                 let step =
-                    held.iter().enumerate().find_map(|(nth, held)| Some((nth, find_first_step(held, &candidates)?)));
+                    roles.iter().enumerate().find_map(|(nth, held)| Some((nth, find_first_step(held, &candidates)?)));
                 let Some((nth, (kind, rights))) = step else { return true };
                 steps.push((nth, subject.clone(), Step { kind, reaches: Some(subject.clone()), rights }));
                 false
@@ -39,11 +40,11 @@ impl<'r> VisibleRbac<'r> {
             let mut next = Vec::new();
             for (nth, subject, step) in steps {
                 if found.paths.len() >= MAX_SUBJECTS {
-                    found.truncated = true;
+                    found.is_truncated = true;
                     return found;
                 }
-                let before = frontier.get(nth).map(|(_, steps)| steps.as_slice()).unwrap_or_default();
-                let steps: Vec<Step<'r>> = before.iter().cloned().chain([step]).collect();
+                let previous = frontier.get(nth).map(|(_, steps)| steps.as_slice()).unwrap_or_default();
+                let steps: Vec<Step<'r>> = previous.iter().cloned().chain([step]).collect();
                 next.push((identity_of(&subject), steps.clone()));
                 found.paths.push(Path { source: RuleSource::Cluster, subject, steps, proof: None });
             }
@@ -55,41 +56,42 @@ impl<'r> VisibleRbac<'r> {
         found
     }
 
-    /// Subjects of visible bindings.
+    /// Subjects of visible bindings. A service account without a namespace is in the namespace of its binding.
     fn subjects(&self) -> BTreeSet<Subject> {
         let bindings = self.bindings(&Scope::All);
         let visible =
             bindings.filter(|(namespace, name, binding)| self.is_binding_visible(namespace, name, &binding.role));
-        let of_binding = |(namespace, _, binding): (&'r str, &'r str, &'r Binding)| {
+        let subjects_of = |(namespace, _, binding): (&'r str, &'r str, &'r Binding)| {
             binding.subjects.iter().filter_map(move |subject| subject.resolve(namespace))
         };
-        visible.flat_map(of_binding).collect()
+        visible.flat_map(subjects_of).collect()
     }
 }
 
-/// The user with only the identity and the implied groups of the subject.
+/// A user that has only the identity of the subject and the groups that it implies.
 pub(super) fn identity_of(subject: &Subject) -> UserInfo {
     let groups = super::implied_groups(subject).into_iter().map(|group| group.name.to_string());
-    let (name, own) = match subject.kind {
+    let (name, own_group) = match subject.kind {
         SubjectKind::ServiceAccount => (service_account_user(&subject.namespace, &subject.name), None),
         SubjectKind::Group => (String::new(), Some(subject.name.to_string())),
         _ => (subject.name.to_string(), None),
     };
-    UserInfo::new(name, own.into_iter().chain(groups))
+    UserInfo::new(name, own_group.into_iter().chain(groups))
 }
 
-/// The first step whose rights the roles grant, with the proofs.
+/// Kind of the first candidate step whose rights the roles grant, with the proved rights. `None` if there is none.
 fn find_first_step<'r>(held: &[HeldRole<'r>], candidates: &[StepRequirements]) -> Option<(StepKind, ProvedRights<'r>)> {
     candidates.iter().find_map(|requirements| Some((requirements.kind, prove_rights(held, requirements)?)))
 }
 
-/// Proofs of all rights that a step needs.
+/// For each need of a step, the first of its rights that the roles grant, with the proof. `None` if a need is not
+/// satisfied.
 fn prove_rights<'r>(held: &[HeldRole<'r>], requirements: &StepRequirements) -> Option<ProvedRights<'r>> {
-    let of_need = |need: &Vec<Right>| need.iter().find_map(|right| Some((right.clone(), prove_right(held, right)?)));
-    requirements.needs.iter().map(of_need).collect()
+    let prove_need = |need: &Vec<Right>| need.iter().find_map(|right| Some((right.clone(), prove_right(held, right)?)));
+    requirements.needs.iter().map(prove_need).collect()
 }
 
-/// The first role that grants a right.
+/// Proof of a right by the first role that grants it.
 fn prove_right<'r>(held: &[HeldRole<'r>], right: &Right) -> Option<Proof<'r>> {
     let is_in_scope = |held: &&HeldRole<'r>| {
         held.namespace.is_empty()

@@ -32,60 +32,64 @@ impl<'a> Roles<'a> {
         if namespace.is_empty() { Self::CLUSTER } else { Self { resource: "roles", namespace } }
     }
 
-    fn allow(self, name: &str, view: VisibleRbac<'_>, action: &Action) -> bool {
+    fn role_allows(self, name: &str, view: VisibleRbac<'_>, action: &Action) -> bool {
         view.role_rules(self.namespace, name).is_some_and(|rules| rules.iter().any(|rule| rule.allows(action)))
     }
 }
 
 /// Steps that grant the action in the namespace; in the cluster, if it is empty.
-pub(super) fn steps_to_grant(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
-    let mut steps = steps_to_bind(view, own, action);
-    steps.extend(steps_to_escalate(view, own));
+pub(super) fn steps_to_grant(
+    view: VisibleRbac<'_>,
+    builder: RightBuilder<'_>,
+    action: &Action,
+) -> Vec<StepRequirements> {
+    let mut steps = steps_to_bind(view, builder, action);
+    steps.extend(steps_to_escalate(view, builder));
     steps
 }
 
-fn steps_to_bind(view: VisibleRbac<'_>, own: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
-    let (bindings, kinds) = match own.namespace {
+fn steps_to_bind(view: VisibleRbac<'_>, builder: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
+    let (bindings, kinds) = match builder.namespace {
         "" => ("clusterrolebindings", vec![Roles::CLUSTER]),
         namespace => ("rolebindings", vec![Roles::CLUSTER, Roles::for_namespace(namespace)]),
     };
     let mut bind = Vec::new();
     for roles in kinds {
-        bind.push(own.right("bind", RBAC, roles.resource, ""));
+        bind.push(builder.right("bind", RBAC, roles.resource, ""));
         let names = view.names_in_rules(&["bind"], RBAC, roles.resource).into_iter();
-        let allowing = names.filter(|name| roles.allow(name, view, action));
-        bind.extend(allowing.map(|name| own.right("bind", RBAC, roles.resource, name)));
+        let allowing = names.filter(|name| roles.role_allows(name, view, action));
+        bind.extend(allowing.map(|name| builder.right("bind", RBAC, roles.resource, name)));
     }
-    let change = |name: &str| CHANGE.map(|verb| own.right(verb, RBAC, bindings, name)).to_vec();
-    let mut steps = vec![requirements(StepKind::Bind, [bind.clone(), own.rights(&WRITE, RBAC, bindings)])];
+    let change = |name: &str| CHANGE.map(|verb| builder.right(verb, RBAC, bindings, name)).to_vec();
+    let mut steps = vec![requirements(StepKind::Bind, [bind.clone(), builder.rights(&WRITE, RBAC, bindings)])];
     for name in view.names_in_rules(&CHANGE, RBAC, bindings) {
-        let Some(role) = view.bound_role(own.namespace, name) else { continue };
-        let roles = if role.kind == "ClusterRole" { Roles::CLUSTER } else { Roles::for_namespace(own.namespace) };
-        if roles.allow(&role.name, view, action) {
-            let bind = vec![own.right("bind", RBAC, roles.resource, &role.name)];
+        let Some(role) = view.bound_role(builder.namespace, name) else { continue };
+        let roles = if role.kind == "ClusterRole" { Roles::CLUSTER } else { Roles::for_namespace(builder.namespace) };
+        if roles.role_allows(&role.name, view, action) {
+            let bind = vec![builder.right("bind", RBAC, roles.resource, &role.name)];
             steps.push(requirements(StepKind::Bind, [bind, change(name)]));
         }
     }
     for name in view.names_in_rules(&["create"], RBAC, bindings) {
-        let create = vec![own.right("create", RBAC, bindings, name)];
+        let create = vec![builder.right("create", RBAC, bindings, name)];
         steps.push(requirements(StepKind::Bind, [bind.clone(), create, change(name)]));
     }
     steps
 }
 
-fn steps_to_escalate(view: VisibleRbac<'_>, own: RightBuilder<'_>) -> Vec<StepRequirements> {
-    let roles = Roles::for_namespace(own.namespace);
+fn steps_to_escalate(view: VisibleRbac<'_>, builder: RightBuilder<'_>) -> Vec<StepRequirements> {
+    let roles = Roles::for_namespace(builder.namespace);
     let escalate = |name: &str| {
-        let change = CHANGE.map(|verb| own.right(verb, RBAC, roles.resource, name)).to_vec();
-        requirements(StepKind::Escalate, [vec![own.right("escalate", RBAC, roles.resource, name)], change])
+        let change = CHANGE.map(|verb| builder.right(verb, RBAC, roles.resource, name)).to_vec();
+        requirements(StepKind::Escalate, [vec![builder.right("escalate", RBAC, roles.resource, name)], change])
     };
     let verbs = ["escalate", "update", "patch"];
     let names = view.names_in_rules(&verbs, RBAC, roles.resource).into_iter();
     let existing = names.filter(|name| view.role_rules(roles.namespace, name).is_some());
     let mut steps: Vec<StepRequirements> = std::iter::once("").chain(existing).map(escalate).collect();
-    if own.namespace.is_empty() && view.has_aggregated_roles() {
+    if builder.namespace.is_empty() && view.has_aggregated_roles() {
         // A new ClusterRole can be selected by an aggregated one, whose subjects then have its rules.
-        let needs = ["escalate", "create"].map(|verb| own.rights(&[verb], RBAC, roles.resource));
+        let needs = ["escalate", "create"].map(|verb| builder.rights(&[verb], RBAC, roles.resource));
         steps.push(requirements(StepKind::Escalate, needs));
     }
     steps

@@ -84,7 +84,7 @@ pub struct ControlPlane<'r> {
 /// A right that a step needs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Right {
-    /// Its namespace is that of the right.
+    /// The action; its namespace is the one in which the right is needed.
     pub action: Action,
     pub source: RuleSource,
 }
@@ -98,7 +98,7 @@ pub struct Step<'r> {
     pub rights: Vec<(Right, Proof<'r>)>,
 }
 
-/// A subject with an indirect right.
+/// A subject with an indirect right, and the steps by which it gets the action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path<'r> {
     pub source: RuleSource,
@@ -115,7 +115,7 @@ pub struct Path<'r> {
 pub struct Paths<'r> {
     pub paths: Vec<Path<'r>>,
     /// True if subjects or namespaces were not followed because there are too many.
-    pub truncated: bool,
+    pub is_truncated: bool,
 }
 
 /// The rules in which paths are searched: those of the cluster and of its control plane.
@@ -144,7 +144,7 @@ struct Search<'r> {
     holders: HashMap<Right, Arc<[Proof<'r>]>>,
     nodes: Vec<Node<'r>>,
     visited: HashSet<(RuleSource, Subject)>,
-    truncated: bool,
+    is_truncated: bool,
 }
 
 impl<'r> SearchedRules<'r> {
@@ -163,7 +163,7 @@ impl<'r> SearchedRules<'r> {
             search.visit(RuleSource::Cluster, subject.clone(), None, 0);
         }
         let namespaces = namespaces(&self, action, scope);
-        search.truncated |= namespaces.len() > MAX_NAMESPACES;
+        search.is_truncated |= namespaces.len() > MAX_NAMESPACES;
         for requirements in steps_to_perform(&self, action, &namespaces) {
             search.follow(&requirements, None, None, 1);
         }
@@ -183,7 +183,7 @@ impl<'r> SearchedRules<'r> {
 
 impl<'r> Search<'r> {
     fn new(searched: SearchedRules<'r>) -> Self {
-        Self { searched, holders: HashMap::new(), nodes: Vec::new(), visited: HashSet::new(), truncated: false }
+        Self { searched, holders: HashMap::new(), nodes: Vec::new(), visited: HashSet::new(), is_truncated: false }
     }
 
     fn visit(&mut self, source: RuleSource, subject: Subject, step: Option<(Step<'r>, Option<usize>)>, depth: usize) {
@@ -191,7 +191,7 @@ impl<'r> Search<'r> {
             return;
         }
         if self.nodes.len() >= MAX_SUBJECTS {
-            self.truncated = true;
+            self.is_truncated = true;
             return;
         }
         self.visited.insert((source, subject.clone()));
@@ -255,11 +255,12 @@ impl<'r> Search<'r> {
     fn into_paths(self, direct: &[Proof<'r>]) -> Paths<'r> {
         let mut paths = Vec::new();
         for node in self.nodes.iter().filter(|node| node.step.is_some()) {
-            // A user or group is the same in the control plane, and no other subject.
-            let is_same = node.source == RuleSource::ControlPlane
+            // Users and groups have one identity in the control plane and in members, so they are listed once. Service
+            // accounts of the same name are different in each cluster.
+            let is_listed = node.source == RuleSource::ControlPlane
                 && node.subject.kind != SubjectKind::ServiceAccount
                 && self.visited.contains(&(RuleSource::Cluster, node.subject.clone()));
-            if is_same {
+            if is_listed {
                 continue;
             }
             let (mut steps, mut at, mut last) = (Vec::new(), Some(node), &node.subject);
@@ -272,7 +273,7 @@ impl<'r> Search<'r> {
             let proof = direct.iter().find(|proof| !allows_itself && proof.subject == *last).cloned();
             paths.push(Path { source: node.source, subject: node.subject.clone(), steps, proof });
         }
-        Paths { paths, truncated: self.truncated }
+        Paths { paths, is_truncated: self.is_truncated }
     }
 }
 

@@ -69,7 +69,7 @@ impl RightBuilder<'_> {
     }
 
     /// Steps that start a container as any service account of the namespace, with any of its Secrets.
-    fn start_pods(self) -> [StepRequirements; 2] {
+    fn steps_to_start_pods(self) -> [StepRequirements; 2] {
         let workloads = WORKLOADS.iter().flat_map(|(group, resource)| self.rights(&WRITE, group, resource));
         [
             requirements(StepKind::CreatePod, [self.rights(&["create"], "", "pods")]),
@@ -78,7 +78,7 @@ impl RightBuilder<'_> {
     }
 
     /// Steps into a running container of the namespace.
-    fn enter_pods(self) -> [StepRequirements; 3] {
+    fn steps_to_enter_pods(self) -> [StepRequirements; 3] {
         [
             requirements(StepKind::ExecInPod, [self.rights(&["create", "get"], "", "pods/exec")]),
             requirements(StepKind::AttachToPod, [self.rights(&["create", "get"], "", "pods/attach")]),
@@ -86,13 +86,15 @@ impl RightBuilder<'_> {
         ]
     }
 
-    fn node_proxy(self) -> StepRequirements {
+    /// Step that sends requests to kubelets through the API server.
+    fn step_to_use_node_proxy(self) -> StepRequirements {
         let cluster = RightBuilder { namespace: "", ..self };
         requirements(StepKind::NodeProxy, [cluster.rights(&["create", "get"], "", "nodes/proxy")])
     }
 
-    /// Requests and approves a certificate of the signer of clients, which never issues one for `system:masters`.
-    fn approve_certificate(self) -> StepRequirements {
+    /// Step that requests and approves a client certificate (signer `kubernetes.io/kube-apiserver-client`, which never issues
+    /// one for `system:masters`).
+    fn step_to_approve_certificate(self) -> StepRequirements {
         let needs = [
             self.rights(&["create"], CERTIFICATES, "certificatesigningrequests"),
             self.rights(&CHANGE, CERTIFICATES, "certificatesigningrequests/approval"),
@@ -117,9 +119,10 @@ pub(super) fn steps_to_become(
     let mut steps = match subject.kind {
         SubjectKind::Unknown => return Vec::new(),
         SubjectKind::ServiceAccount => {
-            let mut steps = steps_to_account(RightBuilder { source, namespace: &subject.namespace }, &subject.name);
+            let mut steps =
+                steps_to_become_account(RightBuilder { source, namespace: &subject.namespace }, &subject.name);
             if source == RuleSource::Cluster && rules.control_plane.is_some() {
-                steps.push(propagate_workload(&subject.namespace));
+                steps.push(step_to_propagate_workload(&subject.namespace));
             }
             steps
         }
@@ -127,7 +130,7 @@ pub(super) fn steps_to_become(
         SubjectKind::User => {
             let impersonate =
                 requirements(StepKind::Impersonate, [vec![cluster.right("impersonate", "", "users", &subject.name)]]);
-            vec![impersonate, cluster.approve_certificate()]
+            vec![impersonate, cluster.step_to_approve_certificate()]
         }
         SubjectKind::Group => {
             if matches!(&*subject.name, AUTHENTICATED | UNAUTHENTICATED) {
@@ -137,18 +140,19 @@ pub(super) fn steps_to_become(
             let user = vec![cluster.right("impersonate", "", "users", "")];
             let mut steps = vec![requirements(StepKind::Impersonate, [group, user])];
             if &*subject.name != MASTERS {
-                steps.push(cluster.approve_certificate());
+                steps.push(cluster.step_to_approve_certificate());
             }
-            if let Some(namespace) = subject.accounts_group().filter(|namespace| !namespace.is_empty()) {
-                steps.extend(steps_to_account(RightBuilder { source, namespace }, ""));
+            if let Some(namespace) = subject.service_account_group_namespace().filter(|namespace| !namespace.is_empty())
+            {
+                steps.extend(steps_to_become_account(RightBuilder { source, namespace }, ""));
             }
             steps
         }
     };
     if let (RuleSource::Cluster, Some(control_plane)) = (source, rules.control_plane) {
-        let here = RightBuilder { source: RuleSource::ControlPlane, namespace: "" };
+        let builder = RightBuilder { source: RuleSource::ControlPlane, namespace: "" };
         let proxy = ["get", "create"]
-            .map(|verb| here.right(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
+            .map(|verb| builder.right(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
         steps.push(StepRequirements {
             only_subject: Some(subject.clone()),
             ..requirements(StepKind::ClusterProxy, [proxy.into()])
@@ -157,24 +161,25 @@ pub(super) fn steps_to_become(
     steps
 }
 
-/// Steps to a service account; without a name, to any of the namespace.
-fn steps_to_account(own: RightBuilder<'_>, name: &str) -> Vec<StepRequirements> {
-    let mut steps = Vec::from(own.start_pods());
-    steps.extend(own.enter_pods());
-    steps.push(requirements(StepKind::RequestToken, [vec![own.right("create", "", "serviceaccounts/token", name)]]));
-    steps.push(requirements(StepKind::ReadSecrets, [own.rights(&READ, "", "secrets")]));
-    steps.push(requirements(StepKind::Impersonate, [vec![own.right("impersonate", "", "serviceaccounts", name)]]));
-    steps.push(own.node_proxy());
+/// Steps by which another subject becomes a service account; without a name, any service account of the namespace.
+fn steps_to_become_account(builder: RightBuilder<'_>, name: &str) -> Vec<StepRequirements> {
+    let mut steps = Vec::from(builder.steps_to_start_pods());
+    steps.extend(builder.steps_to_enter_pods());
+    steps
+        .push(requirements(StepKind::RequestToken, [vec![builder.right("create", "", "serviceaccounts/token", name)]]));
+    steps.push(requirements(StepKind::ReadSecrets, [builder.rights(&READ, "", "secrets")]));
+    steps.push(requirements(StepKind::Impersonate, [vec![builder.right("impersonate", "", "serviceaccounts", name)]]));
+    steps.push(builder.step_to_use_node_proxy());
     steps
 }
 
-/// Creates a workload as a template, and a policy that propagates it, in the control plane.
-fn propagate_workload(namespace: &str) -> StepRequirements {
-    let here = RightBuilder { source: RuleSource::ControlPlane, namespace };
-    let everywhere = RightBuilder { namespace: "", ..here };
-    let templates = WORKLOADS.iter().flat_map(|(group, resource)| here.rights(&WRITE, group, resource));
-    let pods = here.rights(&["create"], "", "pods");
-    let mut policies = here.rights(&WRITE, POLICIES, "propagationpolicies");
+/// Step that creates a workload and a policy that propagates it in the control plane.
+fn step_to_propagate_workload(namespace: &str) -> StepRequirements {
+    let builder = RightBuilder { source: RuleSource::ControlPlane, namespace };
+    let everywhere = RightBuilder { namespace: "", ..builder };
+    let templates = WORKLOADS.iter().flat_map(|(group, resource)| builder.rights(&WRITE, group, resource));
+    let pods = builder.rights(&["create"], "", "pods");
+    let mut policies = builder.rights(&WRITE, POLICIES, "propagationpolicies");
     policies.extend(everywhere.rights(&WRITE, POLICIES, "clusterpropagationpolicies"));
     requirements(StepKind::Propagate, [templates.chain(pods).collect(), policies])
 }
@@ -198,22 +203,22 @@ pub(super) fn steps_to_perform(
     let cluster = RightBuilder { source: RuleSource::Cluster, namespace: "" };
     steps.extend(steps_to_grant(rules.cluster, cluster, action));
     for &namespace in namespaces.iter().take(MAX_NAMESPACES) {
-        let own = RightBuilder { namespace, ..cluster };
-        steps.extend(steps_to_grant(rules.cluster, own, action));
-        steps.extend(steps_to_read_secrets(own, action));
+        let builder = RightBuilder { namespace, ..cluster };
+        steps.extend(steps_to_grant(rules.cluster, builder, action));
+        steps.extend(steps_to_read_secrets(builder, action));
     }
     if let Action::Resource { group, resource, subresource, .. } = action
         && (group.as_str(), resource.as_str()) == ("", "pods")
         && matches!(subresource.as_str(), "exec" | "attach" | "log" | "portforward")
     {
-        steps.push(cluster.node_proxy());
+        steps.push(cluster.step_to_use_node_proxy());
     }
     if let Some(control_plane) = rules.control_plane {
         let mut credentials = Vec::new();
         for (namespace, name) in control_plane.credentials {
-            let own = RightBuilder { source: RuleSource::ControlPlane, namespace };
-            credentials.push(own.right("get", "", "secrets", name));
-            credentials.extend(own.rights(&READ[1..], "", "secrets"));
+            let builder = RightBuilder { source: RuleSource::ControlPlane, namespace };
+            credentials.push(builder.right("get", "", "secrets", name));
+            credentials.extend(builder.rights(&READ[1..], "", "secrets"));
         }
         if !credentials.is_empty() {
             steps.push(requirements(StepKind::ReadClusterCredentials, [credentials]));
@@ -224,16 +229,16 @@ pub(super) fn steps_to_perform(
     steps
 }
 
-/// A list of Secrets contains their values, and a Pod can mount them.
-fn steps_to_read_secrets(own: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
+/// Steps that read Secrets in another way than by `get`: a list contains their values, and a Pod can mount them.
+fn steps_to_read_secrets(builder: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
     let Action::Resource { verb, group, resource, subresource, .. } = action else { return Vec::new() };
     let is_read = READ.contains(&verb.as_str());
     if !is_read || (group.as_str(), resource.as_str(), subresource.as_str()) != ("", "secrets", "") {
         return Vec::new();
     }
-    let mut steps = Vec::from(own.start_pods());
+    let mut steps = Vec::from(builder.steps_to_start_pods());
     if verb == "get" {
-        steps.push(requirements(StepKind::ReadSecrets, [own.rights(&READ[1..], "", "secrets")]));
+        steps.push(requirements(StepKind::ReadSecrets, [builder.rights(&READ[1..], "", "secrets")]));
     }
     steps
 }

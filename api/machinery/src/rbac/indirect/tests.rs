@@ -50,7 +50,7 @@ fn get(resource: &str, namespace: &str) -> Action {
 }
 
 /// `ann: CreatePod -> ServiceAccount shop/robot`
-fn shown(paths: &[Path<'_>]) -> Vec<String> {
+fn format_paths(paths: &[Path<'_>]) -> Vec<String> {
     let step = |step: &Step<'_>| match &step.reaches {
         Some(subject) => format!("{:?} -> {subject}", step.kind),
         None => format!("{:?}", step.kind),
@@ -103,7 +103,7 @@ fn paths_lead_to_a_subject_that_is_allowed(#[case] grants: &[(&str, &str, &str)]
     let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
     let direct = searched.cluster.who_can(&action, &scope).proofs;
     let found = searched.paths_to(&action, &scope, &direct);
-    assert_eq!(shown(&found.paths), expected);
+    assert_eq!(format_paths(&found.paths), expected);
     for path in &found.paths {
         let last = path.steps.last().and_then(|step| step.reaches.clone());
         let is_account = last.is_some_and(|last| last.kind == SubjectKind::ServiceAccount);
@@ -120,13 +120,13 @@ fn secrets_are_read_by_other_rights(#[case] rule: &str, #[case] expected: &[&str
     let rbac = rbac(&[("shop", "User/ann", rule)]);
     let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
     let found = searched.paths_to(&get("secrets", "shop"), &Scope::from_namespace("shop"), &[]);
-    assert_eq!(shown(&found.paths), expected);
+    assert_eq!(format_paths(&found.paths), expected);
 }
 
 #[rstest]
 #[case::one_of_all(Scope::All, "ops", &["ann: Bind"])]
 #[case::the_cluster_as_one_of_all(Scope::All, "", &["ann: Bind"])]
-#[case::that_of_the_question(Scope::from_namespace("ops"), "ops", &["ann: Bind"])]
+#[case::the_requested_namespace(Scope::from_namespace("ops"), "ops", &["ann: Bind"])]
 #[case::another(Scope::from_namespace("shop"), "ops", &[])]
 #[case::requests_over_all(Scope::cluster(), "ops", &[])]
 fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace: &str, #[case] expected: &[&str]) {
@@ -135,7 +135,7 @@ fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace:
     let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
     let found = searched.paths_to(&get("pods", ""), &scope, &[]);
     assert_eq!(
-        (shown(&found.paths), found.truncated),
+        (format_paths(&found.paths), found.is_truncated),
         (expected.iter().map(|path| (*path).to_owned()).collect(), false)
     );
 }
@@ -143,11 +143,11 @@ fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace:
 #[test]
 fn namespaces_that_are_not_followed_are_reported() {
     let names: Vec<String> = (0..=step_requirements::MAX_NAMESPACES).map(|nth| format!("n{nth:03}")).collect();
-    for (count, truncated) in [(names.len(), true), (names.len() - 1, false)] {
+    for (count, is_truncated) in [(names.len(), true), (names.len() - 1, false)] {
         let grants: Vec<_> = names[..count].iter().map(|name| (name.as_str(), "User/ann", "get /pods")).collect();
         let rbac = rbac(&grants);
         let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
-        assert_eq!(searched.paths_to(&get("configmaps", ""), &Scope::All, &[]).truncated, truncated, "{count}");
+        assert_eq!(searched.paths_to(&get("configmaps", ""), &Scope::All, &[]).is_truncated, is_truncated, "{count}");
     }
 }
 
@@ -170,7 +170,7 @@ fn paths_have_at_most_four_steps() {
         reached.paths.iter().map(|path| path.subject.name.to_string()).collect::<Vec<_>>(),
         ["u5", "u4", "u3", "u2"]
     );
-    assert!(!found.truncated && !reached.truncated);
+    assert!(!found.is_truncated && !reached.is_truncated);
 }
 
 #[rstest]
@@ -198,7 +198,7 @@ fn the_control_plane_gives_access_to_members(
     let searched = SearchedRules { cluster: visible(&member), control_plane: Some(control_plane) };
     let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
     let direct = searched.cluster.who_can(&action, &scope).proofs;
-    assert_eq!(shown(&searched.paths_to(&action, &scope, &direct).paths), expected);
+    assert_eq!(format_paths(&searched.paths_to(&action, &scope, &direct).paths), expected);
 }
 
 #[test]
@@ -219,6 +219,6 @@ fn templates_and_policies_start_containers_in_members() {
     let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
     let direct = searched.cluster.who_can(&action, &scope).proofs;
     let found = searched.paths_to(&action, &scope, &direct);
-    assert_eq!(shown(&found.paths), ["ann: Propagate -> ServiceAccount shop/robot"]);
+    assert_eq!(format_paths(&found.paths), ["ann: Propagate -> ServiceAccount shop/robot"]);
     assert_eq!(found.paths[0].source, RuleSource::ControlPlane);
 }

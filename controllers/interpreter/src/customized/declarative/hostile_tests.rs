@@ -23,11 +23,11 @@ fn cases(standard: u32) -> u32 {
     std::env::var("CROWSNEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(standard)
 }
 
-/// Runs a script. Returns its result, and if it stayed within its limits.
-fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(), String>) {
+/// Runs a script. Returns its result, and an error if it exceeded its limits.
+fn run_measured(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(), String>) {
     let began = cpu_time();
     // On a busy machine the time limit can pass before the script starts.
-    let lua = match sandbox::create_machine(time) {
+    let lua = match sandbox::create_vm(time) {
         Ok(lua) => lua,
         Err(error) => return (Err(error.into()), Ok(())),
     };
@@ -51,8 +51,8 @@ fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(),
 #[case::stacked_replacement("return {v = ('a'):rep(30000):gsub(('a-'):rep(9) .. 'b', 'x')}")]
 #[case::plain_search("return {v = ('a'):rep(8000000):find(('a'):rep(4000000) .. 'b', 1, true)}")]
 #[case::huge_sets("return {v = ('a'):rep(1000000):find('[' .. ('b'):rep(1000000) .. ']')}")]
-#[case::again_and_again("local s = ('x'):rep(10000000) while true do s = s:upper():lower():reverse() end")]
-#[case::glued_together("local s = ('x'):rep(10000000) while true do local t = s .. '1' .. s end")]
+#[case::repeated_copies("local s = ('x'):rep(10000000) while true do s = s:upper():lower():reverse() end")]
+#[case::concatenated("local s = ('x'):rep(10000000) while true do local t = s .. '1' .. s end")]
 #[case::compared("local a, b = ('x'):rep(9000000) .. 'a', ('x'):rep(9000000) .. 'b' while a < b do end")]
 #[case::sorted_texts(
     "local a, b, t = ('x'):rep(9000000) .. 'a', ('x'):rep(9000000) .. 'b', {}
@@ -68,9 +68,9 @@ fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(),
 #[case::formatted("local s = ('x'):rep(1000000) while true do s = string.format('%s%q', s, s) end")]
 #[case::dates("while true do os.date(('%c'):rep(100000)) end")]
 #[case::caught("while true do pcall(string.rep, 'x', 1e9) pcall(error, ('x'):rep(1000000)) end")]
-#[case::handled_for_ever("local function f() while true do end end xpcall(f, f)")]
-#[case::handled_by_itself("local function f() error(1) end while true do xpcall(f, f) end")]
-#[case::loud("error(('x'):rep(10000000))")]
+#[case::endless_error_handler("local function f() while true do end end xpcall(f, f)")]
+#[case::failing_error_handler("local function f() error(1) end while true do xpcall(f, f) end")]
+#[case::long_error_message("error(('x'):rep(10000000))")]
 #[case::deep("local function f() return f() + 1 end return {f()}")]
 #[case::many_values("return {unpack({}, 1, 1e8)}")]
 #[case::pods(
@@ -78,8 +78,8 @@ fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(),
     while true do require('kube').accuratePodRequirements(t) end"
 )]
 #[case::quantities("return {require('kube').resourceAdd(('\\1'):rep(10000000))}")]
-fn ends(#[case] body: &str) {
-    let (_, within) = ended(&format!("function ReflectStatus(obj) {body} end"), TIME);
+fn scripts_end_within_their_limits(#[case] body: &str) {
+    let (_, within) = run_measured(&format!("function ReflectStatus(obj) {body} end"), TIME);
     assert_eq!(within, Ok(()), "{body}");
 }
 
@@ -88,7 +88,7 @@ fn ends(#[case] body: &str) {
 #[case::nested("local t = {1} for i = 1, 100 do t = {t, t} end return t")]
 #[case::repeated("local s, t = ('x'):rep(1000000), {} for i = 1, 100000 do t[i] = s end return t")]
 fn results_are_bounded(#[case] body: &str) {
-    let (ended, within) = ended(&format!("function ReflectStatus(obj) {body} end"), Duration::from_secs(5));
+    let (ended, within) = run_measured(&format!("function ReflectStatus(obj) {body} end"), Duration::from_secs(5));
     let refused = ended.expect_err("too much").to_string();
     assert!(refused.starts_with("cannot encode more than"), "{refused}");
     assert_eq!(within, Ok(()));
@@ -118,7 +118,7 @@ fn long_script_is_rejected_in_time() {
 #[case("os.exit")]
 #[case("os.remove")]
 fn unsafe_globals_are_missing(#[case] name: &str) {
-    let (ended, _) = ended(&format!("function ReflectStatus() return {{v = type({name})}} end"), SCRIPT_TIMEOUT);
+    let (ended, _) = run_measured(&format!("function ReflectStatus() return {{v = type({name})}} end"), SCRIPT_TIMEOUT);
     assert_eq!(ended.expect("a status"), json!({"v": "nil"}), "{name}");
 }
 
@@ -146,8 +146,8 @@ fn unsafe_globals_are_missing(#[case] name: &str) {
 #[case("select(2, pcall(function() local a = ('x'):find('[') end))", json!(["<string>:1: malformed pattern (missing ']')"]))]
 #[case("select(2, pcall(function() local a = ('x'):gsub('x', '%2') end))", json!(["<string>:1: invalid capture index"]))]
 #[case("select(2, pcall(function() local a = ('x'):gsub('x', function() error('no', 0) end) end))", json!(["no"]))]
-fn texts(#[case] expression: &str, #[case] expected: Json) {
-    let (ended, _) = ended(&format!("function ReflectStatus() return {{{expression}}} end"), SCRIPT_TIMEOUT);
+fn string_functions_equal_luajit(#[case] expression: &str, #[case] expected: Json) {
+    let (ended, _) = run_measured(&format!("function ReflectStatus() return {{{expression}}} end"), SCRIPT_TIMEOUT);
     assert_eq!(ended.expect("a status"), expected_or_empty(expected), "{expression}");
 }
 
@@ -236,7 +236,7 @@ fn random_scripts_stay_within_their_limits() {
     let config = ProptestConfig { cases: cases(100), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };
     proptest!(config, |(statements in prop::collection::vec(statement(), 1..5))| {
         let script = format!("function ReflectStatus(obj) local s, t = 'abc', {{}} {} return t end", statements.join(" "));
-        let (_, within) = ended(&script, SHORT_TIME);
+        let (_, within) = run_measured(&script, SHORT_TIME);
         prop_assert_eq!(within, Ok(()));
     });
 }

@@ -1,4 +1,4 @@
-//! Interpretation by Lua scripts. Each call runs in its own Lua machine and depends only on the script and its
+//! Interpretation by Lua scripts. Each call runs in its own Lua VM and depends only on the script and its
 //! arguments.
 
 mod budget;
@@ -86,7 +86,7 @@ fn truncate_message(message: &str) -> String {
 
 /// Compiles a script without running it.
 pub fn compile(script: &str) -> Result<(), ScriptError> {
-    load(&sandbox::create_machine(SCRIPT_TIMEOUT)?, script).map(drop)
+    load(&sandbox::create_vm(SCRIPT_TIMEOUT)?, script).map(drop)
 }
 
 /// Loads source text only, since precompiled code could escape the sandbox.
@@ -98,21 +98,21 @@ fn load(lua: &Lua, script: &str) -> Result<Function, ScriptError> {
         let chunk = lua.load(text).set_name("=<string>").set_mode(ChunkMode::Text);
         chunk.into_function().map_err(ScriptError::from)
     };
-    let refusal = |text: &str| read(text).err().map(|error| error.to_string());
+    let compile_error = |text: &str| read(text).err().map(|error| error.to_string());
     read(script).map_err(|error| match error {
-        ScriptError::Lua(words) => ScriptError::Lua(syntax::reword_syntax_error(script, &words, refusal)),
+        ScriptError::Lua(words) => ScriptError::Lua(syntax::reword_syntax_error(script, &words, compile_error)),
         other => other,
     })
 }
 
-/// Calls a script's function, and reads its first two results.
+/// Calls a script's function, and converts its first two results with `read`.
 fn run<T>(
     script: &str,
     function: &'static str,
     arguments: &[&Json],
     read: impl FnOnce(&CallArguments<'_>, Value, Value) -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
-    run_in(&sandbox::create_machine(SCRIPT_TIMEOUT)?, script, function, arguments, read)
+    run_in(&sandbox::create_vm(SCRIPT_TIMEOUT)?, script, function, arguments, read)
 }
 
 fn run_in<T>(

@@ -1,7 +1,7 @@
 //! A bounded pool of threads for scripts, which never run on threads of the async runtime.
 //!
-//! A caller gets a result in time even if a script exceeds its budget. The thread stays occupied until the script
-//! ends, which its budget ensures.
+//! A caller gets a result or an error in time even if a script exceeds its budget. The thread stays occupied until the
+//! script ends, which its budget ensures.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Sandboxed Lua machine for one call, with limited memory and time.
+//! Sandboxed Lua VM for one call, with limited memory and time.
 //!
 //! It provides what Karmada's scripts can use: the base, table, string and math libraries, the safe part of `os`, and
-//! `require("kube")`. Each call has its own machine, so that scripts cannot leave state behind.
+//! `require("kube")`. Each call has its own VM, so that scripts cannot leave state behind.
 //!
 //! A hook checks the time every few instructions. LuaJIT calls no hooks from compiled traces or from C. Therefore
 //! compilation is disabled by not opening the `jit` library, and library functions whose work depends on their
@@ -14,7 +14,7 @@ use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 use super::budget::Budget;
 use super::{DEADLINE_EXCEEDED, MAX_MEMORY_BYTES, kube, strings};
 
-/// Globals that Karmada's machine does not have.
+/// Globals that Karmada's Lua VM does not have.
 const REMOVED_GLOBALS: [&str; 2] = ["coroutine", "gcinfo"];
 
 /// Globals with access to code, files or metatables. Calling one raises Karmada's error.
@@ -38,7 +38,8 @@ const UNSUPPORTED_GLOBALS: [&str; 14] = [
 /// Functions kept in `os`. All others affect the process or its files.
 const OS_FUNCTIONS: [&str; 4] = ["clock", "date", "difftime", "time"];
 
-/// Lua chunk whose function raises Karmada's error. In Lua, so that the error has the line of the script, as in Karmada.
+/// Lua chunk that returns a function which raises Karmada's error. It is written in Lua, so that the error names the
+/// line of the script, as in Karmada.
 const UNSUPPORTED_FUNCTION: &str = r#"
 local name, error = ...
 local sentence = 'call function ' .. name .. ' is not supported in karmada customized resourceinterpreter.'
@@ -48,9 +49,9 @@ return function() error(sentence, 2) end
 /// Instructions between two checks of the time. Small, because one instruction can copy as much as the memory limit.
 const INSTRUCTIONS_PER_TIME_CHECK: u32 = 100;
 
-/// A `pcall` that caught the timeout raises it again; otherwise a script could continue forever. The handler of an
-/// `xpcall` runs after the error was caught: LuaJIT calls no hook while it handles an error raised by a hook, so
-/// nothing could interrupt the handler.
+/// Lua chunk that replaces `pcall` and `xpcall`. After the timeout they raise its error again; otherwise a script could
+/// catch it and continue forever. The handler of an `xpcall` runs after the error was caught: LuaJIT calls no hook
+/// while it handles an error raised by a hook, so nothing could interrupt the handler.
 const PROTECTED_CALLS: &str = r#"
 local is_late, reason, pcall, error = ...
 local function pass(...)
@@ -67,8 +68,8 @@ end
 function _G.xpcall(f, handler, ...) return after(handler, pcall(f, ...)) end
 "#;
 
-/// Creates a machine whose calls may take `time` in total.
-pub(super) fn create_machine(time: Duration) -> mlua::Result<Lua> {
+/// Creates a VM whose calls may take `time` in total.
+pub(super) fn create_vm(time: Duration) -> mlua::Result<Lua> {
     // Without its jit library LuaJIT only interprets, which is required for hooks.
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
     let lua = Lua::new_with(libraries, LuaOptions::default())?;

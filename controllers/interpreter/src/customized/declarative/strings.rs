@@ -1,4 +1,4 @@
-//! Replacements for library functions that run without executing Lua instructions, with the budget of the machine.
+//! Replacements for library functions that run without executing Lua instructions, with the budget of the VM.
 //! Searches are reimplemented, copies are limited before allocation, and all others check the time first.
 
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
@@ -61,10 +61,10 @@ impl Search {
         let Some(from) = start_offset(arguments.get(2), length, name)? else { return Ok(None) };
         let found = {
             let (subject, sought) = (subject.as_bytes(), sought.as_bytes());
-            let literally = matches!(self, Search::Find)
+            let is_literal = matches!(self, Search::Find)
                 && (arguments.get(4).is_some_and(|plain| !matches!(plain, Value::Nil | Value::Boolean(false)))
                     || !pattern::has_specials(&sought));
-            match literally {
+            match is_literal {
                 true => pattern::find_plain(&subject, &sought, from, budget),
                 false => pattern::find(&subject, &sought, from, !matches!(self, Search::ScanLiteral), budget),
             }
@@ -105,7 +105,7 @@ fn start_offset(init: Option<&Value>, length: usize, name: &str) -> Result<Optio
         Some(Value::Number(init)) => *init as i64,
         Some(other) => return Err(format!("bad argument #3 to '{name}' (number expected, got {})", type_of(other))),
     };
-    let length_of = i64::try_from(length).unwrap_or(i64::MAX);
-    let from = if init < 0 { (length_of.saturating_add(init)).max(0) } else { (init - 1).max(0) };
+    let signed_length = i64::try_from(length).unwrap_or(i64::MAX);
+    let from = if init < 0 { (signed_length.saturating_add(init)).max(0) } else { (init - 1).max(0) };
     Ok(usize::try_from(from).ok().filter(|from| *from <= length))
 }

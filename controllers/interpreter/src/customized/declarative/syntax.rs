@@ -26,7 +26,7 @@ impl<'m> SyntaxErrorMessage<'m> {
         quoted('"').or_else(|| quoted('\'')).unwrap_or(self.token)
     }
 
-    fn is_grammar(&self) -> bool {
+    fn is_grammar_error(&self) -> bool {
         self.reason == "unexpected symbol"
             || self.reason.ends_with(" expected")
             || self.reason.contains(" expected (to close ")
@@ -51,22 +51,22 @@ impl<'m> SyntaxErrorMessage<'m> {
     }
 }
 
-/// Rewords a message of LuaJIT if gopher-lua has an equivalent one. `compile_error` returns LuaJIT's message for a prefix
-/// of the script.
+/// Rewords a message of LuaJIT if gopher-lua has an equivalent one. `compile_error` returns LuaJIT's message for a
+/// prefix of the script.
 pub(super) fn reword_syntax_error(
     script: &str,
     message: &str,
     compile_error: impl Fn(&str) -> Option<String>,
 ) -> String {
     let Some(original) = SyntaxErrorMessage::parse(message) else { return message.to_owned() };
-    let reason = if original.is_grammar() { "syntax error" } else { original.reason };
+    let reason = if original.is_grammar_error() { "syntax error" } else { original.reason };
     if original.token == "<eof>" {
         return format!("<string> at EOF:   {reason}");
     }
     // A prefix that ends with the token fails with the same message; a shorter one fails because of its end.
-    let is_there =
+    let ends_with_token =
         |text: &str| compile_error(text).is_some_and(|shorter| SyntaxErrorMessage::parse(&shorter) == Some(original));
-    match original.token_positions(script).take(MAX_POSITIONS).find(|(_, text)| is_there(text)) {
+    match original.token_positions(script).take(MAX_POSITIONS).find(|(_, text)| ends_with_token(text)) {
         Some((column, _)) => {
             format!("<string> line:{}(column:{column}) near '{}':   {reason}", original.line, original.display_token())
         }

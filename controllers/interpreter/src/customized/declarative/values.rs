@@ -15,7 +15,7 @@ use super::ScriptError;
 /// Maximum nesting of a result. A recursive table exceeds it.
 const MAX_DEPTH: usize = 128;
 /// Maximum number of values and of string bytes in a result. A table can contain another one many times, so a small
-/// machine can describe a result that exceeds any memory.
+/// Lua heap can describe a result that exceeds any memory.
 const MAX_VALUES: usize = 1_000_000;
 const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Maximum number of positions in the arguments that are searched for the type of an empty table.
@@ -30,13 +30,13 @@ pub(super) struct CallArguments<'a> {
     /// old one.
     identities: Table,
     sources: Vec<&'a Json>,
-    /// Integers that share their double with others, by the bits of the double.
-    large: HashMap<u64, Vec<&'a Number>>,
+    /// Integers that doubles do not represent exactly, by the bits of their double.
+    inexact: HashMap<u64, Vec<&'a Number>>,
 }
 
 impl<'a> CallArguments<'a> {
     pub(super) fn new(lua: &'a Lua) -> mlua::Result<Self> {
-        Ok(Self { lua, identities: lua.create_table()?, sources: Vec::new(), large: HashMap::new() })
+        Ok(Self { lua, identities: lua.create_table()?, sources: Vec::new(), inexact: HashMap::new() })
     }
 
     /// Converts JSON to a Lua value. Nulls in lists become null pointers, so that the list has no holes; other nulls
@@ -75,7 +75,7 @@ impl<'a> CallArguments<'a> {
     fn register_number(&mut self, number: &'a Number) -> f64 {
         let double = number.as_f64().unwrap_or_default();
         if !number.is_f64() && double.abs() >= MIN_INEXACT {
-            let numbers = self.large.entry(double.to_bits()).or_default();
+            let numbers = self.inexact.entry(double.to_bits()).or_default();
             if !numbers.contains(&number) {
                 numbers.push(number);
             }
@@ -92,7 +92,7 @@ impl<'a> CallArguments<'a> {
             path: Vec::new(),
             types: RefCell::default(),
             values: 0,
-            text: 0,
+            text_bytes: 0,
         };
         Ok(reader.value(value, None)?.unwrap_or_else(|| Json::Object(Map::new())))
     }
@@ -134,7 +134,7 @@ impl EmptyTable {
     }
 }
 
-/// State while a result is converted.
+/// Converter of one result of a script to JSON.
 struct ResultReader<'a> {
     call_arguments: &'a CallArguments<'a>,
     references: &'a [&'a Json],
@@ -142,16 +142,16 @@ struct ResultReader<'a> {
     path: Vec<Step>,
     /// Types of empty tables by position.
     types: RefCell<HashMap<Vec<Step>, Option<EmptyTable>>>,
-    /// Values and bytes converted so far.
+    /// Values and string bytes converted so far.
     values: usize,
-    text: usize,
+    text_bytes: usize,
 }
 
 impl ResultReader<'_> {
-    fn count_value(&mut self, text: usize) -> Result<(), ScriptError> {
+    fn count_value(&mut self, text_bytes: usize) -> Result<(), ScriptError> {
         self.values += 1;
-        self.text = self.text.saturating_add(text);
-        match self.values > MAX_VALUES || self.text > MAX_TEXT_BYTES {
+        self.text_bytes = self.text_bytes.saturating_add(text_bytes);
+        match self.values > MAX_VALUES || self.text_bytes > MAX_TEXT_BYTES {
             true => Err(ScriptError::Lua(format!(
                 "cannot encode more than {MAX_VALUES} values or {MAX_TEXT_BYTES} bytes to JSON"
             ))),
@@ -192,7 +192,7 @@ impl ResultReader<'_> {
         if let Some(original) = source.filter(same) {
             return Some(original.clone());
         }
-        match self.call_arguments.large.get(&double.to_bits())?.as_slice() {
+        match self.call_arguments.inexact.get(&double.to_bits())?.as_slice() {
             [only] => Some(Json::Number((*only).clone())),
             _ => self.values_at_path().into_iter().find(same).cloned(),
         }

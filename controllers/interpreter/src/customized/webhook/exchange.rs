@@ -212,7 +212,7 @@ mod tests {
 
     #[rstest]
     #[case::absent(Value::Null, "received invalid webhook response: webhook response was absent")]
-    #[case::of_another(
+    #[case::wrong_uid(
         json!({"uid": "v", "successful": true}),
         "received invalid webhook response: expected response.uid \"u\", got \"v\""
     )]

@@ -60,7 +60,7 @@ pub enum WebhookError {
 }
 
 /// A webhook and its client.
-pub struct Hook {
+pub struct Webhook {
     /// `<configuration>/<webhook>`
     uid: String,
     webhook: ResourceInterpreterWebhook,
@@ -71,7 +71,7 @@ pub struct Hook {
 /// All configured webhooks.
 pub struct Webhooks {
     services: Arc<dyn Services>,
-    hooks: RwLock<BTreeMap<String, Vec<Arc<Hook>>>>,
+    hooks: RwLock<BTreeMap<String, Vec<Arc<Webhook>>>>,
 }
 
 impl Default for Webhooks {
@@ -105,7 +105,7 @@ impl Webhooks {
         let old = hooks.remove(name).unwrap_or_default();
         let hook = |webhook: &ResourceInterpreterWebhook| match old.iter().find(|old| old.webhook == *webhook) {
             Some(unchanged) => Arc::clone(unchanged),
-            None => Arc::new(Hook {
+            None => Arc::new(Webhook {
                 uid: format!("{name}/{}", webhook.name),
                 webhook: webhook.clone(),
                 services: Arc::clone(&self.services),
@@ -116,7 +116,7 @@ impl Webhooks {
     }
 
     /// The webhook for an operation on objects of this kind.
-    pub fn find(&self, object: &Value, operation: &Operation) -> Option<Arc<Hook>> {
+    pub fn find(&self, object: &Value, operation: &Operation) -> Option<Arc<Webhook>> {
         let hooks = self.hooks.read();
         let matching = hooks.values().flatten().filter(|hook| hook.handles(object, operation));
         matching.min_by(|one, other| one.uid.cmp(&other.uid)).map(Arc::clone)
@@ -126,14 +126,14 @@ impl Webhooks {
 /// True if a rule matches the operation on objects of this kind.
 fn matches_rule(rule: &RuleWithOperations, object: &Value, operation: &Operation) -> bool {
     let (group, version) = exchange::group_version(object);
-    let listed = |list: &[String], word: &str| list.iter().any(|listed| listed == ANY || listed == word);
-    rule.operations.iter().any(|listed| *listed == Operation::All || listed == operation)
-        && listed(&rule.api_groups, group)
-        && listed(&rule.api_versions, version)
-        && listed(&rule.kinds, unstructured::kind(object))
+    let contains = |list: &[String], word: &str| list.iter().any(|entry| entry == ANY || entry == word);
+    rule.operations.iter().any(|entry| *entry == Operation::All || entry == operation)
+        && contains(&rule.api_groups, group)
+        && contains(&rule.api_versions, version)
+        && contains(&rule.kinds, unstructured::kind(object))
 }
 
-impl Hook {
+impl Webhook {
     fn handles(&self, object: &Value, operation: &Operation) -> bool {
         self.webhook.rules.iter().any(|rule| matches_rule(rule, object, operation))
     }

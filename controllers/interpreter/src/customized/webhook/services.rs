@@ -1,4 +1,4 @@
-//! Resolution of webhooks that are referenced by a Service.
+//! Resolves the addresses of webhooks that are given by a reference to a Service.
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::unstructured;
@@ -23,7 +23,7 @@ impl Services for NoServices {
     }
 }
 
-/// Why a Service cannot be resolved.
+/// Reason why a Service cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     #[error("cannot route to service with ClusterIP \"None\"")]
@@ -60,9 +60,9 @@ impl ServiceReference {
             "ClusterIP" | "LoadBalancer" | "NodePort" | "" => {
                 let ports =
                     unstructured::at(service, &["spec", "ports"]).and_then(Value::as_array).into_iter().flatten();
-                let is_there =
+                let has_port =
                     ports.filter_map(|port| unstructured::integer(port, &["port"])).any(|p| p == i64::from(self.port));
-                match is_there {
+                match has_port {
                     true => Ok((text("clusterIP").to_owned(), self.port)),
                     false => Err(ServiceError::NoPort { name: self.name.clone(), port: self.port }),
                 }
@@ -83,7 +83,7 @@ mod tests {
     #[case::unknown(Value::Null, Ok("hooks.ns.svc"))]
     #[case::address(json!({"type": "ClusterIP", "clusterIP": "10.0.0.7", "ports": [{"port": 80}, {"port": 443}]}), Ok("10.0.0.7"))]
     #[case::node_port(json!({"type": "NodePort", "clusterIP": "10.0.0.7", "ports": [{"port": 443}]}), Ok("10.0.0.7"))]
-    #[case::elsewhere(json!({"type": "ExternalName", "externalName": "hooks.example.com"}), Ok("hooks.example.com"))]
+    #[case::external_name(json!({"type": "ExternalName", "externalName": "hooks.example.com"}), Ok("hooks.example.com"))]
     #[case::headless(
         json!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"port": 443}]}),
         Err("cannot route to service with ClusterIP \"None\"")
@@ -92,7 +92,7 @@ mod tests {
         json!({"type": "ClusterIP", "clusterIP": "10.0.0.7", "ports": [{"port": 80}]}),
         Err("no service port 443 found for service \"hooks\"")
     )]
-    #[case::of_no_type(json!({"type": "Carrier"}), Err("unsupported service type \"Carrier\""))]
+    #[case::unsupported_type(json!({"type": "Carrier"}), Err("unsupported service type \"Carrier\""))]
     fn endpoint_of_a_service(#[case] spec: Value, #[case] expected: Result<&str, &str>) {
         let reference = ServiceReference { namespace: "ns".to_owned(), name: "hooks".to_owned(), port: 443 };
         let service = (!spec.is_null()).then(|| json!({"spec": spec}));

@@ -134,7 +134,7 @@ impl Drop for Server {
     }
 }
 
-fn hook(webhooks: &Webhooks) -> Arc<Hook> {
+fn hook(webhooks: &Webhooks) -> Arc<Webhook> {
     webhooks.find(&deployment(), &Operation::Retain).expect("a webhook")
 }
 
@@ -245,13 +245,13 @@ fn inapplicable_patch(review: &Value) -> (StatusCode, Value) {
 
 #[rstest]
 #[case::refused(failed, "webhook call failed, get status code: 400, msg: no")]
-#[case::of_another(wrong_uid, "received invalid webhook response: expected response.uid ")]
+#[case::wrong_uid(wrong_uid, "received invalid webhook response: expected response.uid ")]
 #[case::server_error(
     server_error,
     "failed to call webhook: an error on the server (\"unknown\") has prevented the request from succeeding"
 )]
-#[case::of_another_shape(malformed, "failed to call webhook: invalid type: integer `7`, expected a string")]
-#[case::a_patch_of_nothing(inapplicable_patch, "cannot apply the patch of the response: ")]
+#[case::malformed(malformed, "failed to call webhook: invalid type: integer `7`, expected a string")]
+#[case::inapplicable_patch(inapplicable_patch, "cannot apply the patch of the response: ")]
 #[tokio::test]
 async fn failures_are_reported(#[case] reply: Reply, #[case] expected: &str) {
     let server = Server::start(&["127.0.0.1"], reply).await;
@@ -276,7 +276,7 @@ async fn untrusted_or_unreachable_webhooks_are_errors() {
 
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
     let closed = server.webhooks(Arc::new(services::NoServices), json!({"url": format!("https://{free}/x")}));
-    let error = hook(&closed).is_healthy(&deployment()).await.expect_err("nobody").to_string();
+    let error = hook(&closed).is_healthy(&deployment()).await.expect_err("no listener").to_string();
     let words = format!("Post \"https://{free}/x?timeout=5s\": dial tcp {free}: connect: connection refused");
     assert!(error.ends_with(&words), "{error}");
 }

@@ -38,7 +38,7 @@ fn retain(desired: &mut Value, observed: &Value) {
 }
 
 /// Volumes, pull secrets and service accounts of the workflow. As in Karmada, claims from its templates are included,
-/// and a Secret volume is taken by its `name`.
+/// and the Secret of a volume is read from the field `name` instead of `secretName`.
 fn dependencies(template: &Value) -> Vec<Dependency> {
     let mut volumes: Vec<Value> = list(template, &["spec", "volumes"]).cloned().collect();
     for volume in &mut volumes {

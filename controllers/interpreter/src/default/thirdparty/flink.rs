@@ -95,8 +95,8 @@ fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
     ])
 }
 
-/// A memory amount: parsed as a [`parse_memory_size`] by Flink's operator, otherwise as a Kubernetes quantity. `2048m` and
-/// `2Gi` are both 2 GiB.
+/// Parses a memory amount: as Flink's memory size ([`parse_memory_size`]) like Flink's operator does, otherwise as a
+/// Kubernetes quantity. `2048m` and `2Gi` are both 2 GiB.
 fn parse_memory(amount: &Value) -> Result<Quantity, RuleError> {
     match amount.as_str().and_then(parse_memory_size) {
         Some(bytes) => pods::quantity(&json!(bytes)),
@@ -104,8 +104,8 @@ fn parse_memory(amount: &Value) -> Result<Quantity, RuleError> {
     }
 }
 
-/// Bytes of Flink's `MemorySize` (org.apache.flink.configuration.MemorySize): an integer with a case-insensitive
-/// unit, or without a unit for bytes.
+/// Parses a text as Flink's `MemorySize` and returns its bytes (org.apache.flink.configuration.MemorySize): an integer
+/// with a case-insensitive unit, or without a unit for bytes.
 fn parse_memory_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -132,7 +132,7 @@ fn to_plain_number(quantity: Quantity) -> Value {
 /// User errors, which would occur in any other cluster as well.
 const USER_ERRORS: [&str; 3] = ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"];
 
-/// Healthy are jobs that run, finish or have finished, and those that cannot start because of a user error.
+/// True for jobs that run, finish or have finished, and for those that cannot start because of a user error.
 fn is_healthy(member: &Value) -> bool {
     let status_field = |field| text(member, &["status", field]);
     let Some(state) = value_at(member, &["status", "jobStatus", "state"]) else {
@@ -147,17 +147,17 @@ fn is_healthy(member: &Value) -> bool {
     }
 }
 
-/// The last member's status.
+/// The fields of the last member's status, or empty values if no member has reported one.
 fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let mut status = template_status(template);
     let last = member_statuses(members).last();
-    let nothing = |field| match field {
+    let empty_value = |field| match field {
         "observedGeneration" => json!(0),
         "error" | "jobManagerDeploymentStatus" | "lifecycleState" => json!(""),
         _ => Value::Null,
     };
     for field in FIELDS {
-        let value = last.map_or_else(|| nothing(field), |last| last.get(field).cloned().unwrap_or_default());
+        let value = last.map_or_else(|| empty_value(field), |last| last.get(field).cloned().unwrap_or_default());
         set_or_remove(&mut status, field, Some(value));
     }
     status

@@ -106,7 +106,7 @@ pub(super) static KINDS: [ThirdPartyKind; 7] = [
     },
 ];
 
-/// Suspension is controlled in the member.
+/// Retains `spec.suspend`, which is controlled in the member.
 pub(super) fn retain_suspension(desired: &mut Value, observed: &Value) {
     if let Some(suspend) = value_at(observed, &["spec", "suspend"]) {
         set(desired, &["spec", "suspend"], suspend.clone());

@@ -184,7 +184,7 @@ fn aggregate_united_deployment(template: &Value, members: &[MemberStatus<'_>]) -
     let mut status = UNITED_DEPLOYMENT.aggregate(template, members);
     let mut conditions = Vec::new();
     for condition in member_statuses(members).flat_map(|status| list(status, &["conditions"])) {
-        status::replace(&mut conditions, "type", condition);
+        status::replace_or_append(&mut conditions, "type", condition);
     }
     if !conditions.is_empty() {
         set_or_remove(&mut status, "conditions", Some(conditions));

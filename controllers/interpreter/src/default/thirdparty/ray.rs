@@ -132,13 +132,13 @@ fn revise_service(manifest: &mut Value, replicas: i32) {
         .and_then(|config| config.get_mut("workerGroupSpecs"))
         .and_then(Value::as_array_mut);
     let Some(groups) = groups else { return };
-    let (workers, many) = (left, groups.len());
+    let (workers, group_count) = (left, groups.len());
     let shares: Vec<i64> = groups.iter().map(|group| count(group, &["replicas"])).collect();
     let total: i64 = shares.iter().sum();
     for (index, (group, share)) in groups.iter_mut().zip(shares).enumerate() {
-        let even = workers / many as i64 + i64::from((index as i64) < workers % many as i64);
+        let even = workers / group_count as i64 + i64::from((index as i64) < workers % group_count as i64);
         let part = match total {
-            _ if index + 1 == many => left,
+            _ if index + 1 == group_count => left,
             0 => even,
             _ => (workers as f64 * (share as f64 / total as f64) + 0.5).floor() as i64,
         };
@@ -207,6 +207,7 @@ fn texts<'a>(members: &[MemberStatus<'a>], field: &str) -> impl Iterator<Item = 
     member_statuses(members).filter_map(move |status| value_at(status, &[field])).filter(|value| *value != "")
 }
 
+/// Deployment statuses in increasing order of severity.
 const DEPLOYMENT_STATUSES: [&[&str]; 9] = [
     &[""],
     &["Initializing"],
@@ -219,6 +220,7 @@ const DEPLOYMENT_STATUSES: [&[&str]; 9] = [
     &["Failed"],
 ];
 
+/// Job statuses in increasing order of severity.
 const JOB_STATUSES: [&[&str]; 6] = [&[""], &["PENDING"], &["RUNNING"], &["SUCCEEDED"], &["STOPPED"], &["FAILED"]];
 
 /// The worst status of the job in any member.
@@ -238,6 +240,7 @@ fn aggregate_job(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, 
     status
 }
 
+/// Application statuses in increasing order of severity.
 const APPLICATION_STATUSES: [&[&str]; 6] =
     [&["RUNNING"], &["NOT_STARTED"], &["DEPLOYING"], &["DELETING"], &["UNHEALTHY"], &["DEPLOY_FAILED"]];
 

@@ -127,7 +127,7 @@ fn memory(role: &Value, factor: f64) -> Result<String, RuleError> {
     Ok(format!("{:.6}{}", requested.to_unit(unit) + overhead.to_unit(unit), UNITS[unit].0))
 }
 
-/// In increasing order of severity.
+/// Application states in increasing order of severity.
 const STATES: [&[&str]; 7] = [
     &["", "UNKNOWN"],
     &["SUBMITTED", "PENDING_RERUN"],

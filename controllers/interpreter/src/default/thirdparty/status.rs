@@ -112,7 +112,7 @@ pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
 }
 
 /// Replaces the entry with the same `key`, or appends a new one.
-pub(super) fn replace(conditions: &mut Vec<Value>, key: &str, condition: &Value) {
+pub(super) fn replace_or_append(conditions: &mut Vec<Value>, key: &str, condition: &Value) {
     match conditions.iter_mut().find(|known| value_at(known, &[key]) == value_at(condition, &[key])) {
         Some(known) => *known = condition.clone(),
         None => conditions.push(condition.clone()),
@@ -137,9 +137,9 @@ pub(super) fn with_times(template: &Value, mut condition: Value, now: &str) -> V
     condition
 }
 
-/// Severity of a word: its index in the list, or 0 if unknown.
-pub(super) fn rank(order: &[&[&str]], word: &str) -> usize {
-    order.iter().position(|words| words.contains(&word)).unwrap_or_default()
+/// Severity of a state: the index of its group in `order`, or 0 if it is unknown.
+pub(super) fn rank(order: &[&[&str]], state: &str) -> usize {
+    order.iter().position(|group| group.contains(&state)).unwrap_or_default()
 }
 
 /// The first candidate with the highest severity.

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::accessors::{count, fields, list, replicas_or, value_at, without_empty_values};
 use super::status::{
-    fields_of, is_true, member_statuses, only_member_status, replace, set_or_remove, sum, template_status, times,
-    with_times,
+    fields_of, is_true, member_statuses, only_member_status, replace_or_append, set_or_remove, sum, template_status,
+    times, with_times,
 };
 use super::{NO_RULES, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
@@ -181,7 +181,7 @@ fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &s
     without_empty_fields(status, true)
 }
 
-/// Roles have user-defined names. The default is one launcher and no workers.
+/// One component per role. Roles have user-defined names. The default is one replica, and none for the role `worker`.
 fn mpi_components(template: &Value, gates: Gates) -> Result<Vec<Component>, RuleError> {
     let component = |(role, spec): (&String, &Value)| {
         let pod = value_at(spec, &["template"])?;
@@ -229,7 +229,7 @@ fn aggregate_mpi(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, 
         let Some(Value::String(at)) = time(condition).filter(|at| *at != "") else { continue };
         let known = newest.iter().find(|known| value_at(known, &["type"]) == value_at(condition, &["type"]));
         if known.and_then(time).is_none_or(|known| known.as_str() < Some(at.as_str())) {
-            replace(&mut newest, "type", condition);
+            replace_or_append(&mut newest, "type", condition);
         }
     }
     let mut status = Map::new();

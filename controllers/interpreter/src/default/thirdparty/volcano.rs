@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
 use super::accessors::{count, fields, list, replicas_or, require, value_at, without_empty_values};
-use super::status::{fields_of, member_statuses, only_member_status, replace, set_or_remove, sum};
+use super::status::{fields_of, member_statuses, only_member_status, replace_or_append, set_or_remove, sum};
 use super::{NO_RULES, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_plan::gates::Gates;
@@ -114,19 +114,19 @@ fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Va
     Some(json!({"phase": phase, "reason": reason, "message": message, "lastTransitionTime": time}))
 }
 
-/// The conditions of the first member with a bad one, otherwise the newest of each status.
+/// The conditions of the first member that has a failed one ([`FAILED_STATUSES`]), otherwise the newest of each status.
 fn conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
-    let is_bad = |condition: &Value| FAILED_STATUSES.contains(&text(condition, &["status"]));
-    let bad = member_statuses(members).find(|status| list(status, &["conditions"]).any(is_bad));
-    if let Some(bad) = bad {
-        return list(bad, &["conditions"]).cloned().collect();
+    let is_failed = |condition: &Value| FAILED_STATUSES.contains(&text(condition, &["status"]));
+    let failed = member_statuses(members).find(|status| list(status, &["conditions"]).any(is_failed));
+    if let Some(failed) = failed {
+        return list(failed, &["conditions"]).cloned().collect();
     }
     let mut newest: Vec<Value> = Vec::new();
     for condition in member_statuses(members).flat_map(|status| list(status, &["conditions"])) {
         let time = |one| text(one, &["lastTransitionTime"]);
         let known = newest.iter().find(|known| value_at(known, &["status"]) == value_at(condition, &["status"]));
         if known.is_none_or(|known| time(condition) > time(known)) {
-            replace(&mut newest, "status", condition);
+            replace_or_append(&mut newest, "status", condition);
         }
     }
     newest

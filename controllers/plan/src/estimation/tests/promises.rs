@@ -40,12 +40,12 @@ fn promised(now: Moment) -> Ledger {
 }
 
 #[rstest]
-#[case::not_heard_of_yet(2, &[("a", 4), ("b", 2)], &[], (4, 2))]
+#[case::without_status(2, &[("a", 4), ("b", 2)], &[], (4, 2))]
 #[case::healthy(2, &[("a", 4), ("b", 2)], &[("a", "Healthy", Some(4)), ("b", "Unhealthy", Some(0))], (0, 2))]
-#[case::some_are_ready(2, &[("a", 4), ("b", 2)], &[("a", "Unhealthy", Some(3)), ("b", "Unknown", None)], (1, 2))]
-#[case::a_target_was_taken_away(3, &[("b", 2)], &[], (0, 2))]
-#[case::a_target_got_less(3, &[("a", 1), ("b", 2)], &[], (1, 2))]
-#[case::of_a_generation_before(1, &[], &[("a", "Healthy", Some(4))], (4, 2))]
+#[case::partly_ready(2, &[("a", 4), ("b", 2)], &[("a", "Unhealthy", Some(3)), ("b", "Unknown", None)], (1, 2))]
+#[case::removed_target(3, &[("b", 2)], &[], (0, 2))]
+#[case::reduced_target(3, &[("a", 1), ("b", 2)], &[], (1, 2))]
+#[case::status_of_an_older_generation(1, &[], &[("a", "Healthy", Some(4))], (4, 2))]
 fn status_releases_reservations(
     #[case] generation: i64,
     #[case] clusters: &[(&str, i32)],
@@ -62,8 +62,8 @@ fn status_releases_reservations(
 fn scaling_up_reserves_only_additional_replicas() {
     let now = Duration::ZERO;
     let mut ledger = Ledger::new(Gates::all());
-    let (held, healthy) = ([("a", 4)], status(&[("a", "Healthy", Some(4))]));
-    ledger.promise(&key(1), &spec(7, "1", &held), &healthy, &targets(&[("a", 7)]), now);
+    let (previous, healthy) = ([("a", 4)], status(&[("a", "Healthy", Some(4))]));
+    ledger.promise(&key(1), &spec(7, "1", &previous), &healthy, &targets(&[("a", 7)]), now);
     ledger.confirm_write(&key(1), 3);
     assert_eq!(ledger.reserved_pods("a"), 3);
     // The status does not report the new replicas yet.
@@ -160,24 +160,25 @@ fn burst_of_decisions_does_not_overcommit() {
 enum Step {
     /// A scheduling decision: replicas per cluster.
     Decide([u8; 3]),
-    Written,
-    Failed,
+    WriteSucceeded,
+    WriteFailed,
     /// A status update: ready replicas per cluster.
     Ready([u8; 3]),
     Healthy(u8),
-    Gone,
-    Waits(u16),
+    Deleted,
+    /// Seconds pass.
+    Wait(u16),
 }
 
 fn steps() -> impl Strategy<Value = Vec<(u8, Step)>> {
     let step = prop_oneof![
         3 => any::<[u8; 3]>().prop_map(|replicas| Step::Decide(replicas.map(|replicas| replicas % 6))),
-        3 => Just(Step::Written),
-        1 => Just(Step::Failed),
+        3 => Just(Step::WriteSucceeded),
+        1 => Just(Step::WriteFailed),
         2 => any::<[u8; 3]>().prop_map(|ready| Step::Ready(ready.map(|ready| ready % 6))),
         1 => (0..3_u8).prop_map(Step::Healthy),
-        1 => Just(Step::Gone),
-        1 => (0..400_u16).prop_map(Step::Waits),
+        1 => Just(Step::Deleted),
+        1 => (0..400_u16).prop_map(Step::Wait),
     ];
     proptest::collection::vec((0..4_u8, step), 1..60)
 }
@@ -189,16 +190,17 @@ const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 struct Model {
     generation: i64,
     clusters: [i32; 3],
-    /// Reserved and written, by cluster, with the expiry.
-    kept: [i32; 3],
+    /// Reservations of the last written decision, by cluster.
+    reserved: [i32; 3],
+    /// Expiry of these reservations.
     until: Option<Moment>,
     /// Write in progress: assigned replicas, reservations and expiry.
-    writing: Option<([i32; 3], [i32; 3], Option<Moment>)>,
+    pending: Option<([i32; 3], [i32; 3], Option<Moment>)>,
 }
 
 impl Model {
     fn promised(&self) -> [i32; 3] {
-        self.writing.map_or(self.kept, |(_, promised, _)| promised)
+        self.pending.map_or(self.reserved, |(_, promised, _)| promised)
     }
 
     fn targets(clusters: [i32; 3]) -> Vec<(&'static str, i32)> {
@@ -217,30 +219,30 @@ proptest! {
         let known = capacity_facts(&["10", "10", "10", "10"]);
         for (number, step) in steps {
             let id = key(number);
-            let writes = models.values().any(|model| model.writing.is_some());
+            let is_write_pending = models.values().any(|model| model.pending.is_some());
             let model = models.entry(number).or_default();
             let total = |clusters: [i32; 3]| clusters.iter().sum::<i32>();
             match step.clone() {
-                Step::Decide(replicas) if model.writing.is_none() && replicas != [0; 3] => {
+                Step::Decide(replicas) if model.pending.is_none() && replicas != [0; 3] => {
                     let given = replicas.map(i32::from);
                     let spec = spec(total(given), "1", &Model::targets(model.clusters));
                     let none = ResourceBindingStatus::default();
                     ledger.promise(&id, &spec, &none, &targets(&Model::targets(given)), now);
                     // Reserved is what was missing before, plus what is assigned beyond the previous replicas.
                     let promised: [i32; 3] = std::array::from_fn(|nth| {
-                        let shown = model.clusters[nth] - model.kept[nth];
-                        (given[nth] - shown).max(0)
+                        let reported = model.clusters[nth] - model.reserved[nth];
+                        (given[nth] - reported).max(0)
                     });
-                    let grew = (0..3).any(|nth| promised[nth] > 0 && promised[nth] != model.kept[nth]);
-                    let until = if grew || total(model.kept) == 0 { Some(now + RESERVATION_LIFETIME) } else { model.until };
-                    model.writing = Some((given, promised, until));
+                    let grew = (0..3).any(|nth| promised[nth] > 0 && promised[nth] != model.reserved[nth]);
+                    let until = if grew || total(model.reserved) == 0 { Some(now + RESERVATION_LIFETIME) } else { model.until };
+                    model.pending = Some((given, promised, until));
                 }
-                Step::Written => if let Some((clusters, promised, until)) = model.writing.take() {
-                    (model.clusters, model.kept, model.until) = (clusters, promised, until);
+                Step::WriteSucceeded => if let Some((clusters, promised, until)) = model.pending.take() {
+                    (model.clusters, model.reserved, model.until) = (clusters, promised, until);
                     model.generation += 1;
                     ledger.confirm_write(&id, model.generation);
                 },
-                Step::Failed => if model.writing.take().is_some() {
+                Step::WriteFailed => if model.pending.take().is_some() {
                     ledger.discard_write(&id);
                 },
                 Step::Ready(ready) => {
@@ -249,24 +251,24 @@ proptest! {
                     let items: Vec<_> = CLUSTERS.into_iter().zip(ready).map(|(name, ready)| (name, "Unhealthy", Some(ready))).collect();
                     ledger.observe_status(&id, model.generation, &spec, &status(&items));
                     let missing: [i32; 3] = std::array::from_fn(|nth| (model.clusters[nth] - ready[nth]).max(0));
-                    model.kept = std::array::from_fn(|nth| model.kept[nth].min(missing[nth]));
+                    model.reserved = std::array::from_fn(|nth| model.reserved[nth].min(missing[nth]));
                 }
                 Step::Healthy(nth) => {
                     let spec = spec(total(model.clusters), "1", &Model::targets(model.clusters));
                     ledger.observe_status(&id, model.generation, &spec, &status(&[(CLUSTERS[usize::from(nth)], "Healthy", None)]));
-                    model.kept[usize::from(nth)] = 0;
+                    model.reserved[usize::from(nth)] = 0;
                 }
-                Step::Gone => {
+                Step::Deleted => {
                     ledger.forget(&id);
                     *model = Model { generation: model.generation, ..Model::default() };
                 }
-                Step::Waits(seconds) => {
+                Step::Wait(seconds) => {
                     now += Duration::from_secs(u64::from(seconds));
                     // Writes finish before reservations expire.
-                    if !writes {
+                    if !is_write_pending {
                         ledger.expire(now);
                         for model in models.values_mut().filter(|model| model.until.is_some_and(|until| until <= now)) {
-                            model.kept = [0; 3];
+                            model.reserved = [0; 3];
                         }
                     }
                 }
@@ -289,7 +291,7 @@ proptest! {
 
     /// A cached estimate equals a fresh one.
     #[test]
-    fn estimates_are_cached_only_while_rooms_are_unchanged(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
+    fn estimates_are_cached_only_while_free_capacity_is_unchanged(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
         let facts = CLUSTERS.map(|name| cluster(name, "12"));
         let (mut ledger, cache) = (Ledger::new(Gates::all()), EstimateCache::default());
         let known = capacity_facts(&["4", "4", "4"]);
@@ -300,10 +302,10 @@ proptest! {
             let free_capacities: Vec<Arc<FreeCapacity>> = facts.iter().map(|facts| ledger.free_capacity(facts, &known, &key(9))).collect();
             let estimator = Estimator { free_capacities: free_capacities.clone(), cache: &cache };
             let spec = spec(1, "1500m", &[]);
-            let ask = EstimateRequest::replicas(spec.replica_requirements.as_ref());
+            let request = EstimateRequest::replicas(spec.replica_requirements.as_ref());
             for among in [vec![0, 1, 2], vec![nth]] {
                 let expected: Vec<Option<i32>> =
-                    among.iter().map(|index| i32::try_from(free_capacities[*index].estimate(&ask)).ok()).collect();
+                    among.iter().map(|index| i32::try_from(free_capacities[*index].estimate(&request)).ok()).collect();
                 prop_assert_eq!(estimator.replicas(&among, spec.replica_requirements.as_ref()), expected);
             }
         }

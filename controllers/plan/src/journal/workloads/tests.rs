@@ -257,7 +257,7 @@ fn repeated_checks_have_the_same_entry() {
         "metadata": {"name": "web-deployment", "namespace": "shop", "uid": "b1", "generation": 4},
         "spec": spec(&["m1:3"], json!([])),
     }));
-    let quota = ObjectReference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus");
+    let quota = ObjectReference::new("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus");
     let exceeded = |requested: &str| ExceededQuota {
         quota: quota.clone(),
         resource: "cpu".to_owned(),

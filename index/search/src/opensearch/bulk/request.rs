@@ -25,9 +25,9 @@ pub struct DocumentChange {
 /// Bounds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BulkLimits {
-    /// Size before compression. A larger document is sent alone.
+    /// Maximum size before compression. A larger document is sent alone.
     pub bytes: usize,
-    /// Number of changes.
+    /// Maximum number of changes.
     pub items: usize,
 }
 
@@ -94,7 +94,7 @@ struct GuardTarget<'a> {
     if_primary_term: u64,
 }
 
-/// Path of a bulk request through an alias, with an answer that holds only what [`super::parse_response`] needs.
+/// Path of a bulk request through an alias. The response is limited to the fields that [`super::parse_response`] reads.
 pub fn path(alias: &str) -> String {
     format!("/{alias}/_bulk?require_alias=true&filter_path=items.*._id,items.*.status,items.*.error")
 }

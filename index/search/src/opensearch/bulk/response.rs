@@ -21,7 +21,7 @@ pub enum Outcome {
     Missing,
 }
 
-/// An answer, its outcomes in the order of the changes.
+/// A parsed response, with the outcomes in the order of the changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BulkResponse {
     /// The marker was written again, so the request reached another index than earlier requests.
@@ -29,7 +29,7 @@ pub struct BulkResponse {
     pub outcomes: Vec<Outcome>,
 }
 
-/// Next step after a request that failed as a whole.
+/// Class of a request that failed as a whole, by the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFailure {
     /// Pause, then send it again.
@@ -48,7 +48,7 @@ struct ResponseBody {
     items: Vec<Item>,
 }
 
-/// One of the keys is present.
+/// Result of one action: exactly one of the fields is set.
 #[derive(Deserialize)]
 struct Item {
     index: Option<ItemResult>,
@@ -74,7 +74,8 @@ pub fn parse_response(body: &[u8], marker: &Marker, changes: &[DocumentChange]) 
     };
     let replaced = first.status < 300;
     if !replaced && first.status != 409 {
-        // Every index of ours accepts the marker, so the index or the alias is the cause, not a document.
+        // Every index that Crowsnest created accepts the marker, so the index or the alias is the cause, not a
+        // document.
         let fault = Fault::new(first.status, first.error);
         let outcome = if fault.is_retryable() { Outcome::Retry(fault) } else { Outcome::Unavailable(fault) };
         return Ok(BulkResponse { replaced, outcomes: vec![outcome; changes.len()] });
@@ -114,7 +115,7 @@ fn outcome(result: ItemResult, deleted: bool) -> Outcome {
 /// Classifies the failure of a request with this number of changes.
 pub fn classify_failure(error: &ClientError, items: usize) -> RequestFailure {
     let Some(fault) = error.fault() else {
-        // With fewer changes the response may be smaller or readable.
+        // The response to fewer changes may be small enough, or readable.
         let by_size = matches!(error, ClientError::TooLarge { .. } | ClientError::Unreadable { .. });
         return match (error.is_retryable(), by_size && items > 1) {
             (_, true) => RequestFailure::Halve,

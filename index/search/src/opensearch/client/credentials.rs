@@ -18,7 +18,7 @@ pub enum CredentialSource {
     /// A folder with any of the files `username` and `password`, `api-key`, `token`, `tls.crt` and `tls.key`, `ca.crt`: the
     /// keys of a Secret. It is read again while the client runs.
     Folder(PathBuf),
-    /// Such a folder, if one is given, with the trusted authorities from a file of their own.
+    /// Such a folder, if one is given, and a separate file with the trusted authorities in place of its `ca.crt`.
     Files {
         folder: Option<PathBuf>,
         ca: PathBuf,
@@ -87,6 +87,7 @@ impl CredentialSource {
         }
     }
 
+    /// True if the credentials are files, which may change while the client runs.
     pub(super) fn can_change(&self) -> bool {
         matches!(self, Self::Folder(_) | Self::Files { .. })
     }

@@ -134,11 +134,12 @@ impl ClientError {
         causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
     }
 
-    /// True if the engine's certificate, or ours, was refused.
+    /// True if the engine's certificate or the client certificate was refused.
     pub fn is_about_certificates(&self) -> bool {
         matches!(self, Self::Connection { source, .. } if is_certificate_error(source))
     }
 
+    /// The error response of the engine; None for other failures.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             Self::Refused { fault, .. } => Some(fault),
@@ -146,7 +147,7 @@ impl ClientError {
         }
     }
 
-    /// HTTP status of a refusal.
+    /// HTTP status of an error response; None for other failures.
     pub fn status(&self) -> Option<u16> {
         self.fault().map(|fault| fault.status)
     }
@@ -202,7 +203,7 @@ fn truncate(text: String, characters: usize) -> String {
     kept
 }
 
-/// True if the engine's certificate, or ours, was refused: a retry does not help.
+/// True if the engine's certificate or the client certificate was refused, so that a retry does not help.
 fn is_certificate_error(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {

@@ -1,8 +1,8 @@
 //! Requests to the nodes of an engine.
 //!
-//! A request is sent to a healthy node, or to others if it is unreachable. Answers are bounded, redirects are refused, and
-//! credentials are read again when their files change. No request is repeated on the same node here: backoff and
-//! repetition belong to the caller. All requests may be sent twice: writes carry external versions.
+//! A request is sent to a healthy node, or to others if it is unreachable. Answers are bounded, redirects are refused,
+//! and credentials are read again when their files change. A request is not repeated on the same node: the caller
+//! decides about retries. All requests may be sent twice, because writes carry external versions.
 
 mod credentials;
 mod detect;
@@ -229,7 +229,8 @@ impl Client {
         Ok(Response { status: status.as_u16(), body: bytes.into(), product, host })
     }
 
-    /// Takes over changed credentials. Returns true if they changed. If they cannot be read the old ones stay in use.
+    /// Reads the credentials again if they are due or `force` is set. Returns true if they changed. Credentials that
+    /// cannot be read or used do not replace the old ones.
     async fn refresh_credentials(&self, force: bool) -> Result<bool, ClientError> {
         if !self.options.credentials.can_change() {
             return Ok(false);

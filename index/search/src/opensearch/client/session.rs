@@ -25,13 +25,13 @@ pub(super) async fn read(source: &CredentialSource) -> Result<Credentials, Clien
 
 impl Session {
     pub fn new(options: &ClientOptions, credentials: Credentials) -> Result<Self, ClientError> {
-        // Without one, building the client panics.
+        // Without a cryptography provider, building the client panics.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(ClientError::NoCryptography);
         }
         let setup = |what| move |source: reqwest::Error| ClientError::Setup { what, source: source.without_url() };
         let mut builder = reqwest::Client::builder()
-            // Credentials go to the configured nodes only.
+            // Credentials must not be sent to other nodes than the configured ones.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(options.connect_timeout)
             .user_agent(concat!("crowsnest/", env!("CARGO_PKG_VERSION")));

@@ -5,10 +5,10 @@ use super::query::{self, MAX_EXPANSIONS, MAX_PREFIX_BYTES, Query};
 use crate::opensearch::edits;
 use crate::opensearch::fields::{self, CONTENT, GRAMS, HAS, ID, MESSAGE, MESSAGE_LINES};
 use crate::opensearch::model::{
-    Key, MAX_CHUNK, MAX_EDITS, Match, Number, Test, Word, chunks, matches_by_prefix,
-    score::{ANYTHING, CONTENT as IN_CONTENT, MESSAGE as IN_MESSAGE, NAME_EXACT, NAME_PREFIX},
+    Key, MAX_CHUNK_BYTES, MAX_EDITS, Match, Number, Test, Word, chunks, matches_by_prefix,
+    score::{ANY_COLUMN, CONTENT as IN_CONTENT, MESSAGE as IN_MESSAGE, NAME_EXACT, NAME_PREFIX},
 };
-use crate::opensearch::regex::{RegexError, limit_length, literal, lucene, wildcard_literal};
+use crate::opensearch::regex::{RegexError, escape_literal, escape_wildcard, limit_length, to_lucene};
 use crate::opensearch::terms::{lower_term, phrase_windows, token, truncate_term};
 
 /// Maximum number of characters of a wildcard query; longer substrings become regular expressions. Engines refuse a wildcard of
@@ -19,8 +19,8 @@ const MAX_WILDCARD: usize = 128;
 /// word's length, so it may miss terms whose distance equals that length.
 const MAX_SHORT_WORD: usize = 3;
 
-/// The column and value of a condition that is one value.
-pub(super) fn value(matches: &Match) -> Option<(String, String)> {
+/// The field and the value of a condition that requires one exact value.
+pub(super) fn field_value(matches: &Match) -> Option<(String, String)> {
     match matches {
         Match::Word(word, Test::Equals(text)) => Some((fields::word(*word), lower_term(text))),
         Match::Exact(word, text) => Some((fields::word(Word::Exact), exact(*word, text))),
@@ -78,17 +78,18 @@ impl Translator<'_> {
             Test::Equals(text) => query::term(field, &lower_term(text)),
             Test::Contains(part) => contains(field, part),
             Test::Regex(pattern) => self.pattern(pattern, |pattern| query::regexp(field, pattern)),
-            Test::Near(word, distance, begins) => self.near(field, word, *distance, *begins),
+            Test::Near(word, distance, is_prefix) => self.near(field, word, *distance, *is_prefix),
         }
     }
 
-    /// Patterns that the text index refuses are refused here as well, which limits the automaton that the engine has to build.
+    /// Query for a pattern. Patterns that the text index refuses are refused here as well, which limits the size of the
+    /// automaton that the engine has to build.
     fn pattern(&mut self, pattern: &str, query: impl FnOnce(&str) -> Query) -> Query {
         if let Err(error) = tantivy_fst::Regex::new(pattern) {
             self.notices.insert(format!("cannot match {pattern}: {error}"));
             return Query::None;
         }
-        match lucene(pattern) {
+        match to_lucene(pattern) {
             Ok(written) => query(&written),
             Err(error) => {
                 self.refuse(pattern, &error);
@@ -97,16 +98,16 @@ impl Translator<'_> {
         }
     }
 
-    /// Terms within an edit distance of a word; with `begins`, terms with a prefix within that distance.
-    fn near(&mut self, field: &str, word: &str, distance: u8, begins: bool) -> Query {
+    /// Terms within an edit distance of a word; with `is_prefix`, terms with a prefix within that distance.
+    fn near(&mut self, field: &str, word: &str, distance: u8, is_prefix: bool) -> Query {
         let short = word.chars().nth(MAX_SHORT_WORD).is_none();
-        match (distance, begins) {
+        match (distance, is_prefix) {
             (0, true) => query::prefix(field, word),
             (0, false) => query::term(field, word),
             _ if word.len() > MAX_PREFIX_BYTES => Query::None,
             (_, false) if !short => query::fuzzy(field, word, distance),
             // Engines have no fuzzy prefix query.
-            _ => match limit_length(edits::fuzzy_pattern(word, distance) + if begins { ".*" } else { "" }) {
+            _ => match limit_length(edits::fuzzy_pattern(word, distance) + if is_prefix { ".*" } else { "" }) {
                 Ok(pattern) => query::regexp(field, &pattern),
                 Err(error) => {
                     self.refuse(&format!("{word}~{distance}"), &error);
@@ -126,7 +127,7 @@ impl Translator<'_> {
         let parts = [
             (query::term(&name, &lower_term(word)), NAME_EXACT),
             (query::prefix(&name, truncate_term(word)), NAME_PREFIX),
-            (anywhere(word), ANYTHING),
+            (anywhere(word), ANY_COLUMN),
             (self.message(&chunks), IN_MESSAGE),
             (prefixes(CONTENT, &chunks), IN_CONTENT),
         ];
@@ -141,15 +142,18 @@ impl Translator<'_> {
         };
         self.pattern(pattern, |written| {
             let inside = query::regexp(CONTENT, written);
-            query::any(vec![query::constant_score(whole(written), ANYTHING), query::constant_score(inside, IN_CONTENT)])
+            query::any(vec![
+                query::constant_score(whole(written), ANY_COLUMN),
+                query::constant_score(inside, IN_CONTENT),
+            ])
         })
     }
 
     /// Messages with consecutive chunks. The last chunk is a prefix of a term, unless it is very short.
     fn message(&mut self, chunks: &[String]) -> Query {
         let [_, .., last] = chunks else { return prefixes(MESSAGE, chunks) };
-        // Terms are never longer than that.
-        if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) {
+        // Terms are never longer than a chunk may be.
+        if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK_BYTES) {
             return Query::None;
         }
         let lines: Vec<_> = chunks.iter().map(|chunk| token(chunk)).collect();
@@ -160,8 +164,8 @@ impl Translator<'_> {
         if !self.known.wide_phrase_ends.contains(&*token(last)) {
             return query::phrase_prefix(MESSAGE_LINES, &lines, chunks.len());
         }
-        let widely = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));
-        self.notices.insert(format!("{widely}: messages that contain all of its words in any order are returned"));
+        let reason = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));
+        self.notices.insert(format!("{reason}: messages that contain all of its words in any order are returned"));
         prefixes(MESSAGE, chunks)
     }
 }
@@ -188,8 +192,8 @@ fn anywhere(part: &str) -> Query {
 
 fn contains(field: &str, part: &str) -> Query {
     match part.chars().nth(MAX_WILDCARD) {
-        None => query::wildcard(field, &format!("*{}*", wildcard_literal(part))),
-        Some(_) => query::regexp(field, &format!(".*{}.*", literal(part))),
+        None => query::wildcard(field, &format!("*{}*", escape_wildcard(part))),
+        Some(_) => query::regexp(field, &format!(".*{}.*", escape_literal(part))),
     }
 }
 

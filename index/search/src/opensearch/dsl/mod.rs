@@ -44,26 +44,26 @@ pub enum DslError {
 pub struct TranslationInputs {
     /// Last words of phrases that begin more than [`query::MAX_EXPANSIONS`] terms: see [`phrase_ends`].
     pub wide_phrase_ends: BTreeSet<String>,
-    /// Records of [`Translated::examine`] whose manifests were read and meet the condition.
+    /// Records of [`Translation::candidates`] whose manifests were read and meet the condition.
     pub examined: Option<Numbers>,
 }
 
 /// A translated condition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Translated {
+pub struct Translation {
     pub query: Query,
     /// Records whose manifests must be read, because their indexed path terms do not decide the condition. The query matches
     /// only those that are in [`TranslationInputs::examined`].
-    pub examine: Option<Query>,
+    pub candidates: Option<Query>,
     /// Remarks on the answer: unsupported patterns, phrases that are matched more widely.
     pub notices: BTreeSet<String>,
 }
 
 /// Translates a condition whose relations and changes have been resolved. Unresolved ones match every document.
-pub fn translate(matches: &Match, known: &TranslationInputs) -> Result<Translated, DslError> {
-    let mut translator = Translator { known, notices: BTreeSet::new(), largest: 0 };
-    let (query, examine) = translator.query_with_paths(matches);
-    let checked = [Some(&query), examine.as_ref()];
+pub fn translate(matches: &Match, known: &TranslationInputs) -> Result<Translation, DslError> {
+    let mut translator = Translator { known, notices: BTreeSet::new(), max_terms: 0 };
+    let (query, candidates) = translator.query_with_paths(matches);
+    let checked = [Some(&query), candidates.as_ref()];
     for query in checked.into_iter().flatten() {
         if query.clauses() > MAX_CLAUSES {
             return Err(DslError::Clauses(query.clauses()));
@@ -72,14 +72,14 @@ pub fn translate(matches: &Match, known: &TranslationInputs) -> Result<Translate
             return Err(DslError::Depth(query.depth()));
         }
     }
-    if translator.largest > MAX_TERMS {
-        return Err(DslError::Terms(translator.largest));
+    if translator.max_terms > MAX_TERMS {
+        return Err(DslError::Terms(translator.max_terms));
     }
-    Ok(Translated { query, examine, notices: translator.notices })
+    Ok(Translation { query, candidates, notices: translator.notices })
 }
 
-/// True if terms of paths decide the condition, except for the objects of [`Translated::examine`], and the query is within
-/// the engine's limits.
+/// True if terms of paths decide the condition, except for the objects of [`Translation::candidates`], and the query is
+/// within the engine's limits.
 pub fn decides_paths(matches: &Match) -> bool {
     let known = TranslationInputs { examined: Some(Arc::new(BTreeSet::from([0]))), ..TranslationInputs::default() };
     undecided(matches).is_some() && translate(matches, &known).is_ok()
@@ -99,13 +99,13 @@ pub fn phrase_ends(matches: &Match) -> BTreeSet<String> {
 struct Translator<'k> {
     known: &'k TranslationInputs,
     notices: BTreeSet<String>,
-    /// Values of the largest leaf.
-    largest: usize,
+    /// Number of values in the largest `terms` query of ids or keys.
+    max_terms: usize,
 }
 
 impl Translator<'_> {
-    /// The query, and the records that it needs examined. Scores ignore paths, as with engines for which paths are
-    /// resolved in advance.
+    /// The query, and the candidates whose manifests must be read for it. Paths do not score, as with engines for which
+    /// paths are resolved in advance.
     fn query_with_paths(&mut self, matches: &Match) -> (Query, Option<Query>) {
         if !matches.needs_bodies() {
             return (self.query(matches), None);
@@ -117,11 +117,11 @@ impl Translator<'_> {
             return (found, Some(without_paths));
         };
         let sure = query::all(vec![self.query(matches), query::not(undecided.clone())]);
-        let examine = query::all(vec![without_paths.clone(), undecided]);
+        let candidates = query::all(vec![without_paths.clone(), undecided]);
         let found = query::unscored(query::any(vec![sure, self.examined_records()]));
         match without_paths.score_is_zero() {
-            true => (found, Some(examine)),
-            false => (query::all(vec![without_paths, found]), Some(examine)),
+            true => (found, Some(candidates)),
+            false => (query::all(vec![without_paths, found]), Some(candidates)),
         }
     }
 
@@ -140,7 +140,7 @@ impl Translator<'_> {
             Match::Or(parts) => self.any(parts),
             Match::Not(inner) => query::not(self.query(inner)),
             Match::Because(_, _, inner) => self.query(inner),
-            // Resolved before. Unresolved ones must not hide anything.
+            // Resolved before the translation. An unresolved one must not exclude documents.
             Match::Relation(_) | Match::Changed(_) => Query::All,
             Match::Path(path) => path_query(path).map_or(Query::All, |path| path.query),
             leaf => self.leaf(leaf),
@@ -152,7 +152,7 @@ impl Translator<'_> {
         let mut fields: Vec<(String, Vec<Value>)> = Vec::new();
         let mut rest = Vec::new();
         for part in parts {
-            match leaves::value(part) {
+            match leaves::field_value(part) {
                 Some((field, value)) => match fields.iter_mut().find(|(other, _)| *other == field) {
                     Some((_, values)) => values.push(value.into()),
                     None => fields.push((field, vec![value.into()])),
@@ -168,13 +168,13 @@ impl Translator<'_> {
     }
 
     fn ids(&mut self, field: &str, numbers: &Numbers) -> Query {
-        self.largest = self.largest.max(numbers.len());
-        query::terms(field, numbers.iter().map(|number| signed(*number).into()).collect())
+        self.max_terms = self.max_terms.max(numbers.len());
+        query::terms(field, numbers.iter().map(|number| to_signed(*number).into()).collect())
     }
 }
 
-/// Records and keys as the engine holds them: it has no unsigned numbers (Elasticsearch 7.17 without its licensed modules).
-pub fn signed(number: u64) -> i64 {
+/// A record id or key as a signed number, because Elasticsearch 7.17 has unsigned ones only in a licensed module.
+pub fn to_signed(number: u64) -> i64 {
     number.cast_signed()
 }
 

@@ -13,14 +13,14 @@ pub const MAX_EXPANSIONS: usize = 4_096;
 /// term that is searched by prefix is that long.
 pub const MAX_PREFIX_BYTES: usize = 900;
 
-/// One end of a range.
+/// A bound of a range of strings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Bound {
     Included(String),
     Excluded(String),
 }
 
-/// A query.
+/// A query in a form that can be combined and simplified before it is serialized.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Query {
     All,

@@ -3,7 +3,7 @@
 use crate::opensearch::client::ClientError;
 use crate::opensearch::dsl::DslError;
 use crate::opensearch::order::{HitError, OrderError};
-use crate::opensearch::response::{Partial, ResponseError};
+use crate::opensearch::response::{PartialReason, ResponseError};
 use crate::opensearch::writer::WriterError;
 use crowsnest_store::Error;
 
@@ -19,7 +19,7 @@ pub(super) enum Failure {
     #[error("a limit was reached before everything was found")]
     Incomplete,
     #[error("the response of the search engine is incomplete: {0}")]
-    Partial(Partial),
+    Partial(PartialReason),
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
@@ -49,7 +49,8 @@ impl Failure {
         error.fault().is_some_and(|fault| fault.kind == "index_not_found_exception")
     }
 
-    /// The remark for the caller, which names no node. Fails if the answer cannot be read.
+    /// The remark for the caller, which names no node. Errors of the store and unreadable responses are returned as
+    /// errors.
     pub fn into_notice(self) -> Result<String, Error> {
         let error = match self {
             Self::Client(ClientError::Deadline { .. }) => return Self::Deadline.into_notice(),
@@ -71,7 +72,7 @@ impl Failure {
         })
     }
 
-    /// For methods without an incomplete result.
+    /// The error for methods that cannot return an incomplete result.
     pub fn into_error(self) -> Error {
         match self {
             Self::Deadline | Self::Incomplete | Self::Partial(_) => Error::Incomplete,

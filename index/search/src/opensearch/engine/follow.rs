@@ -97,6 +97,7 @@ impl ProgressFollower {
         }
     }
 
+    /// Updates the metrics and the write failure by the changes of the writer's progress.
     fn report(&self, before: &Progress, now: &Progress) {
         self.committed.store(now.position, Ordering::Relaxed);
         let counted = [
@@ -137,9 +138,9 @@ impl ProgressFollower {
     }
 }
 
-/// Closes points in time until stopped.
-pub(super) async fn close_all(client: Arc<Client>, mut closing: mpsc::Receiver<String>, stop: CancellationToken) {
-    while let Some(Some(id)) = stop.run_until_cancelled(closing.recv()).await {
+/// Closes the points in time whose ids are received, until stopped.
+pub(super) async fn close_all(client: Arc<Client>, mut ids: mpsc::Receiver<String>, stop: CancellationToken) {
+    while let Some(Some(id)) = stop.run_until_cancelled(ids.recv()).await {
         stop.run_until_cancelled(scan::close(&client, &id)).await;
     }
 }

@@ -3,36 +3,38 @@
 
 use super::Failure;
 use crate::opensearch::source::StoreSource;
-use crate::opensearch::writer::{SearchedIndex, Writer, WriterError};
+use crate::opensearch::writer::{SearchIndex, Writer, WriterError};
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 
+/// Cache of the index behind the alias.
 #[derive(Debug)]
 pub(super) struct SearchIndexCache {
     writer: Arc<Writer<StoreSource>>,
-    known: ArcSwapOption<SearchedIndex>,
+    cached: ArcSwapOption<SearchIndex>,
 }
 
 impl SearchIndexCache {
     pub fn new(writer: Arc<Writer<StoreSource>>) -> Self {
-        Self { writer, known: ArcSwapOption::empty() }
+        Self { writer, cached: ArcSwapOption::empty() }
     }
 
-    pub async fn index(&self) -> Result<Arc<SearchedIndex>, Failure> {
-        if let Some(known) = self.known.load_full() {
-            return Ok(known);
+    /// The index behind the alias: from the cache, or resolved.
+    pub async fn index(&self) -> Result<Arc<SearchIndex>, Failure> {
+        if let Some(cached) = self.cached.load_full() {
+            return Ok(cached);
         }
-        let found = self.writer.searched_index().await.map_err(|error| match error {
+        let found = self.writer.find_search_index().await.map_err(|error| match error {
             WriterError::Client(error) => Failure::Client(error),
             error => Failure::Index(error),
         })?;
         let found = Arc::new(found);
-        self.known.store(Some(Arc::clone(&found)));
+        self.cached.store(Some(Arc::clone(&found)));
         Ok(found)
     }
 
-    /// Drops the known index, so that the next search resolves it again: it was replaced or lost.
-    pub fn forget(&self, gone: &Arc<SearchedIndex>) {
-        self.known.compare_and_swap(gone, None);
+    /// Removes an index that was replaced or lost from the cache, so that the next search resolves the alias again.
+    pub fn forget(&self, lost: &Arc<SearchIndex>) {
+        self.cached.compare_and_swap(lost, None);
     }
 }

@@ -19,7 +19,7 @@ use super::dsl::{TranslationInputs, decides_paths, phrase_ends, translate};
 use super::fields;
 use super::order::Order;
 use super::request::Search;
-use super::response::{Partial, SearchResponse, parse_buckets};
+use super::response::{PartialReason, SearchResponse, parse_buckets};
 use super::scope;
 use super::source::StoreSource;
 use super::writer::{Writer, WriterError};
@@ -27,9 +27,9 @@ use crate::authorization::ScopeTerms;
 use crate::collect::terms::{TermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::columns::{Facet, Key, Word};
-use crate::engine::{Backend, Engine, EngineWriter, Lookup, Scan, SearchContext};
+use crate::engine::{Backend, Engine, Lookup, Scan, SearchContext, WriterStatus};
 use crate::execute::TRUNCATED;
-use crate::execute::examine::{Examined, Examiner};
+use crate::execute::examine::{Examination, Examiner};
 use crate::plan::predicate::Match;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -69,15 +69,15 @@ struct OpenSearchEngine {
     states: Arc<States>,
     searchable: watch::Receiver<Seq>,
     write_failure: watch::Receiver<Option<String>>,
-    /// Points in time to close.
-    closing: mpsc::Sender<String>,
+    /// Receives the ids of points in time to close.
+    close_sender: mpsc::Sender<String>,
     writer: Arc<Writer<StoreSource>>,
     /// Size of the index in bytes, measured periodically.
     size: watch::Receiver<Option<u64>>,
     metrics: Arc<Metrics>,
     /// Reads manifests where path terms are incomplete.
     examiner: Examiner,
-    examined_cache: Mutex<LruCache<(Instant, u128), Arc<Examined>>>,
+    examined_cache: Mutex<LruCache<(Instant, u128), Arc<Examination>>>,
 }
 
 /// A condition within the rights of a caller.
@@ -158,10 +158,10 @@ impl OpenSearchEngine {
         }
         let mut condition = Condition { rights, matches: Query::None, incomplete: false, notices: BTreeSet::new() };
         let mut translated = translate(matches, &known)?;
-        if let Some(undecided) = translated.examine.take() {
+        if let Some(undecided) = translated.candidates.take() {
             let examined = self.examine(context, matches, undecided, &condition.rights).await?;
-            condition.incomplete = examined.truncated;
-            condition.notices.extend(examined.truncated.then(|| TRUNCATED.to_owned()));
+            condition.incomplete = examined.is_truncated;
+            condition.notices.extend(examined.is_truncated.then(|| TRUNCATED.to_owned()));
             known.examined = Some(Arc::clone(&examined.ids));
             translated = translate(matches, &known)?;
         }
@@ -174,15 +174,15 @@ impl OpenSearchEngine {
         Ok(condition)
     }
 
-    /// Reads the manifests of candidates that path terms cannot decide. The result is kept for the other requests of the same
-    /// search.
+    /// Reads the manifests of candidates that path terms cannot decide. The result is cached for the other requests of
+    /// the same search.
     async fn examine(
         &self,
         context: &SearchContext,
         matches: &Match,
         undecided: Query,
         rights: &Query,
-    ) -> Result<Arc<Examined>, Failure> {
+    ) -> Result<Arc<Examination>, Failure> {
         let undecided =
             Condition { rights: rights.clone(), matches: undecided, incomplete: false, notices: BTreeSet::new() };
         let key = (context.requested_at, xxh3_128(format!("{matches:?}{}", undecided.filter()).as_bytes()));
@@ -193,7 +193,7 @@ impl OpenSearchEngine {
         self.read_all(context, undecided, None, &mut candidates).await?;
         let examined = self.examiner.examine(candidates.numbers, matches, context.deadline).await;
         let mut examined = examined.map_err(Failure::Store)?;
-        examined.truncated |= candidates.incomplete;
+        examined.is_truncated |= candidates.incomplete;
         let examined = Arc::new(examined);
         self.examined_cache.lock().put(key, Arc::clone(&examined));
         Ok(examined)
@@ -245,21 +245,21 @@ impl OpenSearchEngine {
         matches: &Match,
         request: &TermsRequest,
     ) -> Result<TermCounts, Failure> {
-        // Labels with their case are the only exact terms whose values can be read.
+        // Of the case-sensitive values, only those of labels can be counted.
         let exact = format!("{}=", Word::Label.name());
-        let (field, own) = match request.word {
+        let (field, term_prefix) = match request.word {
             Word::Exact => (fields::labels(), exact.as_str()),
             word => (fields::word(word), ""),
         };
-        let Some(prefix) = request.prefix.strip_prefix(own) else {
+        let Some(prefix) = request.prefix.strip_prefix(term_prefix) else {
             return Ok(TermCounts { incomplete: true, ..TermCounts::default() });
         };
         let condition = self.condition(context, matches).await?;
         let size = request.limit.unwrap_or(MAX_COUNTED_TERMS);
         let TermAggregation { terms, incomplete } =
-            self.count(context, &condition, count_terms(&field, prefix, &request.part, size)).await?;
-        let terms = terms.into_iter().map(|(term, count)| (format!("{own}{term}"), count));
-        let counts = terms.filter(|(term, _)| term.starts_with(&request.prefix) && term.contains(&request.part));
+            self.count(context, &condition, count_terms(&field, prefix, &request.substring, size)).await?;
+        let terms = terms.into_iter().map(|(term, count)| (format!("{term_prefix}{term}"), count));
+        let counts = terms.filter(|(term, _)| term.starts_with(&request.prefix) && term.contains(&request.substring));
         // Only the most frequent terms were requested.
         Ok(TermCounts { counts: counts.collect(), incomplete: incomplete && request.limit.is_none() })
     }
@@ -289,27 +289,27 @@ fn timeout(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).mul_f64(0.9)
 }
 
-fn partial_notices(partial: &[Partial]) -> impl Iterator<Item = String> + '_ {
+fn partial_notices(partial: &[PartialReason]) -> impl Iterator<Item = String> + '_ {
     partial.iter().map(|partial| format!("{partial}: some hits may be missing"))
 }
 
 fn top_hits(request: &TopHitsRequest, response: SearchResponse, mut notices: BTreeSet<String>) -> TopHits {
-    let SearchResponse { hits, total, more, counts, partial } = response;
+    let SearchResponse { hits, total, has_more, counts, partial } = response;
     notices.extend(partial_notices(&partial));
     let mut incomplete = !partial.is_empty();
     for (facet, counts) in request.facets.iter().zip(&counts) {
         let field = facet.field();
-        if counts.error > 0 {
+        if counts.error_bound > 0 {
             incomplete = true;
-            notices.insert(format!("counts of {field} may be too low by up to {}", counts.error));
+            notices.insert(format!("counts of {field} may be too low by up to {}", counts.error_bound));
         }
-        if counts.others > 0 {
+        if counts.other_count > 0 {
             notices.insert(format!("only the {MAX_VALUES} most frequent values of {field} were counted"));
         }
     }
-    let left = hits.len() as u64 + u64::from(more);
+    let remaining = hits.len() as u64 + u64::from(has_more);
     let facets = counts.into_iter().map(|counts| counts.values).collect();
-    TopHits { hits, total, left, facets, incomplete, notices }
+    TopHits { hits, total, remaining, facets, incomplete, notices }
 }
 
 #[async_trait]
@@ -371,7 +371,7 @@ impl Engine for OpenSearchEngine {
         self.write_failure.borrow().clone()
     }
 
-    fn writer(&self) -> Option<EngineWriter> {
+    fn writer(&self) -> Option<WriterStatus> {
         Some(self.writer.report())
     }
 
@@ -394,24 +394,24 @@ mod tests {
     use rstest::rstest;
 
     fn response() -> SearchResponse {
-        let counts = vec![ValueCounts { values: vec![("Pod".into(), 3)], error: 0, others: 0 }];
-        SearchResponse { hits: Vec::new(), total: 3, more: true, counts, partial: Vec::new() }
+        let counts = vec![ValueCounts { values: vec![("Pod".into(), 3)], error_bound: 0, other_count: 0 }];
+        SearchResponse { hits: Vec::new(), total: 3, has_more: true, counts, partial: Vec::new() }
     }
 
     #[rstest]
     #[case::whole(response(), false, None)]
     #[case::shards(
-        SearchResponse { partial: vec![Partial::Shards { answered: 1, total: 2, reasons: Vec::new() }], ..response() },
+        SearchResponse { partial: vec![PartialReason::Shards { answered: 1, total: 2, reasons: Vec::new() }], ..response() },
         true,
         Some("1 of 2 shards of the search engine answered: some hits may be missing")
     )]
     #[case::counted_too_low(
-        SearchResponse { counts: vec![ValueCounts { error: 7, ..ValueCounts::default() }], ..response() },
+        SearchResponse { counts: vec![ValueCounts { error_bound: 7, ..ValueCounts::default() }], ..response() },
         true,
         Some("counts of kind may be too low by up to 7")
     )]
     #[case::many_values(
-        SearchResponse { counts: vec![ValueCounts { others: 7, ..ValueCounts::default() }], ..response() },
+        SearchResponse { counts: vec![ValueCounts { other_count: 7, ..ValueCounts::default() }], ..response() },
         false,
         Some("only the 1000 most frequent values of kind were counted")
     )]
@@ -420,9 +420,9 @@ mod tests {
         #[case] incomplete: bool,
         #[case] notice: Option<&str>,
     ) {
-        let request = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total() };
+        let request = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total_only() };
         let found = top_hits(&request, response, BTreeSet::new());
-        assert_eq!((found.total, found.left, found.incomplete), (3, 1, incomplete));
+        assert_eq!((found.total, found.remaining, found.incomplete), (3, 1, incomplete));
         assert_eq!(found.notices.into_iter().collect::<Vec<_>>(), notice.into_iter().collect::<Vec<_>>());
     }
 }

@@ -27,12 +27,12 @@ pub(super) async fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Err
     let alias = options.opensearch.index_prefix.clone();
     let examiner = Examiner { store: Arc::clone(&store), permits };
     let source = StoreSource { store, tail: Arc::clone(&tail), identity: identity.to_owned() };
-    let writing = WriterOptions { elected, ..WriterOptions::new(&alias, index_template(&options.opensearch)) };
-    let writer = Arc::new(Writer::new(Arc::clone(&client), source, writing));
-    let (searchable, seen) = watch::channel(crowsnest_store::Seq(0));
-    let (write_failure, known_failure) = watch::channel(None);
-    let (size, measured) = watch::channel(None);
-    let (closing, to_close) = mpsc::channel(CLOSE_QUEUE_LENGTH);
+    let writer_options = WriterOptions { elected, ..WriterOptions::new(&alias, index_template(&options.opensearch)) };
+    let writer = Arc::new(Writer::new(Arc::clone(&client), source, writer_options));
+    let (searchable, searchable_receiver) = watch::channel(crowsnest_store::Seq(0));
+    let (write_failure, write_failure_receiver) = watch::channel(None);
+    let (size, size_receiver) = watch::channel(None);
+    let (close_sender, close_receiver) = mpsc::channel(CLOSE_QUEUE_LENGTH);
     let follower = ProgressFollower {
         writer: Arc::clone(&writer),
         client: Arc::clone(&client),
@@ -49,17 +49,17 @@ pub(super) async fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Err
         client: Arc::clone(&client),
         index_cache: SearchIndexCache::new(Arc::clone(&writer)),
         states,
-        searchable: seen,
-        write_failure: known_failure,
-        closing,
+        searchable: searchable_receiver,
+        write_failure: write_failure_receiver,
+        close_sender,
         writer: Arc::clone(&writer),
-        size: measured,
+        size: size_receiver,
         metrics,
         examiner,
         examined_cache: Mutex::new(LruCache::new(EXAMINED_CACHE_SIZE)),
     };
     let worker = async move {
-        let closer = close_all(client, to_close, stop.clone());
+        let closer = close_all(client, close_receiver, stop.clone());
         tokio::join!(writer.run(stop.clone()), follower.run(stop), closer);
         Ok(())
     };

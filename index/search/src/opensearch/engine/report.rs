@@ -1,14 +1,14 @@
 //! Converts the writer's progress for the status of the cache.
 
-use crate::engine::{EngineWriter, RefusedDocument, WriterState};
+use crate::engine::{RefusedDocument, WriterState, WriterStatus};
 use crate::opensearch::writer::{ChangeSource, State, Writer};
 use crowsnest_store::Seq;
 
 impl<S: ChangeSource> Writer<S> {
-    pub(super) fn report(&self) -> EngineWriter {
+    pub(super) fn report(&self) -> WriterStatus {
         let progress = self.progress();
         let refused = self.dead_letters().into_iter();
-        EngineWriter {
+        WriterStatus {
             index: progress.index,
             state: match progress.state {
                 State::Connecting => WriterState::Connecting,

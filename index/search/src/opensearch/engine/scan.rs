@@ -44,24 +44,24 @@ impl OpenSearchEngine {
         };
         let mut body = search.body()?;
         body["track_total_hits"] = false.into();
-        // Read first: the point in time has at least these changes.
+        // Read before the point in time is opened, so that the point in time has at least these changes.
         let seq = *self.searchable.borrow();
         let distribution = match self.client.engine() {
             Some(engine) => engine.distribution,
             None => self.client.detect().await?.distribution,
         };
-        // Elasticsearch adds a last column to the order.
-        let added = usize::from(distribution == Distribution::Elasticsearch);
-        if added > 0
+        // Elasticsearch appends a column (`_shard_doc`) to the order.
+        let extra_values = usize::from(distribution == Distribution::Elasticsearch);
+        if extra_values > 0
             && let Some(after) = body.get_mut("search_after").and_then(Value::as_array_mut)
         {
             after.push(i64::MAX.into());
         }
         let opened = self.search(&open_path(distribution), &Value::Null, context.deadline).await?;
         let OpenedPointInTime { id } = serde_json::from_slice(&opened)?;
-        let point = PointInTime { id, closing: self.closing.clone() };
+        let point = PointInTime { id, close_sender: self.close_sender.clone() };
         let client = Arc::clone(&self.client);
-        let reader = Reader { client, point, body, order, added, left: request.keep, ended: false };
+        let reader = PageReader { client, point, body, order, extra_values, left: request.keep, has_ended: false };
         Ok(Box::new(OpenSearchScan { seq, reader: Some(reader) }))
     }
 }
@@ -81,7 +81,7 @@ pub(super) async fn close(client: &Client, id: &str) {
         Distribution::Elasticsearch => ("/_pit", json!({ "id": id })),
     };
     if let Err(error) = client.send(&Request::new(Method::DELETE, path).json(body.to_string())).await {
-        // The engine closes it after its lifetime.
+        // The engine closes it at the end of its lifetime.
         tracing::debug!(error = error.chain(), "cannot close a point in time of the search engine");
     }
 }
@@ -96,34 +96,36 @@ struct OpenedPointInTime {
 #[derive(Debug)]
 struct PointInTime {
     id: String,
-    closing: mpsc::Sender<String>,
+    close_sender: mpsc::Sender<String>,
 }
 
 impl Drop for PointInTime {
     fn drop(&mut self) {
         // If the queue is full, the engine closes it after its lifetime.
-        drop(self.closing.try_send(std::mem::take(&mut self.id)));
+        drop(self.close_sender.try_send(std::mem::take(&mut self.id)));
     }
 }
 
+/// Reads the hits of a point in time page by page.
 #[derive(Debug)]
-struct Reader {
+struct PageReader {
     client: Arc<Client>,
     point: PointInTime,
     /// The next request, without its size.
     body: Value,
     order: Order,
-    /// Number of sort values that the engine adds.
-    added: usize,
+    /// Number of sort values that the engine appends to those of the order.
+    extra_values: usize,
+    /// Number of hits until the limit.
     left: usize,
-    ended: bool,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
 struct OpenSearchScan {
     seq: Seq,
     /// None while a page is read, and after an error.
-    reader: Option<Reader>,
+    reader: Option<PageReader>,
 }
 
 #[async_trait]
@@ -140,10 +142,10 @@ impl Scan for OpenSearchScan {
     }
 }
 
-impl Reader {
+impl PageReader {
     async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Failure> {
         let size = most.min(self.left).min(MAX_PAGE);
-        if size == 0 || self.ended {
+        if size == 0 || self.has_ended {
             return Ok(Vec::new());
         }
         self.body["size"] = size.into();
@@ -158,15 +160,15 @@ impl Reader {
         if let Some(id) = page.point_in_time {
             self.point.id = id;
         }
-        self.ended = page.hits.len() < size;
+        self.has_ended = page.hits.len() < size;
         if let Some(last) = page.hits.last() {
             self.body["search_after"] = last.sort.as_slice().into();
         }
         let mut hits = Vec::with_capacity(page.hits.len());
         for hit in &page.hits {
-            let own = hit.sort.len().checked_sub(self.added).and_then(|own| hit.sort.get(..own));
+            let own = hit.sort.len().checked_sub(self.extra_values).and_then(|own| hit.sort.get(..own));
             let own = own.ok_or(ResponseError::Missing("the sort values of a hit"))?;
-            hits.push(self.order.ranked(hit.score, own)?);
+            hits.push(self.order.parse_hit(hit.score, own)?);
         }
         self.left -= hits.len();
         Ok(hits)

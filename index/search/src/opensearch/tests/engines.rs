@@ -2,7 +2,7 @@
 
 use super::documents;
 use super::samples::{self, generate};
-use crate::authorization::Rights;
+use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::opensearch::aggregations::{CountedField, find_wide_ends, phrase_end_searches};
@@ -62,7 +62,7 @@ struct QueryCase {
     query: String,
 }
 
-/// A number that an environment variable sets.
+/// The number in an environment variable.
 fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |number| number.parse().unwrap())
 }
@@ -144,7 +144,7 @@ impl Fleet {
     /// Ids of objects whose manifests meet the condition, among some.
     fn examined(&self, matches: &Match, among: &BTreeSet<u64>) -> BTreeSet<u64> {
         let some = self.corpus.documents.iter().filter(|(_, document)| among.contains(&document.id));
-        some.filter(|(_, document)| DocumentEvaluator::new(document).holds(matches))
+        some.filter(|(_, document)| DocumentEvaluator::new(document).is_match(matches))
             .map(|(_, document)| document.id)
             .collect()
     }
@@ -180,7 +180,7 @@ impl Fleet {
                 .extend(find_wide_ends(&ends, &self.node.request("POST", "/ix/_search", &body.to_string())));
         }
         let first = translate(matches, &known).unwrap();
-        let Some(examine) = first.examine else { return (first.query, first.notices) };
+        let Some(examine) = first.candidates else { return (first.query, first.notices) };
         let order = Order::new(&[], &fleet_facts()).unwrap();
         let search = Search {
             matches: &examine,
@@ -204,7 +204,7 @@ impl Fleet {
             let after = hits.last().map(|hit| hit.position.clone());
             let page = self.search(&Search { after: after.as_ref(), keep: size, counts: &[], ..*search });
             hits.extend(page.hits);
-            if !page.more || hits.len() >= limit {
+            if !page.has_more || hits.len() >= limit {
                 hits.truncate(limit);
                 return hits;
             }
@@ -212,12 +212,12 @@ impl Fleet {
     }
 }
 
-/// Facets in one order.
+/// Counts of a facet, ordered by value.
 fn counted(values: &[(Arc<str>, u64)]) -> BTreeMap<String, u64> {
     values.iter().map(|(value, count)| (value.to_string(), *count)).collect()
 }
 
-/// Positions of hits in the order.
+/// Positions of hits, for comparisons.
 fn positions(hits: &[Ranked]) -> Vec<(Vec<Rank>, String, u64)> {
     hits.iter().map(|hit| (hit.position.ranks.clone(), hit.position.name.clone(), hit.position.id)).collect()
 }
@@ -227,7 +227,7 @@ fn differences(
     fleet: &Fleet,
     text: &str,
     sort: &str,
-    rights: &Arc<Rights>,
+    rights: &Arc<RbacRules>,
     caller: &UserInfo,
     page: Option<usize>,
 ) -> Vec<String> {
@@ -307,7 +307,7 @@ fn differences(
 fn engines_answer_as_the_text_index(#[case] name: &str, #[case] shards: u32) {
     let Some(node) = Node::start(name) else { return };
     let fleet = Fleet::new(node, &objects(), shards);
-    let everyone = Arc::new(Rights::default());
+    let everyone = Arc::new(RbacRules::default());
     let mut wrong = Vec::new();
     let queries = queries();
     for (nth, query) in queries.iter().enumerate() {

@@ -48,7 +48,7 @@ fn values(field: &str, document: &Value) -> Vec<Value> {
     }
 }
 
-/// Terms of a field: those of texts by place.
+/// Terms of a field: for each value, the terms at each position.
 fn terms(field: &str, document: &Value) -> Vec<Vec<Vec<String>>> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let words = |text: &str| -> Vec<Vec<String>> {
@@ -82,7 +82,7 @@ fn holds(leaf: &str, body: &Value, document: &Value) -> bool {
             any(&|term| regex.is_match(term))
         }
         "regexp" => {
-            let regex = regex::Regex::new(&format!("^(?s:{})$", read_lucene(wanted))).unwrap();
+            let regex = regex::Regex::new(&format!("^(?s:{})$", from_lucene(wanted))).unwrap();
             any(&|term| regex.is_match(term))
         }
         "fuzzy" => {
@@ -90,14 +90,15 @@ fn holds(leaf: &str, body: &Value, document: &Value) -> bool {
             any(&|term| is_within_edits(term, wanted, distance, false))
         }
         "range" => terms.iter().flatten().flatten().any(|term| in_range(term, of)),
-        "match_phrase" => phrase(&analysed(field, of.as_str().unwrap()), &terms, false),
-        "match_phrase_prefix" => phrase(&analysed(field, of["query"].as_str().unwrap()), &terms, true),
+        "match_phrase" => phrase(&analyze(field, of.as_str().unwrap()), &terms, false),
+        "match_phrase_prefix" => phrase(&analyze(field, of["query"].as_str().unwrap()), &terms, true),
         other => panic!("{other} is not interpreted"),
     }
 }
 
-/// A pattern of Lucene in our dialect, where these two signs are boundaries of words when they are escaped.
-pub fn read_lucene(pattern: &str) -> String {
+/// Converts a pattern of Lucene to the dialect of the `regex` crate, in which escaped angle brackets are word
+/// boundaries.
+pub fn from_lucene(pattern: &str) -> String {
     pattern.replace("\\<", "<").replace("\\>", ">")
 }
 
@@ -130,7 +131,7 @@ fn in_range(term: &str, range: &Value) -> bool {
     })
 }
 
-fn analysed(field: &str, text: &str) -> Vec<String> {
+fn analyze(field: &str, text: &str) -> Vec<String> {
     match field {
         "said" => text.split('\n').map(str::to_owned).collect(),
         _ => text.split(is_java_blank).filter(|word| !word.is_empty()).map(str::to_owned).collect(),

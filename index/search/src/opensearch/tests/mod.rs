@@ -1,6 +1,6 @@
 //! Goldens, properties over the parts together, and comparisons with real engines.
 
-mod compared;
+mod comparison;
 mod documents;
 mod engines;
 pub mod interpreter;

@@ -14,7 +14,7 @@ fn planned(query: &str) -> Match {
         .matches
 }
 
-/// Queries of the language by what they are an example of.
+/// Queries of the language, by the feature that they show.
 const QUERIES: [(&str, &str); 34] = [
     ("nothing", ""),
     ("equals", "name:Web-0"),
@@ -52,6 +52,7 @@ const QUERIES: [(&str, &str); 34] = [
     ("path, exactly", ".spec.strategy.type:=Recreate"),
 ];
 
+/// Conditions that no query leads to directly, or only after its relations were resolved.
 fn leaves() -> Vec<(&'static str, Match)> {
     let numbers = |numbers: &[u64]| Arc::new(numbers.iter().copied().collect::<BTreeSet<_>>());
     vec![
@@ -90,7 +91,7 @@ fn every_condition_is_a_query() {
         kinds(&matches, &mut met);
         let translated = translate(&matches, &TranslationInputs::default()).unwrap();
         let mut golden = json!({"query": translated.query.scored()});
-        if let Some(examine) = translated.examine {
+        if let Some(examine) = translated.candidates {
             golden["examine"] = examine.filter();
         }
         if !translated.notices.is_empty() {

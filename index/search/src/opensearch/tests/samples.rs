@@ -1,4 +1,5 @@
-//! Generated queries and objects that meet each other: every kind of condition, on words that some objects hold.
+//! Generators of queries and objects that match each other: every kind of condition, with words that some objects
+//! contain.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -106,7 +107,7 @@ const OTHERS: [&str; 40] = [
     ".data.long:*xyz*",
 ];
 
-fn picked(all: &'static [&'static str]) -> impl Strategy<Value = String> {
+fn pick(all: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop::sample::select(all.to_vec()).prop_map(str::to_owned)
 }
 
@@ -115,11 +116,11 @@ fn term() -> impl Strategy<Value = String> {
         "name", "ns", "kind", "status", "image", "label", "node", "cluster", "content", "message", "reason", "ann",
         "uid",
     ];
-    let value = prop_oneof![4 => picked(&WORDS), 2 => picked(&PATTERNS), 1 => picked(&FUZZY), 1 => picked(&PHRASES)];
+    let value = prop_oneof![4 => pick(&WORDS), 2 => pick(&PATTERNS), 1 => pick(&FUZZY), 1 => pick(&PHRASES)];
     prop_oneof![
         3 => value.clone(),
         3 => (prop::sample::select(fields.to_vec()), value).prop_map(|(field, value)| format!("{field}:{value}")),
-        3 => picked(&OTHERS),
+        3 => pick(&OTHERS),
     ]
 }
 
@@ -136,7 +137,7 @@ pub fn query() -> impl Strategy<Value = String> {
 
 fn text() -> impl Strategy<Value = String> {
     let marks = prop::sample::select(vec![" ", "-", ": ", ", ", " \"", "\u{a0}", "/", "\u{1c}", ""]);
-    let part = (picked(&WORDS), marks).prop_map(|(word, mark)| format!("{word}{mark}"));
+    let part = (pick(&WORDS), marks).prop_map(|(word, mark)| format!("{word}{mark}"));
     prop::collection::vec(part, 0..8).prop_map(|parts| parts.concat())
 }
 

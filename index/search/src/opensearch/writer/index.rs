@@ -24,7 +24,7 @@ pub(super) struct Target {
     /// Alias that requests name.
     pub alias: String,
     pub index: String,
-    /// The index that answers meanwhile.
+    /// The index that answers searches until this one has caught up and replaces it.
     pub replaces: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Indices<'_> {
         let alias = plan::rebuild_alias(self.alias);
         match self.resolve_alias(&alias).await? {
             AliasTarget::None => self.create(&alias).await,
-            AliasTarget::Ours { .. } => Ok(()),
+            AliasTarget::Usable { .. } => Ok(()),
             AliasTarget::Unusable(foreign) => Err(foreign.into()),
         }
     }
@@ -147,7 +147,7 @@ impl Indices<'_> {
                 let document: Document = decode("a document", &answer)?;
                 Ok(document.version.filter(|_| document.found))
             }
-            // A missing document has no error, a missing index has.
+            // The response for a missing document has no error, that for a missing index has one.
             Err(error) if error.fault().is_some_and(|fault| fault.status == 404 && fault.kind.is_empty()) => Ok(None),
             Err(error) => Err(error.into()),
         }

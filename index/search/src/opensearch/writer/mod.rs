@@ -1,11 +1,11 @@
 //! Keeps an index behind an alias equal to a source of changes.
 //!
-//! A batch of changes is read from the source, sent in bulk requests, and when every document is acknowledged, superseded or
-//! refused, a progress document takes the batch's position as its version. After a crash on either side the writer resumes
-//! there; documents that are sent twice are refused by their external version. One batch is in memory, however long the engine is
-//! away. A document that the engine refuses becomes a dead letter; an older state of it stays in the index. A lost index is
-//! created and filled again; one with another template, source or history is built beside the old one, which answers until
-//! then.
+//! A batch of changes is read from the source, sent in bulk requests, and when every document is acknowledged,
+//! superseded or refused, a progress document takes the batch's position as its version. After a crash on either side
+//! the writer resumes there; documents that are sent twice are refused by their external version. Only one batch is in
+//! memory, even during a long outage of the engine. A document that the engine refuses becomes a dead letter; an older
+//! state of it stays in the index. A lost index is created and filled again. If the template or the source changes, or
+//! deletions were pruned, a new index is filled while the old one answers searches.
 //!
 //! One of the processes that share an index is elected to write. The others read its position.
 
@@ -61,7 +61,7 @@ pub struct WriterOptions {
     /// False while another process writes to the index. Two that write at the same time do no harm: external versions
     /// decide.
     pub elected: watch::Receiver<bool>,
-    /// Interval at which a writer that is not elected reads the position.
+    /// Interval at which a writer that is not elected reads the position of the elected one.
     pub read_interval: Duration,
     /// Time without progress after which a writer that is not elected writes as well.
     pub takeover_timeout: Duration,
@@ -121,7 +121,7 @@ pub struct Writer<S> {
 
 /// The index that answers searches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SearchedIndex {
+pub(super) struct SearchIndex {
     pub index: String,
     /// It has another template than this version's, so searches may miss hits until it is rebuilt.
     pub is_outdated: bool,
@@ -201,7 +201,7 @@ impl<S: ChangeSource> Writer<S> {
                 () = election.wait_for_election() => Ok(()),
             };
         }
-        let SearchedIndex { index, .. } = self.searched_index().await?;
+        let SearchIndex { index, .. } = self.find_search_index().await?;
         let position = self.indices().version_in(&index, PROGRESS_ID).await?.unwrap_or(0);
         self.update_progress(|progress| {
             progress.state = State::Standby;
@@ -216,14 +216,16 @@ impl<S: ChangeSource> Writer<S> {
 
     /// Finds the index behind the alias. Fails unless it was filled from this source, because only then do its record ids
     /// mean objects of this store.
-    pub(super) async fn searched_index(&self) -> Result<SearchedIndex, WriterError> {
+    pub(super) async fn find_search_index(&self) -> Result<SearchIndex, WriterError> {
         let indices = self.indices();
         match indices.resolve_alias(&self.options.alias).await? {
             AliasTarget::None => Err(WriterError::NoIndex),
             AliasTarget::Unusable(foreign) => Err(foreign.into()),
-            AliasTarget::Ours { origin, .. } if origin.source != indices.origin.source => Err(WriterError::OtherSource),
-            AliasTarget::Ours { index, origin } => {
-                Ok(SearchedIndex { index, is_outdated: origin.template != indices.origin.template })
+            AliasTarget::Usable { origin, .. } if origin.source != indices.origin.source => {
+                Err(WriterError::OtherSource)
+            }
+            AliasTarget::Usable { index, origin } => {
+                Ok(SearchIndex { index, is_outdated: origin.template != indices.origin.template })
             }
         }
     }

@@ -20,7 +20,11 @@ pub(super) struct Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AliasTarget {
     None,
-    Ours { index: String, origin: Origin },
+    /// An index that Crowsnest created.
+    Usable {
+        index: String,
+        origin: Origin,
+    },
     Unusable(AliasError),
 }
 
@@ -32,7 +36,7 @@ pub enum AliasError {
     #[error("the alias {alias} points at {count} indices")]
     Several { alias: String, count: usize },
     #[error("the alias {alias} points at {index}, which Crowsnest did not create")]
-    NotOurs { alias: String, index: String },
+    NotManaged { alias: String, index: String },
 }
 
 /// Next step towards an index that can be written to.
@@ -44,7 +48,7 @@ pub(super) enum Step {
     CreateRebuild,
     /// Delete an index of an outdated rebuild.
     Discard { index: String },
-    /// Put the index of the rebuild behind the alias at once: there is no other.
+    /// Put the index of the rebuild behind the alias at once, because the alias has no index.
     Promote { index: String },
     /// Write to the index behind the alias.
     Follow { index: String },
@@ -52,15 +56,17 @@ pub(super) enum Step {
     Rebuild { index: String, old: String },
 }
 
+/// Decides the next step from the indices behind the alias (`live`) and the rebuild alias. An index of another origin
+/// than `wanted` has to be rebuilt.
 pub(super) fn decide(live: AliasTarget, rebuild: AliasTarget, wanted: &Origin) -> Result<Step, AliasError> {
     match (live, rebuild) {
         (AliasTarget::Unusable(foreign), _) | (_, AliasTarget::Unusable(foreign)) => Err(foreign),
-        (_, AliasTarget::Ours { index, origin }) if origin != *wanted => Ok(Step::Discard { index }),
-        (AliasTarget::None, AliasTarget::Ours { index, .. }) => Ok(Step::Promote { index }),
+        (_, AliasTarget::Usable { index, origin }) if origin != *wanted => Ok(Step::Discard { index }),
+        (AliasTarget::None, AliasTarget::Usable { index, .. }) => Ok(Step::Promote { index }),
         (AliasTarget::None, AliasTarget::None) => Ok(Step::Create),
-        (AliasTarget::Ours { index: old, .. }, AliasTarget::Ours { index, .. }) => Ok(Step::Rebuild { index, old }),
-        (AliasTarget::Ours { index, origin }, AliasTarget::None) if origin == *wanted => Ok(Step::Follow { index }),
-        (AliasTarget::Ours { .. }, AliasTarget::None) => Ok(Step::CreateRebuild),
+        (AliasTarget::Usable { index: old, .. }, AliasTarget::Usable { index, .. }) => Ok(Step::Rebuild { index, old }),
+        (AliasTarget::Usable { index, origin }, AliasTarget::None) if origin == *wanted => Ok(Step::Follow { index }),
+        (AliasTarget::Usable { .. }, AliasTarget::None) => Ok(Step::CreateRebuild),
     }
 }
 
@@ -111,10 +117,10 @@ pub(super) fn resolve_alias(alias: &str, mappings: &BTreeMap<String, IndexMappin
         }
         Some((index, _)) if index == alias => AliasTarget::Unusable(AliasError::Index(alias.to_owned())),
         Some((index, IndexMapping { mappings: Mapping { meta: Some(Meta { crowsnest: Some(origin) }) } })) => {
-            AliasTarget::Ours { index: index.clone(), origin: origin.clone() }
+            AliasTarget::Usable { index: index.clone(), origin: origin.clone() }
         }
         Some((index, _)) => {
-            AliasTarget::Unusable(AliasError::NotOurs { alias: alias.to_owned(), index: index.clone() })
+            AliasTarget::Unusable(AliasError::NotManaged { alias: alias.to_owned(), index: index.clone() })
         }
     }
 }
@@ -145,35 +151,35 @@ mod tests {
         Origin { template: template.to_owned(), source: "store".to_owned() }
     }
 
-    fn ours(index: &str, template: &str) -> AliasTarget {
-        AliasTarget::Ours { index: index.to_owned(), origin: origin(template) }
+    fn usable(index: &str, template: &str) -> AliasTarget {
+        AliasTarget::Usable { index: index.to_owned(), origin: origin(template) }
     }
 
     #[rstest]
     #[case::nothing(AliasTarget::None, AliasTarget::None, Step::Create)]
-    #[case::live(ours("a-1", "new"), AliasTarget::None, Step::Follow { index: "a-1".to_owned() })]
-    #[case::outdated(ours("a-1", "old"), AliasTarget::None, Step::CreateRebuild)]
+    #[case::live(usable("a-1", "new"), AliasTarget::None, Step::Follow { index: "a-1".to_owned() })]
+    #[case::outdated(usable("a-1", "old"), AliasTarget::None, Step::CreateRebuild)]
     #[case::rebuild(
-        ours("a-1", "old"),
-        ours("a-2", "new"),
+        usable("a-1", "old"),
+        usable("a-2", "new"),
         Step::Rebuild { index: "a-2".to_owned(), old: "a-1".to_owned() }
     )]
     #[case::rebuild_of_the_same(
-        ours("a-1", "new"),
-        ours("a-2", "new"),
+        usable("a-1", "new"),
+        usable("a-2", "new"),
         Step::Rebuild { index: "a-2".to_owned(), old: "a-1".to_owned() }
     )]
-    #[case::outdated_rebuild(ours("a-1", "new"), ours("a-2", "old"), Step::Discard { index: "a-2".to_owned() })]
-    #[case::live_lost(AliasTarget::None, ours("a-2", "new"), Step::Promote { index: "a-2".to_owned() })]
+    #[case::outdated_rebuild(usable("a-1", "new"), usable("a-2", "old"), Step::Discard { index: "a-2".to_owned() })]
+    #[case::live_lost(AliasTarget::None, usable("a-2", "new"), Step::Promote { index: "a-2".to_owned() })]
     fn next_steps(#[case] live: AliasTarget, #[case] rebuild: AliasTarget, #[case] step: Step) {
         assert_eq!(decide(live, rebuild, &origin("new")), Ok(step));
     }
 
     #[rstest]
     #[case::nothing("{}", Ok(AliasTarget::None))]
-    #[case::ours(
+    #[case::usable(
         r#"{"a-000001":{"mappings":{"_meta":{"crowsnest":{"template":"new","source":"store"}},"dynamic":"false"}}}"#,
-        Ok(ours("a-000001", "new"))
+        Ok(usable("a-000001", "new"))
     )]
     #[case::index(r#"{"a":{"mappings":{}}}"#, Err("a is an index, not an alias"))]
     #[case::several(r#"{"x":{"mappings":{}},"y":{"mappings":{}}}"#, Err("the alias a points at 2 indices"))]

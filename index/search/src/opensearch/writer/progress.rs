@@ -9,14 +9,14 @@ pub struct Progress {
     pub state: State,
     /// Name of the index behind the alias that is written to.
     pub index: String,
-    /// All changes up to this sequence number are acknowledged by the engine and committed there. Of the new index while
-    /// rebuilding.
+    /// Sequence number up to which the engine has acknowledged all changes and the position is saved in the index.
+    /// During a rebuild, the position of the new index.
     pub position: u64,
     /// Newest sequence number of the source.
     pub latest: u64,
     /// Documents written or deleted.
     pub written: u64,
-    /// Documents of which the engine had the same or a newer version.
+    /// Documents that were not written because the engine had the same or a newer version.
     pub superseded: u64,
     /// Documents sent again.
     pub retried: u64,
@@ -80,7 +80,7 @@ impl DeadLetters {
         self.letters.push_back(letter);
     }
 
-    /// The engine took a newer state of the document.
+    /// Removes the dead letter of a document of which the engine has accepted a newer state.
     pub fn remove(&mut self, id: &str) {
         self.letters.retain(|letter| letter.id != id);
     }

@@ -23,12 +23,13 @@ pub struct Round {
     pub poisoned: Vec<(DocumentChange, Fault)>,
     /// To be sent again.
     pub pending: Vec<DocumentChange>,
-    /// Reason for pending changes.
+    /// Reason why changes are pending; the first one if there are several.
     pub reason: Option<String>,
-    /// The index has to be checked before anything else is sent.
+    /// Set if the index has to be checked before anything else is sent.
     pub unavailable: Option<WriterError>,
 }
 
+/// Sends changes to one alias.
 pub struct Sender<'a> {
     pub client: &'a Client,
     pub alias: &'a str,
@@ -44,7 +45,7 @@ fn keep_last_changes(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     changes.into_iter().filter(|change| last.get(&change.id) == Some(&change.seq)).collect()
 }
 
-/// Owner of a delivery: counts the writes and determines the delay between attempts.
+/// Observes a delivery: records its results and determines the delay between attempts.
 pub trait DeliveryObserver: Sync {
     fn record_round(&self, round: &Round);
     /// Reports that the engine accepts nothing at the moment.

@@ -21,10 +21,10 @@ pub trait ChangeSource: Send + Sync {
     async fn wait_for_changes(&self, after: u64);
 }
 
-/// State of an index.
+/// The changes that an index contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexPosition {
-    /// Every change up to here.
+    /// The index contains every change up to this sequence number.
     pub position: u64,
     /// The index was empty when this was the newest change: it needs no deletions up to here.
     pub empty_at: u64,

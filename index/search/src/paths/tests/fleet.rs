@@ -1,6 +1,6 @@
 //! Edges of real objects: paths in a small fleet, within the permissions of callers.
 
-use crate::authorization::Rights;
+use crate::authorization::RbacRules;
 use crate::execute::{Sources, resolve_relations};
 use crate::paths::closure::closure;
 use crate::paths::explore::{PathLimits, find};
@@ -155,7 +155,7 @@ async fn rights_end_paths() {
         Arc::new(rights_from(&allowed))
     };
     let fleet = fleet().await;
-    let seen = |rights: &Arc<Rights>| fleet.as_reader(rights, "ann");
+    let seen = |rights: &Arc<RbacRules>| fleet.as_reader(rights, "ann");
     let pods_and_owners = allowed(&["pods", "replicasets", "deployments"]);
     let owned = "deployment -OWNS*-> pod";
     assert_eq!(paths(seen(&pods_and_owners), owned).await, ["Deployment/web ReplicaSet/web-1 Pod/web-0"]);

@@ -49,8 +49,8 @@ impl Model {
         for (hop, node) in &pattern.hops {
             let mut ended = Vec::new();
             let mut frontier = found;
-            for length in 0..=hop.most {
-                if length >= hop.least {
+            for length in 0..=hop.max_steps {
+                if length >= hop.min_steps {
                     ended.extend(frontier.iter().filter(|(nodes, _)| labelled(node, nodes[nodes.len() - 1])).cloned());
                 }
                 let mut next = Vec::new();
@@ -111,12 +111,12 @@ fn pattern() -> impl Strategy<Value = PathPattern> {
     };
     let types = prop::collection::btree_set(prop::sample::select(TYPES.to_vec()), 0..3);
     let direction = prop::sample::select(vec![Direction::Out, Direction::In, Direction::Both]);
-    let hop = (types, direction, 0..2u8, 1..4u8).prop_map(|(types, direction, least, most)| HopPattern {
+    let hop = (types, direction, 0..2u8, 1..4u8).prop_map(|(types, direction, min_steps, max_steps)| HopPattern {
         variable: None,
         types,
         direction,
-        least,
-        most,
+        min_steps,
+        max_steps,
     });
     (node(), prop::collection::vec((hop, node()), 0..3)).prop_map(|(first, hops)| PathPattern { first, hops })
 }

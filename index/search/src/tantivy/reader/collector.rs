@@ -12,7 +12,7 @@ use crate::plan::predicate::Match;
 use crate::tantivy::TextIndex;
 use crate::tantivy::segments::Segment;
 use crate::tantivy::terms::EvaluationError;
-use crate::tantivy::values::Values;
+use crate::tantivy::values::FacetValues;
 use crowsnest_store::Error;
 
 /// Collects from all segments.
@@ -23,11 +23,11 @@ pub fn top_hits(
     request: &TopHitsRequest,
 ) -> Result<TopHits, Error> {
     let (snapshot, query) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
-    let of = |segment: &Segment| collect_segment(text, (segment, &snapshot.values), &query, context, request);
-    let parts = text.each(&snapshot, of);
+    let collect = |segment: &Segment| collect_segment(text, (segment, &snapshot.values), &query, context, request);
+    let parts = text.map_segments(&snapshot, collect);
     let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
     let of_facet = |(nth, facet): (usize, &Facet)| {
-        sum_by_text(parts.iter().filter_map(|(_, facets)| facets.get(nth)), &snapshot.values.of(*facet))
+        sum_by_text(parts.iter().filter_map(|(_, facets)| facets.get(nth)), &snapshot.values.column(*facet))
     };
     let facets = request.facets.iter().enumerate().map(of_facet).collect();
     let merged = request.merge(parts.into_iter().map(|(hits, _)| hits));
@@ -39,7 +39,7 @@ type SegmentResult = (TopHits, Vec<OrdinalCounts>);
 
 fn collect_segment(
     text: &TextIndex,
-    (segment, values): (&Segment, &Values),
+    (segment, values): (&Segment, &FacetValues),
     query: &PreparedQuery<'_>,
     context: &SearchContext,
     request: &TopHitsRequest,
@@ -50,7 +50,7 @@ fn collect_segment(
         Err(EvaluationError::DeadlineExceeded) => return late(),
         Err(EvaluationError::Failed(error)) => return Err(error),
     };
-    if docs.is_none() {
+    if docs.is_empty() {
         return Ok((TopHits::default(), Vec::new()));
     }
     let total = docs.len(segment.data.max_doc());
@@ -63,15 +63,15 @@ fn collect_segment(
         deadline: context.deadline,
     };
     let facets = counter.count(&docs, &permitted);
-    let mut found = TopHits { total, left: total, incomplete: facets.is_none(), ..TopHits::default() };
+    let mut found = TopHits { total, remaining: total, incomplete: facets.is_none(), ..TopHits::default() };
     if request.keep > 0 || request.after.is_some() {
         let mut best = TopHitsCollector::new(&segment.data, values, request)?;
         found.incomplete |= !best.offer_all(&docs, &scored, context.deadline);
         // Without `after`, documents that were not candidates remain as well.
         if request.after.is_some() {
-            found.left = best.left();
+            found.remaining = best.left();
         }
-        found.hits = best.ranked()?;
+        found.hits = best.into_hits()?;
     }
     Ok((found, facets.unwrap_or_default()))
 }

@@ -3,18 +3,18 @@
 
 use crate::authorization::CallerRights;
 use crate::document::columns::{Number, Word};
-use crate::document::tokens::{MAX_CHUNK, chunks, matches_by_prefix};
+use crate::document::tokens::{MAX_CHUNK_BYTES, chunks, matches_by_prefix};
 use crate::plan::patterns::MAX_EDITS;
 use crate::plan::predicate::{Match, Numbers, Test};
-use crate::plan::score::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
+use crate::plan::score::{ANY_COLUMN, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::tantivy::TextIndex;
 use crate::tantivy::doc_set::{DocSet, DocSetBuilder, all_of, any_of, without};
-use crate::tantivy::reader::memory::PermittedCache;
 use crate::tantivy::reader::permitted::{PermittedDocs, resolve_permitted};
+use crate::tantivy::reader::permitted_cache::PermittedCache;
 use crate::tantivy::schema::Columns;
 use crate::tantivy::segments::{Segment, SegmentData};
 use crate::tantivy::terms::{EvaluationError, FilterCache, FilterKey, TermPredicate, with_terms};
-use crate::tantivy::values::Values;
+use crate::tantivy::values::FacetValues;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,10 +35,10 @@ pub struct PreparedQuery<'q> {
     columns: &'q Columns,
     filters: &'q FilterCache,
     permitted: &'q PermittedCache,
-    /// Query number.
+    /// Number of this query in the filter cache.
     number: u64,
     patterns: BTreeMap<String, Regex>,
-    /// Queries for sets of numbers, created once for all segments, by address.
+    /// Queries for sets of numbers, created once for all segments, by field and by address of the set.
     sets: Mutex<HashMap<(Field, usize), Arc<dyn Weight>>>,
     deadline: Instant,
     /// Remarks: unsupported patterns, and phrases that were matched more broadly.
@@ -64,11 +64,11 @@ impl<'q> PreparedQuery<'q> {
             }
             false
         });
-        Self::with(matches, all.into_inner(), text, deadline)
+        Self::with_patterns(matches, all.into_inner(), text, deadline)
     }
 
-    /// Uses these patterns.
-    pub fn with(matches: &'q Match, all: BTreeSet<String>, text: &'q TextIndex, deadline: Instant) -> Self {
+    /// Compiles these patterns instead of those of `matches`.
+    pub fn with_patterns(matches: &'q Match, all: BTreeSet<String>, text: &'q TextIndex, deadline: Instant) -> Self {
         let (mut patterns, mut notices) = (BTreeMap::new(), BTreeSet::new());
         for pattern in all {
             match Regex::new(&pattern) {
@@ -101,14 +101,14 @@ impl<'q> PreparedQuery<'q> {
     pub fn evaluate(
         &self,
         segment: &Segment,
-        values: &Values,
+        values: &FacetValues,
         rights: &Mutex<CallerRights>,
     ) -> Result<SegmentMatches, EvaluationError> {
         let data = &segment.data;
         let mut evaluator = self.evaluator(data);
         let docs = evaluator.docs(self.matches)?;
-        if docs.is_none() {
-            return Ok(SegmentMatches { permitted: PermittedDocs::none(), docs, scored: Vec::new() });
+        if docs.is_empty() {
+            return Ok(SegmentMatches { permitted: PermittedDocs::empty(), docs, scored: Vec::new() });
         }
         let permitted = resolve_permitted(data, values, rights, self.permitted);
         let docs = segment.without_deleted(all_of(&[docs, permitted.docs.clone()]));
@@ -121,7 +121,7 @@ impl<'q> PreparedQuery<'q> {
     }
 
     fn evaluator<'a>(&'a self, data: &'a SegmentData) -> SegmentEvaluator<'a> {
-        SegmentEvaluator { query: self, data, scored: Vec::new(), negated: false }
+        SegmentEvaluator { query: self, data, scored: Vec::new(), is_negated: false }
     }
 }
 
@@ -130,8 +130,8 @@ struct SegmentEvaluator<'a> {
     query: &'a PreparedQuery<'a>,
     data: &'a SegmentData,
     scored: Vec<(DocSet, f32)>,
-    /// Within a negation, nothing scores.
-    negated: bool,
+    /// True within a negation, where nothing scores.
+    is_negated: bool,
 }
 
 impl SegmentEvaluator<'_> {
@@ -139,7 +139,7 @@ impl SegmentEvaluator<'_> {
         let columns = self.query.columns;
         match matches {
             Match::All => Ok(DocSet::All),
-            Match::None => Ok(DocSet::none()),
+            Match::None => Ok(DocSet::empty()),
             Match::And(parts) => self.all_of(parts),
             Match::Or(parts) => {
                 let parts = parts.iter().map(|part| self.docs(part)).collect::<Result<Vec<_>, _>>()?;
@@ -162,13 +162,13 @@ impl SegmentEvaluator<'_> {
                     whole.push(self.terms(columns.word(Word::Qualified), predicate())?);
                 }
                 let inside = self.terms(columns.content, predicate())?;
-                Ok(self.scoring([(any_of(&whole), ANYTHING), (inside, CONTENT)]))
+                Ok(self.union_with_scores([(any_of(&whole), ANY_COLUMN), (inside, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
                 let near = || TermPredicate::Near(word.clone(), (*distance).min(MAX_EDITS), true);
                 let name = self.terms(columns.word(Word::Name), near())?;
                 let inside = self.terms(columns.content, near())?;
-                Ok(self.scoring([(name, NAME_PREFIX), (inside, CONTENT)]))
+                Ok(self.union_with_scores([(name, NAME_PREFIX), (inside, CONTENT)]))
             }
             Match::Keys(keys, numbers) => {
                 let found = keys.iter().map(|key| self.numbers(columns.key(*key), numbers));
@@ -186,20 +186,20 @@ impl SegmentEvaluator<'_> {
         }
     }
 
-    /// Ends at the first part without documents.
+    /// Documents that match all parts. Parts after the first one without documents are not evaluated.
     fn all_of(&mut self, parts: &[Match]) -> Result<DocSet, EvaluationError> {
         let (mut found, mut negated, scored) = (Vec::with_capacity(parts.len()), Vec::new(), self.scored.len());
         for part in parts {
             match part {
                 Match::Not(inner) => {
-                    let before = std::mem::replace(&mut self.negated, true);
+                    let before = std::mem::replace(&mut self.is_negated, true);
                     let docs = self.docs(inner);
-                    self.negated = before;
+                    self.is_negated = before;
                     negated.push(docs?);
                 }
                 part => {
                     let docs = self.docs(part)?;
-                    if docs.is_none() {
+                    if docs.is_empty() {
                         self.scored.truncate(scored);
                         return Ok(docs);
                     }
@@ -217,11 +217,11 @@ impl SegmentEvaluator<'_> {
         Ok(docs)
     }
 
-    /// Union of the sets; documents of each score by its weight.
-    fn scoring<const N: usize>(&mut self, parts: [(DocSet, f32); N]) -> DocSet {
+    /// Union of the sets. The weight of each set is added to the scores of its documents.
+    fn union_with_scores<const N: usize>(&mut self, parts: [(DocSet, f32); N]) -> DocSet {
         let docs = any_of(&parts.iter().map(|(docs, _)| docs.clone()).collect::<Vec<_>>());
-        if !self.negated {
-            self.scored.extend(parts.into_iter().filter(|(docs, _)| !docs.is_none()));
+        if !self.is_negated {
+            self.scored.extend(parts.into_iter().filter(|(docs, _)| !docs.is_empty()));
         }
         docs
     }
@@ -238,11 +238,11 @@ impl SegmentEvaluator<'_> {
         let parts = [
             (self.terms(name, TermPredicate::Is(word.to_lowercase()))?, NAME_EXACT),
             (self.terms(name, TermPredicate::Begins(word.to_owned()))?, NAME_PREFIX),
-            (any_of(&anything), ANYTHING),
+            (any_of(&anything), ANY_COLUMN),
             (self.messages_with(&chunks)?, MESSAGE),
             (self.prefixes(columns.content, &chunks)?, CONTENT),
         ];
-        Ok(self.scoring(parts))
+        Ok(self.union_with_scores(parts))
     }
 
     fn test(&self, field: Field, test: &Test) -> Result<DocSet, EvaluationError> {
@@ -250,8 +250,8 @@ impl SegmentEvaluator<'_> {
             Test::Equals(text) => self.terms(field, TermPredicate::Is(text.to_lowercase())),
             Test::Contains(text) => self.terms(field, TermPredicate::Contains(text.clone())),
             Test::Regex(pattern) => self.terms(field, TermPredicate::Matches(pattern.clone())),
-            Test::Near(word, distance, begins) => {
-                self.terms(field, TermPredicate::Near(word.clone(), *distance, *begins))
+            Test::Near(word, distance, is_prefix) => {
+                self.terms(field, TermPredicate::Near(word.clone(), *distance, *is_prefix))
             }
         }
     }
@@ -259,7 +259,7 @@ impl SegmentEvaluator<'_> {
     /// Every chunk is the prefix of a term; a very short chunk must equal a term.
     fn prefixes(&self, field: Field, chunks: &[String]) -> Result<DocSet, EvaluationError> {
         if chunks.is_empty() {
-            return Ok(DocSet::none());
+            return Ok(DocSet::empty());
         }
         let found = chunks.iter().map(|chunk| match matches_by_prefix(chunk) {
             true => self.terms(field, TermPredicate::BeginsInText(chunk.clone())),
@@ -272,14 +272,14 @@ impl SegmentEvaluator<'_> {
     fn messages_with(&self, chunks: &[String]) -> Result<DocSet, EvaluationError> {
         let field = self.query.columns.message;
         match chunks {
-            // Terms are not that long.
-            [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(DocSet::none()),
+            // Terms are never longer than a chunk may be.
+            [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK_BYTES) => Ok(DocSet::empty()),
             [_, _, ..] => match self.cached(FilterKey::Phrase(field, chunks.to_vec())) {
                 // If the prefix has too many expansions, only the presence of all chunks is checked.
                 Err(EvaluationError::Failed(TantivyError::InvalidArgument(_))) => {
-                    let widely = format!("{:?} ends with a prefix of too many words", chunks.join(" "));
-                    let found = "messages that contain all of its words in any order are returned";
-                    self.query.notices.lock().insert(format!("{widely}: {found}"));
+                    let reason = format!("{:?} ends with a prefix of too many words", chunks.join(" "));
+                    let effect = "messages that contain all of its words in any order are returned";
+                    self.query.notices.lock().insert(format!("{reason}: {effect}"));
                     self.prefixes(field, chunks)
                 }
                 found => found,
@@ -290,7 +290,7 @@ impl SegmentEvaluator<'_> {
 
     fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Result<DocSet, EvaluationError> {
         match (from, to) {
-            (Some(from), Some(to)) if from > to => Ok(DocSet::none()),
+            (Some(from), Some(to)) if from > to => Ok(DocSet::empty()),
             (None, None) => self.terms(self.query.columns.word(Word::Has), TermPredicate::Is(number.name().to_owned())),
             (from, to) => {
                 let filter = FilterKey::Between(self.query.columns.number(number), from, to);
@@ -354,7 +354,7 @@ impl SegmentEvaluator<'_> {
         }
     }
 
-    /// Not cached, because there are many such sets and they are rarely reused.
+    /// Documents with one of the numbers. Not cached, because there are many such sets and they are rarely reused.
     fn numbers(&self, field: Field, numbers: &Numbers) -> Result<DocSet, EvaluationError> {
         let key = (field, Arc::as_ptr(numbers) as usize);
         let known = self.query.sets.lock().get(&key).cloned();

@@ -6,10 +6,10 @@
 use crate::authorization::CallerRights;
 use crate::document::columns::Facet;
 use crate::tantivy::doc_set::{DocSet, without};
-use crate::tantivy::reader::memory::PermittedCache;
 use crate::tantivy::reader::permitted::PermittedDocs;
+use crate::tantivy::reader::permitted_cache::PermittedCache;
 use crate::tantivy::segments::Segment;
-use crate::tantivy::values::{ColumnValues, NONE, Ordinals, Values};
+use crate::tantivy::values::{ColumnValues, FacetValues, NONE, Ordinals};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub type OrdinalCounts = Arc<[(u32, u32)]>;
 /// Counts the values of facets in one segment.
 pub(crate) struct FacetCounter<'s> {
     pub segment: &'s Segment,
-    pub values: &'s Values,
+    pub values: &'s FacetValues,
     pub facets: &'s [Facet],
     pub rights: &'s Mutex<CallerRights>,
     pub cache: &'s PermittedCache,
@@ -37,7 +37,7 @@ impl FacetCounter<'_> {
         }
         let all = self.count_permitted(permitted)?;
         let missing = without(permitted.docs.clone(), docs, max_doc);
-        if missing.is_none() {
+        if missing.is_empty() {
             return Some(all);
         }
         let missing = self.count_facets(self.facets, &missing)?;
@@ -62,9 +62,9 @@ impl FacetCounter<'_> {
     fn count_facets(&self, facets: &[Facet], docs: &DocSet) -> Option<Vec<OrdinalCounts>> {
         let max_doc = self.segment.data.max_doc();
         let many = docs.len(max_doc);
-        let counts = facets
-            .iter()
-            .map(|facet| ColumnCounter::new(self.segment.data.column(*facet), self.values.of(*facet).count(), many));
+        let counts = facets.iter().map(|facet| {
+            ColumnCounter::new(self.segment.data.column(*facet), self.values.column(*facet).count(), many)
+        });
         let mut counts: Vec<ColumnCounter<'_>> = counts.collect();
         let mut in_time = true;
         docs.for_each_block(max_doc, |block| {
@@ -80,8 +80,8 @@ impl FacetCounter<'_> {
 fn subtract(all: &OrdinalCounts, missing: &OrdinalCounts) -> OrdinalCounts {
     let mut missing = missing.iter().peekable();
     let left = all.iter().map(|(value, count)| {
-        let gone = missing.next_if(|(other, _)| other == value).map_or(0, |(_, gone)| *gone);
-        (*value, count.saturating_sub(gone))
+        let subtrahend = missing.next_if(|(other, _)| other == value).map_or(0, |(_, count)| *count);
+        (*value, count.saturating_sub(subtrahend))
     });
     left.filter(|(_, count)| *count > 0).collect()
 }
@@ -101,14 +101,14 @@ pub(crate) fn sum_by_text<'c>(
     counted.filter_map(|(value, count)| Some((Arc::clone(texts.text(value)?), count))).collect()
 }
 
-/// Counts the values of a column.
+/// Counts the values of one column.
 struct ColumnCounter<'s> {
     column: &'s Ordinals,
     state: CountState,
 }
 
 enum CountState {
-    /// A list of values, while there are fewer than distinct values.
+    /// The values of all documents as a list, if there are far fewer documents than distinct values.
     Few(Vec<u32>),
     /// Counts by value.
     Many(Vec<u32>),

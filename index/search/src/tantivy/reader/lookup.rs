@@ -21,7 +21,7 @@ pub struct SegmentLookup<'t> {
     pub text: &'t TextIndex,
     rights: Arc<Mutex<CallerRights>>,
     pub deadline: Instant,
-    /// It reached a limit or the deadline.
+    /// True if the lookup reached a limit or the deadline.
     pub truncated: bool,
     /// Remarks for the caller.
     notices: BTreeSet<String>,
@@ -45,7 +45,7 @@ impl<'t> SegmentLookup<'t> {
 
     fn numbers(mut self, matches: &Match, columns: &[&'static str]) -> Result<Lookup, Error> {
         let deadline = self.deadline;
-        let seen = self.each(matches, |segment, docs| numbers(segment, docs, columns, deadline))?;
+        let seen = self.map_matching(matches, |segment, docs| numbers(segment, docs, columns, deadline))?;
         let mut all = BTreeSet::new();
         for (numbers, truncated) in seen {
             all.extend(numbers);
@@ -55,16 +55,18 @@ impl<'t> SegmentLookup<'t> {
     }
 
     /// Evaluates each segment and visits the readable documents that match.
-    pub(crate) fn each<T: Send>(
+    pub(crate) fn map_matching<T: Send>(
         &mut self,
         matches: &Match,
         visit: impl Fn(&Segment, &DocSet) -> tantivy::Result<T> + Sync,
     ) -> Result<Vec<T>, Error> {
         let (snapshot, query) = (self.text.snapshot(), PreparedQuery::new(matches, self.text, self.deadline));
-        let seen = self.text.each(&snapshot, |segment| match query.evaluate(segment, &snapshot.values, &self.rights) {
-            Ok(matching) => visit(segment, &matching.docs).map(Some),
-            Err(EvaluationError::DeadlineExceeded) => Ok(None),
-            Err(EvaluationError::Failed(error)) => Err(error),
+        let seen = self.text.map_segments(&snapshot, |segment| {
+            match query.evaluate(segment, &snapshot.values, &self.rights) {
+                Ok(matching) => visit(segment, &matching.docs).map(Some),
+                Err(EvaluationError::DeadlineExceeded) => Ok(None),
+                Err(EvaluationError::Failed(error)) => Err(error),
+            }
         });
         let seen = seen.map_err(|error| Error::text("cannot be searched", error))?;
         self.truncated |= seen.iter().any(Option::is_none);

@@ -2,14 +2,14 @@
 //! namespace) and cached for the whole segment; when grants in a cluster change, only that cluster's documents are
 //! decided again.
 
-use super::memory::{CachedPermission, PermittedCache};
+use super::permitted_cache::{CachedPermission, PermittedCache};
 use crate::authorization::CallerRights;
 use crate::authorization::decision::{ScopeDecision, decide};
 use crate::document::columns::{Facet, SCOPE_SEPARATOR};
 use crate::tantivy::doc_set::{DocSet, DocSetBuilder};
 use crate::tantivy::reader::facet_counts::OrdinalCounts;
 use crate::tantivy::segments::SegmentData;
-use crate::tantivy::values::{NONE, Values};
+use crate::tantivy::values::{FacetValues, NONE};
 use crowsnest_apimachinery::names::ClusterName;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
@@ -27,8 +27,8 @@ impl PermittedDocs {
         Arc::new(Self { docs, facet_counts: RwLock::default() })
     }
 
-    pub fn none() -> Arc<Self> {
-        Self::new(DocSet::none())
+    pub fn empty() -> Arc<Self> {
+        Self::new(DocSet::empty())
     }
 
     /// Cached counts in the order of `facets`; `None` for a facet that was not counted yet.
@@ -56,7 +56,7 @@ impl PermittedDocs {
 /// changed, or decided for the whole segment.
 pub fn resolve_permitted(
     data: &SegmentData,
-    values: &Values,
+    values: &FacetValues,
     rights: &Mutex<CallerRights>,
     cache: &PermittedCache,
 ) -> Arc<PermittedDocs> {
@@ -70,7 +70,7 @@ pub fn resolve_permitted(
         Some(cached) => update_changed(data, values, rights, cached),
         None => {
             let decisions = decide_scopes(data, values, rights, &|_| true);
-            PermittedDocs::new(collect_readable(data, &decisions, &DocSet::none()))
+            PermittedDocs::new(collect_readable(data, &decisions, &DocSet::empty()))
         }
     };
     cache.insert(&rights.lock(), data.id(), &permitted);
@@ -80,7 +80,7 @@ pub fn resolve_permitted(
 /// Updates a cached result for the changed clusters.
 fn update_changed(
     data: &SegmentData,
-    values: &Values,
+    values: &FacetValues,
     rights: &Mutex<CallerRights>,
     cached: CachedPermission,
 ) -> Arc<PermittedDocs> {
@@ -99,7 +99,7 @@ fn update_changed(
 /// scope. The lock is held for one decision at a time.
 fn decide_scopes(
     data: &SegmentData,
-    values: &Values,
+    values: &FacetValues,
     rights: &Mutex<CallerRights>,
     includes_cluster: &dyn Fn(&str) -> bool,
 ) -> HashMap<u32, ScopeDecision> {
@@ -108,7 +108,7 @@ fn decide_scopes(
     numbers.sort_unstable();
     numbers.dedup();
     let decide_scope = |number: u32| {
-        let scope = values.of(Facet::Scope).text(number).cloned()?;
+        let scope = values.column(Facet::Scope).text(number).cloned()?;
         if !includes_cluster(scope.split(SCOPE_SEPARATOR).next().unwrap_or_default()) {
             return None;
         }
@@ -136,7 +136,7 @@ fn collect_readable(data: &SegmentData, decisions: &HashMap<u32, ScopeDecision>,
             }
             Some(ScopeDecision::No) => false,
             // In a first decision, `before` is empty: documents without a scope are visible to no one.
-            None => before.has(doc),
+            None => before.contains(doc),
         };
         if may_read {
             builder.add(&[doc]);
@@ -148,7 +148,7 @@ fn collect_readable(data: &SegmentData, decisions: &HashMap<u32, ScopeDecision>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authorization::Rights;
+    use crate::authorization::RbacRules;
     use crate::document::Document;
     use crate::tantivy::TextIndex;
     use crowsnest_apimachinery::user::UserInfo;
@@ -189,12 +189,12 @@ mod tests {
     }
 
     /// Ids of the documents that a user may read.
-    fn readable_ids(text: &TextIndex, cache: &PermittedCache, rights: &Arc<Rights>, user: &str) -> BTreeSet<u64> {
+    fn readable_ids(text: &TextIndex, cache: &PermittedCache, rights: &Arc<RbacRules>, user: &str) -> BTreeSet<u64> {
         let (snapshot, caller) = (text.snapshot(), Mutex::new(rights.for_caller(&UserInfo::new(user, ["staff"]))));
         let mut ids = BTreeSet::new();
         for segment in &snapshot.segments {
             let permitted = resolve_permitted(&segment.data, &snapshot.values, &caller, cache);
-            let readable = (0..segment.data.max_doc()).filter(|doc| permitted.docs.has(*doc));
+            let readable = (0..segment.data.max_doc()).filter(|doc| permitted.docs.contains(*doc));
             ids.extend(readable.filter_map(|doc| segment.data.ids.first(doc)));
         }
         ids
@@ -228,7 +228,7 @@ mod tests {
         )
     }
 
-    fn apply(rights: &Rights, cluster: &str, object: &Value, change: ChangeKind) {
+    fn apply(rights: &RbacRules, cluster: &str, object: &Value, change: ChangeKind) {
         let object = stored(cluster, 1, object);
         rights.apply(&object.record, &object.body, change);
     }
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn decisions_of_other_clusters_stay_cached() {
         let (text, metrics) = (text_index(), Arc::new(Metrics::default()));
-        let rights = Arc::new(Rights::new(Arc::clone(&metrics)));
+        let rights = Arc::new(RbacRules::new(Arc::clone(&metrics)));
         for cluster in CLUSTERS {
             apply(&rights, cluster, &role("shop", &["pods"], &[]), ChangeKind::Added);
             apply(&rights, cluster, &binding("shop", "ann", "ann"), ChangeKind::Added);
@@ -284,7 +284,7 @@ mod tests {
         /// For any sequence of changes and reads, cached decisions equal new ones.
         #[test]
         fn cached_decisions_equal_new_ones(steps in prop::collection::vec((change(), any::<(bool, bool)>()), 1..24)) {
-            let (text, rights) = (text_index(), Arc::new(Rights::default()));
+            let (text, rights) = (text_index(), Arc::new(RbacRules::default()));
             let mut objects: HashMap<(&str, String), Value> = HashMap::new();
             for ((cluster, object, change), (by_ann, by_bob)) in steps {
                 apply(&rights, cluster, &object, change);
@@ -294,7 +294,7 @@ mod tests {
                     ChangeKind::Deleted => drop(objects.remove(&key)),
                     _ => drop(objects.insert(key, object)),
                 }
-                let fresh = Arc::new(Rights::default());
+                let fresh = Arc::new(RbacRules::default());
                 for ((cluster, _), object) in &objects {
                     apply(&fresh, cluster, object, ChangeKind::Added);
                 }

@@ -80,11 +80,12 @@ impl SnapshotScan {
         request: TopHitsRequest,
     ) -> Result<Self, Error> {
         let (snapshot, query) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
-        let parts = text.each(&snapshot, |segment| match query.evaluate(segment, &snapshot.values, &context.rights) {
-            Ok(matching) => sort_into_runs(segment, &snapshot, &request, context.deadline, &matching),
-            Err(EvaluationError::DeadlineExceeded) => Ok(None),
-            Err(EvaluationError::Failed(error)) => Err(error),
-        });
+        let parts =
+            text.map_segments(&snapshot, |segment| match query.evaluate(segment, &snapshot.values, &context.rights) {
+                Ok(matching) => sort_into_runs(segment, &snapshot, &request, context.deadline, &matching),
+                Err(EvaluationError::DeadlineExceeded) => Ok(None),
+                Err(EvaluationError::Failed(error)) => Err(error),
+            });
         let parts: Vec<_> = parts.map_err(fail)?;
         let mut runs = Vec::new();
         for (segment, sorted) in parts.into_iter().enumerate() {
@@ -92,11 +93,11 @@ impl SnapshotScan {
             runs.extend(sorted.into_iter().map(|docs| Run { segment, docs: docs.into(), ready: VecDeque::new() }));
         }
         let (next, left) = (BinaryHeap::with_capacity(runs.len()), request.keep);
-        let mut pass = Self { snapshot, sort: request.sort.as_slice().into(), request, runs, next, left };
-        for run in 0..pass.runs.len() {
-            pass.offer(run)?;
+        let mut scan = Self { snapshot, sort: request.sort.as_slice().into(), request, runs, next, left };
+        for run in 0..scan.runs.len() {
+            scan.offer(run)?;
         }
-        Ok(pass)
+        Ok(scan)
     }
 
     /// Seq of the snapshot.
@@ -116,6 +117,7 @@ impl SnapshotScan {
         Ok(hits)
     }
 
+    /// Adds the next hit of a run to the heap.
     fn offer(&mut self, at: usize) -> Result<(), Error> {
         let Some(run) = self.runs.get_mut(at) else { return Ok(()) };
         if run.ready.is_empty()
@@ -124,7 +126,7 @@ impl SnapshotScan {
         {
             let docs: Vec<(DocId, Score)> = run.docs.drain(..run.docs.len().min(READ_AHEAD)).collect();
             let best = TopHitsCollector::new(&segment.data, &self.snapshot.values, &self.request).map_err(fail)?;
-            run.ready = best.in_place(&docs).map_err(fail)?.into();
+            run.ready = best.hits_in_order(&docs).map_err(fail)?.into();
         }
         if let Some(hit) = run.ready.pop_front() {
             self.next.push(NextHit { hit, run: at, sort: Arc::clone(&self.sort) });
@@ -148,7 +150,7 @@ fn sort_into_runs(
     matching: &SegmentMatches,
 ) -> tantivy::Result<Option<SortedRuns>> {
     let SegmentMatches { docs, scored, .. } = matching;
-    if docs.is_none() {
+    if docs.is_empty() {
         return Ok(Some(Vec::new()));
     }
     let best = TopHitsCollector::new(&segment.data, &snapshot.values, request)?;
@@ -158,7 +160,7 @@ fn sort_into_runs(
         if Instant::now() > deadline {
             return Ok(None);
         }
-        runs.push(best.sorted(run));
+        runs.push(best.sort(run));
     }
     Ok(Some(runs))
 }

@@ -5,7 +5,7 @@ use crate::document::columns::Facet;
 use crate::plan::sort::{ClusterProperty, MAX_COLUMNS, Rank, Ranked, Sort, SortBy, SortPosition};
 use crate::tantivy::doc_set::{DocSet, all_of, without};
 use crate::tantivy::segments::SegmentData;
-use crate::tantivy::values::{NONE, Values};
+use crate::tantivy::values::{FacetValues, NONE};
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Bound;
 use std::time::Instant;
@@ -24,22 +24,23 @@ enum SortColumn {
     Cluster(ClusterRanking),
 }
 
-/// A property of clusters for sorting.
+/// Order of clusters by one of their properties.
 struct ClusterRanking {
+    /// Distinct values of the property in ascending order.
     texts: Vec<String>,
-    /// Position in that order by cluster number.
+    /// Position of each cluster's value in `texts`, by the cluster's number in [`FacetValues`].
     places: Vec<Option<u64>>,
 }
 
 impl ClusterRanking {
-    fn new(of: ClusterProperty, request: &TopHitsRequest, values: &Values) -> Self {
+    fn new(of: ClusterProperty, request: &TopHitsRequest, values: &FacetValues) -> Self {
         let known = request.facts.clusters.iter();
         let known: HashMap<&str, &str> =
             known.filter_map(|cluster| Some((cluster.name.as_str(), of.value_of(cluster)?))).collect();
         let mut texts: Vec<String> = known.values().map(|text| (*text).to_owned()).collect();
         texts.sort_unstable();
         texts.dedup();
-        let names = values.of(Facet::Cluster);
+        let names = values.column(Facet::Cluster);
         let ordinal = |number: u32| {
             let text = known.get(&**names.text(number)?)?;
             texts.iter().position(|other| other == text).map(|at| at as u64)
@@ -98,7 +99,7 @@ fn double_ordinal(ordinal: u64) -> u64 {
     2 * ordinal + 1
 }
 
-/// Position of a string among the doubled ordinals of a column.
+/// Position of a string among the doubled ordinals of a column; between two of them if the column lacks it.
 fn position(column: Option<&StrColumn>, text: &str) -> tantivy::Result<u64> {
     let Some(column) = column else { return Ok(0) };
     let dictionary = column.dictionary();
@@ -136,7 +137,7 @@ fn sort_key(value: u64, descending: bool) -> SortKey {
 }
 
 impl<'s> TopHitsCollector<'s> {
-    pub fn new(data: &'s SegmentData, values: &Values, request: &TopHitsRequest) -> tantivy::Result<Self> {
+    pub fn new(data: &'s SegmentData, values: &FacetValues, request: &TopHitsRequest) -> tantivy::Result<Self> {
         let fast = data.reader.fast_fields();
         let column = |sort: &Sort| {
             let column = match sort.by {
@@ -210,7 +211,7 @@ impl<'s> TopHitsCollector<'s> {
             if nth % DEADLINE_CHECK_BLOCK == DEADLINE_CHECK_BLOCK - 1 && !in_time() {
                 return false;
             }
-            if !class.has(*doc) {
+            if !class.contains(*doc) {
                 continue;
             }
             let name = self.data.column(Facet::Name).first(*doc);
@@ -323,13 +324,13 @@ impl<'s> TopHitsCollector<'s> {
     }
 
     /// The kept hits with their global positions.
-    pub fn ranked(self) -> tantivy::Result<Vec<Ranked>> {
+    pub fn into_hits(self) -> tantivy::Result<Vec<Ranked>> {
         let kept = self.best.iter().map(|kept| (kept.doc, kept.id, from_ordered_bits(kept.score)));
-        self.places(&kept.collect::<Vec<_>>())
+        self.hits(&kept.collect::<Vec<_>>())
     }
 
-    /// Global positions of documents, given their ids and scores.
-    fn places(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<Ranked>> {
+    /// Hits with their global positions, of documents with their ids and scores.
+    fn hits(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<Ranked>> {
         let texts = self.sort.iter().map(|(column, _)| match column {
             SortColumn::Text(column) => first_texts(column.as_ref(), docs.iter().map(|(doc, ..)| *doc)),
             _ => Ok(HashMap::new()),
@@ -353,7 +354,7 @@ impl<'s> TopHitsCollector<'s> {
     }
 
     /// The documents after the previous page, sorted, up to the limit.
-    pub fn sorted(&self, docs: &[(DocId, Score)]) -> Vec<(DocId, Score)> {
+    pub fn sort(&self, docs: &[(DocId, Score)]) -> Vec<(DocId, Score)> {
         let candidate = |(doc, score): &(DocId, Score)| {
             let (rank, name, id) = (self.rank(*doc, *score), self.name(*doc), self.data.ids.first(*doc)?);
             Some(Candidate { rank, name, id, doc: *doc, score: to_ordered_bits(*score) })
@@ -368,10 +369,10 @@ impl<'s> TopHitsCollector<'s> {
         all.into_iter().map(|candidate| (candidate.doc, from_ordered_bits(candidate.score))).collect()
     }
 
-    /// Global positions of documents, in the given order.
-    pub fn in_place(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<Ranked>> {
+    /// Hits with their global positions, in the order of the documents.
+    pub fn hits_in_order(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<Ranked>> {
         let with_id = docs.iter().filter_map(|(doc, score)| Some((*doc, self.data.ids.first(*doc)?, *score)));
-        self.places(&with_id.collect::<Vec<_>>())
+        self.hits(&with_id.collect::<Vec<_>>())
     }
 }
 
@@ -406,24 +407,24 @@ struct Classes<'q> {
 impl<'q> Classes<'q> {
     fn new(docs: &DocSet, mut scored: &'q [(DocSet, Score)], max_doc: DocId) -> Self {
         let mut all = vec![(docs.clone(), 0.0)];
-        while let [(set, worth), rest @ ..] = scored
+        while let [(set, weight), rest @ ..] = scored
             && all.len() < MAX_CLASSES
         {
             scored = rest;
             let mut parts = Vec::with_capacity(2 * all.len());
             for (class, score) in all {
                 // Most sets contain all matching documents or few of them.
-                if set.holds(&class) {
-                    parts.push((class, score + worth));
+                if set.is_superset(&class) {
+                    parts.push((class, score + weight));
                     continue;
                 }
                 let inside = all_of(&[class.clone(), set.clone()]);
-                if inside.is_none() {
+                if inside.is_empty() {
                     parts.push((class, score));
                     continue;
                 }
                 parts.push((without(class, set, max_doc), score));
-                parts.push((inside, score + worth));
+                parts.push((inside, score + weight));
             }
             all = parts;
         }
@@ -433,11 +434,11 @@ impl<'q> Classes<'q> {
 
     /// Additional score of a document beyond its class.
     fn extra_score(&self, doc: DocId) -> Score {
-        self.rest.iter().filter(|(set, _)| set.has(doc)).fold(0.0, |sum, (_, worth)| sum + worth)
+        self.rest.iter().filter(|(set, _)| set.contains(doc)).fold(0.0, |sum, (_, weight)| sum + weight)
     }
 
     fn max_extra_score(&self) -> Score {
-        self.rest.iter().fold(0.0, |sum, (_, worth)| sum + worth)
+        self.rest.iter().fold(0.0, |sum, (_, weight)| sum + weight)
     }
 }
 

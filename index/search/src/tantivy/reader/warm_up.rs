@@ -1,7 +1,7 @@
 //! Warms up merged segments before searches use them: evaluates the filters and permissions that searches repeatedly
 //! used on the segments that were merged.
 
-use crate::authorization::Rights;
+use crate::authorization::RbacRules;
 use crate::plan::predicate::Match;
 use crate::tantivy::reader::doc_sets::PreparedQuery;
 use crate::tantivy::reader::facet_counts::FacetCounter;
@@ -21,11 +21,11 @@ const TIME_LIMIT: Duration = Duration::from_millis(300);
 const MAX_FILTERS: usize = 500;
 
 /// Returns a function that warms up snapshots, with the callers' permissions according to `rights`.
-pub(crate) fn with_rights(rights: Arc<Rights>) -> Box<WarmUp> {
+pub(crate) fn with_rights(rights: Arc<RbacRules>) -> Box<WarmUp> {
     Box::new(move |text, before, next| warm_up(text, &rights, before, next))
 }
 
-fn warm_up(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Snapshot) {
+fn warm_up(text: &TextIndex, rights: &Arc<RbacRules>, before: &Snapshot, next: &Snapshot) {
     let ids = |snapshot: &Snapshot| -> HashSet<SegmentDataId> {
         snapshot.segments.iter().map(|segment| segment.data.id()).collect()
     };
@@ -66,7 +66,7 @@ fn warm_up(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sna
         if let FilterKey::Terms(_, TermPredicate::Matches(pattern)) = filter { Some(pattern.clone()) } else { None }
     };
     let nothing = Match::None;
-    let query = PreparedQuery::with(&nothing, filters.iter().filter_map(pattern).collect(), text, deadline);
+    let query = PreparedQuery::with_patterns(&nothing, filters.iter().filter_map(pattern).collect(), text, deadline);
     for filter in filters {
         for segment in &new {
             // The next search that uses the filter evaluates it again and returns the error.
@@ -93,8 +93,8 @@ mod tests {
     use tantivy::IndexWriter;
 
     /// A user who may list pods in one of two namespaces.
-    fn reader() -> Arc<Rights> {
-        let rights = Arc::new(Rights::default());
+    fn reader() -> Arc<RbacRules> {
+        let rights = Arc::new(RbacRules::default());
         let object = |kind: &str, rest: serde_json::Value| {
             let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
                 "metadata": {"namespace": "team-1", "name": "reader"}});
@@ -131,7 +131,7 @@ mod tests {
         let ann = || Arc::new(Mutex::new(rights.for_caller(&UserInfo::new("ann", ["staff"]))));
         let matches = Match::Or(vec![Match::Bare("node-3".to_owned()), Match::BareRegex("pod-[12]".to_owned())]);
         let search = || {
-            let request = TopHitsRequest { keep: 5, facets: vec![Facet::Node], ..TopHitsRequest::total() };
+            let request = TopHitsRequest { keep: 5, facets: vec![Facet::Node], ..TopHitsRequest::total_only() };
             let (requested_at, rights) = (Instant::now(), ann());
             let deadline = requested_at + Duration::from_secs(60);
             top_hits(&text, &SearchContext { rights, requested_at, deadline }, &matches, &request).unwrap()

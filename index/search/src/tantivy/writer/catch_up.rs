@@ -1,8 +1,8 @@
-//! Reads from the store what the tail no longer has.
+//! Indexes the changes that the tail no longer has, from the store.
 
-use super::{Pending, REPLAY_BATCH, TextFollower};
+use super::{PendingChanges, REPLAY_BATCH, TextFollower};
 use crate::tantivy::{MergeMode, merge_policy};
-use crowsnest_store::{Error, OUTAGE_RETRY, Replayed, Seq};
+use crowsnest_store::{Error, OUTAGE_RETRY, ReplayedChange, Seq};
 use std::sync::atomic::Ordering;
 use tantivy::IndexWriter;
 use tokio::runtime::Handle;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Changes read from the store.
 struct Replay {
-    changes: Vec<Replayed>,
+    changes: Vec<ReplayedChange>,
     /// Deletions up to this seq may be missing.
     pruned: Seq,
     latest: Seq,
@@ -23,7 +23,7 @@ impl TextFollower {
         runtime: &Handle,
         stop: &CancellationToken,
         writer: &mut IndexWriter,
-        pending: &mut Pending,
+        pending: &mut PendingChanges,
         mut since: Seq,
     ) -> Result<Seq, Error> {
         loop {
@@ -69,8 +69,8 @@ impl TextFollower {
             for change in &changes {
                 let indexed_until = pending.indexed_until.map_or(self.payload.seq, |seq| seq.0);
                 match change {
-                    Replayed::Put(object) => self.index_object(writer, indexed_until, object)?,
-                    Replayed::Deleted { id, .. } => self.delete(writer, *id),
+                    ReplayedChange::Put(object) => self.index_object(writer, indexed_until, object)?,
+                    ReplayedChange::Deleted { id, .. } => self.delete(writer, *id),
                 }
                 since = change.seq();
                 pending.add(since);
@@ -88,18 +88,23 @@ impl TextFollower {
     async fn replay(&self, since: Seq) -> Result<Replay, Error> {
         let changes = self.store.replay(since, REPLAY_BATCH).await?;
         // Read after the changes, so that a concurrent deletion of old versions is detected.
-        Ok(Replay { changes, pruned: self.store.pruned().await?, latest: self.store.latest().await? })
+        Ok(Replay { changes, pruned: self.store.pruned_until().await?, latest: self.store.latest().await? })
     }
 
     /// Starts a rebuild of the index, because deletions were pruned before they were indexed, for example after a clock
     /// change. Without it, the deleted objects would be found until the next rebuild.
-    fn start_rebuild(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
+    fn start_rebuild(
+        &mut self,
+        writer: &mut IndexWriter,
+        pending: &mut PendingChanges,
+        latest: Seq,
+    ) -> Result<(), Error> {
         tracing::info!("deletions were pruned before the text index read them; rebuilding it");
         let built = self.text.create_in_other_folder()?;
         *writer = built.writer(self.heap_bytes)?;
-        *pending = Pending::default();
+        *pending = PendingChanges::default();
         self.payload.seq = 0;
-        self.seen.store(0, Ordering::Relaxed);
+        self.committed.store(0, Ordering::Relaxed);
         writer.set_merge_policy(merge_policy(MergeMode::Filling));
         (self.empty_at, self.rebuild) = (latest, Some(built));
         Ok(())

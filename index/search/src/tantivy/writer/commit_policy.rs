@@ -1,4 +1,4 @@
-//! When the text index is committed, and how eagerly its segments are merged. Pure: time is an argument.
+//! Decides when the text index is committed and how eagerly its segments are merged. Pure: time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
 use super::FAR_BEHIND_CHANGES;
 use crate::tantivy::MergeMode;
 
-/// Changes per second, and above them, that are not a burst.
+/// Limits of a burst of changes: the rate that is not a burst, and the number of changes above it at which one begins.
 const BURST: BurstLimits = BurstLimits { rate_per_second: 100.0, begin_threshold: 500.0 };
 
 /// Decides commits by the rate of changes and the duration of earlier commits.
@@ -21,7 +21,7 @@ pub(super) struct CommitPolicy {
 
 /// Changes that are not committed yet.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Uncommitted {
+pub(super) struct UncommittedChanges {
     pub changes: usize,
     /// Changes of the store that the writer has not received yet.
     pub lag: u64,
@@ -44,9 +44,9 @@ impl CommitPolicy {
         self.commit_took = took;
     }
 
-    /// If the index is far behind, larger commits are more efficient, because each creates a segment that has to be
-    /// merged.
-    pub fn mode(&mut self, uncommitted: &Uncommitted, now: Instant) -> MergeMode {
+    /// The load of the writer. If the index is far behind, larger commits are more efficient, because each commit
+    /// creates a segment that has to be merged.
+    pub fn mode(&mut self, uncommitted: &UncommittedChanges, now: Instant) -> MergeMode {
         if uncommitted.lag > FAR_BEHIND_CHANGES as u64 || uncommitted.changes > FAR_BEHIND_CHANGES {
             MergeMode::Filling
         } else if self.changes.is_burst(now) {
@@ -57,15 +57,15 @@ impl CommitPolicy {
     }
 
     /// Time of the next commit. `None` if there is nothing to commit.
-    pub fn deadline(&self, uncommitted: &Uncommitted, mode: MergeMode) -> Option<Instant> {
+    pub fn deadline(&self, uncommitted: &UncommittedChanges, mode: MergeMode) -> Option<Instant> {
         let first_at = uncommitted.first_at?;
         Some(match mode {
             MergeMode::Filling => {
                 let last = uncommitted.last_at.unwrap_or(first_at);
                 (first_at + self.interval * 10).min(last + self.interval)
             }
-            MergeMode::Burst => first_at + self.until_commit(self.interval * 3 / 2),
-            MergeMode::Following => first_at + self.until_commit(self.interval),
+            MergeMode::Burst => first_at + self.commit_delay(self.interval * 3 / 2),
+            MergeMode::Following => first_at + self.commit_delay(self.interval),
         })
     }
 
@@ -75,7 +75,7 @@ impl CommitPolicy {
     }
 
     /// Delay of the commit after the first change. The interval includes the duration of the commit.
-    fn until_commit(&self, interval: Duration) -> Duration {
+    fn commit_delay(&self, interval: Duration) -> Duration {
         interval.saturating_sub(self.commit_took).max(interval / 2)
     }
 }
@@ -107,7 +107,7 @@ mod tests {
         policy.observe_commit(millis(commit_took));
         let now = start + millis(changes as u64);
         (0..changes).for_each(|nth| policy.observe_change(start + millis(nth as u64)));
-        let uncommitted = Uncommitted { changes, lag, first_at: Some(start), last_at: Some(now) };
+        let uncommitted = UncommittedChanges { changes, lag, first_at: Some(start), last_at: Some(now) };
         assert_eq!(policy.mode(&uncommitted, now), mode);
         assert_eq!(policy.deadline(&uncommitted, mode), Some(start + millis(commit_after)));
     }
@@ -117,7 +117,7 @@ mod tests {
         let start = Instant::now();
         let mut policy = CommitPolicy::new(Duration::from_millis(500));
         (0..10_000).for_each(|_| policy.observe_change(start));
-        let nothing = Uncommitted::default();
+        let nothing = UncommittedChanges::default();
         assert_eq!(policy.deadline(&nothing, MergeMode::Burst), None);
         assert_eq!(policy.mode(&nothing, start + Duration::from_secs(7)), MergeMode::Burst);
         assert_eq!(policy.mode(&nothing, start + Duration::from_secs(8)), MergeMode::Following);

@@ -1,6 +1,6 @@
 //! Changes between two commits.
 
-use super::commit_policy::Uncommitted;
+use super::commit_policy::UncommittedChanges;
 use crowsnest_store::record::{Change, Seq};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// Changes from the tail that are not committed yet.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct PendingChanges {
     /// Number of changes.
     pub changes: usize,
     /// The seq of the last change.
@@ -26,7 +26,7 @@ pub(super) struct Pending {
     pub buffered_bytes: usize,
 }
 
-impl Pending {
+impl PendingChanges {
     pub fn add(&mut self, seq: Seq) {
         self.changes += 1;
         self.seq = Some(seq);
@@ -36,10 +36,11 @@ impl Pending {
     }
 
     /// State for the commit policy; `lag` is the number of changes that were not received yet.
-    pub fn uncommitted(&self, lag: u64) -> Uncommitted {
-        Uncommitted { changes: self.changes, lag, first_at: self.first_at, last_at: self.last_at }
+    pub fn uncommitted(&self, lag: u64) -> UncommittedChanges {
+        UncommittedChanges { changes: self.changes, lag, first_at: self.first_at, last_at: self.last_at }
     }
 
+    /// Buffers a change in place of an earlier one of the same object.
     pub fn buffer(&mut self, change: Arc<Change>) {
         let size = |change: &Change| change.object.body.len();
         self.buffered_bytes += size(&change);

@@ -13,7 +13,7 @@ use crowsnest_apimachinery::request::options::{DeleteOptions, FieldValidation, L
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_process::reply::collect_within;
 use crowsnest_schema::patch;
-use crowsnest_search::saved_search::Draft;
+use crowsnest_search::saved_search::SavedSearchDraft;
 use http::{HeaderMap, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Preconditions};
@@ -37,7 +37,7 @@ pub(super) const PATCH_MEDIA_TYPES: [&str; 2] = [JSON_PATCH, MERGE_PATCH];
 pub(super) struct SavedSearchBody {
     #[serde(default)]
     pub(super) metadata: BodyMetadata,
-    pub(super) spec: Draft,
+    pub(super) spec: SavedSearchDraft,
 }
 
 #[derive(Debug, Deserialize, Default)]

@@ -15,7 +15,7 @@ use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_component_base::client_errors::api_error;
-use crowsnest_search::saved_search::{self, Access, Draft, access};
+use crowsnest_search::saved_search::{self, AccessLevel, SavedSearchDraft, access};
 use http::{Method, StatusCode};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -197,7 +197,7 @@ fn annotation_value<'a>(saved: &'a StoredSearch, note: &str) -> Option<&'a str> 
     saved.metadata.annotations.as_ref()?.get(note).map(String::as_str)
 }
 
-fn validate_spec(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
+fn validate_spec(draft: SavedSearchDraft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
     saved_search::validate(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors))
 }
 
@@ -207,7 +207,7 @@ fn post_params(options: &WriteOptions) -> PostParams {
 
 impl SavedSearchHandler<'_> {
     fn may_see(&self, saved: &StoredSearch) -> bool {
-        access(&saved.spec, self.caller) >= Access::Read
+        access(&saved.spec, self.caller) >= AccessLevel::Read
     }
 
     async fn list_visible(&self) -> Result<Vec<StoredSearch>, ApiError> {
@@ -237,7 +237,7 @@ impl SavedSearchHandler<'_> {
     /// Reads a search that the caller may change. Fails with 403 or 404 for others.
     async fn get_writable(&self, name: &str) -> Result<StoredSearch, ApiError> {
         let saved = self.get_visible(name).await?;
-        if access(&saved.spec, self.caller) == Access::Write {
+        if access(&saved.spec, self.caller) == AccessLevel::Write {
             return Ok(saved);
         }
         let message = format!("{PLURAL}.{GROUP} {name:?} is forbidden: it belongs to {:?}", saved.spec.owner);

@@ -13,7 +13,7 @@ const NODE_USER_PREFIX: &str = "system:node:";
 const NODES_GROUP: &str = "system:nodes";
 /// Attribute of a service account token that names the node of its pod.
 const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
-/// Minimum number of groups or extra values that are first checked at once.
+/// Minimum number of groups or extra values for which a single check of all of them is tried first.
 const MIN_BULK_CHECK: usize = 4;
 
 /// A mode of impersonation. The first one whose rights the caller has is used.
@@ -21,7 +21,9 @@ const MIN_BULK_CHECK: usize = 4;
 pub enum Mode {
     /// A service account impersonates the node on which its pod runs.
     AssociatedNode,
+    /// A caller impersonates any node, without groups and other attributes.
     ArbitraryNode,
+    /// A caller impersonates a service account, without groups and other attributes.
     ServiceAccount,
     /// Any other user, with groups, UID and extra values.
     UserInfo,
@@ -53,8 +55,8 @@ pub struct Attempt {
     pub user: UserInfo,
 }
 
-/// Plans the attempts for the modes that apply to the caller and the user `requested`: first the mode by which the caller
-/// impersonated last.
+/// Plans the attempts for the modes that apply to the caller and the user `requested`: first the mode by which the
+/// caller impersonated last.
 pub fn plan_attempts(caller: &UserInfo, requested: &UserInfo, request: &Action, last: Option<Mode>) -> Vec<Attempt> {
     let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
     let modes = last.into_iter().chain(others).filter(|mode| mode.applies(caller, requested));
@@ -155,7 +157,7 @@ fn extra_steps(verb: &str, requested: &UserInfo) -> Vec<Step> {
     plan_checks(each, impersonation_action(verb, "userextras", "*", "*"))
 }
 
-/// Plans the checks of several values. Many values are first checked at once.
+/// Plans the checks of several values. For many values, one check of all is tried first.
 fn plan_checks(each: Vec<Action>, all: Action) -> Vec<Step> {
     match each.len() {
         MIN_BULK_CHECK.. => vec![Step::CheckMany { all, each }],

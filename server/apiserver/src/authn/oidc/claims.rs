@@ -36,7 +36,7 @@ pub enum ClaimError {
 }
 
 /// Checks issuer, audience and validity period.
-pub(super) fn check(settings: &Settings, claims: &Claims, now: Timestamp) -> Result<(), TokenError> {
+pub(super) fn check_validity(settings: &Settings, claims: &Claims, now: Timestamp) -> Result<(), TokenError> {
     let issuer = claims.get("iss").and_then(Value::as_str).unwrap_or_default();
     if issuer != settings.issuer_url() {
         return Err(TokenError::Issuer { expected: settings.issuer_url().to_owned(), got: issuer.to_owned() });
@@ -188,7 +188,7 @@ mod tests {
         for (change, expected) in cases {
             let mut given = claims(base.clone());
             given.extend(claims(change.clone()));
-            let got = check(&settings(|_| {}), &given, now);
+            let got = check_validity(&settings(|_| {}), &given, now);
             assert_eq!(got.map_err(|e| e.to_string()), expected.map_err(str::to_owned), "{change}");
         }
     }

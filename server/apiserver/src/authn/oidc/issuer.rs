@@ -21,6 +21,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of accepted documents in bytes.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
+/// Reason why the documents of the issuer cannot be fetched or used.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
     #[error("cannot use the certificate authority of the issuer (--oidc-ca-file)")]
@@ -122,8 +123,9 @@ impl Issuer {
         }
     }
 
-    /// Documents newer than `seen`, in which a key was missing; `seen` itself if it was fetched recently.
-    pub(super) async fn documents_after(
+    /// Fetches documents that are newer than `seen`, in which a key was missing. Returns `seen` itself if keys were
+    /// fetched for this reason recently.
+    pub(super) async fn refresh_documents(
         &self,
         seen: &Arc<IssuerDocuments>,
     ) -> Result<Arc<IssuerDocuments>, IssuerError> {

@@ -64,10 +64,10 @@ impl Oidc {
         let algorithm = self.settings.algorithm(token.algorithm())?;
         let mut documents = self.issuer.documents().await?;
         if !documents.keys.has_key(token.key_id()) {
-            documents = self.issuer.documents_after(&documents).await?;
+            documents = self.issuer.refresh_documents(&documents).await?;
         }
         let claims = documents.keys.verify(&token, algorithm)?;
-        claims::check(&self.settings, &claims, Timestamp::now())?;
+        claims::check_validity(&self.settings, &claims, Timestamp::now())?;
         Ok(claims)
     }
 

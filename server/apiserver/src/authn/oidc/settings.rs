@@ -20,6 +20,7 @@ pub struct OidcFlags {
     pub signing_algs: Vec<String>,
 }
 
+/// Reason why the flags are invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     #[error(
@@ -50,6 +51,7 @@ pub struct Settings {
 pub(super) const EMAIL: &str = "email";
 
 impl Settings {
+    /// Validates flags and resolves the defaults of kube-apiserver.
     pub fn new(flags: OidcFlags) -> Result<Self, SettingsError> {
         if flags.issuer_url.is_empty() {
             return Err(SettingsError::Missing("--oidc-issuer-url"));
@@ -106,7 +108,7 @@ fn check_issuer(text: &str) -> Result<(), String> {
         url if !url.username().is_empty() || url.password().is_some() => "URL must not contain a username or password",
         url if url.query().is_some() => "URL must not contain a query",
         url if url.fragment().is_some() => "URL must not contain a fragment",
-        _ if text == ISSUER => "that is the issuer of this server's own service account tokens",
+        _ if text == ISSUER => "URL must not be the issuer of this server's own service account tokens",
         _ => return Ok(()),
     };
     Err(problem.to_owned())

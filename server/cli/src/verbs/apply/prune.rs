@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::left_over(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Apply"}]}), true)]
+    #[case::no_longer_in_the_files(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Apply"}]}), true)]
     #[case::applied_again(json!({"uid": "1", "managedFields": [{"manager": "us", "operation": "Apply"}]}), false)]
     #[case::other_manager(json!({"uid": "2", "managedFields": [{"manager": "them", "operation": "Apply"}]}), false)]
     #[case::only_updated(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Update"}]}), false)]

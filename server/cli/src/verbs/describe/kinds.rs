@@ -38,26 +38,30 @@ const SECRETS: &str = "secrets";
 /// Describes an object of a known kind below its name; false for other kinds.
 pub(super) fn describe_kind(sheet: &mut Sheet, object: &Value, related: &Related, now: jiff::Timestamp) -> bool {
     match kind(object) {
-        ("", "Pod") => pods::pod(sheet, object, now),
-        ("apps", "Deployment") => workloads::deployment(sheet, object, related),
-        ("apps", "ReplicaSet") => workloads::replica_set(sheet, object, related),
-        ("apps", "StatefulSet") => workloads::stateful_set(sheet, object, related),
-        ("apps", "DaemonSet") => workloads::daemon_set(sheet, object, related),
-        ("batch", "Job") => workloads::job(sheet, object),
-        ("batch", "CronJob") => workloads::cron_job(sheet, object),
-        ("autoscaling", "HorizontalPodAutoscaler") => scaling::autoscaler(sheet, object),
-        ("", "Node") => nodes::node(sheet, object, related, now),
-        ("", "Service") => network::service(sheet, object, related),
-        ("networking.k8s.io", "Ingress") => network::ingress(sheet, object, related),
-        ("", "PersistentVolumeClaim") => volumes::claim(sheet, object, related),
-        ("", "ConfigMap") => config::config_map(sheet, object),
-        ("", "Secret") => config::secret(sheet, object),
-        ("", "ServiceAccount") => config::account(sheet, object, related),
-        ("", "Namespace") => config::namespace(sheet, object, related),
-        ("cluster.karmada.io", "Cluster") => clusters::cluster(sheet, object, now),
-        ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => propagation::policy(sheet, object),
-        ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => propagation::binding(sheet, object),
-        ("work.karmada.io", "Work") => propagation::work(sheet, object),
+        ("", "Pod") => pods::describe_pod(sheet, object, now),
+        ("apps", "Deployment") => workloads::describe_deployment(sheet, object, related),
+        ("apps", "ReplicaSet") => workloads::describe_replica_set(sheet, object, related),
+        ("apps", "StatefulSet") => workloads::describe_stateful_set(sheet, object, related),
+        ("apps", "DaemonSet") => workloads::describe_daemon_set(sheet, object, related),
+        ("batch", "Job") => workloads::describe_job(sheet, object),
+        ("batch", "CronJob") => workloads::describe_cron_job(sheet, object),
+        ("autoscaling", "HorizontalPodAutoscaler") => scaling::describe_autoscaler(sheet, object),
+        ("", "Node") => nodes::describe_node(sheet, object, related, now),
+        ("", "Service") => network::describe_service(sheet, object, related),
+        ("networking.k8s.io", "Ingress") => network::describe_ingress(sheet, object, related),
+        ("", "PersistentVolumeClaim") => volumes::describe_claim(sheet, object, related),
+        ("", "ConfigMap") => config::describe_config_map(sheet, object),
+        ("", "Secret") => config::describe_secret(sheet, object),
+        ("", "ServiceAccount") => config::describe_account(sheet, object, related),
+        ("", "Namespace") => config::describe_namespace(sheet, object, related),
+        ("cluster.karmada.io", "Cluster") => clusters::describe_cluster(sheet, object, now),
+        ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => {
+            propagation::describe_policy(sheet, object)
+        }
+        ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => {
+            propagation::describe_binding(sheet, object)
+        }
+        ("work.karmada.io", "Work") => propagation::describe_work(sheet, object),
         _ => return false,
     }
     true
@@ -90,7 +94,7 @@ pub(super) fn related_requests(object: &Value) -> Vec<(&'static str, String)> {
         }
         ("", "Service") => vec![slices(&[name])],
         ("networking.k8s.io", "Ingress") => {
-            let services = network::services(object);
+            let services = network::service_names(object);
             if services.is_empty() { Vec::new() } else { vec![slices(&services)] }
         }
         ("", "PersistentVolumeClaim") => vec![(PODS, within("/api/v1", PODS))],
@@ -99,8 +103,8 @@ pub(super) fn related_requests(object: &Value) -> Vec<(&'static str, String)> {
             vec![(SECRETS, format!("{}?fieldSelector={selector}", within("/api/v1", SECRETS)))]
         }
         ("", "Namespace") => {
-            let of = |what: &'static str| (what, format!("/api/v1/namespaces/{}/{what}", path_segment(name)));
-            vec![of(QUOTAS), of(LIMITS)]
+            let request = |what: &'static str| (what, format!("/api/v1/namespaces/{}/{what}", path_segment(name)));
+            vec![request(QUOTAS), request(LIMITS)]
         }
         _ => Vec::new(),
     }
@@ -112,7 +116,7 @@ fn kind(object: &Value) -> (&str, &str) {
     (group, text(object, "/kind"))
 }
 
-/// `Kind/name` of the controller owner.
+/// `Kind/name` of the owner reference that is the controller.
 fn controller(object: &Value) -> Option<String> {
     let owner = owner(object)?;
     Some(format!("{}/{}", to_text(&owner["kind"]), to_text(&owner["name"])))
@@ -132,7 +136,8 @@ fn controlled_objects<'r>(related: &'r Related, what: &str, object: &Value) -> R
     }
 }
 
-fn unknown(why: &str) -> String {
+/// Text for a field whose related objects could not be read.
+fn format_unknown(why: &str) -> String {
     format!("<unknown: {why}>")
 }
 

@@ -7,7 +7,8 @@ use super::kinds::{self, Related};
 use super::sheet::{NONE, Sheet, to_text};
 use crate::object::text;
 
-pub(super) fn description(
+/// Renders the description of an object. Without a `cluster`, it is an object of the control plane.
+pub(super) fn render_description(
     object: &Value,
     cluster: Option<&str>,
     related: &Related,
@@ -19,7 +20,7 @@ pub(super) fn description(
     sheet.add_field_if_set(0, "Namespace", &object["metadata"]["namespace"]);
     sheet.add_field(0, "Cluster", cluster.unwrap_or("<control plane>"));
     if !kinds::describe_kind(&mut sheet, object, related, now) {
-        unknown(&mut sheet, object);
+        add_unknown_kind(&mut sheet, object);
     }
     if let Some(events) = events {
         add_events(&mut sheet, events, now);
@@ -42,19 +43,20 @@ pub(super) fn add_template_labels_and_annotations(sheet: &mut Sheet, indent: usi
 }
 
 /// Adds all fields of an unknown kind.
-fn unknown(sheet: &mut Sheet, object: &Value) {
+fn add_unknown_kind(sheet: &mut Sheet, object: &Value) {
     add_labels_and_annotations(sheet, object);
     sheet.add_field(0, "API Version", text(object, "/apiVersion"));
     sheet.add_field(0, "Kind", text(object, "/kind"));
-    if let Value::Object(fields) = shown(object) {
+    if let Value::Object(fields) = remaining_fields(object) {
         add_nested_fields(sheet, 0, &fields);
     }
 }
 
-/// The fields that were not shown yet.
-fn shown(object: &Value) -> Value {
-    let mut shown = object.clone();
-    if let Some(fields) = shown.as_object_mut() {
+/// The fields of an object without those that descriptions show first: name, namespace, labels, annotations, kind and
+/// apiVersion. managedFields are omitted.
+fn remaining_fields(object: &Value) -> Value {
+    let mut remaining = object.clone();
+    if let Some(fields) = remaining.as_object_mut() {
         fields.remove("apiVersion");
         fields.remove("kind");
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -66,7 +68,7 @@ fn shown(object: &Value) -> Value {
             }
         }
     }
-    shown
+    remaining
 }
 
 /// Adds fields as labels with values; nested fields are indented by two spaces.
@@ -167,7 +169,7 @@ mod tests {
                 "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:05:00Z", "message": "Back-off\n"}),
         ]);
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
-        let output = description(&object, Some("member1"), &Related::new(), Some(&events), now);
+        let output = render_description(&object, Some("member1"), &Related::new(), Some(&events), now);
         assert_eq!(output, include_str!("unknown.txt"));
     }
 

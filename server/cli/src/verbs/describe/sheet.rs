@@ -12,6 +12,7 @@ struct Line {
     value: Option<String>,
 }
 
+/// A description in progress.
 #[derive(Default)]
 pub(super) struct Sheet {
     lines: Vec<Line>,
@@ -22,7 +23,7 @@ impl Sheet {
         self.lines.push(Line { indent, label: label.to_owned(), value: Some(value.into()) });
     }
 
-    /// Adds a label unless the value is empty.
+    /// Adds a label with a value, unless the value is empty.
     pub(super) fn add_field_if_set(&mut self, indent: usize, label: &str, value: &Value) {
         if !is_empty(value) {
             self.add_field(indent, label, to_text(value));

@@ -155,15 +155,15 @@ mod tests {
 
     #[test]
     fn works_are_no_difference_between_clusters() {
-        let of = |cluster: &str| {
+        let object_in = |cluster: &str| {
             let work = json!({"work.karmada.io/namespace": cluster, "work.karmada.io/name": "web"});
             without_cluster(
                 json!({"metadata": {"name": "web", "labels": {"work.karmada.io/permanent-id": cluster, "app": "web"},
                 "annotations": work}}),
             )
         };
-        assert_eq!(of("m1"), json!({"metadata": {"name": "web", "labels": {"app": "web"}}}));
-        assert_eq!(of("m1"), of("m2"));
+        assert_eq!(object_in("m1"), json!({"metadata": {"name": "web", "labels": {"app": "web"}}}));
+        assert_eq!(object_in("m1"), object_in("m2"));
     }
 
     #[test]

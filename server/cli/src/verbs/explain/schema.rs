@@ -213,7 +213,8 @@ impl Field<'_> {
     }
 
     fn write_enum(&self, out: &mut dyn Write, indent: usize, field: &Value) -> io::Result<()> {
-        let choices: Vec<String> = list(value_schema(self.document, field), "enum").iter().map(super::plain).collect();
+        let choices: Vec<String> =
+            list(value_schema(self.document, field), "enum").iter().map(super::to_text).collect();
         match choices.is_empty() {
             true => Ok(()),
             false => writeln!(out, "{:indent$}enum: {}", "", choices.join(", ")),

@@ -59,11 +59,11 @@ impl GetArgs {
                 all.map(RequestedObject::parse_kind_and_name).collect::<anyhow::Result<_>>()?
             }
             false => {
-                let of = |kind: &str| match self.name.as_slice() {
+                let requested_objects = |kind: &str| match self.name.as_slice() {
                     [] => vec![RequestedObject::new(kind, None)],
                     names => names.iter().map(|name| RequestedObject::new(kind, Some(name))).collect(),
                 };
-                kind.split(',').filter(|kind| !kind.is_empty()).flat_map(of).collect()
+                kind.split(',').filter(|kind| !kind.is_empty()).flat_map(requested_objects).collect()
             }
         };
         self.validate(requested)

@@ -41,11 +41,11 @@ impl ExtraColumns {
             true => "Y",
             false => "N",
         };
-        let of = |label: &String| labels[label.as_str()].as_str().unwrap_or(NONE).to_owned();
+        let label_value = |label: &String| labels[label.as_str()].as_str().unwrap_or(NONE).to_owned();
         let adoption = self.shows_adoption.then(|| adoption_mark().to_owned());
         adoption
             .into_iter()
-            .chain(self.labels.iter().map(of))
+            .chain(self.labels.iter().map(label_value))
             .chain(self.shows_all_labels.then(|| format_labels(labels)))
             .collect()
     }

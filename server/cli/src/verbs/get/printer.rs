@@ -168,10 +168,10 @@ impl Printer {
     /// `cluster/namespace/resource/name`, as in search results.
     fn name(&self, object: &Value) -> String {
         let object = object.get("object").filter(|_| self.shows_events).unwrap_or(object);
-        let of = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let cluster = of("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
-        let resource = of("/kind").and_then(|kind| self.resources.get(kind)).unwrap_or(&self.resource);
-        let parts = [cluster, of("/metadata/namespace"), Some(resource.as_str()), of("/metadata/name")];
+        let text_at = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let cluster = text_at("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
+        let resource = text_at("/kind").and_then(|kind| self.resources.get(kind)).unwrap_or(&self.resource);
+        let parts = [cluster, text_at("/metadata/namespace"), Some(resource.as_str()), text_at("/metadata/name")];
         parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Parses a `Table`, or objects of servers without table support. `cluster` is the member that responded; `None` is the
-    /// fleet-wide proxy, whose rows contain the cluster. Tables of a watch without columns use the columns of the
+    /// Parses a `Table`, or objects of servers without table support. `cluster` is the member that responded; `None` is
+    /// the fleet-wide proxy, whose rows contain the cluster. Tables of a watch without columns use the columns of the
     /// previous table.
     pub(super) fn parse(
         response: &Value,
@@ -51,7 +51,7 @@ impl Table {
             let objects = objects.map_or_else(|| std::slice::from_ref(response), Vec::as_slice);
             return Self::from_objects(objects, cluster, extra_columns, now);
         }
-        let mut columns: Vec<Column> = list("columnDefinitions").iter().map(column).collect();
+        let mut columns: Vec<Column> = list("columnDefinitions").iter().map(parse_column).collect();
         let mut rows: Vec<Row> = list("rows").iter().filter_map(|row| parse_row(row, cluster, extra_columns)).collect();
         let own = columns.iter().position(|column| column.name == CLUSTER).filter(|_| cluster.is_none());
         if columns.is_empty() {
@@ -76,14 +76,14 @@ impl Table {
     ) -> Self {
         let columns = ["Name", "Age"].map(|name| Column { name: name.to_owned(), is_wide: false }).to_vec();
         let row = |object: &Value| {
-            let of = |field: &str| object.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
-            let created = of("creationTimestamp").and_then(|time| time.parse::<jiff::Timestamp>().ok());
+            let metadata_field = |field: &str| object.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
+            let created = metadata_field("creationTimestamp").and_then(|time| time.parse::<jiff::Timestamp>().ok());
             let age =
                 created.map_or_else(|| "<unknown>".to_owned(), |at| human_duration(now.as_second() - at.as_second()));
             Row {
                 cluster: cluster.unwrap_or_default().to_owned(),
-                namespace: of("namespace").unwrap_or_default().to_owned(),
-                cells: vec![of("name").unwrap_or_default().to_owned(), age],
+                namespace: metadata_field("namespace").unwrap_or_default().to_owned(),
+                cells: vec![metadata_field("name").unwrap_or_default().to_owned(), age],
                 extra_columns: extra_columns.cells(object, cluster.unwrap_or_default()),
                 key: extra_columns.sort_key(object),
             }
@@ -101,7 +101,7 @@ impl Row {
     }
 }
 
-fn column(column: &Value) -> Column {
+fn parse_column(column: &Value) -> Column {
     let name = column.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     Column { name, is_wide: column.get("priority").and_then(Value::as_i64).unwrap_or_default() > 0 }
 }
@@ -109,16 +109,18 @@ fn column(column: &Value) -> Column {
 /// Parses a row; `None` for rows without an object, such as bookmarks.
 fn parse_row(row: &Value, cluster: Option<&str>, extra_columns: &ExtraColumns) -> Option<Row> {
     let cells = row.get("cells").and_then(Value::as_array).filter(|cells| !cells.is_empty())?;
-    let of = |path: &str| row.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let cluster = cluster
-        .map_or_else(|| of("/object/metadata/annotations/resource.karmada.io~1cached-from-cluster"), str::to_owned);
+    let text_at = |path: &str| row.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let cluster = cluster.map_or_else(
+        || text_at("/object/metadata/annotations/resource.karmada.io~1cached-from-cluster"),
+        str::to_owned,
+    );
     let (extra_columns, key) = (extra_columns.cells(&row["object"], &cluster), extra_columns.sort_key(&row["object"]));
-    let namespace = of("/object/metadata/namespace");
-    Some(Row { cluster, namespace, cells: cells.iter().map(cell).collect(), extra_columns, key })
+    let namespace = text_at("/object/metadata/namespace");
+    Some(Row { cluster, namespace, cells: cells.iter().map(format_cell).collect(), extra_columns, key })
 }
 
 /// The first line of a string; other values as JSON.
-fn cell(cell: &Value) -> String {
+fn format_cell(cell: &Value) -> String {
     match cell {
         Value::Null => NONE.to_owned(),
         Value::String(text) => match text.split_once('\n') {
@@ -157,11 +159,11 @@ impl Layout {
 
     /// Arranges a row for this layout; its API server may have other columns.
     pub(super) fn row(&self, columns: &[Column], row: &Row, event: &str) -> Vec<String> {
-        let of = |wanted: &Column| {
-            let at = columns.iter().position(|column| column.name == wanted.name);
+        let cell_in = |shown: &Column| {
+            let at = columns.iter().position(|column| column.name == shown.name);
             at.and_then(|at| row.cells.get(at)).cloned().unwrap_or_else(|| NONE.to_owned())
         };
-        let mut cells: Vec<String> = self.columns.iter().map(of).collect();
+        let mut cells: Vec<String> = self.columns.iter().map(cell_in).collect();
         if let (Some(kind), Some(name)) = (&self.kind, cells.first_mut()) {
             *name = format!("{kind}/{name}");
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::customization;
 use super::files::Document;
-use super::script::{Editable, comment_out, without_comments};
+use super::script::{EditableCustomization, comment_out, without_comments};
 use crate::output::Format;
 use crate::output::terminal;
 
@@ -76,6 +76,8 @@ fn command(editor: &str, file: &Path) -> Command {
     command
 }
 
+/// Edits the only customization of `documents`, or a new one, and writes it to its file or to standard output. `docs`
+/// shows the documentation of each script.
 pub(super) fn edit(
     names: &[String],
     mut documents: Vec<Document>,
@@ -87,7 +89,7 @@ pub(super) fn edit(
         1 => documents.remove(0),
         _ => bail!("only one customization can be edited"),
     };
-    let old = Editable::from_customization(&customization(&document)?);
+    let old = EditableCustomization::from_customization(&customization(&document)?);
     let Some(new) = edit_until_valid(&old, docs)? else {
         writeln!(terminal::stderr(), "Edit cancelled, no changes made.")?;
         return Ok(ExitCode::SUCCESS);
@@ -121,7 +123,7 @@ fn new_document(names: &[String]) -> anyhow::Result<Document> {
 }
 
 /// Opens the editor until the scripts are valid. Returns `None` if nothing changed.
-fn edit_until_valid(old: &Editable, docs: bool) -> anyhow::Result<Option<Editable>> {
+fn edit_until_valid(old: &EditableCustomization, docs: bool) -> anyhow::Result<Option<EditableCustomization>> {
     let mut header = HEADER.to_owned();
     let mut text = old.render(docs);
     let mut rejected_draft: Option<Draft> = None;
@@ -158,7 +160,7 @@ fn edit_until_valid(old: &Editable, docs: bool) -> anyhow::Result<Option<Editabl
 }
 
 /// Replaces the spec and the name of a document with the edited ones.
-fn set_edited_fields(mut body: Value, new: &Editable) -> anyhow::Result<Value> {
+fn set_edited_fields(mut body: Value, new: &EditableCustomization) -> anyhow::Result<Value> {
     let spec = serde_json::to_value(&new.spec).context("cannot encode the customization")?;
     let fields = body.as_object_mut().context("the customization is not an object")?;
     let metadata = fields.entry("metadata").or_insert_with(|| json!({}));

@@ -31,7 +31,7 @@ pub(super) enum InterpreterSource<'c> {
     BuiltIn,
 }
 
-/// Named results.
+/// Results with the names under which they are printed.
 pub(super) type Results = Vec<(&'static str, Value)>;
 
 impl Arguments {
@@ -53,6 +53,7 @@ impl Arguments {
     }
 }
 
+/// Runs the operation of a rule. An error names a missing argument, or that the interpreter has no rule for the object.
 pub(super) async fn execute(
     rule: &Rule,
     source: &InterpreterSource<'_>,
@@ -81,7 +82,7 @@ fn run_scripts(
     for customization in customizations {
         interpreter.set_customization(customization.metadata.name.as_deref().unwrap_or_default(), Some(customization));
     }
-    let scripts = interpreter.scripts_for(object, &rule.operation);
+    let scripts = interpreter.script_sources(object, &rule.operation);
     let Some(script) = scripts.first() else { bail!("rule is not enabled") };
     Ok(match rule.operation {
         Operation::Retain => vec![("retained", declarative::retain(script, object, arguments.observed()?)?)],

@@ -13,7 +13,7 @@ const RULE: &str = "---@rule:";
 
 /// The editable part of a customization.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Editable {
+pub(super) struct EditableCustomization {
     pub(super) name: String,
     pub(super) spec: ResourceInterpreterCustomizationSpec,
 }
@@ -23,7 +23,7 @@ pub(super) struct Editable {
 #[error("unexpected line {0:?}")]
 pub(super) struct UnexpectedLine(String);
 
-impl Editable {
+impl EditableCustomization {
     pub(super) fn from_customization(customization: &ResourceInterpreterCustomization) -> Self {
         let name = customization.metadata.name.clone().unwrap_or_default();
         Self { name, spec: customization.spec.clone() }
@@ -103,7 +103,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    fn editable() -> Editable {
+    fn editable() -> EditableCustomization {
         let customization = json!({"metadata": {"name": "c"}, "spec": {
             "target": {"apiVersion": "apps/v1", "kind": "Deployment"},
             "customizations": {
@@ -111,7 +111,7 @@ mod tests {
                 "healthInterpretation": {"luaScript": "function InterpretHealth()\n  return true\nend\n"},
             },
         }});
-        Editable::from_customization(&serde_json::from_value(customization).unwrap())
+        EditableCustomization::from_customization(&serde_json::from_value(customization).unwrap())
     }
 
     #[rstest]

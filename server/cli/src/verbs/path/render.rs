@@ -6,10 +6,10 @@ use std::fmt::Write;
 use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::Value;
 
-/// A node with the edge that led to it.
+/// A step of a path: the edge, `None` for the first node, and the node that it leads to, as indexes into the response.
 type Step = (Option<usize>, usize);
 
-/// Objects below the objects that lead to them.
+/// A tree of steps: the branches below each step, and the order in which the steps were added.
 #[derive(Default)]
 struct Branches(BTreeMap<Step, Branches>, Vec<Step>);
 
@@ -25,7 +25,7 @@ impl Branches {
 }
 
 /// The steps of each path of a response.
-pub(crate) fn sequences(response: &Value) -> Vec<Vec<Step>> {
+pub(crate) fn path_sequences(response: &Value) -> Vec<Vec<Step>> {
     let sequence = |path: &Value| {
         let edges = numbers(path, "/edges").into_iter().map(Some);
         [None].into_iter().chain(edges).zip(numbers(path, "/nodes")).collect()
@@ -50,7 +50,7 @@ pub(crate) fn dependent_sequences(response: &Value) -> Vec<Vec<Step>> {
 }
 
 /// Prints sequences of steps as a tree.
-pub(crate) fn tree(response: &Value, sequences: Vec<Vec<Step>>) -> String {
+pub(crate) fn render_tree(response: &Value, sequences: Vec<Vec<Step>>) -> String {
     let mut branches = Branches::default();
     sequences.iter().for_each(|steps| branches.add(steps));
     let mut out = String::new();
@@ -100,7 +100,7 @@ fn node_label(response: &Value, node: usize) -> String {
 }
 
 /// Nodes and edges in Graphviz's language.
-pub(crate) fn dot(response: &Value) -> String {
+pub(crate) fn render_dot(response: &Value) -> String {
     let mut out = "digraph paths {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
     for nth in 0..list(response, "/nodes").len() {
         let _ = writeln!(out, "  n{nth} [label={}];", quote(&node_label(response, nth)));
@@ -147,18 +147,18 @@ mod tests {
     #[test]
     fn paths_share_their_beginnings() {
         let response = response();
-        assert_eq!(tree(&response, sequences(&response)), format!("{TREE}m1 Node n\"1 [Ready]\n"));
+        assert_eq!(render_tree(&response, path_sequences(&response)), format!("{TREE}m1 Node n\"1 [Ready]\n"));
     }
 
     #[test]
     fn dependents_are_below_their_dependency() {
         let response = response();
-        assert_eq!(tree(&response, dependent_sequences(&response)), TREE);
+        assert_eq!(render_tree(&response, dependent_sequences(&response)), TREE);
     }
 
     #[test]
     fn graphs_are_quoted() {
-        let dot = dot(&response());
+        let dot = render_dot(&response());
         assert!(dot.contains("  n4 [label=\"m1 Node n\\\"1 [Ready]\"];\n"), "{dot}");
         assert!(dot.contains("  n1 -> n0 [label=\"USES\"];\n"), "{dot}");
     }

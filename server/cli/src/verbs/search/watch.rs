@@ -193,7 +193,7 @@ mod tests {
             assert!(!watch.handle_message(&mut out, &mut err, name, data).unwrap());
         }
         assert!(watch.handle_message(&mut out, &mut err, "behind", json!({})).unwrap());
-        // After a reconnect, one hit is gone.
+        // After a reconnect, the remaining hit no longer matches.
         watch.current_hits = Some(BTreeMap::new());
         watch.handle_message(&mut out, &mut err, "matches", json!([])).unwrap();
         watch.handle_message(&mut out, &mut err, "done", json!({"total": 0})).unwrap();

@@ -31,13 +31,15 @@ pub(super) struct Capacity {
     memory_bytes: i64,
 }
 
+/// The cluster that an item of the merged metrics API comes from.
 pub(super) fn cluster(item: &Value) -> &str {
     text(item, CLUSTER_ANNOTATION)
 }
 
-fn parse_amounts(of: Option<&Value>) -> (i64, i64) {
-    let of = |name: &str| Quantity::parse(of.and_then(|of| of.get(name)).and_then(Value::as_str)?).ok();
-    let (cpu, memory) = (of("cpu"), of("memory"));
+/// CPU in millicores and memory in bytes; 0 if an amount is missing.
+fn parse_amounts(amounts: Option<&Value>) -> (i64, i64) {
+    let amount = |name: &str| Quantity::parse(amounts?.get(name).and_then(Value::as_str)?).ok();
+    let (cpu, memory) = (amount("cpu"), amount("memory"));
     (cpu.map_or(0, |cpu| cpu.milli_value()), memory.map_or(0, |memory| memory.value()))
 }
 
@@ -122,16 +124,16 @@ pub(super) fn node_rows(
     has_headers: bool,
 ) -> Vec<Vec<String>> {
     let mut rows = header_row(&["NAME", "CLUSTER", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"], has_headers);
-    let share = |used: i64, of: Option<i64>| match of {
-        Some(of) if of > 0 => format!("{}%", used * 100 / of),
+    let share = |used: i64, whole: Option<i64>| match whole {
+        Some(whole) if whole > 0 => format!("{}%", used * 100 / whole),
         _ => UNKNOWN.to_owned(),
     };
     rows.extend(usages.iter().map(|usage| {
-        let has = capacities.get(&(usage.cluster.clone(), usage.name.clone()));
+        let capacity = capacities.get(&(usage.cluster.clone(), usage.name.clone()));
         let [cpu, memory] = usage.cells();
         let (cpus, memories) = (
-            share(usage.cpu_millicores, has.map(|has| has.cpu_millicores)),
-            share(usage.memory_bytes, has.map(|has| has.memory_bytes)),
+            share(usage.cpu_millicores, capacity.map(|capacity| capacity.cpu_millicores)),
+            share(usage.memory_bytes, capacity.map(|capacity| capacity.memory_bytes)),
         );
         vec![usage.name.clone(), usage.cluster.clone(), cpu, cpus, memory, memories]
     }));
@@ -172,10 +174,12 @@ mod tests {
         let node = json!({"metadata": {"name": "n1", "annotations": {"resource.karmada.io/query-from-cluster": "m1"}},
             "usage": {"cpu": "500m", "memory": "1Gi"}});
         let used = [Usage::from_node(&node)];
-        let has = json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}, "capacity": {"cpu": "4", "memory": "4Gi"}}});
-        let of = |all| BTreeMap::from([(("m1".to_owned(), "n1".to_owned()), Capacity::from_node(&has, all))]);
-        assert_eq!(lines(&node_rows(&used, &of(false), false)), ["n1 m1 500m 25% 1024Mi 25%"]);
-        assert_eq!(lines(&node_rows(&used, &of(true), false)), ["n1 m1 500m 12% 1024Mi 25%"]);
+        let capacities = json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}, "capacity": {"cpu": "4", "memory": "4Gi"}}});
+        let capacity = |use_capacity| {
+            BTreeMap::from([(("m1".to_owned(), "n1".to_owned()), Capacity::from_node(&capacities, use_capacity))])
+        };
+        assert_eq!(lines(&node_rows(&used, &capacity(false), false)), ["n1 m1 500m 25% 1024Mi 25%"]);
+        assert_eq!(lines(&node_rows(&used, &capacity(true), false)), ["n1 m1 500m 12% 1024Mi 25%"]);
         assert_eq!(lines(&node_rows(&used, &BTreeMap::new(), false)), ["n1 m1 500m <unknown> 1024Mi <unknown>"]);
     }
 }

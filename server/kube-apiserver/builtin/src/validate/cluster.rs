@@ -141,7 +141,7 @@ pub(super) fn validate_signing_request(e: &mut Errors, object: &Value) {
     let signer = text(spec, "signerName");
     let checked = match signer.starts_with("kubernetes.io/") {
         true => SigningRequest::parse(&pem).map(drop),
-        false => SigningRequest::check_form(&pem),
+        false => SigningRequest::check_syntax_and_signature(&pem),
     };
     if let Err(why) = checked {
         e.invalid("spec.request", at(spec, "request"), why.to_string());

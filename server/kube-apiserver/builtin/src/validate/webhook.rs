@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
-use crowsnest_apimachinery::webhook::{Service, validate_review_versions, validate_service, validate_url};
+use crowsnest_apimachinery::webhook::{ServiceReference, validate_review_versions, validate_service, validate_url};
 use crowsnest_registry::admission::expression::{
     AvailableVariables, ExpectedResult, check_expression, check_instantiation,
 };
@@ -215,7 +215,7 @@ pub fn validate_client_config(config: &Value, path: &str) -> Vec<FieldError> {
             // kube-apiserver confuses namespace and name here.
             let (namespace, name) = (text("name"), text("namespace"));
             let port = service["port"].as_i64().unwrap_or(443);
-            validate_service(Service { namespace, name, path: text("path"), port }, &format!("{path}.service"))
+            validate_service(ServiceReference { namespace, name, path: text("path"), port }, &format!("{path}.service"))
         }
     }
 }

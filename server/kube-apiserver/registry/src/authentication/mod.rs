@@ -51,7 +51,7 @@ impl Authenticator {
             return Ok(with_standard_groups(user.clone()));
         }
         let peer = extensions.get::<Peer>().cloned().unwrap_or_default();
-        if peer.front_proxy
+        if peer.is_front_proxy
             && let Some(remote) = request_header::remote_user(headers)?
         {
             return Ok(with_standard_groups(remote));

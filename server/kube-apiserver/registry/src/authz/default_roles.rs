@@ -165,7 +165,7 @@ fn add_missing(object: &mut Value, list: &str, required: &[Value]) {
 fn add_rules(role: &mut Value, default: &Value) {
     let read = |role: &Value| Vec::<PolicyRule>::deserialize(&role["rules"]).unwrap_or_default();
     let have = read(role);
-    let atoms = read(default).into_iter().flat_map(|rule| rule.atoms());
+    let atoms = read(default).into_iter().flat_map(|rule| rule.break_down());
     let missing: Vec<PolicyRule> = atoms.filter(|atom| !have.iter().any(|rule| rule.covers(atom))).collect();
     if missing.is_empty() {
         return;

@@ -14,7 +14,7 @@ pub fn check_grant(rbac: &Rbac, user: &UserInfo, namespace: &str, granted: &[Pol
     let (held, unresolved) = rbac.rules_for(user, namespace);
     let mut missing: Vec<PolicyRule> = Vec::new();
     for rule in granted {
-        for atom in rule.atoms() {
+        for atom in rule.break_down() {
             if !held.iter().any(|h| h.covers(&atom)) {
                 merge_verbs(&mut missing, atom);
             }

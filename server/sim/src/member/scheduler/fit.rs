@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::selector::expression_matches;
-use crowsnest_apimachinery::taints::{first_untolerated, prevents_scheduling, tolerates};
+use crowsnest_apimachinery::taints::{first_untolerated_taint, prevents_scheduling, tolerates};
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Taint};
 
 use crate::member::Labels;
@@ -83,7 +83,7 @@ pub fn check_static_filters(spec: &PodSpecView, node: &NodeView) -> Result<(), F
     if node.unschedulable && !spec.tolerations.iter().any(|toleration| tolerates(toleration, &cordon)) {
         return Err(FilterFailure::unresolvable("node(s) were unschedulable"));
     }
-    if let Some(taint) = first_untolerated(&node.taints, &spec.tolerations, prevents_scheduling) {
+    if let Some(taint) = first_untolerated_taint(&node.taints, &spec.tolerations, prevents_scheduling) {
         let value = taint.value.as_deref().unwrap_or_default();
         return Err(FilterFailure::unresolvable(format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)));
     }

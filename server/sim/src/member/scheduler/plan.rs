@@ -223,7 +223,7 @@ impl Planner {
                 "node(s) didn't match pod topology spread constraints (missing required label)",
             ));
         };
-        let selector = constraint.label_selector.as_ref().map(Selector::valid_or_nothing);
+        let selector = constraint.label_selector.as_ref().map(Selector::from_label_selector_or_nothing);
         let is_selected = |labels: &Labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
         let mut domains: HashMap<&str, i32> = HashMap::new();
         for other in self.nodes.values().filter(|other| super::fit::matches_node_affinity(&pod.spec, other)) {

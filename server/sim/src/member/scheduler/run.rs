@@ -202,7 +202,7 @@ impl Scheduler {
 
     fn budgets(&self) -> Vec<Budget> {
         let to_budget = |budget: &SharedObject<PodDisruptionBudget>| {
-            let selector = Selector::valid_or_nothing(budget.spec.as_ref()?.selector.as_ref()?);
+            let selector = Selector::from_label_selector_or_nothing(budget.spec.as_ref()?.selector.as_ref()?);
             let allowed_disruptions =
                 budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or_default();
             Some(Budget { namespace: budget.key().namespace, selector, allowed_disruptions })

@@ -147,7 +147,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         .and_then(|labels| labels.get(HASH_LABEL).cloned())
         .unwrap_or_default();
     let eligible = find_eligible_nodes(world, &owner, &spec.template);
-    let owned = pods::claim(world, &owner, &Selector::valid_or_nothing(&spec.selector), false).await?;
+    let owned = pods::claim(world, &owner, &Selector::from_label_selector_or_nothing(&spec.selector), false).await?;
     let min_ready_seconds = i64::from(spec.min_ready_seconds.unwrap_or_default());
     let now = Timestamp::now();
     let plan =

@@ -80,7 +80,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         return Ok(Some(BULK_WRITE_DELAY));
     }
     let spec = &deployment.spec;
-    let selector = Selector::valid_or_nothing(&spec.selector);
+    let selector = Selector::from_label_selector_or_nothing(&spec.selector);
     if selector.is_empty() {
         return Ok(None);
     }

@@ -80,7 +80,7 @@ fn needs_finalizer(world: &World, pod: &PodState) -> bool {
 }
 
 fn parse_selector(job: &Job) -> Option<Selector> {
-    job.spec.as_ref()?.selector.as_ref().map(Selector::valid_or_nothing)
+    job.spec.as_ref()?.selector.as_ref().map(Selector::from_label_selector_or_nothing)
 }
 
 /// True for a Job that another controller manages.

@@ -240,7 +240,7 @@ async fn reconcile<K: ReplicaKind>(world: &World, key: &Key) -> Result<Option<Du
     let set = object.as_replica_set();
     let spec = &set.spec;
     let is_deleted = set.metadata.deletion_timestamp.is_some();
-    let selector = Selector::valid_or_nothing(&spec.selector);
+    let selector = Selector::from_label_selector_or_nothing(&spec.selector);
     let mut pods = pods::claim(world, &owner, &selector, is_deleted).await?;
     let mut failure: Option<Error> = None;
     if !is_deleted {
@@ -312,7 +312,8 @@ mod tests {
             (set.spec.replicas, set.spec.min_ready_seconds, set.metadata.generation),
             (Some(2), Some(1), Some(2))
         );
-        assert!(Selector::valid_or_nothing(&set.spec.selector).matches(&[("app".to_owned(), "x".to_owned())].into()));
+        let selector = Selector::from_label_selector_or_nothing(&set.spec.selector);
+        assert!(selector.matches(&[("app".to_owned(), "x".to_owned())].into()));
         let failing = compute_status(&set, &[], Some("again"), Timestamp::now());
         let healthy = compute_status(&set, &[], None, Timestamp::now());
         assert_eq!(failing.conditions, set.status.as_ref().unwrap().conditions);

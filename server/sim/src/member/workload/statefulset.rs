@@ -151,7 +151,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         return Ok(None);
     }
     let owner = WorkloadOwner::new(&set, "apps/v1", "StatefulSet", "statefulset-controller");
-    let selector = Selector::valid_or_nothing(&spec.selector);
+    let selector = Selector::from_label_selector_or_nothing(&spec.selector);
     let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
     let revisions = Revisions::find_or_create(world, &owner, &spec.template, &labels).await?;
     let update = revision::name(&revisions.current).to_owned();

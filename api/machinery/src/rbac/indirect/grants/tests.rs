@@ -62,7 +62,7 @@ fn paths(rbac: &Rbac) -> (Vec<Path<'_>>, Vec<Subject>) {
 #[case::binds_a_missing_role("shop", &["create rolebindings", "bind roles gone"], &[])]
 #[case::binds_a_role_of_another_namespace("ops", &["create rolebindings", "bind roles reads"], &[])]
 #[case::binds_a_cluster_role("shop", &["create rolebindings", "bind clusterroles reader"], &[StepKind::Bind])]
-#[case::takes_a_role_for_a_cluster_role("shop", &["create rolebindings", "bind clusterroles reads"], &[])]
+#[case::binds_a_cluster_role_with_the_name_of_a_role("shop", &["create rolebindings", "bind clusterroles reads"], &[])]
 #[case::changes_a_binding("shop", &["update rolebindings holds", "bind roles reads"], &[StepKind::Bind])]
 #[case::changes_a_binding_of_any_role("shop", &["patch rolebindings holds", "bind roles"], &[StepKind::Bind])]
 #[case::changes_a_binding_of_another_role("shop", &["update rolebindings others", "bind roles reads"], &[])]

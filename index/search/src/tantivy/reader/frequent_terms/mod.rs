@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 use tantivy::postings::TermInfo;
 
-/// Maximum number of candidates if segments contributed only a part of their terms.
+/// Maximum number of candidates of all segments, if some segments contributed only a part of their terms.
 const MAX_TERMS_IN_ALL: usize = 256;
 /// Maximum number of postings that are read.
 const MAX_POSTINGS: u64 = 4_000_000;
@@ -25,40 +25,42 @@ impl SegmentLookup<'_> {
     pub(crate) fn terms(mut self, matches: &Match, wanted: &TermsRequest) -> Result<TermCounts, Error> {
         let deadline = self.deadline;
         let field = self.text.columns.word(wanted.word);
-        let met = self.each(matches, |segment, docs| {
-            if docs.is_none() {
+        let met = self.map_matching(matches, |segment, docs| {
+            if docs.is_empty() {
                 return Ok(None);
             }
             let terms = segment.data.reader.inverted_index(field)?;
             let found = Candidates::read(&terms, wanted, deadline)?;
             Ok(Some((TermCounter::new(segment, docs, terms), found)))
         })?;
-        let (mut among, mut found) = (Vec::new(), HashMap::<String, Term>::new());
-        let mut partly = Vec::new();
+        let (mut counters, mut found) = (Vec::new(), HashMap::<String, Term>::new());
+        let mut incomplete_segments = Vec::new();
         for (segment, terms) in met.into_iter().flatten() {
             self.truncated |= terms.truncated;
             for (text, info) in terms.all {
-                found.entry(text).or_default().add_occurrence(among.len(), info);
+                found.entry(text).or_default().add_occurrence(counters.len(), info);
             }
             if terms.left_out {
-                partly.push(among.len());
+                incomplete_segments.push(counters.len());
             }
-            among.push(segment);
+            counters.push(segment);
         }
         let fail = |error| Error::text("cannot be searched", error);
         let mut found = sort_by_frequency(found);
-        if !partly.is_empty() {
+        if !incomplete_segments.is_empty() {
             found.truncate(MAX_TERMS_IN_ALL);
-            let again = self.text.map(partly.iter(), |at| find_candidates(&among[*at].terms, &wanted.prefix, &found));
+            let again = self.text.map_parts(incomplete_segments.iter(), |at| {
+                find_candidates(&counters[*at].terms, &wanted.prefix, &found)
+            });
             let again = again.map_err(fail)?;
-            for (at, met) in partly.into_iter().zip(again) {
+            for (at, met) in incomplete_segments.into_iter().zip(again) {
                 for (term, info) in met {
                     found[term].1.add_occurrence(at, info);
                 }
             }
             found.sort_unstable_by(by_frequency);
         }
-        let (counted, truncated) = count_most_frequent(&mut among, found, wanted.limit, deadline);
+        let (counted, truncated) = count_most_frequent(&mut counters, found, wanted.limit, deadline);
         let counts = counted.map_err(fail)?;
         Ok(TermCounts { counts, incomplete: self.truncated | truncated })
     }
@@ -74,7 +76,7 @@ struct Term {
 }
 
 impl Term {
-    /// A segment may report the same term again.
+    /// Adds the term's occurrence in a segment, unless it is already known.
     fn add_occurrence(&mut self, segment: usize, info: TermInfo) {
         if self.positions.iter().any(|(known, _)| *known == segment) {
             return;
@@ -98,7 +100,7 @@ fn sort_by_frequency(found: HashMap<String, Term>) -> Vec<(String, Term)> {
 /// Counts terms in descending order of their upper bounds, until no other can be among the most frequent. Returns
 /// whether candidates were omitted.
 fn count_most_frequent(
-    among: &mut [TermCounter],
+    counters: &mut [TermCounter],
     terms: Vec<(String, Term)>,
     most: Option<usize>,
     deadline: Instant,
@@ -117,7 +119,7 @@ fn count_most_frequent(
         checked += term.frequency;
         let mut count = 0;
         for (segment, info) in &term.positions {
-            count += match among[*segment].count(info) {
+            count += match counters[*segment].count(info) {
                 Ok(count) => count,
                 Err(error) => return (Err(error), truncated),
             };
@@ -140,7 +142,7 @@ fn count_most_frequent(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authorization::Rights;
+    use crate::authorization::RbacRules;
     use crate::document::Document;
     use crate::document::columns::Word;
     use crate::engine::SearchContext;
@@ -188,10 +190,11 @@ mod tests {
         }
         writer.commit().unwrap();
         text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
-        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).for_caller(&UserInfo::system())));
+        let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
         let context = SearchContext { rights, requested_at: Instant::now(), deadline };
-        let wanted = TermsRequest { word: Word::Label, prefix: prefix.to_owned(), part: part.to_owned(), limit: most };
+        let wanted =
+            TermsRequest { word: Word::Label, prefix: prefix.to_owned(), substring: part.to_owned(), limit: most };
         let TermCounts { counts: found, incomplete } =
             SegmentLookup::new(&text, &context).terms(&Match::All, &wanted).unwrap();
         assert!(!incomplete);

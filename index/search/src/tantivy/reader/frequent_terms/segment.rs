@@ -49,11 +49,11 @@ impl Candidates {
             let frequency = stream.value().doc_freq;
             let full = found.all.len() >= keep;
             if full && worst.peek().is_some_and(|(Reverse(least), _)| frequency <= *least) {
-                found.left_out |= std::str::from_utf8(stream.key()).is_ok_and(|text| text.contains(&wanted.part));
+                found.left_out |= std::str::from_utf8(stream.key()).is_ok_and(|text| text.contains(&wanted.substring));
                 continue;
             }
             let text = String::from_utf8_lossy(stream.key());
-            if !text.contains(&wanted.part) {
+            if !text.contains(&wanted.substring) {
                 continue;
             }
             let term = (text.into_owned(), stream.value().clone());

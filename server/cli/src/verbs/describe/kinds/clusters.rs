@@ -7,7 +7,7 @@ use super::{CONDITIONS, add_conditions, add_creation_timestamp, age_since};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{Sheet, join_or_none, list, number, or_none, sorted_fields, to_text};
 
-pub(super) fn cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Timestamp) {
+pub(super) fn describe_cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Timestamp) {
     let (spec, status) = (&cluster["spec"], &cluster["status"]);
     add_labels_and_annotations(sheet, cluster);
     add_creation_timestamp(sheet, cluster);
@@ -26,7 +26,7 @@ pub(super) fn cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Timestamp) 
     sheet.add_field(0, "Kubernetes Version", or_none(&status["kubernetesVersion"]));
     let nodes = &status["nodeSummary"];
     sheet.add_field(0, "Nodes", format!("{} ready / {} total", number(&nodes["readyNum"]), number(&nodes["totalNum"])));
-    resources(sheet, &status["resourceSummary"]);
+    add_resources(sheet, &status["resourceSummary"]);
     let enabled = list(&status["apiEnablements"]);
     let kinds: usize = enabled.iter().map(|group| list(&group["resources"]).len()).sum();
     sheet.add_field(0, "API Enablements", format!("{} group versions, {kinds} kinds", enabled.len()));
@@ -35,7 +35,7 @@ pub(super) fn cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Timestamp) 
 }
 
 /// Adds the cluster's allocatable, allocated and allocating resources.
-fn resources(sheet: &mut Sheet, summary: &Value) {
+fn add_resources(sheet: &mut Sheet, summary: &Value) {
     let allocatable = sorted_fields(&summary["allocatable"]);
     if allocatable.is_empty() {
         return;

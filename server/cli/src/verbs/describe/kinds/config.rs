@@ -2,50 +2,50 @@
 
 use serde_json::Value;
 
-use super::{CONDITIONS, LIMITS, QUOTAS, Related, SECRETS, add_conditions, unknown};
+use super::{CONDITIONS, LIMITS, QUOTAS, Related, SECRETS, add_conditions, format_unknown};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, list, or_none, sorted_fields, to_text};
 
-pub(super) fn config_map(sheet: &mut Sheet, map: &Value) {
+pub(super) fn describe_config_map(sheet: &mut Sheet, map: &Value) {
     add_labels_and_annotations(sheet, map);
-    block(sheet, "Data");
+    add_block(sheet, "Data");
     for (key, value) in sorted_fields(&map["data"]) {
         sheet.add_line(0, format!("{key}:"));
         sheet.add_line(0, "----");
         sheet.add_line(0, to_text(value));
         sheet.add_line(0, "");
     }
-    block(sheet, "BinaryData");
+    add_block(sheet, "BinaryData");
     for (key, value) in sorted_fields(&map["binaryData"]) {
-        sheet.add_line(0, format!("{key}: {} bytes", bytes(value)));
+        sheet.add_line(0, format!("{key}: {} bytes", decoded_length(value)));
     }
     sheet.add_line(0, "");
 }
 
-pub(super) fn secret(sheet: &mut Sheet, secret: &Value) {
+pub(super) fn describe_secret(sheet: &mut Sheet, secret: &Value) {
     add_labels_and_annotations(sheet, secret);
     sheet.add_line(0, "");
     sheet.add_field(0, "Type", or_none(&secret["type"]));
-    block(sheet, "Data");
+    add_block(sheet, "Data");
     for (key, value) in sorted_fields(&secret["data"]) {
-        sheet.add_field(0, key, format!("{} bytes", bytes(value)));
+        sheet.add_field(0, key, format!("{} bytes", decoded_length(value)));
     }
 }
 
-fn block(sheet: &mut Sheet, head: &str) {
+fn add_block(sheet: &mut Sheet, head: &str) {
     sheet.add_line(0, "");
     sheet.add_line(0, head);
     sheet.add_line(0, "====");
 }
 
 /// Length of a base64 value after decoding, in bytes.
-fn bytes(value: &Value) -> usize {
+fn decoded_length(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
-pub(super) fn account(sheet: &mut Sheet, account: &Value, related: &Related) {
+pub(super) fn describe_account(sheet: &mut Sheet, account: &Value, related: &Related) {
     add_labels_and_annotations(sheet, account);
     let names = |field: &str| list(&account[field]).iter().map(|one| to_text(&one["name"])).collect::<Vec<_>>();
     sheet.add_list(0, "Image pull secrets", &names("imagePullSecrets"));
@@ -59,21 +59,21 @@ pub(super) fn account(sheet: &mut Sheet, account: &Value, related: &Related) {
                 secrets.iter().filter(own).map(|secret| to_text(&secret["metadata"]["name"])).collect();
             sheet.add_list(0, "Tokens", &tokens);
         }
-        Some(Err(why)) => sheet.add_field(0, "Tokens", unknown(why)),
+        Some(Err(why)) => sheet.add_field(0, "Tokens", format_unknown(why)),
         None => sheet.add_field(0, "Tokens", NONE),
     }
 }
 
-pub(super) fn namespace(sheet: &mut Sheet, namespace: &Value, related: &Related) {
+pub(super) fn describe_namespace(sheet: &mut Sheet, namespace: &Value, related: &Related) {
     add_labels_and_annotations(sheet, namespace);
     sheet.add_field(0, "Status", or_none(&namespace["status"]["phase"]));
     add_conditions(sheet, namespace, &CONDITIONS);
     add_related(sheet, related, QUOTAS, "Resource Quotas", |sheet, quotas| {
-        quotas.iter().for_each(|one| quota(sheet, one))
+        quotas.iter().for_each(|one| add_quota(sheet, one))
     });
     add_related(sheet, related, LIMITS, "Resource Limits", |sheet, limits| {
         let rows: Vec<Vec<String>> =
-            limits.iter().flat_map(|one| list(&one["spec"]["limits"])).flat_map(limit).collect();
+            limits.iter().flat_map(|one| list(&one["spec"]["limits"])).flat_map(limit_rows).collect();
         let heads = ["Type", "Resource", "Min", "Max", "Default Request", "Default Limit", "Max Limit/Request Ratio"];
         sheet.add_table(2, &heads, &rows);
     });
@@ -86,12 +86,12 @@ fn add_related(sheet: &mut Sheet, related: &Related, what: &str, label: &str, re
             sheet.add_heading(0, label);
             render(sheet, all);
         }
-        Some(Err(why)) => sheet.add_field(0, label, unknown(why)),
+        Some(Err(why)) => sheet.add_field(0, label, format_unknown(why)),
         _ => sheet.add_line(0, format!("No {}.", label.to_lowercase())),
     }
 }
 
-fn quota(sheet: &mut Sheet, quota: &Value) {
+fn add_quota(sheet: &mut Sheet, quota: &Value) {
     sheet.add_field(2, "Name", to_text(&quota["metadata"]["name"]));
     let (hard, used) = (&quota["status"]["hard"], &quota["status"]["used"]);
     let rows: Vec<Vec<String>> = sorted_fields(hard)
@@ -105,7 +105,8 @@ fn or_zero(value: &Value) -> String {
     if value.is_null() { "0".to_owned() } else { to_text(value) }
 }
 
-fn limit(limit: &Value) -> Vec<Vec<String>> {
+/// One row per resource of a limit.
+fn limit_rows(limit: &Value) -> Vec<Vec<String>> {
     let fields = ["min", "max", "defaultRequest", "default", "maxLimitRequestRatio"];
     let mut names: Vec<&String> =
         fields.iter().flat_map(|field| sorted_fields(&limit[*field])).map(|(name, _)| name).collect();

@@ -157,14 +157,14 @@ fn format_probe(probe: &Value) -> String {
         }
         _ => "unknown".to_owned(),
     };
-    let of = |field: &str, default: i64| probe[field].as_i64().unwrap_or(default);
+    let number_or = |field: &str, default: i64| probe[field].as_i64().unwrap_or(default);
     format!(
         "{how} delay={}s timeout={}s period={}s #success={} #failure={}",
-        of("initialDelaySeconds", 0),
-        of("timeoutSeconds", 1),
-        of("periodSeconds", 10),
-        of("successThreshold", 1),
-        of("failureThreshold", 3)
+        number_or("initialDelaySeconds", 0),
+        number_or("timeoutSeconds", 1),
+        number_or("periodSeconds", 10),
+        number_or("successThreshold", 1),
+        number_or("failureThreshold", 3)
     )
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Related, SLICES, unknown};
+use super::{Related, SLICES, format_unknown};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, or_none, to_text};
 
@@ -10,7 +10,7 @@ use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, or_none, to
 const MAX_ENDPOINTS: usize = 3;
 const SERVICE: &str = "kubernetes.io/service-name";
 
-pub(super) fn service(sheet: &mut Sheet, service: &Value, related: &Related) {
+pub(super) fn describe_service(sheet: &mut Sheet, service: &Value, related: &Related) {
     let spec = &service["spec"];
     add_labels_and_annotations(sheet, service);
     sheet.add_pairs(0, "Selector", &spec["selector"], "=");
@@ -38,7 +38,11 @@ pub(super) fn service(sheet: &mut Sheet, service: &Value, related: &Related) {
         if port["nodePort"].as_i64().is_some_and(|port| port != 0) {
             sheet.add_field(0, "NodePort", format!("{name}  {}/{protocol}", to_text(&port["nodePort"])));
         }
-        sheet.add_field(0, "Endpoints", endpoints(related, text_or_empty(&service["metadata"]["name"]), &port["name"]));
+        sheet.add_field(
+            0,
+            "Endpoints",
+            format_endpoints(related, text_or_empty(&service["metadata"]["name"]), &port["name"]),
+        );
     }
     sheet.add_field(0, "Session Affinity", or_none(&spec["sessionAffinity"]));
     sheet.add_field_if_set(0, "External Traffic Policy", &spec["externalTrafficPolicy"]);
@@ -60,10 +64,10 @@ fn addresses(object: &Value) -> Vec<String> {
 }
 
 /// Ready endpoints of a Service's port, shortened to `MAX_ENDPOINTS`.
-fn endpoints(related: &Related, service: &str, port: &Value) -> String {
+fn format_endpoints(related: &Related, service: &str, port: &Value) -> String {
     let slices = match related.get(SLICES) {
         Some(Ok(slices)) => slices,
-        Some(Err(why)) => return unknown(why),
+        Some(Err(why)) => return format_unknown(why),
         None => return NONE.to_owned(),
     };
     let mut all: Vec<String> = Vec::new();
@@ -91,8 +95,8 @@ fn endpoints(related: &Related, service: &str, port: &Value) -> String {
     }
 }
 
-/// Services that an Ingress routes to.
-pub(super) fn services(ingress: &Value) -> Vec<&str> {
+/// Names of the Services that an Ingress routes to, sorted and without duplicates.
+pub(super) fn service_names(ingress: &Value) -> Vec<&str> {
     let spec = &ingress["spec"];
     let paths = list(&spec["rules"]).iter().flat_map(|rule| list(&rule["http"]["paths"])).map(|path| &path["backend"]);
     let named = paths.chain([&spec["defaultBackend"]]).filter_map(|backend| backend["service"]["name"].as_str());
@@ -102,7 +106,7 @@ pub(super) fn services(ingress: &Value) -> Vec<&str> {
     named
 }
 
-pub(super) fn ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
+pub(super) fn describe_ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
     let spec = &ingress["spec"];
     sheet.add_pairs(0, "Labels", &ingress["metadata"]["labels"], "=");
     sheet.add_field(0, "Address", addresses(ingress).join(","));
@@ -111,7 +115,7 @@ pub(super) fn ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
     sheet.add_field(
         0,
         "Default backend",
-        if default.is_object() { backend(default, related) } else { "<default>".to_owned() },
+        if default.is_object() { format_backend(default, related) } else { "<default>".to_owned() },
     );
     if !list(&spec["tls"]).is_empty() {
         sheet.add_heading(0, "TLS");
@@ -130,7 +134,7 @@ pub(super) fn ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
             rows.push(vec![
                 host.to_owned(),
                 text_or_empty(&path["path"]).to_owned(),
-                backend(&path["backend"], related),
+                format_backend(&path["backend"], related),
             ]);
         }
     }
@@ -143,7 +147,7 @@ pub(super) fn ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
 }
 
 /// `web:80 (10.0.0.1:8080)`. Named Service ports that no EndpointSlice has show no endpoints.
-fn backend(backend: &Value, related: &Related) -> String {
+fn format_backend(backend: &Value, related: &Related) -> String {
     let resource = &backend["resource"];
     if resource.is_object() {
         let group = resource["apiGroup"].as_str().unwrap_or("<none>");
@@ -157,7 +161,7 @@ fn backend(backend: &Value, related: &Related) -> String {
     let (name, port) = (text_or_empty(&service["name"]), &service["port"]);
     let port_text = if port["name"].is_string() { to_text(&port["name"]) } else { to_text(&port["number"]) };
     let found = match port["name"].is_string() {
-        true => endpoints(related, name, &port["name"]),
+        true => format_endpoints(related, name, &port["name"]),
         false => single_port_endpoints(related, name),
     };
     format!("{name}:{port_text} ({found})")
@@ -165,10 +169,10 @@ fn backend(backend: &Value, related: &Related) -> String {
 
 /// Endpoints of a Service with a single port, regardless of the port's name.
 fn single_port_endpoints(related: &Related, service: &str) -> String {
-    let Some(Ok(slices)) = related.get(SLICES) else { return endpoints(related, service, &Value::Null) };
+    let Some(Ok(slices)) = related.get(SLICES) else { return format_endpoints(related, service, &Value::Null) };
     let own = slices.iter().find(|slice| slice["metadata"]["labels"][SERVICE] == *service);
     match own.map(|slice| list(&slice["ports"])) {
-        Some([port]) => endpoints(related, service, &port["name"]),
+        Some([port]) => format_endpoints(related, service, &port["name"]),
         Some(_) => "several ports".to_owned(),
         None => "<none>".to_owned(),
     }

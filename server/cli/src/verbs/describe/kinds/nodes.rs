@@ -4,13 +4,13 @@ use crowsnest_apimachinery::printers::print;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
-use super::{LEASES, PODS, Related, add_conditions, add_creation_timestamp, age_since, unknown};
+use super::{LEASES, PODS, Related, add_conditions, add_creation_timestamp, age_since, format_unknown};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, list, or_none, sorted_fields, time, to_text};
 
 const ROLE: &str = "node-role.kubernetes.io/";
 
-pub(super) fn node(sheet: &mut Sheet, node: &Value, related: &Related, now: jiff::Timestamp) {
+pub(super) fn describe_node(sheet: &mut Sheet, node: &Value, related: &Related, now: jiff::Timestamp) {
     let (spec, status) = (&node["spec"], &node["status"]);
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
     let mut roles: Vec<&str> = labels.filter_map(|(label, _)| label.strip_prefix(ROLE)).collect();
@@ -50,7 +50,7 @@ pub(super) fn node(sheet: &mut Sheet, node: &Value, related: &Related, now: jiff
     sheet.add_field_if_set(0, "ProviderID", &spec["providerID"]);
     match related.get(PODS) {
         Some(Ok(pods)) => add_allocated_resources(sheet, node, pods, now),
-        Some(Err(why)) => sheet.add_field(0, "Non-terminated Pods", unknown(why)),
+        Some(Err(why)) => sheet.add_field(0, "Non-terminated Pods", format_unknown(why)),
         None => {}
     }
 }
@@ -70,14 +70,14 @@ fn add_lease(sheet: &mut Sheet, related: &Related) {
     match related.get(LEASES) {
         Some(Ok(leases)) => {
             let spec = leases.first().map(|lease| &lease["spec"]);
-            let of = |field: &str| spec.map_or_else(|| "<unset>".to_owned(), |spec| or_none(&spec[field]));
-            let when = |field: &str| spec.map_or_else(|| "<unset>".to_owned(), |spec| time(&spec[field]));
+            let field_or_unset = |field: &str| spec.map_or_else(|| "<unset>".to_owned(), |spec| or_none(&spec[field]));
+            let time_or_unset = |field: &str| spec.map_or_else(|| "<unset>".to_owned(), |spec| time(&spec[field]));
             sheet.add_heading(0, "Lease");
-            sheet.add_field(2, "HolderIdentity", of("holderIdentity"));
-            sheet.add_field(2, "AcquireTime", when("acquireTime"));
-            sheet.add_field(2, "RenewTime", when("renewTime"));
+            sheet.add_field(2, "HolderIdentity", field_or_unset("holderIdentity"));
+            sheet.add_field(2, "AcquireTime", time_or_unset("acquireTime"));
+            sheet.add_field(2, "RenewTime", time_or_unset("renewTime"));
         }
-        Some(Err(why)) => sheet.add_field(0, "Lease", unknown(why)),
+        Some(Err(why)) => sheet.add_field(0, "Lease", format_unknown(why)),
         None => {}
     }
 }
@@ -109,10 +109,10 @@ struct ResourceUsage {
 impl ResourceUsage {
     fn from_pod(pod: &Value) -> Self {
         let printed = print("", "Pod", pod);
-        let of = |amount: Option<i64>| amount.unwrap_or_default();
+        let or_zero = |amount: Option<i64>| amount.unwrap_or_default();
         Self {
-            cpu_millicores: [of(printed.cpu_request), of(printed.cpu_limit)],
-            memory_bytes: [of(printed.memory_request), of(printed.memory_limit)],
+            cpu_millicores: [or_zero(printed.cpu_request), or_zero(printed.cpu_limit)],
+            memory_bytes: [or_zero(printed.memory_request), or_zero(printed.memory_limit)],
         }
     }
 
@@ -125,18 +125,18 @@ impl ResourceUsage {
     }
 }
 
-fn percentage(of: i64, whole: i64) -> String {
+fn percentage(part: i64, whole: i64) -> String {
     match whole {
         0 => "0%".to_owned(),
-        whole => format!("{}%", i128::from(of) * 100 / i128::from(whole)),
+        whole => format!("{}%", i128::from(part) * 100 / i128::from(whole)),
     }
 }
 
-fn cpu(milli: i64, whole: i64) -> String {
+fn format_cpu(milli: i64, whole: i64) -> String {
     format!("{} ({})", Quantity::from_milli(milli, Format::DecimalSI), percentage(milli, whole))
 }
 
-fn memory(bytes: i64, whole: i64) -> String {
+fn format_memory(bytes: i64, whole: i64) -> String {
     format!("{} ({})", Quantity::new(bytes, Format::BinarySI), percentage(bytes, whole))
 }
 
@@ -154,10 +154,10 @@ fn add_allocated_resources(sheet: &mut Sheet, node: &Value, pods: &[Value], now:
         vec![
             to_text(&metadata["namespace"]),
             to_text(&metadata["name"]),
-            cpu(used.cpu_millicores[0], cores),
-            cpu(used.cpu_millicores[1], cores),
-            memory(used.memory_bytes[0], bytes),
-            memory(used.memory_bytes[1], bytes),
+            format_cpu(used.cpu_millicores[0], cores),
+            format_cpu(used.cpu_millicores[1], cores),
+            format_memory(used.memory_bytes[0], bytes),
+            format_memory(used.memory_bytes[1], bytes),
             age_since(&metadata["creationTimestamp"], now),
         ]
     };
@@ -169,8 +169,12 @@ fn add_allocated_resources(sheet: &mut Sheet, node: &Value, pods: &[Value], now:
     sheet.add_heading(0, "Allocated resources");
     sheet.add_line(2, "(Total limits may be over 100 percent, i.e., overcommitted.)");
     let rows = [
-        vec!["cpu".to_owned(), cpu(total.cpu_millicores[0], cores), cpu(total.cpu_millicores[1], cores)],
-        vec!["memory".to_owned(), memory(total.memory_bytes[0], bytes), memory(total.memory_bytes[1], bytes)],
+        vec!["cpu".to_owned(), format_cpu(total.cpu_millicores[0], cores), format_cpu(total.cpu_millicores[1], cores)],
+        vec![
+            "memory".to_owned(),
+            format_memory(total.memory_bytes[0], bytes),
+            format_memory(total.memory_bytes[1], bytes),
+        ],
     ];
     sheet.add_table(2, &["Resource", "Requests", "Limits"], &rows);
 }

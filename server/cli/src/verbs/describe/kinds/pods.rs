@@ -7,7 +7,7 @@ use super::{add_conditions, age_since, controller};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, list, number, or_none, time, to_text};
 
-pub(super) fn pod(sheet: &mut Sheet, pod: &Value, now: jiff::Timestamp) {
+pub(super) fn describe_pod(sheet: &mut Sheet, pod: &Value, now: jiff::Timestamp) {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     sheet.add_field_if_set(0, "Priority", &spec["priority"]);
     sheet.add_field_if_set(0, "Priority Class Name", &spec["priorityClassName"]);

@@ -7,7 +7,7 @@ use super::{CONDITIONS, add_conditions, add_creation_timestamp};
 use crate::verbs::describe::render::{add_labels_and_annotations, add_nested_fields};
 use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, number, or_none, selector, time, to_text};
 
-pub(super) fn policy(sheet: &mut Sheet, policy: &Value) {
+pub(super) fn describe_policy(sheet: &mut Sheet, policy: &Value) {
     let spec = &policy["spec"];
     add_labels_and_annotations(sheet, policy);
     add_creation_timestamp(sheet, policy);
@@ -106,7 +106,7 @@ fn format_replica_scheduling(scheduling: &Value) -> String {
     format!("Divided, {how}")
 }
 
-pub(super) fn binding(sheet: &mut Sheet, binding: &Value) {
+pub(super) fn describe_binding(sheet: &mut Sheet, binding: &Value) {
     let (spec, status) = (&binding["spec"], &binding["status"]);
     add_labels_and_annotations(sheet, binding);
     add_creation_timestamp(sheet, binding);
@@ -143,13 +143,19 @@ fn add_clusters(sheet: &mut Sheet, binding: &Value) {
     let targets = list(&binding["spec"]["clusters"]);
     let row = |name: &Value, replicas: String| {
         let status = statuses.iter().find(|one| one["clusterName"] == *name);
-        let of = |field: &str| status.map_or_else(|| NONE.to_owned(), |status| or_none(&status[field]));
+        let status_field = |field: &str| status.map_or_else(|| NONE.to_owned(), |status| or_none(&status[field]));
         let applied = status.map_or_else(|| NONE.to_owned(), |status| (status["applied"] == true).to_string());
-        vec![to_text(name), replicas, applied, of("health"), of("appliedMessage").replace('\n', " ")]
+        vec![
+            to_text(name),
+            replicas,
+            applied,
+            status_field("health"),
+            status_field("appliedMessage").replace('\n', " "),
+        ]
     };
     let mut rows: Vec<Vec<String>> =
         targets.iter().map(|one| row(&one["name"], number(&one["replicas"]).to_string())).collect();
-    // Clusters that the binding is being removed from.
+    // Clusters without a target still have a status until the object is removed from them.
     let left = statuses.iter().filter(|one| !targets.iter().any(|target| target["name"] == one["clusterName"]));
     rows.extend(left.map(|one| row(&one["clusterName"], "-".to_owned())));
     if rows.is_empty() {
@@ -172,7 +178,7 @@ fn add_evictions(sheet: &mut Sheet, spec: &Value) {
     }
 }
 
-pub(super) fn work(sheet: &mut Sheet, work: &Value) {
+pub(super) fn describe_work(sheet: &mut Sheet, work: &Value) {
     let (spec, status) = (&work["spec"], &work["status"]);
     add_labels_and_annotations(sheet, work);
     add_creation_timestamp(sheet, work);

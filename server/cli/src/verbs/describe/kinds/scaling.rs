@@ -8,7 +8,7 @@ use crate::verbs::describe::sheet::{Sheet, list, number, or_none, selector, to_t
 
 const UNKNOWN: &str = "<unknown>";
 
-pub(super) fn autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
+pub(super) fn describe_autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
     let (spec, status) = (&autoscaler["spec"], &autoscaler["status"]);
     add_labels_and_annotations(sheet, autoscaler);
     add_creation_timestamp(sheet, autoscaler);
@@ -18,7 +18,7 @@ pub(super) fn autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
     sheet.add_line(2, "( current / target )");
     for (at, metric) in list(&spec["metrics"]).iter().enumerate() {
         let (what, target) = describe_metric(metric);
-        let now = list(&status["currentMetrics"]).get(at).map_or_else(|| UNKNOWN.to_owned(), current);
+        let now = list(&status["currentMetrics"]).get(at).map_or_else(|| UNKNOWN.to_owned(), format_current);
         sheet.add_field(2, &what, format!("{now} / {target}"));
     }
     sheet.add_field(
@@ -38,7 +38,7 @@ pub(super) fn autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
 }
 
 /// The metric's source field, by its type.
-fn of(metric: &Value) -> &Value {
+fn metric_source(metric: &Value) -> &Value {
     let field = match metric["type"].as_str() {
         Some("Resource") => "resource",
         Some("ContainerResource") => "containerResource",
@@ -51,7 +51,7 @@ fn of(metric: &Value) -> &Value {
 
 /// Description of a metric and its target value.
 fn describe_metric(metric: &Value) -> (String, String) {
-    let source = of(metric);
+    let source = metric_source(metric);
     let target = &source["target"];
     let amount = |field: &str| target[field].as_str().map(str::to_owned);
     let percent = target["averageUtilization"].as_i64().map(|percent| format!("{percent}%"));
@@ -88,8 +88,8 @@ fn describe_metric(metric: &Value) -> (String, String) {
 }
 
 /// Current value of a metric.
-fn current(metric: &Value) -> String {
-    let current = &of(metric)["current"];
+fn format_current(metric: &Value) -> String {
+    let current = &metric_source(metric)["current"];
     let amount = |field: &str| current[field].as_str().filter(|value| !value.is_empty()).map(str::to_owned);
     match (current["averageUtilization"].as_i64(), amount("averageValue"), amount("value")) {
         (Some(percent), Some(value), _) => format!("{percent}% ({value})"),

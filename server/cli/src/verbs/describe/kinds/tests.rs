@@ -3,14 +3,14 @@
 use super::*;
 use serde_json::json;
 
-use crate::verbs::describe::render::description;
+use crate::verbs::describe::render::render_description;
 
 fn describe_fixture(fixture: &str) -> String {
     let fixture: Value = serde_saphyr::from_str(fixture).unwrap();
     let names = [PODS, REPLICA_SETS, SLICES, LEASES, QUOTAS, LIMITS, SECRETS];
     let related = names.iter().filter_map(|name| Some((*name, Ok(fixture["related"][*name].as_array()?.clone()))));
     let now = "2026-01-01T00:10:00Z".parse().unwrap();
-    description(&fixture["object"], Some("member1"), &related.collect(), None, now)
+    render_description(&fixture["object"], Some("member1"), &related.collect(), None, now)
 }
 
 #[rstest::rstest]
@@ -36,7 +36,7 @@ fn descriptions_match_the_golden_files(#[case] fixture: &str, #[case] expected: 
 }
 
 fn describe(object: Value, related: &Related) -> String {
-    description(&object, None, related, None, jiff::Timestamp::UNIX_EPOCH)
+    render_description(&object, None, related, None, jiff::Timestamp::UNIX_EPOCH)
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{CONDITIONS, PODS, Related, add_conditions, unknown};
+use super::{CONDITIONS, PODS, Related, add_conditions, format_unknown};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{Sheet, join_or_none, list, or_none, to_text};
 
-pub(super) fn claim(sheet: &mut Sheet, claim: &Value, related: &Related) {
+pub(super) fn describe_claim(sheet: &mut Sheet, claim: &Value, related: &Related) {
     let (metadata, spec, status) = (&claim["metadata"], &claim["spec"], &claim["status"]);
     sheet.add_field(0, "StorageClass", spec["storageClassName"].as_str().unwrap_or_default());
     match metadata["deletionTimestamp"].as_str() {
@@ -46,7 +46,7 @@ pub(super) fn claim(sheet: &mut Sheet, claim: &Value, related: &Related) {
                 .collect();
             sheet.add_list(0, "Used By", &users);
         }
-        Some(Err(why)) => sheet.add_field(0, "Used By", unknown(why)),
+        Some(Err(why)) => sheet.add_field(0, "Used By", format_unknown(why)),
         None => {}
     }
     add_conditions(sheet, claim, &CONDITIONS);
@@ -54,12 +54,12 @@ pub(super) fn claim(sheet: &mut Sheet, claim: &Value, related: &Related) {
 
 /// True if the pod mounts the claim, by name or as an ephemeral volume.
 fn uses(pod: &Value, claim: &Value) -> bool {
-    let own = |volume: &Value| {
+    let is_ephemeral_claim = |volume: &Value| {
         let (pod, volume) = (pod["metadata"]["name"].as_str(), volume["name"].as_str());
         pod.zip(volume).is_some_and(|(pod, volume)| *claim == format!("{pod}-{volume}").as_str())
     };
     list(&pod["spec"]["volumes"]).iter().any(|volume| {
         volume["persistentVolumeClaim"]["claimName"] == *claim && claim.is_string()
-            || volume["ephemeral"].is_object() && own(volume)
+            || volume["ephemeral"].is_object() && is_ephemeral_claim(volume)
     })
 }

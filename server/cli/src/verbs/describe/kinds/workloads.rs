@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use super::containers::add_pod_template;
 use super::{
-    PODS, REPLICA_SETS, Related, add_conditions, add_creation_timestamp, controlled_objects, controller, unknown,
+    PODS, REPLICA_SETS, Related, add_conditions, add_creation_timestamp, controlled_objects, controller, format_unknown,
 };
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, number, or_none, selector, time, to_text};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-pub(super) fn deployment(sheet: &mut Sheet, deployment: &Value, related: &Related) {
+pub(super) fn describe_deployment(sheet: &mut Sheet, deployment: &Value, related: &Related) {
     let (spec, status) = (&deployment["spec"], &deployment["status"]);
     add_creation_timestamp(sheet, deployment);
     add_labels_and_annotations(sheet, deployment);
@@ -57,13 +57,13 @@ fn add_replica_sets(sheet: &mut Sheet, deployment: &Value, related: &Related) {
             };
             (format_sets(&old), format_sets(&new))
         }
-        Err(why) => (unknown(why), unknown(why)),
+        Err(why) => (format_unknown(why), format_unknown(why)),
     };
     sheet.add_field(0, "OldReplicaSets", old);
     sheet.add_field(0, "NewReplicaSet", new);
 }
 
-pub(super) fn replica_set(sheet: &mut Sheet, set: &Value, related: &Related) {
+pub(super) fn describe_replica_set(sheet: &mut Sheet, set: &Value, related: &Related) {
     add_selector(sheet, &set["spec"]);
     add_labels_and_annotations(sheet, set);
     add_controller(sheet, set);
@@ -77,7 +77,7 @@ pub(super) fn replica_set(sheet: &mut Sheet, set: &Value, related: &Related) {
     add_conditions(sheet, set, &[("Type", "type"), ("Status", "status"), ("Reason", "reason")]);
 }
 
-pub(super) fn stateful_set(sheet: &mut Sheet, set: &Value, related: &Related) {
+pub(super) fn describe_stateful_set(sheet: &mut Sheet, set: &Value, related: &Related) {
     let spec = &set["spec"];
     add_creation_timestamp(sheet, set);
     add_selector(sheet, spec);
@@ -97,12 +97,12 @@ pub(super) fn stateful_set(sheet: &mut Sheet, set: &Value, related: &Related) {
         [] => sheet.add_field(0, "Volume Claims", NONE),
         claims => {
             sheet.add_heading(0, "Volume Claims");
-            claims.iter().for_each(|claim| volume_claim(sheet, claim));
+            claims.iter().for_each(|claim| add_volume_claim(sheet, claim));
         }
     }
 }
 
-fn volume_claim(sheet: &mut Sheet, claim: &Value) {
+fn add_volume_claim(sheet: &mut Sheet, claim: &Value) {
     let (metadata, spec) = (&claim["metadata"], &claim["spec"]);
     sheet.add_field(2, "Name", to_text(&metadata["name"]));
     sheet.add_field(2, "StorageClass", spec["storageClassName"].as_str().unwrap_or_default());
@@ -112,7 +112,7 @@ fn volume_claim(sheet: &mut Sheet, claim: &Value) {
     sheet.add_field(2, "Access Modes", join_or_none(&spec["accessModes"], ","));
 }
 
-pub(super) fn daemon_set(sheet: &mut Sheet, set: &Value, related: &Related) {
+pub(super) fn describe_daemon_set(sheet: &mut Sheet, set: &Value, related: &Related) {
     let (spec, status) = (&set["spec"], &set["status"]);
     add_selector(sheet, spec);
     sheet.add_pairs(0, "Node-Selector", &spec["template"]["spec"]["nodeSelector"], "=");
@@ -130,7 +130,7 @@ pub(super) fn daemon_set(sheet: &mut Sheet, set: &Value, related: &Related) {
     add_pod_template(sheet, &spec["template"]);
 }
 
-pub(super) fn job(sheet: &mut Sheet, job: &Value) {
+pub(super) fn describe_job(sheet: &mut Sheet, job: &Value) {
     let (spec, status) = (&job["spec"], &job["status"]);
     add_selector(sheet, spec);
     add_labels_and_annotations(sheet, job);
@@ -145,14 +145,15 @@ pub(super) fn job(sheet: &mut Sheet, job: &Value) {
     }
     if status["completionTime"].is_string() {
         sheet.add_field(0, "Completed At", time(&status["completionTime"]));
-        sheet.add_field(0, "Duration", duration(&status["startTime"], &status["completionTime"]));
+        sheet.add_field(0, "Duration", format_duration(&status["startTime"], &status["completionTime"]));
     }
     if spec["activeDeadlineSeconds"].is_number() {
         sheet.add_field(0, "Active Deadline Seconds", format!("{}s", to_text(&spec["activeDeadlineSeconds"])));
     }
-    let of = |field: &str| number(&status[field]);
-    let ready = if status["ready"].is_number() { format!(" ({} Ready)", of("ready")) } else { String::new() };
-    let counts = format!("{} Active{ready} / {} Succeeded / {} Failed", of("active"), of("succeeded"), of("failed"));
+    let count = |field: &str| number(&status[field]);
+    let ready = if status["ready"].is_number() { format!(" ({} Ready)", count("ready")) } else { String::new() };
+    let counts =
+        format!("{} Active{ready} / {} Succeeded / {} Failed", count("active"), count("succeeded"), count("failed"));
     sheet.add_field(0, "Pods Statuses", counts);
     if spec["completionMode"] == "Indexed" {
         sheet.add_field(0, "Completed Indexes", or_none(&status["completedIndexes"]));
@@ -161,14 +162,14 @@ pub(super) fn job(sheet: &mut Sheet, job: &Value) {
     add_conditions(sheet, job, &[("Type", "type"), ("Status", "status"), ("Reason", "reason")]);
 }
 
-fn duration(from: &Value, until: &Value) -> String {
+fn format_duration(from: &Value, until: &Value) -> String {
     match until.as_str().and_then(|text| text.parse().ok()) {
         Some(until) => super::age_since(from, until),
         None => "<unknown>".to_owned(),
     }
 }
 
-pub(super) fn cron_job(sheet: &mut Sheet, job: &Value) {
+pub(super) fn describe_cron_job(sheet: &mut Sheet, job: &Value) {
     let (spec, status) = (&job["spec"], &job["status"]);
     let jobs = &spec["jobTemplate"]["spec"];
     let or_unset = |value: &Value| if value.is_null() { "<unset>".to_owned() } else { to_text(value) };
@@ -224,11 +225,15 @@ fn add_controller(sheet: &mut Sheet, object: &Value) {
 fn add_pod_counts(sheet: &mut Sheet, object: &Value, related: &Related) {
     let counts = match controlled_objects(related, PODS, object) {
         Ok(pods) => {
-            let of = |phase: &str| pods.iter().filter(|pod| pod["status"]["phase"] == phase).count();
-            let (running, waiting) = (of("Running"), of("Pending"));
-            format!("{running} Running / {waiting} Waiting / {} Succeeded / {} Failed", of("Succeeded"), of("Failed"))
+            let count = |phase: &str| pods.iter().filter(|pod| pod["status"]["phase"] == phase).count();
+            let (running, waiting) = (count("Running"), count("Pending"));
+            format!(
+                "{running} Running / {waiting} Waiting / {} Succeeded / {} Failed",
+                count("Succeeded"),
+                count("Failed")
+            )
         }
-        Err(why) => unknown(why),
+        Err(why) => format_unknown(why),
     };
     sheet.add_field(0, "Pods Status", counts);
 }

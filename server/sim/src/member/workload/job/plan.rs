@@ -14,7 +14,7 @@ use crate::member::pod::{ContainerPhase, Phase, PodState, RestartPolicy};
 use crate::member::workload::count;
 
 use super::indexes::parse_indexes;
-use super::policy::{Failure, classify_failure, match_success_policy};
+use super::policy::{FailureAction, classify_failure, match_success_policy};
 
 /// Finalizer that keeps a pod until the Job has counted its termination.
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -155,7 +155,7 @@ impl<'a> JobView<'a> {
             plan.completed.extend(succeeded_pods.clone().filter_map(|pod| index_of(pod)));
         }
         let failures =
-            unrecorded().filter(|pod| self.has_failed(pod) && self.classify_failure(pod) != Failure::Ignored);
+            unrecorded().filter(|pod| self.has_failed(pod) && self.classify_failure(pod) != FailureAction::Ignore);
         let failed = self.status.failed.unwrap_or_default() + count(&plan.uncounted_failed) + count(failures);
         let succeeded = if self.is_indexed {
             count(&plan.completed)
@@ -199,7 +199,7 @@ impl<'a> JobView<'a> {
             || (!self.replaces_only_failed && pod.deletion.is_some() && pod.phase != Phase::Succeeded)
     }
 
-    fn classify_failure(&self, pod: &PodState) -> Failure {
+    fn classify_failure(&self, pod: &PodState) -> FailureAction {
         classify_failure(self.spec.pod_failure_policy.as_ref(), pod)
     }
 
@@ -210,8 +210,8 @@ impl<'a> JobView<'a> {
         let fatal =
             self.pods.iter().filter(|pod| is_tracked(pod) && self.is_valid(pod) && self.has_failed(pod)).filter(
                 |pod| match self.classify_failure(pod) {
-                    Failure::FailsIndex => true,
-                    Failure::Ignored => false,
+                    FailureAction::FailIndex => true,
+                    FailureAction::Ignore => false,
                     _ => count_annotation(pod, FAILURES_ANNOTATION) >= limit,
                 },
             );
@@ -269,7 +269,7 @@ impl<'a> JobView<'a> {
         };
         let fatal =
             self.pods.iter().filter(|pod| self.has_failed(pod)).find_map(|pod| match self.classify_failure(pod) {
-                Failure::FailsJob(message) => Some(message),
+                FailureAction::FailJob(message) => Some(message),
                 _ => None,
             });
         if let Some(message) = fatal {
@@ -371,7 +371,7 @@ impl<'a> JobView<'a> {
                 let (failures, ignored) =
                     (count_annotation(pod, FAILURES_ANNOTATION), count_annotation(pod, IGNORED_FAILURES_ANNOTATION));
                 let next = match self.classify_failure(pod) {
-                    Failure::Ignored => (failures, ignored + 1),
+                    FailureAction::Ignore => (failures, ignored + 1),
                     _ => (failures + 1, ignored),
                 };
                 (next, usize::try_from(next.0 + next.1).unwrap_or_default(), end_time(pod))
@@ -447,7 +447,7 @@ impl<'a> JobView<'a> {
                 if !self.is_indexed {
                     plan.uncounted_succeeded.insert(pod.uid.to_string());
                 }
-            } else if (has_failed || job_has_failed) && self.classify_failure(pod) != Failure::Ignored {
+            } else if (has_failed || job_has_failed) && self.classify_failure(pod) != FailureAction::Ignore {
                 plan.uncounted_failed.insert(pod.uid.to_string());
             }
         }

@@ -8,35 +8,35 @@ use crate::member::pod::{ContainerPhase, ContainerView, PodState};
 
 use super::indexes::parse_indexes;
 
-/// Effect of a failed pod on its Job.
+/// Action of a pod failure policy, with the message of `FailJob`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum FailureAction {
     /// The failure counts towards the backoff limit.
-    Counts,
+    Count,
     /// The pod is replaced without being counted.
-    Ignored,
+    Ignore,
     /// The failure counts and fails the pod's index permanently.
-    FailsIndex,
+    FailIndex,
     /// The failure counts and fails the Job with this message.
-    FailsJob(String),
+    FailJob(String),
 }
 
-/// Determines the effect of a failed pod by the first matching rule.
-pub fn classify_failure(policy: Option<&PodFailurePolicy>, pod: &PodState) -> Failure {
+/// Determines the action for a failed pod by the first matching rule; `Count` if none matches.
+pub fn classify_failure(policy: Option<&PodFailurePolicy>, pod: &PodState) -> FailureAction {
     let rules = policy.map(|policy| policy.rules.as_slice()).unwrap_or_default();
     for (index, rule) in rules.iter().enumerate() {
         let Some(cause) = match_rule(rule, pod) else { continue };
         return match rule.action.as_str() {
-            "Ignore" => Failure::Ignored,
-            "FailIndex" => Failure::FailsIndex,
-            "FailJob" => Failure::FailsJob(format!("{cause} matching FailJob rule at index {index}")),
-            _ => Failure::Counts,
+            "Ignore" => FailureAction::Ignore,
+            "FailIndex" => FailureAction::FailIndex,
+            "FailJob" => FailureAction::FailJob(format!("{cause} matching FailJob rule at index {index}")),
+            _ => FailureAction::Count,
         };
     }
-    Failure::Counts
+    FailureAction::Count
 }
 
-/// Message about the container or condition that a rule matches, as in Kubernetes; `None` if it does not match.
+/// Returns Kubernetes' message about the container or condition that a rule matches; `None` if it does not match.
 fn match_rule(rule: &PodFailurePolicyRule, pod: &PodState) -> Option<String> {
     let key = &pod.key;
     if let Some(requirement) = &rule.on_exit_codes {
@@ -60,7 +60,8 @@ fn match_rule(rule: &PodFailurePolicyRule, pod: &PodState) -> Option<String> {
     Some(format!("Pod {key} has condition {}", condition.type_))
 }
 
-/// Message about the first rule of a success policy that the succeeded indexes meet; `None` if they meet none.
+/// Returns Kubernetes' message about the first rule of a success policy that the succeeded indexes satisfy; `None` if
+/// they satisfy none.
 pub fn match_success_policy(
     policy: Option<&SuccessPolicy>,
     completions: i32,
@@ -93,20 +94,20 @@ mod tests {
     use crate::member::interner::Interner;
 
     #[rstest::rstest]
-    #[case(json!([]), 1, Failure::Counts)]
-    #[case(json!([{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}}]), 42, Failure::Ignored)]
-    #[case(json!([{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}}]), 1, Failure::Counts)]
-    #[case(json!([{"action": "FailIndex", "onExitCodes": {"operator": "NotIn", "values": [42]}}]), 1, Failure::FailsIndex)]
+    #[case(json!([]), 1, FailureAction::Count)]
+    #[case(json!([{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}}]), 42, FailureAction::Ignore)]
+    #[case(json!([{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}}]), 1, FailureAction::Count)]
+    #[case(json!([{"action": "FailIndex", "onExitCodes": {"operator": "NotIn", "values": [42]}}]), 1, FailureAction::FailIndex)]
     #[case(json!([{"action": "Ignore", "onExitCodes": {"containerName": "other", "operator": "In", "values": [1]}},
                   {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]), 1,
-        Failure::FailsJob("Container c for pod ns/p failed with exit code 1 matching FailJob rule at index 1".into()))]
+        FailureAction::FailJob("Container c for pod ns/p failed with exit code 1 matching FailJob rule at index 1".into()))]
     #[case(json!([{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]), 1,
-        Failure::FailsJob("Pod ns/p has condition DisruptionTarget matching FailJob rule at index 0".into()))]
-    #[case(json!([{"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]), 1, Failure::Counts)]
+        FailureAction::FailJob("Pod ns/p has condition DisruptionTarget matching FailJob rule at index 0".into()))]
+    #[case(json!([{"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]), 1, FailureAction::Count)]
     fn the_first_matching_failure_rule_decides(
         #[case] rules: Value,
         #[case] exit_code: i32,
-        #[case] expected: Failure,
+        #[case] expected: FailureAction,
     ) {
         let pod = json!({
             "metadata": {"name": "p", "namespace": "ns"},
@@ -127,7 +128,7 @@ mod tests {
     #[case(json!([{"succeededIndexes": "0-1"}]), "0", None)]
     #[case(json!([{"succeededIndexes": "1"}, {"succeededIndexes": "0-4", "succeededCount": 2}]), "0,3", Some(1))]
     #[case(json!([{"succeededCount": 0}]), "", None)]
-    fn the_first_met_success_rule_is_reported(
+    fn the_first_satisfied_success_rule_is_reported(
         #[case] rules: Value,
         #[case] succeeded: &str,
         #[case] rule: Option<usize>,

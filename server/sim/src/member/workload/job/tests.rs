@@ -1,4 +1,4 @@
-//! Plans and statuses of Jobs.
+//! Tests of the plans and statuses of Jobs.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -9,8 +9,8 @@ use crate::member::interner::Interner;
 
 const START: &str = "2026-01-01T00:00:00Z";
 
-/// Pods: `r` running, `s` succeeded, `f` failed at second 0, `t` running and terminating, each with `-` if already
-/// counted; `@2` index 2, `#1` one earlier failure, `!3` exit code 3, `^2` two restarts.
+/// Parses pods, one per word: `r` running, `s` succeeded, `f` failed at second 0, `t` running and terminating.
+/// Suffixes: `-` counted (no finalizer), `@2` index 2, `#1` one earlier failure, `!3` exit code 3, `^2` two restarts.
 fn pods(text: &str) -> Vec<Arc<PodState>> {
     let value = |word: &str, mark: char| {
         let (_, rest) = word.split_once(mark)?;
@@ -53,7 +53,9 @@ fn names(pods: &[Arc<PodState>]) -> String {
     pods.iter().map(|pod| &pod.key.name[1..]).collect::<Vec<_>>().join(" ")
 }
 
-/// A plan in one line: creations with index and earlier failures, deletions, counted pods, outcome, wait.
+/// Formats a plan in one line: created pods (`+@INDEX#FAILURES`), pods deleted with and without being counted
+/// (`delete`, `discard`), counted pods, reason of the outcome, and seconds until the requeue. Pods are named by their
+/// position.
 fn describe(plan: &Plan) -> String {
     let mut parts = Vec::new();
     if !plan.create.is_empty() {
@@ -81,7 +83,7 @@ fn at(second: i64) -> Timestamp {
     START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second)
 }
 
-fn job(spec: Value) -> JobSpec {
+fn job_spec(spec: Value) -> JobSpec {
     let mut spec = spec;
     spec["template"] = json!({});
     serde_json::from_value(spec).unwrap()
@@ -92,7 +94,7 @@ fn job(spec: Value) -> JobSpec {
 #[case(json!({"completions": 4, "parallelism": 2}), json!({}), "s s s r", 100, "count 0 1 2")]
 #[case(json!({"completions": 4, "parallelism": 2}), json!({}), "s s s s", 100, "count 0 1 2 3, CompletionsReached")]
 #[case(json!({"completions": 4, "parallelism": 2}), json!({"succeeded": 3}), "s- s- s- s", 100, "count 3, CompletionsReached")]
-// Recorded pods that are not yet counted are counted now.
+// Pods in `uncountedTerminatedPods` are counted.
 #[case(json!({"completions": 2}), json!({"uncountedTerminatedPods": {"succeeded": ["p0"]}}), "s", 100, "+, count 0")]
 #[case(json!({"completions": 1}), json!({}), "f", 5, "count 0, wait 5")]
 #[case(json!({"completions": 1}), json!({}), "f", 100, "+, count 0")]
@@ -107,7 +109,7 @@ fn job(spec: Value) -> JobSpec {
 #[case(json!({"completions": 9, "parallelism": 1}), json!({}), "r r", 100, "discard 0")]
 #[case(json!({"activeDeadlineSeconds": 60}), json!({"startTime": START}), "r", 20, "wait 40")]
 #[case(json!({"activeDeadlineSeconds": 60}), json!({"startTime": START}), "r", 60, "delete 0, count 0, DeadlineExceeded")]
-// A terminating pod has failed, unless only failed pods are replaced.
+// A terminating pod counts as failed, unless `podReplacementPolicy` is `Failed`.
 #[case(json!({"completions": 1}), json!({}), "t", 100, "+, count 0")]
 #[case(json!({"completions": 1, "podReplacementPolicy": "Failed"}), json!({}), "t", 100, "")]
 fn pods_are_created_deleted_and_counted(
@@ -118,7 +120,7 @@ fn pods_are_created_deleted_and_counted(
     #[case] expected: &str,
 ) {
     let status = serde_json::from_value(status).unwrap();
-    assert_eq!(describe(&plan(&job(spec), &status, &pods(pods_text), at(second))), expected);
+    assert_eq!(describe(&plan(&job_spec(spec), &status, &pods(pods_text), at(second))), expected);
 }
 
 #[rstest::rstest]
@@ -126,7 +128,7 @@ fn pods_are_created_deleted_and_counted(
 #[case(json!({"completions": 3, "parallelism": 3}), json!({"completedIndexes": "0"}), "s-@0 r@1 r@1", 100, "discard 2")]
 #[case(json!({"completions": 5, "parallelism": 2, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}), json!({}), "s@0 r@1", 100,
     "delete 1, count 0 1, SuccessPolicy")]
-// The last failed pod of an index is counted after its replacement was created with its failure count.
+// The last failed pod of an index is counted only after a replacement with its failure count was created.
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({}), "s@0 f@1#0", 5, "count 0, wait 5")]
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({}), "s@0 f@1#0", 100, "+@1#1, count 0")]
 #[case(json!({"completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}), json!({"completedIndexes": "0"}), "s-@0 f@1#0 r@1#1", 100, "count 1")]
@@ -150,10 +152,11 @@ fn pods_of_indexed_jobs_are_created_deleted_and_counted(
     let mut spec = spec;
     spec["completionMode"] = json!("Indexed");
     let status = serde_json::from_value(status).unwrap();
-    assert_eq!(describe(&plan(&job(spec), &status, &pods(pods_text), at(second))), expected);
+    assert_eq!(describe(&plan(&job_spec(spec), &status, &pods(pods_text), at(second))), expected);
 }
 
-/// Counters and conditions before and after counting.
+/// Formats a status: counters of succeeded and failed pods, completed/failed indexes, number of uncounted pods, and
+/// true conditions.
 fn describe_status(status: &JobStatus) -> String {
     let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
     let uncounted_pods = [uncounted.succeeded, uncounted.failed].into_iter().flatten().flatten().count();
@@ -184,7 +187,7 @@ fn terminated_pods_are_counted_once(
     #[case] before: &str,
     #[case] after: &str,
 ) {
-    let (spec, status, pods) = (job(spec), serde_json::from_value(status).unwrap(), pods(pods_text));
+    let (spec, status, pods) = (job_spec(spec), serde_json::from_value(status).unwrap(), pods(pods_text));
     let plan = plan(&spec, &status, &pods, at(100));
     let before_counting = status_before_counting(&spec, &status, &plan, &pods, at(100));
     assert_eq!(describe_status(&before_counting), before);
@@ -197,7 +200,7 @@ fn new_pods_have_index_and_failure_annotations() {
         subject: crate::member::recorder::Subject::new("batch/v1", "Job", Key::new("ns", "sums"), "u"),
         source: crate::member::recorder::Source { component: "job-controller", host: None },
     };
-    let spec = job(json!({"completionMode": "Indexed"}));
+    let spec = job_spec(json!({"completionMode": "Indexed"}));
     let pod = new_pod(&owner, &spec, NewPod { index: Some(3), failures: Some((1, 2)) });
     let annotations = pod.metadata.annotations.unwrap();
     assert_eq!(

@@ -27,10 +27,11 @@ fn found(matches: &Match, documents: &[(Document, Value)]) -> BTreeMap<u64, f32>
         found.collect::<BTreeMap<u64, f32>>()
     };
     let first = translate(matches, &TranslationInputs::default()).unwrap();
-    let to_read = first.examine.map(|examine| all(&examine.filter())).unwrap_or_default();
+    let to_read = first.candidates.map(|candidates| all(&candidates.filter())).unwrap_or_default();
     let read = documents.iter().filter(|(document, _)| to_read.contains_key(&document.id));
-    let examined =
-        read.filter(|(document, _)| DocumentEvaluator::new(document).holds(matches)).map(|(document, _)| document.id);
+    let examined = read
+        .filter(|(document, _)| DocumentEvaluator::new(document).is_match(matches))
+        .map(|(document, _)| document.id);
     let known = TranslationInputs { examined: Some(Arc::new(examined.collect())), ..TranslationInputs::default() };
     all(&translate(matches, &known).unwrap().query.scored())
 }
@@ -53,7 +54,7 @@ proptest! {
             let mut readable = Readable(documents.iter().map(|(document, _)| document).collect());
             let planned = plan(&parse(&query, &Limits::default()).unwrap(), &fleet_facts());
             let matches = block_on(resolve(planned.matches, &mut readable)).unwrap();
-            let expected = documents.iter().filter(|(document, _)| DocumentEvaluator::new(document).holds(&matches));
+            let expected = documents.iter().filter(|(document, _)| DocumentEvaluator::new(document).is_match(&matches));
             // Scores are those of the condition without its paths.
             let scored = matches.without_paths();
             let expected: BTreeMap<u64, f32> =

@@ -1,5 +1,5 @@
-//! State shared by controllers (placements of bindings, capacity of members), updated before controllers are notified
-//! of a change.
+//! Caches derived from cached objects and shared by controllers: placements of bindings, and capacity of members. They
+//! are updated before controllers are notified of a change.
 
 use crowsnest_apimachinery::unstructured;
 use std::collections::HashSet;
@@ -15,25 +15,27 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::{Setup, Trigger};
 use crate::scheduling::scheduler::Scheduler;
 
-pub(crate) struct Caches {
+/// Updates the caches that are derived from cached objects.
+pub(crate) struct DerivedCaches {
     context: Arc<Context>,
     capacity: Arc<Capacity>,
-    scheduler: Trigger<BindingKey>,
+    scheduler_trigger: Trigger<BindingKey>,
 }
 
-impl Caches {
+impl DerivedCaches {
     pub fn new(setup: &Setup) -> Self {
-        Caches {
+        DerivedCaches {
             context: Arc::clone(&setup.context),
             capacity: Capacity::shared(setup),
-            scheduler: setup.trigger::<Scheduler>(),
+            scheduler_trigger: setup.trigger::<Scheduler>(),
         }
     }
 
+    /// Applies a change. Parked bindings are scheduled again if the capacity of a member may have increased.
     pub fn update(&self, change: &Change) {
         if !change.cluster.is_control_plane() {
             if self.capacity.on_change(change) {
-                self.scheduler.unpark();
+                self.scheduler_trigger.unpark();
             }
         } else if self.context.kinds.is_binding(&change.resource) {
             self.context.placements.update(change);
@@ -41,7 +43,8 @@ impl Caches {
         }
     }
 
-    /// Stops collecting from a deleted cluster, after all controllers were notified.
+    /// Removes the cached state of a cluster whose Cluster object was deleted, and stops collecting from it. Called
+    /// after all controllers were notified.
     pub fn forget_deleted_cluster(&self, change: &Change) {
         if !change.deleted || change.resource.gvr != self.context.kinds.cluster.gvr {
             return;
@@ -55,7 +58,8 @@ impl Caches {
         }
     }
 
-    /// Removes objects that were deleted while changes were missed.
+    /// Removes objects that are not among `keys`, the objects of a new list: they were deleted while changes were
+    /// missed.
     pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if !cluster.is_control_plane() {
             self.capacity.retain(cluster, resource, keys);

@@ -1,5 +1,4 @@
-//! Rights of one caller to a resource, object by object: for paged lists, for watches, and for reads by
-//! name.
+//! Rights of one caller to read the objects of a resource, for paged lists, for watches, and for reads by name.
 
 use super::CallerRights;
 use crate::Searcher;
@@ -17,9 +16,9 @@ use std::time::{Duration, Instant};
 /// Time limit for determining rights. Clusters whose rules are not in the cache get half of it.
 const RIGHTS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A caller's rights to one resource at the time of creation. Cheap to clone.
+/// A caller's rights to read one resource, as of its creation. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub struct ReadRights {
     resource: Gvr,
     read_kind: ReadKind,
     created_at: Instant,
@@ -34,12 +33,12 @@ struct EvaluatedRights {
 }
 
 impl Searcher {
-    /// The rights of a caller to read a resource in this way.
-    pub async fn reader(&self, caller: &UserInfo, resource: &Gvr, read_kind: ReadKind) -> Reader {
+    /// Rights of a caller to read a resource by name or in lists.
+    pub async fn read_rights(&self, caller: &UserInfo, resource: &Gvr, read_kind: ReadKind) -> ReadRights {
         let created_at = Instant::now();
         let rights = self.rights_of(caller, created_at + RIGHTS_TIMEOUT).await;
         let known = || Arc::new(Mutex::new(EvaluatedRights { rights, extents: HashMap::new() }));
-        Reader { resource: resource.clone(), read_kind, created_at, rights: (!caller.is_master()).then(known) }
+        ReadRights { resource: resource.clone(), read_kind, created_at, rights: (!caller.is_master()).then(known) }
     }
 
     /// True if the rules of a member apply to a caller of the control plane. Only then may requests be sent to the
@@ -62,13 +61,13 @@ impl Searcher {
     }
 }
 
-impl Reader {
+impl ReadRights {
     pub fn may_read(&self, key: &RecordKey) -> bool {
         self.extent(key.cluster()).is_none_or(|extent| extent.allows(&key.namespace, &key.name))
     }
 
     /// The only namespaces of a cluster that the caller may read; `None` if there is no such limit.
-    pub fn limit(&self, cluster: &ClusterName) -> Option<BTreeSet<String>> {
+    pub fn namespace_limit(&self, cluster: &ClusterName) -> Option<BTreeSet<String>> {
         self.extent(cluster)?.namespace_limit()
     }
 
@@ -84,19 +83,19 @@ impl Reader {
         Some(extent)
     }
 
-    /// The caller's current rights; `None` if no rule that affects them has changed.
+    /// The caller's current rights; `None` if no rule that affects them has changed since, and no review result has expired.
     pub async fn refresh(&self, searcher: &Searcher) -> Option<Self> {
         let caller = {
             let known = self.rights.as_ref()?.lock();
-            let CallerRights { authorization, caller, outdated, .. } = &known.rights;
+            let CallerRights { authorization, caller, is_outdated, .. } = &known.rights;
             let same =
-                !outdated && Arc::ptr_eq(&authorization.basis, &searcher.inner.rights.authorization(caller).basis);
-            if same && (known.rights.reviewed.is_empty() || self.created_at.elapsed() < RESULT_TTL) {
+                !is_outdated && Arc::ptr_eq(&authorization.basis, &searcher.inner.rights.authorization(caller).basis);
+            if same && (known.rights.review_results.is_empty() || self.created_at.elapsed() < RESULT_TTL) {
                 return None;
             }
             Arc::clone(&known.rights.caller)
         };
-        Some(searcher.reader(&caller, &self.resource, self.read_kind).await)
+        Some(searcher.read_rights(&caller, &self.resource, self.read_kind).await)
     }
 
     /// True if the caller may see the cluster.
@@ -104,7 +103,7 @@ impl Reader {
         self.rights.as_ref().is_none_or(|known| known.lock().rights.may_see(cluster))
     }
 
-    /// True if both readers may read the same in these clusters.
+    /// True if both rights allow the same objects in these clusters.
     pub fn has_same_access(&self, other: &Self, clusters: &[ClusterName]) -> bool {
         clusters.iter().all(|cluster| self.extent(cluster) == other.extent(cluster))
     }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { mentionQuery } from './mention'
+import { eventObjectQuery } from './eventObject'
 
 const event = { kind: 'Event', apiVersion: 'v1', cluster: 'm1', namespace: 'shop' }
 
@@ -12,4 +12,4 @@ test.each([
   ['another kind', { ...event, kind: 'Pod' }, 'print:Object', 'pod/web-0', undefined],
   ['an Event of another group', { ...event, apiVersion: 'example.com/v1' }, 'print:Object', 'pod/web-0', undefined],
   ['no name', event, 'print:Object', 'pod/', undefined],
-] as const)('%s', (_, hit, column, value, query) => expect(mentionQuery(hit, column, value)).toBe(query))
+] as const)('%s', (_, hit, column, value, query) => expect(eventObjectQuery(hit, column, value)).toBe(query))

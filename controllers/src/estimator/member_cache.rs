@@ -1,5 +1,5 @@
-//! Facts about the member of a scheduler estimator: nodes, pods and ResourceQuotas, from watches of the member's API
-//! server. Estimates with the code of the controllers, without a control plane.
+//! Cache of nodes, pods and ResourceQuotas for the scheduler estimator of a member, filled by watches of the member's
+//! API server. Estimates are computed with the code of the controllers, without a control plane.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
-use crate::cache::capacity::Facts;
+use crate::cache::capacity::MemberFacts;
 use crate::estimator::unschedulable::newest_replica_set;
 use crowsnest_plan::descheduling::UnschedulablePod;
 use crowsnest_plan::estimation::accurate::AssumedWorkload;
@@ -63,20 +63,20 @@ pub struct MemberCache {
     client: Client,
     gates: Gates,
     resources: Vec<WatchedResource>,
-    facts: Mutex<Facts>,
+    facts: Mutex<MemberFacts>,
     /// Resources that have not been listed yet.
-    missing: watch::Sender<HashSet<WatchedResource>>,
+    unlisted: watch::Sender<HashSet<WatchedResource>>,
 }
 
 impl MemberCache {
-    /// Creates the state without starting watches.
+    /// Creates an empty cache. [`MemberCache::run`] starts the watches.
     pub fn new(client: Client, gates: Gates) -> Arc<Self> {
         let mut resources = vec![WatchedResource::Nodes, WatchedResource::Pods];
         if gates.resource_quota_estimate {
             resources.push(WatchedResource::Quotas);
         }
-        let missing = watch::Sender::new(resources.iter().copied().collect());
-        Arc::new(MemberCache { client, gates, resources, facts: Mutex::default(), missing })
+        let unlisted = watch::Sender::new(resources.iter().copied().collect());
+        Arc::new(MemberCache { client, gates, resources, facts: Mutex::default(), unlisted })
     }
 
     /// Watches the member until stopped.
@@ -87,13 +87,13 @@ impl MemberCache {
 
     /// True if all resources have been listed.
     pub fn is_listed(&self) -> bool {
-        self.missing.borrow().is_empty()
+        self.unlisted.borrow().is_empty()
     }
 
     /// Waits until all resources have been listed.
     pub async fn wait_listed(&self) {
         // The sender is never dropped before `self`.
-        drop(self.missing.subscribe().wait_for(HashSet::is_empty).await);
+        drop(self.unlisted.subscribe().wait_for(HashSet::is_empty).await);
     }
 
     async fn watch_resource(&self, resource: WatchedResource) {
@@ -106,8 +106,8 @@ impl MemberCache {
                 Ok(Event::InitApply(listed)) => keys.extend(self.update(resource, &listed, true)),
                 Ok(Event::InitDone) => {
                     self.retain(resource, &keys);
-                    self.missing.send_modify(|missing| {
-                        missing.remove(&resource);
+                    self.unlisted.send_modify(|unlisted| {
+                        unlisted.remove(&resource);
                     });
                 }
                 Ok(Event::Apply(changed)) => drop(self.update(resource, &changed, true)),
@@ -132,7 +132,7 @@ impl MemberCache {
         match resource {
             WatchedResource::Nodes => drop(facts.set_node(key.name.clone(), current)),
             WatchedResource::Pods => {
-                facts.set_unscheduled(&key, current.and_then(UnschedulablePod::from_json));
+                facts.set_unschedulable(&key, current.and_then(UnschedulablePod::from_json));
                 facts.set_pod(key.clone(), current.map(PodFacts::from_json));
             }
             WatchedResource::Quotas => drop(facts.set_quota(key.clone(), current.map(QuotaFacts::from_json))),
@@ -186,10 +186,10 @@ impl MemberCache {
     ) -> Result<i32, Error> {
         let ObjectReference { kind, namespace, name, .. } = workload;
         if kind != "Deployment" {
-            return Err(Error::Apply(format!("kind({kind}) of workload({namespace}/{name}) is not supported")));
+            return Err(Error::Other(format!("kind({kind}) of workload({namespace}/{name}) is not supported")));
         }
         let newest = newest_replica_set(self.client.clone(), namespace, name).await?;
         let Some(newest) = newest else { return Ok(0) };
-        Ok(self.facts.lock().unscheduled(&newest, threshold, Timestamp::now()))
+        Ok(self.facts.lock().count_unschedulable(&newest, threshold, Timestamp::now()))
     }
 }

@@ -4,7 +4,7 @@
 //! clusters.
 
 use super::permitted::PermittedDocs;
-use crate::authorization::{CallerRights, DecisionBasis, Rights};
+use crate::authorization::{CallerRights, DecisionBasis, RbacRules};
 use crate::document::columns::Facet;
 use crate::tantivy::segments::SegmentDataId;
 use crowsnest_apimachinery::names::ClusterName;
@@ -62,7 +62,7 @@ impl PermittedCache {
     }
 
     /// Evicts merged segments. Returns the callers whose entries were valid, with the facets that were counted.
-    pub fn evict(&self, rights: &Arc<Rights>, segments: &HashSet<SegmentDataId>) -> Vec<(CallerRights, Vec<Facet>)> {
+    pub fn evict(&self, rights: &Arc<RbacRules>, segments: &HashSet<SegmentDataId>) -> Vec<(CallerRights, Vec<Facet>)> {
         let mut callers: HashMap<Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>)> = HashMap::new();
         for (key, Entry { basis, permitted }) in self.0.iter().filter(|(key, _)| segments.contains(&key.1)) {
             let (bases, facets) = callers.entry(Arc::clone(&key.0)).or_default();

@@ -1,0 +1,209 @@
+//! Scenarios in which a sink starts again, loads everything again, or meets another sink.
+
+use crate::cache::{Cache, pod, pods, service, workload};
+use crate::database::Database;
+use crate::running_sink::{Rules, RunningSink};
+use crowsnest_graph::{SinkFailure, SinkProgress, SinkState};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+fn is_following(progress: &SinkProgress, loads: u64) -> bool {
+    progress.state == SinkState::Following && progress.loads == loads
+}
+
+fn is_duplicate(progress: &SinkProgress) -> bool {
+    matches!(progress.state, SinkState::Waiting { failure: SinkFailure::DuplicateSink, .. })
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn clusters_with_unknown_permissions_are_written_after_a_restart() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    for name in ["m1", "m2"] {
+        cache.put(name, &workload(name, 10)).await;
+    }
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    // In the second generation, nothing of m2 is written.
+    let rules = Rules { undecided_clusters: vec!["m2"], ..Rules::default() };
+    sink.set_rules(rules.clone());
+    sink.wait_until("the second load", |progress| is_following(progress, 2)).await;
+    cache.put("m2", &[pod("m2", "p1", "Failed", 2), pod("m2", "late", "Running", 1)]).await;
+    cache.delete("m2", &[pod("m2", "p2", "Running", 1)]).await;
+    let latest = cache.latest().0;
+    sink.wait_until("the changes", |progress| progress.position >= latest).await;
+    assert_eq!(sink.progress().undecided_clusters, ["m2"]);
+    sink.stop().await;
+    // A process that does not know them either keeps the nodes.
+    let sink = RunningSink::start(&cache, &database, rules);
+    sink.wait_until("the changes", |progress| is_following(progress, 0)).await;
+    assert_eq!(sink.progress().undecided_clusters, ["m2"]);
+    sink.stop().await;
+    let nodes_of_m2 = "MATCH (n:Pod {cluster: 'm2', exists: true}) RETURN n.key AS key";
+    assert_eq!(database.query_keys(nodes_of_m2).await.len(), 9, "without the deleted Pod");
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    assert_eq!(sink.progress().loads, 1);
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn permissions_that_are_revoked_while_no_process_runs_are_applied() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 10)).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    sink.stop().await;
+    let rules = Rules { hidden_kinds: vec!["Secret"], ..Rules::default() };
+    for loads in [1, 0] {
+        let sink = RunningSink::start(&cache, &database, rules.clone());
+        sink.wait_until_equal(&cache, &database).await;
+        assert_eq!(sink.progress().loads, loads);
+        sink.stop().await;
+    }
+    let secrets = "MATCH (n:Secret) RETURN n.key AS key";
+    assert_eq!(database.query_keys(secrets).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn a_reload_keeps_the_edges_of_selectors_that_are_newer_than_the_pods() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &[service("m1", "web", 1)]).await;
+    cache.put("m1", &pods("m1", 0..10)).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    let mut labelled = service("m1", "web", 2);
+    labelled["metadata"]["labels"] = json!({"team": "a"});
+    cache.put("m1", &[labelled]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    sink.set_rules(Rules::default());
+    sink.wait_until("the second load", |progress| is_following(progress, 2)).await;
+    sink.wait_until_equal(&cache, &database).await;
+    let selected = "MATCH (:Service)-[:SELECTS]->(p:Pod) RETURN p.key AS key";
+    assert_eq!(database.query_keys(selected).await.len(), 10);
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn edges_of_selectors_follow_the_labels_of_pods() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    // The Pods are written before the Service.
+    cache.put("m1", &pods("m1", 0..5)).await;
+    sink.wait_until_equal(&cache, &database).await;
+    cache.put("m1", &[service("m1", "web", 1)]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    let mut relabelled = pod("m1", "p1", "Running", 2);
+    relabelled["metadata"]["labels"] = json!({"app": "other"});
+    cache.put("m1", &[relabelled]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    let selected = "MATCH (:Service)-[:SELECTS]->(p:Pod) RETURN p.name AS key ORDER BY key";
+    assert_eq!(database.query_keys(selected).await, ["p0", "p2", "p3", "p4"]);
+    cache.put("m1", &[pod("m1", "p1", "Running", 3)]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    assert_eq!(database.query_keys(selected).await.len(), 5);
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn two_sinks_that_claim_a_database_at_the_same_time_do_not_write() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 5)).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    // The other sink did not see the first one before its claim.
+    database.run_auto_commit("CREATE (:CrowsnestSink {name: 'other', writer: 'x'})").await;
+    cache.put("m1", &[pod("m1", "late", "Running", 1)]).await;
+    sink.wait_until("the rejection", is_duplicate).await;
+    let late = "MATCH (n:Pod {name: 'late'}) RETURN n.key AS key";
+    assert_eq!(database.query_keys(late).await, Vec::<String>::new());
+    database.run_auto_commit("MATCH (s:CrowsnestSink {name: 'other'}) DELETE s").await;
+    sink.wait_until_equal(&cache, &database).await;
+    assert_eq!(sink.progress().loads, 1);
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn one_of_two_sinks_that_start_at_the_same_time_writes() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 5)).await;
+    let start = |name: &str| {
+        let name = name.to_owned();
+        RunningSink::start_as(&cache, &database, Rules::default(), |config| config.name = name)
+    };
+    let (first, second) = (start("first"), start("second"));
+    let one_follows = async || {
+        let states = [first.progress(), second.progress()];
+        states.iter().any(|progress| is_following(progress, 1)) && states.iter().any(is_duplicate)
+    };
+    database.wait_until("one sink to write and the other to be rejected", one_follows).await;
+    let names = "MATCH (s:CrowsnestSink) RETURN s.name AS key";
+    database.wait_until("the other claim to end", async || database.query_keys(names).await.len() == 1).await;
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn an_object_that_cannot_be_decoded_does_not_block_the_others() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    let mut broken: Value = service("m1", "broken", 1);
+    broken["broken"] = json!(true);
+    cache.put("m1", &workload("m1", 5)).await;
+    cache.put("m1", &[broken.clone()]).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until("the load", |progress| is_following(progress, 1)).await;
+    assert!(sink.progress().objects_skipped > 0);
+    let services = "MATCH (n:Service) RETURN n.name AS key";
+    assert_eq!(database.query_keys(services).await, ["web"]);
+    cache.delete("m1", &[broken]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn rules_of_references_do_not_write_values_of_secrets() {
+    let Some(database) = Database::start_empty().await else { return };
+    let mut cache = Cache::new().await;
+    cache.keeps_secret_values = true;
+    let rule = |path: &str| json!({"kind": "Secret", "path": path, "target": {"kind": "ConfigMap"}});
+    cache.rules = serde_json::from_value(json!([rule("data.settings"), rule("type")])).unwrap();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "example",
+        "metadata": {"namespace": "shop", "name": "db", "uid": "s", "resourceVersion": "1"}, "data": {"settings": "hunters2"}});
+    cache.put("m1", &[secret]).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until("the load", |progress| is_following(progress, 1)).await;
+    let used = "MATCH (:Secret)-[:USES]->(n) RETURN n.name AS key";
+    assert_eq!(database.query_keys(used).await, ["example"], "the type is no secret value");
+    let nodes = "MATCH (n:Resource) RETURN n.name AS key ORDER BY key";
+    assert_eq!(database.query_keys(nodes).await, ["db", "example"]);
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn loads_thirty_thousand_pods_in_a_minute() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 30_000)).await;
+    let start = Instant::now();
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until("the load", |progress| is_following(progress, 1)).await;
+    let duration = start.elapsed();
+    eprintln!("loaded 30,000 Pods in {duration:.1?}");
+    assert!(duration <= Duration::from_secs(60), "{duration:?}");
+    sink.stop().await;
+}
