@@ -147,10 +147,11 @@ impl Claim<'_> {
     }
 
     /// Checks the claim after its commit, because two sinks that make their claims at the same time do not see each other.
-    /// A new sink that fails gives up its claim, so that one of both can write later.
+    /// The sink with the first name keeps its claim and writes once the others have given up theirs.
     async fn confirm(&self) -> Result<(), SinkError> {
         match self.begin().await {
             Ok(transaction) => transaction.commit().await,
+            Err(SinkError::DuplicateSink(other)) if self.name < other.as_str() => Err(SinkError::DuplicateSink(other)),
             Err(error @ SinkError::DuplicateSink(_)) => {
                 let mut transaction = self.bolt.begin().await?;
                 let parameters = vec![("name", json!(self.name)), ("writer", json!(self.token))];

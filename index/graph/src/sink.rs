@@ -387,7 +387,11 @@ impl GraphSink {
     fn build_row(&self, session: &mut Session, object: Object) -> Result<NodeRow, crowsnest_store::Error> {
         let object = self.source.changes.redact(object)?;
         let builder = RowBuilder { kinds: &session.kinds, rules: &self.source.rules, selectors: &session.selectors };
-        let row = builder.build(&object)?;
+        let mut row = builder.build(&object)?;
+        if row.selects.is_some() {
+            // Pods may have been written in this generation before their selector was known.
+            row.edges_digest = format!("{}-{}", row.edges_digest, session.generation);
+        }
         session.selectors.set(&object.record, row.selects.clone());
         Ok(row)
     }
