@@ -52,7 +52,7 @@ api_structs! {
         /// Conditions are Connected and Synced.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub conditions: Vec<Condition>,
-        /// LastCheckedAt is the time at which the controller last wrote this status. It does so at least every 30 seconds.
+        /// LastCheckedAt is the time at which the controller last wrote this status. It does so about every 30 seconds.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub last_checked_at: Option<Time>,
         /// Lag is the number of changes of the cache that the graph may lack.

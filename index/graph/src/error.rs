@@ -23,7 +23,9 @@ pub enum SinkError {
     },
     #[error("the database belongs to the sink {0}")]
     DuplicateSink(String),
-    #[error("another process writes to the database")]
+    #[error(
+        "the sink is no longer the writer of the database: another process took over, or the database was replaced"
+    )]
     Fenced,
     #[error(transparent)]
     Source(#[from] ExportError),

@@ -46,7 +46,7 @@ impl Label {
 pub struct ServedKinds {
     /// By collection.
     kinds: BTreeMap<CollectionKey, String>,
-    /// Whether kinds are namespaced, by group and kind.
+    /// True for namespaced kinds, by group and kind.
     namespaced: BTreeMap<(String, String), bool>,
 }
 

@@ -48,7 +48,7 @@ impl GraphSink {
         let pending = changes.tail.follow(Seq(progress.position)).ready_now();
         let oldest_pending_ms = match &pending {
             Ok(pending) => pending.first().map(|change| change.object.record.changed_at),
-            // Memory does not have the change any more.
+            // The change is no longer in memory.
             Err(_) => progress.caught_up_ms,
         };
         SinkProgress { latest: changes.latest(), oldest_pending_ms, ..progress }
@@ -68,7 +68,7 @@ impl GraphSink {
                     carried.needs_reload = true;
                     continue;
                 }
-                // The store has no deletions after the position any more.
+                // The store no longer has all deletions after the position.
                 Err(SinkError::Source(crowsnest_index::export::ExportError::Pruned)) => {
                     carried.needs_reload = true;
                     continue;

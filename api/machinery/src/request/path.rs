@@ -97,7 +97,7 @@ impl<'a> RequestPath<'a> {
     /// deprecated prefix `watch` or `proxy` (see [`UnservedReason`]).
     pub fn check_forwarded(method: &Method, raw: &'a str) -> Result<Self, PathError> {
         let path = Self::parse(raw)?;
-        // Whether a request below a deprecated prefix is served does not depend on its query.
+        // The query does not affect whether a request below a deprecated prefix is served.
         let operation = ResourcePath::parse(raw).map(|path| path.operation(method, &Query::default()));
         match operation.and_then(|operation| operation.unserved) {
             Some(unserved) => Err(unserved.into()),

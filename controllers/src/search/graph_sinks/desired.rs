@@ -72,6 +72,8 @@ pub(super) enum SinkSetupError {
         #[source]
         source: Box<Error>,
     },
+    #[error("namespace kube-system of the control plane has no uid")]
+    NoControlPlaneUid,
     #[error("{0}; it is restarted after 30 s, and the log of Crowsnest has the cause")]
     Stopped(String),
 }
@@ -86,7 +88,7 @@ impl SinkSetupError {
             Self::Secret(_) => "SecretUnreadable",
             Self::Query(_) => "InvalidQuery",
             Self::InvalidAccountName(_) | Self::AccountNotFound(_) => "NoServiceAccount",
-            Self::Read { .. } => "ControlPlaneUnreadable",
+            Self::Read { .. } | Self::NoControlPlaneUid => "ControlPlaneUnreadable",
             Self::Stopped(_) => "SinkStopped",
         }
     }
@@ -94,7 +96,7 @@ impl SinkSetupError {
     /// True if a retry may succeed without a change of an object.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Lookup { .. } | Self::Read { .. } | Self::Stopped(_) => true,
+            Self::Lookup { .. } | Self::Read { .. } | Self::NoControlPlaneUid | Self::Stopped(_) => true,
             Self::Secret(error) => matches!(error, ClientSetupError::Secret { .. }),
             _ => false,
         }
@@ -144,7 +146,11 @@ impl SinkResolver {
             target.username = data.text("username").map_err(SinkSetupError::Secret)?;
             target.password = data.text("password").map_err(SinkSetupError::Secret)?;
             // Optional; the system's CA certificates are used otherwise.
-            target.ca_certificates = data.text("ca.crt").ok();
+            target.ca_certificates = match data.text("ca.crt") {
+                Ok(certificates) => Some(certificates),
+                Err(ClientSetupError::NoKey { .. }) => None,
+                Err(error) => return Err(SinkSetupError::Secret(error)),
+            };
         }
         let config = SinkConfig {
             name: format!("{name} of control plane {}", self.read_control_plane_uid().await?),
@@ -192,10 +198,9 @@ impl SinkResolver {
         let namespaces = Resource::builtin("", "v1", "namespaces", "Namespace", false);
         let namespace = self.objects.get(Target::new(&namespaces, "", "kube-system")).await;
         let unreadable = |source| SinkSetupError::Read { what: "namespace kube-system", source: Box::new(source) };
-        let uid = namespace
-            .map_err(unreadable)?
-            .and_then(|namespace| namespace["metadata"]["uid"].as_str().map(str::to_owned));
-        Ok(uid.unwrap_or_default())
+        let namespace = namespace.map_err(unreadable)?;
+        let uid = namespace.as_ref().and_then(|namespace| namespace["metadata"]["uid"].as_str());
+        uid.filter(|uid| !uid.is_empty()).map(str::to_owned).ok_or(SinkSetupError::NoControlPlaneUid)
     }
 }
 

@@ -155,18 +155,27 @@ impl<'s> ActiveSinks<'s> {
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
         let mut tick = tokio::time::interval(UPDATE_INTERVAL);
         loop {
-            tokio::select! {
-                event = events.next() => match event {
-                    None => return,
-                    // The CustomResourceDefinition may not be installed yet.
-                    Some(Err(error)) => tracing::debug!(%error, "cannot watch GraphSinks"),
-                    Some(Ok(event)) => self.apply_event(event),
-                },
-                Some(check) = self.checks.next() => self.apply_check(check).await,
-                _ = tick.tick() => {}
-            }
+            let is_tick = tokio::select! {
+                event = events.next() => {
+                    match event {
+                        None => return,
+                        // The CustomResourceDefinition may not be installed yet.
+                        Some(Err(error)) => tracing::debug!(%error, "cannot watch GraphSinks"),
+                        Some(Ok(event)) => self.apply_event(event),
+                    }
+                    false
+                }
+                Some(check) = self.checks.next() => {
+                    self.apply_check(check).await;
+                    false
+                }
+                _ = tick.tick() => true,
+            };
             self.update_sinks().await;
-            self.write_statuses().await;
+            // Each write is an event of the watch, so that writing after events would read all sinks once per sink.
+            if is_tick {
+                self.write_statuses().await;
+            }
         }
     }
 
@@ -272,7 +281,7 @@ impl<'s> ActiveSinks<'s> {
             self.next_heartbeat = Instant::now() + HEARTBEAT_INTERVAL;
         }
         let mut samples = BTreeMap::new();
-        for (name, sink) in &self.known {
+        for (name, sink) in &mut self.known {
             let sink_status = match (self.running.get_mut(name), self.setup_errors.get(name)) {
                 (Some(running), _) => {
                     let sample = running.sample(&now);
@@ -286,7 +295,7 @@ impl<'s> ActiveSinks<'s> {
             let Some(status) = next_status(sink, &sink_status, is_heartbeat, &now) else { continue };
             let target = Target::new(&self.resource, &name.namespace, &name.name).status();
             match self.objects.merge(target, &status_patch(&status)).await {
-                Ok(_) => {}
+                Ok(_) => sink.status = status,
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 Err(error) => tracing::warn!(%error, sink = %name, "cannot write the status of a GraphSink"),
             }

@@ -31,7 +31,7 @@ pub fn compare(a: &str, b: &str) -> Ordering {
         (Some(x), Some(y)) => x.cmp(&y),
         (Some(_), None) => Ordering::Greater,
         (None, Some(_)) => Ordering::Less,
-        // Of other names, the first one in alphabetical order is preferred.
+        // Names that are not Kubernetes versions are preferred in alphabetical order.
         (None, None) => b.cmp(a),
     }
 }

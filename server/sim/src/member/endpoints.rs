@@ -57,7 +57,7 @@ pub fn start(world: &Arc<World>) {
         let service_name = |slice: &EndpointSlice| {
             slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME_LABEL).cloned())
         };
-        // A slice that was deleted is created again.
+        // Deletions by other writers are reverted; other changes of slices are not.
         if let (Some(slice), None) = (old, new)
             && let Some(name) = service_name(slice)
         {

@@ -46,8 +46,8 @@ impl Operation {
 pub struct NamespaceCache(Arc<OnceCell<Value>>);
 
 impl NamespaceCache {
-    /// The Namespace; `None` if it does not exist, in which case it is read again by the next call: a later phase must
-    /// not skip selectors because an earlier one was too early.
+    /// The Namespace; `None` if it does not exist. A missing Namespace is not cached: if it is created between two
+    /// phases, the later phase evaluates its selectors.
     pub async fn get_or_read<E>(
         &self,
         read: impl Future<Output = Result<Option<Value>, E>>,

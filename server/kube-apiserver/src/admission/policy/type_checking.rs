@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::names::{Gvk, Gvr};
 use crowsnest_cel::json::escape_field;
 use crowsnest_cel::typing::{Declarations, Objects, Type, check};
 use crowsnest_registry::admission::expression::{AvailableVariables, declarations};
@@ -13,9 +13,6 @@ use serde_json::{Value, json};
 
 /// Number of kinds of one rule after which no further kinds are checked.
 const MAX_KINDS_PER_RULE: usize = 10;
-
-/// Group, version and kind.
-type Gvk = (String, String, String);
 
 /// Kinds in the order in which warnings name them.
 type Kinds = BTreeSet<Gvk>;
@@ -31,15 +28,14 @@ pub(super) fn expression_warnings(policy: &Value, served: &CatalogSnapshot) -> V
     });
     let declarations_by_kind: Vec<(Gvk, Declarations)> = kinds
         .into_iter()
-        .filter_map(|(group, version, kind)| {
-            let api_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
-            let schema = served.by_kind(&api_version, &kind)?.strategy.schema()?;
+        .filter_map(|gvk| {
+            let schema = served.by_kind(&gvk.api_version(), &gvk.kind)?.strategy.schema()?;
             let mut declarations = declarations(
                 AvailableVariables { has_params: param_kind.is_some(), has_authorizer: true, variables: None },
                 false,
             );
             declarations.variables.remove("authorizer.requestResource");
-            let object = declare_kind(&schema, &kind, &mut declarations.objects);
+            let object = declare_kind(&schema, &gvk.kind, &mut declarations.objects);
             for variable in ["object", "oldObject"] {
                 declarations.variables.insert(variable.to_owned(), object.clone());
             }
@@ -48,7 +44,7 @@ pub(super) fn expression_warnings(policy: &Value, served: &CatalogSnapshot) -> V
                 declarations.variables.insert("params".to_owned(), params);
             }
             declare_variables(spec, &mut declarations);
-            Some(((group, version, kind), declarations))
+            Some((gvk, declarations))
         })
         .collect();
     let mut warnings = Vec::new();
@@ -72,8 +68,9 @@ pub(super) fn expression_warnings(policy: &Value, served: &CatalogSnapshot) -> V
 }
 
 /// Checks an expression for objects of one kind; `None` if there are no issues.
-fn check_expression(source: &str, (group, version, kind): &Gvk, declarations: &Declarations) -> Option<String> {
+fn check_expression(source: &str, gvk: &Gvk, declarations: &Declarations) -> Option<String> {
     let issues = check(source, declarations).err()?;
+    let Gvk { group, version, kind } = gvk;
     Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
 }
 
@@ -109,7 +106,7 @@ fn matched_kinds(spec: &Value, served: &CatalogSnapshot) -> Kinds {
         for (group, version) in groups.iter().flat_map(|group| versions.iter().map(move |version| (*group, *version))) {
             for resource in &resources {
                 let Some(resource) = served.get(&Gvr::new(group, version, resource)) else { continue };
-                kinds.insert((group.to_owned(), version.to_owned(), resource.kind.clone()));
+                kinds.insert(Gvk::new(group, version, &resource.kind));
                 count += 1;
                 if count == MAX_KINDS_PER_RULE {
                     return kinds;
