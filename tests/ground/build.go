@@ -39,7 +39,7 @@ type product struct {
 	programs map[string]string
 	// suite is a package whose tests become the program suiteProgram; empty if there is none.
 	suite string
-	// hasSources says that the module has source files beside go.mod and go.sum.
+	// hasSources is true if the module has source files beside go.mod and go.sum.
 	hasSources bool
 	// flags for the linker
 	linker string

@@ -356,6 +356,10 @@ impl Watch {
         if self.ahead.get(&change.object.record.key).is_some_and(|sent| change.seq <= *sent) {
             return Ok(());
         }
+        if change.kind == ChangeKind::Deleted && self.removed_collections.is_deleted(&change.object.record) {
+            // The client was sent this deletion when the collection was removed, and not the object again since.
+            return Ok(());
+        }
         let is_in_view = self.view.shows(&change.object.record)?;
         let was_in_view = match &change.previous {
             Some(previous) if self.removed_collections.is_deleted(previous) => false,

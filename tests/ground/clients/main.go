@@ -53,7 +53,7 @@ type address struct {
 	// namespace of the objects. Those of the control plane and of the member have different names, since Karmada makes the control
 	// plane's namespaces in members.
 	namespace string
-	// workloads says that pods run in the cluster.
+	// workloads is true if pods run in the cluster.
 	workloads bool
 }
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 /// JSON pointer of an object's resourceVersion.
 pub(super) const RESOURCE_VERSION_POINTER: &str = "/metadata/resourceVersion";
 
-/// True if a body names the resourceVersion that it expects. The last operation of a JSON patch on the field or one of
-/// its parents decides.
+/// True if a body names the resourceVersion that it expects. The last operation of a JSON patch that sets, tests or
+/// removes the field or one of its parents decides.
 pub(super) fn names_version(body: &Value) -> bool {
     match body {
         Value::Array(operations) => {
@@ -15,12 +15,20 @@ pub(super) fn names_version(body: &Value) -> bool {
                 path.as_str().is_some_and(|path| matches!(path, "" | "/metadata" | RESOURCE_VERSION_POINTER))
             };
             let last = operations.iter().rfind(|operation| {
-                concerns(&operation["path"]) || (operation["op"] == "move" && concerns(&operation["from"]))
+                // A test of a parent changes nothing.
+                let is_test_of_parent = operation["op"] == "test" && operation["path"] != RESOURCE_VERSION_POINTER;
+                !is_test_of_parent && concerns(&operation["path"])
+                    || (operation["op"] == "move" && concerns(&operation["from"]))
             });
             last.is_some_and(|operation| {
-                operation["path"] == RESOURCE_VERSION_POINTER
-                    && operation["op"] != "remove"
-                    && is_version(&operation["value"])
+                let value = &operation["value"];
+                let version = match operation["path"].as_str() {
+                    Some("") => value.pointer(RESOURCE_VERSION_POINTER),
+                    Some("/metadata") => value.get("resourceVersion"),
+                    Some(RESOURCE_VERSION_POINTER) => Some(value),
+                    _ => None,
+                };
+                operation["op"] != "remove" && version.is_some_and(is_version)
             })
         }
         object => object.pointer(RESOURCE_VERSION_POINTER).is_some_and(is_version),
@@ -85,6 +93,19 @@ mod tests {
     )]
     #[case::replaced_with_its_parent(
         json!([{"op": "add", "path": RESOURCE_VERSION_POINTER, "value": "7"}, {"op": "replace", "path": "/metadata", "value": {}}]), false
+    )]
+    #[case::replaced_within_its_parent(
+        json!([{"op": "replace", "path": "/metadata", "value": {"resourceVersion": "7"}}]), true
+    )]
+    #[case::replaced_within_the_object(
+        json!([{"op": "replace", "path": "", "value": {"metadata": {"resourceVersion": "7"}}}]), true
+    )]
+    #[case::added_before_a_test_of_its_parent(
+        json!([
+            {"op": "add", "path": RESOURCE_VERSION_POINTER, "value": "7"},
+            {"op": "test", "path": "/metadata", "value": {"resourceVersion": "7"}}
+        ]),
+        true
     )]
     #[case::moved_away(
         json!([

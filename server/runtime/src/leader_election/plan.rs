@@ -40,7 +40,7 @@ impl Timings {
     }
 }
 
-/// What to do about a Lease.
+/// Next action on a Lease.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
     /// The Lease is free: write this spec.
