@@ -18,6 +18,27 @@ const SEED: [(&str, &str); 3] = [
     ("member12", include_str!("seed/member12.yaml")),
 ];
 const CONTROL_PLANE: &str = include_str!("seed/control-plane.yaml");
+/// Queries and their totals once the seed is in the cache. Kinds reach the cache independently of each other, so each
+/// object that a question reads is here.
+const CREATED: [(&str, usize); 11] = [
+    ("kind:pod ns:bookshop cluster:member4 status:Running", 1),
+    ("kind:pod ns:bookshop name:importer* status:CrashLoopBackOff", 1),
+    ("kind:cm ns:bookshop name:=old-settings", 1),
+    ("kind:cm ns:bookshop name:=settings", 2),
+    ("kind:secret,service,ingress ns:bookshop name:=catalog,catalog-db", 3),
+    ("kind:pvc ns:bookshop status:Pending", 1),
+    ("kind:job ns:bookshop status:Failed", 1),
+    ("kind:event cluster:member12 ns:bookshop FailedScheduling", 1),
+    ("kind:namespace label:cost-center=4711", 1),
+    ("kind:role,rolebinding cluster:member4 ns:bookshop name:=secrets", 2),
+    ("kind:deploy cluster:member2,member9 ns:fleet name:=front", 2),
+];
+/// Queries and their totals once a change, a deletion and a cordoned node are in the cache.
+const CHANGED: [(&str, usize); 3] = [
+    ("kind:deploy ns:bookshop image:*catalog:2.1.0 ready:>0", 1),
+    ("is:deleted name:=old-settings", 1),
+    ("kind:node .spec.unschedulable:true", 1),
+];
 
 /// Maximum of the median number of tool calls per question.
 const MAX_CALLS: usize = 3;
@@ -45,21 +66,18 @@ fn seed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.run_ok(&["apply", "-f", "-"], CONTROL_PLANE)?;
     let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member4"));
     let mut session = Session::start(fleet, &["mcp"])?;
-    let mut wait_for_text = |query: &str, text: &str| -> Result<()> {
-        wait_for(query, || Ok(session.call("search", &json!({"query": query}))?.0.contains(text)))
+    let mut wait_for_total = |(query, total): (&str, usize)| -> Result<()> {
+        let total = format!("\ntotal\t{total}\n");
+        wait_for(query, || Ok(session.call("search", &json!({"query": query}))?.0.contains(&total)))
     };
-    wait_for_text("kind:pod ns:bookshop cluster:member4 status:Running", "\ntotal\t1\n")?;
-    wait_for_text("kind:pod ns:bookshop name:importer* status:CrashLoopBackOff", "\ntotal\t1\n")?;
-    wait_for_text("kind:deploy cluster:member2,member9 ns:fleet name:=front", "\ntotal\t2\n")?;
-    // A change, a deletion and a cordoned node, each after the object is in the cache.
+    CREATED.into_iter().try_for_each(&mut wait_for_total)?;
     member.run_ok(
         &["-n", "bookshop", "set", "image", "deploy/catalog", "catalog=registry.example.com/books/catalog:2.1.0"],
         "",
     )?;
     member.run_ok(&["-n", "bookshop", "delete", "configmap", "old-settings"], "")?;
     member.run_ok(&["cordon", "member4-node-2"], "")?;
-    wait_for_text("kind:deploy ns:bookshop image:*catalog:2.1.0 ready:>0", "\ntotal\t1\n")?;
-    wait_for_text("is:deleted name:=old-settings", "\ntotal\t1\n")?;
+    CHANGED.into_iter().try_for_each(&mut wait_for_total)?;
     session.close()
 }
 
