@@ -11,6 +11,7 @@ const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
 const WCAG_AA = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
 
 const VIEWPORT = { width: 1400, height: 850 }
+const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
 
 /** True of requests that list all objects of a kind from the control plane's own API, which can be arbitrarily many. */
 function isList({ pathname, searchParams }) {
@@ -18,10 +19,13 @@ function isList({ pathname, searchParams }) {
   return list && !searchParams.has('limit')
 }
 
-/** A page whose errors, unbounded lists, and requests to other origins than its own and `elsewhere` are added to `problems`. */
-async function openPage(browser, origin, problems, elsewhere = []) {
+/**
+ * A page whose errors, unbounded lists, and requests to other origins than its own and `elsewhere` are added to `problems`.
+ * `contextOptions` are Playwright's of a browser context.
+ */
+async function openPage(browser, origin, problems, elsewhere = [], contextOptions = {}) {
   // Other origins are test servers with self-signed certificates.
-  const context = await browser.newContext({ viewport: VIEWPORT, ignoreHTTPSErrors: elsewhere.length > 0 })
+  const context = await browser.newContext({ viewport: VIEWPORT, ignoreHTTPSErrors: elsewhere.length > 0, ...contextOptions })
   const page = await context.newPage()
   page.setDefaultTimeout(60_000)
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`))
@@ -46,16 +50,16 @@ export async function openPageInOwnContext(page, origin, problems) {
 
 /**
  * Walks through pages in a separate browser. Errors that a page logs, and requests to other origins, fail the walk unless they are
- * listed in `fine`; a failed walk leaves a screenshot.
+ * listed in `fine`; a failed walk leaves a screenshot. `flags` are Chromium's, `contextOptions` Playwright's of a browser context.
  */
-export async function walk(address, steps, { pictures, elsewhere, fine = () => false } = {}) {
+export async function walk(address, steps, { pictures, elsewhere, fine = () => false, flags = [], contextOptions } = {}) {
   const browser = await chromium.launch({
     executablePath: process.env.CROWSNEST_CHROMIUM ?? '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+    args: [...FLAGS, ...flags],
   })
   const { origin } = new URL(address)
   const problems = []
-  const page = await openPage(browser, origin, problems, elsewhere)
+  const page = await openPage(browser, origin, problems, elsewhere, contextOptions)
   try {
     await steps(page, origin, problems)
     assert.deepEqual(problems.filter((problem) => !fine(problem)), [])

@@ -8,6 +8,10 @@ import { assertAccessible, isMain, setPreference, walkSignedIn } from './browser
 
 /** Limit of compressed bytes that the home page requests until its search box is shown; the parts below it are loaded at the same time. */
 const FIRST_PAINT = 150_000
+/** Limit of these files, each of which is a request. */
+const FIRST_PAINT_FILES = 45
+/** Limit of elements of the home page of a fleet with three clusters. */
+const HOME_ELEMENTS = 600
 
 /** Walks through all features, on a page that is signed in. */
 export async function home(page, origin, pictures) {
@@ -46,6 +50,7 @@ async function firstPaint(page, origin) {
   const sizes = await Promise.all(files.map(async (file) => gzipSync(await (await page.request.get(file)).body()).length))
   const total = sizes.reduce((sum, size) => sum + size, 0)
   assert.ok(files.length >= 3 && total <= FIRST_PAINT, `${total} bytes of ${files}`)
+  assert.ok(files.length <= FIRST_PAINT_FILES, `${files.length} files: ${files}`)
 }
 
 async function typing(page, origin) {
@@ -53,6 +58,8 @@ async function typing(page, origin) {
   // The answer to "is my fleet OK?", with a card for each cluster.
   await page.locator('.verdict').waitFor()
   await page.locator('article[data-cluster=member1]').getByRole('meter', { name: 'CPU requested, member1' }).waitFor()
+  const elements = await page.locator('*').count()
+  assert.ok(elements <= HOME_ELEMENTS, `${elements} elements`)
   await assertAccessible(page)
   await searchBox(page).pressSequentially('kin')
   const options = page.getByRole('listbox', { name: 'Suggestions' }).getByRole('option')

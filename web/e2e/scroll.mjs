@@ -41,7 +41,7 @@ function stubResponse(route) {
 }
 
 /** In the page: scrolls by a number of pixels per frame, for a number of frames or to the end. */
-async function scroll({ by, most, height }) {
+export async function scroll({ by, most, height }) {
   const grid = document.querySelector('.hits')
   const times = []
   let rendered = 0

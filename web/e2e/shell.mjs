@@ -6,7 +6,7 @@ import { assertAccessible, isMain, setPreference, walkSignedIn } from './browser
 
 const WEB = 'cluster=%40control-plane&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web'
 /** Views whose content must fit the screen of a phone. */
-const VIEWS = ['/', '/search?q=kind%3Apod', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/cluster/member1', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', `/object?${WEB}`, `/object?${WEB}&tab=placement`, `/object?${WEB}&tab=drift`, '/paths?p=deploy/default/web%20-OWNS*..3-%3E%20pod', '/who-can?verb=get&resource=secrets', '/assistants']
+const VIEWS = ['/', '/search?q=kind%3Apod', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/cluster/member1', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', `/object?${WEB}`, `/object?${WEB}&tab=placement`, `/object?${WEB}&tab=drift`, `/object?${WEB}&tab=related&side=dependents&as=graph`, '/paths?p=deploy/default/web%20-OWNS*..3-%3E%20pod', '/who-can?verb=get&resource=secrets', '/assistants']
 
 /** Walks through all features, on a page that is signed in. */
 export async function shell(page, origin, pictures) {
@@ -164,11 +164,25 @@ async function analysis(page, origin, pictures) {
   await tree.getByRole('treeitem', { name: /ReplicaSet OWNS →/ }).first().waitFor()
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'paths.png') })
+  await page.goto(`${origin}/object?${WEB}&tab=related&side=dependents`)
+  await page.getByRole('table', { name: 'What depends on this?' }).getByRole('row', { name: /ResourceBinding/ }).first().waitFor()
+  await page.getByRole('button', { name: 'As a graph' }).click()
+  await page.getByRole('region', { name: 'Related objects' }).getByRole('link', { name: /^ResourceBinding/ }).waitFor()
+  await assertAccessible(page)
   await choose('Who can')
   await page.getByRole('textbox', { name: 'Resource, or URL path' }).fill('secrets')
   await page.getByRole('button', { name: 'Review', exact: true }).click()
   await page.waitForURL(`${origin}/who-can?verb=get&resource=secrets`)
   await page.getByRole('table', { name: 'Grants' }).getByRole('row', { name: /member1.*Group system:masters.*cluster-admin/ }).waitFor()
+  await assertAccessible(page)
+  await page.getByRole('table', { name: 'Grants' }).getByRole('link', { name: 'Group system:masters' }).first().click()
+  await page.waitForURL(`${origin}/who-can?subject=group%2Fsystem%3Amasters`)
+  await page.getByRole('table', { name: 'Grants' }).getByRole('row', { name: /member1.*Group system:masters/ }).first().waitFor()
+  await assertAccessible(page)
+  await page.goto(`${origin}/object?${WEB}`)
+  await page.getByRole('link', { name: 'Access', exact: true }).click()
+  await page.waitForURL((url) => url.pathname === '/who-can' && url.searchParams.get('name') === 'web')
+  await page.getByRole('table', { name: 'Grants' }).getByRole('row', { name: /Group system:masters/ }).first().waitFor()
   await assertAccessible(page)
   await choose('Assistants')
   await page.getByText('claude mcp add crowsnest -- crowsnest mcp').waitFor()
