@@ -1,5 +1,8 @@
 //! Controllers: they read the state of the control plane and the members from the cache, let `crowsnest-plan` decide,
 //! and write the result.
+//!
+//! Folders of controllers are named after Karmada's, in snake case and without `controller`. Kinds are written as in
+//! their APIs: `endpoint_slice_collect` for `endpointslice-collect-controller`.
 
 pub mod autoscaling;
 pub mod cache;

@@ -21,7 +21,7 @@ use test_env::{TestEnv, builtin, custom, definition};
 
 use crowsnest_api::names::work_name;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crowsnest_index::RecordKey;
 
 fn policy(name: &str, kind: &str, api_version: &str, placement: Value) -> Value {
@@ -48,7 +48,7 @@ fn condition_is(object: &Value, kind: &str, status: &str) -> bool {
     conditions.into_iter().flatten().any(|condition| condition["type"] == kind && condition["status"] == status)
 }
 
-async fn merge(objects: &Objects, resource: &Resource, name: &str, patch: Value) {
+async fn merge(objects: &DynamicClient, resource: &Resource, name: &str, patch: Value) {
     objects.merge(Target::new(resource, "default", name), &patch).await.unwrap();
 }
 
@@ -258,7 +258,7 @@ fn web(replicas: i32) -> Value {
 }
 
 /// Creates a customization of Deployments.
-async fn customize(control_plane: &Objects, rules: Value) {
+async fn customize(control_plane: &DynamicClient, rules: Value) {
     let resource = custom(
         "config.karmada.io",
         "v1alpha1",

@@ -114,12 +114,12 @@ fn remove(path: &Path) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Index;
-    use crate::index::OpenedStore;
+    use crate::GlobalCache;
+    use crate::cache::OpenedStore;
     use crowsnest_members::Fleet;
     use crowsnest_store::fixtures::{cluster, draft, resource_of};
     use crowsnest_store::{Batch, Progress, Step};
-    use crowsnest_store::{CollectionKey, Epoch, IndexOptions, Interests};
+    use crowsnest_store::{CacheOptions, CollectionKey, Epoch, Interests};
     use serde_json::json;
     use std::io::{Seek, SeekFrom, Write};
     use std::sync::Arc;
@@ -130,10 +130,10 @@ mod tests {
     async fn fill(data_dir: &Path) {
         let unreachable_config = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
         let fleet = Fleet::empty(kube::Client::try_from(unreachable_config).unwrap());
-        let (options, codec) = (IndexOptions::new(data_dir), Arc::new(Codec::default()));
+        let (options, codec) = (CacheOptions::new(data_dir), Arc::new(Codec::default()));
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
         let opened = OpenedStore { store, replicated: None, codec: Arc::clone(&codec) };
-        let index = Index::with_store(fleet, options, Interests::default(), opened, false).await.unwrap();
+        let index = GlobalCache::with_store(fleet, options, Interests::default(), opened, false).await.unwrap();
         let pod = |nth: usize| {
             let annotation =
                 format!("{:x}", (nth as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).repeat(60);
@@ -197,7 +197,7 @@ mod tests {
     async fn other_files_are_refused_in_one_line() {
         let data_dir = tempfile::tempdir().unwrap();
         std::fs::write(data_dir.path().join(sqlite::FILE), vec![b'x'; 9000]).unwrap();
-        let options = IndexOptions::new(data_dir.path());
+        let options = CacheOptions::new(data_dir.path());
         let refused = SqliteStore::open(&options, Arc::default()).await.unwrap_err().chain();
         assert!(refused.contains("it is damaged; `crowsnest cache rebuild`") && !refused.contains('\n'), "{refused}");
         let report = check(data_dir.path()).await.unwrap();

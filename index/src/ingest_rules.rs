@@ -4,8 +4,8 @@
 //! stored objects lack them. Members do not send unchanged objects again, so the cache must be filled again.
 
 use crate::check::{RebuildScope, discard};
-use crowsnest_store::ingest::Keep;
-use crowsnest_store::{Error, IndexOptions};
+use crowsnest_store::ingest::IngestOptions;
+use crowsnest_store::{CacheOptions, Error};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 
@@ -18,18 +18,18 @@ const WITHHELD_VERSION: u32 = 2;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct IngestRules {
-    rules: Keep,
+    rules: IngestOptions,
     printed: u32,
     #[serde(default)]
     withheld: u32,
 }
 
 /// Deletes the files of a cache that was filled by other rules, and records the current rules.
-pub(crate) fn apply(options: &IndexOptions) -> Result<(), Error> {
+pub(crate) fn apply(options: &CacheOptions) -> Result<(), Error> {
     let path = options.data_dir.join(FILE);
     let fail = |source| Error::Io { path: path.display().to_string(), source };
     let decode = |source| Error::Decode { what: path.display().to_string(), source };
-    let current = IngestRules { rules: options.keep.clone(), printed: COLUMNS_VERSION, withheld: WITHHELD_VERSION };
+    let current = IngestRules { rules: options.ingest.clone(), printed: COLUMNS_VERSION, withheld: WITHHELD_VERSION };
     let before = match std::fs::read(&path) {
         // An unreadable file counts as other rules.
         Ok(text) => serde_json::from_slice::<IngestRules>(&text).ok(),
@@ -54,19 +54,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let database = directory.path().join(sqlite::FILE);
         let fill = || std::fs::write(&database, "objects").unwrap();
-        let survives = |keep: &Keep| {
-            apply(&IndexOptions { keep: keep.clone(), ..IndexOptions::new(directory.path()) }).unwrap();
+        let survives = |ingest: &IngestOptions| {
+            apply(&CacheOptions { ingest: ingest.clone(), ..CacheOptions::new(directory.path()) }).unwrap();
             database.exists()
         };
-        let withheld = Keep { withheld: vec!["configmaps:data".parse().unwrap()], ..Keep::default() };
+        let withheld = IngestOptions { withheld: vec!["configmaps:data".parse().unwrap()], ..IngestOptions::default() };
         fill();
-        assert!(!survives(&Keep::default()), "without recorded rules");
+        assert!(!survives(&IngestOptions::default()), "without recorded rules");
         fill();
-        assert!(survives(&Keep::default()));
+        assert!(survives(&IngestOptions::default()));
         assert!(!survives(&withheld));
         fill();
         assert!(survives(&withheld));
-        assert!(!survives(&Keep { secret_values: true, ..withheld.clone() }));
+        assert!(!survives(&IngestOptions { secret_values: true, ..withheld.clone() }));
         fill();
         std::fs::write(directory.path().join(FILE), "{").unwrap();
         assert!(!survives(&withheld), "unreadable");

@@ -4,23 +4,25 @@
 //! the store's writer publishes changes to the tail, and the text index follows the tail. The proxy, the controllers,
 //! search and the UI read the cache. Deleting the data directory loses no data.
 
+mod cache;
 pub mod check;
 mod collect;
 pub mod export;
-mod index;
 mod ingest_rules;
 mod list;
 mod replicas;
 pub mod status;
 pub mod writer;
 
+pub use cache::GlobalCache;
 pub use collect::versions::is_older;
 pub use crowsnest_search::authorization::ReadRights;
-pub use crowsnest_search::{FacetCounts, Hit, SearchEvent, SearchRequest, SearchResponse, Searcher, Skipped, Summary};
+pub use crowsnest_search::{
+    FacetCounts, Hit, SearchEvent, SearchRequest, SearchResponse, Searcher, SkippedCluster, Summary,
+};
 pub use crowsnest_store::{
-    CacheId, Change, ChangeKind, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower, Gone, History,
-    IndexOptions, MemberTimeouts, Object, OpenSearchOptions, Owner, PostgresOptions, Record, RecordKey, Seq,
+    CacheId, CacheOptions, Change, ChangeKind, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower,
+    Gone, HistoryRetention, MemberTimeouts, Object, OpenSearchOptions, Owner, PostgresOptions, Record, RecordKey, Seq,
     StoreOptions, Topic, Version, metadata_in,
 };
-pub use index::Index;
 pub use list::{ListQuery, Page, selects};

@@ -1,6 +1,6 @@
 //! Status of the cache: read by the status API, the metrics and `crowsnest cache status`.
 
-use crate::Index;
+use crate::GlobalCache;
 use crowsnest_component_base::metrics::Series;
 use crowsnest_search::engine::WriterStatus;
 use crowsnest_store::StoreSize;
@@ -88,7 +88,7 @@ impl CollectionStatus {
     }
 }
 
-impl Index {
+impl GlobalCache {
     /// The current status of the cache. It counts the records of every collection, which takes some hundred
     /// milliseconds for millions of records.
     pub async fn status(&self) -> Result<CacheStatus, Error> {

@@ -17,7 +17,7 @@ use crowsnest_store::metrics::Metrics;
 use crowsnest_store::record::{Change, CollectionKey, Seq};
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Batch, Position, Progress, Store};
-use crowsnest_store::{CollectionState, Error, History, States};
+use crowsnest_store::{CollectionState, CollectionStates, Error, HistoryRetention};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,10 +157,10 @@ impl CommandGroup {
 pub(crate) struct Writer {
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
-    pub history: History,
+    pub history: HistoryRetention,
     /// Seq up to which the text index has processed changes.
     pub indexed_seq: Arc<AtomicU64>,
     pub now_ms: fn() -> i64,
@@ -408,7 +408,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_store::IndexOptions;
+    use crowsnest_store::CacheOptions;
     use crowsnest_store::Step;
     use crowsnest_store::codec::Codec;
     use crowsnest_store::fixtures::{cluster, draft, resource_of};
@@ -435,17 +435,17 @@ mod tests {
     #[tokio::test]
     async fn positions_of_bookmarks_are_stored_at_the_end_and_never_before_their_batches() {
         let directory = tempfile::tempdir().unwrap();
-        let options = IndexOptions::new(directory.path());
+        let options = CacheOptions::new(directory.path());
         let codec = Arc::new(Codec::default());
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
-        let (states, metrics) = (Arc::<States>::default(), Arc::<Metrics>::default());
+        let (states, metrics) = (Arc::<CollectionStates>::default(), Arc::<Metrics>::default());
         let writer = Writer {
             store: Arc::clone(&store) as Arc<dyn Store>,
             tail: Arc::new(Tail::new(Seq(0), 100, 1 << 20)),
             states: Arc::clone(&states),
             claims: Arc::new(Claims::everything()),
             metrics: Arc::clone(&metrics),
-            history: History::default(),
+            history: HistoryRetention::default(),
             indexed_seq: Arc::default(),
             now_ms: || NOW,
         };

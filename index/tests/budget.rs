@@ -9,7 +9,7 @@ mod members;
 mod scripted_member;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_index::{CollectionKey, Index, IndexOptions};
+use crowsnest_index::{CacheOptions, CollectionKey, GlobalCache};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use members::{config_maps, control_plane, name, within};
@@ -42,11 +42,11 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
     let control_plane = control_plane().await;
     let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let mut options = IndexOptions::new(directory.path());
+    let mut options = CacheOptions::new(directory.path());
     (options.collect_everything, options.collect_control_plane) = (false, false);
     (options.bytes_in_flight, options.bytes_in_flight_per_cluster) =
         (MAX_TOTAL_BYTES as usize, MAX_CLUSTER_BYTES as usize);
-    let index = Index::open(fleet.clone(), options).await.unwrap();
+    let index = GlobalCache::open(fleet.clone(), options).await.unwrap();
     let admin = control_plane.server.admin();
     let members = [member("paged", PAGES).await, member("streamed", STREAM).await];
     for member in &members {

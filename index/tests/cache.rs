@@ -8,7 +8,7 @@ mod members;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{
-    Change, ChangeKind, CollectionKey, Follower, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
+    CacheOptions, Change, ChangeKind, CollectionKey, Follower, GlobalCache, Hit, ListQuery, RecordKey, SearchRequest,
     SearchResponse, Seq,
 };
 use crowsnest_members::{Fleet, FleetOptions, JoinOptions, join};
@@ -31,7 +31,7 @@ struct TestEnv {
     control_plane: Member,
     members: Vec<Member>,
     fleet: Fleet,
-    index: Index,
+    index: GlobalCache,
     directory: tempfile::TempDir,
 }
 
@@ -48,12 +48,12 @@ async fn wait_for_change(follower: &mut Follower, what: &str, mut is_match: impl
     .await;
 }
 
-async fn wait_until_searchable(index: &Index, seq: Seq) {
+async fn wait_until_searchable(index: &GlobalCache, seq: Seq) {
     let mut reached = index.searcher().searchable();
     within("the text index", reached.wait_for(|at| *at >= seq)).await.unwrap();
 }
 
-async fn search(index: &Index, query: &str, caller: UserInfo) -> SearchResponse {
+async fn search(index: &GlobalCache, query: &str, caller: UserInfo) -> SearchResponse {
     index.searcher().search_all(SearchRequest::new(query, caller)).await.unwrap()
 }
 
@@ -83,9 +83,9 @@ impl TestEnv {
         }
         let fleet = Fleet::start(client, FleetOptions::on_loopback()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let mut options = IndexOptions::new(directory.path());
+        let mut options = CacheOptions::new(directory.path());
         options.text_commit_interval = Duration::from_millis(50);
-        let index = Index::open(fleet.clone(), options).await.unwrap();
+        let index = GlobalCache::open(fleet.clone(), options).await.unwrap();
         for cluster in [name("member1"), name("member2"), ClusterName::control_plane()] {
             let key = CollectionKey::new(cluster, config_maps());
             within("the first list", index.wait_until_complete(&key)).await;
@@ -232,9 +232,9 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
     // Changes while the cache is stopped are received from the stored position, without another list.
     env.index.stop().await;
     env.members[0].create(config_map("ops", "meanwhile", "missed")).await;
-    let mut options = IndexOptions::new(env.directory.path());
+    let mut options = CacheOptions::new(env.directory.path());
     options.text_commit_interval = Duration::from_millis(50);
-    env.index = Index::open(env.fleet.clone(), options).await.unwrap();
+    env.index = GlobalCache::open(env.fleet.clone(), options).await.unwrap();
     let start = Seq(0).max(env.index.seq());
     if env.index.get(&key("member1", "ops", "meanwhile")).await.unwrap().is_none() {
         let mut follower = env.index.follow(start);

@@ -9,7 +9,8 @@ mod members;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{
-    Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, SearchResponse, Summary,
+    CacheOptions, Change, CollectionKey, Follower, GlobalCache, ListQuery, RecordKey, SearchRequest, SearchResponse,
+    Summary,
 };
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
@@ -59,14 +60,14 @@ impl TestEnv {
         Self { member: Some(member), fleet, declared, interests, directory, _control_plane: control_plane }
     }
 
-    fn options(&self) -> IndexOptions {
+    fn options(&self) -> CacheOptions {
         let text_commit_interval = Duration::from_millis(20);
-        let options = IndexOptions::new(self.directory.path());
-        IndexOptions { collect_everything: false, collect_control_plane: false, text_commit_interval, ..options }
+        let options = CacheOptions::new(self.directory.path());
+        CacheOptions { collect_everything: false, collect_control_plane: false, text_commit_interval, ..options }
     }
 
-    async fn open_index(&self, options: IndexOptions) -> Index {
-        let index = Index::open_with(self.fleet.clone(), options, self.declared.clone()).await.unwrap();
+    async fn open_index(&self, options: CacheOptions) -> GlobalCache {
+        let index = GlobalCache::open_with(self.fleet.clone(), options, self.declared.clone()).await.unwrap();
         for resource in [config_maps(), secrets()] {
             within("the first list", index.wait_until_complete(&CollectionKey::new(name("member1"), resource))).await;
         }
@@ -78,7 +79,7 @@ impl TestEnv {
     }
 }
 
-async fn bodies(index: &Index) -> Vec<String> {
+async fn bodies(index: &GlobalCache) -> Vec<String> {
     let query = ListQuery::new(name("member1"), config_maps()).in_namespace("shop");
     let objects: Vec<_> = index.list(query).try_collect().await.unwrap();
     objects.iter().map(|object| object.text().to_owned()).collect()
@@ -97,11 +98,11 @@ async fn next_change_of(follower: &mut Follower, name: &str) -> Arc<Change> {
     within(name, next).await
 }
 
-async fn search(index: &Index, query: &str) -> SearchResponse {
+async fn search(index: &GlobalCache, query: &str) -> SearchResponse {
     index.searcher().search_all(SearchRequest::new(query, UserInfo::system())).await.unwrap()
 }
 
-async fn wait_until_searchable(index: &Index) {
+async fn wait_until_searchable(index: &GlobalCache) {
     let seq = index.seq();
     within("the text index", index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
 }
@@ -176,7 +177,7 @@ async fn the_text_index_is_rebuilt_from_the_store() {
 async fn reads_never_wait_for_the_text_index() {
     let env = TestEnv::new().await;
     let never = Duration::from_secs(24 * 3600);
-    let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..env.options() };
+    let options = CacheOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..env.options() };
     let index = env.open_index(options).await;
     let mut follower = index.follow(index.seq());
     env.member().create(config_map("shop", "new", "fresh")).await;
@@ -198,7 +199,7 @@ async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
     wait_until_searchable(&index).await;
     index.stop().await;
     let never = Duration::from_secs(24 * 3600);
-    let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..env.options() };
+    let options = CacheOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..env.options() };
     let index = env.open_index(options).await;
     let mut follower = index.follow(index.seq());
     let deleted = api(&env.member().server.admin(), &config_map("shop", "app-3", ""));

@@ -10,7 +10,7 @@ mod scripted_member;
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_component_base::retry::Backoff;
-use crowsnest_index::{Change, CollectionKey, CollectionState, Index, IndexOptions, ListQuery, MemberTimeouts};
+use crowsnest_index::{CacheOptions, Change, CollectionKey, CollectionState, GlobalCache, ListQuery, MemberTimeouts};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Namespaces};
 use futures::TryStreamExt;
@@ -215,13 +215,13 @@ struct TestEnv {
     control_plane: Member,
     well_behaved: Member,
     fleet: Fleet,
-    index: Index,
+    index: GlobalCache,
     _interests: Vec<InterestGuard>,
     directory: tempfile::TempDir,
 }
 
-fn options(directory: &Path) -> IndexOptions {
-    let mut options = IndexOptions::new(directory);
+fn options(directory: &Path) -> CacheOptions {
+    let mut options = CacheOptions::new(directory);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     (options.concurrent_lists, options.concurrent_lists_per_cluster, options.page_size) = (1, 1, 2);
     (options.max_object_bytes, options.timeouts) = (MAX_OBJECT_BYTES, TIMEOUTS);
@@ -240,7 +240,7 @@ impl TestEnv {
         register(&control_plane.server.admin(), "honest", &well_behaved).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let index = Index::open(fleet.clone(), options(directory.path())).await.unwrap();
+        let index = GlobalCache::open(fleet.clone(), options(directory.path())).await.unwrap();
         let mut env = Self { control_plane, well_behaved, fleet, index, _interests: Vec::new(), directory };
         env.declare_interest(Clusters::All, config_maps());
         env
@@ -258,7 +258,7 @@ impl TestEnv {
         self.index.stop().await;
         meanwhile();
         let interests = self.index.interests().clone();
-        self.index = Index::open_with(self.fleet.clone(), options(copy.path()), interests).await.unwrap();
+        self.index = GlobalCache::open_with(self.fleet.clone(), options(copy.path()), interests).await.unwrap();
         self.directory = copy;
     }
 

@@ -13,7 +13,7 @@ mod postgres;
 #[path = "support/stalling_proxy.rs"]
 mod stalling_proxy;
 
-use crowsnest_index::{Index, IndexOptions, ListQuery, PostgresOptions, Seq, StoreOptions};
+use crowsnest_index::{CacheOptions, GlobalCache, ListQuery, PostgresOptions, Seq, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
 use futures::TryStreamExt;
@@ -68,7 +68,7 @@ async fn replica(control_plane: &str, database: &str, id: &str, directory: &Path
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
     let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::on_loopback()).await.unwrap();
-    let mut options = IndexOptions::new(directory);
+    let mut options = CacheOptions::new(directory);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     options.store =
         StoreOptions::Postgres(PostgresOptions { replica: Some(id.to_owned()), ..PostgresOptions::new(database) });
@@ -76,7 +76,7 @@ async fn replica(control_plane: &str, database: &str, id: &str, directory: &Path
     let reason = InterestReason::Other("the test".to_owned());
     let declared = Interests::default();
     let _interest = declared.declare(Interest { clusters, resource: config_maps(), namespaces, reason });
-    let index = Index::open_with(fleet, options, declared).await.unwrap();
+    let index = GlobalCache::open_with(fleet, options, declared).await.unwrap();
     let start = index.seq();
     let mut changes = index.follow(start);
     let mut log = tokio::fs::File::create(directory.join("log")).await.unwrap();
@@ -112,7 +112,7 @@ async fn replica(control_plane: &str, database: &str, id: &str, directory: &Path
     }
 }
 
-async fn execute_command(index: &Index, command: &str) -> String {
+async fn execute_command(index: &GlobalCache, command: &str) -> String {
     match command.split_once(' ') {
         Some(("list", cluster)) => {
             let query = ListQuery::new(name(cluster), config_maps()).in_namespace("shop");

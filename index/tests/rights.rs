@@ -14,6 +14,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "rights/access.rs"]
+mod access;
 #[path = "rights/accounts.rs"]
 mod accounts;
 #[path = "rights/cases.rs"]
@@ -31,7 +33,7 @@ use cases::{Cases, LABEL, NAMESPACES, objects};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{
-    Change, ChangeKind, CollectionKey, Follower, Index, IndexOptions, SearchRequest, SearchResponse, Seq,
+    CacheOptions, Change, ChangeKind, CollectionKey, Follower, GlobalCache, SearchRequest, SearchResponse, Seq,
 };
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_registry::authz::aggregate;
@@ -56,7 +58,7 @@ fn shown_resources() -> [Gvr; 5] {
 /// One member whose objects and rules are in the cache.
 struct TestEnv {
     member: Member,
-    index: Index,
+    index: GlobalCache,
     fleet: Fleet,
     _interests: Vec<InterestGuard>,
     _directory: tempfile::TempDir,
@@ -86,11 +88,11 @@ impl TestEnv {
         control_plane.create(member_access_binding()).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let options = IndexOptions {
+        let options = CacheOptions {
             collect_everything: false,
             collect_control_plane: false,
             text_commit_interval: Duration::from_millis(20),
-            ..IndexOptions::new(directory.path())
+            ..CacheOptions::new(directory.path())
         };
         let declared = Interests::default();
         let interests = shown_resources().map(|resource| {
@@ -102,7 +104,7 @@ impl TestEnv {
                 reason: InterestReason::Other("test".to_owned()),
             })
         });
-        let index = Index::open_with(fleet.clone(), options, declared).await.unwrap();
+        let index = GlobalCache::open_with(fleet.clone(), options, declared).await.unwrap();
         for resource in shown_resources().into_iter().chain(rbac_resources()) {
             within("the first list", index.wait_until_complete(&CollectionKey::new(name("member1"), resource))).await;
         }

@@ -36,7 +36,7 @@ pub enum Error {
     #[error("error trying to reach the control plane: {0}")]
     ControlPlane(#[source] kube::Error),
     #[error("cannot read the cache: {0}")]
-    Index(#[from] crowsnest_index::Error),
+    Cache(#[from] crowsnest_index::Error),
     #[error("cannot encode a cached object: {0}")]
     Encode(#[from] serde_json::Error),
     #[error("{0}")]
@@ -98,7 +98,7 @@ impl Error {
                 (StatusCode::NOT_FOUND, "NotFound")
             }
             Self::NoEndpoint(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
-            Self::Impersonator { .. } | Self::Connection { .. } | Self::Index(_) | Self::Encode(_) => {
+            Self::Impersonator { .. } | Self::Connection { .. } | Self::Cache(_) | Self::Encode(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
             }
             Self::Unreachable { .. } | Self::Suspended { .. } | Self::ControlPlane(_) => {

@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_index::Index;
+use crowsnest_index::GlobalCache;
 use crowsnest_members::Fleet;
 use http::{Request, Response};
 use http_body::Frame;
@@ -77,7 +77,7 @@ pub struct Proxy {
 
 struct Inner {
     fleet: Fleet,
-    index: Index,
+    index: GlobalCache,
     transport: Transport,
     /// Tunnels of upgraded connections.
     tunnels: TaskTracker,
@@ -89,12 +89,12 @@ struct Inner {
 }
 
 impl Proxy {
-    pub fn new(index: Index) -> Self {
+    pub fn new(index: GlobalCache) -> Self {
         Self::with_response_timeout(index, RESPONSE_TIMEOUT)
     }
 
     /// Members have to respond within `response_timeout`, unless their Cluster sets another timeout.
-    pub fn with_response_timeout(index: Index, response_timeout: Duration) -> Self {
+    pub fn with_response_timeout(index: GlobalCache, response_timeout: Duration) -> Self {
         let stopping = CancellationToken::new();
         let inner = Inner {
             fleet: index.fleet().clone(),

@@ -4,8 +4,8 @@
 //! have Karmada's columns: name and creation time. Tables merged from members have their columns and the column with
 //! the cluster's name.
 
-use crowsnest_apimachinery::negotiate::{self, Offer, Representation};
-use crowsnest_apimachinery::printers::columns::{self, Doc};
+use crowsnest_apimachinery::content_negotiation::{self, Offer, Representation};
+use crowsnest_apimachinery::printers::columns::{self, ColumnDescription};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_index::Object;
 use http::{HeaderMap, header};
@@ -73,7 +73,7 @@ impl From<Include> for TableForm {
 impl Shape {
     /// The form of the first clause of `Accept` that can be served. For a watch, the metadata forms of lists and of
     /// objects are equivalent.
-    pub fn negotiate(headers: &HeaderMap, query: &Query, content: Content) -> Result<Self, Error> {
+    pub fn from_accept_header(headers: &HeaderMap, query: &Query, content: Content) -> Result<Self, Error> {
         let offer = match content {
             Content::Object | Content::List => Offer::Merged,
             Content::Watch => Offer::MergedStream,
@@ -81,7 +81,7 @@ impl Shape {
         let Representation { shape, is_beta, .. } = negotiate_representation(headers, offer)?;
         let meta = if is_beta { MetaVersion::V1beta1 } else { MetaVersion::V1 };
         match shape {
-            negotiate::Shape::Table => {
+            content_negotiation::Shape::Table => {
                 let include = match query.get("includeObject") {
                     Some("None") => Include::None,
                     Some("Object") => Include::Object,
@@ -89,16 +89,18 @@ impl Shape {
                 };
                 Ok(Self::Table(TableForm { include, meta }))
             }
-            negotiate::Shape::PartialMetadata if content == Content::List => {
-                Err(Error::NotAcceptable(negotiate::list_not_acceptable("unstructured.UnstructuredList")))
+            content_negotiation::Shape::PartialMetadata if content == Content::List => {
+                Err(Error::NotAcceptable(content_negotiation::list_not_acceptable("unstructured.UnstructuredList")))
             }
-            negotiate::Shape::PartialMetadataList if content == Content::Object => {
-                Err(Error::NotAcceptable(negotiate::object_not_acceptable("unstructured.Unstructured")))
+            content_negotiation::Shape::PartialMetadataList if content == Content::Object => {
+                Err(Error::NotAcceptable(content_negotiation::object_not_acceptable("unstructured.Unstructured")))
             }
-            negotiate::Shape::PartialMetadata | negotiate::Shape::PartialMetadataList => {
+            content_negotiation::Shape::PartialMetadata | content_negotiation::Shape::PartialMetadataList => {
                 Ok(Self::Objects(Form::Metadata(meta)))
             }
-            negotiate::Shape::Object | negotiate::Shape::Aggregated { .. } => Ok(Self::Objects(Form::Full)),
+            content_negotiation::Shape::Object | content_negotiation::Shape::Aggregated { .. } => {
+                Ok(Self::Objects(Form::Full))
+            }
         }
     }
 }
@@ -106,7 +108,7 @@ impl Shape {
 /// The form that a client accepts among those offered.
 fn negotiate_representation(headers: &HeaderMap, offer: Offer) -> Result<Representation, Error> {
     let clauses: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    negotiate::choose_representation(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)
+    content_negotiation::choose_representation(Some(&clauses.join(",")), offer).map_err(Error::NotAcceptable)
 }
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -121,9 +123,9 @@ pub fn columns(group: &str, kind: &str) -> Value {
         ]);
     }
     let own = columns::columns(group, kind).iter().map(|column| {
-        let description = match column.doc {
-            Doc::Text(text) => text,
-            Doc::Field(..) => column.name,
+        let description = match column.description {
+            ColumnDescription::Text(text) => text,
+            ColumnDescription::Field(..) => column.name,
         };
         json!({
             "name": column.name, "type": column.value_type, "format": column.format, "description": description,
@@ -247,7 +249,7 @@ mod tests {
     fn the_first_form_that_can_be_served_is_negotiated(#[case] accept: &str, #[case] expected: [Option<Shape>; 3]) {
         let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
         for (content, expected) in [Content::Object, Content::List, Content::Watch].into_iter().zip(expected) {
-            let shape = Shape::negotiate(&headers, &Query::parse(None), content);
+            let shape = Shape::from_accept_header(&headers, &Query::parse(None), content);
             let refused = shape.as_ref().err().map(|error| error.code_and_reason().0.as_u16());
             assert_eq!((shape.ok(), refused), (expected, expected.is_none().then_some(406)), "{content:?}");
         }

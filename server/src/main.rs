@@ -58,18 +58,30 @@ fn crypto_provider() -> rustls::crypto::CryptoProvider {
     provider
 }
 
+/// Filters of warnings that an operator cannot act on: kube's client logs failed connections that the caller reports anyway, and
+/// tantivy logs terms that are too long for its index, and merges of segments that were replaced meanwhile. Its other warnings
+/// concern the disk.
+const QUIET: &str = "kube_client::client::builder=off,tantivy::postings=error,tantivy::indexer::segment_manager=error";
+
+/// Filter of the logs for a number of `-v` flags, or `requested`, which may name the quiet targets.
+fn log_filter(verbosity: u8, requested: Option<&str>) -> tracing_subscriber::EnvFilter {
+    let default = match verbosity {
+        0 => format!("warn,{QUIET}"),
+        1 => format!("info,{QUIET},sqlx=warn,tantivy=warn"),
+        2 => "debug,hyper=info,h2=info,rustls=info,sqlx=info,tantivy=info".to_owned(),
+        _ => "trace".to_owned(),
+    };
+    let requested = requested.filter(|filter| !filter.is_empty()).map(|filter| format!("{QUIET},{filter}"));
+    requested
+        .and_then(|filter| tracing_subscriber::EnvFilter::try_new(filter).ok())
+        .unwrap_or_else(|| tracing_subscriber::EnvFilter::new(default))
+}
+
 fn init_logging(verbosity: u8, json: bool, traces: Option<&Traces>) {
     use tracing_subscriber::layer::SubscriberExt;
     use tracing_subscriber::util::SubscriberInitExt;
-    use tracing_subscriber::{EnvFilter, Layer, fmt};
-    // kube's client logs failed connections that the caller reports anyway.
-    let default = match verbosity {
-        0 => "warn,kube_client::client::builder=off",
-        1 => "info,kube_client::client::builder=off,sqlx=warn,tantivy=warn",
-        2 => "debug,hyper=info,h2=info,rustls=info,sqlx=info,tantivy=info",
-        _ => "trace",
-    };
-    let mut filter = EnvFilter::try_from_env("CROWSNEST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    use tracing_subscriber::{Layer, fmt};
+    let mut filter = log_filter(verbosity, std::env::var("CROWSNEST_LOG").ok().as_deref());
     // Spans are not logged; without an exporter none is created.
     if let Ok(no_spans) = format!("{SPAN_TARGET}=off").parse() {
         filter = filter.add_directive(no_spans);
@@ -91,4 +103,53 @@ fn init_logging(verbosity: u8, json: bool, traces: Option<&Traces>) {
         false => lines.boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces.layer()).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use tracing::Level;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::log_filter;
+
+    const LONG_TERM: &str = "tantivy::postings::postings_writer";
+    const FAILED_MERGE: &str = "tantivy::indexer::segment_updater";
+
+    /// `tracing::enabled` needs constants.
+    fn is_enabled(target: &str, level: Level) -> bool {
+        match (target, level) {
+            (LONG_TERM, Level::WARN) => tracing::enabled!(target: LONG_TERM, Level::WARN),
+            (LONG_TERM, Level::ERROR) => tracing::enabled!(target: LONG_TERM, Level::ERROR),
+            (FAILED_MERGE, Level::WARN) => tracing::enabled!(target: FAILED_MERGE, Level::WARN),
+            (FAILED_MERGE, Level::INFO) => tracing::enabled!(target: FAILED_MERGE, Level::INFO),
+            other => panic!("no event {other:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case::long_term(LONG_TERM, Level::WARN, [false, false, true, true])]
+    #[case::error(LONG_TERM, Level::ERROR, [true, true, true, true])]
+    #[case::failed_merge(FAILED_MERGE, Level::WARN, [true, true, true, true])]
+    #[case::progress(FAILED_MERGE, Level::INFO, [false, false, true, true])]
+    fn warnings_without_remedy_are_not_logged(#[case] target: &str, #[case] level: Level, #[case] expected: [bool; 4]) {
+        let enabled = [0, 1, 2, 3].map(|verbosity| is_logged(verbosity, None, target, level));
+        assert_eq!(enabled, expected);
+    }
+
+    #[rstest]
+    #[case::level("info", false)]
+    #[case::target("info,tantivy::postings=warn", true)]
+    #[case::other_target("info,tantivy=debug", false)]
+    #[case::empty("", false)]
+    #[case::invalid("tantivy::postings=loud", false)]
+    fn a_requested_filter_may_name_quiet_targets(#[case] requested: &str, #[case] expected: bool) {
+        assert_eq!(is_logged(0, Some(requested), LONG_TERM, Level::WARN), expected);
+        assert!(is_logged(0, Some(requested), LONG_TERM, Level::ERROR));
+    }
+
+    fn is_logged(verbosity: u8, requested: Option<&str>, target: &str, level: Level) -> bool {
+        let subscriber = tracing_subscriber::registry().with(log_filter(verbosity, requested));
+        tracing::subscriber::with_default(subscriber, || is_enabled(target, level))
+    }
 }

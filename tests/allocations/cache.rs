@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use crowsnest_query::{Limits, Query, parse};
 use crowsnest_search::document::Document;
-use crowsnest_search::plan::{ClusterFacts, FleetFacts, GroupKind, Kinds, plan};
+use crowsnest_search::plan::{ClusterFacts, FleetFacts, GroupKind, KindsByName, plan};
 use crowsnest_store::codec::Codec;
 use crowsnest_store::record::Header;
 use crowsnest_store::tail::Tail;
@@ -75,10 +75,10 @@ fn query_planning() -> Result<HotPath> {
 }
 
 /// Kinds by all their names.
-fn kinds() -> Result<Kinds> {
+fn kinds() -> Result<KindsByName> {
     // Decoded directly, because the short name `no` would be a boolean in a value without a type.
     let names: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(KINDS)?;
-    let mut kinds = Kinds::new();
+    let mut kinds = KindsByName::new();
     for (qualified, others) in &names {
         let (kind, group) = qualified.split_once('.').unwrap_or((qualified.as_str(), ""));
         for name in others.iter().map(String::as_str).chain([kind]) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::unstructured;
-use crowsnest_store::ingest::{self, Draft, ExpectedType, Keep};
+use crowsnest_store::ingest::{self, Draft, ExpectedType, IngestOptions};
 use crowsnest_store::{Object, Record, RecordKey, Seq};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -48,7 +48,7 @@ pub fn pod_resource() -> Gvr {
 
 /// A pod as the collector reads it from a member.
 pub fn ingest_pod(raw: &RawValue, resource: &Gvr) -> Result<Draft> {
-    Ok(ingest::read(raw, ExpectedType { resource, kind: "Pod" }, &Keep::default())?)
+    Ok(ingest::read(raw, ExpectedType { resource, kind: "Pod" }, &IngestOptions::default())?)
 }
 
 /// The pods as read from the store.

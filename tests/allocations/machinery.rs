@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use crowsnest_apimachinery::jsonpath::JsonPath;
 use crowsnest_apimachinery::printers;
 use crowsnest_apimachinery::quantity::Quantity;
-use crowsnest_apimachinery::rbac::{Action, Decision, Extent, Rbac, ReadKind, Role, RoleBinding};
+use crowsnest_apimachinery::rbac::{Action, Decision, Rbac, ReadKind, ReadableObjects, Role, RoleBinding};
 use crowsnest_apimachinery::request::{Query, RequestInfo};
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use crowsnest_apimachinery::unstructured;
@@ -131,8 +131,8 @@ fn rbac_filter() -> Result<HotPath> {
     let (rbac, user) = member_rights()?;
     let pods: Vec<(String, String)> = pods()?.iter().map(namespace_and_name).collect();
     Ok(HotPath::new("machinery/rbac-filter", move || {
-        let extent = Extent::from_grants(&rbac.grants(&user), ReadKind::Listing, "", "pods");
-        let count = pods.iter().filter(|(namespace, name)| extent.allows(namespace, name)).count();
+        let readable_objects = ReadableObjects::from_grants(&rbac.grants(&user), ReadKind::Listing, "", "pods");
+        let count = pods.iter().filter(|(namespace, name)| readable_objects.allows(namespace, name)).count();
         ensure!(count > 0 && count < pods.len(), "{count} of {PODS} pods are visible");
         Ok(count)
     }))

@@ -1,7 +1,11 @@
 //! `crowsnest who-can`, `crowsnest can` and their API in a fleet of two members: proofs, removed objects, indirect
 //! paths, rights of the caller, bad input, and agreement with the members' own authorizers.
 
+mod reviews;
+
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{CommandOutput, Fleet, Kubectl, wait_for, words};
@@ -15,7 +19,8 @@ const SECRETS: &str = "who-can get secrets -n shop -C member1";
 #[test]
 fn access_is_reviewed_in_all_clusters() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let data = dir.path().join("data");
+    let fleet = Fleet::start(&data, &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.run_until(&["get", "clusters"], |out| out.matches(" True ").count() == 2)?;
     let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
@@ -26,6 +31,7 @@ fn access_is_reviewed_in_all_clusters() -> Result<()> {
     check_subjects(&fleet).with_context(|| fleet.log())?;
     check_api(&kubectl).with_context(|| fleet.log())?;
     check_caller_rights(&kubectl).with_context(|| fleet.log())?;
+    check_audit(&kubectl, &data.join("audit/audit.log")).with_context(|| fleet.log())?;
     check_agreement_with_authorizers(&fleet, &member).with_context(|| fleet.log())?;
     check_documented_commands(&fleet).with_context(|| fleet.log())?;
     check_changes(&fleet, &member).with_context(|| fleet.log())?;
@@ -221,7 +227,34 @@ fn check_api(kubectl: &Kubectl) -> Result<()> {
         )?;
     }
     kubectl.expect_output(&["get", "--raw", &format!("{ROOT}/resourceaccessreviews")], "", 1, "")?;
-    check_schema(kubectl, "ResourceAccessReview", &unpaged)
+    check_schema(kubectl, "ResourceAccessReview", &unpaged)?;
+    let without = json!([{"cluster": "member1", "kind": "RoleBinding", "namespace": "shop", "name": "web"}]);
+    let attributes = json!({"verb": "get", "resource": "secrets", "namespace": "shop"});
+    let spec = json!({"resourceAttributes": attributes, "without": without, "indirect": true});
+    let review = create(kubectl, "resourceaccessreviews", &spec)?;
+    ensure!(review["status"]["indirect"].as_array().is_some_and(|paths| !paths.is_empty()), "{review}");
+    check_schema(kubectl, "ResourceAccessReview", &review)?;
+    let spec = json!({"user": "ci", "groups": ["system:masters"], "without": without, "indirect": true});
+    check_schema(kubectl, "SubjectRulesReview", &create(kubectl, "subjectrulesreviews", &spec)?)
+}
+
+/// A review is in the audit log with its caller and the reviewed clusters.
+fn check_audit(kubectl: &Kubectl, log: &Path) -> Result<()> {
+    let spec =
+        json!({"resourceAttributes": {"verb": "get", "resource": "secrets"}, "clusters": ["member1", "member2"]});
+    create(kubectl, "resourceaccessreviews", &spec)?;
+    let is_review = |event: &Value| {
+        event["verb"] == "create"
+            && event["objectRef"]["resource"] == "resourceaccessreviews"
+            && event["user"]["username"].is_string()
+            && event["annotations"]["crowsnest.io/clusters"] == "member1,member2"
+    };
+    wait_for("the review to be in the audit log", || {
+        let text = fs::read_to_string(log)?;
+        let complete = text.rsplit_once('\n').map(|(complete, _)| complete).unwrap_or_default();
+        let events = complete.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+        Ok(events.iter().any(is_review))
+    })
 }
 
 /// Checks that a response matches the OpenAPI document.

@@ -28,11 +28,11 @@ struct Case {
     values: Value,
     error: Option<String>,
     /// Texts that the rendered manifests must contain.
-    #[serde(default, rename = "says")]
-    expected: Vec<String>,
+    #[serde(default)]
+    contains: Vec<String>,
     /// Texts that the rendered manifests must not contain.
-    #[serde(default, rename = "never")]
-    forbidden: Vec<String>,
+    #[serde(default)]
+    excludes: Vec<String>,
 }
 
 /// Result of a case: rendered manifests, linter messages, or an error.
@@ -122,10 +122,10 @@ fn charts_render_or_report_errors() -> Result<()> {
             (Some(expected), None) => bail!("{}: rendered instead of failing with {expected:?}", case.name),
         }
         let text: String = rendered.manifests.values().map(String::as_str).collect();
-        for part in &case.expected {
+        for part in &case.contains {
             ensure!(text.contains(part.as_str()), "{}: {part:?} is missing", case.name);
         }
-        for part in &case.forbidden {
+        for part in &case.excludes {
             ensure!(!text.contains(part.as_str()), "{}: {part:?} must not be rendered", case.name);
         }
         for object in objects(&rendered)? {

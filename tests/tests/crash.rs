@@ -195,7 +195,7 @@ impl TestEnv {
         let timeout = WAIT_TIMEOUT + Duration::from_millis(100) * u32::try_from(writes)?;
         let began = Instant::now();
         loop {
-            let state = self.runtime.block_on(self.reader.read())?;
+            let state = self.runtime.block_on(write::retry(|| self.reader.read()))?;
             let differences = state.differences(&desired);
             if differences.is_empty() {
                 return Ok(state);

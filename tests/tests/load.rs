@@ -23,7 +23,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 const CLIENTS: usize = 10;
 const ROUND: &str = "round";
 /// Delay of the silent member for each request: requests that wait for it take at least as long.
-const MEMBER_DELAY: Duration = Duration::from_secs(20);
+const MEMBER_DELAY: Duration = Duration::from_secs(60);
 /// Path below the proxy's address, and kubectl's name of the resource.
 const KINDS: [(&str, &str); 20] = [
     ("/api/v1/configmaps", "configmaps"),

@@ -112,6 +112,7 @@ fn users_sign_in_at_their_provider() -> Result<()> {
         check_sign_in(&env).await?;
         check_key_rotation(&env).await?;
         check_id_tokens(&env).await?;
+        check_assistants(&env).await?;
         check_invalid_responses(&env).await?;
         check_renewal(&env).await?;
         check_sign_out(&env).await
@@ -216,6 +217,28 @@ async fn check_id_tokens(env: &TestEnv) -> Result<()> {
         let error = refused["error"].as_str().unwrap_or_default();
         ensure!(refused["authenticated"] != true && error.contains(expected), "{fault:?}: {refused}");
     }
+    Ok(())
+}
+
+/// Assistants without a valid token are referred to the issuer (RFC 9728), whose ID tokens are accepted.
+async fn check_assistants(env: &TestEnv) -> Result<()> {
+    let (client, url) = (reqwest::Client::new(), format!("{}/mcp", env.ui));
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let post = || client.post(&url).header("content-type", "application/json").body(ping);
+    let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", env.ui);
+    for refused in [post(), post().bearer_auth(env.provider.id_token(Fault::Audience))] {
+        let response = refused.send().await?;
+        let challenge = response.headers().get("www-authenticate").context("a challenge")?.to_str()?;
+        ensure!(
+            response.status() == 401 && challenge == format!("Bearer resource_metadata=\"{metadata}\""),
+            "{challenge}"
+        );
+    }
+    let document: Value = serde_json::from_str(&reqwest::get(&metadata).await?.text().await?)?;
+    let issuers = json!([env.provider.issuer()]);
+    ensure!(document["resource"] == url && document["authorization_servers"] == issuers, "{document}");
+    let response = post().bearer_auth(env.provider.id_token(Fault::None)).send().await?;
+    ensure!(response.status() == 200, "{response:?}");
     Ok(())
 }
 

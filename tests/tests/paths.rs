@@ -87,7 +87,7 @@ fn check_edges(fleet: &Fleet) -> Result<()> {
         "{tree:?}"
     );
     let explained = run(fleet, "path 'deploy/shop/web -OWNS*-> pod' --explain")?;
-    let expected = "(:Deployment {name: \"web\", namespace: \"shop\"})-[:OWNS*]->(:Pod)\n";
+    let expected = "(:Deployment {name: \"web\", namespace: \"shop\"})-[:OWNS*1..5]->(:Pod)\n";
     ensure!(explained.out == expected, "{explained:?}");
     let dot = run(fleet, "path 'secret/shop/db <-USES- deploy' -o dot --allow-partial")?;
     ensure!(dot.out.starts_with("digraph") && dot.out.contains("[label=\"USES\"]"), "{dot:?}");

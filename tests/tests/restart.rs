@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crowsnest_controllers::cache::indexed_labels;
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crowsnest_controllers::runtime::{Config, Manager};
-use crowsnest_index::{Index, IndexOptions};
+use crowsnest_index::{CacheOptions, GlobalCache};
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config as ServerConfig, Data};
 use crowsnest_members::join::{JoinOptions, join};
@@ -28,15 +28,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The controllers with their cache.
 struct RunningControllers {
-    index: Index,
+    index: GlobalCache,
     manager: Manager,
 }
 
 impl RunningControllers {
     async fn start(control_plane: &ApiServer, cache: &Path) -> Self {
         let fleet = Fleet::start(control_plane.admin(), FleetOptions::on_loopback()).await.unwrap();
-        let options = IndexOptions { indexed_labels: indexed_labels(), ..IndexOptions::new(cache) };
-        let index = Index::open(fleet, options).await.unwrap();
+        let options = CacheOptions { indexed_labels: indexed_labels(), ..CacheOptions::new(cache) };
+        let index = GlobalCache::open(fleet, options).await.unwrap();
         let manager = Manager::start(index.clone(), Config::conformance(), CancellationToken::new());
         manager.health().wait_for(Result::is_ok).await.unwrap();
         RunningControllers { index, manager }
@@ -81,7 +81,7 @@ fn resource_of(object: &Value) -> Resource {
 }
 
 /// Creates an object; repeats the request until its kind is served.
-async fn create(objects: &Objects, object: &Value) {
+async fn create(objects: &DynamicClient, object: &Value) {
     let resource = resource_of(object);
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let creating = async {
@@ -113,7 +113,7 @@ fn gadget_definition(spec: Value) -> Value {
 async fn control_plane() -> ApiServer {
     let server = ApiServer::start(ServerConfig::new("control-plane", Data::Memory)).await.unwrap();
     controllers::start(&server, Controllers::default());
-    let objects = Objects::new(server.admin());
+    let objects = DynamicClient::new(server.admin());
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
     let mut definitions = crowsnest_api::crd::crds(None);
@@ -148,7 +148,7 @@ fn policy(kind: &str, metadata: Value, templates: &[Value]) -> Value {
 }
 
 /// Waits until the binding of a template has the condition FullyApplied.
-async fn wait_until_applied(objects: &Objects, template: &Value) {
+async fn wait_until_applied(objects: &DynamicClient, template: &Value) {
     let (kind, name) = (template["kind"].as_str().unwrap().to_lowercase(), template["metadata"]["name"].as_str());
     let name = format!("{}-{kind}", name.unwrap());
     let namespace = template["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -172,7 +172,7 @@ async fn wait_until_applied(objects: &Objects, template: &Value) {
 }
 
 /// Waits until the autoscaler's status counts its pod. Members reconcile autoscalers every 15 s.
-async fn wait_until_autoscaled(objects: &Objects, templates: &[Value]) {
+async fn wait_until_autoscaled(objects: &DynamicClient, templates: &[Value]) {
     let scaler = templates.iter().find(|template| template["kind"] == "HorizontalPodAutoscaler").unwrap();
     let (resource, name) = (resource_of(scaler), scaler["metadata"]["name"].as_str().unwrap());
     let waiting = async {
@@ -211,7 +211,7 @@ fn count_writes(control_plane: &ApiServer, member: &Member, templates: &[Value])
 }
 
 /// Reasons, counts and messages of the three events that were written last.
-async fn last_events(objects: &Objects) -> String {
+async fn last_events(objects: &DynamicClient) -> String {
     let list = objects.read("/api/v1/events").await.unwrap();
     let version = |event: &Value| event["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     let mut events: Vec<(u64, String)> = list["items"]
@@ -232,10 +232,10 @@ async fn a_restart_writes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let templates: Vec<Value> = serde_saphyr::from_multiple::<Value>(TEMPLATES).unwrap();
     let control_plane = control_plane().await;
-    let objects = Objects::new(control_plane.admin());
+    let objects = DynamicClient::new(control_plane.admin());
     let member = Member::start(MemberConfig::new("m1")).await.unwrap();
     let member_schema = json!({"size": {"type": "integer"}, "color": {"type": "string", "default": "red"}});
-    create(&Objects::new(member.server().admin()), &gadget_definition(member_schema)).await;
+    create(&DynamicClient::new(member.server().admin()), &gadget_definition(member_schema)).await;
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().unwrap()).unwrap();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     join(&control_plane.admin(), &config, &JoinOptions::new("m1".parse().unwrap())).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_restart_writes_nothing() {
 
     // Fields that the member added are not reverted, and other changes still are.
     let gadget = resource_of(templates.last().unwrap());
-    let member_objects = Objects::new(member.server().admin());
+    let member_objects = DynamicClient::new(member.server().admin());
     member_objects.merge(Target::new(&gadget, "default", "plain"), &json!({"spec": {"color": "blue"}})).await.unwrap();
     running.wait_until_idle().await;
     let reverted = member_objects.get(Target::new(&gadget, "default", "plain")).await.unwrap().unwrap();

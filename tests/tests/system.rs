@@ -61,6 +61,7 @@ mod taints;
 mod tenants;
 mod traces;
 mod ui;
+mod visual;
 mod webhooks;
 
 /// Makes ring the TLS library of this process. Tests that use TLS themselves call it first.

@@ -51,6 +51,12 @@ impl LineBuffer {
         Ok(Some(line))
     }
 
+    /// Removes the rest of the buffer: the incomplete last line, after all complete lines have been removed.
+    pub fn take_rest(&mut self) -> Bytes {
+        self.searched_bytes = 0;
+        self.bytes.split().freeze()
+    }
+
     /// Number of bytes in the buffer.
     pub fn buffered_bytes(&self) -> usize {
         self.bytes.len()
@@ -88,6 +94,21 @@ mod tests {
     ) {
         let expected = expected.iter().map(|line| (*line).to_owned()).collect();
         assert_eq!(split(chunks, 8), Ok((expected, buffered_bytes)));
+    }
+
+    #[rstest]
+    #[case::complete_lines("a\n", "")]
+    #[case::incomplete_last_line("a\nbc", "bc")]
+    fn the_rest_of_a_stream_is_its_incomplete_last_line(#[case] stream: &str, #[case] rest: &str) {
+        let mut buffer = LineBuffer::new(8);
+        buffer.push(stream.as_bytes());
+        assert_eq!(buffer.next_line(), Ok(Some(Bytes::from_static(b"a"))));
+        assert_eq!(buffer.next_line(), Ok(None));
+        assert_eq!((buffer.take_rest(), buffer.buffered_bytes()), (Bytes::copy_from_slice(rest.as_bytes()), 0));
+        // The buffer can be used for another stream.
+        buffer.push(b"\nd\n");
+        assert_eq!(buffer.next_line(), Ok(Some(Bytes::new())));
+        assert_eq!(buffer.next_line(), Ok(Some(Bytes::from_static(b"d"))));
     }
 
     #[rstest]

@@ -1,6 +1,7 @@
 //! Client metrics: requests to API servers, counted by host, method and status as client-go does.
 //!
-//! Clients with the layer are counted; requests that a proxy forwards are not. A host is removed with its last client.
+//! Requests of clients with [`RequestCountLayer`] are counted; requests that a proxy forwards are not. A host is removed
+//! with its last client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

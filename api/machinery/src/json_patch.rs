@@ -30,8 +30,8 @@ pub fn apply(doc: &mut Value, operation: &Value, copied: &mut CopiedBytes) -> Op
         }
         "copy" => {
             let from = parse_pointer(text("from")?)?;
-            let (last, up) = from.split_last()?;
-            let value = match get(doc, up)? {
+            let (last, parent) = from.split_last()?;
+            let value = match get(doc, parent)? {
                 Value::Object(fields) => fields.get(last).cloned().unwrap_or_default(),
                 items => get(items, std::slice::from_ref(last))?.clone(),
             };
@@ -60,6 +60,7 @@ fn parse_pointer(path: &str) -> Option<Vec<String>> {
     Some(rest.split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect())
 }
 
+/// The index that a token of a pointer denotes in a list of this length.
 fn index(token: &str, len: usize) -> Option<usize> {
     match token.strip_prefix('-') {
         // Negative indices count from the end.
@@ -90,9 +91,9 @@ fn get_mut<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
 /// Adds a value. `None` if the path has no parent, or if the document would nest too deeply: an object that is copied
 /// into itself doubles its depth each time.
 fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
-    let (last, up) = path.split_last()?;
+    let (last, parent) = path.split_last()?;
     check_depth(path, &value)?;
-    match get_mut(doc, up)? {
+    match get_mut(doc, parent)? {
         Value::Object(fields) => {
             fields.insert(last.clone(), value);
         }
@@ -114,14 +115,14 @@ fn check_depth(path: &[String], value: &Value) -> Option<()> {
 
 fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     check_depth(path, &value)?;
-    let Some((last, up)) = path.split_last() else {
+    let Some((last, parent)) = path.split_last() else {
         // Only an object or a list can replace the whole document; other values are ignored.
         if value.is_object() || value.is_array() {
             *doc = value;
         }
         return Some(());
     };
-    match get_mut(doc, up)? {
+    match get_mut(doc, parent)? {
         Value::Object(fields) => {
             fields.insert(last.clone(), value);
         }
@@ -135,8 +136,8 @@ fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
 }
 
 fn remove(doc: &mut Value, path: &[String]) -> Option<Value> {
-    let (last, up) = path.split_last()?;
-    match get_mut(doc, up)? {
+    let (last, parent) = path.split_last()?;
+    match get_mut(doc, parent)? {
         Value::Object(fields) => fields.remove(last),
         Value::Array(items) => {
             let at = index(last, items.len()).filter(|at| *at < items.len())?;

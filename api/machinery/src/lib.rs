@@ -5,6 +5,7 @@
 //! messages are those of Kubernetes' `apimachinery` and `apiserver`.
 
 pub mod addresses;
+pub mod content_negotiation;
 pub mod differences;
 pub mod duration;
 pub mod field;
@@ -12,7 +13,6 @@ pub mod json_patch;
 pub mod jsonpath;
 pub mod list_options;
 pub mod names;
-pub mod negotiate;
 pub mod nesting;
 pub mod printers;
 pub mod quantity;

@@ -66,7 +66,7 @@ impl Quantity {
         parts.to_quantity(scale)
     }
 
-    /// The output of Go's API machinery for a quantity parsed from this text: unchanged if it looks canonical,
+    /// The output of Go's `apimachinery` for a quantity parsed from this text: unchanged if it looks canonical,
     /// otherwise in canonical form.
     pub fn canonicalize(text: &str) -> Result<String, QuantityError> {
         let parts = Parts::split(text)?;
@@ -110,13 +110,16 @@ impl Quantity {
 
     /// The value in units of 10^scale, rounded away from zero and limited to `i64`.
     pub fn scaled_value(&self, scale: i32) -> i64 {
-        let scaled = shift(self.nano, -9 - scale);
+        let scaled = multiply_by_power_of_ten(self.nano, -9 - scale);
         i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
     }
 
     /// Rounded away from zero to a multiple of 10^scale.
     pub fn round_up(&self, scale: i32) -> Self {
-        Self { nano: shift(shift(self.nano, -9 - scale), scale + 9), format: self.format }
+        Self {
+            nano: multiply_by_power_of_ten(multiply_by_power_of_ten(self.nano, -9 - scale), scale + 9),
+            format: self.format,
+        }
     }
 
     pub fn as_f64(&self) -> f64 {
@@ -167,7 +170,7 @@ impl Quantity {
 }
 
 /// Multiplies by 10^power; lost fractions are rounded away from zero.
-fn shift(value: i128, power: i32) -> i128 {
+fn multiply_by_power_of_ten(value: i128, power: i32) -> i128 {
     let Some(factor) = 10_i128.checked_pow(power.unsigned_abs()) else {
         return if power > 0 { value.saturating_mul(i128::MAX) } else { value.signum() };
     };
@@ -235,17 +238,18 @@ impl<'t> Parts<'t> {
         Ok(Self { is_negative, digits, fraction, suffix, is_empty: zeros + digits.len() + fraction.len() == 0 })
     }
 
-    /// The text as Go's fast path parses it: as a machine integer without the point. Other texts are parsed more
-    /// strictly.
+    /// The text as the fast path of Go's `ParseQuantity` parses it: an `i64` without the decimal point. Other texts are
+    /// parsed more strictly.
     fn parse_fast(&self, scale: Scale) -> Option<i64> {
         let whole = i32::try_from(self.digits.len().max(1)).ok()?;
         let places = i32::try_from(self.fraction.len()).ok()?;
-        let (room, factor, exponent) = match scale.is_binary {
+        // Number of decimal digits that are still free in an `i64`, as `precision` in Go.
+        let (free_digits, factor, exponent) = match scale.is_binary {
             true if self.fraction.is_empty() => (14 - whole - scale.exponent * 3 / 10, 1 << scale.exponent, 0),
             true => return None,
             false => (18 - whole - places, 1, scale.exponent),
         };
-        if room < 0 || exponent - places < -9 {
+        if free_digits < 0 || exponent - places < -9 {
             return None;
         }
         let number = format!("0{}{}", self.digits, self.fraction).parse::<i64>().ok()?;
@@ -295,9 +299,9 @@ impl<'t> Parts<'t> {
         }
         let mut format = scale.format;
         let mut nano = if scale.is_binary {
-            shift(value.saturating_mul(1 << scale.exponent), 9 - places)
+            multiply_by_power_of_ten(value.saturating_mul(1 << scale.exponent), 9 - places)
         } else {
-            shift(value, 9 + scale.exponent - places)
+            multiply_by_power_of_ten(value, 9 + scale.exponent - places)
         };
         if lost && nano == 0 {
             nano = 1;

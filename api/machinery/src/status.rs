@@ -166,12 +166,7 @@ impl ApiError {
     /// `resource` is the plural, `group` empty for core.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
         Self::new(Reason::NotFound, format!("{} \"{name}\" not found", qualified_resource(group, resource)))
-            .with_details(Details {
-                name: name.into(),
-                group: group.into(),
-                kind: resource.into(),
-                ..Details::default()
-            })
+            .with_object(group, resource, name)
     }
 
     /// `NewMethodNotSupported`: the resource does not support the verb.
@@ -183,12 +178,7 @@ impl ApiError {
 
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         Self::new(Reason::AlreadyExists, format!("{} \"{name}\" already exists", qualified_resource(group, resource)))
-            .with_details(Details {
-                name: name.into(),
-                group: group.into(),
-                kind: resource.into(),
-                ..Details::default()
-            })
+            .with_object(group, resource, name)
     }
 
     pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
@@ -196,12 +186,7 @@ impl ApiError {
             Reason::Conflict,
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified_resource(group, resource)),
         )
-        .with_details(Details {
-            name: name.into(),
-            group: group.into(),
-            kind: resource.into(),
-            ..Details::default()
-        })
+        .with_object(group, resource, name)
     }
 
     pub fn forbidden(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
@@ -210,12 +195,7 @@ impl ApiError {
             (false, true) => format!("{} is forbidden: {why}", qualified_resource(group, resource)),
             (false, false) => format!("{} \"{name}\" is forbidden: {why}", qualified_resource(group, resource)),
         };
-        Self::new(Reason::Forbidden, what).with_details(Details {
-            name: name.into(),
-            group: group.into(),
-            kind: resource.into(),
-            ..Details::default()
-        })
+        Self::new(Reason::Forbidden, what).with_object(group, resource, name)
     }
 
     /// 422 with one cause per field error, of the first [`MAX_CAUSES`]. `kind` is the CamelCase kind.

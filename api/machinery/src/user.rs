@@ -30,7 +30,7 @@ pub fn extra_header_key(key: &str) -> String {
 
 /// Namespace and name of a service account by its user name. `None` for other users, including invalid names with
 /// the prefix: both parts must be valid, as in `serviceaccount.SplitUsername` of k8s.io/apiserver.
-pub fn service_account(user: &str) -> Option<(&str, &str)> {
+pub fn parse_service_account_user(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     let valid = dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty();
     valid.then_some((namespace, name))
@@ -106,7 +106,7 @@ mod tests {
     #[case("system:serviceaccounts:shop:robot", None)]
     #[case("robot", None)]
     fn service_account_names_are_parsed(#[case] user: &str, #[case] expected: Option<(&str, &str)>) {
-        assert_eq!(service_account(user), expected);
+        assert_eq!(parse_service_account_user(user), expected);
         if let Some((namespace, name)) = expected {
             assert_eq!(service_account_user(namespace, name), user);
         }

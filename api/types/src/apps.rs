@@ -1,17 +1,16 @@
 //! apps.karmada.io/v1alpha1: rescheduling of workloads. Written by users; the status is written by the workload
 //! rebalancer controller.
 
-use crate::object::{api_structs, is_default, kind, string_enum};
+use crate::object::{api_structs, kinds, string_enum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// The API group of this module.
 pub const GROUP: &str = "apps.karmada.io";
 
-kind! {
+kinds! { "apps.karmada.io", "v1alpha1";
     /// WorkloadRebalancer requests that the listed workloads are rescheduled once.
-    WorkloadRebalancer, Cluster, "apps.karmada.io", "v1alpha1", "workloadrebalancers" {
-        spec: WorkloadRebalancerSpec,
-        status(skip): WorkloadRebalancerStatus,
+    WorkloadRebalancer(Cluster, "workloadrebalancers") {
+        spec: WorkloadRebalancerSpec, status(skip): WorkloadRebalancerStatus
     }
 }
 
@@ -22,8 +21,7 @@ api_structs! {
         pub workloads: Vec<ObjectReference>,
         /// TTLSecondsAfterFinished is the time in seconds after which the finished object is deleted. If unset, it
         /// is not deleted automatically.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub ttl_seconds_after_finished: Option<i32>,
+        pub ttl_seconds_after_finished(skip): Option<i32>,
     }
 
     /// ObjectReference references a workload.
@@ -31,27 +29,21 @@ api_structs! {
         pub api_version: String,
         pub kind: String,
         pub name: String,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub namespace: String,
+        pub namespace(skip): String,
     }
 
     /// WorkloadRebalancerStatus is the progress of the rescheduling.
     pub struct WorkloadRebalancerStatus {
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub observed_workloads: Vec<ObservedWorkload>,
-        #[serde(skip_serializing_if = "is_default")]
-        pub observed_generation: i64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub finish_time: Option<Time>,
+        pub observed_workloads(skip): Vec<ObservedWorkload>,
+        pub observed_generation(skip): i64,
+        pub finish_time(skip): Option<Time>,
     }
 
     /// ObservedWorkload is the result for one workload.
     pub struct ObservedWorkload {
         pub workload: ObjectReference,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub result: Option<RebalanceResult>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub reason: Option<RebalanceFailedReason>,
+        pub result(skip): Option<RebalanceResult>,
+        pub reason(skip): Option<RebalanceFailedReason>,
     }
 }
 

@@ -1,7 +1,7 @@
 //! config.karmada.io/v1alpha1: interpretation of kinds by Lua scripts or webhooks, and the messages to and from
 //! interpreter webhooks. Written by users; read by the resource interpreter.
 
-use crate::object::{api_structs, is_default, kind, string_enum};
+use crate::object::{api_structs, kinds, string_enum};
 use crate::work::{AggregatedStatusItem, Component, ReplicaRequirements};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
@@ -12,18 +12,15 @@ use serde::{Deserialize, Serialize};
 /// The API group of this module.
 pub const GROUP: &str = "config.karmada.io";
 
-kind! {
+kinds! { "config.karmada.io", "v1alpha1";
     /// ResourceInterpreterCustomization contains Lua scripts that interpret one kind.
-    ResourceInterpreterCustomization, Cluster, "config.karmada.io", "v1alpha1", "resourceinterpretercustomizations" {
-        spec: ResourceInterpreterCustomizationSpec,
+    ResourceInterpreterCustomization(Cluster, "resourceinterpretercustomizations") {
+        spec: ResourceInterpreterCustomizationSpec
     }
-}
 
-kind! {
     /// ResourceInterpreterWebhookConfiguration contains webhooks that interpret kinds.
-    ResourceInterpreterWebhookConfiguration, Cluster, "config.karmada.io", "v1alpha1",
-    "resourceinterpreterwebhookconfigurations" {
-        webhooks: Vec<ResourceInterpreterWebhook>,
+    ResourceInterpreterWebhookConfiguration(Cluster, "resourceinterpreterwebhookconfigurations") {
+        webhooks: Vec<ResourceInterpreterWebhook>
     }
 }
 
@@ -44,30 +41,22 @@ api_structs! {
     /// interpreters.
     pub struct CustomizationRules {
         /// Retention retains values that are set in the member cluster: Retain(desiredObj, observedObj).
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub retention: Option<LuaRule>,
+        pub retention(skip): Option<LuaRule>,
         /// ReplicaResource returns the replicas and their requirements: GetReplicas(obj).
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub replica_resource: Option<LuaRule>,
+        pub replica_resource(skip): Option<LuaRule>,
         /// ComponentResource returns the replicas and requirements of several pod templates: GetComponents(obj).
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub component_resource: Option<LuaRule>,
+        pub component_resource(skip): Option<LuaRule>,
         /// ReplicaRevision sets the number of replicas: ReviseReplica(obj, replica).
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub replica_revision: Option<LuaRule>,
+        pub replica_revision(skip): Option<LuaRule>,
         /// StatusReflection returns the status to reflect: ReflectStatus(obj).
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub status_reflection: Option<LuaRule>,
+        pub status_reflection(skip): Option<LuaRule>,
         /// StatusAggregation aggregates the statuses of the member clusters: AggregateStatus(desiredObj,
         /// statusItems).
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub status_aggregation: Option<LuaRule>,
+        pub status_aggregation(skip): Option<LuaRule>,
         /// HealthInterpretation returns whether the object is healthy: InterpretHealth(obj).
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub health_interpretation: Option<LuaRule>,
+        pub health_interpretation(skip): Option<LuaRule>,
         /// DependencyInterpretation returns the referenced objects: GetDependencies(obj).
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub dependency_interpretation: Option<LuaRule>,
+        pub dependency_interpretation(skip): Option<LuaRule>,
     }
 
     /// LuaRule is a Lua script.
@@ -82,11 +71,9 @@ api_structs! {
         /// ClientConfig defines how the webhook is called.
         pub client_config: WebhookClientConfig,
         /// Rules are the kinds and operations that the webhook interprets.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub rules: Vec<RuleWithOperations>,
+        pub rules(skip): Vec<RuleWithOperations>,
         /// TimeoutSeconds is the timeout of a call in seconds.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub timeout_seconds: Option<i32>,
+        pub timeout_seconds(skip): Option<i32>,
         /// InterpreterContextVersions are the supported versions of ResourceInterpreterContext, in order of
         /// preference.
         pub interpreter_context_versions: Vec<String>,
@@ -104,10 +91,8 @@ api_structs! {
     pub struct ResourceInterpreterContext {
         pub api_version: String,
         pub kind: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub request: Option<ResourceInterpreterRequest>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub response: Option<ResourceInterpreterResponse>,
+        pub request(skip): Option<ResourceInterpreterRequest>,
+        pub response(skip): Option<ResourceInterpreterResponse>,
     }
 
     /// ResourceInterpreterRequest is the request to an interpreter webhook.
@@ -115,21 +100,17 @@ api_structs! {
         pub uid: String,
         pub kind: GroupVersionKind,
         pub name: String,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub namespace: String,
+        pub namespace(skip): String,
         pub operation: InterpreterOperation,
         /// Object is the object to interpret.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub object: Option<RawExtension>,
+        pub object(skip): Option<RawExtension>,
         /// ObservedObject is the object in the member cluster; it is set for Retain.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub observed_object: Option<RawExtension>,
+        pub observed_object(skip): Option<RawExtension>,
         /// DesiredReplicas is the number of replicas to set; it is set for ReviseReplica.
-        #[serde(skip_serializing_if = "Option::is_none", rename = "replicas")]
-        pub desired_replicas: Option<i32>,
+        #[serde(rename = "replicas")]
+        pub desired_replicas(skip): Option<i32>,
         /// AggregatedStatus contains the statuses of the member clusters; it is set for AggregateStatus.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub aggregated_status: Vec<AggregatedStatusItem>,
+        pub aggregated_status(skip): Vec<AggregatedStatusItem>,
     }
 
     /// ResourceInterpreterResponse is the response of an interpreter webhook.
@@ -137,47 +118,33 @@ api_structs! {
         pub uid: String,
         pub successful: bool,
         /// Status contains the error if the request failed.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub status: Option<RequestStatus>,
+        pub status(skip): Option<RequestStatus>,
         /// Patch is the change of the object.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(with = "Option<String>")]
-        pub patch: Option<ByteString>,
+        pub patch(skip): Option<ByteString>,
         /// PatchType is the type of the patch; it must be JSONPatch.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub patch_type: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub replica_requirements: Option<ReplicaRequirements>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub replicas: Option<i32>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub components: Vec<Component>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub dependencies: Vec<DependentObjectReference>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub raw_status: Option<RawExtension>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub healthy: Option<bool>,
+        pub patch_type(skip): Option<String>,
+        pub replica_requirements(skip): Option<ReplicaRequirements>,
+        pub replicas(skip): Option<i32>,
+        pub components(skip): Vec<Component>,
+        pub dependencies(skip): Vec<DependentObjectReference>,
+        pub raw_status(skip): Option<RawExtension>,
+        pub healthy(skip): Option<bool>,
     }
 
     /// RequestStatus is the error of a failed request.
     pub struct RequestStatus {
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub message: String,
-        #[serde(skip_serializing_if = "is_default")]
-        pub code: i32,
+        pub message(skip): String,
+        pub code(skip): i32,
     }
 
     /// DependentObjectReference references objects that another object needs, by name or by labels.
     pub struct DependentObjectReference {
         pub api_version: String,
         pub kind: String,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub namespace: String,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub name: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub label_selector: Option<LabelSelector>,
+        pub namespace(skip): String,
+        pub name(skip): String,
+        pub label_selector(skip): Option<LabelSelector>,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Macros `kind!`, `api_structs!` and `string_enum!`, with which the modules of API groups declare kinds, structures and
-//! enumerations, and the `Kind` trait from which CRD manifests are generated.
+//! Macros `kinds!`, `api_structs!` and `string_enum!`, with which the modules of API groups declare kinds, structures
+//! and enumerations, and the `Kind` trait from which CRD manifests are generated.
 
 /// Scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,70 +34,74 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Declares a top-level kind: the struct with its metadata and fields, its serde form (with `apiVersion` and `kind`),
-/// and the `k8s_openapi` traits that make `kube::Api` work with it.
+/// Declares the top-level kinds of a group and version: the struct with its metadata and fields, its serde form (with
+/// `apiVersion` and `kind`), and the `k8s_openapi` traits that make `kube::Api` work with it. Each kind is its name,
+/// scope, plural and fields.
 ///
 /// A field marked `skip` is omitted from the serialized form while it is empty.
-macro_rules! kind {
+macro_rules! kinds {
     (
-        $(#[doc = $doc:literal])*
-        $name:ident, $scope:ident, $group:literal, $version:literal, $plural:literal {
-            $( $(#[$field_doc:meta])* $field:ident $(($skip:ident))? : $ty:ty ),* $(,)?
-        }
+        $group:literal, $version:literal;
+        $(
+            $(#[doc = $doc:literal])*
+            $name:ident($scope:ident, $plural:literal) { $( $field:ident $(($skip:ident))? : $ty:ty ),* $(,)? }
+        )+
     ) => {
-        $(#[doc = $doc])*
-        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
-        #[serde(default)]
-        pub struct $name {
-            pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-            $( $(#[$field_doc])* pub $field: $ty, )*
-        }
-
-        impl serde::Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                use serde::ser::SerializeMap as _;
-                let mut map = serializer.serialize_map(None)?;
-                map.serialize_entry("apiVersion", <Self as k8s_openapi::Resource>::API_VERSION)?;
-                map.serialize_entry("kind", <Self as k8s_openapi::Resource>::KIND)?;
-                map.serialize_entry("metadata", &self.metadata)?;
-                $( kind!(@entry map, self, $field $(, $skip)?); )*
-                map.end()
-            }
-        }
-
-        impl k8s_openapi::Resource for $name {
-            const API_VERSION: &'static str = concat!($group, "/", $version);
-            const GROUP: &'static str = $group;
-            const KIND: &'static str = stringify!($name);
-            const VERSION: &'static str = $version;
-            const URL_PATH_SEGMENT: &'static str = $plural;
-            type Scope = kind!(@scope $scope);
-        }
-
-        impl k8s_openapi::ListableResource for $name {
-            const LIST_KIND: &'static str = concat!(stringify!($name), "List");
-        }
-
-        impl k8s_openapi::Metadata for $name {
-            type Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-            fn metadata(&self) -> &Self::Ty {
-                &self.metadata
+        $(
+            $(#[doc = $doc])*
+            #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+            #[serde(default)]
+            pub struct $name {
+                pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+                $( pub $field: $ty, )*
             }
 
-            fn metadata_mut(&mut self) -> &mut Self::Ty {
-                &mut self.metadata
+            impl serde::Serialize for $name {
+                fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    use serde::ser::SerializeMap as _;
+                    let mut map = serializer.serialize_map(None)?;
+                    map.serialize_entry("apiVersion", <Self as k8s_openapi::Resource>::API_VERSION)?;
+                    map.serialize_entry("kind", <Self as k8s_openapi::Resource>::KIND)?;
+                    map.serialize_entry("metadata", &self.metadata)?;
+                    $( kinds!(@entry map, self, $field $(, $skip)?); )*
+                    map.end()
+                }
             }
-        }
 
-        impl $crate::Kind for $name {
-            const SCOPE: $crate::Scope = $crate::Scope::$scope;
-            const DESCRIPTION: &'static str = concat!($($doc),*);
-
-            fn field_schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema)> {
-                vec![ $( (stringify!($field), generator.subschema_for::<$ty>()) ),* ]
+            impl k8s_openapi::Resource for $name {
+                const API_VERSION: &'static str = concat!($group, "/", $version);
+                const GROUP: &'static str = $group;
+                const KIND: &'static str = stringify!($name);
+                const VERSION: &'static str = $version;
+                const URL_PATH_SEGMENT: &'static str = $plural;
+                type Scope = kinds!(@scope $scope);
             }
-        }
+
+            impl k8s_openapi::ListableResource for $name {
+                const LIST_KIND: &'static str = concat!(stringify!($name), "List");
+            }
+
+            impl k8s_openapi::Metadata for $name {
+                type Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+                fn metadata(&self) -> &Self::Ty {
+                    &self.metadata
+                }
+
+                fn metadata_mut(&mut self) -> &mut Self::Ty {
+                    &mut self.metadata
+                }
+            }
+
+            impl $crate::Kind for $name {
+                const SCOPE: $crate::Scope = $crate::Scope::$scope;
+                const DESCRIPTION: &'static str = concat!($($doc),*);
+
+                fn field_schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema)> {
+                    vec![ $( (stringify!($field), generator.subschema_for::<$ty>()) ),* ]
+                }
+            }
+        )+
     };
     (@entry $map:ident, $self:ident, $field:ident) => {
         $map.serialize_entry(stringify!($field), &$self.$field)?;
@@ -197,15 +201,29 @@ macro_rules! string_enum {
 }
 
 /// Declares structures of these APIs, with the derives and serde attributes that all of them have.
+///
+/// A field marked `skip` is omitted from the serialized form while it is empty.
 macro_rules! api_structs {
-    ($( $(#[$meta:meta])* pub struct $name:ident { $( $(#[$field_meta:meta])* pub $field:ident : $ty:ty ),* $(,)? } )+) => {
+    ($(
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $( $(#[$field_meta:meta])* pub $field:ident $(($skip:ident))? : $ty:ty ),* $(,)?
+        }
+    )+) => {
         $(
             $(#[$meta])*
             #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
             #[serde(rename_all = "camelCase", default)]
-            pub struct $name { $( $(#[$field_meta])* pub $field: $ty, )* }
+            pub struct $name {
+                $(
+                    $(#[$field_meta])*
+                    // A repetition must contain a variable; `any()` is never true.
+                    $( #[serde(skip_serializing_if = "crate::object::is_default")] #[cfg_attr(any(), $skip)] )?
+                    pub $field: $ty,
+                )*
+            }
         )+
     };
 }
 
-pub(crate) use {api_structs, kind, string_enum};
+pub(crate) use {api_structs, kinds, string_enum};

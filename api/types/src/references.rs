@@ -2,12 +2,13 @@
 
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::JsonSource;
-use crowsnest_apimachinery::references::{EXTENSIONS, KUBERNETES, Kind, Reference, Rule};
+use crowsnest_apimachinery::references::{EXTENSIONS, GroupKind, KUBERNETES, Reference, Rule};
 use std::collections::BTreeSet;
 
-const SCALERS: &[Kind] = &[("autoscaling.karmada.io", "CronFederatedHPA"), ("autoscaling.karmada.io", "FederatedHPA")];
-const CLUSTER: &[Kind] = &[("cluster.karmada.io", "Cluster")];
-const SECRET: Kind = ("", "Secret");
+const SCALERS: &[GroupKind] =
+    &[("autoscaling.karmada.io", "CronFederatedHPA"), ("autoscaling.karmada.io", "FederatedHPA")];
+const CLUSTER: &[GroupKind] = &[("cluster.karmada.io", "Cluster")];
+const SECRET: GroupKind = ("", "Secret");
 
 const KARMADA: &[Rule] = &[
     Rule::typed_reference(SCALERS, "spec.scaleTargetRef"),

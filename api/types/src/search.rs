@@ -2,19 +2,16 @@
 //! the cache derives from them what it collects (`Interest` in `crowsnest_store`).
 
 use crate::cluster::LocalSecretReference;
-use crate::object::{api_structs, kind};
+use crate::object::{api_structs, kinds};
 use crate::policy::ClusterAffinity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// The API group of this module.
 pub const GROUP: &str = "search.karmada.io";
 
-kind! {
+kinds! { "search.karmada.io", "v1alpha1";
     /// ResourceRegistry selects resources of clusters to cache.
-    ResourceRegistry, Cluster, "search.karmada.io", "v1alpha1", "resourceregistries" {
-        spec: ResourceRegistrySpec,
-        status(skip): ResourceRegistryStatus,
-    }
+    ResourceRegistry(Cluster, "resourceregistries") { spec: ResourceRegistrySpec, status(skip): ResourceRegistryStatus }
 }
 
 api_structs! {
@@ -25,22 +22,19 @@ api_structs! {
         /// ResourceSelectors select the resources.
         pub resource_selectors: Vec<ResourceSelector>,
         /// BackendStore is the external store to which the objects are written as well.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub backend_store: Option<BackendStoreConfig>,
+        pub backend_store(skip): Option<BackendStoreConfig>,
     }
 
     /// ResourceSelector selects a kind, in one namespace or in all.
     pub struct ResourceSelector {
         pub api_version: String,
         pub kind: String,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub namespace: String,
+        pub namespace(skip): String,
     }
 
     /// BackendStoreConfig is an external store.
     pub struct BackendStoreConfig {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub open_search: Option<OpenSearchConfig>,
+        pub open_search(skip): Option<OpenSearchConfig>,
     }
 
     /// OpenSearchConfig is an OpenSearch cluster.
@@ -53,7 +47,6 @@ api_structs! {
 
     /// ResourceRegistryStatus is the status of the caching.
     pub struct ResourceRegistryStatus {
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub conditions: Vec<Condition>,
+        pub conditions(skip): Vec<Condition>,
     }
 }

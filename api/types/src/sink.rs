@@ -1,18 +1,15 @@
 //! sink.crowsnest.io/v1alpha1: stores outside of Crowsnest that are kept equal to the cache. Written by users; the status is
 //! written by the graph sink controller.
 
-use crate::object::{api_structs, is_default, kind};
+use crate::object::{api_structs, kinds};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// The API group of this module.
 pub const GROUP: &str = "sink.crowsnest.io";
 
-kind! {
+kinds! { "sink.crowsnest.io", "v1alpha1";
     /// GraphSink keeps a graph database equal to the objects of the fleet that a ServiceAccount may list.
-    GraphSink, Namespaced, "sink.crowsnest.io", "v1alpha1", "graphsinks" {
-        spec: GraphSinkSpec,
-        status(skip): GraphSinkStatus,
-    }
+    GraphSink(Namespaced, "graphsinks") { spec: GraphSinkSpec, status(skip): GraphSinkStatus }
 }
 
 api_structs! {
@@ -24,14 +21,11 @@ api_structs! {
         pub address: String,
         /// SecretRef names a Secret in the namespace of the sink, with the keys username and password, and
         /// ca.crt for a private certificate authority. Without it, the database must need no authentication.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub secret_ref: Option<SinkSecretReference>,
+        pub secret_ref(skip): Option<SinkSecretReference>,
         /// Database is the name of the database. Defaults to the default database of the user. It belongs to this sink alone.
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub database: String,
+        pub database(skip): String,
         /// Query selects objects, in the query language of searches. Defaults to all.
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub query: String,
+        pub query(skip): String,
         /// ServiceAccountName is the ServiceAccount in the namespace of the sink whose permissions in each cluster decide
         /// which objects are written.
         #[schemars(length(min = 1))]
@@ -47,32 +41,24 @@ api_structs! {
     /// GraphSinkStatus is the state of the graph.
     pub struct GraphSinkStatus {
         /// ObservedGeneration is the generation of the spec that the sink follows.
-        #[serde(skip_serializing_if = "is_default")]
-        pub observed_generation: i64,
+        pub observed_generation(skip): i64,
         /// Conditions are Connected and Synced.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub conditions: Vec<Condition>,
+        pub conditions(skip): Vec<Condition>,
         /// LastCheckedAt is the time at which the controller last wrote this status. It does so about every 30 seconds.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub last_checked_at: Option<Time>,
+        pub last_checked_at(skip): Option<Time>,
         /// Lag is the number of changes of the cache that the graph may lack.
         pub lag: i64,
         /// NodesWritten is the number of nodes written since the process started.
-        #[serde(skip_serializing_if = "is_default")]
-        pub nodes_written: i64,
+        pub nodes_written(skip): i64,
         /// NodesRemoved is the number of nodes removed since the process started, sweeps included.
-        #[serde(skip_serializing_if = "is_default")]
-        pub nodes_removed: i64,
+        pub nodes_removed(skip): i64,
         /// ObjectsSkipped is the number of times that an object could not be read from the cache and was skipped since the
         /// sink started. The graph lacks its current state.
-        #[serde(skip_serializing_if = "is_default")]
-        pub objects_skipped: i64,
+        pub objects_skipped(skip): i64,
         /// UndecidedClusters are clusters in which the permissions of the ServiceAccount are unknown at present: their nodes
         /// stay as they are.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub undecided_clusters: Vec<String>,
+        pub undecided_clusters(skip): Vec<String>,
         /// LastError is the last error, with the next step.
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub last_error: String,
+        pub last_error(skip): String,
     }
 }

@@ -6,33 +6,23 @@
 //! and would show the stored objects while the public group is not served.
 
 use crate::cluster::{ClusterSpec, ClusterStatus};
-use crate::object::{api_structs, kind};
+use crate::object::{api_structs, kinds};
 use crate::search::{ResourceRegistrySpec, ResourceRegistryStatus};
 
 /// The API group of this module.
 pub const GROUP: &str = "storage.crowsnest.io";
 
-kind! {
+kinds! { "storage.crowsnest.io", "v1alpha1";
     /// StoredCluster is the stored form of a Cluster.
-    StoredCluster, Cluster, "storage.crowsnest.io", "v1alpha1", "storedclusters" {
-        spec: ClusterSpec,
-        status(skip): ClusterStatus,
-    }
-}
+    StoredCluster(Cluster, "storedclusters") { spec: ClusterSpec, status(skip): ClusterStatus }
 
-kind! {
     /// StoredResourceRegistry is the stored form of a ResourceRegistry.
-    StoredResourceRegistry, Cluster, "storage.crowsnest.io", "v1alpha1", "storedresourceregistries" {
-        spec: ResourceRegistrySpec,
-        status(skip): ResourceRegistryStatus,
+    StoredResourceRegistry(Cluster, "storedresourceregistries") {
+        spec: ResourceRegistrySpec, status(skip): ResourceRegistryStatus
     }
-}
 
-kind! {
     /// StoredSearch is the stored form of a saved search.
-    StoredSearch, Cluster, "storage.crowsnest.io", "v1alpha1", "storedsearches" {
-        spec: SavedSearchSpec,
-    }
+    StoredSearch(Cluster, "storedsearches") { spec: SavedSearchSpec }
 }
 
 api_structs! {
@@ -42,8 +32,7 @@ api_structs! {
         pub title: String,
         /// Query is the query, in the version of the query language given by syntax.
         pub query: String,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub description: String,
+        pub description(skip): String,
         /// Shared makes the search visible to all users; otherwise only its owner can see it.
         pub shared: bool,
         /// Owner is the user who saved the search; it is set by the server.

@@ -1,5 +1,6 @@
 //! Admission of PropagationPolicies and ClusterPropagationPolicies, and defaults of OverridePolicies.
 
+use crowsnest_api::Kind;
 use crowsnest_api::constants::{finalizer, label};
 use crowsnest_api::policy::{
     ApplicationFailoverBehavior, ClusterFailoverBehavior, ClusterPropagationPolicy, FailoverBehavior, OverridePolicy,
@@ -8,6 +9,7 @@ use crowsnest_api::policy::{
 };
 use crowsnest_apimachinery::field::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
 
 use super::decode::{decode, encode_changed, encode_changed_with_lists};
 use super::{AdmissionContext, Operation, Outcome, Refusal, Request, metadata, placement};
@@ -100,29 +102,34 @@ fn default_division_preference(placement: &mut Placement) {
 }
 
 pub(super) fn validate_propagation_policy(request: &Request) -> Result<Outcome, Refusal> {
-    let policy: PropagationPolicy = decode(&request.object)?;
-    let id_label = label::PROPAGATION_POLICY_PERMANENT_ID;
-    if request.operation == Operation::Update {
-        let old: PropagationPolicy = decode(&request.old_object)?;
-        check_immutable_fields((&policy.metadata, &policy.spec), (&old.metadata, &old.spec), id_label)?;
-    }
-    require_permanent_id(&policy.metadata, id_label)?;
-    Refusal::check(&validate_spec(&policy.spec, &request.namespace)).map(|()| Outcome::Unchanged)
+    let (id_label, namespace) = (label::PROPAGATION_POLICY_PERMANENT_ID, &request.namespace);
+    validate_policy::<PropagationPolicy>(request, id_label, namespace, |policy| (&policy.metadata, &policy.spec))
 }
 
 pub(super) fn validate_cluster_propagation_policy(request: &Request) -> Result<Outcome, Refusal> {
-    let policy: ClusterPropagationPolicy = decode(&request.object)?;
     let id_label = label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID;
-    if request.operation == Operation::Update {
-        let old: ClusterPropagationPolicy = decode(&request.old_object)?;
-        check_immutable_fields((&policy.metadata, &policy.spec), (&old.metadata, &old.spec), id_label)?;
-    }
-    require_permanent_id(&policy.metadata, id_label)?;
-    Refusal::check(&validate_spec(&policy.spec, "")).map(|()| Outcome::Unchanged)
+    validate_policy::<ClusterPropagationPolicy>(request, id_label, "", |policy| (&policy.metadata, &policy.spec))
 }
 
 /// Metadata and spec of a policy.
 type MetadataAndSpec<'p> = (&'p ObjectMeta, &'p PropagationSpec);
+
+/// Validates a policy of kind `P`. `namespace` is empty for a cluster-scoped one.
+fn validate_policy<P: Kind + DeserializeOwned>(
+    request: &Request,
+    id_label: &str,
+    namespace: &str,
+    parts: fn(&P) -> MetadataAndSpec<'_>,
+) -> Result<Outcome, Refusal> {
+    let policy: P = decode(&request.object)?;
+    let (metadata, spec) = parts(&policy);
+    if request.operation == Operation::Update {
+        let old: P = decode(&request.old_object)?;
+        check_immutable_fields((metadata, spec), parts(&old), id_label)?;
+    }
+    require_permanent_id(metadata, id_label)?;
+    Refusal::check(&validate_spec(spec, namespace)).map(|()| Outcome::Unchanged)
+}
 
 fn check_immutable_fields(new: MetadataAndSpec<'_>, old: MetadataAndSpec<'_>, id_label: &str) -> Result<(), Refusal> {
     if new.1.scheduler_name != old.1.scheduler_name {

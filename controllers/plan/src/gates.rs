@@ -1,45 +1,6 @@
 //! Feature gates with Karmada's names and defaults, for planners, controllers and webhooks. Set once from the command
 //! line.
 
-/// State of the feature gates. The defaults are Karmada's, except for `SchedulingOvercommitProtection`, which is
-/// enabled so that concurrent scheduling decisions do not overcommit a cluster (docs/karmada.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gates {
-    pub failover: bool,
-    pub graceful_eviction: bool,
-    pub propagate_deps: bool,
-    pub customized_cluster_resource_modeling: bool,
-    pub propagation_policy_preemption: bool,
-    pub multi_cluster_service: bool,
-    pub resource_quota_estimate: bool,
-    pub stateful_failover_injection: bool,
-    pub priority_based_scheduling: bool,
-    pub federated_quota_enforcement: bool,
-    pub multiple_pod_templates_scheduling: bool,
-    pub workload_affinity: bool,
-    pub scheduling_overcommit_protection: bool,
-}
-
-impl Default for Gates {
-    fn default() -> Self {
-        Gates {
-            failover: false,
-            graceful_eviction: true,
-            propagate_deps: true,
-            customized_cluster_resource_modeling: true,
-            propagation_policy_preemption: false,
-            multi_cluster_service: false,
-            resource_quota_estimate: false,
-            stateful_failover_injection: false,
-            priority_based_scheduling: true,
-            federated_quota_enforcement: false,
-            multiple_pod_templates_scheduling: false,
-            workload_affinity: false,
-            scheduling_overcommit_protection: true,
-        }
-    }
-}
-
 /// Maturity of a gate, which `AllAlpha` and `AllBeta` select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -50,21 +11,42 @@ enum Stage {
 /// Accessor of a gate's field.
 type Field = fn(&mut Gates) -> &mut bool;
 
-const GATES: [(&str, Stage, Field); 13] = [
-    ("CustomizedClusterResourceModeling", Stage::Beta, |gates| &mut gates.customized_cluster_resource_modeling),
-    ("Failover", Stage::Beta, |gates| &mut gates.failover),
-    ("FederatedQuotaEnforcement", Stage::Alpha, |gates| &mut gates.federated_quota_enforcement),
-    ("GracefulEviction", Stage::Beta, |gates| &mut gates.graceful_eviction),
-    ("MultiClusterService", Stage::Alpha, |gates| &mut gates.multi_cluster_service),
-    ("MultiplePodTemplatesScheduling", Stage::Alpha, |gates| &mut gates.multiple_pod_templates_scheduling),
-    ("PriorityBasedScheduling", Stage::Beta, |gates| &mut gates.priority_based_scheduling),
-    ("PropagateDeps", Stage::Beta, |gates| &mut gates.propagate_deps),
-    ("PropagationPolicyPreemption", Stage::Alpha, |gates| &mut gates.propagation_policy_preemption),
-    ("ResourceQuotaEstimate", Stage::Alpha, |gates| &mut gates.resource_quota_estimate),
-    ("SchedulingOvercommitProtection", Stage::Alpha, |gates| &mut gates.scheduling_overcommit_protection),
-    ("StatefulFailoverInjection", Stage::Alpha, |gates| &mut gates.stateful_failover_injection),
-    ("WorkloadAffinity", Stage::Alpha, |gates| &mut gates.workload_affinity),
-];
+/// Declares [`Gates`] and the table of gates. A row is the name of a gate, its field, its stage, and true if it is
+/// enabled by default.
+macro_rules! gates {
+    ($( $name:literal, $field:ident, $stage:ident, $default:literal; )+) => {
+        /// State of the feature gates. The defaults are Karmada's, except for `SchedulingOvercommitProtection`, which
+        /// is enabled so that concurrent scheduling decisions do not overcommit a cluster (docs/karmada.md).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct Gates {
+            $( pub $field: bool, )+
+        }
+
+        impl Default for Gates {
+            fn default() -> Self {
+                Gates { $( $field: $default, )+ }
+            }
+        }
+
+        const GATES: &[(&str, Stage, Field)] = &[$( ($name, Stage::$stage, |gates| &mut gates.$field), )+];
+    };
+}
+
+gates! {
+    "CustomizedClusterResourceModeling", customized_cluster_resource_modeling, Beta, true;
+    "Failover", failover, Beta, false;
+    "FederatedQuotaEnforcement", federated_quota_enforcement, Alpha, false;
+    "GracefulEviction", graceful_eviction, Beta, true;
+    "MultiClusterService", multi_cluster_service, Alpha, false;
+    "MultiplePodTemplatesScheduling", multiple_pod_templates_scheduling, Alpha, false;
+    "PriorityBasedScheduling", priority_based_scheduling, Beta, true;
+    "PropagateDeps", propagate_deps, Beta, true;
+    "PropagationPolicyPreemption", propagation_policy_preemption, Alpha, false;
+    "ResourceQuotaEstimate", resource_quota_estimate, Alpha, false;
+    "SchedulingOvercommitProtection", scheduling_overcommit_protection, Alpha, true;
+    "StatefulFailoverInjection", stateful_failover_injection, Alpha, false;
+    "WorkloadAffinity", workload_affinity, Alpha, false;
+}
 
 /// Gates of Karmada that concern its implementation (work queues, logging). Accepted without effect.
 const WITHOUT_EFFECT: [&str; 4] =

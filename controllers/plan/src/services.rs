@@ -132,10 +132,10 @@ pub fn is_imported_from(slice: &Value, work: &Value) -> bool {
 /// True if a binding propagates the ServiceExport of `service` to a cluster. Without this check, a member that exports
 /// Services by itself could write EndpointSlices into any namespace of the control plane.
 pub fn is_exported_to(binding_namespace: &str, spec: &ResourceBindingSpec, service: &str, cluster: &str) -> bool {
-    let to = &spec.resource;
-    let (group, _) = to.api_version.split_once('/').unwrap_or_default();
-    (group, to.kind.as_str(), to.name.as_str()) == (SERVICE_EXPORT_GROUP, SERVICE_EXPORT, service)
-        && reference::check(binding_namespace, to, true).is_ok()
+    let resource = &spec.resource;
+    let (group, _) = resource.api_version.split_once('/').unwrap_or_default();
+    (group, resource.kind.as_str(), resource.name.as_str()) == (SERVICE_EXPORT_GROUP, SERVICE_EXPORT, service)
+        && reference::check(binding_namespace, resource, true).is_ok()
         && construct::targets(spec).iter().any(|target| target.name == cluster)
 }
 
@@ -195,7 +195,7 @@ pub fn is_service_same(existing: &Value, desired: &Value) -> bool {
     unstructured::text(existing, &["spec", "type"]) == "ClusterIP" && ports(existing) == ports(desired)
 }
 
-/// Addresses of an import in the form of a Service's load balancer status.
+/// IP addresses of an import in the form of a Service's load balancer status.
 pub fn ingress(import: &Value) -> Vec<Value> {
     let ips = unstructured::at(import, &["spec", "ips"]).and_then(Value::as_array);
     ips.into_iter().flatten().map(|ip| json!({"ip": ip})).collect()
@@ -322,16 +322,16 @@ mod tests {
             "metadata": {"namespace": "shop", "name": "web"},
             "spec": {"type": "ClusterSetIP", "ips": ["10.1.1.1"], "ports": [{"name": "", "port": 80, "protocol": "TCP"}]},
         });
-        let made = derived_service(&import, None);
-        assert_eq!(made["spec"], json!({"type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP"}]}));
+        let created = derived_service(&import, None);
+        assert_eq!(created["spec"], json!({"type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP"}]}));
         let existing = json!({
             "metadata": {"namespace": "shop", "name": "derived-web", "resourceVersion": "5"},
             "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]},
         });
-        assert!(is_service_same(&existing, &made), "defaults of the API server are ignored");
-        let mut wider = import.clone();
-        wider["spec"]["ports"] = json!([{"port": 81}]);
-        let changed = derived_service(&wider, Some(&existing));
+        assert!(is_service_same(&existing, &created), "defaults of the API server are ignored");
+        let mut changed_import = import.clone();
+        changed_import["spec"]["ports"] = json!([{"port": 81}]);
+        let changed = derived_service(&changed_import, Some(&existing));
         assert!(!is_service_same(&existing, &changed));
         assert_eq!(
             (&changed["spec"]["clusterIP"], &changed["spec"]["ports"]),

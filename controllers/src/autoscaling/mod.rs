@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::runtime::context::Context;
-use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Resource, Target};
 
 pub use self::cron_federated_hpa::CronFederatedHpaController;
 pub use self::federated_hpa::FederatedHpaController;
@@ -47,7 +47,7 @@ impl Scale {
 }
 
 /// Gets the scale of an object.
-async fn get_scale(objects: &Objects, target: Target<'_>) -> Result<Scale, Error> {
+async fn get_scale(objects: &DynamicClient, target: Target<'_>) -> Result<Scale, Error> {
     match objects.get(target.scale()).await? {
         Some(object) => Ok(Scale::from_object(object)),
         None => Err(Error::Other(not_found_message(target.resource, target.name))),

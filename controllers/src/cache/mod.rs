@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
-use crowsnest_index::{CollectionKey, Index, RecordKey, Seq};
+use crowsnest_index::{CollectionKey, GlobalCache, RecordKey, Seq};
 use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Namespaces};
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -48,7 +48,7 @@ const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of own writes waiting to be dispatched. Others are dispatched when the collector delivers them.
 const OWN_WRITE_QUEUE_CAPACITY: usize = 4096;
 
-/// Labels that are indexed for lookups, for [`crowsnest_index::IndexOptions::indexed_labels`].
+/// Labels that are indexed for lookups, for [`crowsnest_index::CacheOptions::indexed_labels`].
 pub fn indexed_labels() -> Vec<String> {
     use crowsnest_api::constants::label;
     vec![
@@ -84,7 +84,7 @@ struct OwnWrite {
 }
 
 struct Inner {
-    index: Index,
+    index: GlobalCache,
     collections: RwLock<Collections>,
     /// Notified when a collection is added.
     added: Notify,
@@ -105,7 +105,7 @@ pub struct Cache {
 }
 
 fn collection_progress(
-    index: &Index,
+    index: &GlobalCache,
     dispatched: &watch::Sender<Seq>,
     collection: &CollectionKey,
 ) -> CollectionProgress {
@@ -115,7 +115,7 @@ fn collection_progress(
 
 impl Cache {
     /// Creates the cache and its informer. `max_bytes` limits the decoded objects and, separately, the own writes.
-    pub fn new(index: Index, max_bytes: usize) -> (Self, Informer) {
+    pub fn new(index: GlobalCache, max_bytes: usize) -> (Self, Informer) {
         let (own_writes, own_write_receiver) = mpsc::channel(OWN_WRITE_QUEUE_CAPACITY);
         let inner = Inner {
             dispatched: watch::Sender::new(index.seq()),
@@ -243,7 +243,7 @@ impl Cache {
         of_cluster.map(|collection| Arc::clone(&collection.resource)).collect()
     }
 
-    /// Persisted notes about members' objects, see [`Index::note`]. Used by the execution controller only.
+    /// Persisted notes about members' objects, see [`GlobalCache::note`]. Used by the execution controller only.
     pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         Ok(self.inner.index.notes().await?)
     }
@@ -254,7 +254,7 @@ impl Cache {
         let gvr = key.resource();
         let is_secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
         let is_withheld =
-            is_secret || self.inner.index.options().keep.withheld.iter().any(|withheld| withheld.applies_to(gvr));
+            is_secret || self.inner.index.options().ingest.withheld.iter().any(|withheld| withheld.applies_to(gvr));
         if note.is_none() || !is_withheld {
             self.inner.index.put_note(key, note).await?;
         }

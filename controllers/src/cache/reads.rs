@@ -103,15 +103,15 @@ impl Cache {
         Ok(found)
     }
 
-    /// Keys of all objects in a collection. A key is returned twice if the object has a pending write.
+    /// Keys of all objects in a collection, each once.
     pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<NamespacedName>, Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
         if !self.is_requested(&key) {
             return Ok(Vec::new());
         }
+        // Read before the index; a write that the collector delivers in between is in both.
         let pending = self.inner.pending_writes.lock().in_collection(&key);
-        let mut keys = self.inner.index.keys(&key).await?;
-        keys.extend(pending.into_keys().map(|key| NamespacedName::clone(&key)));
+        let keys = with_pending_keys(self.inner.index.keys(&key).await?, pending);
         self.count_reads(keys.len());
         Ok(keys)
     }
@@ -217,6 +217,15 @@ fn newest(pending: Option<CachedObject>, stored: Option<CachedObject>) -> Option
     }
 }
 
+/// Keys of stored objects, and those of pending writes of objects that are not stored yet.
+fn with_pending_keys(mut stored: Vec<NamespacedName>, mut pending: PendingObjects) -> Vec<NamespacedName> {
+    for key in &stored {
+        pending.remove(key);
+    }
+    stored.extend(pending.into_keys().map(|key| NamespacedName::clone(&key)));
+    stored
+}
+
 fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
     label.is_some_and(|label| value.is_none_or(|value| label == value))
 }
@@ -236,4 +245,32 @@ fn headers(records: &[Record], mut pending: PendingObjects, keep: impl Fn(&Value
         .collect();
     found.extend(pending.values().filter_map(|(_, object)| matching_header(object)));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing(&[], &[], &[])]
+    #[case::stored(&["a", "b"], &[], &["a", "b"])]
+    #[case::not_stored_yet(&[], &["a"], &["a"])]
+    #[case::stored_with_a_pending_write(&["a", "b"], &["b"], &["a", "b"])]
+    #[case::both(&["a", "c"], &["b", "c"], &["a", "c", "b"])]
+    fn keys_with_a_pending_write_are_returned_once(
+        #[case] stored: &[&str],
+        #[case] pending: &[&str],
+        #[case] expected: &[&str],
+    ) {
+        let key = |name: &&str| NamespacedName::new("default", *name);
+        let keys = |names: &[&str]| names.iter().map(key).collect::<Vec<_>>();
+        let write = || (Version::default(), CachedObject::from_response(json!({"metadata": {"name": "x"}})));
+        let pending = pending.iter().map(|name| (Arc::new(key(name)), write())).collect();
+        assert_eq!(with_pending_keys(keys(stored), pending), keys(expected));
+    }
 }

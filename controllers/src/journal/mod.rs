@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
-use crate::runtime::dynamic_client::{Objects, Resource};
+use crate::runtime::dynamic_client::{DynamicClient, Resource};
 use crate::runtime::write_priority::WriteLoad;
 use crowsnest_plan::journal::Entry;
 
@@ -60,7 +60,7 @@ impl Journal {
     /// Creates the journal and the task that writes its entries until it is closed and the queue is empty. Callers
     /// must stop with `stopping`, before the journal is closed.
     pub fn new(
-        objects: Objects,
+        objects: DynamicClient,
         component: &'static str,
         write_load: Arc<WriteLoad>,
         stopping: CancellationToken,
@@ -177,7 +177,7 @@ async fn write_all(
 }
 
 struct Writer {
-    objects: Objects,
+    objects: DynamicClient,
     component: &'static str,
     write_load: Arc<WriteLoad>,
     /// First retry delay, which doubles with each attempt.

@@ -30,7 +30,7 @@ fn entry(nth: usize) -> Entry {
 type Seen = Arc<Mutex<BTreeMap<String, (usize, usize)>>>;
 
 /// An API server. The first response for each Event is the error returned by `error_code`, if any.
-fn server(error_code: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static) -> (Objects, Seen) {
+fn server(error_code: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static) -> (DynamicClient, Seen) {
     let seen = Seen::default();
     let recorded = Arc::clone(&seen);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -62,11 +62,15 @@ fn server(error_code: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'sta
             Ok::<_, Infallible>(response)
         }
     });
-    (Objects::new(kube::Client::new(service, "default")), seen)
+    (DynamicClient::new(kube::Client::new(service, "default")), seen)
 }
 
 /// A journal with a short queue, and its writer.
-fn new_journal(objects: Objects, length: usize, closing: CancellationToken) -> (Journal, impl Future<Output = ()>) {
+fn new_journal(
+    objects: DynamicClient,
+    length: usize,
+    closing: CancellationToken,
+) -> (Journal, impl Future<Output = ()>) {
     let (journal, entries) = Journal::queue(length, CancellationToken::new());
     let writer =
         Writer { objects, component: "test", write_load: Arc::default(), retry_delay: Duration::from_millis(1) };

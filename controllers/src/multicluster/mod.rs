@@ -12,7 +12,7 @@
 //! MultiClusterIngress: the [`MultiClusterIngressController`] reports the clusters of an ingress's backend services.
 
 mod endpoint_slice;
-mod endpointslice_collect;
+mod endpoint_slice_collect;
 mod multi_cluster_ingress;
 mod multi_cluster_service;
 mod service_export;
@@ -28,7 +28,7 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 
 pub use self::endpoint_slice::EndpointSliceController;
-pub use self::endpointslice_collect::EndpointSliceCollectController;
+pub use self::endpoint_slice_collect::EndpointSliceCollectController;
 pub use self::multi_cluster_ingress::MultiClusterIngressController;
 pub use self::multi_cluster_service::MultiClusterServiceController;
 pub use self::service_export::ServiceExportController;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{OverrideObjects, Planner, Reports, manifest_for_target, unserved_kind};
 use crate::Error;
 use crate::reports::assumed_state::TaintEviction;
-use crate::runtime::dynamic_client::{Objects, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Target};
 use crowsnest_plan::report::{
     Change, ClusterPlan, OverrideReport, SchedulingReport, TemplatePlan, empty_secret, target_replicas,
 };
@@ -179,7 +179,7 @@ impl Reports {
             true => cache.get(&cluster, &resource.gvr, namespace, name).await?.map(|cached| cached.view().clone()),
             false => {
                 let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
-                let member = Objects::new(client);
+                let member = DynamicClient::new(client);
                 let request = member.get(Target::new(&resource, namespace, name));
                 match tokio::time::timeout(MEMBER_TIMEOUT, request).await {
                     Ok(Ok(found)) => found,

@@ -22,7 +22,7 @@ use crate::cache::{Cache, CachedObject, Header};
 use crate::journal::Journal;
 use crate::metrics::ControllerMetrics;
 use crate::runtime::config::Config;
-use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crate::runtime::event_recorder::EventRecorder;
 use crate::runtime::keyed_mutex::KeyedMutex;
 use crate::runtime::rest_mapper::RestMapper;
@@ -31,8 +31,8 @@ use crowsnest_interpreter::Interpreter;
 use crowsnest_interpreter::customized::webhook;
 use crowsnest_plan::health::Moment;
 
-/// Resources that the controllers refer to directly, as opposed to those found by discovery.
-pub struct Kinds {
+/// Kinds that the controllers refer to directly, as opposed to those found by discovery.
+pub struct WellKnownKinds {
     pub cluster: Resource,
     pub work: Resource,
     pub resource_binding: Resource,
@@ -67,10 +67,10 @@ pub struct Kinds {
     pub certificate_signing_request: Resource,
 }
 
-impl Kinds {
+impl WellKnownKinds {
     fn new() -> Self {
         let rbac = |resource, kind| Resource::builtin("rbac.authorization.k8s.io", "v1", resource, kind, false);
-        Kinds {
+        WellKnownKinds {
             cluster: Resource::of::<cluster::Cluster>(),
             work: Resource::of::<work::Work>(),
             resource_binding: Resource::of::<work::ResourceBinding>(),
@@ -149,14 +149,14 @@ impl Kinds {
 /// Dependencies and state that all controllers share.
 pub struct Context {
     pub control_plane: ClusterName,
-    pub objects: Objects,
+    pub objects: DynamicClient,
     pub fleet: Fleet,
     pub cache: Cache,
     pub rest_mapper: RestMapper,
     pub events: EventRecorder,
     pub journal: Journal,
     pub interpreter: Interpreter,
-    pub kinds: Kinds,
+    pub kinds: WellKnownKinds,
     pub config: Config,
     pub metrics: ControllerMetrics,
     /// Recorded placements of bindings.
@@ -202,11 +202,11 @@ pub fn new_id() -> String {
 
 impl Context {
     pub fn new(fleet: Fleet, cache: Cache, events: EventRecorder, journal: Journal, config: Config) -> Arc<Self> {
-        let kinds = Kinds::new();
+        let kinds = WellKnownKinds::new();
         let services = Services { cache: cache.clone(), services: kinds.service.clone() };
         Arc::new(Context {
             control_plane: ClusterName::control_plane(),
-            objects: Objects::with_fence(fleet.control_plane(), config.fence.clone()),
+            objects: DynamicClient::with_fence(fleet.control_plane(), config.fence.clone()),
             rest_mapper: RestMapper::new(fleet.clone()),
             metrics: ControllerMetrics::new(fleet.clone()),
             fleet,

@@ -85,12 +85,12 @@ const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest
 
 /// Client for untyped objects of one API server, like client-go's dynamic client. Cheap to clone.
 #[derive(Clone)]
-pub struct Objects {
+pub struct DynamicClient {
     client: Client,
     fence: Fence,
 }
 
-impl Objects {
+impl DynamicClient {
     /// A client without a fence.
     pub fn new(client: Client) -> Self {
         Self::with_fence(client, Fence::default())
@@ -98,7 +98,7 @@ impl Objects {
 
     /// A client that rejects writes once `fence` has ended.
     pub fn with_fence(client: Client, fence: Fence) -> Self {
-        Objects { client, fence }
+        DynamicClient { client, fence }
     }
 
     pub fn client(&self) -> &Client {
@@ -239,7 +239,7 @@ mod tests {
         Resource::builtin("example.com", "v1", "things", "Thing", true)
     }
 
-    async fn send_request(objects: Objects, method: Method) -> Result<(), Error> {
+    async fn send_request(objects: DynamicClient, method: Method) -> Result<(), Error> {
         match method {
             Method::GET => objects.get(Target::new(&things(), "a", "b")).await.map(drop),
             _ => objects.create(&things(), "a", &json!({})).await.map(drop),
@@ -252,7 +252,7 @@ mod tests {
         let (client, mut received) = silent_server();
         let fence = Fence::closed();
         fence.extend(ClockReading::now(), Duration::from_secs(3600));
-        let objects = Objects::with_fence(client, fence.clone());
+        let objects = DynamicClient::with_fence(client, fence.clone());
         let request_task = tokio::spawn(send_request(objects.clone(), method.clone()));
         assert_eq!(received.recv().await, Some(method.clone()));
         fence.close();
@@ -265,7 +265,7 @@ mod tests {
     #[tokio::test]
     async fn with_a_closed_fence_reads_are_sent_and_writes_rejected() {
         let (client, mut received) = silent_server();
-        let objects = Objects::with_fence(client, Fence::closed());
+        let objects = DynamicClient::with_fence(client, Fence::closed());
         assert!(matches!(send_request(objects.clone(), Method::POST).await, Err(Error::Fenced(_))));
         let request_task = tokio::spawn(send_request(objects, Method::GET));
         assert_eq!(received.recv().await, Some(Method::GET));

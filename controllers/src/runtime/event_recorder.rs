@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::correlator::{Correlator, DueWrite, Entry, EventName, Occurrences, RecordOutcome};
-use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crate::runtime::write_priority::WriteLoad;
 
 /// Type of an Event.
@@ -53,7 +53,11 @@ pub struct EventRecorder {
 
 impl EventRecorder {
     /// Returns the recorder and the task that writes its events.
-    pub fn new(objects: Objects, component: &'static str, stop: CancellationToken) -> (Self, impl Future<Output = ()>) {
+    pub fn new(
+        objects: DynamicClient,
+        component: &'static str,
+        stop: CancellationToken,
+    ) -> (Self, impl Future<Output = ()>) {
         let shared = Arc::new(Shared {
             correlator: Mutex::new(Correlator::new(Instant::now())),
             wake: Notify::new(),
@@ -127,7 +131,7 @@ fn object_reference(regarding: &Value) -> Value {
 }
 
 struct Writer {
-    objects: Objects,
+    objects: DynamicClient,
     component: &'static str,
     shared: Arc<Shared>,
 }

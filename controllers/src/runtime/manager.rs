@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_index::Index;
+use crowsnest_index::GlobalCache;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +12,7 @@ use crate::journal::Journal;
 use crate::reports;
 use crate::runtime::config::Config;
 use crate::runtime::context::Context;
-use crate::runtime::dynamic_client::Objects;
+use crate::runtime::dynamic_client::DynamicClient;
 use crate::runtime::event_recorder::EventRecorder;
 use crate::runtime::workqueue::AnyQueue;
 use crate::runtime::write_fence::Fence;
@@ -47,32 +47,38 @@ impl Manager {
     /// Starts all controllers against the control plane of the cache's fleet. The cache must have been opened with
     /// [`crate::cache::indexed_labels`]. Returns immediately; [`Manager::health`] reports when the initial sync with
     /// the control plane has finished, and when a task has stopped.
-    pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
+    pub fn start(index: GlobalCache, config: Config, stop: CancellationToken) -> Self {
         Self::start_with(&Registry::default(), index, config, stop)
     }
 
     /// Starts the controllers of a registry.
-    pub fn start_with(registry: &Registry, index: Index, config: Config, stop: CancellationToken) -> Self {
+    pub fn start_with(registry: &Registry, index: GlobalCache, config: Config, stop: CancellationToken) -> Self {
         Self::run(registry, index, config, stop, false)
     }
 
     /// Caches the control plane like [`Manager::start`], so that [`Manager::reports`] works, but runs no controllers,
     /// since another process does.
-    pub fn observe(index: Index, config: Config, stop: CancellationToken) -> Self {
+    pub fn observe(index: GlobalCache, config: Config, stop: CancellationToken) -> Self {
         Self::run(&Registry::default(), index, Config { fence: Fence::closed(), ..config }, stop, true)
     }
 
-    fn run(registry: &Registry, index: Index, config: Config, stop: CancellationToken, is_observer: bool) -> Self {
+    fn run(
+        registry: &Registry,
+        index: GlobalCache,
+        config: Config,
+        stop: CancellationToken,
+        is_observer: bool,
+    ) -> Self {
         let stop = stop.child_token();
         let fleet = index.fleet().clone();
         let (cache, informer) = Cache::new(index, config.max_decoded_bytes);
-        let event_client = Objects::with_fence(fleet.control_plane(), config.fence.clone());
+        let event_client = DynamicClient::with_fence(fleet.control_plane(), config.fence.clone());
         let (events, event_writer) = EventRecorder::new(event_client, "crowsnest-controllers", stop.child_token());
         let closing = CancellationToken::new();
         // Entries about completed writes are recorded even after the fence has ended.
-        let (objects, write_load) = (Objects::new(fleet.control_plane()), Arc::clone(events.write_load()));
+        let (journal_client, write_load) = (DynamicClient::new(fleet.control_plane()), Arc::clone(events.write_load()));
         let (journal, journal_writer) =
-            Journal::new(objects, "crowsnest-controllers", write_load, stop.clone(), closing.clone());
+            Journal::new(journal_client, "crowsnest-controllers", write_load, stop.clone(), closing.clone());
         let context = Context::new(fleet, cache, events, journal, config);
         let setup = Setup::new(Arc::clone(&context));
         let dispatcher = Arc::new(Dispatcher::new(&setup, registry));

@@ -108,7 +108,7 @@ pub enum Source {
 
 impl Source {
     /// Resources of the control plane, see [`Source::ControlPlane`].
-    pub fn of<'r>(resources: impl IntoIterator<Item = &'r Resource>) -> Self {
+    pub fn control_plane<'r>(resources: impl IntoIterator<Item = &'r Resource>) -> Self {
         Source::ControlPlane(resources.into_iter().cloned().collect())
     }
 

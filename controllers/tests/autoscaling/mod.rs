@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crowsnest_controllers::runtime::{Config, Periods};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn autoscaler(name: &str, target: &str, min: i64, max: i64) -> Value {
 }
 
 /// Defines PodMetrics in the control plane, so that tests can create them.
-async fn serve_metrics(env: &TestEnv, control_plane: &Objects) {
+async fn serve_metrics(env: &TestEnv, control_plane: &DynamicClient) {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let manifest = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -58,7 +58,7 @@ async fn serve_metrics(env: &TestEnv, control_plane: &Objects) {
 }
 
 /// Creates a ready pod in a cluster, with its CPU usage.
-async fn create_pod(env: &TestEnv, control_plane: &Objects, cluster: &str, name: &str, cpu: &str) {
+async fn create_pod(env: &TestEnv, control_plane: &DynamicClient, cluster: &str, name: &str, cpu: &str) {
     let pods = builtin("", "pods", "Pod");
     let container = json!({"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}});
     let manifest = json!({"apiVersion": "v1", "kind": "Pod",

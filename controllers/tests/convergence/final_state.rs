@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_controllers::runtime::dynamic_client::Objects;
+use crowsnest_controllers::runtime::dynamic_client::DynamicClient;
 use http::Request;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -65,14 +65,14 @@ const MEMBER_RESOURCES: [fn() -> Gvr; 5] = [
     || Gvr::new("rbac.authorization.k8s.io", "v1", "clusterroles"),
 ];
 
-async fn list(objects: &Objects, gvr: &Gvr) -> Vec<Value> {
+async fn list(objects: &DynamicClient, gvr: &Gvr) -> Vec<Value> {
     let request = Request::get(gvr.path(None)).body(Vec::new()).expect("a request");
     let mut list: Value = objects.client().request(request).await.expect("a list");
     serde_json::from_value(list["items"].take()).expect("items")
 }
 
 /// Objects of the namespace. Of cluster-scoped resources, those with the namespace as a prefix of their name.
-async fn objects_in_namespace(objects: &Objects, gvr: &Gvr, namespace: &str) -> Vec<Value> {
+async fn objects_in_namespace(objects: &DynamicClient, gvr: &Gvr, namespace: &str) -> Vec<Value> {
     let mut found = list(objects, gvr).await;
     found.retain(|object| match text(object, "/metadata/namespace") {
         "" => text(object, "/metadata/name").starts_with(namespace),

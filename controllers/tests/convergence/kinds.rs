@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::names::binding_name;
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -102,7 +102,7 @@ pub async fn propagate(env: &TestEnv) {
 }
 
 /// Creates policies and overrides.
-async fn create_policies(control_plane: &Objects, entries: &[Entry]) {
+async fn create_policies(control_plane: &DynamicClient, entries: &[Entry]) {
     let selectors = |cluster: bool| -> Vec<Value> {
         let selected =
             entries.iter().filter(|entry| entry.cluster == cluster && entry.policy_label() == Some("members"));

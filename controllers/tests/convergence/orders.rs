@@ -1,6 +1,6 @@
 //! Random orders of the same changes.
 
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Target};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -26,7 +26,7 @@ enum Change {
 }
 
 impl Change {
-    async fn apply(&self, objects: &Objects) {
+    async fn apply(&self, objects: &DynamicClient) {
         let (Change::Create(object) | Change::Merge(object) | Change::Delete(object)) = self;
         let resource = resource_of(object);
         let target = Target::new(&resource, text(object, "/metadata/namespace"), text(object, "/metadata/name"));

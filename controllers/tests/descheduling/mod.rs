@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crowsnest_controllers::runtime::{Config, Periods};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn ready_replicas(binding: &Value, cluster: &str) -> Option<i64> {
 }
 
 /// Creates a pod in a member, with a status.
-async fn add_pod(member: &Objects, name: &str, node: &str, cpu: &str, owner: Option<&Value>, status: Value) {
+async fn add_pod(member: &DynamicClient, name: &str, node: &str, cpu: &str, owner: Option<&Value>, status: Value) {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [{"name": "web", "image": "nginx:1.25", "resources": {"requests": {"cpu": cpu}}}]},
@@ -54,7 +54,7 @@ async fn add_pod(member: &Objects, name: &str, node: &str, cpu: &str, owner: Opt
 }
 
 /// Creates the ReplicaSet that the Deployment controller would create.
-async fn add_replica_set(member: &Objects, deployment: &Value) -> Value {
+async fn add_replica_set(member: &DynamicClient, deployment: &Value) -> Value {
     let mut template = deployment["spec"]["template"].clone();
     template["metadata"]["labels"]["pod-template-hash"] = json!("1");
     let set = json!({

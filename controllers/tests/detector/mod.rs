@@ -2,7 +2,7 @@
 
 use crowsnest_api::object_identity::ObjectIdentity;
 use crowsnest_controllers::runtime::Config;
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use serde_json::{Value, json};
 
 use crate::test_env::{TestEnv, builtin, custom};
@@ -53,7 +53,7 @@ fn is_claimed_by(policy: &str) -> impl Fn(&Value) -> bool {
     move |template| template["metadata"]["labels"][CLAIM] == id.as_str()
 }
 
-async fn set_placement(control_plane: &Objects, policy: &str, cluster: &str) {
+async fn set_placement(control_plane: &DynamicClient, policy: &str, cluster: &str) {
     merge(control_plane, &propagation_policy(), policy, json!({"spec": {"placement": placed_in(cluster)}})).await;
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crowsnest_api::names::work_name;
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crowsnest_controllers::runtime::{Config, Periods};
 use crowsnest_plan::gates::Gates;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -87,8 +87,8 @@ async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
         task["message"] == "no healthy replacement: it is not healthy in m2"
     };
     env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_waiting).await;
-    let message = env.event_message("EvictionWaitsForReplacement", "web").await;
-    assert_eq!(message, "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2.");
+    let message = "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2.";
+    env.wait_for_event("EvictionWaitsForReplacement", "web", message).await;
 
     update_cluster(&env, "m1", json!({"taints": null})).await;
     let restored = env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
@@ -107,18 +107,17 @@ async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
     env.stop().await;
 }
 
-/// `spec.failover.cluster.statePreservation`: values of the status in the left cluster are labels in the next one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_state_of_an_evicted_workload_is_given_to_its_replacement() {
+/// An environment whose workload runs in m1 with collected status, and preserves the value of this path at failover.
+async fn start_with_preserved_state(json_path: &str) -> TestEnv {
     let gates = Gates { stateful_failover_injection: true, ..Config::conformance().gates };
     let env = TestEnv::start_with_config(&["m1", "m2"], Config { gates, ..Config::conformance() }).await;
     let control_plane = env.objects();
     let mut wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
-    let rules = json!([{"aliasLabelName": "example.com/was-ready", "jsonPath": "{ .readyReplicas }"}]);
+    let rules = json!([{"aliasLabelName": "example.com/was-ready", "jsonPath": json_path}]);
     wanted["spec"]["failover"] = json!({"cluster": {"purgeMode": "Directly", "statePreservation": {"rules": rules}}});
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
-    let (m1, m2) = (env.member("m1"), env.member("m2"));
+    let m1 = env.member("m1");
     let first = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
     let status = json!({"status": {
         "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2,
@@ -127,7 +126,14 @@ async fn the_state_of_an_evicted_workload_is_given_to_its_replacement() {
     m1.merge(Target::new(&deployment(), "default", "web").status(), &status).await.unwrap();
     let is_collected = |binding: &Value| binding["status"]["aggregatedStatus"][0]["status"]["readyReplicas"] == 2;
     env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_collected).await;
+    env
+}
 
+/// `spec.failover.cluster.statePreservation`: values of the status in the left cluster are labels in the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_an_evicted_workload_is_given_to_its_replacement() {
+    let env = start_with_preserved_state("{ .readyReplicas }").await;
+    let (m1, m2) = (env.member("m1"), env.member("m2"));
     // The copy is deleted after its pods. Members of this test have no garbage collector.
     drain(&env, "m1").await;
     let is_terminating = |copy: &Value| !copy["metadata"]["deletionTimestamp"].is_null();
@@ -135,6 +141,18 @@ async fn the_state_of_an_evicted_workload_is_given_to_its_replacement() {
     merge(&m1, &deployment(), "web", json!({"metadata": {"finalizers": null}})).await;
     let has_label = |copy: &Value| copy["metadata"]["labels"]["example.com/was-ready"] == "2";
     env.wait_for(&m2, &deployment(), "default", "web", has_label).await;
+    env.stop().await;
+}
+
+/// The eviction waits, and an event names the path without a value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workload_whose_state_cannot_be_preserved_is_not_evicted() {
+    let env = start_with_preserved_state("{ .lastCheckpoint }").await;
+    drain(&env, "m1").await;
+    let message = env.event_message("EvictWorkloadFromClusterFailed", "web").await;
+    let why = "failed to execute jsonpath { .lastCheckpoint }: no value is found";
+    assert_eq!(message, format!("Evict from cluster m1 failed: {why}."));
+    env.wait_for(&env.objects(), &binding(), "default", "web-deployment", has_settled_in("m1")).await;
     env.stop().await;
 }
 
@@ -302,7 +320,7 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
     env.wait_for(&m1, &deployment(), "default", "web", is_waiting_for_dependents).await;
     env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_in("m2")).await;
     env.wait_until_settled().await;
-    let exists = |member: Objects| async move {
+    let exists = |member: DynamicClient| async move {
         member.get(Target::new(&deployment(), "default", "web")).await.unwrap().is_some()
     };
     assert!(!exists(m2.clone()).await, "it runs twice");

@@ -1,6 +1,6 @@
 //! Moving replicas after the first scheduling: WorkloadRebalancers, and autoscalers in members.
 
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use serde_json::{Value, json};
 
 use crate::test_env::{TestEnv, builtin, custom};
@@ -137,7 +137,7 @@ async fn replicas_of_an_autoscalers_target_are_retained_in_the_member() {
 }
 
 /// Sets the replicas and status in a member, as an autoscaler and the Deployment controller would.
-async fn scale(member: &Objects, deployments: &Resource, replicas: i64) {
+async fn scale(member: &DynamicClient, deployments: &Resource, replicas: i64) {
     let target = Target::new(deployments, "default", "web");
     let scaled = member.merge(target, &json!({"spec": {"replicas": replicas}})).await.unwrap();
     let status = json!({"status": {

@@ -3,7 +3,7 @@
 use crowsnest_api::estimator as wire;
 use crowsnest_controllers::estimator::{EstimatorOptions, Estimators};
 use crowsnest_controllers::runtime::Config;
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use serde_json::{Value, json};
 use tonic_prost::ProstCodec;
 
@@ -15,7 +15,7 @@ fn nodes() -> Resource {
 }
 
 /// Creates a node in a member. Its status must be set separately.
-pub async fn add_node(member: &Objects, name: &str, cpu: &str) {
+pub async fn add_node(member: &DynamicClient, name: &str, cpu: &str) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     member.create(&nodes(), "", &node).await.unwrap();
     let status = json!({"status": {

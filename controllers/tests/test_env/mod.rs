@@ -10,9 +10,9 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_controllers::cache::indexed_labels;
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource};
 use crowsnest_controllers::runtime::{Config, Manager};
-use crowsnest_index::{Index, IndexOptions};
+use crowsnest_index::{CacheOptions, GlobalCache};
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::admission::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::CrdController;
@@ -31,7 +31,7 @@ pub struct TestEnv {
     pub control_plane: ApiServer,
     pub members: Vec<(String, ApiServer)>,
     pub manager: Manager,
-    pub index: Index,
+    pub index: GlobalCache,
     pub directory: tempfile::TempDir,
     /// Requests for objects that members received.
     pub requests: Requests,
@@ -60,7 +60,7 @@ const POLL: Duration = Duration::from_millis(10);
 /// Watches an object until it satisfies a condition. Panics with the last seen object after a timeout.
 async fn watch(
     what: &str,
-    objects: &Objects,
+    objects: &DynamicClient,
     resource: &Resource,
     namespace: &str,
     name: &str,
@@ -154,7 +154,7 @@ impl TestEnv {
         let stop = CancellationToken::new();
         let control_plane = serve("control-plane").await;
         create_definitions(&control_plane).await;
-        let objects = Objects::new(control_plane.admin());
+        let objects = DynamicClient::new(control_plane.admin());
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}});
         objects.create(&cluster_scoped("namespaces", "Namespace"), "", &namespace).await.expect("created");
         let requests = Requests::default();
@@ -167,9 +167,9 @@ impl TestEnv {
         }
         let fleet = Fleet::start(control_plane.admin(), FleetOptions::on_loopback()).await.expect("a fleet");
         let directory = tempfile::tempdir().expect("a directory");
-        let mut options = IndexOptions::new(directory.path());
+        let mut options = CacheOptions::new(directory.path());
         options.indexed_labels = indexed_labels();
-        let index = Index::open(fleet, options).await.expect("a cache");
+        let index = GlobalCache::open(fleet, options).await.expect("a cache");
         let manager = Manager::start(index.clone(), config, stop.clone());
         manager.health().wait_for(Result::is_ok).await.expect("healthy");
         let env = TestEnv { control_plane, members: running, manager, index, directory, requests, stop };
@@ -179,13 +179,13 @@ impl TestEnv {
         env
     }
 
-    pub fn objects(&self) -> Objects {
-        Objects::new(self.control_plane.admin())
+    pub fn objects(&self) -> DynamicClient {
+        DynamicClient::new(self.control_plane.admin())
     }
 
-    pub fn member(&self, name: &str) -> Objects {
+    pub fn member(&self, name: &str) -> DynamicClient {
         let (_, server) = self.members.iter().find(|(member, _)| member == name).expect("a member");
-        Objects::new(server.admin())
+        DynamicClient::new(server.admin())
     }
 
     /// Enables CustomResourceDefinitions in a member.
@@ -197,7 +197,7 @@ impl TestEnv {
     /// Waits until the object satisfies `is_expected`.
     pub async fn wait_for(
         &self,
-        objects: &Objects,
+        objects: &DynamicClient,
         resource: &Resource,
         namespace: &str,
         name: &str,
@@ -209,7 +209,7 @@ impl TestEnv {
     }
 
     /// Waits until the object does not exist.
-    pub async fn wait_for_deletion(&self, objects: &Objects, resource: &Resource, namespace: &str, name: &str) {
+    pub async fn wait_for_deletion(&self, objects: &DynamicClient, resource: &Resource, namespace: &str, name: &str) {
         let what = format!("no {} {namespace}/{name}", resource.kind);
         watch(&what, objects, resource, namespace, name, |object| object.is_none()).await;
     }
@@ -229,6 +229,16 @@ impl TestEnv {
 
     /// Waits until an object of this namespace has an event with this reason, and returns its message.
     pub async fn event_message_in(&self, namespace: &str, reason: &str, object: &str) -> String {
+        self.find_event(namespace, reason, object, |_| true).await
+    }
+
+    /// Waits until an object in the namespace `default` has an event with this reason and message. Earlier events may have
+    /// other messages.
+    pub async fn wait_for_event(&self, reason: &str, object: &str, message: &str) {
+        self.find_event("default", reason, object, |found| found == message).await;
+    }
+
+    async fn find_event(&self, namespace: &str, reason: &str, object: &str, accepts: impl Fn(&str) -> bool) -> String {
         let api: kube::Api<Event> = kube::Api::namespaced(self.control_plane.admin(), namespace);
         let config = kube::runtime::watcher::Config::default();
         let mut changes = std::pin::pin!(kube::runtime::watcher(api, config).default_backoff().touched_objects());
@@ -237,8 +247,9 @@ impl TestEnv {
                 // Errors are retried by the watcher.
                 let Ok(event) = event else { continue };
                 let is_regarding = event.involved_object.name.as_deref() == Some(object);
-                if is_regarding && event.reason.as_deref() == Some(reason) {
-                    return event.message.unwrap_or_default();
+                let message = event.message.unwrap_or_default();
+                if is_regarding && event.reason.as_deref() == Some(reason) && accepts(&message) {
+                    return message;
                 }
             }
             panic!("a watch does not end")
@@ -320,7 +331,7 @@ impl TestEnv {
     }
 
     /// Stops the controllers and starts others with `start`.
-    pub async fn replace_controllers(self, start: impl FnOnce(Index, CancellationToken) -> Manager) -> Self {
+    pub async fn replace_controllers(self, start: impl FnOnce(GlobalCache, CancellationToken) -> Manager) -> Self {
         self.manager.stop().await;
         let manager = start(self.index.clone(), self.stop.clone());
         manager.health().wait_for(Result::is_ok).await.expect("healthy");
@@ -353,7 +364,7 @@ pub fn definition() -> Resource {
 
 async fn create_definitions(server: &ApiServer) {
     serve_definitions(server).await;
-    let objects = Objects::new(server.admin());
+    let objects = DynamicClient::new(server.admin());
     let mut definitions = crowsnest_api::crd::crds(None);
     definitions.push(cluster_definition());
     for manifest in &definitions {
@@ -368,7 +379,7 @@ async fn create_definitions(server: &ApiServer) {
     }
 }
 
-async fn register_member(objects: &Objects, name: &str, endpoint: &str, member: &ApiServer) {
+async fn register_member(objects: &DynamicClient, name: &str, endpoint: &str, member: &ApiServer) {
     use base64::Engine as _;
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
     let secret = json!({

@@ -1,6 +1,6 @@
 //! Connection to a graph database over Bolt.
 
-use crate::error::SinkError;
+use crate::error::{COMMIT, SinkError};
 use neo4rs::{BoltList, BoltMap, BoltNull, BoltType, ConfigBuilder, Database, Graph, Query, Txn};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -113,6 +113,12 @@ impl Bolt {
         let transaction = with_timeout(CONTEXT, self.graph.start_txn()).await?;
         Ok(Transaction { transaction })
     }
+
+    /// Runs a statement without a result, for which the database begins and commits a transaction. The library repeats it
+    /// after transient failures, within the time limit of a statement.
+    pub async fn run_auto_commit(&self, context: &'static str, text: &str) -> Result<(), SinkError> {
+        with_timeout(context, self.graph.run(new_query(text, Vec::new()))).await
+    }
 }
 
 fn write_temp_file(text: &str) -> std::io::Result<tempfile::NamedTempFile> {
@@ -161,7 +167,7 @@ impl Transaction {
     }
 
     pub async fn commit(self) -> Result<(), SinkError> {
-        with_timeout("cannot commit to the graph database", self.transaction.commit()).await
+        with_timeout(COMMIT, self.transaction.commit()).await
     }
 }
 

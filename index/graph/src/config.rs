@@ -4,14 +4,14 @@ use crate::bolt::BoltTarget;
 use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_index::export::ChangeSource;
-use crowsnest_store::States;
+use crowsnest_store::CollectionStates;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SinkOptions {
-    /// Maximum number of objects of a transaction. It is lower for a while after a transaction took too long.
+    /// Maximum number of objects of a transaction. It is lower for a while after a transaction needed too much time or memory.
     pub batch_size: usize,
     /// Delays between sessions after errors.
     pub backoff: Backoff,
@@ -19,7 +19,8 @@ pub struct SinkOptions {
     pub check_interval: Duration,
     /// Interval at which all objects are written again if the selection is not stable ([`SinkConfig::is_stable`]).
     pub reload_interval: Duration,
-    /// Minimum time between two loads that are caused by changes of permissions.
+    /// Minimum time between two loads that are caused by changes of permissions, and minimum delay, before jitter, of a load
+    /// that is caused by pruned deletions.
     pub min_reload_interval: Duration,
 }
 
@@ -53,9 +54,11 @@ pub struct SinkConfig {
 /// Inputs of a sink from the cache.
 pub struct SinkSource {
     pub changes: ChangeSource,
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     /// Name of the store in the graph. It is public to all readers of the graph, unlike the store's secret identity.
     pub store_name: String,
+    /// Clock in Unix milliseconds.
+    pub now_ms: fn() -> i64,
     /// References that the configuration adds.
     pub rules: Vec<CustomRule>,
 }

@@ -1,24 +1,22 @@
 //! Texts of the Cypher statements. Pure: no I/O.
 //!
-//! Written for Neo4j 5, with nothing that needs a plugin. A label or an edge type cannot be a parameter: it is from
-//! [`Label`], which has letters and digits only, or from [`EdgeType`].
+//! Written for Neo4j 5 and Memgraph, with nothing that needs a plugin. Statements that differ are in [`crate::dialect`]. A
+//! label or an edge type cannot be a parameter: it is from [`Label`], which has letters and digits only, or from
+//! [`EdgeType`].
 
 use crate::model::{CLEARED_PROPERTIES, Label};
 use crowsnest_query::path::EdgeType;
 
-/// Constraints and indexes. Each is a transaction of its own; existing ones are kept.
-pub const SCHEMA: &[&str] = &[
-    "CREATE CONSTRAINT crowsnest_resource_key IF NOT EXISTS FOR (n:Resource) REQUIRE n.key IS UNIQUE",
-    "CREATE CONSTRAINT crowsnest_sync_key IF NOT EXISTS FOR (n:CrowsnestSync) REQUIRE n.key IS UNIQUE",
-    "CREATE CONSTRAINT crowsnest_sink_name IF NOT EXISTS FOR (n:CrowsnestSink) REQUIRE n.name IS UNIQUE",
-    "CREATE INDEX crowsnest_resource_kind IF NOT EXISTS FOR (n:Resource) ON (n.cluster, n.kind)",
-    "CREATE INDEX crowsnest_resource_name IF NOT EXISTS FOR (n:Resource) ON (n.name)",
-    "CREATE INDEX crowsnest_resource_uid IF NOT EXISTS FOR (n:Resource) ON (n.uid)",
-];
+/// First statement of a claim: locks the graph until the end of the transaction, so that claims and all other transactions
+/// of sinks run one after another. The value changes each time, because Memgraph can be configured to ignore the write of an
+/// equal value; it rejects the later one of two concurrent writes instead of locking.
+pub const LOCK_GRAPH: &str =
+    "MERGE (l:CrowsnestLock {id: 'sinks'}) SET l.transactions = coalesce(l.transactions, 0) + 1";
 
 /// All sinks that write to the database.
 pub const READ_SINKS: &str = "MATCH (s:CrowsnestSink) RETURN s.name AS name, s.store AS store, s.selection AS selection, \
-    s.generation AS generation, s.seq AS seq, s.complete AS complete, s.undecided AS undecided, s.rules AS rules";
+    s.generation AS generation, s.seq AS seq, s.complete AS complete, s.undecided AS undecided, s.rules AS rules, \
+    s.loadedAt AS loadedAt";
 
 /// Positions of all collections.
 pub const READ_COLLECTION_POSITIONS: &str = "MATCH (s:CrowsnestSync) RETURN s.cluster AS cluster, s.apiGroup AS apiGroup, s.version AS version, \
@@ -27,26 +25,27 @@ pub const READ_COLLECTION_POSITIONS: &str = "MATCH (s:CrowsnestSync) RETURN s.cl
 /// Makes this process the writer of the sink.
 pub const CLAIM_SINK: &str = "MERGE (s:CrowsnestSink {name: $name}) SET s.writer = $writer";
 
-/// First statement of each transaction: locks the sink's node until the end of the transaction, then reads its writer.
-/// `isWriter` is false if another process has become the writer. `other` is the name of another sink of the database.
-/// No row: the database was replaced.
-pub const LOCK_SINK: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.locked = true \
-    WITH s OPTIONAL MATCH (o:CrowsnestSink) WHERE o.name <> $name WITH s, min(o.name) AS other \
-    RETURN s.writer = $writer AS isWriter, other";
+/// Deletes the claims of other sinks under which nothing was written.
+pub const DELETE_UNUSED_CLAIMS: &str =
+    "MATCH (s:CrowsnestSink) WHERE s.name <> $name AND s.generation IS NULL DELETE s";
 
-/// Gives up a claim under which nothing was written.
-pub const RELEASE_SINK: &str =
-    "MATCH (s:CrowsnestSink {name: $name}) WHERE s.writer = $writer AND s.generation IS NULL DELETE s";
+/// First statement of each transaction of a writer: locks the graph and the sink's node until the end of the transaction,
+/// then reads its writer. `isWriter` is false if another process has become the writer. `other` is the name of another sink
+/// that has written to the database. No row: another sink has taken over the claim, or the database was replaced.
+pub const LOCK_SINK: &str = "MATCH (l:CrowsnestLock {id: 'sinks'}) SET l.transactions = coalesce(l.transactions, 0) + 1 \
+    WITH l MATCH (s:CrowsnestSink {name: $name}) SET s.locked = true \
+    WITH s OPTIONAL MATCH (o:CrowsnestSink) WHERE o.name <> $name AND o.generation IS NOT NULL \
+    WITH s, min(o.name) AS other RETURN s.writer = $writer AS isWriter, other";
 
-/// Starts a generation.
+/// Starts a generation; `$now` is the current time in Unix milliseconds.
 pub const BEGIN_GENERATION: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.generation = $generation, \
     s.store = $store, s.selection = $selection, s.complete = false, s.seq = 0, \
-    s.undecided = [], s.rules = null";
+    s.undecided = [], s.rules = null, s.loadedAt = $now";
 
-/// Sets the position of the sink, the clusters in which permissions were unknown in this generation, and the digests of
-/// the rules under which it was written.
+/// Sets the position of the sink, the clusters in which permissions were unknown in this generation, the digests of the
+/// rules under which it was written, and the time in Unix milliseconds.
 pub const SET_SINK_POSITION: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.seq = $seq, s.complete = $complete, \
-    s.undecided = $undecided, s.rules = $rules, s.writtenAt = timestamp()";
+    s.undecided = $undecided, s.rules = $rules, s.writtenAt = $now";
 
 /// Sets the positions of collections.
 pub const SET_COLLECTION_POSITIONS: &str = "UNWIND $rows AS row MERGE (s:CrowsnestSync {key: row.key}) \
@@ -82,10 +81,6 @@ pub const DELETE_EDGES_TO_EARLIER_UID: &str =
 pub const PUT_SELECTS_EDGES: &str = "UNWIND $rows AS row MATCH (a:Resource {key: row.from}) WHERE a.exists = true \
     MATCH (b:Resource {key: row.to}) WHERE b.exists = true \
     MERGE (a)-[e:SELECTS {by: row.from}]->(b) SET e.via = row.via";
-
-/// Deletes missing nodes that nothing refers to.
-pub const DELETE_ORPHANS: &str = "UNWIND $keys AS key MATCH (o:Resource {key: key}) \
-    WHERE o.exists = false AND NOT EXISTS { (o)--() } DELETE o";
 
 /// Reads which of the nodes to be removed exist and are not newer than the removal.
 pub const READ_REMOVABLE_NODES: &str = "UNWIND $rows AS row MATCH (n:Resource {key: row.key}) WHERE n.exists = true \
@@ -143,6 +138,39 @@ mod tests {
         assert!(put_nodes(Some(&label)).contains(", n:`Pod` RETURN"));
         assert!(mark_nodes_missing(Some(&label)).ends_with(" REMOVE n:`Pod`"));
         assert!(!put_nodes(None).contains('`') && !mark_nodes_missing(None).contains('`'));
+    }
+
+    /// Memgraph does not have these.
+    #[test]
+    fn statements_contain_nothing_that_only_neo4j_has() {
+        let label = Label::from_kind("Pod").unwrap();
+        let texts = [
+            LOCK_GRAPH.to_owned(),
+            READ_SINKS.to_owned(),
+            READ_COLLECTION_POSITIONS.to_owned(),
+            CLAIM_SINK.to_owned(),
+            DELETE_UNUSED_CLAIMS.to_owned(),
+            LOCK_SINK.to_owned(),
+            BEGIN_GENERATION.to_owned(),
+            SET_SINK_POSITION.to_owned(),
+            SET_COLLECTION_POSITIONS.to_owned(),
+            MARK_SWEPT.to_owned(),
+            DELETE_COLLECTION_POSITION.to_owned(),
+            READ_STALE_NODES.to_owned(),
+            DELETE_STATED_EDGES.to_owned(),
+            DELETE_SELECTS_EDGES.to_owned(),
+            DELETE_EDGES_TO_EARLIER_UID.to_owned(),
+            PUT_SELECTS_EDGES.to_owned(),
+            READ_REMOVABLE_NODES.to_owned(),
+            put_nodes(Some(&label)),
+            mark_nodes_missing(Some(&label)),
+            put_edges(EdgeType::Uses, true),
+        ];
+        for text in texts {
+            for part in ["IF NOT EXISTS", "EXISTS {", "CALL", "COUNT {", "SHOW", "timestamp()", "elementId("] {
+                assert!(!text.contains(part), "{part} in {text}");
+            }
+        }
     }
 
     #[test]

@@ -1,8 +1,14 @@
 //! Errors of a sink, their classes for conditions, and the next step of an operator.
 
+use crate::dialect::Dialect;
 use crowsnest_index::export::ExportError;
 use neo4rs::{Neo4jClientErrorKind, Neo4jErrorKind};
 use std::time::Duration;
+
+/// Context of errors of the statements that write objects.
+pub(crate) const WRITE: &str = "cannot write to the graph database";
+/// Context of errors of commits.
+pub(crate) const COMMIT: &str = "cannot commit to the graph database";
 
 /// Error of a sink; it waits and tries again.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +16,7 @@ pub enum SinkError {
     #[error("invalid address {address:?}: {reason}")]
     Address { address: String, reason: String },
     #[error("cannot write the CA certificate of the graph database to a temporary file: {0}")]
-    CaCertificates(std::io::Error),
+    CaCertificates(#[source] std::io::Error),
     #[error("{context}: the graph database did not respond within {} s", .after.as_secs())]
     Timeout { context: &'static str, after: Duration },
     #[error("{context}: the graph database returned more than {limit} rows")]
@@ -24,7 +30,7 @@ pub enum SinkError {
     #[error("the database belongs to the sink {0}")]
     DuplicateSink(String),
     #[error(
-        "the sink is no longer the writer of the database: another process took over, or the database was replaced"
+        "the sink is no longer the writer of the database: another process or sink took over, or the database was replaced"
     )]
     Fenced,
     #[error(transparent)]
@@ -50,10 +56,16 @@ pub enum SinkFailure {
     CredentialsRejected,
     DatabaseNotFound,
     DuplicateSink,
+    /// Another process or sink has become the writer, or the database was replaced.
+    WriterReplaced,
+    /// The CA certificate cannot be stored for the client.
+    CertificateNotStored,
     /// The database rejected a statement.
     Refused,
     /// The cache cannot be read at present.
     CacheBehind,
+    /// The cache no longer has all deletions that the graph lacks.
+    HistoryTooShort,
 }
 
 impl SinkFailure {
@@ -65,9 +77,18 @@ impl SinkFailure {
             Self::CredentialsRejected => "CredentialsRejected",
             Self::DatabaseNotFound => "DatabaseNotFound",
             Self::DuplicateSink => "NamedTwice",
+            Self::WriterReplaced => "WriterReplaced",
+            Self::CertificateNotStored => "CertificateNotStored",
             Self::Refused => "Refused",
             Self::CacheBehind => "CacheBehind",
+            Self::HistoryTooShort => "HistoryTooShort",
         }
+    }
+
+    /// True if another IP address of the database may accept what this one does not: a server that runs, or the leader of a
+    /// cluster.
+    pub fn depends_on_address(self) -> bool {
+        matches!(self, Self::Unreachable | Self::DatabaseNotFound | Self::Refused)
     }
 
     /// The next step of an operator.
@@ -82,10 +103,19 @@ impl SinkFailure {
             Self::DuplicateSink => {
                 "name another database, or delete that sink and its CrowsnestSink, CrowsnestSync and Resource nodes"
             }
+            Self::WriterReplaced => {
+                "the sink claims the database again by itself; if this repeats, check that only one Crowsnest installation runs the controllers of this control plane"
+            }
+            Self::CertificateNotStored => {
+                "let Crowsnest write to its folder for temporary files (TMPDIR), and check that its disk has space"
+            }
             Self::Refused => {
-                "see the log of the database; it must be Neo4j 5 and let the user write and create constraints"
+                "see the log of the database; it must be Neo4j 5 or Memgraph, and let the user write and create constraints"
             }
             Self::CacheBehind => "see `crowsnest cache status`; the sink continues by itself",
+            Self::HistoryTooShort => {
+                "the sink writes everything again by itself; if this repeats, this takes longer than the cache keeps deletions: raise --cache-history and --cache-history-bytes"
+            }
         }
     }
 }
@@ -100,26 +130,45 @@ impl SinkError {
     pub fn failure(&self) -> SinkFailure {
         match self {
             Self::Address { .. } => SinkFailure::InvalidAddress,
-            Self::Timeout { .. } | Self::Fenced => SinkFailure::Unreachable,
+            Self::Timeout { .. } => SinkFailure::Unreachable,
+            Self::Fenced => SinkFailure::WriterReplaced,
             Self::DuplicateSink(_) => SinkFailure::DuplicateSink,
+            Self::CaCertificates(_) => SinkFailure::CertificateNotStored,
             Self::TooManyRows { .. } => SinkFailure::Refused,
-            Self::Source(_) | Self::Cache(_) | Self::CaCertificates(_) => SinkFailure::CacheBehind,
+            Self::Source(ExportError::Pruned) => SinkFailure::HistoryTooShort,
+            Self::Source(_) | Self::Cache(_) => SinkFailure::CacheBehind,
             Self::Bolt { source, .. } => classify_bolt_error(source),
         }
     }
 
-    /// True if smaller transactions may succeed: the database needed too much time or memory.
+    /// True if the store no longer has all deletions after the position, so that everything must be written again.
+    pub(crate) fn needs_reload(&self) -> bool {
+        matches!(self, Self::Source(ExportError::Pruned))
+    }
+
+    /// True if smaller transactions may succeed: the database needed too much time or memory to write one. A database that
+    /// cannot be reached, or that is locked by another transaction, does not depend on the size.
     pub(crate) fn needs_smaller_batches(&self) -> bool {
+        let depends_on_size = |context: &str| [WRITE, COMMIT].contains(&context);
         match self {
-            Self::Timeout { .. } => true,
-            Self::Bolt { source, .. } => match &**source {
+            Self::Timeout { context, .. } => depends_on_size(context),
+            Self::Bolt { context, source } if depends_on_size(context) => match &**source {
                 neo4rs::Error::ConnectionTimedOut => true,
-                neo4rs::Error::Neo4j(error) => {
-                    ["OutOfMemory", "TransactionTimedOut"].iter().any(|name| error.code().contains(name))
-                }
+                neo4rs::Error::Neo4j(error) => is_resource_failure(error.code(), error.message()),
                 _ => false,
             },
             _ => false,
+        }
+    }
+
+    /// Dialect of the database that reported the error; None if it is unknown.
+    pub(crate) fn dialect(&self) -> Option<Dialect> {
+        match self {
+            Self::Bolt { source, .. } => match &**source {
+                neo4rs::Error::Neo4j(error) => Dialect::from_failure_code(error.code()),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -132,6 +181,12 @@ impl SinkError {
         };
         format!("{text}; {}", self.failure().advice())
     }
+}
+
+/// True if a database reports that it needed too much time or memory. Memgraph has one code for all failures.
+fn is_resource_failure(code: &str, message: &str) -> bool {
+    let is_neo4j = ["OutOfMemory", "TransactionTimedOut"].iter().any(|name| code.contains(name));
+    is_neo4j || Dialect::from_failure_code(code) == Some(Dialect::Memgraph) && message.contains("Memory limit exceeded")
 }
 
 fn classify_bolt_error(error: &neo4rs::Error) -> SinkFailure {
@@ -161,16 +216,72 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn bolt(source: neo4rs::Error) -> SinkError {
-        SinkError::Bolt { context: "cannot write to the graph database", source: Box::new(source) }
+    #[rstest]
+    #[case::address(SinkError::Address { address: "x".to_owned(), reason: "y".to_owned() }, "InvalidAddress", "spec.address")]
+    #[case::timeout(SinkError::Timeout { context: "cannot write", after: Duration::from_secs(60) }, "Unreachable", "runs")]
+    #[case::connection(bolt(neo4rs::Error::ConnectionError), "Unreachable", "network policies")]
+    #[case::credentials(bolt(neo4rs::Error::AuthenticationError("no".to_owned())), "CredentialsRejected", "spec.secretRef")]
+    #[case::fenced(SinkError::Fenced, "WriterReplaced", "by itself")]
+    #[case::certificate(SinkError::CaCertificates(std::io::ErrorKind::StorageFull.into()), "CertificateNotStored", "TMPDIR")]
+    #[case::duplicate(SinkError::DuplicateSink("other".to_owned()), "NamedTwice", "another database")]
+    #[case::rows(SinkError::TooManyRows { context: "cannot read", limit: 1 }, "Refused", "log of the database")]
+    #[case::cache(SinkError::Cache(crowsnest_store::Error::Incomplete), "CacheBehind", "cache status")]
+    #[case::pruned(
+        SinkError::Source(ExportError::Pruned),
+        "HistoryTooShort",
+        "--cache-history and --cache-history-bytes"
+    )]
+    fn each_failure_has_its_own_next_step(#[case] error: SinkError, #[case] reason: &str, #[case] advice: &str) {
+        assert_eq!(error.failure().reason(), reason);
+        assert!(error.message().ends_with(error.failure().advice()));
+        assert!(error.failure().advice().contains(advice), "{}", error.message());
     }
 
     #[rstest]
-    #[case::statement(SinkError::Timeout { context: "cannot write", after: Duration::from_secs(60) }, true)]
+    #[case::connection(bolt(neo4rs::Error::ConnectionError), true)]
+    #[case::rejected(SinkError::TooManyRows { context: "cannot read", limit: 1 }, true)]
+    #[case::credentials(bolt(neo4rs::Error::AuthenticationError("no".to_owned())), false)]
+    #[case::another_sink(SinkError::DuplicateSink("other".to_owned()), false)]
+    #[case::another_process(SinkError::Fenced, false)]
+    #[case::cache(SinkError::Cache(crowsnest_store::Error::Incomplete), false)]
+    fn only_failures_of_a_server_depend_on_its_address(#[case] error: SinkError, #[case] expected: bool) {
+        assert_eq!(error.failure().depends_on_address(), expected);
+    }
+
+    #[rstest]
+    #[case::neo4j_memory("Neo.TransientError.General.OutOfMemoryError", "", true)]
+    #[case::neo4j_time("Neo.ClientError.Transaction.TransactionTimedOut", "", true)]
+    #[case::neo4j_syntax("Neo.ClientError.Statement.SyntaxError", "Memory limit exceeded!", false)]
+    #[case::memgraph_memory("Memgraph.TransientError.MemgraphError.MemgraphError", "Memory limit exceeded!", true)]
+    #[case::memgraph_conflict("Memgraph.TransientError.MemgraphError.MemgraphError", "conflicting transactions", false)]
+    fn databases_report_a_lack_of_time_or_memory(#[case] code: &str, #[case] message: &str, #[case] expected: bool) {
+        assert_eq!(is_resource_failure(code, message), expected);
+    }
+
+    fn bolt(source: neo4rs::Error) -> SinkError {
+        bolt_in(WRITE, source)
+    }
+
+    fn bolt_in(context: &'static str, source: neo4rs::Error) -> SinkError {
+        SinkError::Bolt { context, source: Box::new(source) }
+    }
+
+    fn timeout(context: &'static str) -> SinkError {
+        SinkError::Timeout { context, after: Duration::from_secs(60) }
+    }
+
+    const CONNECT: &str = "cannot connect to the graph database";
+
+    #[rstest]
+    #[case::statement(timeout(WRITE), true)]
+    #[case::commit(timeout(COMMIT), true)]
     #[case::message(bolt(neo4rs::Error::ConnectionTimedOut), true)]
+    #[case::begin(timeout(CONNECT), false)]
+    #[case::connecting(bolt_in(CONNECT, neo4rs::Error::ConnectionTimedOut), false)]
+    #[case::lock(timeout("cannot prepare the graph database"), false)]
     #[case::connection(bolt(neo4rs::Error::ConnectionError), false)]
     #[case::fenced(SinkError::Fenced, false)]
-    fn timeouts_need_smaller_batches(#[case] error: SinkError, #[case] expected: bool) {
+    fn transactions_that_time_out_need_smaller_batches(#[case] error: SinkError, #[case] expected: bool) {
         assert_eq!(error.needs_smaller_batches(), expected);
     }
 }

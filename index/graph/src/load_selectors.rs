@@ -6,7 +6,7 @@ use crowsnest_apimachinery::references::{CustomRule, SELECTING_KINDS};
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_index::export::ChangeSource;
 use crowsnest_search::paths::{Links, Target};
-use crowsnest_store::{Error, Object, Scan, States};
+use crowsnest_store::{CollectionStates, Error, Object, Scan};
 use std::sync::Arc;
 
 /// Records read at once.
@@ -16,7 +16,7 @@ const RECORDS_PER_READ: usize = 500;
 /// objects that must not be written are included: SELECTS edges are only created from nodes that exist.
 pub(crate) async fn load_pod_selectors(
     source: &ChangeSource,
-    states: &States,
+    states: &CollectionStates,
     rules: &[CustomRule],
 ) -> Result<(PodSelectors, u64), SinkError> {
     let (mut selectors, mut skipped) = (PodSelectors::default(), 0);

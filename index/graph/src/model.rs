@@ -13,13 +13,15 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the rows that this crate writes. It is raised when nodes or edges of the same objects change, so that it can
 /// be part of [`crate::SinkConfig::selection`]: graphs of an earlier version are written again.
-pub const MODEL_VERSION: u32 = 2;
+pub const MODEL_VERSION: u32 = 3;
 /// Label of every object's node.
 pub const RESOURCE_LABEL: &str = "Resource";
 /// Label of the node with the position of a collection.
 pub const SYNC_LABEL: &str = "CrowsnestSync";
 /// Label of the node with the state of a sink.
 pub const SINK_LABEL: &str = "CrowsnestSink";
+/// Label of the node that sinks lock.
+pub const LOCK_LABEL: &str = "CrowsnestLock";
 /// Maximum length of a kind in characters, as in a CustomResourceDefinition.
 const MAX_KIND_LENGTH: usize = 63;
 
@@ -33,7 +35,8 @@ impl Label {
         let is_valid = kind.len() <= MAX_KIND_LENGTH
             && kind.starts_with(|first: char| first.is_ascii_alphabetic())
             && kind.chars().all(|c| c.is_ascii_alphanumeric());
-        (is_valid && ![RESOURCE_LABEL, SYNC_LABEL, SINK_LABEL].contains(&kind)).then(|| Self(kind.to_owned()))
+        (is_valid && ![RESOURCE_LABEL, SYNC_LABEL, SINK_LABEL, LOCK_LABEL].contains(&kind))
+            .then(|| Self(kind.to_owned()))
     }
 
     pub fn as_str(&self) -> &str {

@@ -49,6 +49,7 @@ fn edges(row: &NodeRow) -> Vec<String> {
 #[case("Resource", false)]
 #[case("CrowsnestSync", false)]
 #[case("CrowsnestSink", false)]
+#[case("CrowsnestLock", false)]
 #[case("Pod`) DETACH DELETE n //", false)]
 #[case("Pod:Secret", false)]
 #[case("2Pods", false)]

@@ -1,7 +1,6 @@
 //! State and counters of a sink.
 
 use crate::error::SinkFailure;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// State and counters of a sink. Counters begin at 0 with the process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,12 +65,6 @@ impl SinkProgress {
         let milliseconds = now_ms.saturating_sub(self.oldest_pending_ms?);
         Some(u64::try_from(milliseconds).unwrap_or_default() / 1_000)
     }
-}
-
-/// Current time in Unix milliseconds.
-pub(crate) fn now_ms() -> i64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

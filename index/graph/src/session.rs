@@ -1,8 +1,12 @@
 //! State of a session, and the state that is carried from one session to the next.
 
 use crate::batch::{NodeChange, Removal};
+use crate::batch_size::BatchSize;
 use crate::bolt::Bolt;
-use crate::config::SinkOptions;
+use crate::config::{SinkOptions, SinkSource};
+use crate::continuation::LoadStart;
+use crate::dialect::Dialect;
+use crate::error::SinkError;
 use crate::model::ServedKinds;
 use crate::selectors::PodSelectors;
 use crate::sweep::Sweeps;
@@ -10,6 +14,7 @@ use crate::visibility::RuleDigests;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::{CollectionKey, RecordKey};
 use std::collections::BTreeSet;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// State that is carried from one session of a process to the next.
@@ -23,10 +28,12 @@ pub(crate) struct CarriedState {
     pub follows_rules: bool,
     /// Clusters in which permissions were unknown in the last session.
     pub undecided_clusters: BTreeSet<ClusterName>,
-    /// Time at which the last load began, or the first session of this process.
+    /// Time at which the last load began, also if it was that of an earlier process; None before the first session.
     pub loaded_at: Option<Instant>,
-    /// Maximum number of objects of a transaction, up to [`SinkOptions::batch_size`].
-    pub batch_size: usize,
+    /// The load that this process began last, unless it is complete.
+    pub load: Option<LoadStart>,
+    /// Up to [`SinkOptions::batch_size`].
+    pub batch_size: BatchSize,
 }
 
 impl CarriedState {
@@ -37,36 +44,47 @@ impl CarriedState {
             follows_rules: false,
             undecided_clusters: BTreeSet::new(),
             loaded_at: None,
-            batch_size: options.batch_size.max(1),
+            load: None,
+            batch_size: BatchSize::new(options.batch_size),
         }
     }
 
-    /// Halves the size of batches.
-    pub fn shrink_batches(&mut self) {
-        self.batch_size = (self.batch_size / 2).max(1);
-    }
-
-    /// Doubles the size of batches, up to the configured one.
-    pub fn grow_batches(&mut self, options: &SinkOptions) {
-        self.batch_size = self.batch_size.saturating_mul(2).min(options.batch_size.max(1));
+    /// Records that a session failed, and returns the delay of the next one.
+    pub fn record_failure(&mut self, error: &SinkError, options: &SinkOptions) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        if error.needs_smaller_batches() {
+            self.batch_size.shrink();
+        }
+        let delay = options.backoff.delay(self.failures);
+        if !error.needs_reload() {
+            return delay;
+        }
+        self.needs_reload = true;
+        // A load that takes longer than deletions are kept would otherwise follow another one without a pause.
+        delay.max(options.min_reload_interval)
     }
 }
 
 /// One connection to a graph, in one generation.
 pub(crate) struct Session {
     pub bolt: Bolt,
+    pub dialect: Dialect,
     /// Random name of this session in the graph.
     pub token: String,
     pub generation: u64,
     /// Seq up to which all changes are in the graph.
     pub position: u64,
-    /// Maximum number of objects of a transaction.
-    pub batch_size: usize,
+    pub batch_size: BatchSize,
+    /// Kinds in the states of the collections.
     pub kinds: ServedKinds,
     pub selectors: PodSelectors,
     pub sweeps: Sweeps,
+    /// Version of the states from which `kinds` and `sweeps` were computed; None before the first time.
+    pub states_version: Option<u64>,
     /// Collections with positions in the graph.
     pub known_collections: BTreeSet<CollectionKey>,
+    /// Clusters of the fleet, and number of `known_collections`, at the last removal of clusters that left the fleet.
+    pub removal_basis: Option<(BTreeSet<ClusterName>, usize)>,
     /// Clusters in which permissions were unknown in this generation.
     pub undecided_clusters: BTreeSet<ClusterName>,
     /// Digests of the rules under which this generation was written; None if they changed in the meantime.
@@ -79,6 +97,22 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Applies changes of the states of collections: the served kinds, and the collections to sweep.
+    pub fn follow_states(&mut self, source: &SinkSource) {
+        // Read before the states, so that a change in the meantime is applied the next time.
+        let version = *source.states.version().borrow();
+        if self.states_version == Some(version) {
+            return;
+        }
+        let states = source.states.all();
+        // Read after the states, so that all objects of complete collections precede it.
+        let latest = source.changes.latest();
+        let states = || states.iter().map(|(key, state)| (key, state));
+        self.kinds = ServedKinds::from_states(states());
+        self.sweeps.schedule(states(), &self.undecided_clusters, latest);
+        self.states_version = Some(version);
+    }
+
     /// Removes the selector of an object that was deleted or may no longer be written, and returns the removal of its
     /// node.
     pub fn remove_node(&mut self, key: &RecordKey, kind: &str, seq: u64) -> NodeChange {
@@ -92,20 +126,38 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::WRITE;
+    use crowsnest_component_base::retry::Backoff;
+    use crowsnest_index::export::ExportError;
+    use rstest::rstest;
 
-    #[test]
-    fn batches_shrink_to_one_object_and_grow_to_the_configured_size() {
-        let options = SinkOptions { batch_size: 5, ..SinkOptions::default() };
-        let mut carried = CarriedState::new(&options);
-        let mut sizes = vec![carried.batch_size];
-        for _ in 0..3 {
-            carried.shrink_batches();
-            sizes.push(carried.batch_size);
-        }
-        for _ in 0..4 {
-            carried.grow_batches(&options);
-            sizes.push(carried.batch_size);
-        }
-        assert_eq!(sizes, [5, 2, 1, 1, 2, 4, 5, 5]);
+    fn timeout(context: &'static str) -> SinkError {
+        SinkError::Timeout { context, after: Duration::from_secs(60) }
+    }
+
+    #[rstest]
+    #[case::first(SinkError::Fenced, 0, 1, false, 8)]
+    #[case::third(SinkError::Fenced, 2, 4, false, 8)]
+    #[case::longest_delay(SinkError::Fenced, u32::MAX, 30, false, 8)]
+    #[case::slow_transaction(timeout(WRITE), 0, 1, false, 4)]
+    #[case::unreachable(timeout("cannot connect to the graph database"), 0, 1, false, 8)]
+    #[case::first_pruning(SinkError::Source(ExportError::Pruned), 0, 10, true, 8)]
+    #[case::repeated_pruning(SinkError::Source(ExportError::Pruned), 9, 30, true, 8)]
+    fn a_failure_decides_the_next_session(
+        #[case] error: SinkError,
+        #[case] earlier_failures: u32,
+        #[case] delay_secs: u64,
+        #[case] needs_reload: bool,
+        #[case] batch_size: usize,
+    ) {
+        let options = SinkOptions {
+            batch_size: 8,
+            backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(30)),
+            min_reload_interval: Duration::from_secs(10),
+            ..SinkOptions::default()
+        };
+        let mut carried = CarriedState { failures: earlier_failures, ..CarriedState::new(&options) };
+        assert_eq!(carried.record_failure(&error, &options), Duration::from_secs(delay_secs));
+        assert_eq!((carried.needs_reload, carried.batch_size.get()), (needs_reload, batch_size));
     }
 }

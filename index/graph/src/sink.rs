@@ -1,23 +1,28 @@
 //! Graph sink: writes the selected and permitted objects of the store to a graph, and follows their changes.
 
+mod load;
+
 use crate::batch::{Batch, NodeChange, is_full_batch, take_batch};
 use crate::bolt::Bolt;
 use crate::config::{SinkConfig, SinkSource};
+use crate::continuation::{Continuation, Load, SessionBasis};
 use crate::error::SinkError;
 use crate::generation::{Claim, ClaimedGraph, GraphState};
 use crate::load_selectors::load_pod_selectors;
 use crate::model::{NodeRow, RowBuilder, ServedKinds};
-use crate::progress::{SinkProgress, SinkState, now_ms};
+use crate::progress::{SinkProgress, SinkState};
 use crate::selectors::PodSelectors;
 use crate::session::{CarriedState, Session};
 use crate::sweep::{Sweeps, collections_of_removed_clusters};
 use crate::visibility::{RuleDigests, Visibility, VisibilityDecision, has_equal_rules};
 use crate::writer::{Position, Writer};
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::retry::jitter;
 use crowsnest_index::export::ObjectChange;
 use crowsnest_store::{CollectionKey, Object, Seq};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,8 +30,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Range of factors by which a retry delay is multiplied.
 const RETRY_JITTER: (f64, f64) = (0.8, 1.2);
-/// Maximum number of objects that a load reads at once. Objects can be as large as 1 MiB.
-const OBJECTS_PER_READ: usize = 100;
+/// Time after which changes of permissions are checked while there are more changes to write.
+const MAX_CATCH_UP: Duration = Duration::from_secs(5);
 
 /// A sink, which keeps a graph equal to the selected objects.
 pub struct GraphSink {
@@ -61,26 +66,16 @@ impl GraphSink {
 
     /// Writes until stopped. Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
-        let mut carried = CarriedState::new(&self.config.options);
+        let options = &self.config.options;
+        let mut carried = CarriedState::new(options);
         while let Some(result) = stop.run_until_cancelled(self.run_session(&mut carried)).await {
-            let error = match result {
-                Ok(()) => {
-                    carried.needs_reload = true;
-                    continue;
-                }
-                // The store no longer has all deletions after the position.
-                Err(SinkError::Source(crowsnest_index::export::ExportError::Pruned)) => {
-                    carried.needs_reload = true;
-                    continue;
-                }
-                Err(error) => error,
+            let Err(error) = result else {
+                carried.needs_reload = true;
+                continue;
             };
-            carried.failures += 1;
-            if error.needs_smaller_batches() {
-                carried.shrink_batches();
-            }
+            let delay = carried.record_failure(&error, options);
             self.report_error(&error);
-            let delay = jitter(self.config.options.backoff.delay(carried.failures), RETRY_JITTER, rand::random());
+            let delay = jitter(delay, RETRY_JITTER, rand::random());
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         }
     }
@@ -105,65 +100,114 @@ impl GraphSink {
         let bolt = Bolt::new(&self.config.target)?;
         let token = format!("{:016x}", rand::random::<u64>());
         let claim = Claim { bolt: &bolt, name: &self.config.name, token: &token };
-        let ClaimedGraph { state, last_generation, collections } = claim.acquire().await?;
+        let ClaimedGraph { state, last_generation, collections, dialect } = claim.acquire().await?;
         self.update_progress(|progress| progress.is_connected = true);
-        let source = &self.source;
-        let digest = format!("{:016x}", xxh3_64(self.config.selection.as_bytes()));
-        let resumable = state.filter(|state| {
-            let is_current = state.store == source.store_name && state.selection == digest;
-            !carried.needs_reload && is_current && state.is_complete && state.seq <= source.changes.latest()
-        });
-        let resumable = match resumable {
-            Some(state) => self.compare_rules(state, carried).await?,
-            None => None,
-        };
-        let known_collections = collections.iter().map(|(key, _)| key.clone()).collect();
+        let selection = format!("{:016x}", xxh3_64(self.config.selection.as_bytes()));
+        let continuation = self.choose_continuation(state, &selection, carried).await?;
+        let generation = continuation.state().map_or(last_generation + 1, |state| state.generation);
+        let undecided_clusters = continuation.state().map(|state| state.undecided_clusters.clone()).unwrap_or_default();
+        let is_swept = |(_, swept_in): &&(_, Option<u64>)| *swept_in == Some(generation);
+        let swept = collections.iter().filter(is_swept).map(|(key, _)| key.clone()).collect();
         let now = Instant::now();
         let mut session = Session {
-            generation: resumable.as_ref().map_or(last_generation + 1, |state| state.generation),
-            position: resumable.as_ref().map_or(0, |state| state.seq),
+            generation,
+            position: 0,
             batch_size: carried.batch_size,
             kinds: ServedKinds::default(),
             selectors: PodSelectors::default(),
-            sweeps: Sweeps::default(),
-            undecided_clusters: BTreeSet::new(),
+            sweeps: Sweeps::new(swept),
+            states_version: None,
+            undecided_clusters,
             rules: None,
             loaded_at: now,
             reload_at: None,
             next_decision_at: now + self.config.options.min_reload_interval,
-            known_collections,
+            known_collections: collections.into_iter().map(|(key, _)| key).collect(),
+            removal_basis: None,
             bolt,
+            dialect,
             token,
         };
-        match resumable {
-            Some(state) => {
-                source.changes.check_replayable(session.position).await?;
-                session.loaded_at = *carried.loaded_at.get_or_insert(now);
-                session.undecided_clusters = state.undecided_clusters;
+        let load = self.prepare(&mut session, continuation, &selection, carried).await?;
+        let result = self.load_and_follow(&mut session, load, carried).await;
+        carried.undecided_clusters = session.undecided_clusters;
+        carried.batch_size = session.batch_size;
+        result
+    }
+
+    async fn choose_continuation(
+        &self,
+        state: Option<GraphState>,
+        selection: &str,
+        carried: &mut CarriedState,
+    ) -> Result<Continuation, SinkError> {
+        let basis = SessionBasis {
+            store: &self.source.store_name,
+            selection,
+            latest: self.source.changes.latest(),
+            needs_reload: carried.needs_reload,
+            load: carried.load.as_ref(),
+        };
+        Ok(match Continuation::new(state, basis) {
+            Continuation::Follow(state) => {
+                self.compare_rules(state, carried).await?.map_or(Continuation::NewGeneration, Continuation::Follow)
+            }
+            Continuation::ResumeLoad(mut state, start) => {
+                state.undecided_clusters.extend(carried.undecided_clusters.iter().cloned());
+                Continuation::ResumeLoad(state, start)
+            }
+            Continuation::NewGeneration => Continuation::NewGeneration,
+        })
+    }
+
+    /// Prepares a session for its continuation, and returns the load to begin with, if there is one.
+    async fn prepare(
+        &self,
+        session: &mut Session,
+        continuation: Continuation,
+        selection: &str,
+        carried: &mut CarriedState,
+    ) -> Result<Option<Load>, SinkError> {
+        let source = &self.source;
+        match continuation {
+            Continuation::Follow(state) => {
+                carried.load = None;
+                source.changes.check_replayable(state.seq).await?;
+                let age = state.load_age((source.now_ms)(), self.config.options.reload_interval);
+                let now = session.loaded_at;
+                session.loaded_at = *carried.loaded_at.get_or_insert(now.checked_sub(age).unwrap_or(now));
+                session.position = state.seq;
                 session.rules = state.rules;
                 self.update_progress(|progress| progress.position = state.seq);
-                let is_swept = |(_, generation): &(_, Option<u64>)| *generation == Some(session.generation);
-                session.sweeps = Sweeps::new(collections.into_iter().filter(is_swept).map(|(key, _)| key).collect());
                 session.selectors = self.load_pod_selectors().await?;
+                Ok(None)
             }
-            None => {
+            Continuation::ResumeLoad(state, start) => {
                 self.update_progress(|progress| progress.state = SinkState::Loading);
-                self.claim(&session).begin_generation(session.generation, &source.store_name, &digest).await?;
-                // The graph records from now on that it is not complete.
-                carried.needs_reload = false;
-                self.visibility.reset();
-                carried.follows_rules = true;
-                carried.loaded_at = Some(now);
-                // A Pod is read before or after the objects that select it.
+                // Changes since the load began are followed after it.
+                source.changes.check_replayable(start.seq).await?;
+                session.loaded_at = carried.loaded_at.unwrap_or(session.loaded_at);
                 session.selectors = self.load_pod_selectors().await?;
-                let result = self.load(&mut session).await;
-                carried.undecided_clusters.clone_from(&session.undecided_clusters);
-                result?;
+                Ok(Some(Load { start, position: state.seq }))
+            }
+            Continuation::NewGeneration => {
+                self.update_progress(|progress| progress.state = SinkState::Loading);
+                self.begin_load(session, selection, carried).await.map(Some)
             }
         }
-        let result = self.follow(&mut session, carried).await;
-        carried.undecided_clusters = session.undecided_clusters;
-        result
+    }
+
+    async fn load_and_follow(
+        &self,
+        session: &mut Session,
+        load: Option<Load>,
+        carried: &mut CarriedState,
+    ) -> Result<(), SinkError> {
+        if let Some(load) = load {
+            self.load(session, load).await?;
+            carried.load = None;
+        }
+        self.follow(session, carried).await
     }
 
     /// Returns the state of a graph, with all clusters in which permissions are or were unknown, if its generation can be
@@ -187,39 +231,6 @@ impl GraphSink {
         Ok(carried.follows_rules.then_some(state))
     }
 
-    /// Writes all objects of the store.
-    async fn load(&self, session: &mut Session) -> Result<(), SinkError> {
-        // Read before the first object: later changes are followed after the load.
-        let start = self.source.changes.latest();
-        let rules = self.visibility.rule_digests(start).await?;
-        let (mut after, mut pending) = (0, Vec::new());
-        loop {
-            let limit = session.batch_size.min(OBJECTS_PER_READ);
-            let (objects, next) = self.source.changes.objects_after(after, limit).await?;
-            pending.extend(objects.into_iter().map(put_change));
-            // The last batch is not full if more objects follow.
-            while !pending.is_empty() && (next.is_none() || is_full_batch(&pending, session.batch_size)) {
-                let changes = take_batch(&mut pending, session.batch_size);
-                self.write(session, changes, Position { seq: 0, is_complete: false }).await?;
-            }
-            match next {
-                Some(next) => after = next,
-                None => break,
-            }
-        }
-        let rules_at_end = self.visibility.rule_digests(self.source.changes.latest()).await?;
-        if rules == rules_at_end && !self.visibility.has_changed().await {
-            session.rules = Some(rules);
-        }
-        session.position = start;
-        let writer = self.writer(session);
-        let mut transaction = writer.claim.begin().await?;
-        writer.set_position(&mut transaction, Position { seq: start, is_complete: true }).await?;
-        transaction.commit().await?;
-        self.update_progress(|progress| progress.loads += 1);
-        Ok(())
-    }
-
     /// Writes changes as they happen. Returns without an error if everything must be written again.
     async fn follow(&self, session: &mut Session, carried: &mut CarriedState) -> Result<(), SinkError> {
         let options = self.config.options;
@@ -232,20 +243,19 @@ impl GraphSink {
                 return Ok(());
             }
             state_changes.borrow_and_update();
-            self.schedule_sweeps(session);
+            session.follow_states(&self.source);
             self.catch_up(session).await?;
             self.sweep(session).await?;
             carried.failures = 0;
-            carried.grow_batches(&options);
-            session.batch_size = carried.batch_size;
             let is_caught_up = session.position >= self.source.changes.latest();
             let (position, undecided_clusters) = (session.position, &session.undecided_clusters);
+            let now_ms = (self.source.now_ms)();
             self.update_progress(|progress| {
                 progress.state = SinkState::Following;
                 progress.is_connected = true;
                 progress.position = position;
                 if is_caught_up {
-                    progress.caught_up_ms = Some(now_ms());
+                    progress.caught_up_ms = Some(now_ms);
                 }
                 progress.undecided_clusters = undecided_clusters.iter().map(ToString::to_string).collect();
             });
@@ -296,32 +306,33 @@ impl GraphSink {
         regular.into_iter().chain(session.reload_at).min()
     }
 
-    fn schedule_sweeps(&self, session: &mut Session) {
-        let states = self.source.states.all();
-        // Read after the states, so that all objects of complete collections precede it.
-        let latest = self.source.changes.latest();
-        let states = states.iter().map(|(key, state)| (key, state));
-        session.sweeps.schedule(states, &session.undecided_clusters, latest);
-    }
-
-    /// Writes all changes after the position.
+    /// Writes the changes after the position, for a limited time. Pages of the store are smaller than a batch, so they are
+    /// joined.
     async fn catch_up(&self, session: &mut Session) -> Result<(), SinkError> {
+        let end_at = Instant::now() + MAX_CATCH_UP;
+        let (mut read_until, mut pending) = (session.position, Vec::new());
         loop {
-            let mut page = self.source.changes.changes_after(session.position).await?;
-            if page.position == session.position {
-                return Ok(());
-            }
-            while !page.changes.is_empty() {
-                let changes = take_batch(&mut page.changes, session.batch_size);
-                let end = match (page.changes.is_empty(), changes.last()) {
+            let page = self.source.changes.changes_after(read_until).await?;
+            let is_last = page.position == read_until;
+            read_until = page.position;
+            pending.extend(page.changes);
+            while !pending.is_empty() && (is_last || is_full_batch(&pending, session.batch_size.get())) {
+                let changes = take_batch(&mut pending, session.batch_size.get());
+                let end = match (pending.is_empty(), changes.last()) {
                     (false, Some(last)) => last.seq,
-                    _ => page.position,
+                    _ => read_until,
                 };
                 self.write(session, changes, Position { seq: end, is_complete: true }).await?;
                 session.position = end;
                 self.update_progress(|progress| progress.position = end);
+                if Instant::now() >= end_at {
+                    return Ok(());
+                }
             }
-            session.position = page.position;
+            if is_last {
+                session.position = read_until;
+                return Ok(());
+            }
         }
     }
 
@@ -331,9 +342,11 @@ impl GraphSink {
         changes: Vec<ObjectChange>,
         position: Position,
     ) -> Result<(), SinkError> {
+        let objects = changes.len();
         let changes = self.to_node_changes(session, changes).await?;
         let batch = Batch::from_changes(changes);
         let counts = self.writer(session).write(&batch, position).await?;
+        session.batch_size.record_success(objects);
         session.known_collections.extend(batch.collections.into_keys());
         self.update_progress(|progress| {
             progress.nodes_written += counts.written;
@@ -360,7 +373,7 @@ impl GraphSink {
             session.undecided_clusters.insert(cluster);
         }
         // Read after the decision, which waits for the newest of these objects.
-        session.kinds = ServedKinds::from_states(self.source.states.all().iter().map(|(key, state)| (key, state)));
+        session.follow_states(&self.source);
         let (mut nodes, mut skipped) = (Vec::new(), 0);
         for change in changes {
             let is_visible =
@@ -407,7 +420,7 @@ impl GraphSink {
     /// Removes nodes of earlier generations from complete collections, and all nodes of clusters that were removed from
     /// the fleet.
     async fn sweep(&self, session: &mut Session) -> Result<(), SinkError> {
-        session.kinds = ServedKinds::from_states(self.source.states.all().iter().map(|(key, state)| (key, state)));
+        session.follow_states(&self.source);
         for key in session.sweeps.due(session.position) {
             // A collection whose kind is unknown has no nodes yet.
             let Some(kind) = session.kinds.kind(&key).map(str::to_owned) else { continue };
@@ -415,24 +428,39 @@ impl GraphSink {
             session.sweeps.mark_swept(&key);
             session.known_collections.insert(key);
         }
-        let removed = collections_of_removed_clusters(&session.known_collections, &self.visibility.clusters());
-        for key in removed.into_iter().filter(|key| !session.undecided_clusters.contains(&key.cluster)) {
-            let claim = self.claim(session);
-            if let Some(kind) = claim.read_kind(&key).await? {
+        self.remove_clusters(session).await
+    }
+
+    /// Removes all nodes of clusters that were removed from the fleet.
+    async fn remove_clusters(&self, session: &mut Session) -> Result<(), SinkError> {
+        let clusters = self.visibility.clusters();
+        let is_same =
+            |basis: &(BTreeSet<ClusterName>, usize)| basis.0 == clusters && basis.1 == session.known_collections.len();
+        if session.removal_basis.as_ref().is_some_and(is_same) {
+            return Ok(());
+        }
+        let mut removed = collections_of_removed_clusters(&session.known_collections, &clusters);
+        removed.retain(|key| !session.undecided_clusters.contains(&key.cluster));
+        for key in removed {
+            let kind = self.claim(session).read_kind(&key).await?;
+            if let Some(kind) = kind {
                 self.sweep_kind(session, &key, &kind).await?;
             }
-            claim.delete_position(&key).await?;
+            self.claim(session).delete_position(&key).await?;
             session.known_collections.remove(&key);
         }
+        session.removal_basis = Some((clusters, session.known_collections.len()));
         Ok(())
     }
 
-    async fn sweep_kind(&self, session: &Session, key: &CollectionKey, kind: &str) -> Result<(), SinkError> {
+    async fn sweep_kind(&self, session: &mut Session, key: &CollectionKey, kind: &str) -> Result<(), SinkError> {
         loop {
-            match self.writer(session).sweep(key, kind, session.batch_size).await? {
-                0 => return Ok(()),
-                swept => self.update_progress(|progress| progress.nodes_swept += swept),
+            let swept = self.writer(session).sweep(key, kind, session.batch_size.get()).await?;
+            if swept == 0 {
+                return Ok(());
             }
+            session.batch_size.record_success(usize::try_from(swept).unwrap_or(usize::MAX));
+            self.update_progress(|progress| progress.nodes_swept += swept);
         }
     }
 
@@ -445,7 +473,9 @@ impl GraphSink {
             claim: self.claim(session),
             source: &self.source.changes,
             kinds: &session.kinds,
+            dialect: session.dialect,
             generation: session.generation,
+            now_ms: (self.source.now_ms)(),
             undecided_clusters: &session.undecided_clusters,
             rules: session.rules.as_ref(),
         }
@@ -457,16 +487,5 @@ impl GraphSink {
             change(progress);
             progress.latest = latest;
         });
-    }
-}
-
-/// An object that a load writes, as a change.
-fn put_change(object: Object) -> ObjectChange {
-    ObjectChange {
-        seq: object.record.seq.0,
-        key: object.record.key.clone(),
-        kind: Arc::clone(&object.record.kind),
-        uid: object.record.uid.clone(),
-        object: Some(object),
     }
 }

@@ -4,8 +4,9 @@ use crate::error::SinkError;
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::Index;
+use crowsnest_index::GlobalCache;
 use crowsnest_search::authorization::DecisionBasis;
+use crowsnest_search::matching::StandingQuery;
 use crowsnest_store::Seq;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,22 +62,22 @@ pub trait Visibility: Send + Sync + 'static {
 }
 
 /// Decides by the rights of a caller in each cluster and by a query, like a search.
-pub struct IndexVisibility {
-    index: Index,
+pub struct CacheVisibility {
+    index: GlobalCache,
     caller: UserInfo,
-    query: String,
+    query: StandingQuery,
     /// Rules of the first decision since the reset; `Some(None)` if rules changed during it.
     first_basis: Mutex<Option<Option<DecisionBasis>>>,
 }
 
-impl IndexVisibility {
-    pub fn new(index: Index, caller: UserInfo, query: String) -> Self {
+impl CacheVisibility {
+    pub fn new(index: GlobalCache, caller: UserInfo, query: StandingQuery) -> Self {
         Self { index, caller, query, first_basis: Mutex::default() }
     }
 }
 
 #[async_trait]
-impl Visibility for IndexVisibility {
+impl Visibility for CacheVisibility {
     async fn decide(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<VisibilityDecision, SinkError> {
         let searcher = self.index.searcher();
         let matching = searcher.matching(&self.caller, &self.query, ids, Seq(as_of), DECISION_TIMEOUT).await?;
@@ -107,8 +108,7 @@ impl Visibility for IndexVisibility {
     }
 
     fn clusters(&self) -> BTreeSet<ClusterName> {
-        let members = self.index.fleet().members();
-        members.iter().map(|member| member.name().clone()).chain([ClusterName::control_plane()]).collect()
+        self.index.fleet().cluster_names()
     }
 }
 

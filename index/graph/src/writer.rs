@@ -3,7 +3,8 @@
 use crate::batch::{Batch, selects_row};
 use crate::bolt::{Parameters, Transaction};
 use crate::cypher;
-use crate::error::SinkError;
+use crate::dialect::Dialect;
+use crate::error::{SinkError, WRITE};
 use crate::generation::{Claim, format_rule_digests};
 use crate::model::{Label, NodeRow, ServedKinds, collection_node_key, pods_resource};
 use crate::visibility::RuleDigests;
@@ -14,8 +15,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Context of errors.
-const WRITE: &str = "cannot write to the graph database";
 /// Records of Pods read at once.
 const PODS_PER_READ: usize = 1_000;
 /// Maximum number of rows of a statement. One object can state any number of edges.
@@ -24,6 +23,7 @@ const MAX_STATEMENT_ROWS: usize = 1_000;
 /// Position of the sink after a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
+    /// See [`crate::generation::GraphState::seq`].
     pub seq: u64,
     /// True if all objects have been written in this generation.
     pub is_complete: bool,
@@ -42,7 +42,10 @@ pub(crate) struct Writer<'w> {
     pub claim: Claim<'w>,
     pub source: &'w ChangeSource,
     pub kinds: &'w ServedKinds,
+    pub dialect: Dialect,
     pub generation: u64,
+    /// Current time in Unix milliseconds.
+    pub now_ms: i64,
     /// Clusters in which permissions were unknown in this generation.
     pub undecided_clusters: &'w BTreeSet<ClusterName>,
     /// See [`crate::generation::GraphState::rules`].
@@ -98,6 +101,7 @@ impl Writer<'_> {
             ("complete", json!(is_complete)),
             ("undecided", json!(undecided)),
             ("rules", json!(self.rules.map(format_rule_digests))),
+            ("now", json!(self.now_ms)),
         ];
         transaction.run(WRITE, cypher::SET_SINK_POSITION, parameters).await
     }
@@ -268,7 +272,7 @@ impl Writer<'_> {
     async fn delete_orphans(&self, transaction: &mut Transaction, orphans: &BTreeSet<String>) -> Result<(), SinkError> {
         let orphans: Vec<&String> = orphans.iter().collect();
         for keys in orphans.chunks(MAX_STATEMENT_ROWS) {
-            transaction.run(WRITE, cypher::DELETE_ORPHANS, vec![("keys", json!(keys))]).await?;
+            transaction.run(WRITE, self.dialect.statements().delete_orphans, vec![("keys", json!(keys))]).await?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ mod running_sink;
 
 use cache::{Cache, deployment, node, pod, pods, replica_set, secret, service, workload};
 use crowsnest_graph::{SinkFailure, SinkState};
+use crowsnest_query::path::PathPattern;
 use database::Database;
 use running_sink::{Rules, RunningSink};
 use serde_json::json;
@@ -134,6 +135,8 @@ async fn a_sink_continues_after_its_database_was_killed_and_started_again() {
     database.start();
     sink.wait_until_equal(&cache, &database).await;
     assert!(sink.progress().failures >= 1);
+    let generation = "MATCH (s:CrowsnestSink) RETURN toString(s.generation) AS key";
+    assert_eq!(database.query_keys(generation).await, ["1"], "the load continued");
     sink.stop().await;
 }
 
@@ -328,5 +331,37 @@ async fn errors_of_address_and_database_are_reported_with_the_next_step() {
         matches!(progress.state, SinkState::Waiting { failure: SinkFailure::DatabaseNotFound, .. })
     })
     .await;
+    sink.stop().await;
+}
+
+/// Patterns of paths run in the graph as they are printed, and match the same paths.
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn printed_patterns_run_in_the_graph() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 4)).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    for (text, before, after) in [
+        ("(:Secret {name: 'db', namespace: 'shop'}) <-USES- (:Pod)", "Secret/db ", ""),
+        ("(:Deployment) -OWNS*-> (:Pod)", "Deployment/web ReplicaSet/web ", ""),
+        (
+            "(:Service {cluster: 'm1'}) -SELECTS-> (:Pod {status: 'Running'}) -RUNS_ON-> (:Node)",
+            "Service/web ",
+            " Node/n1",
+        ),
+        // A hop without types follows no hubs.
+        ("(:Secret) -*3- (:Deployment {apiGroup: 'apps'})", "Secret/db ", " ReplicaSet/web Deployment/web"),
+        ("(:Node)--(:Pod)", "none", ""),
+    ] {
+        let pattern = text.parse::<PathPattern>().unwrap().with_stated_types();
+        let steps = "reduce(text = '', n IN nodes(p) | text + n.kind + '/' + n.name + ' ')";
+        let mut found = database.query_keys(&format!("MATCH p = {pattern} RETURN trim({steps}) AS key")).await;
+        found.sort();
+        let pods = if before == "none" { 0..0 } else { 0..4 };
+        let expected: Vec<String> = pods.map(|pod| format!("{before}Pod/p{pod}{after}")).collect();
+        assert_eq!(found, expected, "{pattern}");
+    }
     sink.stop().await;
 }

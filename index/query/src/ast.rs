@@ -150,7 +150,7 @@ pub enum Value {
     /// `*`: the field exists.
     Exists,
     Pattern(Pattern),
-    Compare(Compare, Literal),
+    Compare(ComparisonOperator, Literal),
     Range(Option<Literal>, Option<Literal>),
     Label(LabelMatch),
     /// A quoted Kubernetes selector; all requirements must match.
@@ -195,7 +195,7 @@ pub enum Pattern {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Compare {
+pub enum ComparisonOperator {
     Less,
     LessOrEqual,
     Greater,
@@ -274,15 +274,15 @@ impl Expr {
     }
 }
 
-impl fmt::Display for Compare {
+impl fmt::Display for ComparisonOperator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Compare::Less => "<",
-            Compare::LessOrEqual => "<=",
-            Compare::Greater => ">",
-            Compare::GreaterOrEqual => ">=",
-            Compare::Equal => "=",
-            Compare::NotEqual => "!=",
+            ComparisonOperator::Less => "<",
+            ComparisonOperator::LessOrEqual => "<=",
+            ComparisonOperator::Greater => ">",
+            ComparisonOperator::GreaterOrEqual => ">=",
+            ComparisonOperator::Equal => "=",
+            ComparisonOperator::NotEqual => "!=",
         })
     }
 }

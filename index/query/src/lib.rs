@@ -16,8 +16,8 @@ mod selector;
 mod tests;
 
 pub use ast::{
-    Compare, Expr, Field, FieldDefinition, FieldKind, LabelMatch, LabelOp, Literal, Moment, Notice, Output, Pattern,
-    Query, Scalar, SortKey, Span, Term, TermKind, Value, Values,
+    ComparisonOperator, Expr, Field, FieldDefinition, FieldKind, LabelMatch, LabelOp, Literal, Moment, Notice, Output,
+    Pattern, Query, Scalar, SortKey, Span, Term, TermKind, Value, Values,
 };
 pub use fields::{FACETS, FIELDS, STATES, find_field};
 pub use literal::parse_time;

@@ -3,7 +3,8 @@
 
 use super::Limits;
 use super::ast::{
-    Compare, Expr, Field, FieldKind, LabelMatch, Notice, Output, Pattern, Query, SortKey, Term, TermKind, Value, Values,
+    ComparisonOperator, Expr, Field, FieldKind, LabelMatch, Notice, Output, Pattern, Query, SortKey, Term, TermKind,
+    Value, Values,
 };
 use super::fields::{self, STATES};
 use super::lex::{Cursor, parse_word_pattern};
@@ -348,21 +349,21 @@ impl Parser<'_> {
     /// Parses a comparison, a range or a plain literal of a typed field. If there is none, the cursor does not move.
     fn parse_typed_value(&mut self, kind: FieldKind) -> Option<Value> {
         let start = self.cursor.clone();
-        let compare = [
-            ("<=", Compare::LessOrEqual),
-            (">=", Compare::GreaterOrEqual),
-            ("!=", Compare::NotEqual),
-            ("<", Compare::Less),
-            (">", Compare::Greater),
-            ("=", Compare::Equal),
+        let operator = [
+            ("<=", ComparisonOperator::LessOrEqual),
+            (">=", ComparisonOperator::GreaterOrEqual),
+            ("!=", ComparisonOperator::NotEqual),
+            ("<", ComparisonOperator::Less),
+            (">", ComparisonOperator::Greater),
+            ("=", ComparisonOperator::Equal),
         ]
         .into_iter()
         .find(|(sign, _)| self.cursor.eat(sign))
-        .map(|(_, compare)| compare);
+        .map(|(_, operator)| operator);
         let literal_kind = if kind == FieldKind::Word { FieldKind::Reference } else { kind };
         let word = self.cursor.parse_word(true).to_owned();
-        let found = match (compare, word.split_once("..")) {
-            (Some(compare), _) => parse_literal(&word, literal_kind).map(|l| Value::Compare(compare, l)),
+        let found = match (operator, word.split_once("..")) {
+            (Some(operator), _) => parse_literal(&word, literal_kind).map(|l| Value::Compare(operator, l)),
             (None, Some((low, high))) => {
                 let bound = |text: &str| match text {
                     "" => Some(None),
@@ -376,9 +377,9 @@ impl Parser<'_> {
             (None, None) if kind == FieldKind::Word => None,
             (None, None) => parse_literal(&word, literal_kind).map(|l| match kind {
                 // `created:hour` and `age:1h` match objects created within that period.
-                FieldKind::Time => Value::Compare(Compare::GreaterOrEqual, l),
-                FieldKind::Age => Value::Compare(Compare::LessOrEqual, l),
-                _ => Value::Compare(Compare::Equal, l),
+                FieldKind::Time => Value::Compare(ComparisonOperator::GreaterOrEqual, l),
+                FieldKind::Age => Value::Compare(ComparisonOperator::LessOrEqual, l),
+                _ => Value::Compare(ComparisonOperator::Equal, l),
             }),
         };
         if found.is_none() {

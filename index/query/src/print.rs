@@ -106,7 +106,7 @@ impl Display for Value {
         match self {
             Value::Exists => f.write_char('*'),
             Value::Pattern(pattern) => pattern.fmt(f),
-            Value::Compare(compare, literal) => write!(f, "{compare}{literal}"),
+            Value::Compare(operator, literal) => write!(f, "{operator}{literal}"),
             Value::Range(low, high) => {
                 let text = |bound: &Option<Literal>| bound.as_ref().map(|l| l.text.clone()).unwrap_or_default();
                 write!(f, "{}..{}", text(low), text(high))

@@ -31,11 +31,11 @@ use crate::document::columns::Key;
 use crate::opensearch::engine as opensearch;
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_store::States;
+use crowsnest_store::CollectionStates;
 use crowsnest_store::Store;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Error, IndexOptions, Seq};
+use crowsnest_store::{CacheOptions, Error, Seq};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -48,7 +48,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The engines by the names in [`IndexOptions::index_backend`].
+/// The engines by the names in [`CacheOptions::index_backend`].
 pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND, opensearch::BACKEND];
 
 /// Number of ids or keys that every lookup must be able to return. An engine may omit further ones.
@@ -226,13 +226,13 @@ pub(crate) struct Backend {
 
 /// Parts of the cache that an engine works with.
 pub(crate) struct EngineContext<'o> {
-    pub options: &'o IndexOptions,
+    pub options: &'o CacheOptions,
     /// Identity of the store. An index of another store is rebuilt.
     pub identity: &'o str,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     /// The known collections, from which [`CallerRights::scope_terms`] derives a caller's terms.
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     pub rights: Arc<RbacRules>,
     pub metrics: Arc<Metrics>,
     pub permits: Arc<SearchPermits>,
@@ -302,6 +302,6 @@ mod tests {
 
     #[test]
     fn the_default_backend_is_known() {
-        assert!(backend(&IndexOptions::new("unused").index_backend).is_ok());
+        assert!(backend(&CacheOptions::new("unused").index_backend).is_ok());
     }
 }

@@ -26,7 +26,7 @@ pub use collect::suggest::{SuggestRequest, Suggestion, Suggestions};
 pub use execute::evaluate::Reason;
 pub use hydrate::live::LiveEvent;
 pub use hydrate::object::{Diff, Edge, Graph, ObjectRevisions};
-pub use hydrate::skipped_clusters::Skipped;
+pub use hydrate::skipped_clusters::SkippedCluster;
 pub use plan::explain::{HitCount, PlanStep, QueryExplanation};
 pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
@@ -190,7 +190,7 @@ pub struct Remark {
 #[derive(Debug, Clone)]
 pub enum SearchEvent {
     Remarks(Vec<Remark>),
-    Skipped(Vec<Skipped>),
+    Skipped(Vec<SkippedCluster>),
     Facets(Vec<FacetCounts>),
     Groups(FacetCounts),
     Hits(Vec<Hit>),
@@ -204,7 +204,7 @@ pub struct SearchResponse {
     pub facets: Vec<FacetCounts>,
     /// Number of hits per group, if the query groups its hits.
     pub groups: Option<FacetCounts>,
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedCluster>,
     pub remarks: Vec<Remark>,
     pub summary: Option<Summary>,
 }
@@ -303,8 +303,10 @@ impl Searcher {
         let deadline = requested_at + timeout;
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
         let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
+        let dependency_permits = Arc::clone(&self.inner.dependency_permits);
         let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.store));
-        Sources { engine, permits, store, references: Arc::clone(&self.inner.references), context }
+        let references = Arc::clone(&self.inner.references);
+        Sources { engine, permits, dependency_permits, store, references, context }
     }
 
     /// Facts about the fleet that a caller's plans use.

@@ -8,7 +8,7 @@ use crate::plan::predicate::Match;
 use crate::plan::{FleetFacts, TimeScope, plan};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_query::{Limits, Query, parse};
+use crowsnest_query::{LimitExceeded, Limits, Query, parse};
 use crowsnest_store::{Error, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,50 +25,70 @@ pub struct MatchingObjects {
     pub basis: Option<DecisionBasis>,
 }
 
-/// Checks that a query can be evaluated continuously, on each object that changes. Fails with the reason.
-pub fn check_standing_query(text: &str) -> Result<(), String> {
-    parse_standing_query(text).map(drop)
+/// A parsed query that can be evaluated continuously, on each object that changes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StandingQuery(Query);
+
+/// Reason why a query cannot be evaluated continuously.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StandingQueryError {
+    #[error(transparent)]
+    LimitExceeded(#[from] LimitExceeded),
+    /// A search would ignore this part, or search for it as text, so that other objects than intended are selected.
+    #[error("at byte {byte}: {message}")]
+    Syntax { byte: usize, message: String },
+    #[error("scope: names a saved search, which may change; write its query here")]
+    SavedSearch,
+    #[error("limit: selects by rank, which other objects change; remove it")]
+    ResultLimit,
+    #[error("only current objects can be selected; remove at:, during: and is:deleted")]
+    PastObjects,
 }
 
-fn parse_standing_query(text: &str) -> Result<Query, String> {
-    let query = parse(text, &Limits::default()).map_err(|error| error.to_string())?;
-    if query.output.scope.is_some() {
-        return Err("scope: names a saved search, which may change; write its query here".to_owned());
+impl StandingQuery {
+    /// Parses a query. Fails if a part of it is not understood, or if it depends on more than objects, permissions and the
+    /// current time.
+    pub fn parse(text: &str) -> Result<Self, StandingQueryError> {
+        let query = parse(text, &Limits::default())?;
+        if let Some(notice) = query.notices.first() {
+            return Err(StandingQueryError::Syntax { byte: notice.span.start, message: notice.message.clone() });
+        }
+        if query.output.scope.is_some() {
+            return Err(StandingQueryError::SavedSearch);
+        }
+        if query.output.limit.is_some() {
+            return Err(StandingQueryError::ResultLimit);
+        }
+        if plan(&query, &FleetFacts::default()).scope != TimeScope::Now {
+            return Err(StandingQueryError::PastObjects);
+        }
+        Ok(Self(query))
     }
-    if query.output.limit.is_some() {
-        return Err("limit: selects by rank, which other objects change; remove it".to_owned());
-    }
-    if plan(&query, &FleetFacts::default()).scope != TimeScope::Now {
-        return Err("only current objects can be selected; remove at:, during: and is:deleted".to_owned());
-    }
-    Ok(query)
 }
 
 impl Searcher {
     /// Selects the objects among `ids` that a caller may read and that a query matches, in a state that includes the change
-    /// `as_of`. Fails with [`Error::Incomplete`] if the query is invalid, on a timeout, or if a limit is reached.
+    /// `as_of`. Fails with [`Error::Incomplete`] on a timeout, or if a limit is reached.
     pub async fn matching(
         &self,
         caller: &UserInfo,
-        text: &str,
+        query: &StandingQuery,
         ids: BTreeSet<u64>,
         as_of: Seq,
         timeout: Duration,
     ) -> Result<MatchingObjects, Error> {
         let deadline = Instant::now() + timeout;
-        let Ok(query) = parse_standing_query(text) else { return Err(Error::Incomplete) };
         self.searchable_at(as_of, deadline).await?;
         let sources = self.sources(caller, deadline.saturating_duration_since(Instant::now())).await;
         let facts = self.fleet_facts(&sources.context.rights.lock());
-        let matches = plan(&query, &facts).matches;
+        let matches = plan(&query.0, &facts).matches;
         let (matches, notices) = resolve_with_notices(&sources, matches).await?;
         let lookup = sources.engine.ids(&sources.context, &matches.and(Match::Ids(Arc::new(ids)))).await?;
         if lookup.incomplete || notices.contains(TRUNCATED) {
             return Err(Error::Incomplete);
         }
         let rights = sources.context.rights.lock();
-        let members = self.inner.fleet.members();
-        let clusters = members.iter().map(|member| member.name().clone()).chain([ClusterName::control_plane()]);
+        let clusters = self.inner.fleet.cluster_names().into_iter();
         let undecided = clusters.filter(|cluster| rights.missing_reason(cluster).is_some()).collect();
         Ok(MatchingObjects { ids: lookup.numbers, undecided, basis: rights.basis() })
     }
@@ -90,8 +110,7 @@ impl Searcher {
         let deadline = Instant::now() + timeout;
         self.searchable_at(as_of, deadline).await?;
         let mut rights = self.rights_of(caller, deadline).await;
-        let members = self.inner.fleet.members();
-        let clusters = members.iter().map(|member| member.name().clone()).chain([ClusterName::control_plane()]);
+        let clusters = self.inner.fleet.cluster_names().into_iter();
         let digest = |cluster: ClusterName| rights.digest(&cluster).map(|digest| (cluster, digest));
         Ok(clusters.filter_map(digest).collect())
     }
@@ -117,16 +136,27 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case("", None)]
-    #[case("kind:pod -kind:event label:app=web", None)]
-    #[case("kind:pod limit:10", Some("limit:"))]
-    #[case("scope:mine", Some("scope:"))]
-    #[case("kind:pod at:2026-01-01", Some("current objects"))]
+    #[case::all("", None)]
+    #[case::fields("kind:pod -kind:event label:app=web", None)]
+    #[case::text("\"error: no space\"", None)]
+    #[case::limit("kind:pod limit:10", Some("limit:"))]
+    #[case::scope("scope:mine", Some("scope:"))]
+    #[case::time("kind:pod at:2026-01-01", Some("current objects"))]
+    #[case::unknown_field("kind:pod -colour:red", Some("at byte 10: unknown field \"colour\", searched as text"))]
+    #[case::parenthesis("kind:pod) -kind:secret", Some("at byte 8: unmatched closing parenthesis, ignored"))]
+    #[case::open_quote("kind:pod \"a", Some("at byte 9: this quote is never closed"))]
+    #[case::number("kind:pod restarts:many", Some("at byte 9: \"many\" is not a number"))]
     fn standing_queries_are_checked(#[case] text: &str, #[case] reason: Option<&str>) {
-        match (check_standing_query(text), reason) {
-            (Ok(()), None) => {}
-            (Err(found), Some(reason)) => assert!(found.contains(reason), "{found}"),
+        match (StandingQuery::parse(text), reason) {
+            (Ok(_), None) => {}
+            (Err(found), Some(reason)) => assert!(found.to_string().contains(reason), "{found}"),
             (found, _) => panic!("{found:?}"),
         }
+    }
+
+    #[test]
+    fn standing_queries_have_the_limits_of_searches() {
+        let result = StandingQuery::parse(&"a ".repeat(300));
+        assert_eq!(result, Err(StandingQueryError::LimitExceeded(LimitExceeded::Terms(256))));
     }
 }

@@ -3,19 +3,22 @@
 use crate::authorization::{RbacRules, ReviewCache, RulesFollower};
 use crate::engine::{self, Engine, EngineContext, EngineHandle};
 use crate::execute::permits::SearchPermits;
-use crate::plan::Kinds;
+use crate::plan::KindsByName;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_members::Fleet;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Error, IndexOptions, Seq, States, Store};
+use crowsnest_store::{CacheOptions, CollectionStates, Error, Seq, Store};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
+
+/// Maximum number of conditions that follow dependencies at the same time. Each may hold 200,000 objects in memory.
+const MAX_DEPENDENCY_SEARCHES: usize = 4;
 
 /// Answers searches and authorizes reads. Cheap to clone.
 #[derive(Clone)]
@@ -27,11 +30,12 @@ pub(crate) struct Inner {
     pub fleet: Fleet,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     pub metrics: Arc<Metrics>,
     pub discovery: Arc<dyn Discovery>,
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
+    pub dependency_permits: Arc<SearchPermits>,
     pub rights: Arc<RbacRules>,
     pub reviews: ReviewCache,
     /// Time since which the store is filled, Unix milliseconds.
@@ -47,7 +51,7 @@ pub(crate) struct Inner {
 /// Results of API discovery that searches use.
 pub trait Discovery: Send + Sync {
     /// Kinds that any cluster serves, by their names.
-    fn kinds(&self) -> Arc<Kinds>;
+    fn kinds(&self) -> Arc<KindsByName>;
 
     /// True if this process collects the cluster but has not discovered its resources yet.
     fn is_unexplored(&self, cluster: &ClusterName) -> bool;
@@ -55,7 +59,7 @@ pub trait Discovery: Send + Sync {
 
 /// Parts of the cache that a [`Searcher`] reads.
 pub struct SearcherParts<'o> {
-    pub options: &'o IndexOptions,
+    pub options: &'o CacheOptions,
     /// Identity of the store: a text index of another store is rebuilt.
     pub identity: &'o str,
     /// Time since which the store is filled, Unix milliseconds.
@@ -63,7 +67,7 @@ pub struct SearcherParts<'o> {
     pub fleet: Fleet,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     pub metrics: Arc<Metrics>,
     pub discovery: Arc<dyn Discovery>,
     /// The newest change that is durable in the text index; written by the engine.
@@ -115,6 +119,7 @@ impl Searcher {
             discovery: parts.discovery,
             engine,
             permits,
+            dependency_permits: SearchPermits::new(MAX_DEPENDENCY_SEARCHES),
             rights,
             reviews: ReviewCache::default(),
             filled_since_ms: parts.filled_since_ms,

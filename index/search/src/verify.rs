@@ -7,7 +7,7 @@ use super::collect::TopHitsRequest;
 use super::engine::{Engine, SearchContext};
 use super::plan::predicate::Match;
 use crate::Searcher;
-use crate::document::columns::{Facet, Number, Word};
+use crate::document::columns::{Facet, Keyword, Number};
 use crate::document::{Document, qualified_kind};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::{Error, Object, Seq};
@@ -256,15 +256,17 @@ async fn has_match(engine: &dyn Engine, context: &SearchContext, matches: &Match
 
 /// A condition for each value by which an object can be found, with its field.
 fn conditions(document: &Document) -> Vec<(String, Match)> {
-    let exact = |word: Word| matches!(word, Word::Kind | Word::Name | Word::Namespace | Word::Cluster | Word::Status);
-    let words = document.words.iter().filter(|(word, _)| exact(*word));
-    let words = words.map(|(word, value)| (word.name().to_owned(), Match::Exact(*word, value.clone())));
+    let exact = |keyword: Keyword| {
+        matches!(keyword, Keyword::Kind | Keyword::Name | Keyword::Namespace | Keyword::Cluster | Keyword::Status)
+    };
+    let keywords = document.keywords.iter().filter(|(keyword, _)| exact(*keyword));
+    let keywords = keywords.map(|(keyword, value)| (keyword.name().to_owned(), Match::Exact(*keyword, value.clone())));
     let number = |(number, value): &(Number, i64)| {
         (number.name().to_owned(), Match::Number(*number, Some(*value), Some(*value)))
     };
     let keys =
         document.keys.iter().map(|(key, value)| ("a relation".to_owned(), Match::keys(&[*key], [*value].into())));
-    words.chain(document.numbers.iter().map(number)).chain(keys).collect()
+    keywords.chain(document.numbers.iter().map(number)).chain(keys).collect()
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ impl Collector {
         let shared = &self.shared;
         shared.metrics.objects_received.add(1);
         shared.metrics.bytes_received.add(raw.get().len() as u64);
-        let draft = match feed::decode_object(raw, &self.key, kind, implied_kind, &shared.options.keep) {
+        let draft = match feed::decode_object(raw, &self.key, kind, implied_kind, &shared.options.ingest) {
             Ok(draft) => draft,
             Err(error) => {
                 shared.metrics.objects_refused.add(1);

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use crowsnest_component_base::body;
 use crowsnest_component_base::lines::{LineBuffer, LineTooLong};
-use crowsnest_store::ingest::{Draft, ExpectedType, Keep, read};
+use crowsnest_store::ingest::{Draft, ExpectedType, IngestOptions, read};
 use crowsnest_store::{CollectionKey, Error};
 use futures::{Stream, StreamExt};
 use http::Request;
@@ -241,10 +241,10 @@ pub fn decode_object(
     key: &CollectionKey,
     kind: &str,
     implied_kind: &str,
-    keep: &Keep,
+    options: &IngestOptions,
 ) -> Result<Draft, Error> {
     let expected = ExpectedType { resource: &key.resource, kind: implied_kind };
-    let draft = read(raw, expected, keep).map_err(|source| malformed(key, source))?;
+    let draft = read(raw, expected, options).map_err(|source| malformed(key, source))?;
     let is_other_kind = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
     if draft.name.is_empty() || is_other_kind {
         return Err(malformed(key, json_error(format!("{} {:?}", draft.kind, draft.name))));

@@ -24,13 +24,13 @@ use crate::writer::WriterHandle;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_search::Discovery;
-use crowsnest_search::plan::{GroupKind, Kinds};
-use crowsnest_store::States;
+use crowsnest_search::plan::{GroupKind, KindsByName};
+use crowsnest_store::CollectionStates;
 use crowsnest_store::Store;
 use crowsnest_store::codec::Codec;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{CollectionKey, IndexOptions};
+use crowsnest_store::{CacheOptions, CollectionKey};
 use crowsnest_store::{Interests, Namespaces};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -44,11 +44,11 @@ pub(crate) struct Shared {
     pub codec: Arc<Codec>,
     pub writer: WriterHandle,
     pub tail: Arc<Tail>,
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     /// Clusters that this process collects.
     pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
-    pub options: IndexOptions,
+    pub options: CacheOptions,
     pub interests: Interests,
     pub now_ms: fn() -> i64,
     /// Limits the bytes in flight.
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     /// Incremented when `served` changes.
     pub served_version: tokio::sync::watch::Sender<u64>,
     /// Names of all kinds of all clusters, for queries.
-    pub kinds: RwLock<Arc<Kinds>>,
+    pub kinds: RwLock<Arc<KindsByName>>,
     /// Clusters whose interests are all declared, so that collections without interests may be dropped.
     pub declared_clusters: Mutex<BTreeSet<ClusterName>>,
 }
@@ -78,7 +78,7 @@ impl Shared {
     /// Records the discovered resources of a cluster, and the names of their kinds. Returns the recorded resources: the
     /// earlier ones if they are equal.
     pub fn publish_served(&self, cluster: &ClusterName, found: Arc<ApiResources>) -> Arc<ApiResources> {
-        let mut kinds = Kinds::new();
+        let mut kinds = KindsByName::new();
         let mut served = self.served.write();
         if let Some(before) = served.get(cluster).filter(|before| Arc::ptr_eq(before, &found) || **before == found) {
             return Arc::clone(before);
@@ -106,7 +106,7 @@ impl Shared {
 }
 
 impl Discovery for Shared {
-    fn kinds(&self) -> Arc<Kinds> {
+    fn kinds(&self) -> Arc<KindsByName> {
         Arc::clone(&self.kinds.read())
     }
 

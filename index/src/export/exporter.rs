@@ -15,7 +15,7 @@ use crowsnest_search::opensearch::client::Client;
 use crowsnest_search::opensearch::writer::progress::DeadLetters;
 pub use crowsnest_search::opensearch::writer::send::{DeliveryObserver, Round, Sender};
 use crowsnest_search::opensearch::writer::{DeadLetter, JITTER};
-use crowsnest_store::States;
+use crowsnest_store::CollectionStates;
 use crowsnest_store::{CollectionKey, Error};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,14 +28,14 @@ use tokio_util::sync::CancellationToken;
 /// Maximum number of dead letters kept.
 const MAX_DEAD_LETTERS: usize = 100;
 
-/// Keeps the indices of one engine equal to the selected objects. Created by [`crate::Index::exporter`].
+/// Keeps the indices of one engine equal to the selected objects. Created by [`crate::GlobalCache::exporter`].
 pub struct Exporter {
     /// Name of the engine in the saved states.
     pub(super) name: String,
     pub(super) destination: String,
     pub(super) client: Client,
     pub(super) source: Source,
-    pub(super) states: Arc<States>,
+    pub(super) states: Arc<CollectionStates>,
     pub(super) checkpoints: CheckpointStore,
     pub(super) engine_claims: Arc<EngineClaims>,
     pub(super) selection: watch::Receiver<Arc<Selection>>,

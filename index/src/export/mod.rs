@@ -31,11 +31,11 @@ pub use selection::Selection;
 pub use source::{ChangePage, ObjectChange, Source as ChangeSource};
 pub use state::ExportCheckpoint;
 
-use crate::Index;
+use crate::GlobalCache;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_search::opensearch::bulk::BulkLimits;
 use crowsnest_search::opensearch::client::Client;
-use crowsnest_store::{Error, States};
+use crowsnest_store::{CollectionStates, Error};
 use parking_lot::Mutex;
 use source::Source;
 use state::CheckpointStore;
@@ -141,7 +141,7 @@ pub struct Export {
     pub options: ExportOptions,
 }
 
-impl Index {
+impl GlobalCache {
     /// Creates an exporter; the caller runs it.
     pub fn exporter(&self, export: Export) -> Exporter {
         let Export { name, destination, client, selection, options } = export;
@@ -166,12 +166,12 @@ impl Index {
         Source {
             store: Arc::clone(&shared.store),
             tail: Arc::clone(&shared.tail),
-            has_secret_values: shared.options.keep.secret_values,
+            has_secret_values: shared.options.ingest.secret_values,
         }
     }
 
     /// States of all collections.
-    pub fn collection_states(&self) -> Arc<States> {
+    pub fn collection_states(&self) -> Arc<CollectionStates> {
         Arc::clone(&self.inner.shared.states)
     }
 

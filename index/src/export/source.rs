@@ -69,10 +69,8 @@ impl Source {
             })
             .collect();
         let versions = self.store.versions_ended_by(&deleted).await?;
-        // Read after the replay, so that pruning in the meantime is detected.
-        if self.store.pruned_until().await?.0 > position {
-            return Err(ExportError::Pruned);
-        }
+        // Checked after the replay, so that pruning in the meantime is detected.
+        self.check_replayable(position).await?;
         let mut versions: HashMap<Seq, Object> =
             versions.into_iter().map(|version| (version.ended, version.object)).collect();
         let mut page = ChangePage { position, ..ChangePage::default() };

@@ -11,13 +11,13 @@ use crate::export::document::{alias_of, index_name};
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_search::opensearch::client::{Address, Client, ClientOptions, ProxyChoice};
 use crowsnest_search::opensearch::node::Node;
-use crowsnest_store::States;
+use crowsnest_store::CollectionStates;
 use crowsnest_store::codec::Codec;
 use crowsnest_store::fixtures::{cluster, draft, resource_of, stored};
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Batch, Progress, Step, Store};
-use crowsnest_store::{CollectionKey, Epoch, History, IndexOptions, Seq};
+use crowsnest_store::{CacheOptions, CollectionKey, Epoch, HistoryRetention, Seq};
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ struct Cache {
     store: Arc<SqliteStore>,
     codec: Arc<Codec>,
     tail: Arc<Tail>,
-    states: Arc<States>,
+    states: Arc<CollectionStates>,
     engine_claims: Arc<EngineClaims>,
     /// Objects by cluster and uid.
     objects: BTreeMap<(String, String), Value>,
@@ -84,7 +84,7 @@ impl Cache {
         drop(rustls::crypto::ring::default_provider().install_default());
         let home = tempfile::tempdir().unwrap();
         let codec = Arc::new(Codec::default());
-        let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
+        let store = SqliteStore::open(&CacheOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
         Self {
             store: Arc::new(store),
             codec,
@@ -400,7 +400,7 @@ async fn refused_and_lost_documents(node: &Node) {
     cache.objects.retain(|(_, uid), _| uid != "plain");
     let step = Step::Delete { namespace: "a".into(), name: "plain".into(), resource_version: String::new() };
     cache.apply(key("m1", &json!({})), "Pod", vec![step]).await;
-    let history = History { max_age: Duration::ZERO, ..History::default() };
+    let history = HistoryRetention { max_age: Duration::ZERO, ..HistoryRetention::default() };
     cache.store.prune(&history, i64::MAX, Seq(u64::MAX >> 1)).await.unwrap();
     // The contents of the tail are lost with the process.
     cache.tail = Arc::new(Tail::new(cache.tail.latest(), 100, 1 << 20));

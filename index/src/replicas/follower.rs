@@ -4,7 +4,7 @@
 //! changes directly if they are next in order; the tail takes each seq once, from the first source.
 
 use super::{Claims, STOP_AFTER};
-use crate::index::Health;
+use crate::cache::Health;
 use crowsnest_store::Error;
 use crowsnest_store::Store;
 use crowsnest_store::postgres::{LogPage, MAX_CHANGES_PER_READ, PostgresStore};

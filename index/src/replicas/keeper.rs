@@ -5,8 +5,8 @@
 
 use super::plan::{ClaimPlan, plan};
 use super::{Claim, Claims, LEASE_RENEWAL_INTERVAL, STOP_AFTER};
+use crate::cache::Health;
 use crate::collect::Shared;
-use crate::index::Health;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::ReplicaView;
 use crowsnest_store::Store;

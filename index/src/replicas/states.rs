@@ -3,8 +3,8 @@
 
 use super::Claims;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::CollectionStates;
 use crowsnest_store::ReplicaView;
-use crowsnest_store::States;
 use crowsnest_store::postgres::PostgresStore;
 use crowsnest_store::{CollectionKey, CollectionState, Error};
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +20,7 @@ const NO_COLLECTOR: &str = "no replica currently collects it";
 
 pub(crate) struct SharedStates {
     pub store: Arc<PostgresStore>,
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     pub claims: Arc<Claims>,
     pub view: watch::Receiver<ReplicaView>,
     pub commit_notify: Arc<Notify>,
@@ -35,7 +35,7 @@ pub(crate) struct SharedStates {
 impl SharedStates {
     pub fn new(
         store: Arc<PostgresStore>,
-        states: Arc<States>,
+        states: Arc<CollectionStates>,
         claims: Arc<Claims>,
         view: watch::Receiver<ReplicaView>,
         commit_notify: Arc<Notify>,

@@ -1,6 +1,6 @@
 //! Objects for tests and benchmarks, created through ingest like collected objects.
 
-use crate::ingest::{Draft, ExpectedType, Keep, read};
+use crate::ingest::{Draft, ExpectedType, IngestOptions, read};
 use crate::record::{CollectionKey, Object, Record, RecordKey, Seq};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use serde_json::Value;
@@ -20,25 +20,25 @@ pub fn resource_of(object: &Value) -> Gvr {
 }
 
 pub fn draft(object: &Value) -> Draft {
-    draft_keeping(object, &Keep::default())
+    draft_with_options(object, &IngestOptions::default())
 }
 
-fn draft_keeping(object: &Value, keep: &Keep) -> Draft {
+fn draft_with_options(object: &Value, options: &IngestOptions) -> Draft {
     let text = object.to_string();
     let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
     let gvr = resource_of(object);
     let expected = ExpectedType { resource: &gvr, kind: "Pod" };
-    read(raw, expected, keep).expect("an object")
+    read(raw, expected, options).expect("an object")
 }
 
 /// The object as read from the store.
 pub fn stored(cluster_name: &str, id: u64, object: &Value) -> Object {
-    stored_keeping(cluster_name, id, object, &Keep::default())
+    stored_with_options(cluster_name, id, object, &IngestOptions::default())
 }
 
 /// The object as read from a store with these ingest rules.
-pub fn stored_keeping(cluster_name: &str, id: u64, object: &Value, keep: &Keep) -> Object {
-    let draft = draft_keeping(object, keep);
+pub fn stored_with_options(cluster_name: &str, id: u64, object: &Value, options: &IngestOptions) -> Object {
+    let draft = draft_with_options(object, options);
     let key = RecordKey {
         collection: CollectionKey::new(cluster(cluster_name), resource_of(object)),
         namespace: draft.namespace.as_str().into(),

@@ -7,7 +7,7 @@ use super::catalog::Catalog;
 use super::rows::{Columns, OBJECT_COLUMNS};
 use super::{StoreSize, VersionFilter};
 use crate::Error;
-use crate::options::History;
+use crate::options::HistoryRetention;
 use crate::record::{Seq, Version};
 
 /// Seq of the end of the newest version to delete, because it ended before $1 (Unix ms) or because newer versions fill
@@ -77,7 +77,7 @@ pub(super) fn superseded_since() -> String {
     )
 }
 
-impl History {
+impl HistoryRetention {
     /// The retention with `max_bytes` reduced so that a store of this size fits its limit, and the bytes by which the
     /// store would exceed the limit even without history.
     pub fn fit_to_store(self, size: &StoreSize) -> (Self, u64) {
@@ -130,7 +130,7 @@ mod tests {
         #[case] version_bytes: u64,
         #[case] expected: (u64, u64),
     ) {
-        let history = History { max_bytes: 500, max_store_bytes, ..History::default() };
+        let history = HistoryRetention { max_bytes: 500, max_store_bytes, ..HistoryRetention::default() };
         let (history, over) =
             history.fit_to_store(&StoreSize { bytes, free_bytes, version_bytes, ..StoreSize::default() });
         assert_eq!((history.max_bytes, over), expected);

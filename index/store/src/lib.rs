@@ -40,14 +40,14 @@ pub use check_report::CheckReport;
 pub use error::{Error, Gone};
 pub use interest::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 pub use options::{
-    DatabaseUrl, History, IndexOptions, MemberTimeouts, OpenSearchOptions, PostgresOptions, StoreOptions,
+    CacheOptions, DatabaseUrl, HistoryRetention, MemberTimeouts, OpenSearchOptions, PostgresOptions, StoreOptions,
 };
 pub use record::metadata_in;
 pub use record::{
     CacheId, Change, ChangeKind, CollectionKey, CollectionState, Object, Owner, Record, RecordKey, Seq, Version,
 };
 pub use replicas::{Epoch, LEASE_DURATION, ReplicaInterest, ReplicaView};
-pub use states::States;
+pub use states::CollectionStates;
 pub use tail::{Follower, Topic};
 
 use crate::ingest::Draft;
@@ -257,7 +257,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error>;
 
     /// Records of a collection that have a label, in key order, read from an index. Only labels of
-    /// [`crate::IndexOptions::indexed_labels`] are supported. `value` None: any value.
+    /// [`crate::CacheOptions::indexed_labels`] are supported. `value` None: any value.
     async fn records_with_label(
         &self,
         key: &CollectionKey,
@@ -294,7 +294,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletes old versions beyond the retention limits, but none that ended after `seen`, and frees disk space.
     /// Returns the number of deleted versions.
-    async fn prune(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error>;
+    async fn prune(&self, history: &HistoryRetention, now_ms: i64, seen: Seq) -> Result<u64, Error>;
 
     /// Old versions of the objects with this key, newest first, including deleted objects.
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error>;

@@ -20,6 +20,10 @@ impl Counter {
     fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
+
+    fn series(&self, name: &'static str, help: &'static str) -> Series {
+        Series::without_labels(name, help, true, self.get())
+    }
 }
 
 /// A value that can go up and down.
@@ -33,6 +37,10 @@ impl Gauge {
 
     pub fn get(&self) -> u64 {
         self.0.get()
+    }
+
+    fn series(&self, name: &'static str, help: &'static str) -> Series {
+        Series::without_labels(name, help, false, self.get())
     }
 }
 
@@ -61,132 +69,90 @@ impl PeakGauge {
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
-}
 
-/// All metrics of the cache.
-#[derive(Debug, Default)]
-pub struct Metrics {
-    pub objects_received: Counter,
-    pub bytes_received: Counter,
-    pub objects_refused: Counter,
-    pub objects_outdated: Counter,
-    pub changes: Counter,
-    pub transactions: Counter,
-    pub transaction_microseconds: Counter,
-    pub lists: Counter,
-    pub watches: Counter,
-    pub watch_failures: Counter,
-    pub collectors: Gauge,
-    /// Bytes of objects between the network and the store.
-    pub bytes_in_flight: PeakGauge,
-    pub text_commits: Counter,
-    pub text_commit_microseconds: Counter,
-    pub text_documents: Counter,
-    /// Number of segments of the text index; fewer are faster to search.
-    pub text_segments: Gauge,
-    /// Changes that are not in the text index yet.
-    pub text_lag: Gauge,
-    /// Age of the oldest change that is not in the text index yet, in seconds; 0 for an in-process engine.
-    pub text_lag_seconds: Gauge,
-    /// Documents sent again to an external engine.
-    pub text_retries: Counter,
-    /// Documents that an external engine rejected.
-    pub text_refused: Counter,
-    /// Indices that were built beside the active one of an external engine.
-    pub text_rebuilds: Counter,
-    /// Bulk requests to an external engine.
-    pub text_bulks: Counter,
-    pub text_bulk_microseconds: Counter,
-    /// Search requests to an external engine, and their total duration.
-    pub text_queries: Counter,
-    pub text_query_microseconds: Counter,
-    pub searches: Counter,
-    pub search_microseconds: Counter,
-    pub access_reviews: Counter,
-    /// Authorization decisions per cluster, resource, namespace and caller.
-    pub verdicts: Counter,
-}
-
-impl Metrics {
-    /// All counters and gauges.
-    pub fn series(&self) -> Vec<Series> {
-        let count = |name, help, counter: &Counter| Series::without_labels(name, help, true, counter.get());
-        let gauge = |name, help, gauge: &Gauge| Series::without_labels(name, help, false, gauge.get());
-        let level = |name, help, level: &PeakGauge| Series::without_labels(name, help, false, level.get());
-        vec![
-            count("crowsnest_cache_objects_received_total", "Objects received from members.", &self.objects_received),
-            count("crowsnest_cache_bytes_received_total", "Bytes of received objects.", &self.bytes_received),
-            count(
-                "crowsnest_cache_objects_refused_total",
-                "Received objects that do not belong to the requested resource.",
-                &self.objects_refused,
-            ),
-            count(
-                "crowsnest_cache_objects_outdated_total",
-                "Events ignored because they were older than the stored object.",
-                &self.objects_outdated,
-            ),
-            count("crowsnest_cache_changes_total", "Changes stored.", &self.changes),
-            count("crowsnest_cache_transactions_total", "Transactions of the store.", &self.transactions),
-            count(
-                "crowsnest_cache_transaction_microseconds_total",
-                "Duration of transactions.",
-                &self.transaction_microseconds,
-            ),
-            count("crowsnest_cache_lists_total", "Lists taken from members.", &self.lists),
-            count("crowsnest_cache_watches_total", "Watches opened.", &self.watches),
-            count("crowsnest_cache_watch_failures_total", "Lists and watches that failed.", &self.watch_failures),
-            gauge("crowsnest_cache_collectors", "Collectors running.", &self.collectors),
-            level(
-                "crowsnest_cache_bytes_in_flight",
-                "Bytes of objects between the network and the store.",
-                &self.bytes_in_flight,
-            ),
-            count("crowsnest_text_commits_total", "Commits of the text index.", &self.text_commits),
-            count(
-                "crowsnest_text_commit_microseconds_total",
-                "Duration of commits of the text index.",
-                &self.text_commit_microseconds,
-            ),
-            count("crowsnest_text_documents_total", "Documents written to the text index.", &self.text_documents),
-            gauge("crowsnest_text_segments", "Segments of the text index.", &self.text_segments),
-            gauge("crowsnest_text_lag_changes", "Changes that are not in the text index yet.", &self.text_lag),
-            gauge(
-                "crowsnest_text_lag_seconds",
-                "Age of the oldest change that is not in the search engine yet, in seconds.",
-                &self.text_lag_seconds,
-            ),
-            count("crowsnest_text_retries_total", "Documents sent to a search engine again.", &self.text_retries),
-            count("crowsnest_text_refused_total", "Documents rejected by a search engine.", &self.text_refused),
-            count(
-                "crowsnest_text_rebuilds_total",
-                "Indices built beside the active index of a search engine.",
-                &self.text_rebuilds,
-            ),
-            count("crowsnest_text_bulks_total", "Bulk requests to a search engine.", &self.text_bulks),
-            count(
-                "crowsnest_text_bulk_microseconds_total",
-                "Duration of bulk requests to a search engine.",
-                &self.text_bulk_microseconds,
-            ),
-            count("crowsnest_text_queries_total", "Search requests to a search engine.", &self.text_queries),
-            count(
-                "crowsnest_text_query_microseconds_total",
-                "Duration of search requests to a search engine.",
-                &self.text_query_microseconds,
-            ),
-            count("crowsnest_searches_total", "Searches answered.", &self.searches),
-            count("crowsnest_search_microseconds_total", "Duration of searches.", &self.search_microseconds),
-            count(
-                "crowsnest_access_reviews_total",
-                "Access reviews sent to clusters whose RBAC objects are not cached.",
-                &self.access_reviews,
-            ),
-            count(
-                "crowsnest_access_verdicts_total",
-                "Authorization decisions per cluster, resource, namespace and caller; cached decisions do not count.",
-                &self.verdicts,
-            ),
-        ]
+    fn series(&self, name: &'static str, help: &'static str) -> Series {
+        Series::without_labels(name, help, false, self.get())
     }
+}
+
+/// Declares [`Metrics`]. A row is the help text, the field with its type, and the name of the metric.
+macro_rules! metrics {
+    ($( $(#[doc = $help:literal])+ $field:ident: $kind:ident = $name:literal, )+) => {
+        /// All metrics of the cache.
+        #[derive(Debug, Default)]
+        pub struct Metrics {
+            $( $(#[doc = $help])+ pub $field: $kind, )+
+        }
+
+        impl Metrics {
+            /// All counters and gauges.
+            pub fn series(&self) -> Vec<Series> {
+                // The text of a doc comment begins with a space.
+                vec![$( self.$field.series($name, concat!($($help),+).trim_start()) ),+]
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Objects received from members.
+    objects_received: Counter = "crowsnest_cache_objects_received_total",
+    /// Bytes of received objects.
+    bytes_received: Counter = "crowsnest_cache_bytes_received_total",
+    /// Received objects that do not belong to the requested resource.
+    objects_refused: Counter = "crowsnest_cache_objects_refused_total",
+    /// Events ignored because they were older than the stored object.
+    objects_outdated: Counter = "crowsnest_cache_objects_outdated_total",
+    /// Changes stored.
+    changes: Counter = "crowsnest_cache_changes_total",
+    /// Transactions of the store.
+    transactions: Counter = "crowsnest_cache_transactions_total",
+    /// Duration of transactions.
+    transaction_microseconds: Counter = "crowsnest_cache_transaction_microseconds_total",
+    /// Lists taken from members.
+    lists: Counter = "crowsnest_cache_lists_total",
+    /// Watches opened.
+    watches: Counter = "crowsnest_cache_watches_total",
+    /// Lists and watches that failed.
+    watch_failures: Counter = "crowsnest_cache_watch_failures_total",
+    /// Collectors running.
+    collectors: Gauge = "crowsnest_cache_collectors",
+    /// Bytes of objects between the network and the store.
+    bytes_in_flight: PeakGauge = "crowsnest_cache_bytes_in_flight",
+    /// Commits of the text index.
+    text_commits: Counter = "crowsnest_text_commits_total",
+    /// Duration of commits of the text index.
+    text_commit_microseconds: Counter = "crowsnest_text_commit_microseconds_total",
+    /// Documents written to the text index.
+    text_documents: Counter = "crowsnest_text_documents_total",
+    // Fewer segments are faster to search.
+    /// Segments of the text index.
+    text_segments: Gauge = "crowsnest_text_segments",
+    /// Changes that are not in the text index yet.
+    text_lag: Gauge = "crowsnest_text_lag_changes",
+    // 0 for an in-process engine.
+    /// Age of the oldest change that is not in the search engine yet, in seconds.
+    text_lag_seconds: Gauge = "crowsnest_text_lag_seconds",
+    /// Documents sent to a search engine again.
+    text_retries: Counter = "crowsnest_text_retries_total",
+    /// Documents rejected by a search engine.
+    text_refused: Counter = "crowsnest_text_refused_total",
+    /// Indices built beside the active index of a search engine.
+    text_rebuilds: Counter = "crowsnest_text_rebuilds_total",
+    /// Bulk requests to a search engine.
+    text_bulks: Counter = "crowsnest_text_bulks_total",
+    /// Duration of bulk requests to a search engine.
+    text_bulk_microseconds: Counter = "crowsnest_text_bulk_microseconds_total",
+    /// Search requests to a search engine.
+    text_queries: Counter = "crowsnest_text_queries_total",
+    /// Duration of search requests to a search engine.
+    text_query_microseconds: Counter = "crowsnest_text_query_microseconds_total",
+    /// Searches answered.
+    searches: Counter = "crowsnest_searches_total",
+    /// Duration of searches.
+    search_microseconds: Counter = "crowsnest_search_microseconds_total",
+    /// Access reviews sent to clusters whose RBAC objects are not cached.
+    access_reviews: Counter = "crowsnest_access_reviews_total",
+    /// Authorization decisions per cluster, resource, namespace and caller; cached decisions do not count.
+    verdicts: Counter = "crowsnest_access_verdicts_total",
 }

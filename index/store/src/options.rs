@@ -1,6 +1,6 @@
 //! Configuration of the cache. Limits are absolute and do not depend on the size of the fleet.
 
-use crate::ingest::Keep;
+use crate::ingest::IngestOptions;
 use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_component_base::retry::Backoff;
 use std::path::PathBuf;
@@ -89,7 +89,7 @@ impl Default for OpenSearchOptions {
 
 /// Configuration of the cache.
 #[derive(Debug, Clone)]
-pub struct IndexOptions {
+pub struct CacheOptions {
     /// Directory of the database file, if there is one, and of the text index. It may be deleted; the cache is
     /// filled again.
     pub data_dir: PathBuf,
@@ -102,8 +102,8 @@ pub struct IndexOptions {
     pub collect_control_plane: bool,
     /// `resource` or `resource.group` that is not collected for search.
     pub excluded: Vec<String>,
-    /// Parts of bodies to keep. A change empties and refills a cache that is not shared.
-    pub keep: Keep,
+    /// Parts of bodies to keep and values to withhold. A change empties and refills a cache that is not shared.
+    pub ingest: IngestOptions,
     /// References of custom resources, for paths between objects.
     pub references: Vec<CustomRule>,
     /// Keys of indexed labels; `*` at either end is a wildcard.
@@ -137,7 +137,7 @@ pub struct IndexOptions {
     /// SQLite's page cache per connection, in KiB.
     pub sqlite_cache_kib: u32,
     pub sqlite_readers: u32,
-    pub history: History,
+    pub history: HistoryRetention,
     pub timeouts: MemberTimeouts,
 }
 
@@ -184,7 +184,7 @@ impl Default for MemberTimeouts {
 
 /// Retention of previous versions and of deleted objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct History {
+pub struct HistoryRetention {
     /// Time after its end at which a version is deleted.
     pub max_age: Duration,
     /// Maximum number of versions per object, in addition to deletions.
@@ -195,13 +195,13 @@ pub struct History {
     pub max_store_bytes: Option<u64>,
 }
 
-impl Default for History {
+impl Default for HistoryRetention {
     fn default() -> Self {
         Self { max_age: Duration::from_secs(24 * 3600), max_versions: 10, max_bytes: 512 << 20, max_store_bytes: None }
     }
 }
 
-impl IndexOptions {
+impl CacheOptions {
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         let excluded = ["leases.coordination.k8s.io", "events.events.k8s.io", "componentstatuses"];
         Self {
@@ -211,7 +211,7 @@ impl IndexOptions {
             collect_everything: true,
             collect_control_plane: true,
             excluded: excluded.map(str::to_owned).to_vec(),
-            keep: Keep::default(),
+            ingest: IngestOptions::default(),
             references: Vec::new(),
             indexed_labels: Vec::new(),
             tail_bytes: 16 << 20,
@@ -230,7 +230,7 @@ impl IndexOptions {
             text_commit_changes: 5_000,
             sqlite_cache_kib: 4096,
             sqlite_readers: 4,
-            history: History::default(),
+            history: HistoryRetention::default(),
             timeouts: MemberTimeouts::default(),
         }
     }

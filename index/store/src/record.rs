@@ -226,22 +226,22 @@ impl Object {
 /// Byte range of the value of `metadata` in an object's JSON. Fast if only short fields precede it, as in bodies from
 /// ingest.
 pub fn metadata_in(body: &str) -> Option<Range<usize>> {
-    let next = |at: usize| {
+    let parse_value = |at: usize| {
         let mut values = serde_json::Deserializer::from_str(&body[at..]).into_iter::<&RawValue>();
         let value = values.next()?.ok()?.get();
         let end = at + values.byte_offset();
         Some((value, end))
     };
-    let separated = |at: usize, by: u8| (body.as_bytes().get(at) == Some(&by)).then_some(at + 1);
-    let mut at = separated(0, b'{')?;
+    let skip_byte = |at: usize, byte: u8| (body.as_bytes().get(at) == Some(&byte)).then_some(at + 1);
+    let mut at = skip_byte(0, b'{')?;
     loop {
-        let (field, end) = next(at)?;
-        let begin = separated(end, b':')?;
-        let (value, end) = next(begin)?;
+        let (field, end) = parse_value(at)?;
+        let begin = skip_byte(end, b':')?;
+        let (value, end) = parse_value(begin)?;
         if field == "\"metadata\"" {
             return Some(end - value.len()..end);
         }
-        at = separated(end, b',')?;
+        at = skip_byte(end, b',')?;
     }
 }
 

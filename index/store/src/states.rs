@@ -10,12 +10,12 @@ use crate::{CollectionKey, CollectionState, Progress};
 
 /// States of all collections: completeness, position and stale reason.
 #[derive(Debug, Default)]
-pub struct States {
+pub struct CollectionStates {
     states: RwLock<BTreeMap<CollectionKey, CollectionState>>,
     version: watch::Sender<u64>,
 }
 
-impl States {
+impl CollectionStates {
     pub fn get(&self, key: &CollectionKey) -> Option<CollectionState> {
         self.states.read().get(key).cloned()
     }
@@ -36,7 +36,7 @@ impl States {
         states.range(first..).take_while(|(key, _)| key.cluster == *cluster).for_each(|(_, state)| visit(state));
     }
 
-    /// Counter that is incremented when the completeness or stale reason of a collection changes, or a collection is
+    /// Counter that is incremented when the completeness, stale reason or kind of a collection changes, or a collection is
     /// removed.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
@@ -46,9 +46,12 @@ impl States {
         let is_status_changed = {
             let mut states = self.states.write();
             let state = states.entry(key.clone()).or_default();
-            let before = (state.complete, state.stale_reason.clone());
+            let status = |state: &CollectionState| {
+                (state.complete, state.stale_reason.clone(), state.kind.clone(), state.namespaced)
+            };
+            let before = status(state);
             change(state);
-            before != (state.complete, state.stale_reason.clone())
+            before != status(state)
         };
         if is_status_changed {
             self.version.send_modify(|version| *version += 1);
@@ -74,5 +77,31 @@ impl States {
             state.complete |= progress.complete;
             state.last_contact_ms = now_ms;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn progress(kind: Option<(&str, bool)>, complete: bool) -> Progress {
+        let kind = kind.map(|(kind, namespaced)| (kind.to_owned(), namespaced));
+        Progress { resource_version: Some("7".to_owned()), complete, kind, ..Progress::default() }
+    }
+
+    #[rstest]
+    #[case::position_alone(progress(None, false), false)]
+    #[case::same_kind(progress(Some(("Pod", true)), false), false)]
+    #[case::other_kind(progress(Some(("Node", true)), false), true)]
+    #[case::other_scope(progress(Some(("Pod", false)), false), true)]
+    #[case::completeness(progress(None, true), true)]
+    fn the_version_changes_with_completeness_and_kind(#[case] change: Progress, #[case] expected: bool) {
+        let states = CollectionStates::default();
+        let key = CollectionKey::new(ClusterName::parse("m1").unwrap(), Gvr::new("", "v1", "pods"));
+        states.apply_progress(&key, &progress(Some(("Pod", true)), false), 1_000);
+        let version = *states.version().borrow();
+        states.apply_progress(&key, &change, 2_000);
+        assert_eq!(*states.version().borrow() != version, expected);
     }
 }

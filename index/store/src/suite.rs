@@ -9,7 +9,7 @@ use super::{Batch, CompressedBody, Position, Progress, ReplayedChange, Scan, Ste
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{ChangeKind, CollectionKey, RecordKey, Seq};
-use crate::{Epoch, Error, History, IndexOptions, PostgresOptions, StoreOptions};
+use crate::{CacheOptions, Epoch, Error, HistoryRetention, PostgresOptions, StoreOptions};
 use crowsnest_apimachinery::selector::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ impl Backend {
         let codec = Arc::new(Codec::default());
         let store: Arc<dyn Store> = match &location {
             Location::Sqlite(directory) => {
-                let options = IndexOptions { indexed_labels: labels, ..IndexOptions::new(directory.path()) };
+                let options = CacheOptions { indexed_labels: labels, ..CacheOptions::new(directory.path()) };
                 Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?)
             }
             Location::Postgres(database) => {
@@ -327,8 +327,8 @@ async fn a_replay_returns_the_missed_changes(#[values(BackendKind::Sqlite, Backe
         assert_eq!((seen.len(), gone.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
     }
     // Pruned are the deletion of p3 and the old version of p4; only the deletion can be missed by a reader.
-    let later = 1000 + History::default().max_age.as_millis() as i64 + 1;
-    assert_eq!(backend.store.prune(&History::default(), later, Seq(u64::MAX)).await.unwrap(), 2);
+    let later = 1000 + HistoryRetention::default().max_age.as_millis() as i64 + 1;
+    assert_eq!(backend.store.prune(&HistoryRetention::default(), later, Seq(u64::MAX)).await.unwrap(), 2);
     assert_eq!(backend.store.pruned_until().await.unwrap(), Seq(11));
 }
 

@@ -143,7 +143,7 @@ fn expected_listing(object: &Value) -> ListedObject {
     // The resource only affects which values are withheld, so it can be empty.
     let expected =
         ingest::ExpectedType { resource: &Gvr::new(group, version, ""), kind: object["kind"].as_str().unwrap() };
-    let draft = ingest::read(&raw, expected, &ingest::Keep::default()).unwrap();
+    let draft = ingest::read(&raw, expected, &ingest::IngestOptions::default()).unwrap();
     let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     ListedObject {
         namespace: metadata("namespace"),

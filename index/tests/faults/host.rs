@@ -3,7 +3,9 @@
 use crate::members::{TOKEN, name};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Hit, Index, IndexOptions, ListQuery, Object, PostgresOptions, SearchRequest, StoreOptions};
+use crowsnest_index::{
+    CacheOptions, GlobalCache, Hit, ListQuery, Object, PostgresOptions, SearchRequest, StoreOptions,
+};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::ingest;
 use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
@@ -94,7 +96,7 @@ pub async fn run(start: Start) {
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
     let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::on_loopback()).await.unwrap();
-    let mut options = IndexOptions::new(&start.directory);
+    let mut options = CacheOptions::new(&start.directory);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     options.clock = clock;
     // Small limits, so that few objects already cause several pages and expired readers.
@@ -111,7 +113,7 @@ pub async fn run(start: Start) {
         declared.declare(Interest { clusters, resource, namespaces, reason })
     };
     let _interests = resources().map(interest);
-    let index = Index::open_with(fleet.clone(), options, declared.clone()).await.unwrap();
+    let index = GlobalCache::open_with(fleet.clone(), options, declared.clone()).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap().port());
     let stop = CancellationToken::new();
@@ -144,7 +146,7 @@ pub async fn run(start: Start) {
     fleet.stop().await;
 }
 
-async fn execute_command(index: &Index, command: &[&str], stop: &CancellationToken) -> Result<Value, String> {
+async fn execute_command(index: &GlobalCache, command: &[&str], stop: &CancellationToken) -> Result<Value, String> {
     Ok(match command {
         ["status"] => json!(status(index)),
         ["list", cluster, resource] => {
@@ -169,7 +171,7 @@ async fn execute_command(index: &Index, command: &[&str], stop: &CancellationTok
     })
 }
 
-fn status(index: &Index) -> Status {
+fn status(index: &GlobalCache) -> Status {
     let collection = |(key, state): (crowsnest_index::CollectionKey, crowsnest_index::CollectionState)| {
         let resource = key.resource.resource.to_string();
         (key.cluster.to_string(), resource, state.resource_version, state.complete, state.stale_reason)
@@ -204,7 +206,7 @@ fn list_item(object: &Object) -> ListedObject {
     }
 }
 
-async fn search(index: &Index, query: &str) -> Result<SearchResult, String> {
+async fn search(index: &GlobalCache, query: &str) -> Result<SearchResult, String> {
     let request = SearchRequest { limit: Some(1000), ..SearchRequest::new(query, UserInfo::system()) };
     let response = index.searcher().search_all(request).await.map_err(|error| error.chain())?;
     let text = |hit: &Hit| {

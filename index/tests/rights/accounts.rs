@@ -87,7 +87,7 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
                     .searcher()
                     .read_rights(caller, &config_maps(), ReadKind::ByName)
                     .await
-                    .extent(&member1)
+                    .readable_objects(&member1)
                     .unwrap()
                     .is_everything()
             );

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::routing::post;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
-use crowsnest_index::{CollectionKey, Index, IndexOptions, SearchRequest, SearchResponse};
+use crowsnest_index::{CacheOptions, CollectionKey, GlobalCache, SearchRequest, SearchResponse};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_search::authorization::rbac_resources;
@@ -121,18 +121,18 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     let fleet = Fleet::start(client, FleetOptions::on_loopback()).await.unwrap();
     let resources = [config_maps(), Gvr::new("", "v1", "namespaces")];
     let directory = tempfile::tempdir().unwrap();
-    let options = IndexOptions {
+    let options = CacheOptions {
         collect_everything: false,
         collect_control_plane: false,
         text_commit_interval: Duration::from_millis(20),
-        ..IndexOptions::new(directory.path())
+        ..CacheOptions::new(directory.path())
     };
     let declared = Interests::default();
     let interests = resources.clone().map(|resource| {
         let (clusters, namespaces) = (Clusters::All, Namespaces::All);
         declared.declare(Interest { clusters, resource, namespaces, reason: InterestReason::Other("test".to_owned()) })
     });
-    let index = Index::open_with(fleet.clone(), options, declared).await.unwrap();
+    let index = GlobalCache::open_with(fleet.clone(), options, declared).await.unwrap();
     for cluster in ["member1", "member2"] {
         for resource in resources.clone() {
             within("the first list", index.wait_until_complete(&CollectionKey::new(name(cluster), resource))).await;

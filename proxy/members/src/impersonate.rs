@@ -2,7 +2,9 @@
 
 use crate::{Error, Token};
 use crowsnest_apimachinery::request::{identity_header_value, upstream_headers};
-use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key, service_account};
+use crowsnest_apimachinery::user::{
+    AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key, parse_service_account_user,
+};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -80,7 +82,7 @@ fn add_uid_and_extra(caller: &UserInfo, headers: &mut HeaderMap) {
 fn impersonated_groups(caller: &UserInfo) -> Vec<&str> {
     let groups = caller.groups.iter().map(String::as_str).filter(|group| !OWN_GROUPS.contains(group));
     let groups: Vec<&str> = groups.collect();
-    let Some((namespace, _)) = service_account(&caller.name) else { return groups };
+    let Some((namespace, _)) = parse_service_account_user(&caller.name) else { return groups };
     let own = |group: &str| {
         group
             .strip_prefix("system:serviceaccounts")

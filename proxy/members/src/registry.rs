@@ -173,6 +173,12 @@ impl Fleet {
         self.inner.members.load().values().cloned().collect()
     }
 
+    /// Names of all members and of the control plane.
+    pub fn cluster_names(&self) -> BTreeSet<ClusterName> {
+        let members = self.inner.members.load();
+        members.keys().cloned().chain([ClusterName::control_plane()]).collect()
+    }
+
     /// Stream of every present member as `Joined`, then of each change. A reader that falls behind receives the members
     /// that have left since as `Left`, and the present ones again as `Changed`, or `Joined` if they are new.
     pub fn changes(&self) -> MemberChanges {

@@ -50,7 +50,7 @@ impl Proxy {
         query: &Query,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let shape = Shape::negotiate(request.headers(), query, Content::Object)?;
+        let shape = Shape::from_accept_header(request.headers(), query, Content::Object)?;
         let accept = match shape {
             Shape::Objects(_) => "application/json",
             Shape::Table(_) => "application/json;as=Table;v=v1;g=meta.k8s.io",

@@ -127,7 +127,7 @@ impl Proxy {
         raw_query: Option<&str>,
     ) -> Result<Response<Body>, Error> {
         let query = Query::parse(raw_query);
-        let shape = Shape::negotiate(headers, &query, Content::Watch)?;
+        let shape = Shape::from_accept_header(headers, &query, Content::Watch)?;
         ListOptions::parse(&query, true, true)?;
         let start_position = StartPosition::parse(&query)?;
         // Subscribed first, so that no member that joins meanwhile is missed.

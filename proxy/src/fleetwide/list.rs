@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_index::{Index, Object, Record, RecordKey, Seq};
+use crowsnest_index::{GlobalCache, Object, Record, RecordKey, Seq};
 use futures::future::{BoxFuture, try_join_all};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ const CLUSTERS_AHEAD: usize = 8;
 
 /// The cached clusters of a list.
 struct CachedClusters {
-    index: Index,
+    index: GlobalCache,
     view: Arc<View>,
     shape: Shape,
     heading: Heading,
@@ -72,7 +72,7 @@ impl Proxy {
         let incomplete_clusters = view.incomplete_clusters(index);
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let shape = Shape::negotiate(headers, query, Content::List)?;
+        let shape = Shape::from_accept_header(headers, query, Content::List)?;
         if let Some(text) = view.withheld_warning(index).filter(|_| shape == Shape::Objects(Form::Full)) {
             response.headers_mut().append(header::WARNING, warning(text));
         }
@@ -104,7 +104,7 @@ impl Proxy {
         query: &Query,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let shape = Shape::negotiate(request.headers(), query, Content::Object)?;
+        let shape = Shape::from_accept_header(request.headers(), query, Content::Object)?;
         let found = self.find_only_object(&view, native).await;
         self.report_clusters(&request, || match &found {
             Ok(object) => vec![object.record.key.cluster().clone()],
@@ -161,7 +161,7 @@ impl Proxy {
 }
 
 /// The resourceVersion of an object in a response.
-pub(super) fn object_version(index: &Index, record: &Record, portion: Option<Portion>) -> String {
+pub(super) fn object_version(index: &GlobalCache, record: &Record, portion: Option<Portion>) -> String {
     let mut version = CompositeVersion::default();
     let (cluster, position) =
         (record.key.cluster().as_str(), CachePosition { seq: record.seq, cache: index.id().clone() });
@@ -171,7 +171,7 @@ pub(super) fn object_version(index: &Index, record: &Record, portion: Option<Por
 }
 
 impl ListScope {
-    async fn resolve(index: &Index, view: &View, snapshot: Snapshot, list: ListId) -> Result<Self, Error> {
+    async fn resolve(index: &GlobalCache, view: &View, snapshot: Snapshot, list: ListId) -> Result<Self, Error> {
         if let Snapshot::NotOlderThan(version) | Snapshot::Exact(version) = &snapshot
             && let Some(seq) = version.seq(index.id())
         {
@@ -193,7 +193,7 @@ impl ListScope {
     }
 
     /// The rest of an earlier snapshot; all of it if the token has no cluster.
-    async fn resolve_earlier(index: &Index, view: &View, token: &Continue, list: ListId) -> Result<Self, Error> {
+    async fn resolve_earlier(index: &GlobalCache, view: &View, token: &Continue, list: ListId) -> Result<Self, Error> {
         let first = CompositeVersion::decode(&token.rv);
         let mut clusters = view.clusters(index);
         let keys: Vec<String> = clusters.iter().map(|cluster| view.version_key(index, cluster)).collect();

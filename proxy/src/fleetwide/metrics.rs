@@ -79,7 +79,7 @@ impl Proxy {
             Verb::List => {
                 let kind = Kind::from_path(native).ok_or(Error::UnknownResource)?;
                 let (fields, query) = selectors(native, &parameters)?;
-                let shape = Shape::negotiate(request.headers(), &parameters, Content::List)?;
+                let shape = Shape::from_accept_header(request.headers(), &parameters, Content::List)?;
                 let (members, missing, identity) =
                     (self.members_of(caller), Vec::new(), MemberIdentity::Caller(caller));
                 self.list_usage(UsageListRequest { kind, members, missing, identity, path, fields, query, shape }).await

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crowsnest_apimachinery::request::{MAX_REQUEST_BODY_BYTES, Query};
-use crowsnest_index::{CollectionState, Index, RecordKey, Topic, is_older};
+use crowsnest_index::{CollectionState, GlobalCache, RecordKey, Topic, is_older};
 use futures::StreamExt;
 use http::{Response, StatusCode, header};
 use http_body::Frame;
@@ -38,7 +38,7 @@ pub(super) fn returns_object_state(verb: Verb, subresource: &str, query: Option<
 
 /// Returns the response once the cache shows the written state, or after [`MAX_DELAY`].
 pub(super) async fn wait_until_cached(
-    index: &Index,
+    index: &GlobalCache,
     key: &RecordKey,
     response: Response<Body>,
 ) -> Result<Response<Body>, Error> {
@@ -72,7 +72,7 @@ pub(super) async fn wait_until_cached(
 }
 
 /// Waits until the cache includes a write.
-async fn wait_until_reached(index: &Index, key: &RecordKey, written: &WrittenState) {
+async fn wait_until_reached(index: &GlobalCache, key: &RecordKey, written: &WrittenState) {
     let namespace = Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty());
     let topic = Topic { resource: key.resource().clone(), namespace, name: Some(key.name.clone()) };
     let mut changes = index.follow_topic(index.seq(), topic);

@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
-use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, ReadRights, Record, Topic, selects};
+use crowsnest_index::{CollectionKey, CollectionState, GlobalCache, ListQuery, ReadRights, Record, Topic, selects};
 use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ pub struct IncompleteCluster {
 impl View {
     /// The view of a request; None if no ResourceRegistry selects the resource in the cluster `only`, or in any cluster.
     pub async fn for_request(
-        index: &Index,
+        index: &GlobalCache,
         native: &NativePath,
         caller: &Caller,
         only: Option<ClusterName>,
@@ -66,7 +66,7 @@ impl View {
     }
 
     /// A view without objects, for resources that no ResourceRegistry selects.
-    pub async fn empty(index: &Index, native: &NativePath, caller: &Caller) -> Self {
+    pub async fn empty(index: &GlobalCache, native: &NativePath, caller: &Caller) -> Self {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reading =
             if native.name.is_empty() || native.prefix == "watch" { ReadKind::Listing } else { ReadKind::ByName };
@@ -77,13 +77,13 @@ impl View {
 
     /// The view of the same request under the current ResourceRegistries; None if they no longer select the
     /// resource.
-    pub fn under_current_registries(&self, index: &Index) -> Option<Self> {
+    pub fn under_current_registries(&self, index: &GlobalCache) -> Option<Self> {
         let parts = registered_parts(index, &self.resource, self.only.as_ref());
         (!parts.is_empty()).then(|| Self { parts, ..self.clone() })
     }
 
     /// Updates the caller's permissions. Returns true if they are unchanged.
-    pub async fn refresh_permissions(&mut self, index: &Index) -> bool {
+    pub async fn refresh_permissions(&mut self, index: &GlobalCache) -> bool {
         let Some(read_rights) = self.read_rights.refresh(index.searcher()).await else { return true };
         let same = read_rights.has_same_access(&self.read_rights, &self.clusters(index));
         self.read_rights = read_rights;
@@ -131,7 +131,7 @@ impl View {
     }
 
     /// Registered clusters that are members now, in name order.
-    pub fn clusters(&self, index: &Index) -> Vec<ClusterName> {
+    pub fn clusters(&self, index: &GlobalCache) -> Vec<ClusterName> {
         let members = index.fleet().members();
         let mut names: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
         names.retain(|name| self.parts.iter().any(|(clusters, _)| clusters.contains(name)));
@@ -140,7 +140,7 @@ impl View {
     }
 
     /// Clusters in view in which the caller may read any objects.
-    pub fn readable_clusters(&self, index: &Index) -> Vec<ClusterName> {
+    pub fn readable_clusters(&self, index: &GlobalCache) -> Vec<ClusterName> {
         let mut names = self.clusters(index);
         names.retain(|name| self.query(name).is_some());
         names
@@ -168,9 +168,10 @@ impl View {
     /// them.
     pub fn portion(&self, cluster: &ClusterName) -> Option<Portion> {
         let namespaces = self.namespaces(cluster)?;
-        let extent = self.read_rights.extent(cluster).filter(|extent| !extent.is_everything());
-        let all = namespaces == Namespaces::All && extent.is_none();
-        (!all).then(|| Portion::new(&(namespaces, extent)))
+        let readable_objects =
+            self.read_rights.readable_objects(cluster).filter(|readable_objects| !readable_objects.is_everything());
+        let all = namespaces == Namespaces::All && readable_objects.is_none();
+        (!all).then(|| Portion::new(&(namespaces, readable_objects)))
     }
 
     /// The query that lists one cluster; None if no object of it is in view.
@@ -241,7 +242,7 @@ impl View {
     }
 
     /// Kind of the view's objects, or of their list with `suffix`.
-    pub fn heading(&self, index: &Index, suffix: &str) -> Heading {
+    pub fn heading(&self, index: &GlobalCache, suffix: &str) -> Heading {
         let kind = self.kind(index).unwrap_or_default();
         let columns = Some(columns(&self.resource.group, &kind));
         let kind = if kind.is_empty() { kind } else { kind + suffix };
@@ -249,18 +250,18 @@ impl View {
     }
 
     /// True if a cluster in view serves the resource.
-    pub fn is_served(&self, index: &Index) -> bool {
+    pub fn is_served(&self, index: &GlobalCache) -> bool {
         self.clusters(index).iter().any(|cluster| self.is_served_in(index, cluster) == Some(true))
     }
 
     /// True if no cluster in view serves the resource, and the discovery of all of them is known.
-    pub fn is_unserved(&self, index: &Index) -> bool {
+    pub fn is_unserved(&self, index: &GlobalCache) -> bool {
         let clusters = self.clusters(index);
         !clusters.is_empty() && clusters.iter().all(|cluster| self.is_served_in(index, cluster) == Some(false))
     }
 
     /// True if a cluster serves the resource; None if that is unknown.
-    fn is_served_in(&self, index: &Index, cluster: &ClusterName) -> Option<bool> {
+    fn is_served_in(&self, index: &GlobalCache, cluster: &ClusterName) -> Option<bool> {
         let served = index.served_resources(cluster)?;
         match served.get(&self.resource) {
             Some(_) => Some(true),
@@ -269,26 +270,27 @@ impl View {
     }
 
     /// Kind of the objects, in any member.
-    pub fn kind(&self, index: &Index) -> Option<String> {
+    pub fn kind(&self, index: &GlobalCache) -> Option<String> {
         let members = index.fleet().members();
         kind_of(index, &self.resource, members.iter().map(|member| member.name().clone()))
     }
 
     /// Warning for lists and watches of complete objects if fields of this resource are withheld.
-    pub fn withheld_warning(&self, index: &Index) -> Option<&'static str> {
+    pub fn withheld_warning(&self, index: &GlobalCache) -> Option<&'static str> {
         let secrets = self.resource.group.is_empty() && &*self.resource.resource == "secrets";
-        let keep = &index.options().keep;
-        if secrets && !keep.secret_values {
+        let options = &index.options().ingest;
+        if secrets && !options.secret_values {
             return Some("values of secrets are withheld from lists and watches; get a secret by name to read them");
         }
-        keep.withheld
+        options
+            .withheld
             .iter()
             .any(|withheld| withheld.applies_to(&self.resource))
             .then_some("some fields are withheld from lists and watches; get an object by name to read all of it")
     }
 
     /// The current composite resourceVersion. Taken before a list is read, it is never newer than the list.
-    pub fn position(&self, index: &Index) -> CompositeVersion {
+    pub fn position(&self, index: &GlobalCache) -> CompositeVersion {
         let cache_position = CachePosition { seq: index.seq(), cache: index.id().clone() };
         let mut position = CompositeVersion::default();
         for cluster in self.clusters(index) {
@@ -303,12 +305,12 @@ impl View {
 
     /// The cluster's key in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
     /// caller is granted access later, the key changes, and earlier resourceVersions refer to another cluster.
-    pub fn version_key(&self, index: &Index, cluster: &ClusterName) -> String {
+    pub fn version_key(&self, index: &GlobalCache, cluster: &ClusterName) -> String {
         if self.read_rights.may_see(cluster) { cluster.to_string() } else { index.alias(cluster) }
     }
 
     /// The member's resourceVersion up to which a cluster is cached.
-    pub fn member_version(&self, index: &Index, cluster: &ClusterName) -> String {
+    pub fn member_version(&self, index: &GlobalCache, cluster: &ClusterName) -> String {
         let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
         let version = state.map(|state| state.resource_version).filter(|version| !version.is_empty());
         version.unwrap_or_else(|| "0".to_owned())
@@ -320,7 +322,11 @@ impl View {
     ///
     /// [`Error::Expired`] if clusters left the view, or the visible part of a known cluster changed: the client received no
     /// events for that, so it has to list again.
-    pub fn queries_added_since(&self, known: &CompositeVersion, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
+    pub fn queries_added_since(
+        &self,
+        known: &CompositeVersion,
+        index: &GlobalCache,
+    ) -> Result<VecDeque<ListQuery>, Error> {
         let clusters = self.clusters(index).into_iter();
         let clusters: Vec<(String, ClusterName)> =
             clusters.map(|cluster| (self.version_key(index, &cluster), cluster)).collect();
@@ -336,13 +342,13 @@ impl View {
 
     /// Clusters that the caller may see and whose part is missing or stale. A cluster that does not serve the resource
     /// is complete.
-    pub fn incomplete_clusters(&self, index: &Index) -> Vec<IncompleteCluster> {
+    pub fn incomplete_clusters(&self, index: &GlobalCache) -> Vec<IncompleteCluster> {
         let visible = self.clusters(index).into_iter().filter(|cluster| self.read_rights.may_see(cluster));
         visible.filter_map(|cluster| self.incomplete_cluster(index, cluster)).collect()
     }
 
     /// Reason why a cluster's data is missing or stale; None if it is current.
-    pub fn incomplete_cluster(&self, index: &Index, cluster: ClusterName) -> Option<IncompleteCluster> {
+    pub fn incomplete_cluster(&self, index: &GlobalCache, cluster: ClusterName) -> Option<IncompleteCluster> {
         let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
         if state.as_ref().is_some_and(CollectionState::is_fresh) {
             return None;
@@ -363,7 +369,7 @@ impl View {
 }
 
 /// Clusters and namespaces of the ResourceRegistries that select a resource, in one cluster if `only` is set.
-fn registered_parts(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
+fn registered_parts(index: &GlobalCache, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
     let interests = index.interests().all();
     let is_registered = |interest: &Interest| {
         matches!(interest.reason, InterestReason::ResourceRegistry(_)) && interest.resource == *resource

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_index::{
-    Change, ChangeKind, CollectionKey, Follower, Gone, Index, ListQuery, Object, Record, RecordKey, Seq,
+    Change, ChangeKind, CollectionKey, Follower, GlobalCache, Gone, ListQuery, Object, Record, RecordKey, Seq,
 };
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
@@ -63,7 +63,7 @@ impl From<ListQuery> for AddedCollection {
 }
 
 struct Watch {
-    index: Index,
+    index: GlobalCache,
     view: View,
     events: EventEncoder,
     position: CompositeVersion,
@@ -112,7 +112,7 @@ impl Proxy {
         interests.mark_changed();
         let bookmarks = bookmark_interval(query);
         let served = index.served_version();
-        let shape = Shape::negotiate(headers, query, Content::Watch)?;
+        let shape = Shape::from_accept_header(headers, query, Content::Watch)?;
         let withheld = view.withheld_warning(index).filter(|_| shape == Shape::Objects(Form::Full));
         let is_initial_bookmark_pending = query.flag(INITIAL_EVENTS) && bookmarks.is_some();
         let watch = Watch {
@@ -147,7 +147,7 @@ impl Proxy {
 }
 
 impl StartPosition {
-    async fn resolve(index: &Index, view: &View, query: &Query) -> Result<Self, Error> {
+    async fn resolve(index: &GlobalCache, view: &View, query: &Query) -> Result<Self, Error> {
         let requested = query.get("resourceVersion").unwrap_or_default();
         let since = CompositeVersion::decode(requested);
         let wants_initial = query.flag(INITIAL_EVENTS);
@@ -426,7 +426,7 @@ async fn sleep_until(time: Option<Instant>) {
 }
 
 /// Waits up to [`MAX_LAG`] until this replica of the cache reaches a sequence number; then fails with 410 Gone.
-pub(super) async fn wait_until_reached(index: &Index, seq: Seq) -> Result<(), Error> {
+pub(super) async fn wait_until_reached(index: &GlobalCache, seq: Seq) -> Result<(), Error> {
     if seq.0 == 0 {
         return Ok(());
     }
@@ -438,7 +438,7 @@ pub(super) async fn wait_until_reached(index: &Index, seq: Seq) -> Result<(), Er
 }
 
 /// Future that completes when all clusters in view are collected, or after [`COLLECTION_TIMEOUT`]. None if all are collected.
-fn wait_until_collected(index: &Index, view: &View) -> Option<BoxFuture<'static, ()>> {
+fn wait_until_collected(index: &GlobalCache, view: &View) -> Option<BoxFuture<'static, ()>> {
     let key = |cluster| CollectionKey::new(cluster, view.resource.clone());
     let mut missing: Vec<CollectionKey> = view.clusters(index).into_iter().map(key).collect();
     missing.retain(|key| {

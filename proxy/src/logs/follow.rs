@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_index::{Record, SearchEvent, Skipped};
+use crowsnest_index::{Record, SearchEvent, SkippedCluster};
 use crowsnest_search::LiveEvent;
 use futures::stream::{BoxStream, SelectAll, StreamExt, unfold};
 use jiff::{SignedDuration, Timestamp};
@@ -39,7 +39,7 @@ struct PodFollower {
     logs: SelectAll<BoxStream<'static, (Arc<LogSource>, SourceEvent)>>,
     /// Events to send next.
     queued: VecDeque<LogEvent>,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedCluster>,
     summary: LogSummary,
     started_at: Timestamp,
     deadline: Instant,
@@ -146,7 +146,8 @@ impl PodFollower {
         match answer {
             SearchEvent::Skipped(skipped) => {
                 let skipped = self.search.selected_clusters(skipped);
-                let clusters = |skipped: &[Skipped]| skipped.iter().map(|s| s.cluster.clone()).collect::<Vec<_>>();
+                let clusters =
+                    |skipped: &[SkippedCluster]| skipped.iter().map(|s| s.cluster.clone()).collect::<Vec<_>>();
                 if clusters(&skipped) != clusters(&self.skipped) {
                     self.skipped.clone_from(&skipped);
                     self.queued.push_back(LogEvent::Skipped(skipped));

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_index::{Hit, Object, Record, SearchEvent, SearchRequest, Skipped, Summary};
+use crowsnest_index::{Hit, Object, Record, SearchEvent, SearchRequest, SkippedCluster, Summary};
 use crowsnest_search::{LiveEvent, Remark};
 use futures::TryStreamExt;
 use futures::stream::{BoxStream, StreamExt, once};
@@ -53,7 +53,7 @@ pub enum LogEvent {
     /// Remarks of the search about its query.
     Notices(Vec<Remark>),
     /// Clusters whose pods are unknown or outdated.
-    Skipped(Vec<Skipped>),
+    Skipped(Vec<SkippedCluster>),
     Source(Arc<LogSource>, SourceEvent),
     /// The pods can no longer be followed. This is the last event.
     Failed(String),
@@ -97,7 +97,7 @@ struct PodSearch {
 #[derive(Default)]
 struct FoundPods {
     notices: Vec<Remark>,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedCluster>,
     pods: Vec<(Arc<Record>, Pod)>,
 }
 
@@ -170,7 +170,7 @@ impl PodSearch {
     }
 
     /// Skipped clusters that the request selects.
-    fn selected_clusters(&self, mut skipped: Vec<Skipped>) -> Vec<Skipped> {
+    fn selected_clusters(&self, mut skipped: Vec<SkippedCluster>) -> Vec<SkippedCluster> {
         let filter = &self.reader.request.filter;
         skipped.retain(|skipped| !skipped.cluster.is_control_plane() && filter.matches_cluster(&skipped.cluster));
         skipped
@@ -240,7 +240,7 @@ impl FoundPods {
 /// Fails if the result of the search is incomplete, because it must not be mistaken for all pods.
 fn check_complete(summary: &Summary) -> Result<(), Error> {
     if summary.incomplete {
-        return Err(Error::Index(crowsnest_index::Error::Incomplete));
+        return Err(Error::Cache(crowsnest_index::Error::Incomplete));
     }
     match summary.next {
         Some(_) => Err(Error::BadRequest(format!(

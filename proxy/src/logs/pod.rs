@@ -121,13 +121,13 @@ struct Status {
     #[serde(default, rename = "containerID")]
     container_id: String,
     #[serde(default)]
-    state: States,
+    state: StateFields,
     #[serde(default)]
-    last_state: States,
+    last_state: StateFields,
 }
 
 #[derive(Deserialize, Default)]
-struct States {
+struct StateFields {
     running: Option<serde::de::IgnoredAny>,
     terminated: Option<serde::de::IgnoredAny>,
 }

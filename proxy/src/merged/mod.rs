@@ -7,7 +7,7 @@ pub mod list;
 pub use self::list::MissingCluster;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_index::{CollectionKey, Index};
+use crowsnest_index::{CollectionKey, GlobalCache};
 use serde_json::{Value, json};
 
 use crate::object::Form;
@@ -46,7 +46,7 @@ impl Heading {
 
 /// Kind of a resource's objects: from the first of these clusters whose cached collection or discovery has it, then
 /// from the control plane.
-pub fn kind_of(index: &Index, resource: &Gvr, clusters: impl IntoIterator<Item = ClusterName>) -> Option<String> {
+pub fn kind_of(index: &GlobalCache, resource: &Gvr, clusters: impl IntoIterator<Item = ClusterName>) -> Option<String> {
     clusters.into_iter().chain([ClusterName::control_plane()]).find_map(|cluster| {
         let key = CollectionKey::new(cluster, resource.clone());
         let known = index.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());

@@ -111,14 +111,14 @@ impl Proxy {
         self.report_clusters(&request, || members.iter().map(|member| member.name().clone()).collect());
         match native.verb(request.method(), &parameters) {
             Verb::List => {
-                let shape = Shape::negotiate(request.headers(), &parameters, Content::List)?;
+                let shape = Shape::from_accept_header(request.headers(), &parameters, Content::List)?;
                 let (fields, query) = selectors(&native, &parameters)?;
                 let (path, identity) = (kind.path(&native.namespace, ""), MemberIdentity::ServiceAccount);
                 let listing = UsageListRequest { kind, members, missing, identity, path: &path, fields, query, shape };
                 self.list_usage(listing).await
             }
             Verb::Get => {
-                let shape = Shape::negotiate(request.headers(), &parameters, Content::Object)?;
+                let shape = Shape::from_accept_header(request.headers(), &parameters, Content::Object)?;
                 self.get_usage(kind, &native, members, missing, shape).await
             }
             _ => Err(Error::MethodNotAllowed),

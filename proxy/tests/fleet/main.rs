@@ -8,6 +8,7 @@ mod logs;
 mod member_admission;
 mod read_after_write;
 mod registered_resources;
+mod returning_clusters;
 mod rights;
 mod sessions;
 mod silent_member;

@@ -30,7 +30,7 @@ async fn next(body: &mut Body, count: usize) -> Vec<Value> {
 }
 
 /// At least `count` events as `ADDED m1/name`, sorted.
-async fn event_summaries(body: &mut Body, count: usize) -> Vec<String> {
+pub async fn event_summaries(body: &mut Body, count: usize) -> Vec<String> {
     let text = |event: &Value| {
         let metadata = &event["object"]["metadata"];
         let cluster = &metadata["annotations"]["resource.karmada.io/cached-from-cluster"];
@@ -43,7 +43,7 @@ async fn event_summaries(body: &mut Body, count: usize) -> Vec<String> {
 }
 
 /// Updates the object `only-m1`, so that every watch receives an event.
-async fn update_object(world: &World, value: &str) {
+pub async fn update_object(world: &World, value: &str) {
     let path = format!("{CONFIG_MAPS}/only-m1");
     let (_, mut object) = world.fleet_wide(Method::GET, &path, "", None).await;
     object["data"] = json!({"v": value});
@@ -51,12 +51,12 @@ async fn update_object(world: &World, value: &str) {
 }
 
 /// Declares another interest, so that the resource is collected independently of registrations.
-fn keep_collecting(world: &World) -> InterestGuard {
+pub fn keep_collecting(world: &World) -> InterestGuard {
     world.declare(Interest { reason: InterestReason::Search, ..registered(Clusters::All, config_maps()) })
 }
 
 /// Replaces the registration by one of these clusters.
-fn register(world: &mut World, names: &[&str]) {
+pub fn register(world: &mut World, names: &[&str]) {
     let next = world.declare(registered(named(names), config_maps()));
     drop(std::mem::replace(&mut world.interest, next));
 }
@@ -71,7 +71,7 @@ pub async fn await_change(follower: &mut Follower, kind: ChangeKind, name: &str)
     }
 }
 
-async fn position(world: &World) -> String {
+pub async fn position(world: &World) -> String {
     let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_index::{CollectionKey, Index, IndexOptions};
+use crowsnest_index::{CacheOptions, CollectionKey, GlobalCache};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_kubelet::Kubelet;
 use crowsnest_kubelet::connect::{self, RegistryRuntime};
@@ -30,7 +30,7 @@ pub struct World {
     pub control_plane: Client,
     /// Its watches end when it is dropped.
     _control_plane_server: ApiServer,
-    pub index: Index,
+    pub index: GlobalCache,
     pub members: BTreeMap<&'static str, ApiServer>,
     /// The registration of ConfigMaps for the fleet-wide proxy.
     pub interest: InterestGuard,
@@ -192,10 +192,10 @@ pub async fn world() -> World {
     let directory = tempfile::tempdir().unwrap();
     let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await.unwrap();
     let resource = Gvr::new("", "v1", "configmaps");
-    let options = IndexOptions::new(directory.path());
+    let options = CacheOptions::new(directory.path());
     let declared = Interests::default();
     let interest = declared.declare(registered(Clusters::All, resource.clone()));
-    let index = Index::open_with(fleet, options, declared).await.unwrap();
+    let index = GlobalCache::open_with(fleet, options, declared).await.unwrap();
     for name in ["m1", "m2"] {
         index.wait_until_complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
     }

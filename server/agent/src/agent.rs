@@ -32,7 +32,7 @@ pub use config::{Config, Rotation, SecretName};
 use crowsnest_process::serving;
 use crowsnest_process::serving::bind;
 use crowsnest_process::signals::StopSignals;
-use health::Tunnel;
+use health::TunnelState;
 use metrics::AgentMetrics;
 use replicas::Replica;
 use tunnels::{TunnelResponse, maintain};
@@ -53,7 +53,7 @@ pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
 
 /// Runs the agent, with its probe and metrics endpoints, until it ends.
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
-    let tunnel_sender = watch::Sender::new(Tunnel::Registering);
+    let tunnel_sender = watch::Sender::new(TunnelState::Registering);
     let (tunnel_state, work_ended) = (tunnel_sender.subscribe(), CancellationToken::new());
     let agent_metrics = AgentMetrics::default();
     let (probes, metrics) =
@@ -91,7 +91,7 @@ async fn bind_and_serve(
 /// Registers the cluster, then maintains its tunnels and renews the certificate until the agent stops.
 async fn register_and_connect(
     config: Config,
-    tunnel_sender: &watch::Sender<Tunnel>,
+    tunnel_sender: &watch::Sender<TunnelState>,
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
@@ -126,7 +126,7 @@ async fn register_and_connect(
 async fn maintain_tunnels(
     config: &Config,
     agent: &Agent,
-    tunnel_sender: &watch::Sender<Tunnel>,
+    tunnel_sender: &watch::Sender<TunnelState>,
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) {

@@ -1,7 +1,7 @@
 //! Listening sockets: TLS with optional client certificates, HTTP/1.1 and h2 on one port, upgrades, draining.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub struct PeerAddress(pub IpAddr);
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay before the next attempt to accept a connection after a failed one.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Time limit for running requests during a drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -66,19 +68,9 @@ where
     let connections = TaskTracker::new();
     loop {
         let (stream, address) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of file descriptors, or a connection that failed in the accept queue: neither ends the
-                    // server.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    continue;
-                }
-            },
+            accepted = accept_connection(&listener) => accepted,
             () = cancelled.cancelled() => break,
         };
-        set_socket_options(&stream);
         let stream = wrap(stream);
         let (router, acceptor, cancelled) = (router.clone(), acceptor.clone(), cancelled.clone());
         let mut peer = http::Extensions::new();
@@ -105,9 +97,26 @@ where
     Ok(())
 }
 
+/// Accepts the next connection and sets the options of its socket. Failures are logged and retried: the process is out
+/// of file descriptors, or a connection failed in the accept queue.
+pub async fn accept_connection(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                set_socket_options(&stream);
+                return (stream, address);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
 /// Sets the options of an accepted socket. Keepalive probes prevent middleboxes from dropping silent connections,
 /// such as terminal sessions, and detect a lost peer within a minute.
-pub fn set_socket_options(stream: &TcpStream) {
+fn set_socket_options(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE_TIME)
         .with_interval(KEEPALIVE_INTERVAL)

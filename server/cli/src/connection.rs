@@ -97,18 +97,12 @@ impl ConnectionArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct TestArgs {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-    }
+    use crate::testing::parse_args;
 
     fn config_from(line: &str) -> Result<kube::Config, String> {
-        let parsed = TestArgs::try_parse_from(std::iter::once("x").chain(line.split_whitespace()));
+        let args: ConnectionArgs = parse_args(line)?;
         let config = kube::Config::new(http::Uri::from_static("https://cp"));
-        parsed.map(|args| args.connection.apply_flags(config)).map_err(|error| error.to_string())
+        Ok(args.apply_flags(config))
     }
 
     #[test]

@@ -25,6 +25,8 @@ mod reviews;
 pub mod rights;
 pub mod sources;
 pub mod spinner;
+#[cfg(test)]
+mod testing;
 pub mod verbs;
 pub mod workload;
 

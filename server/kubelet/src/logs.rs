@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
+use crowsnest_component_base::lines::LineBuffer;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -419,8 +420,7 @@ async fn replay(
         follow,
     });
     shell.clock = clock.clone();
-    let lines: Output =
-        Arc::new(LineSink { clock, destination: LineDestination::Events(events), partial: Mutex::default() });
+    let lines: Output = Arc::new(LineSink::new(clock, LineDestination::Events(events)));
     // The exit code is not needed: the pod's status has it already.
     shell.start(&command, Stdio::new(Input::empty(), lines.clone(), lines.clone())).await;
     if let Err(error) = lines.finish().await {
@@ -473,18 +473,24 @@ enum LineDestination {
 }
 
 /// Splits the output of a script into lines with timestamps of its clock.
+///
+/// The length of lines is unlimited: a kubelet stores a long line in parts of 16 KiB, but serves it as one line.
 struct LineSink {
     clock: Arc<dyn Clock>,
     destination: LineDestination,
-    partial: Mutex<BytesMut>,
+    buffer: Mutex<LineBuffer>,
 }
 
 /// Returns an output that stores the lines of a running process as the log of its run.
 pub fn process_output(clock: Arc<dyn Clock>, log: Arc<RunLog>) -> Output {
-    Arc::new(LineSink { clock, destination: LineDestination::RunLog(log), partial: Mutex::default() })
+    Arc::new(LineSink::new(clock, LineDestination::RunLog(log)))
 }
 
 impl LineSink {
+    fn new(clock: Arc<dyn Clock>, destination: LineDestination) -> Self {
+        Self { clock, destination, buffer: Mutex::new(LineBuffer::new(usize::MAX)) }
+    }
+
     async fn write_line(&self, text: Bytes) -> io::Result<()> {
         let line = LogLine { at: self.clock.now(), text };
         match &self.destination {
@@ -503,13 +509,11 @@ impl LineSink {
 impl Sink for LineSink {
     async fn send(&self, data: Bytes) -> io::Result<()> {
         let lines = {
-            let mut partial = self.partial.lock();
-            partial.extend_from_slice(&data);
+            let mut buffer = self.buffer.lock();
+            buffer.push(&data);
             let mut lines = Vec::new();
-            while let Some(at) = partial.iter().position(|b| *b == b'\n') {
-                let mut line = partial.split_to(at + 1);
-                line.truncate(at);
-                lines.push(line.freeze());
+            while let Some(line) = buffer.next_line().map_err(io::Error::other)? {
+                lines.push(line);
             }
             lines
         };
@@ -520,7 +524,7 @@ impl Sink for LineSink {
     }
 
     async fn finish(&self) -> io::Result<()> {
-        let rest = self.partial.lock().split().freeze();
+        let rest = self.buffer.lock().take_rest();
         if rest.is_empty() { Ok(()) } else { self.write_line(rest).await }
     }
 }

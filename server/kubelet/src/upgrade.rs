@@ -38,13 +38,8 @@ pub fn negotiate_remote_command(
     idle: Duration,
 ) -> ApiResult<(Response<Body>, Upgrade<Version, (Version, Encoding)>)> {
     if is_websocket(request.headers()) {
-        let (name, protocol) = match header_values(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).as_slice() {
-            [] => (None, (Version::V1, Encoding::Binary)),
-            offers => {
-                let (name, protocol) = choose_protocol(offers, Version::WEBSOCKET)?;
-                (Some(name), protocol)
-            }
-        };
+        let offers = header_values(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL);
+        let (name, protocol) = choose_subprotocol(&offers, Version::WEBSOCKET, (Version::V1, Encoding::Binary))?;
         let (response, io) = switch_websocket(request, name, idle)?;
         return Ok((response, Upgrade::WebSocket(io, protocol)));
     }
@@ -78,13 +73,7 @@ pub fn negotiate_port_forward(
         if !has_ports {
             return Err(ApiError::bad_request("query parameter \"port\" is required"));
         }
-        let (name, encoding) = match offers.as_slice() {
-            [] => (None, Encoding::Binary),
-            offers => {
-                let (name, encoding) = choose_protocol(offers, portforward::CHANNEL_PROTOCOLS)?;
-                (Some(name), encoding)
-            }
-        };
+        let (name, encoding) = choose_subprotocol(&offers, portforward::CHANNEL_PROTOCOLS, Encoding::Binary)?;
         let (response, io) = switch_websocket(request, name, idle)?;
         return Ok((response, Upgrade::WebSocket(io, encoding)));
     }
@@ -116,6 +105,18 @@ fn require_spdy(headers: &HeaderMap) -> ApiResult<()> {
 fn header_values(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty()).collect()
+}
+
+/// Returns the first supported subprotocol that the client offers; `default`, without a name, if it offers none.
+fn choose_subprotocol<T: Copy>(
+    offers: &[String],
+    supported: &[(&'static str, T)],
+    default: T,
+) -> ApiResult<(Option<&'static str>, T)> {
+    if offers.is_empty() {
+        return Ok((None, default));
+    }
+    choose_protocol(offers, supported).map(|(name, protocol)| (Some(name), protocol))
 }
 
 /// Returns the first supported protocol that the client offers.

@@ -44,7 +44,7 @@ pub async fn handle_post(api: &dyn Api, headers: &HeaderMap, body: &[u8]) -> Htt
     let Message::Request(request) = message else {
         return HttpResponse::empty(StatusCode::ACCEPTED);
     };
-    if let Err(error) = check_headers(headers, &request) {
+    if let Err(error) = check_headers(headers, &request).and_then(|()| methods::era(&request.params)) {
         return HttpResponse::error(StatusCode::BAD_REQUEST, &request.id, error);
     }
     let result = handle_request(api, &request).await;
@@ -52,7 +52,6 @@ pub async fn handle_post(api: &dyn Api, headers: &HeaderMap, body: &[u8]) -> Htt
         Err(error) if error.code == METHOD_NOT_FOUND && requested_version(&request.params).is_some() => {
             StatusCode::NOT_FOUND
         }
-        Err(error) if error.code == crate::message::UNSUPPORTED_PROTOCOL_VERSION => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     };
     HttpResponse { status, body: Some(response(&request.id, result)), tool: called_tool(&request) }
@@ -76,7 +75,7 @@ fn check_headers(headers: &HeaderMap, request: &Request) -> Result<(), RpcError>
     let version = single_value(headers, &VERSION_HEADER)?;
     let Some(requested) = requested_version(&request.params) else {
         return match version {
-            Some(STATELESS_VERSION) => Err(header_mismatch("the body has no protocol version in _meta")),
+            Some(STATELESS_VERSION) => Err(methods::missing_meta(methods::VERSION_KEY)),
             // The handshake negotiated this version. It is not compared, because this server keeps no sessions.
             Some(version) if !HANDSHAKE_VERSIONS.contains(&version) => Err(methods::unsupported_version(version)),
             _ => Ok(()),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::Api;
-use crate::message::{INVALID_PARAMS, METHOD_NOT_FOUND, Request, RpcError, UNSUPPORTED_PROTOCOL_VERSION};
+use crate::message::{METHOD_NOT_FOUND, Request, RpcError, UNSUPPORTED_PROTOCOL_VERSION};
 use crate::{prompts, resources, tools};
 
 /// The revision in which each request carries its protocol version.
@@ -68,7 +68,13 @@ pub async fn handle_request(api: &dyn Api, request: &Request) -> Result<Value, R
     Ok(result)
 }
 
-fn era(params: &Map<String, Value>) -> Result<Era, RpcError> {
+/// A required field of `_meta` is missing.
+pub(crate) fn missing_meta(key: &str) -> RpcError {
+    RpcError::invalid_params(format!("{key} is missing in _meta"))
+}
+
+/// The era of a request with these parameters. Fails if its version is not supported, or if `_meta` is incomplete.
+pub(crate) fn era(params: &Map<String, Value>) -> Result<Era, RpcError> {
     let Some(meta) = params.get("_meta") else { return Ok(Era::Legacy) };
     let Some(version) = meta.get(VERSION_KEY) else { return Ok(Era::Legacy) };
     let version =
@@ -78,7 +84,7 @@ fn era(params: &Map<String, Value>) -> Result<Era, RpcError> {
     }
     match meta.get(CAPABILITIES_KEY).is_some_and(Value::is_object) {
         true => Ok(Era::Modern),
-        false => Err(RpcError::new(INVALID_PARAMS, format!("{CAPABILITIES_KEY} is missing in _meta"))),
+        false => Err(missing_meta(CAPABILITIES_KEY)),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Infrastructure that all server processes share: listeners and their TLS, responses, client certificate authorities, files that are
-//! reloaded when they change, the data directory, signals.
+//! Infrastructure that all server processes share: listeners and their TLS, responses, client certificate authorities,
+//! files that are reloaded when they change, the data directory, signals.
 //!
-//! This crate knows no kind of Karmada and no command line.
+//! This crate depends neither on Karmada's kinds nor on the command line.
 
 pub mod client_ca;
 pub mod client_certificate;

@@ -54,13 +54,8 @@ impl ReloadCounters {
     }
 
     pub fn series(&self) -> Vec<Series> {
-        let count = |name, help, value: &AtomicU64| Series {
-            name,
-            help,
-            is_counter: true,
-            labels: Vec::new(),
-            value: value.load(Ordering::Relaxed),
-        };
+        let count =
+            |name, help, value: &AtomicU64| Series::without_labels(name, help, true, value.load(Ordering::Relaxed));
         let stale = self.stale.lock();
         let stale = stale.iter().map(|(flag, stale)| Series {
             name: "crowsnest_reload_stale",

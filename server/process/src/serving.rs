@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use crowsnest_apiserver::authn::ServingCertificates;
 use crowsnest_apiserver::authn::peer::AuthorityError;
-use crowsnest_apiserver::serve::{read_ahead, set_socket_options};
+use crowsnest_apiserver::serve::{accept_connection, read_ahead};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -196,17 +196,8 @@ async fn accept(
     loop {
         let (socket, address) = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of file descriptors: wait for connections to close.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
+            accepted = accept_connection(&listener) => accepted,
         };
-        set_socket_options(&socket);
         let tls = tls.as_ref().map(|tls| tls.active.load_full());
         let (router, session) = (router.clone(), sessions.token());
         let stopping = shutdown.clone();

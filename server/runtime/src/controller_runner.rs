@@ -1,8 +1,8 @@
 //! Runs the controllers of this process: active on the leader, read-only on a standby, which serves explanations and
 //! plans.
 //!
-//! With leader election, one task acquires the Leases, runs active controllers while this process holds them, and stops the controllers
-//! before another process can start its own: their write fence closes by the clock of this process.
+//! With leader election, one task acquires the Leases, runs active controllers while this process holds them, and stops
+//! the controllers before another process can start its own: their write fence closes by the clock of this process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crowsnest_component_base::metrics::Series;
 use crowsnest_controllers::reports::Reports;
 use crowsnest_controllers::runtime::write_fence::{ClockReading, Fence};
 use crowsnest_controllers::runtime::{Config, Manager, MetricsReader, UnhealthyReason};
-use crowsnest_index::Index;
+use crowsnest_index::GlobalCache;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -99,13 +99,8 @@ impl ManagerReaders {
 
 impl ControllerRunner {
     /// Starts the controllers, or the leader election that starts them.
-    pub fn start(
-        index: &Index,
-        config: Config,
-        leader_election_mode: LeaderElectionMode,
-        stop: &CancellationToken,
-    ) -> Self {
-        let stop = stop.child_token();
+    pub fn start(index: &GlobalCache, config: Config, leader_election_mode: LeaderElectionMode) -> Self {
+        let stop = CancellationToken::new();
         let (manager, leadership) = match &leader_election_mode {
             LeaderElectionMode::Always => {
                 (Manager::start(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Always)
@@ -238,7 +233,9 @@ impl ControllerRunner {
     }
 }
 
+/// Controllers that the leader election task runs at present.
 enum State {
+    /// Read-only, on a standby.
     Observing(Manager),
     Active {
         manager: Manager,
@@ -251,7 +248,7 @@ enum State {
 
 /// State of the leader election task.
 struct ElectionTask {
-    index: Index,
+    index: GlobalCache,
     config: Config,
     campaign: Campaign,
     election: Election,
@@ -314,8 +311,8 @@ impl ElectionTask {
         }
     }
 
-    /// Returns an error if this process must not hold the Leases because it is unhealthy. A leader may be unhealthy for the renew
-    /// deadline.
+    /// Returns an error if this process must not hold the Leases because it is unhealthy. A leader may be unhealthy for
+    /// the renew deadline.
     fn check_health(&mut self) -> Result<(), String> {
         let manager_health = match &self.state {
             State::Active { manager, .. } => match &*manager.health().borrow() {

@@ -1,4 +1,5 @@
-//! The parts of a process that run against a control plane: members, cache, controllers and proxy; leader election among replicas.
+//! The parts of a process that run against a control plane: members, cache, controllers and proxy; leader election among
+//! replicas.
 //!
 //! `server/serve` and `server/up` start a [`roles::Roles`]; the aggregated APIs read its parts.
 

@@ -2,18 +2,23 @@
 //! health.
 
 mod replica_notifications;
+mod role_tasks;
 
 use std::sync::{Arc, OnceLock};
 
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_component_base::requests::RequestCounters;
-use crowsnest_index::{Index, IndexOptions};
+use crowsnest_controllers::search::backend_stores::{BackendStoreMetrics, BackendStores};
+use crowsnest_controllers::search::graph_sinks::{GraphSinkMetrics, GraphSinks};
+use crowsnest_controllers::search::resource_registry::{self, Publishers, RegistryProgress};
+use crowsnest_index::{CacheOptions, GlobalCache};
 use crowsnest_members::{EndpointRules, Fleet, FleetOptions};
 use crowsnest_proxy::Proxy;
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::role_tasks::{RoleTasks, StopStage};
 use crate::controller_runner::{ControllerRunner, LeaderElectionMode};
 use crate::shared_stream::SharedStreams;
 
@@ -30,25 +35,23 @@ pub type Statuses = SharedStreams<UserInfo, Result<Arc<Value>, String>>;
 /// Parts of the running roles.
 pub struct RunningRoles {
     pub fleet: Fleet,
-    pub index: Index,
+    pub index: GlobalCache,
     pub proxy: Proxy,
     pub controller_runner: ControllerRunner,
-    registries: JoinHandle<()>,
-    backend_stores: JoinHandle<()>,
-    backend_store_metrics: crowsnest_controllers::search::backend_stores::BackendStoreMetrics,
-    graph_sinks: JoinHandle<()>,
-    graph_sink_metrics: crowsnest_controllers::search::graph_sinks::GraphSinkMetrics,
-    /// Task that reports new replicas to agents.
-    agent_notifications: JoinHandle<()>,
-    registry_progress: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::RegistryProgress>,
+    tasks: RoleTasks,
+    backend_store_metrics: BackendStoreMetrics,
+    graph_sink_metrics: GraphSinkMetrics,
+    /// Closed when the task that reads the registries ends.
+    registry_progress: watch::Receiver<RegistryProgress>,
     pub statuses: Statuses,
-    stop: CancellationToken,
+    /// Cancelled when the roles stop. From then on, no task is reported as failed.
+    stopping: CancellationToken,
 }
 
 /// Configuration of the roles.
 #[derive(Clone)]
 pub struct RolesConfig {
-    pub cache: IndexOptions,
+    pub cache: CacheOptions,
     pub controllers: crowsnest_controllers::runtime::Config,
     pub leader_election_mode: LeaderElectionMode,
     /// Counters of requests to members.
@@ -62,7 +65,7 @@ pub enum RolesError {
     #[error("cannot read the Clusters")]
     Fleet(#[from] crowsnest_members::Error),
     #[error("cannot open the cache")]
-    Index(#[from] crowsnest_index::Error),
+    Cache(#[from] crowsnest_index::Error),
     #[error("the roles are already running")]
     Running,
 }
@@ -73,8 +76,8 @@ impl Roles {
         let endpoints = EndpointRules::new(config.local_endpoints);
         let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
         let fleet = Fleet::start(control_plane, options).await?;
-        let options = IndexOptions { indexed_labels: crowsnest_controllers::cache::indexed_labels(), ..config.cache };
-        let index = match Index::open(fleet.clone(), options).await {
+        let options = CacheOptions { indexed_labels: crowsnest_controllers::cache::indexed_labels(), ..config.cache };
+        let index = match GlobalCache::open(fleet.clone(), options).await {
             Ok(index) => index,
             Err(error) => {
                 // The caller may retry, with another fleet.
@@ -82,49 +85,47 @@ impl Roles {
                 return Err(error.into());
             }
         };
-        let stop = CancellationToken::new();
-        let controller_runner = ControllerRunner::start(&index, config.controllers, config.leader_election_mode, &stop);
-        let (progress, registry_progress) =
-            tokio::sync::watch::channel(crowsnest_controllers::search::resource_registry::RegistryProgress::default());
-        let (registrations, registrations_receiver) = tokio::sync::watch::channel(None);
-        let publishers = crowsnest_controllers::search::resource_registry::Publishers { progress, registrations };
-        let registries = crowsnest_controllers::search::resource_registry::run(
-            fleet.clone(),
-            index.clone(),
-            publishers,
-            stop.clone(),
-        );
-        let backend_store_metrics = crowsnest_controllers::search::backend_stores::BackendStoreMetrics::default();
-        let backend_stores = crowsnest_controllers::search::backend_stores::BackendStores {
+        let controller_runner = ControllerRunner::start(&index, config.controllers, config.leader_election_mode);
+        let (progress, registry_progress) = watch::channel(RegistryProgress::default());
+        let (registrations, registrations_receiver) = watch::channel(None);
+        let publishers = Publishers { progress, registrations };
+        let backend_store_metrics = BackendStoreMetrics::default();
+        let backend_stores = BackendStores {
             index: index.clone(),
             registrations: registrations_receiver,
             allow_local_addresses: config.local_endpoints,
             metrics: backend_store_metrics.clone(),
         };
-        let backend_stores = backend_stores.run(controller_runner.stream_is_active(), stop.clone());
-        let graph_sink_metrics = crowsnest_controllers::search::graph_sinks::GraphSinkMetrics::default();
-        let graph_sinks = crowsnest_controllers::search::graph_sinks::GraphSinks {
+        let graph_sink_metrics = GraphSinkMetrics::default();
+        let graph_sinks = GraphSinks {
             index: index.clone(),
             allow_local_addresses: config.local_endpoints,
             metrics: graph_sink_metrics.clone(),
         };
-        let graph_sinks = graph_sinks.run(controller_runner.stream_is_active(), stop.clone());
-        let agent_notifications =
-            replica_notifications::notify_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
+        let mut tasks = RoleTasks::default();
+        tasks.spawn("registries", StopStage::Readers, |stop| {
+            resource_registry::run(fleet.clone(), index.clone(), publishers, stop)
+        });
+        tasks.spawn("backend stores", StopStage::Writers, |stop| {
+            backend_stores.run(controller_runner.stream_is_active(), stop)
+        });
+        tasks.spawn("graph sinks", StopStage::Writers, |stop| {
+            graph_sinks.run(controller_runner.stream_is_active(), stop)
+        });
+        tasks.spawn("agent notifications", StopStage::Readers, |stop| {
+            replica_notifications::notify_agents(fleet.tunnels().clone(), index.replicas(), stop)
+        });
         let running = RunningRoles {
             proxy: Proxy::new(index.clone()),
             controller_runner,
-            registries: tokio::spawn(registries),
-            backend_stores: tokio::spawn(backend_stores),
+            tasks,
             backend_store_metrics,
-            graph_sinks: tokio::spawn(graph_sinks),
             graph_sink_metrics,
-            agent_notifications: tokio::spawn(agent_notifications),
             registry_progress,
             statuses: Statuses::default(),
             fleet,
             index,
-            stop,
+            stopping: CancellationToken::new(),
         };
         if let Err(second) = self.running.set(running) {
             second.stop().await;
@@ -149,20 +150,11 @@ impl Roles {
         add_problem("fleet", running.fleet.ready());
         add_problem("cache", running.index.check_ready());
         add_problem("controllers", running.controller_runner.health());
-        if running.registries.is_finished() && !running.stop.is_cancelled() {
-            add_problem("registries", Err("the task stopped unexpectedly".to_owned()));
-        } else {
+        // If the task has ended, its last health is outdated, and it is reported as failed below.
+        if running.registry_progress.has_changed().is_ok() {
             add_problem("registries", running.registry_progress.borrow().health.clone());
         }
-        if running.backend_stores.is_finished() && !running.stop.is_cancelled() {
-            add_problem("backend stores", Err("the task stopped unexpectedly".to_owned()));
-        }
-        if running.graph_sinks.is_finished() && !running.stop.is_cancelled() {
-            add_problem("graph sinks", Err("the task stopped unexpectedly".to_owned()));
-        }
-        if running.agent_notifications.is_finished() && !running.stop.is_cancelled() {
-            add_problem("agent notifications", Err("the task stopped unexpectedly".to_owned()));
-        }
+        problems.extend(running.tasks.failures());
         problems
     }
 
@@ -181,23 +173,12 @@ impl RunningRoles {
 
     /// Messages about tasks that stopped unexpectedly. They are not restarted.
     pub fn failed_tasks(&self) -> Vec<String> {
-        if self.stop.is_cancelled() {
+        if self.stopping.is_cancelled() {
             return Vec::new();
         }
         let mut failed = self.index.failed_workers();
         failed.extend(self.controller_runner.failure().map(|why| format!("controllers: {why}")));
-        if self.registries.is_finished() {
-            failed.push("registries: the task stopped unexpectedly".to_owned());
-        }
-        if self.backend_stores.is_finished() {
-            failed.push("backend stores: the task stopped unexpectedly".to_owned());
-        }
-        if self.graph_sinks.is_finished() {
-            failed.push("graph sinks: the task stopped unexpectedly".to_owned());
-        }
-        if self.agent_notifications.is_finished() {
-            failed.push("agent notifications: the task stopped unexpectedly".to_owned());
-        }
+        failed.extend(self.tasks.failures());
         failed
     }
 
@@ -216,10 +197,13 @@ impl RunningRoles {
         self.controller_runner.reports()
     }
 
-    /// Stops in the order of dependencies: writers before readers, readers before connections.
+    /// Stops in the order of dependencies, each part after the previous one has ended: writers before readers, readers
+    /// before connections.
     async fn stop(&self) {
-        self.stop.cancel();
+        self.stopping.cancel();
+        self.tasks.stop(StopStage::Writers).await;
         self.controller_runner.stop().await;
+        self.tasks.stop(StopStage::Readers).await;
         self.statuses.stop().await;
         self.proxy.stop().await;
         self.index.stop().await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crowsnest_api::role::Role;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_controllers::runtime;
-use crowsnest_index::IndexOptions;
+use crowsnest_index::CacheOptions;
 
 use super::Server;
 use crate::api_config::{ApiConfig, TrustedClients};
@@ -30,7 +30,7 @@ pub struct Config {
     /// Folder of the text index, the audit log and, with SQLite, the cache; one per process.
     pub data_dir: PathBuf,
     /// Options of the cache. An empty path means the data directory.
-    pub cache: IndexOptions,
+    pub cache: CacheOptions,
     /// Address of the aggregated APIs and the webhooks.
     pub listen: SocketAddr,
     /// Files of the certificate and its key; `None` for the certificate that `crowsnest install` created.

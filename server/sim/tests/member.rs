@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fmt::Debug;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -441,6 +442,21 @@ async fn autoscalers_scale_and_faults_interrupt_clients() {
     member.resume().await.unwrap();
     assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 3);
     member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_address_of_a_paused_member_is_reserved_until_it_stops() {
+    let (member, _) = start_member("m1", Profile::Default).await;
+    let address = member.address();
+    let bind = || tokio::net::TcpSocket::new_v4().unwrap().bind(address).map_err(|error| error.kind());
+    member.pause().await;
+    assert_eq!(bind(), Err(ErrorKind::AddrInUse));
+    let connected = tokio::net::TcpStream::connect(address).await;
+    assert_eq!(connected.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    member.resume().await.unwrap();
+    assert_eq!(member.address(), address);
+    member.stop().await.unwrap();
+    assert_eq!(bind(), Ok(()));
 }
 
 /// Time for which no response or event may arrive during an outage.

@@ -157,19 +157,11 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::commands::testing::parse_args;
     use rstest::rstest;
 
-    #[derive(Debug, Parser)]
-    struct Command {
-        #[command(flatten)]
-        agent: AgentArgs,
-    }
-
     fn parse(flags: &str) -> Result<AgentArgs, String> {
-        let required = "agent --cluster-name m1 --karmada-kubeconfig cp".split_whitespace();
-        let command = Command::try_parse_from(required.chain(flags.split_whitespace()));
-        command.map(|command| command.agent).map_err(|error| error.to_string())
+        parse_args(&format!("--cluster-name m1 --karmada-kubeconfig cp {flags}"))
     }
 
     #[rstest]

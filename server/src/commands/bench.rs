@@ -6,9 +6,12 @@ mod cache;
 mod environment;
 mod failover;
 mod floor;
+mod graph;
 mod index;
 mod load;
+mod mcp;
 mod members;
+mod paths;
 mod plan;
 mod pods;
 mod processes;
@@ -17,6 +20,7 @@ mod proxy;
 mod reads;
 mod replicas;
 mod search;
+mod topology;
 mod writes;
 
 use std::io::Write;
@@ -59,6 +63,8 @@ enum Bench {
     Cache(cache::CacheArgs),
     /// Search backends: indexing rate, time until changes are searchable, search latency, memory and disk
     Index(index::IndexArgs),
+    /// Graph sink with an empty Neo4j: first load, lag behind changes, memory, and an unreachable database
+    Graph(graph::GraphArgs),
     /// Replicas with a shared Postgres: throughput, and missed changes of a cluster whose replica is killed
     Replicas(replicas::ReplicasArgs),
     /// Replica process of a benchmark; ends with its standard input
@@ -73,6 +79,10 @@ enum Bench {
     },
     /// Search latency of a user with a few namespaces in each cluster, while pods change and others search
     Search(search::SearchArgs),
+    /// Latency of an assistant's searches compared with the search API, and of concurrent assistants
+    Mcp(mcp::McpArgs),
+    /// Latency of paths between objects and of blast radius in a fleet of applications
+    Paths(paths::PathsArgs),
     /// Cost of proxied requests compared with direct ones, and thousands of fleet-wide watches
     Proxy(proxy::ProxyArgs),
     /// Propagation rate of templates and their changes, and the cost of a restart in steady state
@@ -154,7 +164,10 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Apiserver(args) => apiserver::run(&args).await?,
         Bench::Cache(args) => cache::run(&args).await?,
         Bench::Index(args) => index::run(&args).await?,
+        Bench::Graph(args) => graph::run(&args).await?,
         Bench::Search(args) => search::run(&args).await?,
+        Bench::Mcp(args) => mcp::run(&args).await?,
+        Bench::Paths(args) => paths::run(&args).await?,
         Bench::Replicas(args) => replicas::run(&args).await?,
         Bench::Replica { cache_dir, kubeconfig, db } => replicas::replica(&cache_dir, &kubeconfig, &db).await?,
         Bench::Proxy(args) => proxy::run(&args).await?,

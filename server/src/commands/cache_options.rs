@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::references::CustomRule;
-use crowsnest_index::{History, IndexOptions};
-use crowsnest_store::ingest::{Keep, Withheld};
+use crowsnest_index::{CacheOptions, HistoryRetention};
+use crowsnest_store::ingest::{IngestOptions, Withheld};
 
 use super::index_backend::IndexBackendArgs;
 
@@ -66,12 +66,12 @@ pub(crate) struct CacheOptionsArgs {
 
 impl CacheOptionsArgs {
     /// The cache's options, with its files in `data_dir`.
-    pub(crate) fn options(&self, data_dir: impl Into<PathBuf>) -> IndexOptions {
-        let defaults = IndexOptions::new(data_dir);
+    pub(crate) fn options(&self, data_dir: impl Into<PathBuf>) -> CacheOptions {
+        let defaults = CacheOptions::new(data_dir);
         let memory = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let in_flight = memory(self.cache_bytes_in_flight);
-        let mut options = IndexOptions {
-            history: History {
+        let mut options = CacheOptions {
+            history: HistoryRetention {
                 max_age: self.cache_history,
                 max_versions: self.cache_versions,
                 max_bytes: self.cache_history_bytes,
@@ -82,7 +82,7 @@ impl CacheOptionsArgs {
             max_object_bytes: memory(self.cache_object_bytes),
             excluded: self.cache_exclude.iter().filter(|resource| !resource.is_empty()).cloned().collect(),
             references: self.cache_references.iter().flat_map(|References(rules)| rules).cloned().collect(),
-            keep: Keep {
+            ingest: IngestOptions {
                 secret_values: self.cache_secret_values,
                 managed_fields: self.cache_managed_fields,
                 withheld: self.cache_withhold.clone(),
@@ -138,23 +138,16 @@ fn parse_object_bytes(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::commands::testing::parse_args;
     use rstest::rstest;
 
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        cache: CacheOptionsArgs,
-    }
-
-    fn options(arguments: &str) -> Result<IndexOptions, String> {
-        let command = Command::try_parse_from(["up"].into_iter().chain(arguments.split_whitespace()));
-        command.map(|command| command.cache.options("/nowhere")).map_err(|error| error.to_string())
+    fn options(arguments: &str) -> Result<CacheOptions, String> {
+        parse_args(arguments).map(|args: CacheOptionsArgs| args.options("/nowhere"))
     }
 
     #[test]
     fn unset_flags_keep_the_defaults() {
-        let (options, defaults) = (options("").unwrap(), IndexOptions::new("/nowhere"));
+        let (options, defaults) = (options("").unwrap(), CacheOptions::new("/nowhere"));
         assert_eq!(format!("{options:?}"), format!("{defaults:?}"));
     }
 
@@ -165,7 +158,7 @@ mod tests {
             --cache-bytes-in-flight 1Mi --cache-exclude pods,events.events.k8s.io --cache-managed-fields --cache-withhold configmaps:data",
         );
         let options = options.unwrap();
-        let history = History {
+        let history = HistoryRetention {
             max_age: Duration::from_secs(5400),
             max_versions: 3,
             max_bytes: 1 << 30,
@@ -177,7 +170,7 @@ mod tests {
         );
         assert_eq!(options.excluded, ["pods", "events.events.k8s.io"]);
         let withheld = vec!["configmaps:data".parse().unwrap()];
-        assert_eq!(options.keep, Keep { managed_fields: true, withheld, ..Keep::default() });
+        assert_eq!(options.ingest, IngestOptions { managed_fields: true, withheld, ..IngestOptions::default() });
     }
 
     #[test]

@@ -274,22 +274,15 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::commands::testing::parse_args;
     use crowsnest_controllers::estimator::EstimatorOptions;
     use crowsnest_plan::autoscaling::replicas::ReplicaCalculator;
     use crowsnest_plan::scheduling::Plugin;
     use rstest::rstest;
 
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        controllers: ControllerArgs,
-    }
-
     fn parse_config(arguments: &str, standard: Config) -> Result<Config, String> {
-        let command = Command::try_parse_from(["up"].into_iter().chain(arguments.split_whitespace()));
-        let command = command.map_err(|error| error.to_string())?;
-        command.controllers.config(standard).map_err(|error| format!("{error:#}"))
+        let args: ControllerArgs = parse_args(arguments)?;
+        args.config(standard).map_err(|error| format!("{error:#}"))
     }
 
     #[test]

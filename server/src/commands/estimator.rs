@@ -173,19 +173,11 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use clap::Parser;
+    use crate::commands::testing::parse_args;
     use rstest::rstest;
 
-    #[derive(Debug, Parser)]
-    struct Command {
-        #[command(flatten)]
-        estimator: EstimatorArgs,
-    }
-
     fn parse(flags: &str) -> Result<EstimatorArgs, String> {
-        let required = "estimator --cluster-name m1".split_whitespace();
-        let command = Command::try_parse_from(required.chain(flags.split_whitespace()));
-        command.map(|command| command.estimator).map_err(|error| error.to_string())
+        parse_args(&format!("--cluster-name m1 {flags}"))
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use crowsnest_index::{IndexOptions, OpenSearchOptions};
+use crowsnest_index::{CacheOptions, OpenSearchOptions};
 use crowsnest_search::opensearch::client::Address;
 
 /// Maximum length of a prefix in bytes: index names are limited to 255 bytes, including a number.
@@ -65,7 +65,7 @@ impl IndexBackendArgs {
     }
 
     /// Sets the backend in the options of a cache.
-    pub(crate) fn apply(&self, options: &mut IndexOptions) {
+    pub(crate) fn apply(&self, options: &mut CacheOptions) {
         options.index_backend.clone_from(&self.index_backend);
         options.opensearch = OpenSearchOptions {
             urls: self.opensearch_url.clone(),
@@ -112,25 +112,18 @@ fn parse_prefix(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::commands::testing::parse_args;
     use rstest::rstest;
 
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        backend: IndexBackendArgs,
-    }
-
     fn parse(arguments: &str) -> Result<IndexBackendArgs, String> {
-        let command = Command::try_parse_from(["up"].into_iter().chain(arguments.split_whitespace()));
-        command.map(|command| command.backend).map_err(|error| error.to_string())
+        parse_args(arguments)
     }
 
     #[test]
     fn flags_select_the_backend() {
-        let mut options = IndexOptions::new("/nowhere");
+        let mut options = CacheOptions::new("/nowhere");
         parse("").unwrap().apply(&mut options);
-        assert_eq!(format!("{options:?}"), format!("{:?}", IndexOptions::new("/nowhere")));
+        assert_eq!(format!("{options:?}"), format!("{:?}", CacheOptions::new("/nowhere")));
         let flags = "--index-backend opensearch --opensearch-url https://a:9200 --opensearch-url http://b --opensearch-index-prefix fleet-1";
         parse(flags).unwrap().apply(&mut options);
         assert_eq!(options.index_backend, "opensearch");

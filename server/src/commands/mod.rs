@@ -32,6 +32,8 @@ pub(crate) mod process;
 mod register;
 pub(crate) mod serve;
 pub(crate) mod sim;
+#[cfg(test)]
+mod testing;
 pub(crate) mod tracing;
 pub(crate) mod ui;
 pub(crate) mod up;

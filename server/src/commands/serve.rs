@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use crowsnest_api::role::Role;
 use crowsnest_cli::data_dir::default_data_dir;
 use crowsnest_controllers::runtime;
-use crowsnest_index::{IndexOptions, PostgresOptions, StoreOptions};
+use crowsnest_index::{CacheOptions, PostgresOptions, StoreOptions};
 
 use super::api_args::WebhookArgs;
 use super::cache_options;
@@ -198,13 +198,13 @@ impl LeaderElectionArgs {
 
 impl ServeArgs {
     /// Options of the cache; an empty folder means the data directory.
-    fn cache_options(&self, replica: &str) -> anyhow::Result<IndexOptions> {
+    fn cache_options(&self, replica: &str) -> anyhow::Result<CacheOptions> {
         let (mut store, folder) = self.db.store_options()?;
         if let StoreOptions::Postgres(options) = &mut store {
             (options.connections, options.replica) = (self.db_connections, Some(replica.to_owned()));
         }
         self.parts.cache.backend.validate()?;
-        Ok(IndexOptions { store, ..self.parts.cache.options(folder.unwrap_or_default()) })
+        Ok(CacheOptions { store, ..self.parts.cache.options(folder.unwrap_or_default()) })
     }
 
     fn config(self) -> anyhow::Result<Config> {
@@ -250,18 +250,11 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::commands::testing::parse_args;
     use rstest::rstest;
 
-    #[derive(Debug, Parser)]
-    struct Command {
-        #[command(flatten)]
-        serve: ServeArgs,
-    }
-
     fn parse(line: &str) -> Result<ServeArgs, String> {
-        let command = Command::try_parse_from(["serve"].into_iter().chain(line.split_whitespace()));
-        command.map(|command| command.serve).map_err(|error| error.to_string())
+        parse_args(line)
     }
 
     #[rstest]

@@ -8,7 +8,7 @@ use anyhow::bail;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_controllers::runtime;
-use crowsnest_index::IndexOptions;
+use crowsnest_index::CacheOptions;
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::http::InFlightLimits;
 use crowsnest_members::Rights;
@@ -35,7 +35,7 @@ pub struct Config {
     pub metrics_adapter: bool,
     pub controllers: runtime::Config,
     /// Options of the cache; its files are in the data directory.
-    pub cache: IndexOptions,
+    pub cache: CacheOptions,
     pub api: ApiConfig,
     pub oidc: Option<Arc<Oidc>>,
     pub sign_in: SignInConfig,

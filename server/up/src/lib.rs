@@ -23,7 +23,7 @@ use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::format_error_chain;
 use crowsnest_component_base::tasks::Tasks;
-use crowsnest_index::IndexOptions;
+use crowsnest_index::CacheOptions;
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::serving::{self, bind};
 use crowsnest_process::signals::StopSignals;
@@ -196,7 +196,7 @@ impl Fleet {
         let kubeconfig = files.finish()?;
         progress.done("members joined");
 
-        let cache = IndexOptions { data_dir: dir.dir("cache")?, ..config.cache.clone() };
+        let cache = CacheOptions { data_dir: dir.dir("cache")?, ..config.cache.clone() };
         let has_cluster_status = controllers.controllers.is_enabled("clusterStatus");
         let roles_config = RolesConfig {
             cache,

@@ -52,10 +52,10 @@ pub fn check_case(
     if contains(CANARY.as_bytes()) {
         errors.push("the response contains the value of a Secret".to_owned());
     }
-    for text in case.row.expect.says.iter().filter(|text| !contains(&case.fill(text))) {
+    for text in case.row.expect.contains.iter().filter(|text| !contains(&case.fill(text))) {
         errors.push(format!("the response does not contain {:?}: {}", lossy(&case.fill(text)), lossy(&response.body)));
     }
-    for text in case.row.expect.hides.iter().filter(|text| contains(&case.fill(text))) {
+    for text in case.row.expect.excludes.iter().filter(|text| contains(&case.fill(text))) {
         errors.push(format!("the response contains {:?}", lossy(&case.fill(text))));
     }
     let max = if case.listener.fans_out { usize::MAX } else { 1 };

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::attacks::table::Case;
 use crate::attacks::wire::{self, Framing, Wire, lossy};
 
-/// Time limit for the start of a response.
+/// Time limit for the start of a response, and for a body of a known length.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for unexpected bytes after a response; the body may take twice as long.
+/// Time limit for unexpected bytes after a response; a body of unknown length may take twice as long.
 const BODY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Response to a case.
@@ -53,8 +53,12 @@ pub async fn exchange(mut wire: Wire, request: &[u8]) -> Response {
         101 | 204 | 304 => Framing::None,
         _ => wire::framing(&response.head).unwrap_or(Framing::None),
     };
-    // A watch does not end, so its beginning is sufficient.
-    tokio::time::timeout(2 * BODY_TIMEOUT, wire.read_body(framing, &mut response.body)).await.ok();
+    // A body of a known length ends. A watch does not, so its beginning is sufficient, and a response to HEAD has no body.
+    let body_timeout = match framing {
+        Framing::Length(_) if !request.starts_with(b"HEAD ") => RESPONSE_TIMEOUT,
+        _ => 2 * BODY_TIMEOUT,
+    };
+    tokio::time::timeout(body_timeout, wire.read_body(framing, &mut response.body)).await.ok();
     response.body.extend(wire.read_rest(BODY_TIMEOUT).await);
     response
 }

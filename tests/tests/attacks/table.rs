@@ -122,9 +122,9 @@ pub struct Expectation {
     /// Names of headers that must not arrive, in lower case.
     pub lacks: Vec<String>,
     /// Texts that the response body must contain.
-    pub says: Vec<Text>,
+    pub contains: Vec<Text>,
     /// Texts that the response body must not contain.
-    pub hides: Vec<Text>,
+    pub excludes: Vec<Text>,
 }
 
 /// Request that is expected at a member.

@@ -1,10 +1,10 @@
-//! Writes of users, each repeated until it is acknowledged, because a client does not know whether a crashed server
-//! received it.
+//! Requests that are repeated: writes of users until they are acknowledged, because a client does not know whether a crashed server
+//! received them, and reads of tests.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use crowsnest_tests::WAIT_TIMEOUT;
 use futures::future::try_join_all;
 use http::{Request, header};
@@ -12,10 +12,22 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Delay before a write is repeated.
+/// Delay before a request is repeated.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Timeout for a response. A killed server closes its socket, but a starting one may be slow.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Repeats a read that fails, such as while a busy machine delays responses. Fails with the last error after [`WAIT_TIMEOUT`].
+pub async fn retry<T, F: Future<Output = Result<T>>>(read: impl Fn() -> F) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        let result = tokio::time::timeout(RESPONSE_TIMEOUT, read()).await;
+        match result.unwrap_or_else(|_| Err(anyhow!("no response within {RESPONSE_TIMEOUT:?}"))) {
+            Err(_) if began.elapsed() < WAIT_TIMEOUT => tokio::time::sleep(RETRY_DELAY).await,
+            result => return result,
+        }
+    }
+}
 
 /// An idempotent request.
 #[derive(Debug, Clone)]

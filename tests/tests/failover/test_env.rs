@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::crash::write::{Write, client, write_all};
+use crate::crash::write::{Write, client, retry, write_all};
 use crate::failover::agent::Agent;
 use crate::failover::clock::Clock;
 use crate::failover::fault::Fault;
@@ -27,8 +27,8 @@ use crate::failover::state::{self, ControlPlaneState, Copies, Members};
 use crate::failover::workload::Workload;
 
 /// Timeout for states that need evictions: if half of the fleet fails at once, its workloads are evicted one after
-/// another.
-const EVICTION_TIMEOUT: Duration = Duration::from_secs(300);
+/// another. While a busy machine lets further members miss their probes, evictions are slowed down or halted.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(600);
 
 const OBJECTS: &str = include_str!("fleet.yaml");
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -158,7 +158,7 @@ impl TestEnv {
     /// Sets the offset of the control plane's wall clock in seconds.
     pub fn set_clock(&self, offset: i64) -> Result<()> {
         self.clock.set_offset(offset)?;
-        let server_time = self.runtime.block_on(server_time(&self.kubeconfig()))?;
+        let server_time = self.runtime.block_on(retry(|| server_time(self.kubeconfig())))?;
         let actual = server_time.as_second() - Timestamp::now().as_second();
         // The preloaded library must have an effect; otherwise the test would prove nothing.
         ensure!((actual - offset).abs() < 60, "the control plane is {actual} s ahead, not {offset}");
@@ -238,10 +238,10 @@ impl TestEnv {
 
     /// Current state of the control plane and of the members' stores.
     pub fn read_state(&self) -> Result<(ControlPlaneState, Copies)> {
-        self.runtime.block_on(async {
+        self.runtime.block_on(retry(|| async {
             let client = client(&self.kubeconfig(), None).await?;
             Ok((ControlPlaneState::read(&client).await?, state::copies(&self.members).await?))
-        })
+        }))
     }
 
     /// Waits until `differences` returns none; reports them on timeout. Fails as soon as a check finds a violated
@@ -319,12 +319,12 @@ impl TestEnv {
 }
 
 /// Current time of the control plane's wall clock, from the creation timestamp of an object.
-async fn server_time(kubeconfig: &Path) -> Result<Timestamp> {
+async fn server_time(kubeconfig: PathBuf) -> Result<Timestamp> {
     let created = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "time"}});
     let request = Request::post("/api/v1/namespaces/default/configmaps?dryRun=All")
         .header("content-type", "application/json")
         .body(serde_json::to_vec(&created)?)?;
-    let created: Value = client(kubeconfig, None).await?.request(request).await?;
+    let created: Value = client(&kubeconfig, None).await?.request(request).await?;
     let stamp = created["metadata"]["creationTimestamp"].as_str().context("no time of creation")?;
     stamp.parse().with_context(|| format!("invalid time {stamp}"))
 }

@@ -41,6 +41,7 @@ pub fn check_responses(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         client.request_queries().await?;
         client.request_objects().await?;
         client.request_saved_searches().await?;
+        client.request_messages().await?;
         client.check_all_paths_were_requested()
     })
 }
@@ -160,6 +161,22 @@ impl ValidatingClient {
         ensure!(patched["spec"]["description"] == "each of them", "{patched}");
         self.write("DELETE", &one, &Value::Null, 200).await?;
         self.get(&format!("{ROOT}/{one}"), "", 404).await.map(drop)
+    }
+
+    /// Messages of the Model Context Protocol.
+    async fn request_messages(&mut self) -> Result<()> {
+        let message =
+            |method: &str, params: &Value| json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let search = json!({"name": "search", "arguments": {"query": "ns:shop"}});
+        self.write("POST", "mcp", &message("tools/call", &search), 200).await?;
+        self.write("POST", "mcp", &message("unknown", &json!({})), 200).await?;
+        self.write("POST", "mcp", &json!([]), 400).await?;
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+        let body = message("unknown", &json!({"_meta": meta})).to_string().into_bytes();
+        let request = http::Request::post(format!("{ROOT}/mcp")).header("Content-Type", "application/json");
+        let request =
+            request.header("MCP-Protocol-Version", "2026-07-28").header("Mcp-Method", "unknown").body(body)?;
+        self.send("mcp", request, 404).await.map(drop)
     }
 
     fn check_all_paths_were_requested(&self) -> Result<()> {

@@ -14,11 +14,9 @@ struct Row {
     #[serde(default)]
     labels: Vec<String>,
     /// Part of the labels of the series whose values are added up.
-    #[serde(rename = "told")]
     label_filter: Option<String>,
     /// Minimum of the sum of the values.
-    #[serde(rename = "least")]
-    min: Option<f64>,
+    minimum: Option<f64>,
     /// Reason why the metric is possibly not served in this test.
     idle: Option<String>,
     /// Reason why another process serves the metric.
@@ -72,11 +70,11 @@ pub fn find_errors(metrics: &[String]) -> Result<String> {
         if let Some(other) = series.iter().find(|sample| sample.label_names() != row.labels) {
             writeln!(errors, "{} has the labels {}", row.name, other.labels)?;
         }
-        if let Some(min) = row.min {
+        if let Some(minimum) = row.minimum {
             let selected =
                 series.iter().filter(|sample| sample.labels.contains(row.label_filter.as_deref().unwrap_or_default()));
             let values: Vec<f64> = selected.map(|sample| sample.value).collect();
-            if values.is_empty() || values.iter().sum::<f64>() < min {
+            if values.is_empty() || values.iter().sum::<f64>() < minimum {
                 writeln!(errors, "{} with {:?} is {values:?}", row.name, row.label_filter)?;
             }
         }

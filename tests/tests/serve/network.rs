@@ -12,8 +12,8 @@ use crate::serve::replica::get;
 
 /// Interval of the readiness probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
-/// Timeout of a readiness probe.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of a readiness probe, which a healthy replica on a busy machine must not exceed.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lets data pass, or blocks it without an error, as an unplugged cable does.
 #[derive(Default)]

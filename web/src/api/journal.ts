@@ -2,7 +2,7 @@
 // Events of a search.
 import { CONTROL_PLANE, getJson, type ObjectRef, qualifiedName } from './client'
 import type { Binding, ObjectReference } from './karmada'
-import type { KubeEvent, KubeObject, Skipped } from './types'
+import type { KubeEvent, KubeObject, SkippedCluster } from './types'
 import { API } from './useSearch'
 
 const CAUSE_ANNOTATION = 'journal.crowsnest.io/cause'
@@ -42,7 +42,7 @@ export interface Journal {
   entries: Entry[]
   total: number
   keptForSeconds: number
-  skipped: Skipped[]
+  skipped: SkippedCluster[]
   notices: { message: string }[]
 }
 

@@ -1,7 +1,7 @@
 // Kubernetes API client of the fleet and propagation views: queries, writes, and discovery of resources.
 import { ApiError, CONTROL_PLANE, getJson, objectPath, request, type ObjectRef } from './client'
 import { parseJson, printJson, readJson } from './json'
-import type { Facets, KubeObject, Skipped } from './types'
+import type { Facets, KubeObject, SkippedCluster } from './types'
 import { API } from './useSearch'
 
 /** Field manager of writes. */
@@ -25,7 +25,7 @@ export function clusterOf(object: KubeObject): string {
 export interface CountResult {
   total: number
   facets: Facets
-  skipped: Skipped[]
+  skipped: SkippedCluster[]
 }
 
 /** Number of objects that match a query, with the counts of these facets. */

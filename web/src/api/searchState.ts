@@ -1,6 +1,6 @@
 // Reducer for the state of a search: events of its stream, further pages, and live changes. Pure.
 import { appendStreamedHits, applyChanges, appendPage, dropFarPages, NO_PAGES, restorePage, type Changes, type Pages } from './pages'
-import type { Facets, Groups, Hit, Notice, SearchDone, Skipped } from './types'
+import type { Facets, Groups, Hit, Notice, SearchDone, SkippedCluster } from './types'
 
 export type Live = 'off' | 'on' | 'paused'
 
@@ -9,7 +9,7 @@ export interface SearchState {
   facets: Facets
   groups: Groups | undefined
   notices: Notice[]
-  skipped: Skipped[]
+  skipped: SkippedCluster[]
   done: SearchDone | undefined
   /** The query of the shown results; while a new one has no results yet, the previous one. */
   query: string | undefined

@@ -44,7 +44,7 @@ export interface Groups {
 }
 
 /** A cluster whose data is missing or outdated in a response. */
-export interface Skipped {
+export interface SkippedCluster {
   cluster: string
   reason: string
   ageSeconds?: number

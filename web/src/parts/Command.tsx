@@ -1,6 +1,6 @@
 import { useTextOf } from '../text'
 import { fleetText } from '../text/fleet'
-import { Control } from './Control'
+import { ActionButton } from './ActionButton'
 import { useCopied } from './flash'
 import './panels.css'
 
@@ -13,12 +13,12 @@ export function Command({ text }: { text: string }) {
       <pre tabIndex={0} aria-label={text.split('\n')[0]}>
         {text}
       </pre>
-      <Control
+      <ActionButton
         disabledReason={navigator.clipboard === undefined ? t.noClipboard : undefined}
         onClick={() => void copy(text)}
       >
         {copied !== undefined ? t.copied : t.copy}
-      </Control>
+      </ActionButton>
     </div>
   )
 }

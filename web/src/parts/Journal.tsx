@@ -1,12 +1,11 @@
 // Journal entries by time, each with its chain of causes.
 import { useEffect, useRef } from 'react'
 import { Link } from 'wouter'
-import { clusterAddress } from '../api/address'
 import type { Entry, Subject } from '../api/journal'
 import { policyAddress, templateAddress } from '../api/propagation'
 import { useTextOf } from '../text'
 import { journalText } from '../text/journal'
-import { ClusterName } from './ClusterName'
+import { ClusterLink } from './ClusterLink'
 import { Table } from './Table'
 
 interface JournalTableProps {
@@ -89,13 +88,7 @@ const subjectText = ({ kind, namespace, name }: Subject) => `${kind ?? ''} ${nam
 function SubjectLink({ subject }: { subject: Subject }) {
   const { apiVersion, kind, namespace, name } = subject
   if (!kind || !name) return null
-  if (kind === 'Cluster') {
-    return (
-      <Link href={clusterAddress(name)}>
-        <ClusterName name={name} />
-      </Link>
-    )
-  }
+  if (kind === 'Cluster') return <ClusterLink name={name} />
   const reference = { name, ...(namespace && { namespace }) }
   if (kind.endsWith('Policy') || kind === 'FederatedResourceQuota') return <Link href={policyAddress({ kind, ...reference })}>{subjectText(subject)}</Link>
   if (!apiVersion) return <>{subjectText(subject)}</>

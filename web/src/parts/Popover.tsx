@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState, type ReactNode } from 'react'
-import { Control } from './Control'
+import { ActionButton } from './ActionButton'
 
 interface PopoverProps {
   label: string
@@ -41,10 +41,10 @@ export function Popover({ label, disabledReason, className, title, icon, childre
         close()
       }}
     >
-      <Control disabledReason={disabledReason} className={className} title={title} aria-expanded={open} aria-haspopup="true" onClick={() => setOpen(!open)}>
+      <ActionButton disabledReason={disabledReason} className={className} title={title} aria-expanded={open} aria-haspopup="true" onClick={() => setOpen(!open)}>
         {icon}
         {label}
-      </Control>
+      </ActionButton>
       {open && (
         <div className="panel" role="group" aria-label={label}>
           {children(close)}

@@ -1,6 +1,6 @@
-import { useState } from 'react'
 import { useLocation } from 'wouter'
 import { writeAddress } from '../api/address'
+import { useDraft } from './useDraft'
 
 interface QueryFilterProps {
   label: string
@@ -14,12 +14,7 @@ interface QueryFilterProps {
 /** A query that filters a view; it is part of the address. */
 export function QueryFilter({ label, path, q, parameters, placeholder }: QueryFilterProps) {
   const [, navigate] = useLocation()
-  const [text, setText] = useState(q)
-  const [previousQuery, setPreviousQuery] = useState(q)
-  if (previousQuery !== q) {
-    setPreviousQuery(q)
-    setText(q)
-  }
+  const [text, setText] = useDraft(q)
   return (
     <form
       className="acts"

@@ -7,7 +7,7 @@ import type { SearchState, Live } from '../api/useSearch'
 import { useText } from '../text'
 import { TimeControl } from './time/TimeControl'
 import { exportColumns, moveName, otherColumns, titleOf, type Column } from './columns'
-import { Control } from './Control'
+import { ActionButton } from './ActionButton'
 import { useCopied } from './flash'
 import { useKeys, isTyping } from './keys'
 import { Popover } from './Popover'
@@ -48,9 +48,9 @@ function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' 
   })
   return (
     <>
-      <Control disabledReason={why} title={t.liveTitle} aria-pressed={live !== 'off'} className="live" onClick={() => onLive(live === 'off' ? 'on' : 'off')}>
+      <ActionButton disabledReason={why} title={t.liveTitle} aria-pressed={live !== 'off'} className="live" onClick={() => onLive(live === 'off' ? 'on' : 'off')}>
         <i aria-hidden="true" className={live === 'on' && result.isFollowing ? 'beat' : undefined} /> {t.live}
-      </Control>
+      </ActionButton>
       {live !== 'off' && (
         <button type="button" onClick={pause}>
           {live === 'paused' ? t.resume : t.pause}
@@ -240,12 +240,12 @@ function CopyCommand({ q }: { q: string }) {
   // Pages that are served over plain HTTP from another machine have no clipboard API.
   const clipboard = navigator.clipboard as Clipboard | undefined
   return (
-    <Control
+    <ActionButton
       disabledReason={clipboard ? undefined : t.noClipboard}
       title={exportCommand(q)}
       onClick={() => void copy(exportCommand(q))}
     >
       {copied === exportCommand(q) ? t.copied : t.copyCommand}
-    </Control>
+    </ActionButton>
   )
 }

@@ -6,7 +6,7 @@ import { keyOf } from '../api/pages'
 import type { Hit } from '../api/types'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from '../parts/ClusterName'
-import { Control } from '../parts/Control'
+import { ActionButton } from '../parts/ActionButton'
 import { Modal } from '../parts/Modal'
 import { Pill } from '../parts/Pill'
 import type { Tone } from '../parts/status'
@@ -38,12 +38,12 @@ export function Bulk({ marked, onClear }: BulkProps) {
   return (
     <section className="bulk" aria-label={t.selected(hits.length)}>
       <span role="status">{t.selected(hits.length)}</span>
-      <Control disabledReason={tooManyReason ?? (hits.every(canRestart) ? undefined : t.notRestartable)} onClick={() => setAction('restart')}>
+      <ActionButton disabledReason={tooManyReason ?? (hits.every(canRestart) ? undefined : t.notRestartable)} onClick={() => setAction('restart')}>
         {t.start.restart}
-      </Control>
-      <Control disabledReason={tooManyReason} className="danger" onClick={() => setAction('delete')}>
+      </ActionButton>
+      <ActionButton disabledReason={tooManyReason} className="danger" onClick={() => setAction('delete')}>
         {t.start.delete}
-      </Control>
+      </ActionButton>
       <button type="button" className="quiet" onClick={onClear}>
         {t.clear}
       </button>
@@ -149,9 +149,9 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
           {t.close}
         </button>
       ) : isStarted ? (
-        <Control disabledReason={phase === 'stopping' ? t.stopping : undefined} onClick={stop}>
+        <ActionButton disabledReason={phase === 'stopping' ? t.stopping : undefined} onClick={stop}>
           {t.stop}
-        </Control>
+        </ActionButton>
       ) : (
         <p className="tools">
           {accepted.length > 1 && (
@@ -159,9 +159,9 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
               {t.typeCount(accepted.length)} <input type="text" inputMode="numeric" size={6} autoComplete="off" value={typedCount} onChange={(event) => setTypedCount(event.target.value)} />
             </label>
           )}
-          <Control disabledReason={why} className={action === 'delete' ? 'danger' : 'primary'} onClick={start}>
+          <ActionButton disabledReason={why} className={action === 'delete' ? 'danger' : 'primary'} onClick={start}>
             {t.run[action]}
-          </Control>
+          </ActionButton>
           <button type="button" onClick={() => onClose(false)}>
             {t.cancel}
           </button>

@@ -8,13 +8,14 @@ import { withTimeout, TimeoutError } from '../api/kube'
 import type { KubeObject } from '../api/types'
 import { useOnConnectionRestored } from '../api/useConnection'
 import { useCanI } from '../api/useCanI'
-import { Control } from '../parts/Control'
+import { ActionButton } from '../parts/ActionButton'
 import { useCopied } from '../parts/flash'
 import { Popover } from '../parts/Popover'
 import { Skeleton } from '../parts/Skeleton'
 import { useTextOf } from '../text'
 import { objectText as texts } from '../text/object'
 import { propagationText } from '../text/propagation'
+import { AccessLink } from './analysis/AccessLink'
 import { Actions } from './object/Actions'
 import { commandsFor, type Command } from './object/commands'
 import { Events } from './object/Events'
@@ -93,11 +94,12 @@ function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView 
     <article className="resource">
       <header>
         <div className="what">
-          <Header refTo={ref} object={object.data} kind={kind} isPropagated={placement.length > 0} tab={tab} />
+          <Header objectRef={ref} object={object.data} kind={kind} isPropagated={placement.length > 0} tab={tab} />
         </div>
         <div className="tools">
-          {object.data && !isDeleted && <Actions refTo={ref} object={object.data} />}
-          {object.data && placement.length > 0 && <PreviewLinks refTo={ref} kind={kind} />}
+          {object.data && !isDeleted && <Actions objectRef={ref} object={object.data} />}
+          {object.data && !isDeleted && <AccessLink objectRef={ref} />}
+          {object.data && placement.length > 0 && <PreviewLinks objectRef={ref} kind={kind} />}
           <Commands list={commandsFor(ref, tab, commandContext)} />
         </div>
       </header>
@@ -122,18 +124,18 @@ function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView 
       )}
       {why[tab] && <p role="alert">{why[tab]}</p>}
       {!object.data && failure === undefined && <Skeleton />}
-      {tabs.includes(tab) && isPlacementTab(tab) && <Propagation tab={tab} refTo={ref} selectedCluster={view.in} />}
-      {tab === 'history' && <History refTo={ref} object={isDeleted ? undefined : object.data} />}
-      {tab === 'related' && <Related refTo={ref} />}
-      {tab === 'journal' && about !== undefined && <Journal refTo={ref} about={about} />}
-      {object.data && <TabContent tab={tab} refTo={ref} object={object.data} q={q} isPod={isPod} isAllowed={why[tab] === undefined} revealed={isRevealed} onReveal={setIsRevealed} />}
+      {tabs.includes(tab) && isPlacementTab(tab) && <Propagation tab={tab} objectRef={ref} selectedCluster={view.in} />}
+      {tab === 'history' && <History objectRef={ref} object={isDeleted ? undefined : object.data} />}
+      {tab === 'related' && <Related objectRef={ref} />}
+      {tab === 'journal' && about !== undefined && <Journal objectRef={ref} about={about} />}
+      {object.data && <TabContent tab={tab} objectRef={ref} object={object.data} q={q} isPod={isPod} isAllowed={why[tab] === undefined} revealed={isRevealed} onReveal={setIsRevealed} />}
     </article>
   )
 }
 
 /** Tabs of the propagation of a template. A copy has the tabs of its template; its drift is the one in its own cluster. */
-function Propagation({ tab, refTo, selectedCluster }: { tab: PlacementTab; refTo: ObjectRef; selectedCluster: string | undefined }) {
-  const { cluster, ...template } = refTo
+function Propagation({ tab, objectRef, selectedCluster }: { tab: PlacementTab; objectRef: ObjectRef; selectedCluster: string | undefined }) {
+  const { cluster, ...template } = objectRef
   return (
     <div className="page">
       <Suspense fallback={<Skeleton />}>
@@ -142,7 +144,7 @@ function Propagation({ tab, refTo, selectedCluster }: { tab: PlacementTab; refTo
         ) : tab === 'topology' ? (
           <Topology template={template} />
         ) : (
-          <Drift template={template} cluster={selectedCluster ?? (cluster === CONTROL_PLANE ? undefined : cluster)} hrefOf={(other) => objectAddress(refTo, 'drift', { in: other })} />
+          <Drift template={template} cluster={selectedCluster ?? (cluster === CONTROL_PLANE ? undefined : cluster)} hrefOf={(other) => objectAddress(objectRef, 'drift', { in: other })} />
         )}
       </Suspense>
     </div>
@@ -151,7 +153,7 @@ function Propagation({ tab, refTo, selectedCluster }: { tab: PlacementTab; refTo
 
 interface TabContentProps {
   tab: Tab
-  refTo: ObjectRef
+  objectRef: ObjectRef
   object: KubeObject
   q: string | undefined
   isPod: boolean
@@ -161,23 +163,23 @@ interface TabContentProps {
 }
 
 /** Tabs that need the object itself. */
-function TabContent({ tab, refTo, object, q, isPod, isAllowed, revealed, onReveal }: TabContentProps) {
+function TabContent({ tab, objectRef, object, q, isPod, isAllowed, revealed, onReveal }: TabContentProps) {
   const t = useTextOf(texts)
   if (tab === 'overview') {
     return (
       <>
-        <Failures refTo={refTo} object={object} />
-        <Overview refTo={refTo} object={object} />
+        <Failures objectRef={objectRef} object={object} />
+        <Overview objectRef={objectRef} object={object} />
       </>
     )
   }
-  if (tab === 'yaml') return <YamlTab refTo={refTo} object={object} isRevealed={revealed} onReveal={onReveal} />
-  if (tab === 'events' && isAllowed) return <Events refTo={refTo} object={object} />
-  if (tab === 'logs' && isAllowed) return q === undefined ? <p className="empty">{t.noLogs}</p> : <Logs refTo={refTo} object={object} q={q} />
+  if (tab === 'yaml') return <YamlTab objectRef={objectRef} object={object} isRevealed={revealed} onReveal={onReveal} />
+  if (tab === 'events' && isAllowed) return <Events objectRef={objectRef} object={object} />
+  if (tab === 'logs' && isAllowed) return q === undefined ? <p className="empty">{t.noLogs}</p> : <Logs objectRef={objectRef} object={object} q={q} />
   if (tab === 'terminal' && isAllowed && isPod) {
     return (
       <Suspense fallback={<p className="empty">{t.loading}</p>}>
-        <Terminal refTo={refTo} object={object} />
+        <Terminal objectRef={objectRef} object={object} />
       </Suspense>
     )
   }
@@ -185,7 +187,7 @@ function TabContent({ tab, refTo, object, q, isPod, isAllowed, revealed, onRevea
 }
 
 /** Links to previews of changes to a template. */
-function PreviewLinks({ refTo: { apiVersion, namespace, name }, kind }: { refTo: ObjectRef; kind: string }) {
+function PreviewLinks({ objectRef: { apiVersion, namespace, name }, kind }: { objectRef: ObjectRef; kind: string }) {
   const t = useTextOf(propagationText)
   return (
     <>
@@ -209,9 +211,9 @@ function Commands({ list }: { list: Command[] }) {
         list.map(({ tool, text }) => (
           <div key={text} className="command">
             <code>{text}</code>
-            <Control aria-label={t.copyAs(tool)} disabledReason={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(text)}>
+            <ActionButton aria-label={t.copyAs(tool)} disabledReason={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(text)}>
               {copied === text ? t.copied : t.copyAs(tool)}
-            </Control>
+            </ActionButton>
           </div>
         ))
       }

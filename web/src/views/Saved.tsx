@@ -3,8 +3,8 @@ import { Link } from 'wouter'
 import { searchAddress } from '../api/address'
 import { deleteSavedSearch, replaceSavedSearch, useSavedSearches } from '../api/saved'
 import type { SavedSearch } from '../api/types'
-import { Control } from '../parts/Control'
-import { Modal } from '../parts/Modal'
+import { ActionButton } from '../parts/ActionButton'
+import { FormDialog } from '../parts/FormDialog'
 import { Query } from '../parts/Query'
 import { Skeleton } from '../parts/Skeleton'
 import { Table } from '../parts/Table'
@@ -45,12 +45,12 @@ export function Saved() {
                 {search.spec.owner} {search.spec.shared && <small>· {t.shared}</small>}
               </td>
               <td className="actions">
-                <Control disabledReason={why(search)} onClick={() => setDialog({ action: 'change', search })}>
+                <ActionButton disabledReason={why(search)} onClick={() => setDialog({ action: 'change', search })}>
                   {t.change}
-                </Control>{' '}
-                <Control disabledReason={why(search)} onClick={() => setDialog({ action: 'delete', search })}>
+                </ActionButton>{' '}
+                <ActionButton disabledReason={why(search)} onClick={() => setDialog({ action: 'delete', search })}>
                   {t.delete}
-                </Control>
+                </ActionButton>
               </td>
             </tr>
           ))}
@@ -77,39 +77,32 @@ function ChangeDialog({ dialog: { action, search }, onDone, onClose }: { dialog:
   const { title, query, shared } = search.spec
   const label = action === 'change' ? t.change : t.confirmDelete(title)
   return (
-    <Modal label={label} onClose={onClose}>
-      <form
-        className="keep"
-        onSubmit={(event) => {
-          event.preventDefault()
-          const form = new FormData(event.currentTarget)
-          const draft = { title: String(form.get('title')), query: String(form.get('query')), shared: form.get('shared') !== null }
-          const request = action === 'change' ? replaceSavedSearch(search, draft) : deleteSavedSearch(search)
-          request.then(onDone, (error: unknown) => setErrorMessage(error instanceof Error ? error.message : String(error)))
-        }}
-      >
-        <h2>{label}</h2>
-        {action === 'change' && (
-          <>
-            <label>
-              {t.title} <input name="title" defaultValue={title} required maxLength={128} autoComplete="off" />
-            </label>
-            <label>
-              {t.query} <input name="query" defaultValue={query} autoComplete="off" spellCheck={false} />
-            </label>
-            <label>
-              <input name="shared" type="checkbox" defaultChecked={shared} /> {t.share}
-            </label>
-          </>
-        )}
-        {errorMessage && <p role="alert">{errorMessage}</p>}
-        <p>
-          <button type="submit" className={action === 'change' ? 'primary' : 'danger'}>{action === 'change' ? t.save : t.delete}</button>{' '}
-          <button type="button" onClick={onClose}>
-            {t.cancel}
-          </button>
-        </p>
-      </form>
-    </Modal>
+    <FormDialog
+      title={label}
+      className="keep"
+      submitButton={<button type="submit" className={action === 'change' ? 'primary' : 'danger'}>{action === 'change' ? t.save : t.delete}</button>}
+      onSubmit={(element) => {
+        const form = new FormData(element)
+        const draft = { title: String(form.get('title')), query: String(form.get('query')), shared: form.get('shared') !== null }
+        const request = action === 'change' ? replaceSavedSearch(search, draft) : deleteSavedSearch(search)
+        request.then(onDone, (error: unknown) => setErrorMessage(error instanceof Error ? error.message : String(error)))
+      }}
+      onClose={onClose}
+    >
+      {action === 'change' && (
+        <>
+          <label>
+            {t.title} <input name="title" defaultValue={title} required maxLength={128} autoComplete="off" />
+          </label>
+          <label>
+            {t.query} <input name="query" defaultValue={query} autoComplete="off" spellCheck={false} />
+          </label>
+          <label>
+            <input name="shared" type="checkbox" defaultChecked={shared} /> {t.share}
+          </label>
+        </>
+      )}
+      {errorMessage && <p role="alert">{errorMessage}</p>}
+    </FormDialog>
   )
 }

@@ -41,8 +41,8 @@ pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
     printed
 }
 
-fn has_condition(pod: &Pod<'_>, kind: &str) -> bool {
-    pod.status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+fn has_condition(pod: &Pod<'_>, condition_type: &str) -> bool {
+    pod.status.conditions.iter().any(|condition| condition.type_ == condition_type && condition.status == "True")
 }
 
 fn readiness_gates(pod: &Pod<'_>) -> Cell {
@@ -145,6 +145,8 @@ impl Row {
     }
 }
 
+/// STATUS by the containers that are not init containers; `status` if none of them determines it. Also counts ready
+/// containers and restarts.
 fn main_status(pod: &Pod<'_>, mut status: String, ready: &mut i64, restarts: &mut Restarts) -> String {
     let mut running = false;
     for container in pod.status.container_statuses.iter().rev() {
@@ -190,7 +192,7 @@ fn add_reasons_and_exit_codes(pod: &Pod<'_>, printed: &mut PrintedObject) {
 /// running beside all later containers (KEP-753).
 fn add_resources(pod: &Pod<'_>, printed: &mut PrintedObject) {
     type Pick = for<'x> fn(&'x ResourceRequirements<'_>) -> Option<i64>;
-    let sum = |pick: Pick| {
+    let effective = |pick: Pick| {
         let mut total: Option<i64> = None;
         for container in &pod.spec.containers {
             if let Some(amount) = pick(&container.resources) {
@@ -198,28 +200,30 @@ fn add_resources(pod: &Pod<'_>, printed: &mut PrintedObject) {
             }
         }
         let mut sidecars = 0;
-        let mut most = 0;
+        // Highest amount while init containers run.
+        let mut peak = 0;
         for container in &pod.spec.init_containers {
             let amount = pick(&container.resources).unwrap_or(0);
             if container.restart_policy.as_deref() == Some("Always") {
                 sidecars += amount;
-                most = most.max(sidecars);
+                peak = peak.max(sidecars);
             } else {
-                most = most.max(sidecars + amount);
+                peak = peak.max(sidecars + amount);
             }
         }
         let running = total.map(|total| total + sidecars).or((sidecars > 0).then_some(sidecars));
-        match (running, most) {
+        match (running, peak) {
             (None, 0) => None,
-            (running, most) => Some(running.unwrap_or(0).max(most)),
+            (running, peak) => Some(running.unwrap_or(0).max(peak)),
         }
     };
-    printed.cpu_request = sum(|resources| resources.requests.cpu_milli());
-    printed.cpu_limit = sum(|resources| resources.limits.cpu_milli());
-    printed.memory_request = sum(|resources| resources.requests.memory_bytes());
-    printed.memory_limit = sum(|resources| resources.limits.memory_bytes());
+    printed.cpu_request = effective(|resources| resources.requests.cpu_milli());
+    printed.cpu_limit = effective(|resources| resources.limits.cpu_milli());
+    printed.memory_request = effective(|resources| resources.requests.memory_bytes());
+    printed.memory_limit = effective(|resources| resources.limits.memory_bytes());
 }
 
+/// Values for the field selectors that kube-apiserver supports for pods.
 fn fields(pod: &Pod<'_>) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     let mut add =

@@ -3,6 +3,8 @@
 //! Only RBAC objects that the reader may list count, so that the result reveals no others.
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, HashMap};
@@ -134,7 +136,7 @@ impl<'r> VisibleRbac<'r> {
             if !self.is_binding_visible(namespace, name, &binding.role) {
                 continue;
             }
-            let (Some(subject), role) = (subject.resolve(namespace), &binding.role) else { continue };
+            let (Some(subject), role) = (subject.resolve(namespace), &*binding.role) else { continue };
             match self.rbac.role(role, namespace) {
                 Some(found) => held.push(HeldRole { subject, namespace, binding: name, role, rules: &found.rules }),
                 None => missing.push(MissingRole { namespace, binding: name, role }),
@@ -153,16 +155,35 @@ impl<'r> VisibleRbac<'r> {
         sources
     }
 
-    /// Names of objects to which rules restrict one of the verbs on a resource, of all roles: visible or not, bound or not.
-    pub(super) fn names_in_rules(&self, verbs: &[&str], group: &str, resource: &str) -> BTreeSet<&'r str> {
-        let roles = self.rbac.roles.values().flat_map(HashMap::values);
-        let rules = roles.flat_map(|role| role.rules.iter());
+    /// Names of objects to which the rules of visible roles restrict one of the verbs on a resource: rules that can hold in the
+    /// namespace, or in the cluster if it is empty.
+    pub(super) fn names_in_rules(
+        &self,
+        namespace: &str,
+        verbs: &[&str],
+        group: &str,
+        resource: &str,
+    ) -> BTreeSet<&'r str> {
+        let VisibleRbac { rbac, is_visible } = *self;
+        let own = (!namespace.is_empty()).then_some(namespace);
+        let scopes = std::iter::once("").chain(own).filter_map(|scope| rbac.roles.get_key_value(scope));
+        let roles = scopes.flat_map(|(scope, roles)| roles.iter().map(move |(name, role)| (scope, name, role)));
+        let visible = roles.filter(|(scope, name, _)| is_visible(kind_of_role(scope), scope, name));
+        let rules = visible.flat_map(|(_, _, role)| role.rules.iter());
         rules.flat_map(|rule| rule.restricted_names(verbs, group, resource)).map(String::as_str).collect()
     }
 
-    /// Namespaces with roles or bindings, visible or not.
+    /// Namespaces with a visible role or binding. Others would reveal names of namespaces.
     pub(super) fn namespaces(&self) -> BTreeSet<&'r str> {
-        let all = self.rbac.roles.keys().chain(self.rbac.bindings.keys());
+        let VisibleRbac { rbac, is_visible } = *self;
+        let roles = rbac
+            .roles
+            .iter()
+            .filter(|(namespace, roles)| roles.keys().any(|name| is_visible(ObjectKind::Role, namespace, name)));
+        let bindings = rbac.bindings.iter().filter(|(namespace, bindings)| {
+            bindings.keys().any(|name| is_visible(ObjectKind::RoleBinding, namespace, name))
+        });
+        let all = roles.map(|(namespace, _)| namespace).chain(bindings.map(|(namespace, _)| namespace));
         all.map(String::as_str).filter(|namespace| !namespace.is_empty()).collect()
     }
 
@@ -176,25 +197,22 @@ impl<'r> VisibleRbac<'r> {
 
     /// The rules of a visible role; the namespace of a ClusterRole is empty.
     pub(super) fn role_rules(&self, namespace: &str, name: &str) -> Option<&'r [PolicyRule]> {
-        let kind = if namespace.is_empty() { ObjectKind::ClusterRole } else { ObjectKind::Role };
         let role = self.rbac.roles.get(namespace)?.get(name)?;
-        (self.is_visible)(kind, namespace, name).then_some(&*role.rules)
+        (self.is_visible)(kind_of_role(namespace), namespace, name).then_some(&*role.rules)
     }
 
     /// The role of a visible binding; the namespace of a ClusterRoleBinding is empty.
     pub(super) fn bound_role(&self, namespace: &str, name: &str) -> Option<&'r RoleRef> {
         let binding = self.rbac.bindings.get(namespace)?.get(name)?;
-        self.is_binding_visible(namespace, name, &binding.role).then_some(&binding.role)
+        self.is_binding_visible(namespace, name, &binding.role).then_some(&*binding.role)
     }
 
     /// True if the reader may list a binding and its role.
     pub(super) fn is_binding_visible(&self, namespace: &str, name: &str, role: &RoleRef) -> bool {
         let kind = if namespace.is_empty() { ObjectKind::ClusterRoleBinding } else { ObjectKind::RoleBinding };
-        let (role_kind, role_namespace) = match role.namespace(namespace) {
-            "" => (ObjectKind::ClusterRole, ""),
-            namespace => (ObjectKind::Role, namespace),
-        };
-        (self.is_visible)(kind, namespace, name) && (self.is_visible)(role_kind, role_namespace, &role.name)
+        let role_namespace = role.namespace(namespace);
+        (self.is_visible)(kind, namespace, name)
+            && (self.is_visible)(kind_of_role(role_namespace), role_namespace, &role.name)
     }
 
     fn evaluate(&self, role: &RoleRef, namespace: &str, action: &Action) -> Evaluation<'r> {
@@ -217,7 +235,12 @@ impl<'r> VisibleRbac<'r> {
             }
         };
         scopes.into_iter().flat_map(|(namespace, bindings)| {
-            bindings.iter().map(move |(name, binding)| (namespace.as_str(), name.as_str(), binding))
+            bindings.iter().map(move |(name, binding)| (namespace.as_str(), &**name, binding))
         })
     }
+}
+
+/// Kind of the roles of a namespace; empty: those of the cluster.
+fn kind_of_role(namespace: &str) -> ObjectKind {
+    if namespace.is_empty() { ObjectKind::ClusterRole } else { ObjectKind::Role }
 }

@@ -11,13 +11,13 @@ mod removal;
 mod rules;
 mod subject;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
 
-pub use reading::{Extent, Grant, ReadKind, Readable};
+pub use reading::{Grant, ReadKind, Readable, ReadableObjects};
 pub use removal::{ObjectKind, ObjectName};
 pub use rules::{Action, PolicyRule};
 pub use subject::{Subject, SubjectKind};
@@ -34,12 +34,14 @@ pub struct Rbac {
     roles: HashMap<String, HashMap<String, StoredRole>>,
     /// By namespace (empty for ClusterRoleBindings) and name. kube-apiserver visits them in this order, which
     /// determines the reason of a decision.
-    bindings: BTreeMap<String, BTreeMap<String, Binding>>,
+    bindings: BTreeMap<String, BTreeMap<Box<str>, Binding>>,
+    /// References of the bindings, each stored once: a cluster has many more bindings than roles.
+    role_refs: HashSet<Arc<RoleRef>>,
 }
 
 #[derive(Debug, Clone)]
 struct Binding {
-    role: RoleRef,
+    role: Arc<RoleRef>,
     subjects: Box<[Subject]>,
 }
 
@@ -144,8 +146,22 @@ impl Rbac {
     /// Adds or replaces a binding; the namespace of a ClusterRoleBinding is empty.
     pub fn put_binding(&mut self, namespace: &str, name: &str, binding: RoleBinding) {
         let subjects = binding.subjects.unwrap_or_default().into();
-        let binding = Binding { role: binding.role_ref, subjects };
-        self.bindings.entry(namespace.to_owned()).or_default().insert(name.to_owned(), binding);
+        let binding = Binding { role: self.intern(binding.role_ref), subjects };
+        self.bindings.entry(namespace.to_owned()).or_default().insert(name.into(), binding);
+    }
+
+    /// The stored reference that equals `role`, which is added if there is none.
+    fn intern(&mut self, role: RoleRef) -> Arc<RoleRef> {
+        if let Some(known) = self.role_refs.get(&role) {
+            return Arc::clone(known);
+        }
+        if self.role_refs.len() == self.role_refs.capacity() {
+            // Before the set grows, references of removed bindings are dropped.
+            self.role_refs.retain(|known| Arc::strong_count(known) > 1);
+        }
+        let role = Arc::new(role);
+        self.role_refs.insert(Arc::clone(&role));
+        role
     }
 
     pub fn remove_binding(&mut self, namespace: &str, name: &str) {
@@ -320,5 +336,24 @@ mod tests {
         for (user, namespace, expected) in cases {
             assert_eq!(rbac.authorize(&user, &get(namespace)), expected, "{} in {namespace:?}", user.name);
         }
+    }
+
+    #[test]
+    fn references_to_a_role_are_stored_once_and_dropped_with_their_bindings() {
+        let mut rbac = Rbac::default();
+        let binding = |role: &str| {
+            let binding = json!({"roleRef": {"kind": "ClusterRole", "name": role}});
+            serde_json::from_value::<RoleBinding>(binding).expect("a binding")
+        };
+        for name in ["one", "two"] {
+            rbac.put_binding("shop", name, binding("view"));
+        }
+        assert!(Arc::ptr_eq(&rbac.bindings["shop"]["one"].role, &rbac.bindings["shop"]["two"].role));
+        for nth in 0..1000 {
+            rbac.put_binding("shop", "changing", binding(&format!("role{nth}")));
+        }
+        assert!(rbac.role_refs.len() < 20, "{}", rbac.role_refs.len());
+        let stored: Vec<&str> = rbac.bindings["shop"].values().map(|binding| binding.role.name.as_str()).collect();
+        assert_eq!(stored, ["role999", "view", "view"]);
     }
 }

@@ -50,13 +50,13 @@ pub enum Readable {
 
 /// Readable objects of a resource in all namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Extent {
+pub struct ReadableObjects {
     /// For cluster-scoped objects, and for namespaces without a separate entry.
     everywhere: Readable,
     namespaces: BTreeMap<String, Readable>,
 }
 
-impl Extent {
+impl ReadableObjects {
     /// The same readable objects in all namespaces.
     pub fn uniform(everywhere: Readable) -> Self {
         Self { everywhere, namespaces: BTreeMap::new() }
@@ -75,7 +75,7 @@ impl Extent {
         Self { everywhere, namespaces: own.into_iter().map(entry).collect() }
     }
 
-    /// Only [`Extent::namespace_limit`] for a user with these grants, without computing the rest; for queries about many
+    /// Only [`ReadableObjects::namespace_limit`] for a user with these grants, without computing the rest; for queries about many
     /// resources.
     pub fn namespace_limit_from_grants(
         grants: &[Grant],
@@ -335,13 +335,13 @@ mod tests {
         let grants = rbac.grants(&UserInfo::new("ann", [""]));
         for (read_kind, expected) in [(ReadKind::ByName, by_name), (ReadKind::Listing, listing)] {
             assert_eq!(Readable::from_grants(&grants, read_kind, "", "pods", "shop"), expected, "{read_kind:?}");
-            let extent = Extent::from_grants(&grants, read_kind, "", "pods");
+            let readable_objects = ReadableObjects::from_grants(&grants, read_kind, "", "pods");
             assert_eq!(
-                Extent::namespace_limit_from_grants(&grants, read_kind, "", "pods"),
-                extent.namespace_limit(),
+                ReadableObjects::namespace_limit_from_grants(&grants, read_kind, "", "pods"),
+                readable_objects.namespace_limit(),
                 "{read_kind:?}"
             );
-            assert_eq!(extent.allows("shop", "a"), expected.contains("a"), "{read_kind:?}");
+            assert_eq!(readable_objects.allows("shop", "a"), expected.contains("a"), "{read_kind:?}");
         }
     }
 
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_equals_the_readable_objects_of_each_namespace() {
+    fn readable_objects_equal_those_of_each_namespace() {
         let rbac = rules();
         let robot = "system:serviceaccount:ops:robot";
         for (user, groups) in
@@ -386,11 +386,11 @@ mod tests {
             for (group, resource) in
                 [("", "pods"), ("apps", "deployments"), ("", "configmaps"), ("", "services"), ("", "namespaces")]
             {
-                let extent = Extent::from_grants(&grants, ReadKind::ByName, group, resource);
+                let readable_objects = ReadableObjects::from_grants(&grants, ReadKind::ByName, group, resource);
                 if resource != "namespaces" {
                     assert_eq!(
-                        Extent::namespace_limit_from_grants(&grants, ReadKind::ByName, group, resource),
-                        extent.namespace_limit(),
+                        ReadableObjects::namespace_limit_from_grants(&grants, ReadKind::ByName, group, resource),
+                        readable_objects.namespace_limit(),
                         "{user} {group}/{resource}"
                     );
                 }
@@ -405,9 +405,10 @@ mod tests {
                         let context = format!("{user} {groups} {group}/{resource} {namespace}/{name}");
                         // Namespace objects are cluster-scoped.
                         if resource != "namespaces" || namespace.is_empty() {
-                            assert_eq!(extent.allows(namespace, name), expected, "{context}");
+                            assert_eq!(readable_objects.allows(namespace, name), expected, "{context}");
                             assert!(
-                                !expected || extent.namespace_limit().is_none_or(|limit| limit.contains(namespace)),
+                                !expected
+                                    || readable_objects.namespace_limit().is_none_or(|limit| limit.contains(namespace)),
                                 "{context}"
                             );
                         }
@@ -416,7 +417,7 @@ mod tests {
             }
         }
         assert_eq!(
-            Extent::from_grants(&rbac.grants(&UserInfo::new("ann", [""])), ReadKind::ByName, "", "pods")
+            ReadableObjects::from_grants(&rbac.grants(&UserInfo::new("ann", [""])), ReadKind::ByName, "", "pods")
                 .namespace_limit(),
             Some(["shop".to_owned()].into())
         );

@@ -1,11 +1,12 @@
 //! Rules as they would be without some RBAC objects.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::access::VisibleRbac;
 use super::{Aggregation, PolicyRule, Rbac, StoredRole};
 use crate::selector::label_selector_matches;
 
@@ -88,71 +89,13 @@ impl Rbac {
                 self.roles.get(&object.namespace).is_some_and(|roles| roles.contains_key(&object.name))
             }
             ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => {
-                self.bindings.get(&object.namespace).is_some_and(|bindings| bindings.contains_key(&object.name))
+                self.bindings.get(&object.namespace).is_some_and(|bindings| bindings.contains_key(object.name.as_str()))
             }
         }
-    }
-
-    /// The rules without these objects. An aggregated ClusterRole loses the rules that it has only from a removed one.
-    pub fn without(&self, removed: &[ObjectName]) -> Self {
-        let mut rest = self.clone();
-        let mut changed = BTreeMap::new();
-        for object in removed {
-            match object.kind {
-                ObjectKind::Role => rest.remove_role(&object.namespace, &object.name),
-                ObjectKind::ClusterRole => {
-                    let part = self.aggregation(&object.name).cloned().unwrap_or_default();
-                    changed.insert(object.name.clone(), part);
-                    rest.remove_role("", &object.name);
-                }
-                ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => {
-                    rest.remove_binding(&object.namespace, &object.name);
-                }
-            }
-        }
-        rest.aggregate(changed);
-        rest
     }
 
     fn aggregation(&self, name: &str) -> Option<&Arc<Aggregation>> {
         self.roles.get("")?.get(name)?.aggregation.as_ref()
-    }
-
-    /// Recomputes the rules of the roles that aggregate changed ones, until no role changes.
-    fn aggregate(&mut self, mut changed: BTreeMap<String, Arc<Aggregation>>) {
-        let count = self.roles.get("").map_or(0, HashMap::len);
-        // Roles that aggregate each other stop changing after one round. The limit guards against roles whose stored
-        // rules are outdated.
-        let mut steps = count.saturating_mul(count).saturating_add(changed.len());
-        while let Some((_, part)) = changed.pop_first() {
-            let Some(roles) = self.roles.get("").filter(|_| steps > 0) else { return };
-            steps -= 1;
-            let aggregated = roles.iter().filter_map(|(name, role)| Some((name, role.aggregation.as_ref()?)));
-            let selecting: Vec<(String, Arc<Aggregation>)> = aggregated
-                .filter(|(_, aggregated)| aggregated.selects(&part))
-                .map(|(name, aggregated)| (name.clone(), Arc::clone(aggregated)))
-                .collect();
-            for (name, aggregated) in selecting {
-                let rules = self.union(&name, &aggregated);
-                let role = self.roles.get_mut("").and_then(|roles| roles.get_mut(&name));
-                let Some(role) = role.filter(|role| *role.rules != *rules) else { continue };
-                role.rules = rules.into();
-                changed.insert(name, aggregated);
-            }
-        }
-    }
-
-    /// Rules of the selected roles in the order of their names, without duplicates.
-    fn union(&self, name: &str, aggregated: &Aggregation) -> Vec<PolicyRule> {
-        let mut rules: Vec<PolicyRule> = Vec::new();
-        for (_, part) in self.aggregated_sources(name, aggregated) {
-            for rule in part.rules.iter() {
-                if !rules.contains(rule) {
-                    rules.push(rule.clone());
-                }
-            }
-        }
-        rules
     }
 
     /// The ClusterRoles whose rules an aggregated one has, in the order of their names.
@@ -174,6 +117,71 @@ impl Rbac {
         let parts = self.aggregated_sources(name, aggregated).into_iter();
         parts.filter(|(_, part)| part.rules.contains(rule)).map(|(name, _)| name).collect()
     }
+}
+
+impl VisibleRbac<'_> {
+    /// The rules without these objects. An aggregated ClusterRole loses the rules that it has only from removed ones. Roles
+    /// that the reader may not list are neither changed nor sources, so that the result does not reveal their rules.
+    pub fn without(&self, removed: &[ObjectName]) -> Rbac {
+        let mut rest = self.rbac.clone();
+        let mut changed = BTreeMap::new();
+        for object in removed {
+            match object.kind {
+                ObjectKind::Role => rest.remove_role(&object.namespace, &object.name),
+                ObjectKind::ClusterRole => {
+                    let part = self.rbac.aggregation(&object.name).cloned().unwrap_or_default();
+                    changed.insert(object.name.clone(), part);
+                    rest.remove_role("", &object.name);
+                }
+                ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => {
+                    rest.remove_binding(&object.namespace, &object.name);
+                }
+            }
+        }
+        self.aggregate(&mut rest, changed);
+        rest
+    }
+
+    /// Removes rules from the roles that aggregate changed ones, until no role changes. Each change removes a rule, so it ends.
+    fn aggregate(&self, rest: &mut Rbac, mut changed: BTreeMap<String, Arc<Aggregation>>) {
+        while let Some((_, part)) = changed.pop_first() {
+            let cluster_roles = rest.roles.get("").into_iter().flatten();
+            let selecting: Vec<(String, Arc<Aggregation>)> = cluster_roles
+                .filter_map(|(name, role)| Some((name, role.aggregation.as_ref()?)))
+                .filter(|(name, aggregated)| aggregated.selects(&part) && self.is_cluster_role_visible(name))
+                .map(|(name, aggregated)| (name.clone(), Arc::clone(aggregated)))
+                .collect();
+            for (name, aggregated) in selecting {
+                let rules = self.remaining_rules(rest, &name, &aggregated);
+                let role = rest.roles.get_mut("").and_then(|roles| roles.get_mut(&name));
+                let Some(role) = role.filter(|role| role.rules.len() != rules.len()) else { continue };
+                role.rules = rules.into();
+                changed.insert(name, aggregated);
+            }
+        }
+    }
+
+    /// The rules of an aggregated role that a remaining source has, or that no source had.
+    fn remaining_rules(&self, rest: &Rbac, name: &str, aggregated: &Aggregation) -> Vec<PolicyRule> {
+        let before = self.visible_sources(self.rbac, name, aggregated);
+        let after = self.visible_sources(rest, name, aggregated);
+        let role = rest.roles.get("").and_then(|roles| roles.get(name));
+        let rules = role.map(|role| &*role.rules).unwrap_or_default();
+        rules.iter().filter(|rule| is_rule_of(rule, &after) || !is_rule_of(rule, &before)).cloned().collect()
+    }
+
+    fn visible_sources<'a>(&self, rbac: &'a Rbac, name: &str, aggregated: &Aggregation) -> Vec<&'a StoredRole> {
+        let sources = rbac.aggregated_sources(name, aggregated).into_iter();
+        sources.filter(|(source, _)| self.is_cluster_role_visible(source)).map(|(_, role)| role).collect()
+    }
+
+    fn is_cluster_role_visible(&self, name: &str) -> bool {
+        (self.is_visible)(ObjectKind::ClusterRole, "", name)
+    }
+}
+
+fn is_rule_of(rule: &PolicyRule, sources: &[&StoredRole]) -> bool {
+    sources.iter().any(|source| source.rules.contains(rule))
 }
 
 impl Aggregation {
@@ -225,13 +233,35 @@ mod tests {
     #[case::the_binding(&[(ObjectKind::ClusterRoleBinding, "ann")], "")]
     #[case::another_kind(&[(ObjectKind::ClusterRole, "ann")], "pods services secrets")]
     fn removed_objects_grant_nothing(#[case] removed: &[(ObjectKind, &str)], #[case] expected: &str) {
-        let rbac = snapshot();
-        let name = |(kind, name): &(ObjectKind, &str)| ObjectName {
-            kind: *kind,
-            namespace: String::new(),
-            name: (*name).into(),
-        };
-        let rest = rbac.without(&removed.iter().map(name).collect::<Vec<_>>());
+        let removed: Vec<ObjectName> = removed.iter().map(|(kind, name)| cluster_scoped(*kind, name)).collect();
+        assert_eq!(allowed_without(&snapshot(), &|_, _, _| true, &removed), expected);
+    }
+
+    /// Rules that only a hidden role has stay in the roles that aggregate it, and a hidden role keeps no rule.
+    #[rstest::rstest]
+    #[case::another_source_of_a_rule("pods", "more", "secrets")]
+    #[case::the_only_source_of_a_rule("more", "pods", "services secrets")]
+    #[case::an_aggregated_role("view", "pods", "pods services secrets")]
+    fn hidden_roles_do_not_count(#[case] hidden: &str, #[case] removed: &str, #[case] expected: &str) {
+        let mut rbac = snapshot();
+        let is_visible = |kind: ObjectKind, _: &str, name: &str| (kind, name) != (ObjectKind::ClusterRole, hidden);
+        let removed = [cluster_scoped(ObjectKind::ClusterRole, removed)];
+        assert_eq!(allowed_without(&rbac, &is_visible, &removed), expected);
+        rbac.remove_role("", hidden);
+        assert_eq!(allowed_without(&rbac, &is_visible, &removed), expected, "the result reveals the hidden role");
+    }
+
+    fn cluster_scoped(kind: ObjectKind, name: &str) -> ObjectName {
+        ObjectName { kind, namespace: String::new(), name: name.to_owned() }
+    }
+
+    /// The resources that ann may still get.
+    fn allowed_without(
+        rbac: &Rbac,
+        is_visible: &(dyn Fn(ObjectKind, &str, &str) -> bool + Sync),
+        removed: &[ObjectName],
+    ) -> String {
+        let rest = VisibleRbac { rbac, is_visible }.without(removed);
         let ann = UserInfo::new("ann", ["staff"]);
         let may = |resource: &&str| {
             let action = Action::Resource {
@@ -244,8 +274,8 @@ mod tests {
             };
             matches!(rest.authorize(&ann, &action), crate::rbac::Decision::Allowed { .. })
         };
-        let allowed: Vec<&str> = ["pods", "services", "secrets"].into_iter().filter(|resource| may(resource)).collect();
-        assert_eq!(allowed.join(" "), expected);
+        let allowed: Vec<&str> = ["pods", "services", "secrets"].into_iter().filter(may).collect();
+        allowed.join(" ")
     }
 
     #[rstest::rstest]

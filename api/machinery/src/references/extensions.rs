@@ -1,53 +1,60 @@
 //! Rules for references in the kinds of widely used extensions.
 
 use super::Relation::{RoutedBy, RoutesTo};
-use super::kubernetes::{CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE};
-use super::rule::{Kind, Rule};
+use super::kubernetes::{CONFIG_MAP, CSI_DRIVER, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE};
+use super::rule::{GroupKind, Rule};
 
-const GATEWAY: Kind = ("gateway.networking.k8s.io", "Gateway");
-const GATEWAY_CLASS: Kind = ("gateway.networking.k8s.io", "GatewayClass");
-const BACKEND_TLS_POLICY: &[Kind] = &[("gateway.networking.k8s.io", "BackendTLSPolicy")];
-const ROUTES: &[Kind] = &[
+const GATEWAY: GroupKind = ("gateway.networking.k8s.io", "Gateway");
+const GATEWAY_CLASS: GroupKind = ("gateway.networking.k8s.io", "GatewayClass");
+const BACKEND_TLS_POLICY: &[GroupKind] = &[("gateway.networking.k8s.io", "BackendTLSPolicy")];
+const ROUTES: &[GroupKind] = &[
     ("gateway.networking.k8s.io", "GRPCRoute"),
     ("gateway.networking.k8s.io", "HTTPRoute"),
     ("gateway.networking.k8s.io", "TCPRoute"),
     ("gateway.networking.k8s.io", "TLSRoute"),
     ("gateway.networking.k8s.io", "UDPRoute"),
 ];
-const CERTIFICATE: &[Kind] = &[("cert-manager.io", "Certificate")];
-const ISSUER: Kind = ("cert-manager.io", "Issuer");
+const LISTENER_SET: &[GroupKind] = &[("gateway.networking.k8s.io", "ListenerSet")];
+const CERTIFICATE: &[GroupKind] = &[("cert-manager.io", "Certificate")];
+const ISSUER: GroupKind = ("cert-manager.io", "Issuer");
 /// Kinds whose `spec.issuerRef` refers to an issuer of cert-manager.
-const ISSUER_REFERRERS: &[Kind] = &[
+const ISSUER_REFERRERS: &[GroupKind] = &[
     ("acme.cert-manager.io", "Challenge"),
     ("acme.cert-manager.io", "Order"),
     ("cert-manager.io", "Certificate"),
     ("cert-manager.io", "CertificateRequest"),
 ];
-const VOLUME_SNAPSHOT: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshot");
-const VOLUME_SNAPSHOT_CLASS: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshotClass");
-const VOLUME_SNAPSHOT_CONTENT: Kind = ("snapshot.storage.k8s.io", "VolumeSnapshotContent");
-const DEPLOYMENT: Kind = ("apps", "Deployment");
-const SCALED_OBJECT: &[Kind] = &[("keda.sh", "ScaledObject")];
-const TRIGGER_AUTHENTICATION: Kind = ("keda.sh", "TriggerAuthentication");
-const EXTERNAL_SECRET: &[Kind] = &[("external-secrets.io", "ExternalSecret")];
-const SECRET_STORE: Kind = ("external-secrets.io", "SecretStore");
-const ROLLOUT: &[Kind] = &[("argoproj.io", "Rollout")];
-const HELM_RELEASE: &[Kind] = &[("helm.toolkit.fluxcd.io", "HelmRelease")];
-const FLUX_KUSTOMIZATION: &[Kind] = &[("kustomize.toolkit.fluxcd.io", "Kustomization")];
+const VOLUME_SNAPSHOT: GroupKind = ("snapshot.storage.k8s.io", "VolumeSnapshot");
+const VOLUME_SNAPSHOT_CLASS: GroupKind = ("snapshot.storage.k8s.io", "VolumeSnapshotClass");
+const VOLUME_SNAPSHOT_CONTENT: GroupKind = ("snapshot.storage.k8s.io", "VolumeSnapshotContent");
+const DEPLOYMENT: GroupKind = ("apps", "Deployment");
+const SCALED_OBJECT: &[GroupKind] = &[("keda.sh", "ScaledObject")];
+const TRIGGER_AUTHENTICATION: GroupKind = ("keda.sh", "TriggerAuthentication");
+const EXTERNAL_SECRET: &[GroupKind] = &[("external-secrets.io", "ExternalSecret")];
+const SECRET_STORE: GroupKind = ("external-secrets.io", "SecretStore");
+const ROLLOUT: &[GroupKind] = &[("argoproj.io", "Rollout")];
+const HELM_RELEASE: &[GroupKind] = &[("helm.toolkit.fluxcd.io", "HelmRelease")];
+const FLUX_KUSTOMIZATION: &[GroupKind] = &[("kustomize.toolkit.fluxcd.io", "Kustomization")];
 /// Default group of a `sourceRef`, which always contains the kind of the source.
-const FLUX_SOURCE: Kind = ("source.toolkit.fluxcd.io", "");
+const FLUX_SOURCE: GroupKind = ("source.toolkit.fluxcd.io", "");
 
 /// Rules for the kinds of widely used extensions: Gateway API, cert-manager, volume snapshots, VerticalPodAutoscaler,
 /// KEDA, External Secrets, Argo Rollouts, OpenKruise and Flux.
 pub const EXTENSIONS: &[Rule] = &[
     Rule::name(&[GATEWAY], "spec.gatewayClassName", GATEWAY_CLASS),
     Rule::reference(&[GATEWAY], "spec.listeners[].tls.certificateRefs[]", SECRET),
+    Rule::reference(&[GATEWAY], "spec.tls.backend.clientCertificateRef", SECRET),
+    Rule::reference(&[GATEWAY], "spec.tls.frontend.default.validation.caCertificateRefs[]", CONFIG_MAP),
+    Rule::reference(&[GATEWAY], "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[]", CONFIG_MAP),
+    Rule::reference(LISTENER_SET, "spec.parentRef", GATEWAY).with_relation(RoutedBy),
+    Rule::reference(LISTENER_SET, "spec.listeners[].tls.certificateRefs[]", SECRET),
     Rule::reference(&[GATEWAY], "spec.listeners[].tls.frontendValidation.caCertificateRefs[]", CONFIG_MAP),
     Rule::typed_reference(&[GATEWAY], "spec.infrastructure.parametersRef"),
     Rule::typed_reference(&[GATEWAY_CLASS], "spec.parametersRef"),
     Rule::reference(ROUTES, "spec.parentRefs[]", GATEWAY).with_relation(RoutedBy),
     Rule::reference(ROUTES, "spec.rules[].backendRefs[]", SERVICE).with_relation(RoutesTo),
     Rule::reference(ROUTES, "spec.rules[].filters[].requestMirror.backendRef", SERVICE).with_relation(RoutesTo),
+    Rule::reference(ROUTES, "spec.rules[].filters[].externalAuth.backendRef", SERVICE),
     Rule::typed_reference(ROUTES, "spec.rules[].filters[].extensionRef"),
     Rule::reference(ROUTES, "spec.rules[].backendRefs[].filters[].requestMirror.backendRef", SERVICE)
         .with_relation(RoutesTo),
@@ -65,6 +72,8 @@ pub const EXTENSIONS: &[Rule] = &[
     Rule::name(&[VOLUME_SNAPSHOT], "spec.source.volumeSnapshotContentName", VOLUME_SNAPSHOT_CONTENT),
     Rule::name(&[VOLUME_SNAPSHOT], "status.boundVolumeSnapshotContentName", VOLUME_SNAPSHOT_CONTENT),
     Rule::name(&[VOLUME_SNAPSHOT, VOLUME_SNAPSHOT_CONTENT], "spec.volumeSnapshotClassName", VOLUME_SNAPSHOT_CLASS),
+    Rule::name(&[VOLUME_SNAPSHOT_CLASS], "driver", CSI_DRIVER),
+    Rule::name(&[VOLUME_SNAPSHOT_CONTENT], "spec.driver", CSI_DRIVER),
     Rule::reference(&[VOLUME_SNAPSHOT_CONTENT], "spec.volumeSnapshotRef", VOLUME_SNAPSHOT),
     Rule::typed_reference(&[("autoscaling.k8s.io", "VerticalPodAutoscaler")], "spec.targetRef"),
     Rule::reference(SCALED_OBJECT, "spec.scaleTargetRef", DEPLOYMENT),

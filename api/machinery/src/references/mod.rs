@@ -13,7 +13,7 @@ mod selectors;
 pub use extensions::EXTENSIONS;
 pub use kinds::{canonical_kind, is_namespaced};
 pub use kubernetes::KUBERNETES;
-pub use rule::{CustomRelation, CustomRule, CustomTarget, Kind, Rule};
+pub use rule::{CustomRelation, CustomRule, CustomTarget, GroupKind, Rule};
 pub use selectors::{PodSelection, SELECTING_KINDS, pod_selection};
 
 use crate::names::ObjectKey;

@@ -2,10 +2,11 @@
 
 use super::References;
 use super::kubernetes::{
-    CLUSTER_TRUST_BUNDLE, CONFIG_MAP, CSI_DRIVER, ENDPOINTS, NODE, PERSISTENT_VOLUME_CLAIM, PRIORITY_CLASS,
-    RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, RUNTIME_CLASS, SECRET, SERVICE_ACCOUNT,
+    CLUSTER_TRUST_BUNDLE, CONFIG_MAP, CSI_DRIVER, ENDPOINTS, NODE, PERSISTENT_VOLUME_CLAIM, POD_GROUP, PRIORITY_CLASS,
+    RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, RUNTIME_CLASS, SECRET, SERVICE_ACCOUNT, STORAGE_CLASS,
+    VOLUME_ATTRIBUTES_CLASS,
 };
-use super::rule::Kind;
+use super::rule::GroupKind;
 use crate::printers::borrowed::{Str, null_as_default};
 use crate::views;
 use serde::Deserialize;
@@ -14,7 +15,7 @@ use std::borrow::Cow;
 views! {
     Pod { metadata: Metadata<'a>, spec: PodSpec<'a>, status: PodStatus<'a> }
     Metadata { namespace: Str<'a> }
-    PodStatus { resource_claim_statuses: Vec<ClaimStatus<'a>> }
+    PodStatus { resource_claim_statuses: Vec<ClaimStatus<'a>>, extended_resource_claim_status: ClaimStatus<'a> }
     ClaimStatus { resource_claim_name: Str<'a> }
     PodSpec {
         containers: Vec<Container<'a>>,
@@ -27,7 +28,9 @@ views! {
         priority_class_name: Str<'a>,
         runtime_class_name: Str<'a>,
         service_account_name: Str<'a>,
+        scheduling_group: SchedulingGroup<'a>,
     }
+    SchedulingGroup { pod_group_name: Str<'a> }
     LocalObjectReference { name: Str<'a> }
     PodClaim { resource_claim_name: Str<'a>, resource_claim_template_name: Str<'a> }
     Container { env: Vec<EnvVar<'a>>, env_from: Vec<EnvFrom<'a>> }
@@ -40,6 +43,7 @@ views! {
         persistent_volume_claim: ClaimVolume<'a>,
         projected: ProjectedVolume<'a>,
         csi: CsiVolume<'a>,
+        ephemeral: EphemeralVolume<'a>,
         azure_file: SecretVolume<'a>,
         glusterfs: EndpointsVolume<'a>,
         cephfs: DriverVolume<'a>,
@@ -52,6 +56,9 @@ views! {
     }
     SecretVolume { secret_name: Str<'a> }
     ClaimVolume { claim_name: Str<'a> }
+    EphemeralVolume { volume_claim_template: ClaimTemplate<'a> }
+    ClaimTemplate { spec: ClaimSpec<'a> }
+    ClaimSpec { storage_class_name: Str<'a>, volume_attributes_class_name: Str<'a> }
     CsiVolume { driver: Str<'a>, node_publish_secret_ref: LocalObjectReference<'a> }
     EndpointsVolume { endpoints: Str<'a> }
     DriverVolume { secret_ref: LocalObjectReference<'a> }
@@ -75,13 +82,15 @@ impl Pod<'_> {
         for claim in &self.status.resource_claim_statuses {
             found.add(RESOURCE_CLAIM, "", &claim.resource_claim_name, "resourceClaimStatuses[].resourceClaimName");
         }
+        let extended = &self.status.extended_resource_claim_status.resource_claim_name;
+        found.add(RESOURCE_CLAIM, "", extended, "extendedResourceClaimStatus.resourceClaimName");
         found
     }
 }
 
 impl PodSpec<'_> {
     pub(super) fn references(&self, found: &mut References<'_>) {
-        let mut add = |kind: Kind, name: &str, field: &'static str| found.add(kind, "", name, field);
+        let mut add = |kind: GroupKind, name: &str, field: &'static str| found.add(kind, "", name, field);
         self.volumes.iter().for_each(|volume| volume.references(&mut add));
         self.containers.iter().for_each(|container| container.references(&CONTAINER, &mut add));
         self.init_containers.iter().for_each(|container| container.references(&INIT_CONTAINER, &mut add));
@@ -96,6 +105,7 @@ impl PodSpec<'_> {
         add(PRIORITY_CLASS, &self.priority_class_name, "priorityClassName");
         add(RUNTIME_CLASS, &self.runtime_class_name, "runtimeClassName");
         add(SERVICE_ACCOUNT, &self.service_account_name, "serviceAccountName");
+        add(POD_GROUP, &self.scheduling_group.pod_group_name, "schedulingGroup.podGroupName");
     }
 }
 
@@ -122,7 +132,7 @@ const EPHEMERAL_CONTAINER: ContainerFields = [
 ];
 
 impl Container<'_> {
-    fn references(&self, fields: &ContainerFields, add: &mut impl FnMut(Kind, &str, &'static str)) {
+    fn references(&self, fields: &ContainerFields, add: &mut impl FnMut(GroupKind, &str, &'static str)) {
         for EnvVar { value_from, .. } in &self.env {
             add(CONFIG_MAP, &value_from.config_map_key_ref.name, fields[0]);
             add(SECRET, &value_from.secret_key_ref.name, fields[1]);
@@ -135,11 +145,16 @@ impl Container<'_> {
 }
 
 impl Volume<'_> {
-    fn references(&self, add: &mut impl FnMut(Kind, &str, &'static str)) {
+    fn references(&self, add: &mut impl FnMut(GroupKind, &str, &'static str)) {
         add(CONFIG_MAP, &self.config_map.name, "volumes[].configMap");
         add(PERSISTENT_VOLUME_CLAIM, &self.persistent_volume_claim.claim_name, "volumes[].persistentVolumeClaim");
         add(CSI_DRIVER, &self.csi.driver, "volumes[].csi.driver");
         add(ENDPOINTS, &self.glusterfs.endpoints, "volumes[].glusterfs.endpoints");
+        let claim = &self.ephemeral.volume_claim_template.spec;
+        let class = "volumes[].ephemeral.volumeClaimTemplate.spec.storageClassName";
+        add(STORAGE_CLASS, &claim.storage_class_name, class);
+        let attributes = "volumes[].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName";
+        add(VOLUME_ATTRIBUTES_CLASS, &claim.volume_attributes_class_name, attributes);
         for source in &self.projected.sources {
             add(CONFIG_MAP, &source.config_map.name, "volumes[].projected.sources[].configMap");
             add(SECRET, &source.secret.name, "volumes[].projected.sources[].secret");

@@ -6,12 +6,12 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// Group and kind.
-pub type Kind = (&'static str, &'static str);
+pub type GroupKind = (&'static str, &'static str);
 
 /// A field of some kinds that refers to other objects.
 pub struct Rule {
     /// The kinds that have the field.
-    kinds: &'static [Kind],
+    kinds: &'static [GroupKind],
     /// Fields separated by dots. `[]` selects all items of a list, `[field=value]` those with this value in a field.
     path: &'static str,
     target: Target,
@@ -21,38 +21,38 @@ pub struct Rule {
 /// Form of the value of a field, which determines the objects that it refers to.
 enum Target {
     /// The value is the name of an object of this kind.
-    Name(Kind),
+    Name(GroupKind),
     /// The value is an object with the fields of a reference. The group and kind apply if it does not state its own.
-    Reference(Kind),
+    Reference(GroupKind),
     /// The value is a reference that states its kind. Without a group, it is a built-in kind.
     TypedReference,
     /// The value is an object with two fields, given here, for the name and the namespace of an object of this kind.
-    Fields(Kind, &'static str, &'static str),
+    Fields(GroupKind, &'static str, &'static str),
     /// The value is a pod's spec.
     PodSpec,
 }
 
 impl Rule {
     /// The field contains the name of an object of this kind.
-    pub const fn name(kinds: &'static [Kind], path: &'static str, kind: Kind) -> Self {
+    pub const fn name(kinds: &'static [GroupKind], path: &'static str, kind: GroupKind) -> Self {
         Self { kinds, path, relation: Relation::Uses, target: Target::Name(kind) }
     }
 
     /// The field contains a reference; `kind` applies if the reference does not state its own group or kind.
-    pub const fn reference(kinds: &'static [Kind], path: &'static str, kind: Kind) -> Self {
+    pub const fn reference(kinds: &'static [GroupKind], path: &'static str, kind: GroupKind) -> Self {
         Self { kinds, path, relation: Relation::Uses, target: Target::Reference(kind) }
     }
 
     /// The field contains a reference that states its kind.
-    pub const fn typed_reference(kinds: &'static [Kind], path: &'static str) -> Self {
+    pub const fn typed_reference(kinds: &'static [GroupKind], path: &'static str) -> Self {
         Self { kinds, path, relation: Relation::Uses, target: Target::TypedReference }
     }
 
     /// Two fields of the value contain the name and the namespace of an object of this kind.
     pub(super) const fn fields(
-        kinds: &'static [Kind],
+        kinds: &'static [GroupKind],
         path: &'static str,
-        kind: Kind,
+        kind: GroupKind,
         name: &'static str,
         namespace: &'static str,
     ) -> Self {
@@ -60,7 +60,7 @@ impl Rule {
     }
 
     /// The field contains the spec of a pod.
-    pub(super) const fn pod_spec(kinds: &'static [Kind], path: &'static str) -> Self {
+    pub(super) const fn pod_spec(kinds: &'static [GroupKind], path: &'static str) -> Self {
         Self { kinds, path, relation: Relation::Uses, target: Target::PodSpec }
     }
 

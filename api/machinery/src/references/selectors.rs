@@ -1,6 +1,6 @@
 //! Selectors of built-in kinds that select Pods of their namespace.
 
-use super::Kind;
+use super::GroupKind;
 use super::kubernetes::{POD, SERVICE};
 use crate::selector::Selector;
 use serde_json::Value;
@@ -15,19 +15,19 @@ enum Form {
 }
 
 /// Kinds with a selector, its field and its form. Workloads own their Pods instead.
-const FIELDS: [(Kind, &str, Form); 3] = [
+const FIELDS: [(GroupKind, &str, Form); 3] = [
     (SERVICE, "/spec/selector", Form::Labels),
     (("networking.k8s.io", "NetworkPolicy"), "/spec/podSelector", Form::Selector),
     (("policy", "PodDisruptionBudget"), "/spec/selector", Form::Selector),
 ];
 
 /// Kinds that select Pods.
-pub const SELECTING_KINDS: [Kind; 3] = [FIELDS[0].0, FIELDS[1].0, FIELDS[2].0];
+pub const SELECTING_KINDS: [GroupKind; 3] = [FIELDS[0].0, FIELDS[1].0, FIELDS[2].0];
 
 /// The Pods that an object selects in its namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodSelection {
-    pub kind: Kind,
+    pub kind: GroupKind,
     pub selector: Selector,
     /// Path of the field with the selector.
     pub field_path: String,

@@ -26,7 +26,10 @@ fn pod_spec() -> Value {
             {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "env", "key": "k"}}},
             {"name": "C", "valueFrom": {"secretKeyRef": {"name": "env", "key": "k"}}}]}],
         "initContainers": [{"name": "i", "envFrom": [{"configMapRef": {"name": "all"}}, {"secretRef": {"name": "all"}}]}],
-        "volumes": [{"name": "a", "configMap": {"name": "files"}}, {"name": "b", "secret": {"secretName": "files"}},
+        "schedulingGroup": {"podGroupName": "gang"},
+        "volumes": [{"name": "z", "ephemeral": {"volumeClaimTemplate": {"spec": {
+            "storageClassName": "scratch", "volumeAttributesClassName": "gold"}}}},
+            {"name": "a", "configMap": {"name": "files"}}, {"name": "b", "secret": {"secretName": "files"}},
             {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
             {"name": "d", "projected": {"sources": [{"configMap": {"name": "p"}}, {"secret": {"name": "p"}},
                 {"clusterTrustBundle": {"name": "roots"}}, {"serviceAccountToken": {"path": "t"}}]}},
@@ -58,8 +61,11 @@ const POD_REFERENCES: &[&str] = &[
     "RuntimeClass.node.k8s.io gvisor",
     "ResourceClaim.resource.k8s.io a/gpu",
     "ResourceClaimTemplate.resource.k8s.io a/gpus",
+    "PodGroup.scheduling.k8s.io a/gang",
     "PriorityClass.scheduling.k8s.io high",
     "CSIDriver.storage.k8s.io d.example.com",
+    "StorageClass.storage.k8s.io scratch",
+    "VolumeAttributesClass.storage.k8s.io gold",
 ];
 
 #[rstest]
@@ -77,6 +83,31 @@ fn pods_and_their_templates(#[case] api_version: &str, #[case] kind: &str, #[cas
 #[rstest]
 #[case::allocated_claim("v1", "Pod", json!({"status": {"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "web-b-x"}]}}),
     &["ResourceClaim.resource.k8s.io a/web-b-x"])]
+#[case::extended_resources("v1", "Pod", json!({"status": {"extendedResourceClaimStatus": {"resourceClaimName": "web-gpu-x"}}}),
+    &["ResourceClaim.resource.k8s.io a/web-gpu-x"])]
+#[case::claim_templates("apps/v1", "StatefulSet", json!({"spec": {"volumeClaimTemplates": [{"spec": {
+    "storageClassName": "fast", "volumeAttributesClassName": "gold", "dataSource": {"kind": "PersistentVolumeClaim", "name": "old"},
+    "dataSourceRef": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}}}]}}),
+    &["PersistentVolumeClaim a/old", "VolumeSnapshot.snapshot.storage.k8s.io a/s", "StorageClass.storage.k8s.io fast",
+        "VolumeAttributesClass.storage.k8s.io gold"])]
+#[case::changing_claim("v1", "PersistentVolumeClaim", json!({"status": {"currentVolumeAttributesClassName": "silver",
+    "modifyVolumeStatus": {"targetVolumeAttributesClassName": "gold"}}}),
+    &["VolumeAttributesClass.storage.k8s.io gold", "VolumeAttributesClass.storage.k8s.io silver"])]
+#[case::pod_group("scheduling.k8s.io/v1alpha2", "PodGroup", json!({"spec": {"priorityClassName": "high",
+    "podGroupTemplateRef": {"workload": {"workloadName": "train", "podGroupTemplateName": "workers"}},
+    "resourceClaims": [{"resourceClaimName": "gpu"}, {"resourceClaimTemplateName": "gpus"}]},
+    "status": {"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "gpus-x"}]}}),
+    &["ResourceClaim.resource.k8s.io a/gpu", "ResourceClaim.resource.k8s.io a/gpus-x", "ResourceClaimTemplate.resource.k8s.io a/gpus",
+        "PriorityClass.scheduling.k8s.io high", "Workload.scheduling.k8s.io a/train"])]
+#[case::workload("scheduling.k8s.io/v1alpha2", "Workload", json!({"spec": {
+    "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": "train"},
+    "podGroupTemplates": [{"priorityClassName": "high", "resourceClaims": [{"resourceClaimName": "gpu"}, {"resourceClaimTemplateName": "gpus"}]}]}}),
+    &["Job.batch a/train", "ResourceClaim.resource.k8s.io a/gpu", "ResourceClaimTemplate.resource.k8s.io a/gpus",
+        "PriorityClass.scheduling.k8s.io high"])]
+#[case::pod_certificate("certificates.k8s.io/v1beta1", "PodCertificateRequest",
+    json!({"spec": {"podName": "web-0", "nodeName": "n1", "serviceAccountName": "web"}}), &["Node n1", "Pod a/web-0", "ServiceAccount a/web"])]
+#[case::lease_candidate("coordination.k8s.io/v1beta1", "LeaseCandidate", json!({"spec": {"leaseName": "scheduler"}}),
+    &["Lease.coordination.k8s.io a/scheduler"])]
 #[case::stateful_set("apps/v1", "StatefulSet", json!({"spec": {"serviceName": "db"}}), &["Service a/db"])]
 #[case::autoscaler("autoscaling/v2", "HorizontalPodAutoscaler", json!({"spec": {
     "scaleTargetRef": {"apiVersion": "platform.example.com/v1", "kind": "Deployment", "name": "web"},
@@ -122,6 +153,16 @@ fn pods_and_their_templates(#[case] api_version: &str, #[case] kind: &str, #[cas
 #[case::gateway("gateway.networking.k8s.io/v1", "Gateway", json!({"spec": {"gatewayClassName": "envoy",
     "listeners": [{"tls": {"certificateRefs": [{"name": "tls"}, {"name": "shared", "namespace": "certs"}]}}]}}),
     &["Secret a/tls", "Secret certs/shared", "GatewayClass.gateway.networking.k8s.io envoy"])]
+#[case::gateway_tls("gateway.networking.k8s.io/v1", "Gateway", json!({"spec": {"tls": {
+    "backend": {"clientCertificateRef": {"name": "client"}},
+    "frontend": {"default": {"validation": {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]}},
+        "perPort": [{"port": 443, "tls": {"validation": {"caCertificateRefs": [{"name": "port-ca"}]}}}]}}}}),
+    &["ConfigMap a/ca", "ConfigMap a/port-ca", "Secret a/client"])]
+#[case::listener_set("gateway.networking.k8s.io/v1", "ListenerSet", json!({"spec": {"parentRef": {"name": "edge"},
+    "listeners": [{"tls": {"certificateRefs": [{"name": "tls"}]}}]}}),
+    &["Secret a/tls", "Gateway.gateway.networking.k8s.io a/edge"])]
+#[case::external_authorization("gateway.networking.k8s.io/v1", "HTTPRoute",
+    json!({"spec": {"rules": [{"filters": [{"externalAuth": {"backendRef": {"name": "auth", "port": 80}}}]}]}}), &["Service a/auth"])]
 #[case::certificate("cert-manager.io/v1", "Certificate", json!({"spec": {"secretName": "tls", "issuerRef": {"name": "ca"}}}),
     &["Secret a/tls", "Issuer.cert-manager.io a/ca"])]
 #[case::cluster_issuer("cert-manager.io/v1", "Certificate",
@@ -155,6 +196,11 @@ fn namespaced_kinds(
     "csi.storage.k8s.io/provisioner-secret-name": "s", "csi.storage.k8s.io/provisioner-secret-namespace": "c",
     "csi.storage.k8s.io/node-stage-secret-name": "${pvc.name}", "csi.storage.k8s.io/node-stage-secret-namespace": "c"}}),
     &["Secret c/s"])]
+#[case::storage_driver("storage.k8s.io/v1", "StorageClass", json!({"provisioner": "d"}), &["CSIDriver.storage.k8s.io d"])]
+#[case::attributes_driver("storage.k8s.io/v1", "VolumeAttributesClass", json!({"driverName": "d"}), &["CSIDriver.storage.k8s.io d"])]
+#[case::snapshot_driver("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass", json!({"driver": "d"}), &["CSIDriver.storage.k8s.io d"])]
+#[case::resource_slice("resource.k8s.io/v1", "ResourceSlice", json!({"spec": {"devices": [{"nodeName": "n1"}, {"nodeName": "n2"}]}}),
+    &["Node n1", "Node n2"])]
 #[case::attachment("storage.k8s.io/v1", "VolumeAttachment",
     json!({"spec": {"attacher": "d", "nodeName": "n1", "source": {"persistentVolumeName": "pv-1"}}}),
     &["Node n1", "PersistentVolume pv-1", "CSIDriver.storage.k8s.io d"])]
@@ -228,6 +274,22 @@ fn references_state_relation_and_field(
     #[case] object: Value,
     #[case] expected: &[&str],
 ) {
+    assert_eq!(format_references(api_version, kind, &object), expected);
+}
+
+/// Every kind of route states its Gateways and its backends.
+#[rstest]
+fn routes_join_gateways_and_services(
+    #[values("GRPCRoute", "HTTPRoute", "TCPRoute", "TLSRoute", "UDPRoute")] kind: &str,
+    #[values("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1alpha2")] api_version: &str,
+) {
+    let object = json!({"metadata": {"namespace": "a"}, "spec": {"parentRefs": [{"name": "edge", "sectionName": "web"}],
+        "rules": [{"backendRefs": [{"name": "web", "port": 80, "weight": 1}, {"name": "canary", "namespace": "b"}]}]}});
+    let expected = [
+        "RoutesTo spec.rules[].backendRefs[] -> Service web",
+        "RoutesTo spec.rules[].backendRefs[] -> Service canary",
+        "RoutedBy spec.parentRefs[] -> Gateway edge",
+    ];
     assert_eq!(format_references(api_version, kind, &object), expected);
 }
 

@@ -2,23 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::object::{api_structs, kind, string_enum};
+use crate::object::{api_structs, kinds, string_enum};
 use crate::policy::{ClusterAffinity, ResourceSelector};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSON;
 
-kind! {
+kinds! { "policy.karmada.io", "v1alpha1";
     /// OverridePolicy overrides fields of resources in its namespace when they are propagated to member clusters.
-    OverridePolicy, Namespaced, "policy.karmada.io", "v1alpha1", "overridepolicies" {
-        spec: OverrideSpec,
-    }
-}
+    OverridePolicy(Namespaced, "overridepolicies") { spec: OverrideSpec }
 
-kind! {
     /// ClusterOverridePolicy overrides fields of resources in any namespace, or of cluster-scoped resources, when
     /// they are propagated to member clusters.
-    ClusterOverridePolicy, Cluster, "policy.karmada.io", "v1alpha1", "clusteroverridepolicies" {
-        spec: OverrideSpec,
-    }
+    ClusterOverridePolicy(Cluster, "clusteroverridepolicies") { spec: OverrideSpec }
 }
 
 api_structs! {
@@ -26,15 +20,12 @@ api_structs! {
     pub struct OverrideSpec {
         /// ResourceSelectors restricts the resources that this policy applies to. If empty, it applies to all
         /// resources.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub resource_selectors: Vec<ResourceSelector>,
+        pub resource_selectors(skip): Vec<ResourceSelector>,
         /// OverrideRules are the overrides per cluster, applied in order.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub override_rules: Vec<RuleWithCluster>,
+        pub override_rules(skip): Vec<RuleWithCluster>,
         /// TargetCluster restricts the clusters that the overriders apply to. Deprecated: use overrideRules
         /// instead. It must not be set together with overrideRules.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub target_cluster: Option<ClusterAffinity>,
+        pub target_cluster(skip): Option<ClusterAffinity>,
         /// Overriders are the overrides to apply. Deprecated: use overrideRules instead. It must not be set
         /// together with overrideRules.
         #[schemars(extend("x-optional" = true))]
@@ -44,8 +35,7 @@ api_structs! {
     /// RuleWithCluster defines overrides for a set of clusters.
     pub struct RuleWithCluster {
         /// TargetCluster restricts the clusters that the overriders apply to. If unset, they apply to all clusters.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub target_cluster: Option<ClusterAffinity>,
+        pub target_cluster(skip): Option<ClusterAffinity>,
         /// Overriders are the overrides to apply.
         pub overriders: Overriders,
     }
@@ -54,26 +44,19 @@ api_structs! {
     /// items of one type in the order of the list.
     pub struct Overriders {
         /// Plaintext overrides fields by JSON pointer.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub plaintext: Vec<PlaintextOverrider>,
+        pub plaintext(skip): Vec<PlaintextOverrider>,
         /// ImageOverrider overrides image references.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub image_overrider: Vec<ImageOverrider>,
+        pub image_overrider(skip): Vec<ImageOverrider>,
         /// CommandOverrider overrides the commands of containers.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub command_overrider: Vec<CommandArgsOverrider>,
+        pub command_overrider(skip): Vec<CommandArgsOverrider>,
         /// ArgsOverrider overrides the arguments of containers.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub args_overrider: Vec<CommandArgsOverrider>,
+        pub args_overrider(skip): Vec<CommandArgsOverrider>,
         /// LabelsOverrider overrides labels.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub labels_overrider: Vec<LabelAnnotationOverrider>,
+        pub labels_overrider(skip): Vec<LabelAnnotationOverrider>,
         /// AnnotationsOverrider overrides annotations.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub annotations_overrider: Vec<LabelAnnotationOverrider>,
+        pub annotations_overrider(skip): Vec<LabelAnnotationOverrider>,
         /// FieldOverrider overrides parts of a string field that contains JSON or YAML.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub field_overrider: Vec<FieldOverrider>,
+        pub field_overrider(skip): Vec<FieldOverrider>,
     }
 
     /// LabelAnnotationOverrider overrides labels or annotations.
@@ -88,15 +71,13 @@ api_structs! {
     pub struct ImageOverrider {
         /// Predicate selects the image by path. If unset, all images of the kinds with known image fields are
         /// overridden.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub predicate: Option<ImagePredicate>,
+        pub predicate(skip): Option<ImagePredicate>,
         /// Component is the component of the image reference to override.
         pub component: ImageComponent,
         #[schemars(extend("enum" = ["add", "remove", "replace"]))]
         pub operator: OverriderOperator,
         /// Value is the new value, or the value to append. It must be empty if the operator is remove.
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub value: String,
+        pub value(skip): String,
     }
 
     /// ImagePredicate selects an image field.
@@ -111,8 +92,7 @@ api_structs! {
         #[schemars(extend("enum" = ["add", "remove"]))]
         pub operator: OverriderOperator,
         /// Value contains the items to append or to remove.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub value: Vec<String>,
+        pub value(skip): Vec<String>,
     }
 
     /// PlaintextOverrider overrides a field.
@@ -131,11 +111,9 @@ api_structs! {
         /// FieldPath is the JSON pointer to the string field.
         pub field_path: String,
         /// JSON contains the changes of a JSON document.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub json: Vec<FieldPatchOperation>,
+        pub json(skip): Vec<FieldPatchOperation>,
         /// YAML contains the changes of a YAML document.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub yaml: Vec<FieldPatchOperation>,
+        pub yaml(skip): Vec<FieldPatchOperation>,
     }
 
     /// FieldPatchOperation is one change of the document in a string field.

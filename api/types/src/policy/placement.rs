@@ -1,7 +1,7 @@
 //! Placement: the selection of clusters, their groups, and the division of replicas. Part of policies and bindings;
 //! stored as JSON in the annotation `policy.karmada.io/applied-placement`.
 
-use crate::object::{api_structs, is_default, string_enum};
+use crate::object::{api_structs, string_enum};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -10,48 +10,37 @@ api_structs! {
     pub struct Placement {
         /// ClusterAffinity restricts the clusters to select from. It must not be set together with
         /// clusterAffinities. If neither is set, any cluster can be selected.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub cluster_affinity: Option<ClusterAffinity>,
+        pub cluster_affinity(skip): Option<ClusterAffinity>,
         /// ClusterAffinities are groups of clusters that are tried in order; only one group is used at a time.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub cluster_affinities: Vec<ClusterAffinityTerm>,
+        pub cluster_affinities(skip): Vec<ClusterAffinityTerm>,
         /// ClusterTolerations are the tolerations for cluster taints.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub cluster_tolerations: Vec<Toleration>,
+        pub cluster_tolerations(skip): Vec<Toleration>,
         /// SpreadConstraints define how the selected clusters are spread over regions, zones, providers or label
         /// values.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub spread_constraints: Vec<SpreadConstraint>,
+        pub spread_constraints(skip): Vec<SpreadConstraint>,
         /// ReplicaScheduling defines how replicas are assigned to the selected clusters. If unset, every cluster
         /// gets all replicas.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub replica_scheduling: Option<ReplicaSchedulingStrategy>,
+        pub replica_scheduling(skip): Option<ReplicaSchedulingStrategy>,
         /// WorkloadAffinity defines which workloads are scheduled together or apart.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub workload_affinity: Option<WorkloadAffinity>,
+        pub workload_affinity(skip): Option<WorkloadAffinity>,
     }
 
     /// ClusterAffinity is a filter that selects clusters. A cluster must match all parts.
     pub struct ClusterAffinity {
         /// LabelSelector selects clusters by label.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub label_selector: Option<LabelSelector>,
+        pub label_selector(skip): Option<LabelSelector>,
         /// FieldSelector selects clusters by provider, region or zone.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub field_selector: Option<FieldSelector>,
+        pub field_selector(skip): Option<FieldSelector>,
         /// ClusterNames are the names of the selected clusters. If empty, clusters of any name are selected.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub cluster_names: Vec<String>,
+        pub cluster_names(skip): Vec<String>,
         /// Exclude contains the names of clusters that are never selected.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub exclude: Vec<String>,
+        pub exclude(skip): Vec<String>,
     }
 
     /// FieldSelector selects clusters by the fields provider, region and zone.
     pub struct FieldSelector {
         /// MatchExpressions are the requirements on fields. A cluster must satisfy all of them.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub match_expressions: Vec<NodeSelectorRequirement>,
+        pub match_expressions(skip): Vec<NodeSelectorRequirement>,
     }
 
     /// ClusterAffinityTerm is a named group of clusters.
@@ -62,8 +51,7 @@ api_structs! {
         #[serde(flatten)]
         pub affinity: ClusterAffinity,
         /// OverflowAffinities are further groups that are added in order if the group has insufficient capacity.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub overflow_affinities: Vec<OverflowClusterAffinity>,
+        pub overflow_affinities(skip): Vec<OverflowClusterAffinity>,
     }
 
     /// OverflowClusterAffinity is a named group of clusters that is used when another group has insufficient
@@ -80,45 +68,36 @@ api_structs! {
     pub struct SpreadConstraint {
         /// SpreadByField is the cluster field that defines the groups. It must not be set together with
         /// spreadByLabel.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub spread_by_field: Option<SpreadFieldValue>,
+        pub spread_by_field(skip): Option<SpreadFieldValue>,
         /// SpreadByLabel is the cluster label whose values define the groups.
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub spread_by_label: String,
+        pub spread_by_label(skip): String,
         /// MaxGroups is the maximum number of groups to select; 0 means no limit.
-        #[serde(skip_serializing_if = "is_default")]
         #[schemars(schema_with = "crate::object::plain_integer")]
-        pub max_groups: i64,
+        pub max_groups(skip): i64,
         /// MinGroups is the minimum number of groups to select.
-        #[serde(skip_serializing_if = "is_default")]
         #[schemars(schema_with = "crate::object::plain_integer")]
-        pub min_groups: i64,
+        pub min_groups(skip): i64,
     }
 
     /// ReplicaSchedulingStrategy defines how replicas are assigned to clusters.
     pub struct ReplicaSchedulingStrategy {
         /// ReplicaSchedulingType determines whether every cluster gets all replicas, or the replicas are divided
         /// among the clusters.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = "Divided"))]
-        pub replica_scheduling_type: Option<ReplicaSchedulingType>,
+        pub replica_scheduling_type(skip): Option<ReplicaSchedulingType>,
         /// ReplicaDivisionPreference determines how replicas are divided if replicaSchedulingType is Divided.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub replica_division_preference: Option<ReplicaDivisionPreference>,
+        pub replica_division_preference(skip): Option<ReplicaDivisionPreference>,
         /// WeightPreference contains the weights of clusters if replicaDivisionPreference is Weighted. If unset,
         /// all clusters have equal weights.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub weight_preference: Option<ClusterPreferences>,
+        pub weight_preference(skip): Option<ClusterPreferences>,
     }
 
     /// ClusterPreferences contains the weights of clusters.
     pub struct ClusterPreferences {
         /// StaticWeightList contains static weights.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub static_weight_list: Vec<StaticClusterWeight>,
+        pub static_weight_list(skip): Vec<StaticClusterWeight>,
         /// DynamicWeight computes weights from the clusters. If set, staticWeightList is ignored.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub dynamic_weight: Option<DynamicWeightFactor>,
+        pub dynamic_weight(skip): Option<DynamicWeightFactor>,
     }
 
     /// StaticClusterWeight is the weight of the selected clusters.
@@ -131,11 +110,9 @@ api_structs! {
     /// WorkloadAffinity defines which workloads are scheduled together or apart.
     pub struct WorkloadAffinity {
         /// Affinity schedules workloads with the same value of a label to the same clusters.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub affinity: Option<WorkloadAffinityTerm>,
+        pub affinity(skip): Option<WorkloadAffinityTerm>,
         /// AntiAffinity schedules workloads with the same value of a label to different clusters.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub anti_affinity: Option<WorkloadAntiAffinityTerm>,
+        pub anti_affinity(skip): Option<WorkloadAntiAffinityTerm>,
     }
 
     /// WorkloadAffinityTerm defines groups of workloads that are scheduled together.

@@ -1,22 +1,16 @@
 //! PropagationPolicy and ClusterPropagationPolicy.
 
-use crate::object::{api_structs, is_default, kind, string_enum};
+use crate::object::{api_structs, kinds, string_enum};
 use crate::policy::Placement;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-kind! {
+kinds! { "policy.karmada.io", "v1alpha1";
     /// PropagationPolicy propagates the selected resources of its namespace to member clusters.
-    PropagationPolicy, Namespaced, "policy.karmada.io", "v1alpha1", "propagationpolicies" {
-        spec: PropagationSpec,
-    }
-}
+    PropagationPolicy(Namespaced, "propagationpolicies") { spec: PropagationSpec }
 
-kind! {
     /// ClusterPropagationPolicy propagates the selected resources of any namespace, or cluster-scoped resources, to
     /// member clusters.
-    ClusterPropagationPolicy, Cluster, "policy.karmada.io", "v1alpha1", "clusterpropagationpolicies" {
-        spec: PropagationSpec,
-    }
+    ClusterPropagationPolicy(Cluster, "clusterpropagationpolicies") { spec: PropagationSpec }
 }
 
 api_structs! {
@@ -26,53 +20,41 @@ api_structs! {
         #[schemars(length(min = 1))]
         pub resource_selectors: Vec<ResourceSelector>,
         /// Association is deprecated and has no effect. Use propagateDeps instead.
-        #[serde(skip_serializing_if = "is_default")]
-        pub association: bool,
+        pub association(skip): bool,
         /// PropagateDeps defines whether objects that a resource references, such as ConfigMaps and Secrets, are
         /// propagated with it.
-        #[serde(skip_serializing_if = "is_default")]
-        pub propagate_deps: bool,
+        pub propagate_deps(skip): bool,
         /// Placement defines how clusters are selected.
         #[schemars(extend("x-optional" = true))]
         pub placement: Placement,
         /// Priority decides between policies that match a resource equally specifically: the policy with the
         /// highest number is applied.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = 0))]
-        pub priority: Option<i32>,
+        pub priority(skip): Option<i32>,
         /// Preemption defines whether this policy may take over resources from policies with lower priority.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = "Never"))]
-        pub preemption: Option<PreemptionBehavior>,
+        pub preemption(skip): Option<PreemptionBehavior>,
         /// DependentOverrides are the names of override policies that must exist before a resource is propagated.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub dependent_overrides: Vec<String>,
+        pub dependent_overrides(skip): Vec<String>,
         /// SchedulerName is the name of the scheduler for the bindings of this policy. It is immutable.
-        #[serde(skip_serializing_if = "String::is_empty")]
         #[schemars(extend("x-default" = "default-scheduler"))]
-        pub scheduler_name: String,
+        pub scheduler_name(skip): String,
         /// Failover defines when and how workloads are migrated from a failed cluster.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub failover: Option<FailoverBehavior>,
+        pub failover(skip): Option<FailoverBehavior>,
         /// ConflictResolution defines how to proceed if an object of the same name, which is not managed by
         /// Karmada, already exists in a member cluster.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = "Abort"))]
-        pub conflict_resolution: Option<ConflictResolution>,
+        pub conflict_resolution(skip): Option<ConflictResolution>,
         /// ActivationPreference defines when a change of this policy takes effect on propagated resources. If
         /// empty, it takes effect immediately.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub activation_preference: Option<ActivationPreference>,
+        pub activation_preference(skip): Option<ActivationPreference>,
         /// Suspension suspends parts of the propagation.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub suspension: Option<Suspension>,
+        pub suspension(skip): Option<Suspension>,
         /// PreserveResourcesOnDeletion defines whether objects in member clusters are kept when their resource
         /// template is deleted.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub preserve_resources_on_deletion: Option<bool>,
+        pub preserve_resources_on_deletion(skip): Option<bool>,
         /// SchedulePriority defines the source of the scheduling priority.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub schedule_priority: Option<SchedulePriority>,
+        pub schedule_priority(skip): Option<SchedulePriority>,
     }
 
     /// ResourceSelector selects resources of one kind. If a name is set, the label selector is ignored. If neither
@@ -84,41 +66,33 @@ api_structs! {
         pub kind: String,
         /// Namespace is the namespace of the resources. If empty, it is the namespace of the policy, or any
         /// namespace in a cluster-scoped policy.
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub namespace: String,
+        pub namespace(skip): String,
         /// Name is the name of the resource.
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub name: String,
+        pub name(skip): String,
         /// LabelSelector selects resources by label. It is ignored if a name is set.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub label_selector: Option<LabelSelector>,
+        pub label_selector(skip): Option<LabelSelector>,
     }
 
     /// Suspension suspends the dispatching to member clusters.
     pub struct Suspension {
         /// Dispatching suspends the dispatching to all clusters.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub dispatching: Option<bool>,
+        pub dispatching(skip): Option<bool>,
         /// DispatchingOnClusters suspends the dispatching to some clusters. It must not be set together with
         /// dispatching.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub dispatching_on_clusters: Option<SuspendClusters>,
+        pub dispatching_on_clusters(skip): Option<SuspendClusters>,
     }
 
     /// SuspendClusters lists the clusters for which dispatching is suspended.
     pub struct SuspendClusters {
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub cluster_names: Vec<String>,
+        pub cluster_names(skip): Vec<String>,
     }
 
     /// FailoverBehavior defines when and how workloads are migrated.
     pub struct FailoverBehavior {
         /// Application defines the migration of unhealthy workloads. If unset, they are not migrated.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub application: Option<ApplicationFailoverBehavior>,
+        pub application(skip): Option<ApplicationFailoverBehavior>,
         /// Cluster defines the migration from failed clusters.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub cluster: Option<ClusterFailoverBehavior>,
+        pub cluster(skip): Option<ClusterFailoverBehavior>,
     }
 
     /// ApplicationFailoverBehavior defines the migration of unhealthy workloads.
@@ -126,35 +100,29 @@ api_structs! {
         /// DecisionConditions define when a workload is migrated.
         pub decision_conditions: DecisionConditions,
         /// PurgeMode defines how the workload is removed from the original cluster.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("enum" = ["Directly", "Gracefully", "Never"], "x-default" = "Gracefully"))]
-        pub purge_mode: Option<PurgeMode>,
+        pub purge_mode(skip): Option<PurgeMode>,
         /// GracePeriodSeconds is the maximum time in seconds for which the original workload is kept until the new
         /// one is healthy. It is only used if purgeMode is Gracefully.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub grace_period_seconds: Option<i32>,
+        pub grace_period_seconds(skip): Option<i32>,
         /// StatePreservation defines which status values of the original workload are passed to the new one.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub state_preservation: Option<StatePreservation>,
+        pub state_preservation(skip): Option<StatePreservation>,
     }
 
     /// ClusterFailoverBehavior defines the migration of workloads from a failed cluster.
     pub struct ClusterFailoverBehavior {
         /// PurgeMode defines how the workload is removed from the original cluster.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("enum" = ["Directly", "Gracefully"], "x-default" = "Gracefully"))]
-        pub purge_mode: Option<PurgeMode>,
+        pub purge_mode(skip): Option<PurgeMode>,
         /// StatePreservation defines which status values of the original workload are passed to the new one.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub state_preservation: Option<StatePreservation>,
+        pub state_preservation(skip): Option<StatePreservation>,
     }
 
     /// DecisionConditions define when a workload is migrated.
     pub struct DecisionConditions {
         /// TolerationSeconds is the time in seconds for which the workload may be unhealthy before it is migrated.
-        #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(extend("x-default" = 300))]
-        pub toleration_seconds: Option<i32>,
+        pub toleration_seconds(skip): Option<i32>,
     }
 
     /// StatePreservation defines which status values are preserved during a migration.

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::object::{api_structs, kind};
+use crate::object::{api_structs, kinds};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Quantities by resource name.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
-kind! {
+kinds! { "policy.karmada.io", "v1alpha1";
     /// FederatedResourceQuota limits the resource usage of a namespace across all clusters, and optionally per
     /// cluster.
-    FederatedResourceQuota, Namespaced, "policy.karmada.io", "v1alpha1", "federatedresourcequotas" {
-        spec: FederatedResourceQuotaSpec,
-        status(skip): FederatedResourceQuotaStatus,
+    FederatedResourceQuota(Namespaced, "federatedresourcequotas") {
+        spec: FederatedResourceQuotaSpec, status(skip): FederatedResourceQuotaStatus
     }
 }
 
@@ -23,8 +22,7 @@ api_structs! {
         /// Overall is the limit across all clusters.
         pub overall: ResourceList,
         /// StaticAssignments are the limits of single clusters, enforced there by a ResourceQuota.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub static_assignments: Vec<StaticClusterAssignment>,
+        pub static_assignments(skip): Vec<StaticClusterAssignment>,
     }
 
     /// StaticClusterAssignment is the limit in one cluster.
@@ -36,22 +34,17 @@ api_structs! {
     /// FederatedResourceQuotaStatus contains the observed limits and usage.
     pub struct FederatedResourceQuotaStatus {
         /// Overall is the limit across all clusters from which this status was computed.
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        pub overall: ResourceList,
+        pub overall(skip): ResourceList,
         /// OverallUsed is the usage in all clusters.
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        pub overall_used: ResourceList,
+        pub overall_used(skip): ResourceList,
         /// AggregatedStatus contains the limit and usage per cluster.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub aggregated_status: Vec<ClusterQuotaStatus>,
+        pub aggregated_status(skip): Vec<ClusterQuotaStatus>,
     }
 
     /// ClusterQuotaStatus contains the limit and usage in one cluster.
     pub struct ClusterQuotaStatus {
         pub cluster_name: String,
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        pub hard: ResourceList,
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        pub used: ResourceList,
+        pub hard(skip): ResourceList,
+        pub used(skip): ResourceList,
     }
 }

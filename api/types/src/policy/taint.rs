@@ -1,29 +1,24 @@
 //! ClusterTaintPolicy: adds and removes taints of clusters depending on their conditions.
 
-use crate::object::{api_structs, kind, string_enum};
+use crate::object::{api_structs, kinds, string_enum};
 use crate::policy::ClusterAffinity;
 
-kind! {
+kinds! { "policy.karmada.io", "v1alpha1";
     /// ClusterTaintPolicy adds taints to clusters and removes them, depending on cluster conditions.
-    ClusterTaintPolicy, Cluster, "policy.karmada.io", "v1alpha1", "clustertaintpolicies" {
-        spec: ClusterTaintPolicySpec,
-    }
+    ClusterTaintPolicy(Cluster, "clustertaintpolicies") { spec: ClusterTaintPolicySpec }
 }
 
 api_structs! {
     /// ClusterTaintPolicySpec defines the clusters, the conditions and the taints.
     pub struct ClusterTaintPolicySpec {
         /// TargetClusters selects the clusters. If unset, the policy applies to all clusters.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub target_clusters: Option<ClusterAffinity>,
+        pub target_clusters(skip): Option<ClusterAffinity>,
         /// AddOnConditions are the conditions that must all match for the taints to be added. If empty, they are
         /// never added.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub add_on_conditions: Vec<MatchCondition>,
+        pub add_on_conditions(skip): Vec<MatchCondition>,
         /// RemoveOnConditions are the conditions that must all match for the taints to be removed. If empty, they
         /// are never removed.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub remove_on_conditions: Vec<MatchCondition>,
+        pub remove_on_conditions(skip): Vec<MatchCondition>,
         /// Taints are the taints to add or remove.
         #[schemars(length(min = 1))]
         pub taints: Vec<Taint>,
@@ -41,8 +36,7 @@ api_structs! {
     pub struct Taint {
         pub key: String,
         pub effect: String,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub value: String,
+        pub value(skip): String,
     }
 }
 

@@ -98,7 +98,7 @@ pub struct Signals {
 
 impl Signals {
     /// Failing sources with their errors. `last` are the observations before this probe.
-    fn failures(&self, last: Option<&History>) -> BTreeMap<Source, String> {
+    fn failures(&self, last: Option<&HealthHistory>) -> BTreeMap<Source, String> {
         let mut failing = BTreeMap::new();
         if let Health::Unhealthy(error) | Health::Unreachable(error) | Health::NoClient(error) = &self.readyz {
             failing.insert(Source::Readyz, error.clone());
@@ -130,7 +130,7 @@ struct OngoingFailure {
 
 /// Observations of a cluster so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct History {
+pub struct HealthHistory {
     at: Moment,
     last_event_at: i64,
     /// True if most watches worked during any of the probes so far.
@@ -141,7 +141,7 @@ pub struct History {
     lost_since: Option<Duration>,
 }
 
-impl History {
+impl HealthHistory {
     /// Monotonic time at which two signals began to fail while the cluster was ready. `None` while fewer than two fail.
     pub fn lost_since(&self) -> Option<Duration> {
         self.lost_since
@@ -173,13 +173,13 @@ pub struct Rules {
 pub struct Evaluation {
     /// The Ready condition to be published, unless it is doubted.
     pub ready: Condition,
-    pub history: History,
+    pub history: HealthHistory,
 }
 
 /// Evaluates a probe. `current` is the Cluster's Ready condition. Without one, this probe decides alone.
 pub fn evaluate(
     signals: &Signals,
-    last: Option<&History>,
+    last: Option<&HealthHistory>,
     current: Option<&Condition>,
     rules: &Rules,
     now: Moment,
@@ -208,11 +208,11 @@ pub fn evaluate(
 
 fn update_history(
     signals: &Signals,
-    last: Option<&History>,
+    last: Option<&HealthHistory>,
     current: Option<&Condition>,
     rules: &Rules,
     now: Moment,
-) -> History {
+) -> HealthHistory {
     let failing_now = signals.failures(last);
     // After a long pause the previous observations are invalid.
     let before = last.filter(|last| !now.is_interrupted(last.at, rules.period.saturating_mul(MAX_MISSED_PROBES)));
@@ -232,7 +232,7 @@ fn update_history(
         None => was_ready.then_some(now.mono),
     };
     let are_most_running = signals.watches.total > 0 && signals.watches.interrupted * 2 <= signals.watches.total;
-    History {
+    HealthHistory {
         at: now,
         last_event_at: signals.watches.last_event_at,
         had_watches: are_most_running || last.is_some_and(|last| last.had_watches),
@@ -260,7 +260,7 @@ pub fn becomes_unready(current: Option<&Condition>, ready: &Condition) -> bool {
 /// with the same outcome, so that a restart does not reset the times in its message.
 pub fn signals_condition(
     signals: &Signals,
-    history: &History,
+    history: &HealthHistory,
     ready: &Condition,
     doubt: Option<&Doubt>,
     current: Option<&Condition>,
@@ -295,7 +295,7 @@ pub fn signals_condition(
 }
 
 /// Describes the failing signals with the time at which they began to fail, and the healthy signals.
-pub fn describe(signals: &Signals, history: &History) -> String {
+pub fn describe(signals: &Signals, history: &HealthHistory) -> String {
     if history.failing.is_empty() {
         return "all signals are healthy".to_owned();
     }

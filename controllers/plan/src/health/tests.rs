@@ -39,7 +39,7 @@ fn signals(failing: &str, probe: i64) -> Signals {
 /// A simulated cluster.
 #[derive(Default)]
 struct Cluster {
-    history: Option<History>,
+    history: Option<HealthHistory>,
     conditions: Vec<Condition>,
     probes: i64,
     /// Number of changes of the condition `HealthSignals`.
@@ -252,7 +252,7 @@ fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
         ..Cluster::default()
     };
     known.probe("raw", at(0));
-    assert_eq!(known.history.as_ref().and_then(History::lost_since), None);
+    assert_eq!(known.history.as_ref().and_then(HealthHistory::lost_since), None);
 }
 
 /// Karmada's rule: the first probe takes effect immediately, later ones after thresholds in monotonic time.

@@ -1,5 +1,6 @@
 //! Region selection: the set of regions that satisfies the minimum and maximum counts and has enough clusters, with
-//! the highest weight. The search order and tie-breaking are Karmada's, so that the selection is the same.
+//! the highest weight. A region is called a group, as in Karmada's `select_groups.go`, whose search order and tie-breaking
+//! are kept, so that the selection is the same.
 
 /// A region with its number of clusters and its score.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,7 +10,7 @@ pub struct Group {
     pub weight: i64,
 }
 
-/// Constraints: number of groups, and minimum of their clusters in total.
+/// Constraints: minimum and maximum number of groups, and minimum number of clusters in all of them together.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub min_groups: usize,
@@ -18,7 +19,7 @@ pub struct Bounds {
 }
 
 /// A set of groups that satisfies the constraints.
-struct Path {
+struct GroupSet {
     /// Position in the order in which the sets were found.
     id: usize,
     /// Indexes into [`Search::groups`], ordered by descending weight, then name.
@@ -32,20 +33,20 @@ pub fn select(mut groups: Vec<Group>, bounds: Bounds) -> Vec<String> {
     groups.sort_by(|a, b| a.clusters.cmp(&b.clusters).then(b.weight.cmp(&a.weight)).then_with(|| a.name.cmp(&b.name)));
     let mut search = Search { groups: &groups, bounds, chosen: Vec::new(), found: Vec::new() };
     search.extend(0, 0);
-    let names = best(search.found).map(|path| path.groups).unwrap_or_default();
-    names.into_iter().map(|index| groups[index].name.clone()).collect()
+    let indexes = best_set(search.found).map(|set| set.groups).unwrap_or_default();
+    indexes.into_iter().map(|index| groups[index].name.clone()).collect()
 }
 
 struct Search<'a> {
     groups: &'a [Group],
     bounds: Bounds,
     chosen: Vec<usize>,
-    found: Vec<Path>,
+    found: Vec<GroupSet>,
 }
 
 impl Search<'_> {
     /// Depth-first search. A set that satisfies the constraints is recorded and not extended. If all groups are
-    /// required, only the first path is searched.
+    /// required, only the first set is searched.
     fn extend(&mut self, clusters: usize, begin: usize) {
         let Bounds { min_groups, max_groups, min_clusters } = self.bounds;
         if clusters >= min_clusters && (min_groups..=max_groups).contains(&self.chosen.len()) {
@@ -73,17 +74,17 @@ impl Search<'_> {
         });
         let weight = groups.iter().map(|index| self.groups[*index].weight).sum();
         let clusters = groups.iter().map(|index| self.groups[*index].clusters).sum();
-        self.found.push(Path { id: self.found.len() + 1, groups, weight, clusters });
+        self.found.push(GroupSet { id: self.found.len() + 1, groups, weight, clusters });
     }
 }
 
 /// The set with the highest weight, then the most clusters, then the first one found. Among these, a prefix of the
 /// winner is preferred, because it needs fewer groups.
-fn best(mut paths: Vec<Path>) -> Option<Path> {
-    paths.sort_by(|a, b| b.weight.cmp(&a.weight).then(b.clusters.cmp(&a.clusters)).then(a.id.cmp(&b.id)));
-    paths.into_iter().reduce(|best, path| {
-        let begins_best = path.groups.len() < best.groups.len() && best.groups.starts_with(&path.groups);
-        if begins_best { path } else { best }
+fn best_set(mut sets: Vec<GroupSet>) -> Option<GroupSet> {
+    sets.sort_by(|a, b| b.weight.cmp(&a.weight).then(b.clusters.cmp(&a.clusters)).then(a.id.cmp(&b.id)));
+    sets.into_iter().reduce(|best, set| {
+        let is_prefix = set.groups.len() < best.groups.len() && best.groups.starts_with(&set.groups);
+        if is_prefix { set } else { best }
     })
 }
 

@@ -9,7 +9,7 @@ pub enum Trigger {
     PlacementChanged,
     ReplicasChanged,
     RescheduleRequested,
-    /// Duplicated, or not a workload: the fitting clusters may have changed.
+    /// Replica scheduling type Duplicated, or a resource without replicas: the set of fitting clusters may have changed.
     Reconcile,
     TargetTerminating,
 }
@@ -35,9 +35,11 @@ pub struct TermReport {
     pub error: Option<String>,
 }
 
+/// Evaluation of one cluster with an affinity term.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClusterReport {
     pub name: String,
+    /// `None` if the cluster passed all filters.
     pub rejected: Option<Rejection>,
     /// The untolerated NoExecute taint of a current target, which is kept by the filters but will be evicted.
     pub evicted_by: Option<String>,
@@ -46,6 +48,7 @@ pub struct ClusterReport {
     pub allocatable: Option<i32>,
     /// True if the cluster was selected by spread constraints.
     pub selected: bool,
+    /// Replicas assigned to the cluster.
     pub replicas: Option<i32>,
 }
 

@@ -46,7 +46,7 @@ impl Controller for CronFederatedHpaController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let autoscalers = Source::of([&self.context.kinds.cron_federated_hpa]);
+        let autoscalers = Source::control_plane([&self.context.kinds.cron_federated_hpa]);
         vec![autoscalers.map(|_, change| Requests::one_if(change.is_generation_or_deletion_changed(), || change.key()))]
     }
 

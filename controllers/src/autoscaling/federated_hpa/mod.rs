@@ -25,7 +25,7 @@ use crate::Error;
 use crate::metrics::Durations;
 use crate::metrics::autoscaling::{Action, Failure};
 use crate::runtime::context::{Context, decode};
-use crate::runtime::dynamic_client::{Objects, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Target};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
@@ -63,7 +63,7 @@ impl Controller for FederatedHpaController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let autoscalers = Source::of([&self.context.kinds.federated_hpa]);
+        let autoscalers = Source::control_plane([&self.context.kinds.federated_hpa]);
         vec![autoscalers.map(|_, change| Requests::one_if(change.is_generation_or_deletion_changed(), || change.key()))]
     }
 
@@ -150,7 +150,7 @@ impl FederatedHpaController {
         if !cache.wait_synced(cluster, &pods.gvr, MEMBER_TIMEOUT).await {
             return Err(Error::Waiting(format!("pods of cluster {cluster} are not listed yet")));
         }
-        let member = Objects::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
+        let member = DynamicClient::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
         let response = tokio::time::timeout(MEMBER_TIMEOUT, get_scale(&member, target)).await;
         let timeout_error = |_| Error::Waiting(format!("cluster {cluster} did not respond"));
         let scale = response.map_err(timeout_error)??;

@@ -45,7 +45,7 @@ impl Controller for AgentCsrApprovingController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let requests = Source::of([&self.context.kinds.certificate_signing_request]);
+        let requests = Source::control_plane([&self.context.kinds.certificate_signing_request]);
         vec![
             requests
                 .map(|_, change| Requests::one_if(change.current().is_some_and(plan::is_pending), || change.name())),

@@ -27,7 +27,7 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::clusters::ObservedReadiness;
 use crowsnest_plan::health::doubt::{self, Doubt};
-use crowsnest_plan::health::{History, lease};
+use crowsnest_plan::health::{HealthHistory, lease};
 
 /// Switch of both controllers: in Karmada, Leases belong to the cluster controller.
 const CLUSTER_SWITCH: Switch = Switch::OnByDefault(&["cluster"]);
@@ -43,7 +43,7 @@ pub struct ClusterController {
 /// Observations of a cluster.
 #[derive(Default)]
 pub(in crate::cluster) struct ClusterObservations {
-    pub(in crate::cluster) history: Option<History>,
+    pub(in crate::cluster) history: Option<HealthHistory>,
     /// Readiness by Karmada's rule, if the failover safety is `karmada`.
     pub(in crate::cluster) observed_readiness: Option<ObservedReadiness>,
     pub(in crate::cluster) liveness: Option<lease::AgentLiveness>,
@@ -154,7 +154,7 @@ impl Controller for ClusterController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::of([&self.context.kinds.cluster]);
+        let clusters = Source::control_plane([&self.context.kinds.cluster]);
         vec![
             clusters.map(|controller: &Self, change| {
                 Requests::from(change.cluster_key().filter(|_| controller.track(change)))
@@ -186,7 +186,7 @@ impl Controller for ClusterLeaseController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::of([&self.clusters.context.kinds.cluster]);
+        let clusters = Source::control_plane([&self.clusters.context.kinds.cluster]);
         vec![clusters.map(|controller: &Self, change| {
             controller.clusters.on_route_change(change, |route| route == Some(MemberRoute::AgentIfConnected))
         })]

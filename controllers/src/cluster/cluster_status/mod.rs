@@ -52,7 +52,7 @@ impl Controller for ClusterStatusController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::of([&self.clusters.context.kinds.cluster]);
+        let clusters = Source::control_plane([&self.clusters.context.kinds.cluster]);
         vec![clusters.map(|controller: &Self, change| {
             controller.clusters.on_route_change(change, |route| route != Some(MemberRoute::AgentIfConnected))
         })]

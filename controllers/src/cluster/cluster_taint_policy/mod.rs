@@ -62,8 +62,8 @@ impl Controller for ClusterTaintPolicyController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.cluster]).map(Self::on_cluster),
-            Source::of([&kinds.cluster_taint_policy]).map(Self::on_policy),
+            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::control_plane([&kinds.cluster_taint_policy]).map(Self::on_policy),
         ]
     }
 

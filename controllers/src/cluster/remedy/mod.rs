@@ -43,8 +43,8 @@ impl Controller for RemedyController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.cluster]).map(Self::on_cluster),
-            Source::of([&kinds.remedy])
+            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::control_plane([&kinds.remedy])
                 .map(|_, change| Requests::all_if(!change.initial && change.is_generation_changed())),
         ]
     }

@@ -67,11 +67,11 @@ impl Controller for UnifiedAuthController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let roles = Source::of([&kinds.cluster_role, &kinds.cluster_role_binding]);
+        let roles = Source::control_plane([&kinds.cluster_role, &kinds.cluster_role_binding]);
         vec![
             roles.map(|_, change| Requests::all_if(!change.initial).after(BATCH_DELAY)),
-            Source::of([&kinds.cluster]).map(Self::on_cluster),
-            Source::of([&kinds.work]).map(Self::on_work),
+            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::control_plane([&kinds.work]).map(Self::on_work),
         ]
     }
 

@@ -92,7 +92,10 @@ impl Controller for ApplicationFailoverController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![Source::of([&kinds.cluster]).map(Self::on_cluster), Source::of(kinds.bindings()).map(Self::on_binding)]
+        vec![
+            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::control_plane(kinds.bindings()).map(Self::on_binding),
+        ]
     }
 
     /// Periodic resync, so that a missed change does not leave a workload in an unhealthy cluster.
@@ -147,7 +150,12 @@ impl Controller for ApplicationFailoverController {
             if let Err(error) = written {
                 if !error.is_conflict() {
                     for cluster in &due {
-                        let text = format!("Evict from cluster {cluster} failed.");
+                        let text = match &error {
+                            Error::State(error) if due.len() == 1 => {
+                                format!("Evict from cluster {cluster} failed: {error}.")
+                            }
+                            _ => format!("Evict from cluster {cluster} failed."),
+                        };
                         let (events, failed) = (&context.events, event::EVICT_WORKLOAD_FAILED);
                         events.record_with_template(&binding, &typed.spec, Severity::Warning, failed, &text);
                     }

@@ -82,11 +82,11 @@ impl Controller for FailbackController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let policies = Source::of(kinds.policies());
+        let policies = Source::control_plane(kinds.policies());
         vec![
-            Source::of(kinds.bindings()).map(Self::on_binding),
+            Source::control_plane(kinds.bindings()).map(Self::on_binding),
             policies.map(|_, change| Requests::all_if(change.is_annotation_changed(&[annotation::FAILBACK]))),
-            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
         ]
     }
 

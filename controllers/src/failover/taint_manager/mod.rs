@@ -161,7 +161,10 @@ impl Controller for TaintManager {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![Source::of([&kinds.cluster]).map(Self::on_cluster), Source::of(kinds.bindings()).map(Self::on_binding)]
+        vec![
+            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::control_plane(kinds.bindings()).map(Self::on_binding),
+        ]
     }
 
     /// Bindings that must be evicted from a cluster, or are being evicted.
@@ -282,9 +285,15 @@ impl TaintManager {
             true => PurgeMode::Directly,
             false => plan::purge_mode(spec.failover.as_ref(), self.context.config.no_execute_purge_mode.clone()),
         };
-        due.into_iter().try_for_each(|cluster| self.evict_from(cluster, &mode, snapshot, eviction_plan))
+        // A cluster whose state cannot be preserved does not delay evictions from others. The first error is returned.
+        let mut result = Ok(());
+        for cluster in due {
+            result = result.and(self.evict_from(cluster, &mode, snapshot, eviction_plan));
+        }
+        result
     }
 
+    /// Plans the eviction from a cluster. Fails, with an event, if the state of the workload cannot be preserved.
     fn evict_from(
         &self,
         cluster: &str,
@@ -296,10 +305,16 @@ impl TaintManager {
         let rules = failover.and_then(|failover| failover.cluster.as_ref()?.state_preservation.as_ref());
         let rules =
             rules.filter(|rules| self.context.config.gates.stateful_failover_injection && !rules.rules.is_empty());
-        let state = rules.map(|rules| preserved_labels(rules, &snapshot.typed.status, cluster)).transpose()?;
+        let state = rules.map(|rules| preserved_labels(rules, &snapshot.typed.status, cluster)).transpose();
+        if let Err(error) = &state {
+            let text = format!("Evict from cluster {cluster} failed: {error}.");
+            let (binding, spec) = (snapshot.binding, &snapshot.typed.spec);
+            let (events, failed) = (&self.context.events, event::EVICT_WORKLOAD_FAILED);
+            events.record_with_template(binding, spec, Severity::Warning, failed, &text);
+        }
         let task = GracefulEvictionTask {
             purge_mode: Some(mode.clone()),
-            preserved_label_state: state.unwrap_or_default(),
+            preserved_label_state: state?.unwrap_or_default(),
             reason: eviction::REASON_TAINT_UNTOLERATED.to_owned(),
             producer: eviction::PRODUCER_TAINT_MANAGER.to_owned(),
             creation_timestamp: Some(Time(snapshot.now)),

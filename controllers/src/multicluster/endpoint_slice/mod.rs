@@ -76,8 +76,9 @@ impl Controller for EndpointSliceController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.work]).map(Self::on_work),
-            Source::of([&kinds.resource_binding]).find(|controller, change| controller.on_binding(change).boxed()),
+            Source::control_plane([&kinds.work]).map(Self::on_work),
+            Source::control_plane([&kinds.resource_binding])
+                .find(|controller, change| controller.on_binding(change).boxed()),
             Source::templates([&kinds.endpoint_slice]).map(Self::on_slice),
         ]
     }

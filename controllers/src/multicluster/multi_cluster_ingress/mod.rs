@@ -82,15 +82,15 @@ impl Controller for MultiClusterIngressController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let services = Source::of([&kinds.multi_cluster_service]);
+        let services = Source::control_plane([&kinds.multi_cluster_service]);
         vec![
-            Source::of([&kinds.multi_cluster_ingress]).map(Self::on_ingress),
+            Source::control_plane([&kinds.multi_cluster_ingress]).map(Self::on_ingress),
             services.map(|controller: &Self, change| {
                 controller
                     .find_by_backend(unstructured::namespace(change.object()), unstructured::name(change.object()))
             }),
-            Source::of([&kinds.resource_binding]).map(Self::on_binding),
-            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::control_plane([&kinds.resource_binding]).map(Self::on_binding),
+            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
         ]
     }
 

@@ -83,10 +83,10 @@ impl Controller for MultiClusterServiceController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.multi_cluster_service]).map(Self::on_multi_cluster_service),
-            Source::of([&kinds.service]).map(Self::on_service),
-            Source::of([&kinds.work]).map(Self::on_work),
-            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::control_plane([&kinds.multi_cluster_service]).map(Self::on_multi_cluster_service),
+            Source::control_plane([&kinds.service]).map(Self::on_service),
+            Source::control_plane([&kinds.work]).map(Self::on_work),
+            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
         ]
     }
 

@@ -70,7 +70,7 @@ impl Controller for ServiceExportController {
             Source::Members("multicluster.x-k8s.io", "serviceexports").map(Self::on_export),
             Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
             // Works that contain a ServiceExport or store a collected slice.
-            Source::of([&self.context.kinds.work])
+            Source::control_plane([&self.context.kinds.work])
                 .map(|_, change| referenced_services(change.object()).into_iter().collect()),
         ]
     }

@@ -47,7 +47,8 @@ impl Controller for ServiceImportController {
         let kinds = &self.context.kinds;
         vec![
             Source::templates([&kinds.service_import]).map(|_, change| change.key().into()),
-            Source::of([&kinds.service]).find(|controller, change| controller.on_derived_service(change).boxed()),
+            Source::control_plane([&kinds.service])
+                .find(|controller, change| controller.on_derived_service(change).boxed()),
         ]
     }
 

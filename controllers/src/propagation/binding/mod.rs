@@ -178,13 +178,13 @@ impl Controller for BindingController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let policies = Source::of(kinds.policies());
-        let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
+        let policies = Source::control_plane(kinds.policies());
+        let overrides = Source::control_plane([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![
-            Source::of(kinds.bindings()).map(Self::on_binding),
+            Source::control_plane(kinds.bindings()).map(Self::on_binding),
             policies.find(|controller, change| controller.on_policy(change).boxed()),
             overrides.find(|controller, change| controller.on_override(change).boxed()),
-            Source::of([&kinds.work]).map(Self::on_work),
+            Source::control_plane([&kinds.work]).map(Self::on_work),
             Source::AllOfControlPlane.map(Self::on_template),
         ]
     }

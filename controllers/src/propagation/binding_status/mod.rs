@@ -123,7 +123,10 @@ impl Controller for BindingStatusController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![Source::of([&kinds.work]).map(Self::on_work), Source::of(kinds.bindings()).map(Self::on_binding)]
+        vec![
+            Source::control_plane([&kinds.work]).map(Self::on_work),
+            Source::control_plane(kinds.bindings()).map(Self::on_binding),
+        ]
     }
 
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {

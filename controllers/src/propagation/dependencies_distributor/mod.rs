@@ -80,7 +80,7 @@ impl Controller for DependenciesDistributor {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         vec![
-            Source::of([&self.context.kinds.resource_binding]).map(Self::on_binding),
+            Source::control_plane([&self.context.kinds.resource_binding]).map(Self::on_binding),
             Source::AllOfControlPlane.map(Self::on_object),
         ]
     }

@@ -207,12 +207,12 @@ impl Controller for PolicyDetector {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.detector.context.kinds;
-        let policies = Source::of(kinds.policies());
-        let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
+        let policies = Source::control_plane(kinds.policies());
+        let overrides = Source::control_plane([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![
             policies.map(|controller: &Self, change| controller.detector.on_policy(change)),
             overrides.map(|controller: &Self, change| controller.detector.on_override(change)),
-            Source::of([&kinds.priority_class])
+            Source::control_plane([&kinds.priority_class])
                 .map(|controller: &Self, change| controller.detector.on_priority_class(change)),
         ]
     }

@@ -34,7 +34,7 @@ use crate::error::aggregate_messages;
 use crate::metrics::Durations;
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
-use crate::runtime::dynamic_client::{Objects, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Target};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::{DeferredWrites, Progress};
@@ -138,8 +138,8 @@ impl Controller for ExecutionController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.work]).map(Self::on_work),
-            Source::of([&kinds.cluster]).find(|controller, change| controller.on_cluster(change).boxed()),
+            Source::control_plane([&kinds.work]).map(Self::on_work),
+            Source::control_plane([&kinds.cluster]).find(|controller, change| controller.on_cluster(change).boxed()),
             Source::AllOfMembers.map(Self::on_member_object),
         ]
     }
@@ -304,8 +304,8 @@ impl ExecutionController {
     }
 
     /// Client of a member that rejects writes once the fence has ended.
-    fn member_client(&self, cluster: &ClusterName) -> Result<Objects, Error> {
-        Ok(Objects::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
+    fn member_client(&self, cluster: &ClusterName) -> Result<DynamicClient, Error> {
+        Ok(DynamicClient::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
     }
 
     /// The member object: from the cache if it is synced, otherwise from the member.

@@ -90,8 +90,8 @@ impl Controller for InterpreterConfiguration {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.interpreter_customization]).map(Self::update_customization),
-            Source::of([&kinds.interpreter_webhook]).map(Self::set_webhooks),
+            Source::control_plane([&kinds.interpreter_customization]).map(Self::update_customization),
+            Source::control_plane([&kinds.interpreter_webhook]).map(Self::set_webhooks),
         ]
     }
 

@@ -93,11 +93,12 @@ impl Controller for NamespaceController {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.namespace]).map(Self::on_namespace),
-            Source::of([&kinds.cluster_override_policy])
+            Source::control_plane([&kinds.namespace]).map(Self::on_namespace),
+            Source::control_plane([&kinds.cluster_override_policy])
                 .find(|controller, change| controller.on_override(change).boxed()),
-            Source::of([&kinds.cluster]).map(|_, change| Requests::all_if(change.old.is_none() && !change.initial)),
-            Source::of([&kinds.work]).map(Self::on_work),
+            Source::control_plane([&kinds.cluster])
+                .map(|_, change| Requests::all_if(change.old.is_none() && !change.initial)),
+            Source::control_plane([&kinds.work]).map(Self::on_work),
         ]
     }
 

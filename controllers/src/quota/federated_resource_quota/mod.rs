@@ -102,12 +102,13 @@ impl Controller for FederatedResourceQuotaController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let clusters = Source::of([&kinds.cluster]);
+        let clusters = Source::control_plane([&kinds.cluster]);
         vec![
-            Source::of([&kinds.federated_resource_quota]).map(Self::on_quota),
+            Source::control_plane([&kinds.federated_resource_quota]).map(Self::on_quota),
             clusters.map(|_, change| Requests::all_if(!change.initial && change.is_generation_or_deletion_changed())),
-            Source::of([&kinds.work]).map(|_, change| Requests::from(quota_of(change.object())).after(BATCH_DELAY)),
-            Source::of([&kinds.resource_binding]).map(Self::on_binding),
+            Source::control_plane([&kinds.work])
+                .map(|_, change| Requests::from(quota_of(change.object())).after(BATCH_DELAY)),
+            Source::control_plane([&kinds.resource_binding]).map(Self::on_binding),
         ]
     }
 

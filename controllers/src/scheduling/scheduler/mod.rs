@@ -250,8 +250,8 @@ impl Controller for Scheduler {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::of([&kinds.cluster]).find(|scheduler, change| scheduler.on_cluster(change).boxed()),
-            Source::of(kinds.bindings()).map(Self::on_binding),
+            Source::control_plane([&kinds.cluster]).find(|scheduler, change| scheduler.on_cluster(change).boxed()),
+            Source::control_plane(kinds.bindings()).map(Self::on_binding),
         ]
     }
 

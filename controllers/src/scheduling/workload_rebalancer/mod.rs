@@ -33,7 +33,7 @@ impl Controller for WorkloadRebalancerController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let rebalancers = Source::of([&self.context.kinds.workload_rebalancer]);
+        let rebalancers = Source::control_plane([&self.context.kinds.workload_rebalancer]);
         vec![
             rebalancers
                 .map(|_, change| Requests::one_if(!change.deleted && change.is_generation_changed(), || change.name())),

@@ -12,7 +12,7 @@ use crowsnest_search::opensearch::client::{
 use serde_json::Value;
 
 use crate::Error;
-use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crate::search::backend_stores::conditions::reason_of;
 use crowsnest_admission::backend_store::{Destination, SecretName};
 
@@ -53,7 +53,7 @@ impl ClientSetupError {
 
 /// Reads the current credentials of a destination from its Secrets.
 pub(super) async fn read_credentials(
-    objects: &Objects,
+    objects: &DynamicClient,
     destination: &Destination,
 ) -> Result<Credentials, ClientSetupError> {
     let mut credentials = Credentials::default();
@@ -99,7 +99,7 @@ pub(in crate::search) struct SecretData<'n> {
 }
 
 impl<'n> SecretData<'n> {
-    pub async fn read(objects: &Objects, name: &'n SecretName) -> Result<Self, ClientSetupError> {
+    pub async fn read(objects: &DynamicClient, name: &'n SecretName) -> Result<Self, ClientSetupError> {
         let secrets = Resource::builtin("", "v1", "secrets", "Secret", true);
         let found = objects.get(Target::new(&secrets, &name.namespace, &name.name)).await;
         let found =
@@ -130,7 +130,7 @@ mod tests {
     use std::sync::Arc;
 
     /// A control plane with these Secrets of the namespace `a`, by name.
-    fn control_plane(secrets: Value) -> Objects {
+    fn control_plane(secrets: Value) -> DynamicClient {
         let secrets = Arc::new(secrets);
         let service = tower::service_fn(move |request: Request<Body>| {
             let secrets = Arc::clone(&secrets);
@@ -148,7 +148,7 @@ mod tests {
                 Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap())
             }
         });
-        Objects::new(kube::Client::new(service, "default"))
+        DynamicClient::new(kube::Client::new(service, "default"))
     }
 
     fn encoded(keys: &[(&str, &str)]) -> Value {

@@ -14,17 +14,16 @@ use std::time::Duration;
 
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_component_base::metrics::Series;
-use crowsnest_index::Index;
+use crowsnest_index::GlobalCache;
 use crowsnest_index::export::{
     Export, ExportCheckpoint, ExportOptions, ExportProgress, ExportState, Exporter, Selection,
 };
 use crowsnest_search::opensearch::client::Credentials;
-use futures::{Stream, StreamExt};
+use futures::Stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -34,7 +33,9 @@ use self::conditions::{ExportStatus, conditions};
 use self::credentials::ClientSetupError;
 use self::desired::{DesiredExport, desired_exports};
 use crate::Error;
-use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Resource, Target};
+use crate::search::activity::{ActiveWork, run_while_active};
+use crate::search::digest_name;
 use crate::search::resource_registry::Registrations;
 use crowsnest_admission::backend_store::Destination;
 
@@ -47,7 +48,7 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Inputs of the exports.
 pub struct BackendStores {
-    pub index: Index,
+    pub index: GlobalCache,
     pub registrations: watch::Receiver<Option<Arc<Registrations>>>,
     /// Allows engines with addresses of this host.
     pub allow_local_addresses: bool,
@@ -78,7 +79,7 @@ struct RunningExport {
 /// Exports of the active process.
 struct ActiveExports<'b> {
     stores: &'b BackendStores,
-    objects: Objects,
+    objects: DynamicClient,
     registry: Resource,
     /// Exports by name of the engine.
     running: BTreeMap<String, RunningExport>,
@@ -92,54 +93,11 @@ struct ActiveExports<'b> {
 impl BackendStores {
     /// Runs exports while this process is active (the last item of `activity`), until `stop`.
     pub async fn run(self, activity: impl Stream<Item = bool> + Send, stop: CancellationToken) {
-        let mut activity = std::pin::pin!(activity);
-        let mut is_active = false;
-        loop {
-            let mut exports = is_active.then(|| ActiveExports::new(&self));
-            // The next value that differs from `is_active`, or `None` at the end of `activity`.
-            let next = async {
-                loop {
-                    match activity.next().await {
-                        Some(next) if next == is_active => {}
-                        other => return other,
-                    }
-                }
-            };
-            let next = tokio::select! {
-                () = stop.cancelled() => None,
-                next = next => next,
-                () = async {
-                    match &mut exports {
-                        Some(exports) => exports.run().await,
-                        None => std::future::pending().await,
-                    }
-                } => None,
-            };
-            if let Some(exports) = exports {
-                exports.shut_down().await;
-            }
-            self.metrics.clear();
-            match next {
-                Some(next) => is_active = next,
-                None => return,
-            }
-        }
+        run_while_active(activity, stop, || ActiveExports::new(&self)).await;
     }
 }
 
-impl<'b> ActiveExports<'b> {
-    fn new(stores: &'b BackendStores) -> Self {
-        Self {
-            stores,
-            objects: Objects::new(stores.index.fleet().control_plane()),
-            registry: Resource::of::<ResourceRegistry>(),
-            running: BTreeMap::new(),
-            setup_errors: BTreeMap::new(),
-            failed_registries: BTreeSet::new(),
-            next_secret_read: Instant::now(),
-        }
-    }
-
+impl ActiveWork for ActiveExports<'_> {
     /// Runs until the registries are no longer read.
     async fn run(&mut self) {
         let mut registrations = self.stores.registrations.clone();
@@ -159,6 +117,28 @@ impl<'b> ActiveExports<'b> {
                 changed = registrations.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(UPDATE_INTERVAL) => {}
             }
+        }
+    }
+
+    /// Stops all exports.
+    async fn shut_down(self) {
+        for running in self.running.into_values() {
+            running.stop().await;
+        }
+        self.stores.metrics.clear();
+    }
+}
+
+impl<'b> ActiveExports<'b> {
+    fn new(stores: &'b BackendStores) -> Self {
+        Self {
+            stores,
+            objects: DynamicClient::new(stores.index.fleet().control_plane()),
+            registry: Resource::of::<ResourceRegistry>(),
+            running: BTreeMap::new(),
+            setup_errors: BTreeMap::new(),
+            failed_registries: BTreeSet::new(),
+            next_secret_read: Instant::now(),
         }
     }
 
@@ -299,13 +279,6 @@ impl<'b> ActiveExports<'b> {
 
     async fn stop(&mut self, name: &str) {
         if let Some(running) = self.running.remove(name) {
-            running.stop().await;
-        }
-    }
-
-    /// Stops all exports.
-    async fn shut_down(self) {
-        for running in self.running.into_values() {
             running.stop().await;
         }
     }
@@ -462,8 +435,7 @@ fn is_cleanup_expired(abandoned_at: Option<i64>, now: i64) -> bool {
 
 /// Name of an engine in the database.
 fn engine_name(destination: &Destination) -> String {
-    let digest = Sha256::digest(destination_json(destination).as_bytes());
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    digest_name(&destination_json(destination))
 }
 
 fn destination_json(destination: &Destination) -> String {

@@ -10,13 +10,15 @@ use crowsnest_api::sink::GraphSinkSpec;
 use crowsnest_apimachinery::addresses::{local_kind, local_kind_of_host};
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::references::CustomRule;
-use crowsnest_apimachinery::user::{UserInfo, service_account, service_account_groups, service_account_user};
+use crowsnest_apimachinery::user::{
+    UserInfo, parse_service_account_user, service_account_groups, service_account_user,
+};
 use crowsnest_graph::bolt::{BoltAddress, parse_address};
 use crowsnest_graph::{BoltTarget, MODEL_VERSION, SinkConfig, SinkError, SinkOptions};
-use crowsnest_search::matching::check_standing_query;
+use crowsnest_search::matching::{StandingQuery, StandingQueryError};
 
 use crate::Error;
-use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crate::search::backend_stores::credentials::{ClientSetupError, SecretData};
 
 /// Time limit of the resolution of a database's name.
@@ -28,7 +30,7 @@ pub(super) struct DesiredSink {
     pub config: SinkConfig,
     /// Identity of the ServiceAccount with whose rights objects are selected.
     pub caller: UserInfo,
-    pub query: String,
+    pub query: StandingQuery,
     /// IP address of the connection; `None` with TLS, where the client resolves the name and verifies it.
     pub ip_address: Option<IpAddr>,
 }
@@ -61,7 +63,7 @@ pub(super) enum SinkSetupError {
     #[error("{0}; create it in the namespace of the sink")]
     Secret(ClientSetupError),
     #[error("spec.query: {0}")]
-    Query(String),
+    Query(StandingQueryError),
     #[error("{0:?} is not a valid ServiceAccount name; correct spec.serviceAccountName")]
     InvalidAccountName(String),
     #[error("ServiceAccount {0} does not exist; create it, and bind roles to it in the clusters")]
@@ -106,7 +108,7 @@ impl SinkSetupError {
 /// Checks GraphSinks and reads the objects that they refer to. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct SinkResolver {
-    pub objects: Objects,
+    pub objects: DynamicClient,
     /// Allows databases with addresses of this host.
     pub allow_local_addresses: bool,
     /// References that the configuration adds.
@@ -123,8 +125,8 @@ impl SinkResolver {
         used_address: Option<UsedAddress>,
     ) -> Result<DesiredSink, SinkSetupError> {
         let caller = service_account_identity(&name.namespace, &spec.service_account_name)?;
-        let query = spec.query.trim();
-        check_standing_query(query).map_err(SinkSetupError::Query)?;
+        let query = StandingQuery::parse(&spec.query).map_err(SinkSetupError::Query)?;
+        let query_text = spec.query.trim();
         let address = parse_address(&spec.address).map_err(SinkSetupError::Address)?;
         let ip_addresses = self.checked_ip_addresses(&address, spec.secret_ref.is_some()).await?;
         // Without TLS, a second resolution could return an address that is not checked.
@@ -155,12 +157,12 @@ impl SinkResolver {
         let config = SinkConfig {
             name: format!("{name} of control plane {}", self.read_control_plane_uid().await?),
             target,
-            selection: format!("{MODEL_VERSION} {:?} {} {query}", self.rules, caller.name),
+            selection: format!("{MODEL_VERSION} {:?} {} {query_text}", self.rules, caller.name),
             // Conditions on relations and ages can change their result without a change of the object.
-            is_stable: query.is_empty(),
+            is_stable: query_text.is_empty(),
             options: SinkOptions::default(),
         };
-        Ok(DesiredSink { config, caller, query: query.to_owned(), ip_address })
+        Ok(DesiredSink { config, caller, query, ip_address })
     }
 
     /// Resolves the name of a database and checks all of its IP addresses.
@@ -256,7 +258,7 @@ fn choose_address(ip_addresses: &[IpAddr], used_address: Option<UsedAddress>) ->
 /// Identity of a ServiceAccount. Fails if the name is invalid.
 fn service_account_identity(namespace: &str, name: &str) -> Result<UserInfo, SinkSetupError> {
     let user = service_account_user(namespace, name);
-    if service_account(&user).is_none() {
+    if parse_service_account_user(&user).is_none() {
         return Err(SinkSetupError::InvalidAccountName(name.to_owned()));
     }
     Ok(UserInfo::new(user, service_account_groups(namespace)))
@@ -275,7 +277,7 @@ mod tests {
     use std::convert::Infallible;
 
     /// A control plane with ServiceAccount `reader` and Secret `graph` in namespace `team`.
-    fn fake_control_plane() -> Objects {
+    fn fake_control_plane() -> DynamicClient {
         let service = tower::service_fn(move |request: Request<Body>| async move {
             let encoded = |text: &str| STANDARD.encode(text);
             let body = match request.uri().path() {
@@ -297,7 +299,7 @@ mod tests {
             let body = Body::from(body.to_string().into_bytes());
             Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap())
         });
-        Objects::new(kube::Client::new(service, "default"))
+        DynamicClient::new(kube::Client::new(service, "default"))
     }
 
     fn spec(address: &str, secret: Option<&str>) -> GraphSinkSpec {
@@ -353,6 +355,17 @@ mod tests {
         let error = resolve(&spec, false).await.unwrap_err();
         assert_eq!(error.reason(), reason, "{error}");
         assert!(!error.is_temporary());
+    }
+
+    #[rstest]
+    #[case::ignored_part("kind:pod) -kind:secret", "spec.query: at byte 8: unmatched closing parenthesis, ignored")]
+    #[case::leading_space("  colour:red", "spec.query: at byte 2: unknown field \"colour\", searched as text")]
+    #[case::limit("limit:5", "spec.query: limit: selects by rank, which other objects change; remove it")]
+    #[tokio::test]
+    async fn an_invalid_query_is_reported_with_its_position(#[case] query: &str, #[case] message: &str) {
+        let spec = GraphSinkSpec { query: query.to_owned(), ..spec("bolt://10.0.0.1", None) };
+        let error = resolve(&spec, false).await.unwrap_err();
+        assert_eq!((error.reason(), error.to_string().as_str()), ("InvalidQuery", message));
     }
 
     #[tokio::test]

@@ -15,8 +15,8 @@ use std::time::Duration;
 use crowsnest_api::sink::GraphSink;
 use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_component_base::tasks::Tasks;
-use crowsnest_graph::{GraphSink as Sink, IndexVisibility, SinkSource, SinkState};
-use crowsnest_index::Index;
+use crowsnest_graph::{CacheVisibility, GraphSink as Sink, SinkSource, SinkState};
+use crowsnest_index::GlobalCache;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
@@ -24,7 +24,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +31,9 @@ use self::desired::{DesiredSink, SinkResolver, SinkSetupError, UsedAddress};
 use self::metrics::SinkSample;
 use self::schedule::{CheckSchedule, SpecRevision};
 use self::status::{SinkStatus, next_status, status_patch};
-use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::dynamic_client::{DynamicClient, Resource, Target};
+use crate::search::activity::{ActiveWork, run_while_active};
+use crate::search::digest_name;
 
 pub use self::metrics::GraphSinkMetrics;
 
@@ -43,7 +44,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Graph sink controller.
 pub struct GraphSinks {
-    pub index: Index,
+    pub index: GlobalCache,
     /// Allows databases with addresses of this host.
     pub allow_local_addresses: bool,
     /// Receives the progress of the running sinks.
@@ -74,7 +75,7 @@ struct FinishedCheck {
 /// Sinks of the active process.
 struct ActiveSinks<'s> {
     sinks: &'s GraphSinks,
-    objects: Objects,
+    objects: DynamicClient,
     resolver: SinkResolver,
     resource: Resource,
     /// Existing GraphSinks.
@@ -91,64 +92,11 @@ struct ActiveSinks<'s> {
 impl GraphSinks {
     /// Runs the sinks while the last value of `activity` is true, until `stop` is cancelled.
     pub async fn run(self, activity: impl Stream<Item = bool> + Send, stop: CancellationToken) {
-        let mut activity = std::pin::pin!(activity);
-        let mut is_active = false;
-        loop {
-            let mut active_sinks = is_active.then(|| ActiveSinks::new(&self));
-            // The next different value of `activity`, or None at its end.
-            let next = async {
-                loop {
-                    match activity.next().await {
-                        Some(next) if next == is_active => {}
-                        other => return other,
-                    }
-                }
-            };
-            let next = tokio::select! {
-                () = stop.cancelled() => None,
-                next = next => next,
-                () = async {
-                    match &mut active_sinks {
-                        Some(active_sinks) => active_sinks.run().await,
-                        None => std::future::pending().await,
-                    }
-                } => None,
-            };
-            if let Some(active_sinks) = active_sinks {
-                active_sinks.shut_down().await;
-            }
-            self.metrics.replace(BTreeMap::new());
-            match next {
-                Some(next) => is_active = next,
-                None => return,
-            }
-        }
+        run_while_active(activity, stop, || ActiveSinks::new(&self)).await;
     }
 }
 
-impl<'s> ActiveSinks<'s> {
-    fn new(sinks: &'s GraphSinks) -> Self {
-        let objects = Objects::new(sinks.index.fleet().control_plane());
-        let resolver = SinkResolver {
-            objects: objects.clone(),
-            allow_local_addresses: sinks.allow_local_addresses,
-            rules: Arc::from(sinks.index.options().references.as_slice()),
-        };
-        Self {
-            sinks,
-            objects,
-            resolver,
-            resource: Resource::of::<GraphSink>(),
-            known: BTreeMap::new(),
-            relisted: BTreeMap::new(),
-            running: BTreeMap::new(),
-            setup_errors: BTreeMap::new(),
-            schedule: CheckSchedule::default(),
-            checks: FuturesUnordered::new(),
-            next_heartbeat: Instant::now(),
-        }
-    }
-
+impl ActiveWork for ActiveSinks<'_> {
     /// Runs until the watch of GraphSinks ends.
     async fn run(&mut self) {
         let api: Api<GraphSink> = Api::all(self.sinks.index.fleet().control_plane());
@@ -176,6 +124,37 @@ impl<'s> ActiveSinks<'s> {
             if is_tick {
                 self.write_statuses().await;
             }
+        }
+    }
+
+    async fn shut_down(self) {
+        for running in self.running.into_values() {
+            running.tasks.stop().await;
+        }
+        self.sinks.metrics.replace(BTreeMap::new());
+    }
+}
+
+impl<'s> ActiveSinks<'s> {
+    fn new(sinks: &'s GraphSinks) -> Self {
+        let objects = DynamicClient::new(sinks.index.fleet().control_plane());
+        let resolver = SinkResolver {
+            objects: objects.clone(),
+            allow_local_addresses: sinks.allow_local_addresses,
+            rules: Arc::from(sinks.index.options().references.as_slice()),
+        };
+        Self {
+            sinks,
+            objects,
+            resolver,
+            resource: Resource::of::<GraphSink>(),
+            known: BTreeMap::new(),
+            relisted: BTreeMap::new(),
+            running: BTreeMap::new(),
+            setup_errors: BTreeMap::new(),
+            schedule: CheckSchedule::default(),
+            checks: FuturesUnordered::new(),
+            next_heartbeat: Instant::now(),
         }
     }
 
@@ -267,12 +246,6 @@ impl<'s> ActiveSinks<'s> {
         }
     }
 
-    async fn shut_down(self) {
-        for running in self.running.into_values() {
-            running.tasks.stop().await;
-        }
-    }
-
     /// Writes statuses that changed, and all statuses at the heartbeat interval.
     async fn write_statuses(&mut self) {
         let now = Time(Timestamp::now());
@@ -305,14 +278,16 @@ impl<'s> ActiveSinks<'s> {
 }
 
 impl RunningSink {
-    fn start(index: &Index, desired: DesiredSink, revision: SpecRevision) -> Self {
+    fn start(index: &GlobalCache, desired: DesiredSink, revision: SpecRevision) -> Self {
         let source = SinkSource {
             changes: index.change_source(),
             states: index.collection_states(),
-            store_name: store_digest(index.store_identity()),
+            // Cluster aliases are derived from the identity, so readers of a graph must not learn it.
+            store_name: digest_name(index.store_identity()),
+            now_ms: index.options().clock,
             rules: index.options().references.clone(),
         };
-        let visibility = IndexVisibility::new(index.clone(), desired.caller.clone(), desired.query.clone());
+        let visibility = CacheVisibility::new(index.clone(), desired.caller.clone(), desired.query.clone());
         let sink = Arc::new(Sink::new(desired.config.clone(), source, Arc::new(visibility)));
         let tasks = Tasks::default();
         let (running, stop) = (Arc::clone(&sink), tasks.stop_token().clone());
@@ -323,7 +298,8 @@ impl RunningSink {
     /// IP address of the connection, if it was chosen by the controller.
     fn used_address(&self) -> Option<UsedAddress> {
         let progress = self.sink.progress();
-        let has_failed = matches!(progress.state, SinkState::Waiting { .. }) && !progress.is_connected;
+        let fails = matches!(&progress.state, SinkState::Waiting { failure, .. } if failure.depends_on_address());
+        let has_failed = fails && !progress.is_connected;
         self.desired.ip_address.map(|ip_address| UsedAddress { ip_address, has_failed })
     }
 
@@ -342,24 +318,5 @@ impl RunningSink {
 impl Drop for RunningSink {
     fn drop(&mut self) {
         self.tasks.stop_token().cancel();
-    }
-}
-
-/// Name of a store in graphs, a digest of its identity. Cluster aliases are derived from the identity, so readers of a
-/// graph must not learn it.
-fn store_digest(identity: &str) -> String {
-    Sha256::digest(identity.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_digest_of_a_store_does_not_contain_its_identity() {
-        let identity = "0f8e2c1d9b7a4655";
-        let digest = store_digest(identity);
-        assert_eq!((digest.len(), digest.as_str()), (32, store_digest(identity).as_str()));
-        assert!(!digest.contains(&identity[..8]) && digest != store_digest("another"));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_index::Index;
+use crowsnest_index::GlobalCache;
 use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_store::interest::{Interest, InterestGuard, Interests};
 use futures::StreamExt;
@@ -55,7 +55,7 @@ pub struct Publishers {
 }
 
 /// Watches registries, members and served resources until `stop`.
-pub async fn run(fleet: Fleet, index: Index, publishers: Publishers, stop: CancellationToken) {
+pub async fn run(fleet: Fleet, index: GlobalCache, publishers: Publishers, stop: CancellationToken) {
     let Publishers { progress, registrations } = publishers;
     let registries: Api<ResourceRegistry> = Api::all(fleet.control_plane());
     let mut events = std::pin::pin!(watcher(registries, watcher::Config::default()).default_backoff());

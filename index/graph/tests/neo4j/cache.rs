@@ -4,29 +4,33 @@ use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_graph::SinkSource;
 use crowsnest_index::export::ChangeSource;
 use crowsnest_store::codec::Codec;
-use crowsnest_store::fixtures::{cluster, draft, resource_of, stored_keeping};
-use crowsnest_store::ingest::Keep;
+use crowsnest_store::fixtures::{cluster, draft, resource_of, stored_with_options};
+use crowsnest_store::ingest::IngestOptions;
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{
-    Batch, CollectionKey, CollectionState, Epoch, IndexOptions, Object, Progress, Seq, States, Step, Store,
+    Batch, CacheOptions, CollectionKey, CollectionState, CollectionStates, Epoch, HistoryRetention, Object, Progress,
+    Seq, Step, Store,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub struct Cache {
     pub store: Arc<SqliteStore>,
     codec: Arc<Codec>,
     tail: Arc<Tail>,
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     store_name: String,
     /// The store keeps values of Secrets.
     pub keeps_secret_values: bool,
     /// References that the configuration adds.
     pub rules: Vec<CustomRule>,
+    /// Clock of sinks, in Unix milliseconds.
+    pub now_ms: fn() -> i64,
     _directory: Option<tempfile::TempDir>,
 }
 
@@ -45,7 +49,7 @@ impl Cache {
         // Fails if another test has installed it already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let codec = Arc::new(Codec::default());
-        let store = Arc::new(SqliteStore::open(&IndexOptions::new(&directory), Arc::clone(&codec)).await.unwrap());
+        let store = Arc::new(SqliteStore::open(&CacheOptions::new(&directory), Arc::clone(&codec)).await.unwrap());
         let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 100, 1 << 20));
         let store_name = store.identity().await.unwrap();
         Self {
@@ -56,6 +60,7 @@ impl Cache {
             store_name,
             keeps_secret_values: false,
             rules: Vec::new(),
+            now_ms: || 1_790_000_000_000,
             _directory: None,
         }
     }
@@ -74,6 +79,7 @@ impl Cache {
             changes,
             states: Arc::clone(&self.states),
             store_name: self.store_name.clone(),
+            now_ms: self.now_ms,
             rules: self.rules.clone(),
         }
     }
@@ -107,8 +113,8 @@ impl Cache {
                 let step = |object: &&Value| {
                     let mut draft = draft(object);
                     if self.keeps_secret_values {
-                        let keep = Keep { secret_values: true, ..Keep::default() };
-                        draft.body = stored_keeping(name, 1, object, &keep).body;
+                        let options = IngestOptions { secret_values: true, ..IngestOptions::default() };
+                        draft.body = stored_with_options(name, 1, object, &options).body;
                     }
                     // Marks an object whose body cannot be decoded.
                     if object["broken"] == json!(true) {
@@ -139,6 +145,12 @@ impl Cache {
             let step = Step::Delete { namespace, name: object_name, resource_version: String::new() };
             self.apply(key(name, object), object, vec![step], true).await;
         }
+    }
+
+    /// Deletes all records of deletions.
+    pub async fn prune(&self) {
+        let retention = HistoryRetention { max_age: Duration::ZERO, ..HistoryRetention::default() };
+        self.store.prune(&retention, i64::MAX, self.latest()).await.unwrap();
     }
 
     /// All objects of the store.

@@ -4,6 +4,7 @@ use crate::cache::{Cache, pod, pods, service, workload};
 use crate::database::Database;
 use crate::running_sink::{Rules, RunningSink};
 use crowsnest_graph::{SinkFailure, SinkProgress, SinkState};
+use rstest::rstest;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -114,14 +115,14 @@ async fn edges_of_selectors_follow_the_labels_of_pods() {
 
 #[tokio::test]
 #[ignore = "starts a graph database: run .ci/graph test"]
-async fn two_sinks_that_claim_a_database_at_the_same_time_do_not_write() {
+async fn a_sink_stops_writing_if_another_one_has_written_to_its_database() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 5)).await;
     let sink = RunningSink::start(&cache, &database, Rules::default());
     sink.wait_until_equal(&cache, &database).await;
-    // The other sink did not see the first one before its claim.
-    database.run_auto_commit("CREATE (:CrowsnestSink {name: 'other', writer: 'x'})").await;
+    // A backup was restored that contains the graph of another sink.
+    database.run_auto_commit("CREATE (:CrowsnestSink {name: 'other', writer: 'x', generation: 1})").await;
     cache.put("m1", &[pod("m1", "late", "Running", 1)]).await;
     sink.wait_until("the rejection", is_duplicate).await;
     let late = "MATCH (n:Pod {name: 'late'}) RETURN n.key AS key";
@@ -130,6 +131,68 @@ async fn two_sinks_that_claim_a_database_at_the_same_time_do_not_write() {
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(sink.progress().loads, 1);
     sink.stop().await;
+}
+
+#[rstest]
+#[case::ordered_before("a")]
+#[case::ordered_after("z")]
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn a_claim_of_a_process_that_was_killed_before_it_wrote_does_not_block_others(#[case] name: &str) {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 5)).await;
+    database.run_auto_commit(&format!("CREATE (:CrowsnestSink {{name: '{name}', writer: 'x'}})")).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    let names = "MATCH (s:CrowsnestSink) RETURN s.name AS key";
+    assert_eq!(database.query_keys(names).await, ["test"]);
+    // The process of the other sink starts again: it does not write, and the first one continues.
+    let other = RunningSink::start_as(&cache, &database, Rules::default(), |config| config.name = name.to_owned());
+    other.wait_until("the rejection", is_duplicate).await;
+    cache.put("m1", &[pod("m1", "late", "Running", 1)]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    assert_eq!(sink.progress().loads, 1);
+    other.stop().await;
+    sink.stop().await;
+}
+
+/// The tail of the cache has 100 changes, and the store returns 200 at a time.
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn a_sink_that_is_behind_writes_full_batches() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 10)).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    sink.stop().await;
+    cache.put("m1", &pods("m1", 10..1_510)).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    let progress = sink.progress();
+    assert_eq!((progress.loads, progress.transactions), (0, 2), "1,000 and 500 changes");
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn the_time_of_the_last_load_survives_a_restart() {
+    const START: i64 = 1_790_000_000_000;
+    let Some(database) = Database::start_empty().await else { return };
+    let mut cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 5)).await;
+    // The third process starts an hour after the first load began.
+    let clocks: [(fn() -> i64, u64); 4] =
+        [(|| START, 1), (|| START + 3_540_000, 0), (|| START + 3_600_000, 1), (|| START + 3_700_000, 0)];
+    for (now_ms, loads) in clocks {
+        cache.now_ms = now_ms;
+        let sink = RunningSink::start_as(&cache, &database, Rules::default(), |config| config.is_stable = false);
+        sink.wait_until("the loads", |progress| is_following(progress, loads)).await;
+        sink.wait_until_equal(&cache, &database).await;
+        assert_eq!(sink.progress().loads, loads);
+        sink.stop().await;
+    }
 }
 
 #[tokio::test]
@@ -190,6 +253,66 @@ async fn rules_of_references_do_not_write_values_of_secrets() {
     assert_eq!(database.query_keys(used).await, ["example"], "the type is no secret value");
     let nodes = "MATCH (n:Resource) RETURN n.name AS key ORDER BY key";
     assert_eq!(database.query_keys(nodes).await, ["db", "example"]);
+    sink.stop().await;
+}
+
+/// The load fails after 300 of 506 objects. The graph has a node of an earlier generation whose object the store does not have.
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn a_load_continues_after_errors() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &pods("m1", 0..500)).await;
+    cache.put("m1", &workload("m1", 0)).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    sink.stop().await;
+    let stale = "CREATE (:Resource:Pod {key: 'm1//Pod/shop/stale', cluster: 'm1', apiGroup: '', kind: 'Pod', namespace: 'shop', \
+        name: 'stale', uid: 'stale', exists: true, generation: 1, seq: 1})";
+    database.run_auto_commit(stale).await;
+    let rules = Rules { batch_size: 100, decidable_until: Some(300), ..Rules::default() };
+    let sink = RunningSink::start_as(&cache, &database, rules, |config| config.selection = "other".to_owned());
+    let has_failed_twice = |progress: &SinkProgress| {
+        let is_behind = matches!(progress.state, SinkState::Waiting { failure: SinkFailure::CacheBehind, .. });
+        is_behind && progress.failures >= 2
+    };
+    sink.wait_until("two errors", has_failed_twice).await;
+    assert_eq!(sink.progress().nodes_written, 300);
+    let existing_pods = "MATCH (n:Pod {exists: true}) RETURN n.key AS key";
+    assert_eq!(database.query_keys(existing_pods).await.len(), 501, "nothing is removed before the load is complete");
+    // Objects that the load has written change.
+    cache.delete("m1", &[pod("m1", "p7", "Running", 1)]).await;
+    cache.put("m1", &[pod("m1", "p8", "Failed", 2), pod("m1", "new", "Running", 1)]).await;
+    sink.repair_decisions();
+    sink.wait_until_equal(&cache, &database).await;
+    let progress = sink.progress();
+    assert_eq!((progress.loads, progress.nodes_written), (1, 508), "506 objects and 2 changes");
+    let generation = "MATCH (s:CrowsnestSink) RETURN toString(s.generation) AS key";
+    assert_eq!(database.query_keys(generation).await, ["2"]);
+    sink.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn everything_is_written_again_if_deletions_are_no_longer_kept() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    cache.put("m1", &workload("m1", 10)).await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    sink.wait_until_equal(&cache, &database).await;
+    sink.stop().await;
+    cache.delete("m1", &[pod("m1", "p1", "Running", 1)]).await;
+    cache.prune().await;
+    let sink = RunningSink::start_as(&cache, &database, Rules::default(), |config| {
+        config.options.min_reload_interval = Duration::from_secs(1);
+    });
+    let is_too_short = |progress: &SinkProgress| {
+        matches!(&progress.state, SinkState::Waiting { failure: SinkFailure::HistoryTooShort, message }
+            if message.contains("--cache-history"))
+    };
+    sink.wait_until("the reason", is_too_short).await;
+    sink.wait_until_equal(&cache, &database).await;
+    assert_eq!((sink.progress().loads, sink.progress().failures), (1, 1));
     sink.stop().await;
 }
 

@@ -27,11 +27,19 @@ pub struct Rules {
     pub clusters: Vec<&'static str>,
     /// Maximum number of rows of a transaction.
     pub batch_size: usize,
+    /// Decisions about objects that were changed after this seq fail.
+    pub decidable_until: Option<u64>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { hidden_kinds: Vec::new(), undecided_clusters: Vec::new(), clusters: vec!["m1", "m2"], batch_size: 1_000 }
+        Self {
+            hidden_kinds: Vec::new(),
+            undecided_clusters: Vec::new(),
+            clusters: vec!["m1", "m2"],
+            batch_size: 1_000,
+            decidable_until: None,
+        }
     }
 }
 
@@ -53,7 +61,11 @@ struct RulesVisibility {
 
 #[async_trait]
 impl Visibility for RulesVisibility {
-    async fn decide(&self, ids: BTreeSet<u64>, _as_of: u64) -> Result<VisibilityDecision, SinkError> {
+    async fn decide(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<VisibilityDecision, SinkError> {
+        let decidable_until = self.rules.lock().decidable_until;
+        if !ids.is_empty() && decidable_until.is_some_and(|seq| as_of > seq) {
+            return Err(SinkError::Cache(crowsnest_store::Error::Incomplete));
+        }
         let ids: Vec<u64> = ids.into_iter().collect();
         let objects = self.store.by_ids(&ids, BodyMode::Skip).await?;
         let rules = self.rules.lock();
@@ -142,6 +154,11 @@ impl RunningSink {
     pub fn set_rules(&self, rules: Rules) {
         *self.visibility.rules.lock() = rules;
         self.visibility.version.send_modify(|version| *version += 1);
+    }
+
+    /// Lets all decisions succeed. The permissions do not change.
+    pub fn repair_decisions(&self) {
+        self.visibility.rules.lock().decidable_until = None;
     }
 
     pub async fn wait_until(&self, what: &str, condition: impl Fn(&SinkProgress) -> bool) {

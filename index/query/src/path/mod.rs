@@ -234,6 +234,14 @@ impl PathPattern {
         self.hops.iter().fold(0, |sum, (hop, _)| hop.max_steps.saturating_add(sum))
     }
 
+    /// The pattern with the types of every hop stated. In graph databases, a hop without types also follows hubs.
+    pub fn with_stated_types(mut self) -> Self {
+        for (hop, _) in &mut self.hops {
+            hop.types = hop.effective_types();
+        }
+        self
+    }
+
     /// The inverse pattern, from its last node to its first. It matches the same paths in reverse.
     pub fn inverse(&self) -> Self {
         let mut nodes: Vec<NodePattern> = self.nodes().cloned().collect();

@@ -1,7 +1,6 @@
 //! Prints a pattern in openCypher's form, which parses to the same pattern.
 
 use super::{Direction, HopPattern, NodePattern, PathPattern};
-use crate::path::DEFAULT_MAX_STEPS;
 use std::fmt::{self, Display, Formatter};
 
 impl Display for PathPattern {
@@ -32,7 +31,7 @@ impl Display for HopPattern {
         let types = if types.is_empty() { String::new() } else { format!(":{}", types.join("|")) };
         let steps = match (self.min_steps, self.max_steps) {
             (1, 1) => String::new(),
-            (1, DEFAULT_MAX_STEPS) => "*".to_owned(),
+            // An upper bound is always stated: in graph databases, `*` alone has none.
             (min, max) if min == max => format!("*{min}"),
             (min, max) => format!("*{min}..{max}"),
         };

@@ -22,7 +22,7 @@ fn canonical(text: &str) -> String {
 #[case::both_heads("(:A)<-[:USES]->(:B)", "(:A)-[:USES]-(:B)")]
 #[case::bare_arrows("(:A)-->(:B)<--(:C)--(:D)", "(:A)-[]->(:B)<-[]-(:C)-[]-(:D)")]
 #[case::types("(:A)-[:USES|:OWNS | ROUTES_TO]->()", "(:A)-[:OWNS|ROUTES_TO|USES]->()")]
-#[case::steps("(:A)-[*]->()-[:OWNS*..2]->()", "(:A)-[*]->()-[:OWNS*1..2]->()")]
+#[case::steps("(:A)-[*]->()-[:OWNS*..2]->()", "(:A)-[*1..5]->()-[:OWNS*1..2]->()")]
 #[case::exact_steps("(:A)-[*3]->()-[*0..1]->()", "(:A)-[*3]->()-[*0..1]->()")]
 #[case::from_steps("(:A)-[*6..]->()", "(:A)-[*6]->()")]
 #[case::blanks(" ( a :A ) - [ :OWNS * 1 .. 3 ] -> ( ) ", "(a:A)-[:OWNS*1..3]->()")]
@@ -36,7 +36,7 @@ fn canonical(text: &str) -> String {
     r#"(:svc {name: "web-api"})-[:ROUTES_TO|SELECTS]->(:pod {name: "web-0"})"#
 )]
 #[case::short_steps("node/n1 <-RUNS_ON- pod <-*2- *", r#"(:node {name: "n1"})<-[:RUNS_ON]-(:pod)<-[*2]-()"#)]
-#[case::mixed("deploy -OWNS*-> (p:Pod {status: 'Failed'})", r#"(:deploy)-[:OWNS*]->(p:Pod {status: "Failed"})"#)]
+#[case::mixed("deploy -OWNS*-> (p:Pod {status: 'Failed'})", r#"(:deploy)-[:OWNS*1..5]->(p:Pod {status: "Failed"})"#)]
 #[case::cluster_role(
     "clusterrole/system:node <-ROLE_REF- *",
     r#"(:clusterrole {name: "system:node"})<-[:ROLE_REF]-()"#
@@ -98,6 +98,17 @@ fn hops_without_types_do_not_follow_hubs() {
     let pattern: PathPattern = "(:A)-->(:B)".parse().unwrap();
     let types = pattern.hops[0].0.effective_types();
     assert!(types.contains(&EdgeType::Uses) && !types.contains(&EdgeType::RunsOn));
+}
+
+#[rstest]
+#[case::any_type("(:A)-[*]->(:B)", "(:A)-[:OWNS|PROPAGATED_TO|ROLE_REF|ROUTES_TO|SELECTS|SUBJECT|USES*1..5]->(:B)")]
+#[case::stated("(:A)<-[:CONTAINS|USES]-(:B)", "(:A)<-[:CONTAINS|USES]-(:B)")]
+fn types_can_be_stated(#[case] text: &str, #[case] expected: &str) {
+    let pattern: PathPattern = text.parse().unwrap();
+    let stated = pattern.clone().with_stated_types();
+    assert_eq!(stated.to_string(), expected);
+    let types = |pattern: &PathPattern| pattern.hops.iter().map(|(hop, _)| hop.effective_types()).collect::<Vec<_>>();
+    assert_eq!(types(&stated), types(&pattern));
 }
 
 fn name() -> impl Strategy<Value = String> {

@@ -9,7 +9,7 @@ use super::{CallerRights, has_complete_rules};
 use crate::Searcher;
 use crate::document::columns::SCOPE_SEPARATOR;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::{Extent, Readable};
+use crowsnest_apimachinery::rbac::{Readable, ReadableObjects};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_members::{ImpersonatedAttributes, Member, Token, impersonated_headers};
 use crowsnest_store::Error;
@@ -218,12 +218,12 @@ impl ReviewResults {
     }
 
     /// The objects of a resource, in all namespaces, that may be listed.
-    pub(super) fn extent(&self, group: &str, resource: &str) -> Extent {
+    pub(super) fn readable_objects(&self, group: &str, resource: &str) -> ReadableObjects {
         if self.allows(group, resource, "") {
-            return Extent::uniform(Readable::All);
+            return ReadableObjects::uniform(Readable::All);
         }
         let by_namespace = self.allowed.iter().filter(|scope| scope.group == group && scope.resource == resource);
-        Extent::from_namespaces(by_namespace.map(|scope| scope.namespace.clone()))
+        ReadableObjects::from_namespaces(by_namespace.map(|scope| scope.namespace.clone()))
     }
 
     /// Digest that changes with the allowed scopes.

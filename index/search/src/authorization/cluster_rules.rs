@@ -4,9 +4,9 @@ use super::{CallerRights, has_complete_rules, rbac_resources};
 use crate::Searcher;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::access::Scope;
-use crowsnest_apimachinery::rbac::{Extent, ObjectKind, Rbac, ReadKind, Readable};
+use crowsnest_apimachinery::rbac::{ObjectKind, Rbac, ReadKind, Readable, ReadableObjects};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_store::{CollectionKey, States};
+use crowsnest_store::{CollectionKey, CollectionStates};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub struct ClusterRules {
     pub state: RulesState,
     pub rbac: Arc<Rbac>,
     /// In the order of [`ObjectKind::ALL`].
-    listable: [Extent; 4],
+    listable: [ReadableObjects; 4],
 }
 
 impl Searcher {
@@ -52,14 +52,15 @@ impl Searcher {
     }
 
     fn rules_for(&self, cluster: ClusterName, rights: &mut CallerRights) -> ClusterRules {
-        let listable = ObjectKind::ALL.map(|kind| rights.extent(ReadKind::Listing, &cluster, GROUP, kind.resource()));
+        let listable =
+            ObjectKind::ALL.map(|kind| rights.readable_objects(ReadKind::Listing, &cluster, GROUP, kind.resource()));
         let state = rules_state(&self.inner.states, &cluster, (self.inner.now_ms)());
         ClusterRules { state, rbac: self.inner.rights.cluster_rbac(&cluster), listable, cluster }
     }
 }
 
 /// State of the four collections of RBAC objects. `now_ms` is in Unix milliseconds.
-fn rules_state(states: &States, cluster: &ClusterName, now_ms: i64) -> RulesState {
+fn rules_state(states: &CollectionStates, cluster: &ClusterName, now_ms: i64) -> RulesState {
     if !has_complete_rules(states, cluster) {
         return RulesState::Unknown { reason: "its RBAC objects are not in the cache".to_owned() };
     }
@@ -76,7 +77,7 @@ impl ClusterRules {
         ObjectKind::ALL
             .iter()
             .zip(&self.listable)
-            .any(|(other, extent)| *other == kind && extent.allows(namespace, name))
+            .any(|(other, readable_objects)| *other == kind && readable_objects.allows(namespace, name))
     }
 
     /// Predicate that limits an evaluation to the RBAC objects that the caller may list.
@@ -87,19 +88,20 @@ impl ClusterRules {
     /// Plural names of the RBAC resources of which the caller cannot list all objects that are relevant in the scope. Depends
     /// on the caller's rights alone, not on the objects.
     pub fn unlistable_resources(&self, scope: &Scope) -> Vec<&'static str> {
-        let missing = |(kind, extent): &(&ObjectKind, &Extent)| !covers(extent, **kind, scope);
+        let missing =
+            |(kind, readable_objects): &(&ObjectKind, &ReadableObjects)| !covers(readable_objects, **kind, scope);
         let kinds = ObjectKind::ALL.iter().zip(&self.listable).filter(missing);
         kinds.map(|(kind, _)| kind.resource()).collect()
     }
 }
 
-/// True if all objects of a kind that are relevant in the scope are in the extent.
-fn covers(extent: &Extent, kind: ObjectKind, scope: &Scope) -> bool {
+/// True if all objects of a kind that are relevant in the scope are readable.
+fn covers(readable_objects: &ReadableObjects, kind: ObjectKind, scope: &Scope) -> bool {
     match scope {
-        _ if !kind.is_namespaced() => *extent.everywhere() == Readable::All,
-        Scope::All => extent.is_everything(),
+        _ if !kind.is_namespaced() => *readable_objects.everywhere() == Readable::All,
+        Scope::All => readable_objects.is_everything(),
         Scope::Namespaces(namespaces) => {
-            namespaces.iter().all(|namespace| extent.in_namespace(namespace) == &Readable::All)
+            namespaces.iter().all(|namespace| readable_objects.in_namespace(namespace) == &Readable::All)
         }
     }
 }
@@ -110,25 +112,30 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::everything(Extent::uniform(Readable::All), ObjectKind::RoleBinding, Scope::All, true)]
-    #[case::nothing(Extent::uniform(Readable::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
-    #[case::no_namespace_is_relevant(Extent::uniform(Readable::Nothing), ObjectKind::Role, Scope::cluster(), true)]
-    #[case::the_namespace(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("shop"), true)]
-    #[case::another(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("ops"), false)]
-    #[case::not_all(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::All, false)]
-    #[case::cluster_scoped(Extent::from_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::from_namespace("shop"), false)]
+    #[case::everything(ReadableObjects::uniform(Readable::All), ObjectKind::RoleBinding, Scope::All, true)]
+    #[case::nothing(ReadableObjects::uniform(Readable::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
+    #[case::no_namespace_is_relevant(
+        ReadableObjects::uniform(Readable::Nothing),
+        ObjectKind::Role,
+        Scope::cluster(),
+        true
+    )]
+    #[case::the_namespace(ReadableObjects::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("shop"), true)]
+    #[case::another(ReadableObjects::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("ops"), false)]
+    #[case::not_all(ReadableObjects::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::All, false)]
+    #[case::cluster_scoped(ReadableObjects::from_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::from_namespace("shop"), false)]
     fn extents_cover_scopes(
-        #[case] extent: Extent,
+        #[case] readable_objects: ReadableObjects,
         #[case] kind: ObjectKind,
         #[case] scope: Scope,
         #[case] expected: bool,
     ) {
-        assert_eq!(covers(&extent, kind, &scope), expected);
+        assert_eq!(covers(&readable_objects, kind, &scope), expected);
     }
 
     #[test]
     fn incomplete_collections_are_unknown() {
-        let (states, cluster) = (States::default(), ClusterName::parse("m1").unwrap());
+        let (states, cluster) = (CollectionStates::default(), ClusterName::parse("m1").unwrap());
         let now = || rules_state(&states, &cluster, 10_000);
         assert!(matches!(now(), RulesState::Unknown { .. }));
         for gvr in rbac_resources() {

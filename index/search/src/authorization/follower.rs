@@ -3,7 +3,7 @@
 use super::{GROUP, RESOURCES, RbacRules};
 use crowsnest_store::record::ChangeKind;
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{CollectionKey, Error, OUTAGE_RETRY, Object, Record, Scan, States, Store};
+use crowsnest_store::{CollectionKey, CollectionStates, Error, OUTAGE_RETRY, Object, Record, Scan, Store};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ pub(crate) struct RulesFollower {
     pub rights: Arc<RbacRules>,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
-    pub states: Arc<States>,
+    pub states: Arc<CollectionStates>,
     /// True if the follower retries after an outage of the store; the rules are then applied late.
     pub outlives_outages: bool,
 }

@@ -18,9 +18,9 @@ pub(crate) use access_reviews::ReviewCache;
 use access_reviews::ReviewResults;
 pub use cluster_rules::{ClusterRules, RulesState};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::{Extent, Grant, Rbac, ReadKind, Readable};
+use crowsnest_apimachinery::rbac::{Grant, Rbac, ReadKind, Readable, ReadableObjects};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_store::States;
+use crowsnest_store::CollectionStates;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::record::ChangeKind;
 use crowsnest_store::{CollectionKey, Record, Seq};
@@ -318,19 +318,27 @@ impl CallerRights {
             return None;
         }
         match self.review_results.get(cluster) {
-            Some(results) => results.extent(group, resource).namespace_limit(),
-            None => Extent::namespace_limit_from_grants(self.grants(cluster), ReadKind::Listing, group, resource),
+            Some(results) => results.readable_objects(group, resource).namespace_limit(),
+            None => {
+                ReadableObjects::namespace_limit_from_grants(self.grants(cluster), ReadKind::Listing, group, resource)
+            }
         }
     }
 
     /// The objects of a resource in all namespaces that may be read in this way.
-    pub(crate) fn extent(&mut self, read_kind: ReadKind, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
+    pub(crate) fn readable_objects(
+        &mut self,
+        read_kind: ReadKind,
+        cluster: &ClusterName,
+        group: &str,
+        resource: &str,
+    ) -> ReadableObjects {
         if self.caller.is_master() {
-            return Extent::uniform(Readable::All);
+            return ReadableObjects::uniform(Readable::All);
         }
         match self.review_results.get(cluster) {
-            Some(results) => results.extent(group, resource),
-            None => Extent::from_grants(self.grants(cluster), read_kind, group, resource),
+            Some(results) => results.readable_objects(group, resource),
+            None => ReadableObjects::from_grants(self.grants(cluster), read_kind, group, resource),
         }
     }
 
@@ -345,7 +353,7 @@ impl CallerRights {
 }
 
 /// True if all RBAC objects of a cluster are in the cache.
-fn has_complete_rules(states: &States, cluster: &ClusterName) -> bool {
+fn has_complete_rules(states: &CollectionStates, cluster: &ClusterName) -> bool {
     let complete = |gvr| states.get(&CollectionKey::new(cluster.clone(), gvr)).is_some_and(|state| state.complete);
     rbac_resources().into_iter().all(complete)
 }

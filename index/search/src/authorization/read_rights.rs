@@ -4,7 +4,7 @@ use super::CallerRights;
 use crate::Searcher;
 use crate::authorization::access_reviews::RESULT_TTL;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::{Extent, ReadKind};
+use crowsnest_apimachinery::rbac::{ReadKind, ReadableObjects};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_members::Member;
 use crowsnest_store::RecordKey;
@@ -29,7 +29,7 @@ pub struct ReadRights {
 #[derive(Debug)]
 struct EvaluatedRights {
     rights: CallerRights,
-    extents: HashMap<ClusterName, Arc<Extent>>,
+    readable_objects: HashMap<ClusterName, Arc<ReadableObjects>>,
 }
 
 impl Searcher {
@@ -37,7 +37,7 @@ impl Searcher {
     pub async fn read_rights(&self, caller: &UserInfo, resource: &Gvr, read_kind: ReadKind) -> ReadRights {
         let created_at = Instant::now();
         let rights = self.rights_of(caller, created_at + RIGHTS_TIMEOUT).await;
-        let known = || Arc::new(Mutex::new(EvaluatedRights { rights, extents: HashMap::new() }));
+        let known = || Arc::new(Mutex::new(EvaluatedRights { rights, readable_objects: HashMap::new() }));
         ReadRights { resource: resource.clone(), read_kind, created_at, rights: (!caller.is_master()).then(known) }
     }
 
@@ -63,24 +63,29 @@ impl Searcher {
 
 impl ReadRights {
     pub fn may_read(&self, key: &RecordKey) -> bool {
-        self.extent(key.cluster()).is_none_or(|extent| extent.allows(&key.namespace, &key.name))
+        self.readable_objects(key.cluster())
+            .is_none_or(|readable_objects| readable_objects.allows(&key.namespace, &key.name))
     }
 
     /// The only namespaces of a cluster that the caller may read; `None` if there is no such limit.
     pub fn namespace_limit(&self, cluster: &ClusterName) -> Option<BTreeSet<String>> {
-        self.extent(cluster)?.namespace_limit()
+        self.readable_objects(cluster)?.namespace_limit()
     }
 
     /// The objects of the cluster that may be read; `None` means all, without evaluating rules.
-    pub fn extent(&self, cluster: &ClusterName) -> Option<Arc<Extent>> {
+    pub fn readable_objects(&self, cluster: &ClusterName) -> Option<Arc<ReadableObjects>> {
         let mut known = self.rights.as_ref()?.lock();
-        if let Some(extent) = known.extents.get(cluster) {
-            return Some(Arc::clone(extent));
+        if let Some(readable_objects) = known.readable_objects.get(cluster) {
+            return Some(Arc::clone(readable_objects));
         }
-        let extent =
-            Arc::new(known.rights.extent(self.read_kind, cluster, &self.resource.group, &self.resource.resource));
-        known.extents.insert(cluster.clone(), Arc::clone(&extent));
-        Some(extent)
+        let readable_objects = Arc::new(known.rights.readable_objects(
+            self.read_kind,
+            cluster,
+            &self.resource.group,
+            &self.resource.resource,
+        ));
+        known.readable_objects.insert(cluster.clone(), Arc::clone(&readable_objects));
+        Some(readable_objects)
     }
 
     /// The caller's current rights; `None` if no rule that affects them has changed since, and no review result has expired.
@@ -105,6 +110,6 @@ impl ReadRights {
 
     /// True if both rights allow the same objects in these clusters.
     pub fn has_same_access(&self, other: &Self, clusters: &[ClusterName]) -> bool {
-        clusters.iter().all(|cluster| self.extent(cluster) == other.extent(cluster))
+        clusters.iter().all(|cluster| self.readable_objects(cluster) == other.readable_objects(cluster))
     }
 }

@@ -42,7 +42,7 @@ impl CallerRights {
     }
 
     fn add_terms(&mut self, cluster: &ClusterName, resources: BTreeSet<(&str, &str)>, terms: &mut BTreeSet<String>) {
-        let everything = self.extent(ReadKind::Listing, cluster, ANY, ANY);
+        let everything = self.readable_objects(ReadKind::Listing, cluster, ANY, ANY);
         let cluster_name = cluster.as_str();
         if *everything.everywhere() == Readable::All {
             terms.insert(cluster_name.to_owned());
@@ -52,12 +52,12 @@ impl CallerRights {
         let whole: BTreeSet<&str> = whole.map(|(namespace, _)| namespace).collect();
         terms.extend(whole.iter().map(|namespace| scope_term(&[cluster_name, "", namespace])));
         for (group, resource) in resources {
-            let extent = self.extent(ReadKind::Listing, cluster, group, resource);
+            let readable_objects = self.readable_objects(ReadKind::Listing, cluster, group, resource);
             let resource = format!("{group}/{resource}");
             let mut add = |parts: &[&str]| {
                 terms.insert(scope_term(&[&[cluster_name, &resource], parts].concat()));
             };
-            match extent.everywhere() {
+            match readable_objects.everywhere() {
                 Readable::All => {
                     add(&[]);
                     continue;
@@ -65,12 +65,14 @@ impl CallerRights {
                 Readable::Named(names) => names.iter().for_each(|name| add(&["", name])),
                 Readable::Nothing => {}
             }
-            for (namespace, readable) in extent.namespaces().filter(|(namespace, _)| !whole.contains(namespace)) {
+            for (namespace, readable) in
+                readable_objects.namespaces().filter(|(namespace, _)| !whole.contains(namespace))
+            {
                 match readable {
                     Readable::All => add(&[namespace]),
                     // Names that are readable in every namespace have a term already.
                     Readable::Named(names) => {
-                        let own = names.iter().filter(|name| !extent.everywhere().contains(name));
+                        let own = names.iter().filter(|name| !readable_objects.everywhere().contains(name));
                         own.for_each(|name| add(&[namespace, name]));
                     }
                     Readable::Nothing => {}

@@ -1,7 +1,7 @@
 //! Suggestions when nothing was found: similar names, and the query without one of its terms.
 
 use crate::collect::TopHitsRequest;
-use crate::document::columns::Word;
+use crate::document::columns::Keyword;
 use crate::execute::{Sources, find};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::{FleetFacts, plan};
@@ -70,7 +70,7 @@ pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<Strin
     let mut near = Vec::new();
     for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
         let distance = if word.chars().count() > 5 { 2 } else { 1 };
-        let named = Match::Word(Word::Name, Test::Near(word, distance, true));
+        let named = Match::Keyword(Keyword::Name, Test::Near(word, distance, true));
         let found = engine.top_hits(&context, &named, &request).await?;
         near.extend(found.hits.into_iter().map(|hit| hit.position.name));
     }

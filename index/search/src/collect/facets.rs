@@ -6,7 +6,7 @@
 
 use crate::FacetCounts;
 use crate::collect::terms::{HistoryTermCounts, TermCounts, TermsRequest, count_terms};
-use crate::document::columns::{Facet, Word};
+use crate::document::columns::{Facet, Keyword};
 use crate::execute::{SearchResults, Sources};
 use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
@@ -72,8 +72,8 @@ impl FacetField {
     /// The terms that an engine counts for this field.
     fn terms_request(&self) -> Option<TermsRequest> {
         let Self::Label(key) = self else { return None };
-        let prefix = format!("{}={key}=", Word::Label.name());
-        Some(TermsRequest { word: Word::Exact, prefix, substring: String::new(), limit: None })
+        let prefix = format!("{}={key}=", Keyword::Label.name());
+        Some(TermsRequest { keyword: Keyword::Exact, prefix, substring: String::new(), limit: None })
     }
 
     /// The column that an engine counts for this field.

@@ -5,7 +5,7 @@ use crate::collect::TopHitsRequest;
 use crate::collect::terms::{TermsRequest, count_terms};
 use crate::execute::{Sources, find};
 use crate::plan::predicate::Match;
-use crate::plan::{FleetFacts, plan, word_column};
+use crate::plan::{FleetFacts, keyword_column, plan};
 use crowsnest_query::{Expr, Field, Pattern, Query, Term, TermKind, Value};
 use crowsnest_store::Error;
 use std::collections::BTreeSet;
@@ -56,8 +56,8 @@ async fn known_values(sources: &Sources, field: &str, facts: &FleetFacts) -> Res
     if field == "kind" {
         return Ok(facts.kinds.keys().cloned().collect());
     }
-    let Some(word) = word_column(field) else { return Ok(BTreeSet::new()) };
-    let wanted = TermsRequest { word, prefix: String::new(), substring: String::new(), limit: Some(MAX_VALUES) };
+    let Some(keyword) = keyword_column(field) else { return Ok(BTreeSet::new()) };
+    let wanted = TermsRequest { keyword, prefix: String::new(), substring: String::new(), limit: Some(MAX_VALUES) };
     let counted = count_terms(sources, &Match::All, None, &wanted).await?;
     Ok(counted.counts.into_iter().map(|(value, _)| value).collect())
 }

@@ -5,11 +5,11 @@ use crate::Searcher;
 use crate::collect::TopHitsRequest;
 use crate::collect::facets::{shorten_kinds, smallest};
 use crate::collect::terms::{TermCounts, TermsRequest, count_terms};
-use crate::document::columns::{Facet, Number, Word};
+use crate::document::columns::{Facet, Keyword, Number};
 use crate::execute::{SearchResults, Sources, find, find_with_terms, resolve_completely};
 use crate::plan::ranges::number_column;
 use crate::plan::sort::{Rank, Sort, SortBy};
-use crate::plan::{FleetFacts, Plan, TimeScope, plan, word_column};
+use crate::plan::{FleetFacts, Plan, TimeScope, keyword_column, plan};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{FACETS, FIELDS, Field, FieldDefinition, FieldKind, Limits, Query, find_field, parse};
 use crowsnest_store::Error;
@@ -179,10 +179,10 @@ impl ValueSuggester {
         };
         Ok(match (field.name, field.kind) {
             ("label" | "ann", _) => (self.suggest_labels(field.name, written).await?, None),
-            ("is", _) => (self.suggest_terms(Word::Is, "", written).await?, None),
+            ("is", _) => (self.suggest_terms(Keyword::Is, "", written).await?, None),
             ("region" | "zone" | "provider", _) => (self.suggest_clusters(field.name, written), None),
             // There are as many names as objects, so they are searched by prefix.
-            ("name", _) => (self.suggest_terms(Word::Name, written, written).await?, None),
+            ("name", _) => (self.suggest_terms(Keyword::Name, written, written).await?, None),
             ("group-by", _) => (plain(FACETS), None),
             ("sort", _) => (self.suggest_sort_columns(written), None),
             ("select", _) => (self.suggest_facet(Facet::Kind, written).await?, None),
@@ -191,15 +191,15 @@ impl ValueSuggester {
                 Some(number) => (plain(&[">0", ">1", ">10"]), self.find_range(number).await?),
                 None => (Vec::new(), None),
             },
-            (name, FieldKind::Reference) => match word_column(name) {
-                Some(word) => (self.suggest_references(word, written).await?, None),
+            (name, FieldKind::Reference) => match keyword_column(name) {
+                Some(keyword) => (self.suggest_references(keyword, written).await?, None),
                 None => (Vec::new(), None),
             },
             (name, _) => {
                 match Facet::ALL.iter().filter(|facet| **facet != Facet::Scope).find(|facet| facet.field() == name) {
                     Some(facet) => (self.suggest_facet(*facet, written).await?, None),
-                    None => match word_column(name) {
-                        Some(word) => (self.suggest_terms(word, written, written).await?, None),
+                    None => match keyword_column(name) {
+                        Some(keyword) => (self.suggest_terms(keyword, written, written).await?, None),
                         None => (Vec::new(), None),
                     },
                 }
@@ -231,35 +231,36 @@ impl ValueSuggester {
     async fn suggest_labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
         match (field, written.split_once('=')) {
             ("label", None) => self.suggest_facet(Facet::LabelKey, written.trim_start_matches('!')).await,
-            ("label", Some(_)) => self.suggest_terms(Word::Label, written, written).await,
-            (_, None) => self.suggest_terms(Word::AnnotationKey, written, written).await,
-            (_, Some(_)) => self.suggest_terms(Word::Annotation, written, written).await,
+            ("label", Some(_)) => self.suggest_terms(Keyword::Label, written, written).await,
+            (_, None) => self.suggest_terms(Keyword::AnnotationKey, written, written).await,
+            (_, Some(_)) => self.suggest_terms(Keyword::Annotation, written, written).await,
         }
     }
 
     /// References that begin with the text. The index has each of them with and without the group of its kind; returns the
     /// form that the text has.
-    async fn suggest_references(&self, word: Word, written: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_references(&self, keyword: Keyword, written: &str) -> Result<Vec<Suggestion>, Error> {
         let has_group = |reference: &str| reference.split('/').next().is_some_and(|kind| kind.contains('.'));
-        let mut found = self.most_frequent(word, written, written, 4 * self.limit).await?;
+        let mut found = self.most_frequent(keyword, written, written, 4 * self.limit).await?;
         found.retain(|suggestion| has_group(&suggestion.text) == has_group(written));
         found.truncate(self.limit);
         Ok(found)
     }
 
     /// Terms of a column that begin with `prefix` and contain the text, most frequent first.
-    async fn suggest_terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
-        self.most_frequent(word, prefix, written, self.limit).await
+    async fn suggest_terms(&self, keyword: Keyword, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
+        self.most_frequent(keyword, prefix, written, self.limit).await
     }
 
     async fn most_frequent(
         &self,
-        word: Word,
+        keyword: Keyword,
         prefix: &str,
         written: &str,
         most: usize,
     ) -> Result<Vec<Suggestion>, Error> {
-        let wanted = TermsRequest { word, prefix: prefix.to_owned(), substring: written.to_owned(), limit: Some(most) };
+        let wanted =
+            TermsRequest { keyword, prefix: prefix.to_owned(), substring: written.to_owned(), limit: Some(most) };
         let plan = self.plan();
         let (current_matches, before) = match plan.scope {
             TimeScope::Now => (resolve_completely(&self.sources, plan.matches).await?, None),

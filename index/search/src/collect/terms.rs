@@ -1,7 +1,7 @@
 //! Frequent terms of a column, counted over current objects and earlier versions together.
 
 use crate::document::Document;
-use crate::document::columns::Word;
+use crate::document::columns::Keyword;
 use crate::execute::Sources;
 use crate::plan::predicate::Match;
 use crowsnest_store::Error;
@@ -16,8 +16,9 @@ pub(crate) type HistoryTermCounts = HashMap<String, u64>;
 /// A request for terms of a column.
 #[derive(Debug, Clone)]
 pub struct TermsRequest {
-    /// Terms of [`Word::Exact`] are `column=Value` with their case kept; terms of other columns are lower-case values.
-    pub word: Word,
+    /// Column of the terms. Terms of [`Keyword::Exact`] are `column=Value` with their case kept; terms of other columns are
+    /// lower-case values.
+    pub keyword: Keyword,
     /// Only terms that begin with this text.
     pub prefix: String,
     /// Only terms that contain this text.
@@ -38,15 +39,15 @@ pub struct TermCounts {
 impl TermsRequest {
     /// The requested terms of a document, equal to those in the index of an engine.
     pub fn terms_of(&self, document: &Document) -> BTreeSet<String> {
-        let requested_term = |(word, value): &(Word, String)| match self.word {
-            Word::Exact => {
-                let (name, prefix) = (word.name(), self.prefix.as_str());
+        let requested_term = |(keyword, value): &(Keyword, String)| match self.keyword {
+            Keyword::Exact => {
+                let (name, prefix) = (keyword.name(), self.prefix.as_str());
                 let may_match = name.starts_with(prefix) || prefix.starts_with(name);
-                (may_match && *word != Word::Qualified).then(|| format!("{name}={value}"))
+                (may_match && *keyword != Keyword::Qualified).then(|| format!("{name}={value}"))
             }
-            own => (*word == own).then(|| value.to_lowercase()),
+            own => (*keyword == own).then(|| value.to_lowercase()),
         };
-        let terms = document.words.iter().filter_map(requested_term);
+        let terms = document.keywords.iter().filter_map(requested_term);
         terms.filter(|term| term.starts_with(&self.prefix) && term.contains(&self.substring)).collect()
     }
 }

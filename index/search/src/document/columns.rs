@@ -25,8 +25,9 @@ macro_rules! columns {
 }
 
 columns! {
-    /// Columns with whole strings as terms, in lower case except in [`Word::Exact`].
-    Word {
+    /// Columns with whole strings as terms, in lower case except in [`Keyword::Exact`]: untokenized fields in tantivy,
+    /// `keyword` fields in OpenSearch.
+    Keyword {
         Kind = "kind",
         Group = "group",
         ApiVersion = "apiVersion",
@@ -103,7 +104,7 @@ columns! {
     }
 }
 
-/// Columns for facets and sorting, with values in their original case in addition to the terms of [`Word`].
+/// Columns for facets and sorting, with values in their original case in addition to the terms of [`Keyword`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Facet {
     Cluster,

@@ -8,7 +8,7 @@ pub mod tokens;
 
 pub use redacted_object::RedactedObject;
 
-use crate::document::columns::{Facet, Key, Number, Word, scope_of};
+use crate::document::columns::{Facet, Key, Keyword, Number, scope_of};
 use crate::document::manifest::{Extraction, ManifestText, extract_from_json, extract_from_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
@@ -33,12 +33,12 @@ pub const DELETED: &str = "deleted";
 
 /// Karmada's annotations that name the policy, binding or Work of an object: column, annotation of the namespace, annotation
 /// of the name.
-const PROPAGATION: [(Word, &str, &str); 5] = [
-    (Word::Policy, "propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"),
-    (Word::Policy, "", "clusterpropagationpolicy.karmada.io/name"),
-    (Word::Binding, "resourcebinding.karmada.io/namespace", "resourcebinding.karmada.io/name"),
-    (Word::Binding, "", "clusterresourcebinding.karmada.io/name"),
-    (Word::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
+const PROPAGATION: [(Keyword, &str, &str); 5] = [
+    (Keyword::Policy, "propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"),
+    (Keyword::Policy, "", "clusterpropagationpolicy.karmada.io/name"),
+    (Keyword::Binding, "resourcebinding.karmada.io/namespace", "resourcebinding.karmada.io/name"),
+    (Keyword::Binding, "", "clusterresourcebinding.karmada.io/name"),
+    (Keyword::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
 ];
 
 /// Value of the annotation with the cause of a move, on a journal event.
@@ -54,7 +54,7 @@ pub struct Document {
     /// Record id.
     pub id: u64,
     /// Values of text columns, in original case.
-    pub words: Vec<(Word, String)>,
+    pub keywords: Vec<(Keyword, String)>,
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
     pub keys: Vec<(Key, u64)>,
@@ -83,52 +83,52 @@ impl Document {
         let mut document = Self { id: record.id, body: object.body.clone(), ..Self::default() };
         let gvr = record.key.resource();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
-        document.add_word(Word::Kind, &record.kind);
+        document.add_keyword(Keyword::Kind, &record.kind);
         document.facets.push((Facet::Kind, qualified_kind(&gvr.group, &record.kind)));
-        document.add_word(Word::Group, &gvr.group);
-        document.add_word(Word::ApiVersion, &gvr.api_version());
-        document.add_word(Word::Name, name);
-        document.add_word(Word::Namespace, namespace);
+        document.add_keyword(Keyword::Group, &gvr.group);
+        document.add_keyword(Keyword::ApiVersion, &gvr.api_version());
+        document.add_keyword(Keyword::Name, name);
+        document.add_keyword(Keyword::Namespace, namespace);
         if !namespace.is_empty() {
-            document.add_word(Word::Qualified, &format!("{namespace}/{name}"));
+            document.add_keyword(Keyword::Qualified, &format!("{namespace}/{name}"));
         }
-        document.add_word(Word::Uid, &record.uid);
-        document.add_word(Word::Cluster, record.key.cluster().as_str());
+        document.add_keyword(Keyword::Uid, &record.uid);
+        document.add_keyword(Keyword::Cluster, record.key.cluster().as_str());
         for owner in record.owners()? {
             let group = group_of_reference(&owner.api_version, &owner.kind);
-            document.add_reference(Word::Owner, &ObjectKey::new(group, &owner.kind, "", &owner.name));
+            document.add_reference(Keyword::Owner, &ObjectKey::new(group, &owner.kind, "", &owner.name));
         }
         let options = [
-            (Word::Node, &printed.node),
-            (Word::Status, &printed.status),
-            (Word::Phase, &printed.phase),
-            (Word::Type, &printed.type_),
+            (Keyword::Node, &printed.node),
+            (Keyword::Status, &printed.status),
+            (Keyword::Phase, &printed.phase),
+            (Keyword::Type, &printed.type_),
         ];
-        for (word, value) in options {
-            document.add_word(word, value.as_deref().unwrap_or_default());
+        for (keyword, value) in options {
+            document.add_keyword(keyword, value.as_deref().unwrap_or_default());
         }
-        printed.ips.iter().for_each(|ip| document.add_word(Word::Ip, ip));
-        printed.reasons.iter().for_each(|reason| document.add_word(Word::Reason, reason));
+        printed.ips.iter().for_each(|ip| document.add_keyword(Keyword::Ip, ip));
+        printed.reasons.iter().for_each(|reason| document.add_keyword(Keyword::Reason, reason));
         for (type_, status) in &printed.conditions {
-            document.add_word(Word::Condition, &format!("{type_}={status}"));
+            document.add_keyword(Keyword::Condition, &format!("{type_}={status}"));
         }
         printed.images.iter().for_each(|image| document.add_image(image));
         for used in find_referenced_objects(&gvr.group, &record.kind, &*object.body) {
-            document.add_reference(Word::Uses, &used);
+            document.add_reference(Keyword::Uses, &used);
             document.keys.push((Key::Uses, Key::from_object(record.key.cluster().as_str(), &used)));
         }
         for about in printed.about.iter().chain(&printed.related) {
-            document.add_reference(Word::About, &about.key());
+            document.add_reference(Keyword::About, &about.key());
         }
         for (key, value) in &record.labels {
-            document.add_word(Word::Label, &format!("{key}={value}"));
-            document.add_word(Word::LabelKey, key);
+            document.add_keyword(Keyword::Label, &format!("{key}={value}"));
+            document.add_keyword(Keyword::LabelKey, key);
         }
         document.add_annotations(object);
         if let Some(propagation) = read_propagation(&gvr.group, &record.kind, &*object.body) {
             document.add_propagation(record, &propagation);
         }
-        derive_states(record, printed).into_iter().for_each(|state| document.add_word(Word::Is, state));
+        derive_states(record, printed).into_iter().for_each(|state| document.add_keyword(Keyword::Is, state));
         document.message = printed.message.clone().filter(|message| !message.is_empty());
         document.group_kind = (gvr.group.to_string(), record.kind.to_string());
         document.add_numbers(record, printed);
@@ -146,7 +146,7 @@ impl Document {
     /// Adds the state `deleted` and the time of the deletion, if the version ended by a deletion.
     pub(crate) fn with_deletion_of(mut self, version: &Version) -> Self {
         if version.deleted {
-            self.add_word(Word::Is, DELETED);
+            self.add_keyword(Keyword::Is, DELETED);
             self.numbers.push((Number::Deleted, version.ended_at / 1000));
         }
         self
@@ -156,12 +156,14 @@ impl Document {
     /// that it creates in members.
     fn add_propagation(&mut self, record: &Record, propagation: &Propagation) {
         let columns = [
-            (Word::On, &propagation.clusters),
-            (Word::Evicting, &propagation.evicting_clusters),
-            (Word::Health, &propagation.health),
-            (Word::Override, &propagation.overrides),
+            (Keyword::On, &propagation.clusters),
+            (Keyword::Evicting, &propagation.evicting_clusters),
+            (Keyword::Health, &propagation.health),
+            (Keyword::Override, &propagation.overrides),
         ];
-        columns.into_iter().for_each(|(word, values)| values.iter().for_each(|value| self.add_word(word, value)));
+        columns
+            .into_iter()
+            .for_each(|(keyword, values)| values.iter().for_each(|value| self.add_keyword(keyword, value)));
         let states = [
             ("unscheduled", propagation.is_unscheduled),
             ("evicting", !propagation.evicting_clusters.is_empty()),
@@ -169,7 +171,7 @@ impl Document {
             ("conflicting", propagation.has_conflict),
             ("failover", propagation.is_failover),
         ];
-        states.into_iter().filter(|(_, applies)| *applies).for_each(|(state, _)| self.add_word(Word::Is, state));
+        states.into_iter().filter(|(_, applies)| *applies).for_each(|(state, _)| self.add_keyword(Keyword::Is, state));
         let (cluster, namespace) = (record.key.cluster().as_str(), &*record.key.namespace);
         if !propagation.template_uid.is_empty() {
             self.keys.push((Key::About, Key::from_uid(cluster, &propagation.template_uid)));
@@ -203,49 +205,49 @@ impl Document {
     }
 
     /// Adds a reference with and without its group and namespace.
-    fn add_reference(&mut self, word: Word, object: &ObjectKey) {
+    fn add_reference(&mut self, keyword: Keyword, object: &ObjectKey) {
         let ObjectKey { group, kind, namespace, name } = object;
         let qualified = (!group.is_empty()).then(|| qualified_kind(group, kind));
         for kind in [Some(&**kind), qualified.as_deref()].into_iter().flatten() {
-            self.add_word(word, &format!("{kind}/{name}"));
+            self.add_keyword(keyword, &format!("{kind}/{name}"));
             if let Some(namespace) = namespace {
-                self.add_word(word, &format!("{kind}/{namespace}/{name}"));
+                self.add_keyword(keyword, &format!("{kind}/{namespace}/{name}"));
             }
         }
     }
 
-    fn add_word(&mut self, word: Word, value: &str) {
+    fn add_keyword(&mut self, keyword: Keyword, value: &str) {
         if value.is_empty() {
             return;
         }
-        self.words.push((word, value.to_owned()));
-        let facet = match word {
-            Word::Cluster => Facet::Cluster,
-            Word::Namespace => Facet::Namespace,
-            Word::Status => Facet::Status,
-            Word::Node => Facet::Node,
-            Word::Reason => Facet::Reason,
-            Word::Image => Facet::Image,
-            Word::Type => Facet::Type,
-            Word::LabelKey => Facet::LabelKey,
-            Word::Name => Facet::Name,
+        self.keywords.push((keyword, value.to_owned()));
+        let facet = match keyword {
+            Keyword::Cluster => Facet::Cluster,
+            Keyword::Namespace => Facet::Namespace,
+            Keyword::Status => Facet::Status,
+            Keyword::Node => Facet::Node,
+            Keyword::Reason => Facet::Reason,
+            Keyword::Image => Facet::Image,
+            Keyword::Type => Facet::Type,
+            Keyword::LabelKey => Facet::LabelKey,
+            Keyword::Name => Facet::Name,
             _ => return,
         };
         self.facets.push((facet, value.to_owned()));
     }
 
     fn add_image(&mut self, image: &str) {
-        self.add_word(Word::Image, image);
+        self.add_keyword(Keyword::Image, image);
         let (name, digest) = match image.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
             None => (image, None),
         };
-        self.add_word(Word::Digest, digest.unwrap_or_default());
+        self.add_keyword(Keyword::Digest, digest.unwrap_or_default());
         let last = name.rsplit('/').next().unwrap_or(name);
         match last.split_once(':') {
-            Some((_, tag)) => self.add_word(Word::ImageTag, tag),
+            Some((_, tag)) => self.add_keyword(Keyword::ImageTag, tag),
             // Default tag of an image reference.
-            None if digest.is_none() => self.add_word(Word::ImageTag, "latest"),
+            None if digest.is_none() => self.add_keyword(Keyword::ImageTag, "latest"),
             None => {}
         }
     }
@@ -259,24 +261,24 @@ impl Document {
         let Some(metadata) = object.metadata() else { return };
         let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return };
         let annotations = metadata.annotations.unwrap_or_default();
-        for (word, namespace, name) in PROPAGATION {
+        for (keyword, namespace, name) in PROPAGATION {
             let annotation = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
             let (namespace, name) = (annotation(namespace), annotation(name));
-            self.add_word(word, name);
+            self.add_keyword(keyword, name);
             if !namespace.is_empty() && !name.is_empty() {
-                self.add_word(word, &format!("{namespace}/{name}"));
+                self.add_keyword(keyword, &format!("{namespace}/{name}"));
             }
         }
         if let Some(cause) = annotations.get(JOURNAL_CAUSE).and_then(|value| value.as_deref())
             && let Ok(JournalCause { reference: Some(reference) }) = serde_json::from_str(cause)
         {
-            self.add_reference(Word::Cause, &reference.key());
+            self.add_reference(Keyword::Cause, &reference.key());
         }
         for (key, value) in annotations {
-            self.add_word(Word::AnnotationKey, &key);
+            self.add_keyword(Keyword::AnnotationKey, &key);
             let value = value.unwrap_or_default();
             if value.len() <= MAX_ANNOTATION_BYTES {
-                self.add_word(Word::Annotation, &format!("{key}={value}"));
+                self.add_keyword(Keyword::Annotation, &format!("{key}={value}"));
             }
         }
     }
@@ -301,23 +303,23 @@ impl Document {
 
     /// Values in which bare words are searched by substring. Addresses and ids are found by prefix in the manifest text.
     /// `with_slash` includes qualified names, for words that contain a slash.
-    pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Word, &str)> {
-        let has_bare_words = move |word: Word| match word {
-            Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
-            Word::Policy | Word::Binding | Word::Work | Word::Override => false,
-            Word::On | Word::Evicting | Word::Health | Word::Cause => false,
-            Word::Uid | Word::Ip | Word::Digest => false,
-            Word::Qualified => with_slash,
+    pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Keyword, &str)> {
+        let has_bare_words = move |keyword: Keyword| match keyword {
+            Keyword::Group | Keyword::ApiVersion | Keyword::Annotation | Keyword::AnnotationKey | Keyword::Is => false,
+            Keyword::Policy | Keyword::Binding | Keyword::Work | Keyword::Override => false,
+            Keyword::On | Keyword::Evicting | Keyword::Health | Keyword::Cause => false,
+            Keyword::Uid | Keyword::Ip | Keyword::Digest => false,
+            Keyword::Qualified => with_slash,
             _ => true,
         };
-        let is_searched = move |word: Word, value: &str| match word {
-            Word::Owner | Word::Uses | Word::About => is_bare_word_reference(word, value),
-            word => has_bare_words(word),
+        let is_searched = move |keyword: Keyword, value: &str| match keyword {
+            Keyword::Owner | Keyword::Uses | Keyword::About => is_bare_word_reference(keyword, value),
+            keyword => has_bare_words(keyword),
         };
-        let words = self.words.iter().filter(move |(word, value)| is_searched(*word, value));
+        let keywords = self.keywords.iter().filter(move |(keyword, value)| is_searched(*keyword, value));
         // A qualified name is reported as a match of the name.
-        let reported = |word: Word| if word == Word::Qualified { Word::Name } else { word };
-        words.map(move |(word, value)| (reported(*word), value.as_str()))
+        let reported = |keyword: Keyword| if keyword == Keyword::Qualified { Keyword::Name } else { keyword };
+        keywords.map(move |(keyword, value)| (reported(*keyword), value.as_str()))
     }
 
     /// All messages, beginning with the one that explains the status. If [`Self::content`] is needed as well, call it
@@ -357,7 +359,7 @@ impl Document {
 
     /// Names of the columns that have a value, for queries such as `field:*`, and [`CONTENT_TRUNCATED`] if it applies.
     pub fn present_columns(&self) -> impl Iterator<Item = &'static str> {
-        let mut columns: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
+        let mut columns: Vec<&'static str> = self.keywords.iter().map(|(keyword, _)| keyword.name()).collect();
         columns.extend(self.numbers.iter().map(|(number, _)| number.name()));
         columns.extend(self.manifest_text().is_truncated.then_some(CONTENT_TRUNCATED));
         columns.sort_unstable();
@@ -373,10 +375,10 @@ pub(crate) fn qualified_kind(group: &str, kind: &str) -> String {
 
 /// True if bare words are searched in this form of a reference: without a group, and with a namespace only for the
 /// objects of events. The node of a pod is excluded, because it has a column of its own.
-fn is_bare_word_reference(word: Word, reference: &str) -> bool {
+fn is_bare_word_reference(keyword: Keyword, reference: &str) -> bool {
     let Some((kind, object)) = reference.split_once('/') else { return false };
-    let is_node = word == Word::Uses && kind == "Node";
-    !kind.contains('.') && !is_node && (word == Word::About || !object.contains('/'))
+    let is_node = keyword == Keyword::Uses && kind == "Node";
+    !kind.contains('.') && !is_node && (keyword == Keyword::About || !object.contains('/'))
 }
 
 fn is_pod(record: &Record) -> bool {

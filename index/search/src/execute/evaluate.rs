@@ -1,7 +1,7 @@
 //! Evaluates a condition on one document: whether it matches, why, and with which score. Tests compare engines with it.
 
 use crate::document::Document;
-use crate::document::columns::{Key, Word};
+use crate::document::columns::{Key, Keyword};
 use crate::document::tokens::{chunk_around, chunks, contains_phrase, lower_into, matches_by_prefix, terms};
 use crate::plan::patterns::{MAX_EDITS, compile, is_within_edits};
 use crate::plan::predicate::{Match, Test};
@@ -70,14 +70,14 @@ impl<'d> DocumentEvaluator<'d> {
             Match::Bare(word) => self.bare_word_score(word),
             Match::BareRegex(pattern) => {
                 let Some(regex) = compile(pattern) else { return 0.0 };
-                let passes = |(_, value): (Word, &str)| regex.is_match(&value.to_lowercase());
+                let passes = |(_, value): (Keyword, &str)| regex.is_match(&value.to_lowercase());
                 let whole = self.document.anything(pattern.contains('/')).any(passes);
                 let inside = self.content().iter().any(|term| regex.is_match(term));
                 f32::from(u8::from(whole)) * score::ANY_COLUMN + f32::from(u8::from(inside)) * score::CONTENT
             }
             Match::Fuzzy(word, distance) => {
                 let close = |term: &str| is_within_edits(term, word, (*distance).min(MAX_EDITS), true);
-                let names = self.document.words.iter().filter(|(column, _)| *column == Word::Name);
+                let names = self.document.keywords.iter().filter(|(column, _)| *column == Keyword::Name);
                 let name = names.map(|(_, name)| name.to_lowercase()).any(|name| close(&name));
                 let inside = self.content().iter().any(|term| close(term));
                 f32::from(u8::from(name)) * score::NAME_PREFIX + f32::from(u8::from(inside)) * score::CONTENT
@@ -88,7 +88,8 @@ impl<'d> DocumentEvaluator<'d> {
 
     fn bare_word_score(&mut self, word: &str) -> f32 {
         let document = self.document;
-        let names = || document.words.iter().filter(|(column, _)| *column == Word::Name).map(|(_, n)| n.to_lowercase());
+        let names =
+            || document.keywords.iter().filter(|(column, _)| *column == Keyword::Name).map(|(_, n)| n.to_lowercase());
         let wanted = words(word);
         // This runs before the messages are needed, because both are then read together.
         let text = !self.content_reasons(&wanted).is_empty();
@@ -147,14 +148,14 @@ impl<'d> DocumentEvaluator<'d> {
     fn leaf_reasons(&mut self, matches: &Match) -> Vec<Reason> {
         let document = self.document;
         match matches {
-            Match::Word(Word::Has, Test::Equals(name)) => document
+            Match::Keyword(Keyword::Has, Test::Equals(name)) => document
                 .present_columns()
                 .filter(|has| has.to_lowercase() == *name)
                 .map(|has| reason(has, ""))
                 .collect(),
-            Match::Word(word, test) => {
+            Match::Keyword(keyword, test) => {
                 let regex = test.regex();
-                let values = document.words.iter().filter(|(column, _)| column == word);
+                let values = document.keywords.iter().filter(|(column, _)| column == keyword);
                 let passing = values.filter(|(_, value)| test.passes(&value.to_lowercase(), regex.as_ref()));
                 let word = match test {
                     Test::Contains(word) => word.as_str(),
@@ -162,8 +163,8 @@ impl<'d> DocumentEvaluator<'d> {
                 };
                 passing.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
             }
-            Match::Exact(word, wanted) => {
-                let values = document.words.iter().filter(|(column, value)| column == word && value == wanted);
+            Match::Exact(keyword, wanted) => {
+                let values = document.keywords.iter().filter(|(column, value)| column == keyword && value == wanted);
                 values.map(|(column, value)| reason(column.name(), value)).collect()
             }
             Match::Number(number, from, to) => {
@@ -203,8 +204,10 @@ impl<'d> DocumentEvaluator<'d> {
                 near.map(|term| reason("content", term)).into_iter().collect()
             }
             Match::Clusters(names) => {
-                let values =
-                    document.words.iter().filter(|(column, value)| *column == Word::Cluster && names.contains(value));
+                let values = document
+                    .keywords
+                    .iter()
+                    .filter(|(column, value)| *column == Keyword::Cluster && names.contains(value));
                 values.map(|(column, value)| reason(column.name(), value)).collect()
             }
             Match::Path(path) => {

@@ -8,7 +8,7 @@ use crate::authorization::decision::allows_read;
 use crate::collect::terms::{HistoryTermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
-use crate::document::columns::{Facet, Word};
+use crate::document::columns::{Facet, Keyword};
 use crate::execute::Sources;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::examine::{EXAMINE_BATCH, MAX_EXAMINED};
@@ -107,9 +107,9 @@ pub(crate) async fn search_history(
 }
 
 /// The value that a column must have for a match; None if other values may match as well.
-fn required_value(matches: &Match, column: Word) -> Option<&str> {
+fn required_value(matches: &Match, column: Keyword) -> Option<&str> {
     match matches {
-        Match::Word(word, Test::Equals(value)) if *word == column => Some(value),
+        Match::Keyword(keyword, Test::Equals(value)) if *keyword == column => Some(value),
         Match::And(parts) => parts.iter().find_map(|part| required_value(part, column)),
         _ => None,
     }
@@ -131,7 +131,7 @@ impl<'s> HistoryReader<'s> {
     fn new(sources: &'s Sources, filter: VersionFilter, matches: &Match) -> Self {
         let mut rights = sources.context.rights.lock();
         let (cluster, events) =
-            (required_value(matches, Word::Cluster), required_value(matches, Word::Kind) == Some("event"));
+            (required_value(matches, Keyword::Cluster), required_value(matches, Keyword::Kind) == Some("event"));
         let mut limit = |key: &CollectionKey| {
             let elsewhere = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
             match elsewhere || (events && &*key.resource.resource != "events") {
@@ -378,14 +378,14 @@ mod tests {
 
     #[test]
     fn reading_is_restricted_by_cluster_and_kind() {
-        let kind = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
-        let pod = Match::Word(Word::Kind, Test::Equals("pod".to_owned()));
+        let kind = Match::Keyword(Keyword::Kind, Test::Equals("event".to_owned()));
+        let pod = Match::Keyword(Keyword::Kind, Test::Equals("pod".to_owned()));
         let both = Match::Or(vec![kind.clone(), pod.clone()]);
         let number = Match::Number(crate::document::columns::Number::Count, Some(1), None);
-        assert_eq!(required_value(&number.clone().and(kind.clone()).and(number.clone()), Word::Kind), Some("event"));
-        assert_eq!(required_value(&number.and(both), Word::Kind), None);
+        assert_eq!(required_value(&number.clone().and(kind.clone()).and(number.clone()), Keyword::Kind), Some("event"));
+        assert_eq!(required_value(&number.and(both), Keyword::Kind), None);
         assert_eq!(
-            (required_value(&kind.clone().negated(), Word::Kind), required_value(&kind, Word::Cluster)),
+            (required_value(&kind.clone().negated(), Keyword::Kind), required_value(&kind, Keyword::Cluster)),
             (None, None)
         );
     }

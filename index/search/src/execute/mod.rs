@@ -10,7 +10,7 @@ use crate::VersionEnd;
 use crate::collect::terms::{HistoryTermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
-use crate::document::columns::{Key, Number, Word};
+use crate::document::columns::{Key, Keyword, Number};
 use crate::engine::{Engine, Lookup, SearchContext};
 use crate::execute::examine::{Examination, Examiner};
 use crate::execute::permits::SearchPermits;
@@ -19,7 +19,7 @@ use crate::paths::closure::closure;
 use crate::paths::explore::PathLimits;
 use crate::paths::fleet::FleetGraph;
 use crate::plan::predicate::{Match, Numbers, Test};
-use crate::plan::relations::{Objects, Relation, Side, resolve};
+use crate::plan::relations::{RelatedObjectLookup, Relation, Side, resolve};
 use crate::plan::{Plan, TimeScope};
 use async_trait::async_trait;
 use crowsnest_apimachinery::references::CustomRule;
@@ -38,6 +38,8 @@ pub(crate) const TRUNCATED: &str = "not all objects were checked; narrow the que
 pub(crate) struct Sources {
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
+    /// Permits of conditions that follow dependencies, which hold many objects in memory.
+    pub dependency_permits: Arc<SearchPermits>,
     pub store: Arc<dyn Store>,
     /// Reference rules of the configuration, in addition to those of well-known kinds.
     pub references: Arc<[CustomRule]>,
@@ -148,7 +150,7 @@ async fn resolve_plan(
 /// Excludes events that were last seen before `from` (Unix seconds), because an event describes the time at which it occurred,
 /// not the period for which it is stored.
 pub(crate) fn limit_events_since(matches: Match, from: i64) -> Match {
-    let event = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
+    let event = Match::Keyword(Keyword::Kind, Test::Equals("event".to_owned()));
     matches.and(Match::Or(vec![event.negated(), Match::Number(Number::LastSeen, Some(from), None)]))
 }
 
@@ -272,7 +274,7 @@ impl ConditionResolver {
 }
 
 #[async_trait]
-impl Objects for ConditionResolver {
+impl RelatedObjectLookup for ConditionResolver {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
         let lookup = self.sources.engine.keys(&self.sources.context, matches, columns).await?;
         Ok(self.take_numbers(lookup))
@@ -281,11 +283,14 @@ impl Objects for ConditionResolver {
     async fn dependent(&mut self, of: &Match, side: Side, depth: u8) -> Result<BTreeSet<u64>, Error> {
         let roots = self.sources.engine.ids(&self.sources.context, of).await?;
         let roots = self.take_numbers(roots);
+        // Held until the graph is dropped. Inner conditions have been resolved, so no search holds two permits.
+        let _permit = self.sources.dependency_permits.acquire(self.sources.context.requested_at).await;
         let mut graph = FleetGraph::new(self.sources.clone(), Arc::default());
         graph.read(&roots).await?;
         let found = closure(&mut graph, roots, side, depth, &PathLimits::default()).await?;
         self.note_truncation(!found.limits_reached.is_empty() || !graph.limits_reached.is_empty());
-        self.notices.extend(graph.notices);
+        self.notices.extend(found.limits_reached.iter().map(|limit| (*limit).to_owned()));
+        self.notices.extend(graph.notices.into_iter().chain(graph.limits_reached));
         Ok(found.reached.into_iter().map(|reached| reached.id).collect())
     }
 }

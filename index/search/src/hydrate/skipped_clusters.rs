@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// A cluster whose objects are missing from an answer or outdated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Skipped {
+pub struct SkippedCluster {
     pub cluster: ClusterName,
     pub reason: String,
     /// Number of resources whose objects are missing or outdated; 0 if it is unknown.
@@ -79,7 +79,7 @@ pub(crate) fn cluster_facts(searcher: &Searcher, rights: &CallerRights) -> Vec<C
 }
 
 /// One entry for each cluster that the caller may see and whose results are incomplete.
-pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped> {
+pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<SkippedCluster> {
     let summaries = summarize_collections(searcher);
     let now = (searcher.inner.now_ms)();
     let mut skipped = Vec::new();
@@ -93,7 +93,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
                 Some(Err(error)) => error.to_string(),
                 _ => "none of its objects has been read yet".to_owned(),
             };
-            skipped.push(Skipped {
+            skipped.push(SkippedCluster {
                 cluster: name.clone(),
                 reason,
                 resources: 0,
@@ -103,7 +103,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
             continue;
         };
         if let Some(missing_reason) = rights.missing_reason(name) {
-            skipped.push(Skipped {
+            skipped.push(SkippedCluster {
                 cluster: name.clone(),
                 reason: format!("its RBAC objects are not in the cache, and {missing_reason}"),
                 resources: summary.resources,
@@ -112,7 +112,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
             });
         } else if summary.outdated > 0 {
             let stale_reason = summary.stale_reason.clone();
-            skipped.push(Skipped {
+            skipped.push(SkippedCluster {
                 cluster: name.clone(),
                 reason: stale_reason.unwrap_or_else(|| "its first list is in progress".to_owned()),
                 resources: summary.outdated,
@@ -121,7 +121,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
             });
         } else if searcher.inner.discovery.is_unexplored(name) {
             // RBAC objects are collected before the other resources are discovered.
-            skipped.push(Skipped {
+            skipped.push(SkippedCluster {
                 cluster: name.clone(),
                 reason: "its resources are being discovered".to_owned(),
                 resources: 0,

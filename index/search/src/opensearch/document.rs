@@ -5,8 +5,8 @@
 //! gives the same bytes.
 
 use super::dsl::to_signed;
-use super::fields::{LABELS, facet_name, flat_name, is_multi_valued, is_multi_valued_number, key_name, word_name};
-use super::model::{Document, Facet, Word, chunk_terms, chunks, lower_into, scope_terms, suffixes};
+use super::fields::{LABELS, facet_name, flat_name, is_multi_valued, is_multi_valued_number, key_name, keyword_name};
+use super::model::{Document, Facet, Keyword, chunk_terms, chunks, lower_into, scope_terms, suffixes};
 use super::paths::{INCOMPLETE, PathTerms};
 use super::terms::{GAP, grams, lower_term, token, truncate_term};
 use serde::Serialize;
@@ -56,21 +56,21 @@ impl EngineDocument {
     }
 
     fn add_words(&mut self, document: &Document) {
-        for (word, value) in &document.words {
-            if let Some(name) = word_name(*word) {
+        for (keyword, value) in &document.keywords {
+            if let Some(name) = keyword_name(*keyword) {
                 self.w.entry(name).or_default().insert(lower_term(value));
             }
-            if *word != Word::Qualified {
-                self.exact.insert(truncate_term(&format!("{}={value}", word.name())).to_owned());
+            if *keyword != Keyword::Qualified {
+                self.exact.insert(truncate_term(&format!("{}={value}", keyword.name())).to_owned());
             }
-            if *word == Word::Label {
+            if *keyword == Keyword::Label {
                 let labels = self.f.entry(LABELS.into()).or_default();
                 labels.insert(truncate_term(value).to_owned());
             }
         }
-        let anything = document.anything(false).filter(|(word, _)| *word != Word::Name);
+        let anything = document.anything(false).filter(|(keyword, _)| *keyword != Keyword::Name);
         let anything: BTreeSet<String> = anything.map(|(_, value)| lower_term(value)).collect();
-        if let Some(name) = word_name(Word::Anything).filter(|_| !anything.is_empty()) {
+        if let Some(name) = keyword_name(Keyword::Anything).filter(|_| !anything.is_empty()) {
             self.w.insert(name, anything);
         }
         self.grams = document.anything(true).map(|(_, value)| grams(&value.to_lowercase())).collect();

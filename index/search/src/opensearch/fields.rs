@@ -3,7 +3,7 @@
 //! A dot in a field name creates an object for the part before it, so dots in column names become underscores:
 //! `image.tag` is `w.image_tag` beside `w.image`.
 
-use super::model::{Facet, Key, Number, Word};
+use super::model::{Facet, Key, Keyword, Number};
 use std::borrow::Cow;
 
 /// Record id, as a signed number.
@@ -29,7 +29,7 @@ pub const LABELS: &str = "label";
 
 /// Groups of fields: keys, words, numbers, facets, and the first values of multi-valued facets and numbers.
 pub const KEYS: &str = "k";
-pub const WORDS: &str = "w";
+pub const KEYWORDS: &str = "w";
 pub const NUMBERS: &str = "n";
 pub const FACETS: &str = "f";
 pub const FIRST_VALUES: &str = "s";
@@ -39,10 +39,10 @@ pub fn flat_name(name: &'static str) -> Cow<'static, str> {
     if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) }
 }
 
-/// Name of a column of whole strings inside of [`WORDS`]; `None` for columns with a field of their own.
-pub fn word_name(word: Word) -> Option<Cow<'static, str>> {
-    match word {
-        Word::Exact | Word::Has => None,
+/// Name of a column of whole strings inside of [`KEYWORDS`]; `None` for columns with a field of their own.
+pub fn keyword_name(keyword: Keyword) -> Option<Cow<'static, str>> {
+    match keyword {
+        Keyword::Exact | Keyword::Has => None,
         other => Some(flat_name(other.name())),
     }
 }
@@ -74,10 +74,10 @@ pub fn is_multi_valued_number(number: Number) -> bool {
 }
 
 /// Field of a column of whole strings.
-pub fn word(word: Word) -> String {
-    match word_name(word) {
-        Some(name) => format!("{WORDS}.{name}"),
-        None if word == Word::Has => HAS.to_owned(),
+pub fn keyword(keyword: Keyword) -> String {
+    match keyword_name(keyword) {
+        Some(name) => format!("{KEYWORDS}.{name}"),
+        None if keyword == Keyword::Has => HAS.to_owned(),
         None => EXACT.to_owned(),
     }
 }

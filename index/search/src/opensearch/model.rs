@@ -1,7 +1,7 @@
 //! Re-exports the types of plans and documents that are translated for an engine.
 
 pub(super) use crate::document::Document;
-pub(super) use crate::document::columns::{Facet, Key, Number, Word, scope_terms};
+pub(super) use crate::document::columns::{Facet, Key, Keyword, Number, scope_terms};
 pub(super) use crate::document::tokens::{
     MAX_CHUNK_BYTES, chunks, lower_into, matches_by_prefix, suffixes, terms as chunk_terms,
 };

@@ -7,7 +7,7 @@
 use super::dsl::query::{self, Query};
 use super::dsl::to_signed;
 use super::fields::{self, ID};
-use super::model::{ClusterProperty, Facet, FleetFacts, Rank, Ranked, Sort, SortBy, SortPosition, Word};
+use super::model::{ClusterProperty, Facet, FleetFacts, Keyword, Rank, Ranked, Sort, SortBy, SortPosition};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -315,7 +315,7 @@ fn score_clauses(weight: u64, cluster_ranks: &ClusterRanks) -> Vec<Value> {
     let clause = |(text, clusters): (&String, &Vec<String>)| {
         let names = clusters.iter().map(|name| super::terms::lower_term(name).into()).collect();
         let score = cluster_ranks.rank_score(text) * weight as f64;
-        query::constant_score(query::terms(&fields::word(Word::Cluster), names), score as f32).scored()
+        query::constant_score(query::terms(&fields::keyword(Keyword::Cluster), names), score as f32).scored()
     };
     cluster_ranks.clusters.iter().map(clause).collect()
 }

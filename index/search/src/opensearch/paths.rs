@@ -9,7 +9,7 @@ use super::fields::{HAS, PATHS};
 use super::model::{PathCondition, PathTest, Step, Test, numeric_value, scalar_text};
 use super::regex::{escape_literal, escape_wildcard, to_lucene};
 use super::terms::private_use_char;
-use crowsnest_query::Compare;
+use crowsnest_query::ComparisonOperator;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -167,7 +167,7 @@ pub fn path_query(test: &PathTest) -> Option<PathQuery> {
         }
         // Terms are in lower case.
         PathCondition::Exactly(_) => return None,
-        PathCondition::Compare(compare, number) => comparison_query(&path, *compare, *number),
+        PathCondition::Compare(operator, number) => comparison_query(&path, *operator, *number),
         PathCondition::Between(from, to) => range_query(&path, *from, *to),
     };
     Some(PathQuery { query, undecided })
@@ -218,16 +218,16 @@ fn test_query(path: &str, test: &Test) -> Option<Query> {
     })
 }
 
-fn comparison_query(path: &str, compare: Compare, number: f64) -> Query {
+fn comparison_query(path: &str, operator: ComparisonOperator, number: f64) -> Query {
     let at = || number_term(path, number);
     let (start, end) = (Bound::Included(format!("{path}{NUMBER}")), Bound::Excluded(format!("{path}{VALUE}")));
-    match compare {
-        Compare::Less => query::range(PATHS, start, Bound::Excluded(at())),
-        Compare::LessOrEqual => query::range(PATHS, start, Bound::Included(at())),
-        Compare::Greater => query::range(PATHS, Bound::Excluded(at()), end),
-        Compare::GreaterOrEqual => query::range(PATHS, Bound::Included(at()), end),
-        Compare::Equal => query::term(PATHS, &at()),
-        Compare::NotEqual => query::any(vec![
+    match operator {
+        ComparisonOperator::Less => query::range(PATHS, start, Bound::Excluded(at())),
+        ComparisonOperator::LessOrEqual => query::range(PATHS, start, Bound::Included(at())),
+        ComparisonOperator::Greater => query::range(PATHS, Bound::Excluded(at()), end),
+        ComparisonOperator::GreaterOrEqual => query::range(PATHS, Bound::Included(at()), end),
+        ComparisonOperator::Equal => query::term(PATHS, &at()),
+        ComparisonOperator::NotEqual => query::any(vec![
             query::range(PATHS, start, Bound::Excluded(at())),
             query::range(PATHS, Bound::Excluded(at()), end),
         ]),

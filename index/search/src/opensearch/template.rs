@@ -3,14 +3,14 @@
 //! Measured on OpenSearch 2.19.6 and 3.9.0 and on Elasticsearch 7.17.28.
 
 use super::fields::{
-    CONTENT, EXACT, FACETS, FIRST_VALUES, GRAMS, HAS, ID, KEYS, LABELS, MESSAGE, MESSAGE_LINES, NUMBERS, PATHS, SCOPE,
-    WORDS, facet_name, flat_name, is_multi_valued, is_multi_valued_number, key_name, word_name,
+    CONTENT, EXACT, FACETS, FIRST_VALUES, GRAMS, HAS, ID, KEYS, KEYWORDS, LABELS, MESSAGE, MESSAGE_LINES, NUMBERS,
+    PATHS, SCOPE, facet_name, flat_name, is_multi_valued, is_multi_valued_number, key_name, keyword_name,
 };
-use super::model::{Facet, Key, Number, Word};
+use super::model::{Facet, Key, Keyword, Number};
 use serde_json::{Map, Value, json};
 
 /// Incremented with the mappings or the terms; an index of another version is rebuilt.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Maximum number of values in one `terms` query. The default, 65,536, is too low for relation keys and rights.
 pub const MAX_TERMS: usize = 1_048_576;
@@ -67,11 +67,11 @@ fn properties() -> Value {
     let number = || json!({"type": "long"});
     let counted = || json!({"type": "keyword", "index": false});
     // Keys and words have doc values, because relations read keys and suggestions count words.
-    let word = |word: Word| match word {
-        Word::Anything | Word::Qualified => searched(),
+    let keyword = |keyword: Keyword| match keyword {
+        Keyword::Anything | Keyword::Qualified => searched(),
         _ => json!({"type": "keyword"}),
     };
-    let words = Word::ALL.iter().filter_map(|of| Some((word_name(*of)?, word(*of))));
+    let keywords = Keyword::ALL.iter().filter_map(|of| Some((keyword_name(*of)?, keyword(*of))));
     let numbers = Number::ALL.iter().map(|of| (flat_name(of.name()), number()));
     let facets = Facet::ALL.iter().map(|facet| (facet_name(*facet), counted())).chain([(LABELS.into(), counted())]);
     let keys = Key::ALL.iter().map(|of| (key_name(*of).into(), number()));
@@ -81,7 +81,7 @@ fn properties() -> Value {
     json!({
         ID: number(),
         KEYS: group(keys),
-        WORDS: group(words),
+        KEYWORDS: group(keywords),
         NUMBERS: group(numbers),
         FACETS: group(facets),
         FIRST_VALUES: group(texts.chain(firsts)),
@@ -117,7 +117,7 @@ mod tests {
     fn every_column_has_its_field() {
         let template = template(IndexSize { shards: 1, replicas: 0 });
         let type_of = |field: String| mapped(&template, &field)["type"].clone();
-        assert!(Word::ALL.iter().all(|word| type_of(fields::word(*word)) == "keyword"));
+        assert!(Keyword::ALL.iter().all(|keyword| type_of(fields::keyword(*keyword)) == "keyword"));
         for number in Number::ALL {
             assert_eq!(
                 (type_of(fields::number(*number)), type_of(fields::sort_number(*number))),

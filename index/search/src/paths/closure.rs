@@ -4,7 +4,7 @@
 //! a Pod on the objects that select it. Pods do not depend on what another Pod's Service selects, so selectors are only
 //! followed from the first object.
 
-use super::explore::{EdgeKey, Edges, MAX_OBJECTS_NOTICE, PathGraph, PathLimits, StepEdges};
+use super::explore::{EdgeKey, MAX_OBJECTS_NOTICE, PathGraph, PathLimits, StepEdges};
 use crate::plan::relations::Side;
 use crowsnest_query::path::{Direction, EdgeType};
 use crowsnest_store::Error;
@@ -31,7 +31,7 @@ pub(crate) struct Closure {
     /// In order of their distance, without the roots.
     pub reached: Vec<ReachedObject>,
     /// All followed edges.
-    pub edges: Edges,
+    pub edges: BTreeSet<EdgeKey>,
     /// Notices about limits that ended the search.
     pub limits_reached: BTreeSet<&'static str>,
 }
@@ -54,13 +54,13 @@ pub(crate) async fn closure(
         let mut ends = BTreeMap::new();
         for (step, is_last) in closure_steps(side, distance) {
             let edges = graph.edges(&frontier, &step).await?;
-            for (edge, via) in edges {
+            for edge in edges {
                 let (from, to) = if step.direction == Direction::Out { (edge.0, edge.1) } else { (edge.1, edge.0) };
                 if frontier.contains(&from) && !followed.contains(&to) {
                     let found = if is_last { &mut ends } else { &mut next };
                     found.entry(to).or_insert(edge);
                 }
-                closure.edges.entry(edge).or_default().extend(via);
+                closure.edges.insert(edge);
             }
         }
         for (id, edge) in next.iter().chain(&ends) {

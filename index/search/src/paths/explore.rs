@@ -1,8 +1,11 @@
-//! Finds the paths that match a pattern: explores the objects step by step, then enumerates paths in memory.
+//! Finds the paths that match a pattern: explores the objects step by step, then enumerates paths in memory ([`walk`]).
 //!
 //! Pure except for [`PathGraph`], which returns only objects that the caller may read: a path never passes through
 //! another object.
+//!
+//! [`walk`]: super::walk
 
+use super::walk::{Walker, remove_dead_ends};
 use async_trait::async_trait;
 use crowsnest_query::path::{Direction, EdgeType, HopPattern, NodePattern, PathPattern};
 use crowsnest_store::Error;
@@ -10,9 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// An edge: from, to, type.
 pub(crate) type EdgeKey = (u64, u64, EdgeType);
-
-/// Edges with the fields that state them.
-pub(crate) type Edges = BTreeMap<EdgeKey, BTreeSet<String>>;
 
 /// Types and direction of the edges that a step follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +28,11 @@ pub(crate) trait PathGraph: Send {
     async fn matching(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error>;
 
     /// All edges at these objects. With [`Direction::Out`] they begin there, with [`Direction::In`] they end there.
-    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<Edges, Error>;
+    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error>;
 }
+
+/// Maximum number of objects that a search reads and visits.
+pub(crate) const MAX_OBJECTS: usize = 200_000;
 
 /// Limits of a search.
 #[derive(Debug, Clone, Copy)]
@@ -43,14 +46,22 @@ pub(crate) struct PathLimits {
 
 impl Default for PathLimits {
     fn default() -> Self {
-        Self { paths: 10_000, visited: 200_000, walk_steps: 500_000 }
+        Self { paths: 10_000, visited: MAX_OBJECTS, walk_steps: 500_000 }
     }
+}
+
+/// The paths that a search returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PathSelection {
+    All,
+    /// The shortest between each pair of ends.
+    Shortest,
 }
 
 /// A path as ids; there is one more node than edges. Ordered by length.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Path {
-    length: usize,
+    pub(super) length: usize,
     pub nodes: Vec<u64>,
     pub edges: Vec<EdgeKey>,
 }
@@ -59,14 +70,13 @@ pub(crate) struct Path {
 #[derive(Debug, Default)]
 pub(crate) struct FoundPaths {
     pub paths: Vec<Path>,
-    pub edges: Edges,
     /// Notices about limits that were reached: there may be more paths.
     pub limits_reached: BTreeSet<&'static str>,
 }
 
 pub(crate) const MAX_PATHS_NOTICE: &str = "more than 10,000 paths match; the rest is left out";
-pub(crate) const MAX_OBJECTS_NOTICE: &str = "more than 200,000 objects were visited; some paths may be missing";
-pub(crate) const MAX_STEPS_NOTICE: &str = "too many paths were followed; some may be missing";
+pub(crate) const MAX_OBJECTS_NOTICE: &str = "the limit of 200,000 objects was reached; some may be missing";
+pub(crate) const MAX_STEPS_NOTICE: &str = "more than 500,000 steps were tried; some paths may be missing";
 
 /// The explored part of a graph. It contains all paths that match a pattern.
 pub(crate) struct Exploration {
@@ -98,22 +108,31 @@ pub(crate) async fn find(
     pattern: &PathPattern,
     limits: &PathLimits,
 ) -> Result<FoundPaths, Error> {
-    Ok(explore(graph, pattern, limits).await?.into_paths(limits))
+    Ok(explore(graph, pattern, limits).await?.into_paths(limits, PathSelection::All))
+}
+
+/// Finds the shortest paths that match a pattern.
+#[cfg(test)]
+pub(crate) async fn find_shortest(
+    graph: &mut dyn PathGraph,
+    pattern: &PathPattern,
+    limits: &PathLimits,
+) -> Result<FoundPaths, Error> {
+    Ok(explore(graph, pattern, limits).await?.into_paths(limits, PathSelection::Shortest))
 }
 
 impl Exploration {
     /// Enumerates the paths. This is CPU work: run it on a thread that may block.
-    pub fn into_paths(self, limits: &PathLimits) -> FoundPaths {
-        let Self { is_reversed, starts, layers, mut found } = self;
-        let mut walker = Walker::new(&layers, limits);
-        for start in &starts {
-            if walker.limits_reached.is_some() {
-                break;
-            }
-            walker.walk(0, 0, *start, &mut vec![*start], &mut Vec::new());
+    pub fn into_paths(self, limits: &PathLimits, selection: PathSelection) -> FoundPaths {
+        let Self { is_reversed, starts, mut layers, mut found } = self;
+        let lengths = remove_dead_ends(&mut layers);
+        let mut walker = Walker::new(&layers, lengths, limits);
+        match selection {
+            PathSelection::All => walker.walk_all(&starts),
+            PathSelection::Shortest => walker.walk_shortest(&starts),
         }
-        found.limits_reached.extend(walker.limits_reached);
-        found.paths = walker.paths;
+        found.limits_reached.extend(walker.limit_reached);
+        found.paths = walker.paths.into_iter().collect();
         if is_reversed {
             for path in &mut found.paths {
                 path.nodes.reverse();
@@ -121,33 +140,37 @@ impl Exploration {
             }
         }
         found.paths.sort_unstable();
-        found.paths.dedup();
         found
     }
 }
 
-/// Keeps the shortest paths between each pair of ends.
-pub(crate) fn shortest(paths: &mut Vec<Path>) {
-    let ends = |path: &Path| (path.nodes.first().copied(), path.nodes.last().copied());
-    let mut lengths: BTreeMap<_, usize> = BTreeMap::new();
-    for path in paths.iter() {
-        let length = lengths.entry(ends(path)).or_insert(path.length);
-        *length = path.length.min(*length);
-    }
-    paths.retain(|path| lengths.get(&ends(path)) == Some(&path.length));
-}
-
 /// Steps by the object at which they begin: the objects that they reach, and their edges.
-type Steps = BTreeMap<u64, BTreeSet<(u64, EdgeKey)>>;
+type Steps = BTreeMap<u64, Vec<(u64, EdgeKey)>>;
 
 /// The objects that a hop reaches.
-struct Layer {
+pub(super) struct Layer {
     least: usize,
     /// Objects after each number of steps.
-    depths: Vec<BTreeSet<u64>>,
+    pub(super) depths: Vec<BTreeSet<u64>>,
     /// Objects at which the hop may end.
     ends: BTreeSet<u64>,
     steps: Steps,
+}
+
+impl Layer {
+    /// True if the hop may end at an object after this number of steps.
+    pub(super) fn may_end(&self, depth: usize, id: u64) -> bool {
+        depth >= self.least && self.ends.contains(&id)
+    }
+
+    /// Keeps the steps to objects for which `leads_on` is true.
+    pub(super) fn retain_steps(&mut self, leads_on: impl Fn(u64) -> bool) {
+        self.steps.values_mut().for_each(|steps| steps.retain(|(to, _)| leads_on(*to)));
+    }
+
+    pub(super) fn steps_from(&self, id: u64) -> &[(u64, EdgeKey)] {
+        self.steps.get(&id).map_or(&[], Vec::as_slice)
+    }
 }
 
 struct Explorer<'g> {
@@ -193,9 +216,6 @@ impl Explorer<'_> {
             if !new.is_empty() {
                 let edges = self.graph.edges(&new, &step).await?;
                 add_steps(&mut layer.steps, &new, &edges, step.direction);
-                for (edge, via) in edges {
-                    self.found.edges.entry(edge).or_default().extend(via);
-                }
             }
             let next = frontier.iter().filter_map(|id| layer.steps.get(id)).flatten().map(|(to, _)| *to).collect();
             let next = self.admit(next, visited);
@@ -226,89 +246,26 @@ impl Explorer<'_> {
     }
 }
 
-/// Adds the steps that edges allow from these objects.
-fn add_steps(steps: &mut Steps, from: &BTreeSet<u64>, edges: &Edges, direction: Direction) {
-    from.iter().for_each(|id| {
-        steps.entry(*id).or_default();
-    });
-    for edge in edges.keys() {
+/// Adds the steps that edges allow from these objects, which have none yet.
+fn add_steps(steps: &mut Steps, from: &BTreeSet<u64>, edges: &BTreeSet<EdgeKey>, direction: Direction) {
+    let mut new: Steps = from.iter().map(|id| (*id, Vec::new())).collect();
+    for edge in edges {
         let (begin, end, _) = *edge;
-        if direction != Direction::In && from.contains(&begin) {
-            steps.entry(begin).or_default().insert((end, *edge));
+        if direction != Direction::In
+            && let Some(steps) = new.get_mut(&begin)
+        {
+            steps.push((end, *edge));
         }
-        if direction != Direction::Out && from.contains(&end) {
-            steps.entry(end).or_default().insert((begin, *edge));
-        }
-    }
-}
-
-/// Enumerates paths through layers.
-struct Walker<'l> {
-    layers: &'l [Layer],
-    limits: &'l PathLimits,
-    /// Objects from which the end can be reached, by hop and number of steps in it.
-    reaching_end: Vec<Vec<BTreeSet<u64>>>,
-    paths: Vec<Path>,
-    walk_steps: usize,
-    limits_reached: Option<&'static str>,
-}
-
-impl<'l> Walker<'l> {
-    fn new(layers: &'l [Layer], limits: &'l PathLimits) -> Self {
-        let mut reaching_end: Vec<Vec<BTreeSet<u64>>> = vec![Vec::new(); layers.len()];
-        for (hop, layer) in layers.iter().enumerate().rev() {
-            let next_hop_continues =
-                |id: &u64| reaching_end.get(hop + 1).is_none_or(|next| next.first().is_some_and(|n| n.contains(id)));
-            let mut after: Vec<BTreeSet<u64>> = Vec::new();
-            for (depth, ids) in layer.depths.iter().enumerate().rev() {
-                let ends = |id: &u64| depth >= layer.least && layer.ends.contains(id) && next_hop_continues(id);
-                let step_continues = |id: &u64| {
-                    let next = after.last();
-                    let mut steps = layer.steps.get(id).into_iter().flatten();
-                    next.is_some_and(|next| steps.any(|(to, _)| next.contains(to)))
-                };
-                let continuing = ids.iter().copied().filter(|id| ends(id) || step_continues(id)).collect();
-                after.push(continuing);
-            }
-            after.reverse();
-            reaching_end[hop] = after;
-        }
-        Self { layers, limits, reaching_end, paths: Vec::new(), walk_steps: 0, limits_reached: None }
-    }
-
-    fn can_reach_end(&self, hop: usize, depth: usize, id: u64) -> bool {
-        self.reaching_end.get(hop).and_then(|depths| depths.get(depth)).is_some_and(|ids| ids.contains(&id))
-    }
-
-    /// Continues a path at an object, after `depth` steps of a hop. No edge occurs twice in a path.
-    fn walk(&mut self, hop: usize, depth: usize, id: u64, nodes: &mut Vec<u64>, edges: &mut Vec<EdgeKey>) {
-        let Some(layer) = self.layers.get(hop) else {
-            match self.paths.len() < self.limits.paths {
-                true => self.paths.push(Path { length: edges.len(), nodes: nodes.clone(), edges: edges.clone() }),
-                false => self.limits_reached = Some(MAX_PATHS_NOTICE),
-            }
-            return;
-        };
-        self.walk_steps += 1;
-        if self.walk_steps > self.limits.walk_steps {
-            self.limits_reached = Some(MAX_STEPS_NOTICE);
-        }
-        let next_hop_continues = hop + 1 == self.layers.len() || self.can_reach_end(hop + 1, 0, id);
-        if depth >= layer.least && layer.ends.contains(&id) && next_hop_continues {
-            self.walk(hop + 1, 0, id, nodes, edges);
-        }
-        for (to, edge) in layer.steps.get(&id).into_iter().flatten() {
-            if self.limits_reached.is_some() {
-                return;
-            }
-            if !self.can_reach_end(hop, depth + 1, *to) || edges.contains(edge) {
-                continue;
-            }
-            nodes.push(*to);
-            edges.push(*edge);
-            self.walk(hop, depth + 1, *to, nodes, edges);
-            nodes.pop();
-            edges.pop();
+        // An edge from an object to itself is one step in either direction.
+        if (direction == Direction::In || (direction == Direction::Both && begin != end))
+            && let Some(steps) = new.get_mut(&end)
+        {
+            steps.push((begin, *edge));
         }
     }
+    for steps in new.values_mut() {
+        steps.sort_unstable();
+        steps.shrink_to_fit();
+    }
+    steps.extend(new);
 }

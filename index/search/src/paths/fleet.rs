@@ -1,17 +1,17 @@
 //! The objects of the fleet as a graph. Objects are found through the text index within the caller's permissions; their
 //! edges are the links that they state.
 
-use super::explore::{Edges, PathGraph, StepEdges};
-use super::links::{Link, Links, Target};
+use super::explore::{EdgeKey, MAX_OBJECTS, MAX_OBJECTS_NOTICE, PathGraph, StepEdges};
+use super::links::Target;
 use super::node::node_match;
-use crate::document::columns::{Key, Word};
-use crate::engine::Lookup;
-use crate::execute::{Sources, resolve_with_notices};
+use super::stored_links::{Node, NodeLink, NodeLinks, read_nodes};
+use crate::document::columns::{Key, Keyword};
+use crate::engine::{Lookup, MAX_NUMBERS};
+use crate::execute::{self, Sources, resolve_with_notices};
 use crate::plan::FleetFacts;
 use crate::plan::kinds::kinds_in_group;
 use crate::plan::predicate::{Match, Test};
 use async_trait::async_trait;
-use bytes::Bytes;
 use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::names::CONTROL_PLANE;
 use crowsnest_apimachinery::references::{CustomRelation, CustomRule, SELECTING_KINDS};
@@ -27,13 +27,7 @@ const READ_BATCH: usize = 500;
 /// Maximum number of clauses of one lookup. OpenSearch refuses queries with more than 1,024
 /// (`indices.query.bool.max_clause_count`), counted in all nested conditions.
 const MAX_CLAUSES: usize = 500;
-const TRUNCATED: &str = "not all objects were read within the limits; some may be missing";
-
-/// An object of the graph, without its body.
-struct Node {
-    object: Object,
-    links: Links,
-}
+const TRUNCATED: &str = "the search index did not return all objects; some may be missing";
 
 /// The fleet as a caller sees it.
 pub(crate) struct FleetGraph {
@@ -42,9 +36,11 @@ pub(crate) struct FleetGraph {
     rules: Arc<[CustomRule]>,
     nodes: HashMap<u64, Node>,
     /// Objects by their own keys.
-    by_key: HashMap<u64, BTreeSet<u64>>,
+    by_key: HashMap<u64, Vec<u64>>,
     /// Pods by cluster and namespace.
     pods: HashMap<(String, String), BTreeSet<u64>>,
+    /// Maximum number of objects in memory.
+    pub max_objects: usize,
     pub notices: BTreeSet<String>,
     /// Reasons why objects may be missing.
     pub limits_reached: BTreeSet<String>,
@@ -75,6 +71,7 @@ impl FleetGraph {
             nodes: HashMap::new(),
             by_key: HashMap::new(),
             pods: HashMap::new(),
+            max_objects: MAX_OBJECTS,
             notices: BTreeSet::new(),
             limits_reached: BTreeSet::new(),
         }
@@ -89,16 +86,21 @@ impl FleetGraph {
         self.nodes.get(&id).map(|node| &node.object)
     }
 
-    fn node(&self, id: u64) -> Option<(&Record, &Links)> {
+    fn node(&self, id: u64) -> Option<(&Record, &NodeLinks)> {
         self.nodes.get(&id).map(|node| (&*node.object.record, &node.links))
     }
 
-    /// Reads objects that are not known yet. The ids must be those of objects that the caller may read.
+    /// Reads objects that are not known yet, up to the limits. The ids must be those of objects that the caller may read.
     pub async fn read(&mut self, ids: &BTreeSet<u64>) -> Result<(), Error> {
-        let new: Vec<u64> = ids.iter().copied().filter(|id| !self.nodes.contains_key(id)).collect();
+        let mut new: Vec<u64> = ids.iter().copied().filter(|id| !self.nodes.contains_key(id)).collect();
+        let room = self.max_objects.saturating_sub(self.nodes.len());
+        if new.len() > room {
+            new.truncate(room);
+            self.limits_reached.insert(MAX_OBJECTS_NOTICE.to_owned());
+        }
         for some in new.chunks(READ_BATCH) {
-            if Instant::now() > self.sources.context.deadline {
-                self.limits_reached.insert(TRUNCATED.to_owned());
+            if self.is_late() {
+                self.limits_reached.insert(self.late_notice());
                 break;
             }
             let objects = self.sources.store.by_ids(some, BodyMode::Read).await?;
@@ -106,8 +108,8 @@ impl FleetGraph {
             let nodes = self.sources.permits.run(Instant::now(), move || read_nodes(&objects, &rules)).await?;
             for node in nodes {
                 let id = node.object.record.id;
-                for key in &node.links.own {
-                    self.by_key.entry(*key).or_default().insert(id);
+                for key in node.links.own.iter() {
+                    self.by_key.entry(*key).or_default().push(id);
                 }
                 if is_pod(&node.object.record) {
                     self.pods.entry(to_owned_key(namespace_of(&node.object.record))).or_default().insert(id);
@@ -130,10 +132,26 @@ impl FleetGraph {
         Ok(ids.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
     }
 
-    /// Returns the numbers of a lookup. Records its notices, and a notice if it is incomplete.
+    fn is_late(&self) -> bool {
+        Instant::now() > self.sources.context.deadline
+    }
+
+    /// Notice that names the time limit of the request.
+    fn late_notice(&self) -> String {
+        let context = &self.sources.context;
+        let limit = context.deadline.saturating_duration_since(context.requested_at);
+        format!("the time limit of {} s was reached; some objects may be missing", limit.as_secs())
+    }
+
+    /// Returns the numbers of a lookup. Records its notices, and the limit that it reached if it is incomplete.
     fn take_numbers(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         if lookup.incomplete {
-            self.limits_reached.insert(TRUNCATED.to_owned());
+            let limit = match lookup.numbers.len() >= MAX_NUMBERS {
+                true => MAX_OBJECTS_NOTICE.to_owned(),
+                false if self.is_late() => self.late_notice(),
+                false => TRUNCATED.to_owned(),
+            };
+            self.limits_reached.insert(limit);
         }
         self.notices.extend(lookup.notices);
         lookup.numbers
@@ -156,7 +174,14 @@ impl FleetGraph {
 
     /// Adds the edges of a step that an object states: to any object, or only to those in `to`. `is_start`: see
     /// [`follows`].
-    fn collect(&self, id: u64, step: &StepEdges, is_start: bool, to: Option<&BTreeSet<u64>>, edges: &mut Edges) {
+    fn collect(
+        &self,
+        id: u64,
+        step: &StepEdges,
+        is_start: bool,
+        to: Option<&BTreeSet<u64>>,
+        edges: &mut BTreeSet<EdgeKey>,
+    ) {
         let Some((record, links)) = self.node(id) else { return };
         for link in links.links.iter().filter(|link| follows(step, link, is_start)) {
             let others: Vec<u64> = match &link.target {
@@ -165,7 +190,7 @@ impl FleetGraph {
             };
             for other in others.into_iter().filter(|other| to.is_none_or(|to| to.contains(other))) {
                 let (from, to) = if link.forward { (id, other) } else { (other, id) };
-                edges.entry((from, to, link.edge)).or_default().insert(link.via.clone());
+                edges.insert((from, to, link.edge));
             }
         }
     }
@@ -177,11 +202,33 @@ impl FleetGraph {
         pods.filter(matches).copied().collect()
     }
 
+    /// Fields that state an edge, at either of its ends.
+    pub fn edge_fields(&self, (from, to, edge): EdgeKey) -> Vec<String> {
+        let mut fields = BTreeSet::new();
+        for (id, other, forward) in [(from, to, true), (to, from, false)] {
+            let Some((record, links)) = self.node(id) else { continue };
+            let stated = links.links.iter().filter(|link| link.edge == edge && link.forward == forward);
+            fields.extend(stated.filter(|link| self.leads_to(record, link, other)).map(|link| &*link.via));
+        }
+        fields.into_iter().map(str::to_owned).collect()
+    }
+
+    /// True if a link of an object leads to another object that was read.
+    fn leads_to(&self, of: &Record, link: &NodeLink, other: u64) -> bool {
+        let Some((record, links)) = self.node(other) else { return false };
+        match &link.target {
+            Target::Key(key) => links.own.contains(key),
+            Target::Pods(selector) => {
+                is_pod(record) && namespace_of(record) == namespace_of(of) && selector.matches(&record.labels)
+            }
+        }
+    }
+
     /// References between objects that were read, with their columns in the text index.
     pub fn references(&self, ids: &BTreeSet<u64>) -> Vec<(u64, u64, Key)> {
         let mut edges = BTreeSet::new();
         for (id, links) in ids.iter().filter_map(|id| Some((*id, self.node(*id)?.1))) {
-            for link in &links.links {
+            for link in links.links.iter() {
                 let (Some(column), Target::Key(key)) = (link.column, &link.target) else { continue };
                 let others = self.by_key.get(key).into_iter().flatten();
                 edges.extend(others.filter(|to| **to != id && ids.contains(to)).map(|to| (id, *to, column)));
@@ -194,7 +241,7 @@ impl FleetGraph {
     pub async fn neighbours(&mut self, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
         let graph = &*self;
         let links = move || ids.iter().filter_map(move |id| graph.node(*id)).map(|(_, links)| links);
-        let stated = links().flat_map(|links| &links.links).filter(|link| link.column.is_some());
+        let stated = links().flat_map(|links| links.links.iter()).filter(|link| link.column.is_some());
         let targets = stated.filter_map(|link| match &link.target {
             Target::Key(key) => Some(*key),
             Target::Pods(_) => None,
@@ -220,18 +267,22 @@ impl PathGraph for FleetGraph {
         if let (Match::All, Some(ids)) = (&matches, &among) {
             return Ok(ids.clone());
         }
-        let (matches, notices) = resolve_with_notices(&self.sources, matches).await?;
-        self.notices.extend(notices);
         let matches = match among {
             Some(ids) if ids.is_empty() => return Ok(ids),
-            Some(ids) => matches.and(Match::Ids(Arc::new(ids))),
+            // First, so that parts of the index without these objects, and manifests of others, are not evaluated.
+            Some(ids) => Match::Ids(Arc::new(ids)).and(matches),
             None => matches,
         };
+        let (matches, notices) = resolve_with_notices(&self.sources, matches).await?;
+        let (limits, notices): (BTreeSet<String>, BTreeSet<String>) =
+            notices.into_iter().partition(|notice| notice == execute::TRUNCATED);
+        self.limits_reached.extend(limits);
+        self.notices.extend(notices);
         self.find(&matches).await
     }
 
-    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<Edges, Error> {
-        let mut edges = Edges::new();
+    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error> {
+        let mut edges = BTreeSet::new();
         for direction in [Direction::Out, Direction::In] {
             if step.direction != Direction::Both && step.direction != direction {
                 continue;
@@ -250,17 +301,9 @@ impl PathGraph for FleetGraph {
 
 /// True if a link is an edge of the step. `is_start`: the step begins at the object that states the link; otherwise it
 /// ends there.
-fn follows(step: &StepEdges, link: &Link, is_start: bool) -> bool {
+fn follows(step: &StepEdges, link: &NodeLink, is_start: bool) -> bool {
     let is_outgoing = link.forward == is_start;
     step.types.contains(&link.edge) && is_outgoing == (step.direction == Direction::Out)
-}
-
-fn read_nodes(objects: &[Object], rules: &[CustomRule]) -> Result<Vec<Node>, Error> {
-    let node = |object: &Object| {
-        let links = Links::from_object(object, rules)?;
-        Ok(Node { object: Object { record: Arc::clone(&object.record), body: Bytes::new() }, links })
-    };
-    objects.iter().map(node).collect()
 }
 
 /// Conditions for the other ends of edges.
@@ -275,42 +318,44 @@ struct CandidateConditions {
 
 impl CandidateConditions {
     /// Adds the other end of a link.
-    fn add_target(&mut self, record: &Record, link: &Link) {
+    fn add_target(&mut self, record: &Record, link: &NodeLink) {
         match &link.target {
             Target::Key(key) => {
                 self.targets.insert(*key);
             }
             Target::Pods(selector) => {
-                let mut parts = vec![kinds_in_group("", &["pod"])];
-                parts.extend(namespace_conditions(namespace_of(record)));
-                parts.extend(selector.requirements().iter().filter_map(|requirement| {
+                let labels = selector.requirements().iter().filter_map(|requirement| {
                     let key = requirement.key();
-                    let pair = |value: &str| Match::Exact(Word::Label, format!("{key}={value}"));
+                    let pair = |value: &str| Match::Exact(Keyword::Label, format!("{key}={value}"));
                     match requirement.operator() {
                         Operator::Equals | Operator::In => {
                             Some(Match::any_of(requirement.values().map(pair).collect()))
                         }
-                        Operator::Exists => Some(Match::Word(Word::LabelKey, Test::Equals(key.to_lowercase()))),
+                        Operator::Exists => Some(Match::Keyword(Keyword::LabelKey, Test::Equals(key.to_lowercase()))),
                         _ => None,
                     }
-                }));
+                });
+                // The conditions that match the fewest objects are first: engines may skip the rest.
+                let mut parts: Vec<Match> = labels.collect();
+                parts.extend(namespace_conditions(namespace_of(record)));
+                parts.push(kinds_in_group("", &["pod"]));
                 self.others.push(Match::And(parts));
             }
         }
     }
 
     /// Adds the objects that may state an edge of the step to an object.
-    fn add_referrers(&mut self, record: &Record, links: &Links, step: &StepEdges) {
+    fn add_referrers(&mut self, record: &Record, links: &NodeLinks, step: &StepEdges) {
         let columns = columns(step);
         if !columns.is_empty() {
-            self.referrers.entry(columns).or_default().extend(&links.own);
+            self.referrers.entry(columns).or_default().extend(links.own.iter());
         }
         let (cluster, namespace) = namespace_of(record);
         let out = step.direction == Direction::Out;
         let name = &*record.key.name;
         if out && step.types.contains(&EdgeType::PropagatedTo) && cluster == CONTROL_PLANE {
             let template = format!("{}={}", annotation::RESOURCE_TEMPLATE_UID, record.uid);
-            self.others.push(Match::Exact(Word::Annotation, template));
+            self.others.push(Match::Exact(Keyword::Annotation, template));
             match &*record.kind {
                 "ResourceBinding" => self.others.push(works_of(format!("{namespace}/{name}"))),
                 "ClusterResourceBinding" => self.others.push(works_of(name.to_owned())),
@@ -343,7 +388,7 @@ impl CandidateConditions {
         let is_target =
             (rule.target.group.as_str(), rule.target.kind.as_str()) == (&*record.key.resource().group, &*record.kind);
         if is_target && self.added.insert((cluster.to_owned(), rule.group.clone(), rule.kind.clone())) {
-            let in_cluster = Match::Exact(Word::Cluster, cluster.to_owned());
+            let in_cluster = Match::Exact(Keyword::Cluster, cluster.to_owned());
             self.others.push(kinds_in_group(&rule.group.to_lowercase(), &[rule.kind.to_lowercase()]).and(in_cluster));
         }
     }
@@ -401,11 +446,11 @@ fn columns(step: &StepEdges) -> Vec<Key> {
 }
 
 fn namespace_conditions((cluster, namespace): NamespaceRef<'_>) -> Vec<Match> {
-    vec![Match::Exact(Word::Cluster, cluster.to_owned()), Match::Exact(Word::Namespace, namespace.to_owned())]
+    vec![Match::Exact(Keyword::Cluster, cluster.to_owned()), Match::Exact(Keyword::Namespace, namespace.to_owned())]
 }
 
 fn works_of(binding: String) -> Match {
-    kinds_in_group("work.karmada.io", &["work"]).and(Match::Exact(Word::Binding, binding))
+    kinds_in_group("work.karmada.io", &["work"]).and(Match::Exact(Keyword::Binding, binding))
 }
 
 #[cfg(test)]

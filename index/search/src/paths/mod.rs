@@ -1,6 +1,6 @@
 //! Paths between objects of the fleet, and the objects that depend on an object.
 //!
-//! [`mod@explore`] and [`closure`] search a [`explore::PathGraph`]; [`fleet`] is the one of the fleet: it finds objects
+//! [`mod@explore`], [`walk`] and [`closure`] search a [`explore::PathGraph`]; [`fleet`] is the one of the fleet: it finds objects
 //! through the text index within the caller's permissions, so that every object of a path is one that the caller may list.
 //! [`links`] reads the edges that an object states.
 
@@ -9,19 +9,22 @@ pub(crate) mod explore;
 pub(crate) mod fleet;
 pub(crate) mod links;
 mod node;
+mod stored_links;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use crate::plan::relations::{CLOSURE_STEPS, Side};
 pub use links::{Link, Links, NamedObject, Target};
 
 use crate::Searcher;
 use crate::document::qualified_kind;
-use crate::hydrate::skipped_clusters::{Skipped, list_skipped};
+use crate::hydrate::skipped_clusters::{SkippedCluster, list_skipped};
+use crate::plan::kinds::GroupKind;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::path::{EdgeType, PathPattern};
 use crowsnest_store::{Error, Object, RecordKey};
-use explore::{EdgeKey, Edges, FoundPaths, PathLimits, explore, shortest};
+use explore::{EdgeKey, FoundPaths, PathLimits, PathSelection, explore};
 use fleet::FleetGraph;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +58,7 @@ pub struct NodePath {
 /// Paths that match a pattern.
 #[derive(Debug, Clone)]
 pub struct PathsResponse {
-    /// The pattern with kinds as graph databases label them.
+    /// The pattern as graph databases read it.
     pub pattern: PathPattern,
     pub nodes: Vec<Object>,
     pub edges: Vec<PathEdge>,
@@ -66,7 +69,7 @@ pub struct PathsResponse {
     /// The total is a lower bound.
     pub incomplete: bool,
     pub notices: Vec<String>,
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedCluster>,
 }
 
 /// An object in a closure.
@@ -100,13 +103,22 @@ pub struct ClosureResponse {
     pub counts: Vec<ReachedCount>,
     pub incomplete: bool,
     pub notices: Vec<String>,
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedCluster>,
 }
 
 impl Searcher {
-    /// The pattern with kinds as graph databases label them.
+    /// The pattern as graph databases read it: with the types of each hop, and kinds as they are labelled.
     pub fn canonical_pattern(&self, pattern: PathPattern) -> PathPattern {
-        node::canonicalize_labels(pattern, &self.inner.discovery.kinds())
+        let spelling = |named: &GroupKind| {
+            let mut found = None;
+            self.inner.states.for_each(|key, state| {
+                if *key.resource.group == *named.group && state.kind.eq_ignore_ascii_case(&named.kind) {
+                    found = Some(state.kind.to_string());
+                }
+            });
+            found
+        };
+        node::canonicalize(pattern, &self.inner.discovery.kinds(), &spelling)
     }
 
     /// Paths that match a pattern, through objects that the caller may read. With `only_shortest`, the shortest between each
@@ -121,16 +133,14 @@ impl Searcher {
         let mut graph = self.fleet_graph(caller, TIMEOUT).await;
         let limits = PathLimits::default();
         let explored = explore(&mut graph, &pattern, &limits).await?;
-        let enumerate = move || {
-            let mut found = explored.into_paths(&limits);
-            if only_shortest {
-                shortest(&mut found.paths);
-            }
-            Ok(found)
-        };
+        let selection = if only_shortest { PathSelection::Shortest } else { PathSelection::All };
+        let enumerate = move || Ok(explored.into_paths(&limits, selection));
         let permits = Arc::clone(&graph.sources().permits);
-        let FoundPaths { mut paths, edges, limits_reached } = permits.run(Instant::now(), enumerate).await?;
+        let FoundPaths { mut paths, limits_reached } = permits.run(Instant::now(), enumerate).await?;
         let total = paths.len();
+        // Ids depend on the order in which objects were stored.
+        let key_of = |id: &u64| graph.object(*id).map(|object| &object.record.key);
+        paths.sort_by_cached_key(|path| (path.nodes.len(), path.nodes.iter().map(key_of).collect::<Vec<_>>()));
         paths.truncate(limit.min(MAX_PATHS));
         let mut answer = PositionTable::default();
         let paths = paths.iter().map(|path| NodePath {
@@ -141,7 +151,7 @@ impl Searcher {
         let incomplete = !limits_reached.is_empty() || !graph.limits_reached.is_empty();
         Ok(PathsResponse {
             pattern: self.canonical_pattern(pattern),
-            edges: answer.edges(&edges),
+            edges: answer.edges(&graph),
             nodes: answer.objects(&graph),
             paths,
             total,
@@ -185,13 +195,13 @@ impl Searcher {
         if left_out > 0 {
             graph.notices.insert(format!("{left_out} more objects are only counted"));
         }
-        let between = found.edges.keys().filter(|(from, to, _)| answer.has(*from) && answer.has(*to));
+        let between = found.edges.iter().filter(|(from, to, _)| answer.has(*from) && answer.has(*to));
         let between: Vec<EdgeKey> = between.copied().collect();
         between.into_iter().for_each(|edge| {
             answer.edge(edge);
         });
         Ok(Some(ClosureResponse {
-            edges: answer.edges(&found.edges),
+            edges: answer.edges(&graph),
             nodes: answer.objects(&graph),
             reached,
             counts,
@@ -208,7 +218,7 @@ impl Searcher {
         FleetGraph::new(sources, Arc::new(facts))
     }
 
-    fn list_skipped_for(&self, graph: &FleetGraph) -> Vec<Skipped> {
+    fn list_skipped_for(&self, graph: &FleetGraph) -> Vec<SkippedCluster> {
         list_skipped(self, &graph.sources().context.rights.lock())
     }
 }
@@ -267,10 +277,10 @@ impl PositionTable {
     }
 
     /// Edges in order of their positions, with the fields that state them.
-    fn edges(&mut self, stated: &Edges) -> Vec<PathEdge> {
+    fn edges(&mut self, graph: &FleetGraph) -> Vec<PathEdge> {
         let all = self.edges.clone();
         let edge = |key: EdgeKey| {
-            let via = stated.get(&key).into_iter().flatten().cloned().collect();
+            let via = graph.edge_fields(key);
             PathEdge { from: self.node(key.0), to: self.node(key.1), edge: key.2, via }
         };
         all.into_iter().map(edge).collect()

@@ -1,9 +1,9 @@
 //! Nodes of a pattern as conditions on objects.
 
-use crate::document::columns::Word;
+use crate::document::columns::Keyword;
 use crate::plan::kinds::{GroupKind, KindPattern, kind_objects};
 use crate::plan::predicate::{Match, Test};
-use crate::plan::{FleetFacts, Kinds, TimeScope, plan};
+use crate::plan::{FleetFacts, KindsByName, TimeScope, plan};
 use crowsnest_apimachinery::references::canonical_kind;
 use crowsnest_query::path::{NodePattern, PathPattern, Property};
 use crowsnest_query::{Limits, parse};
@@ -20,26 +20,26 @@ pub(crate) fn node_match(
     match (&node.label, group) {
         (Some(label), Some(group)) => parts.push(kind_match(&format!("{label}.{group}"), facts, notices)),
         (Some(label), None) => parts.push(kind_match(label, facts, notices)),
-        (None, Some("")) => parts.push(Match::has(Word::Group.name()).negated()),
-        (None, Some(group)) => parts.push(Match::Word(Word::Group, Test::Equals(group.to_lowercase()))),
+        (None, Some("")) => parts.push(Match::has(Keyword::Group.name()).negated()),
+        (None, Some(group)) => parts.push(Match::Keyword(Keyword::Group, Test::Equals(group.to_lowercase()))),
         (None, None) => {}
     }
     for (property, value) in &node.properties {
-        let word = match property {
+        let keyword = match property {
             Property::ApiGroup => continue,
             Property::Q => {
                 parts.push(query_match(value, facts, notices)?);
                 continue;
             }
-            Property::Cluster => Word::Cluster,
-            Property::Name => Word::Name,
-            Property::Namespace => Word::Namespace,
-            Property::Status => Word::Status,
-            Property::Uid => Word::Uid,
+            Property::Cluster => Keyword::Cluster,
+            Property::Name => Keyword::Name,
+            Property::Namespace => Keyword::Namespace,
+            Property::Status => Keyword::Status,
+            Property::Uid => Keyword::Uid,
         };
         parts.push(match value.as_str() {
-            "" => Match::has(word.name()).negated(),
-            value => Match::Exact(word, value.to_owned()),
+            "" => Match::has(keyword.name()).negated(),
+            value => Match::Exact(keyword, value.to_owned()),
         });
     }
     Ok(match parts.len() {
@@ -70,12 +70,18 @@ fn query_match(text: &str, facts: &FleetFacts, notices: &mut BTreeSet<String>) -
     Ok(planned.matches)
 }
 
-/// The pattern with the spelling of kinds that graph databases have as labels: `Deployment` for `deploy`.
-pub(crate) fn canonicalize_labels(mut pattern: PathPattern, kinds: &Kinds) -> PathPattern {
+/// The pattern as graph databases read it: with the types of each hop, and kinds in the spelling of labels, such as
+/// `Deployment` for `deploy`. `spelling` returns that of a kind that is not well known.
+pub(crate) fn canonicalize(
+    pattern: PathPattern,
+    kinds: &KindsByName,
+    spelling: &dyn Fn(&GroupKind) -> Option<String>,
+) -> PathPattern {
+    let mut pattern = pattern.with_stated_types();
     for node in pattern.nodes_mut() {
         let group = node.property(Property::ApiGroup).map(str::to_owned);
         if let Some(label) = &mut node.label
-            && let Some(written) = label_spelling(label, group.as_deref(), kinds)
+            && let Some(written) = label_spelling(label, group.as_deref(), kinds, spelling)
         {
             *label = written;
         }
@@ -84,14 +90,19 @@ pub(crate) fn canonicalize_labels(mut pattern: PathPattern, kinds: &Kinds) -> Pa
 }
 
 /// Spelling of the only kind with a name; None if there are several or none.
-fn label_spelling(label: &str, group: Option<&str>, kinds: &Kinds) -> Option<String> {
+fn label_spelling(
+    label: &str,
+    group: Option<&str>,
+    kinds: &KindsByName,
+    spelling: &dyn Fn(&GroupKind) -> Option<String>,
+) -> Option<String> {
     let lower = label.to_lowercase();
     let found = kinds.get(&lower)?.iter().filter(|kind| group.is_none_or(|group| kind.group == group));
     let found: Vec<&GroupKind> = found.collect();
-    let [GroupKind { kind, group }] = found.as_slice() else { return None };
-    let well_known = canonical_kind(group, kind).map(str::to_owned);
-    // The kind may be spelled as in its definition.
-    well_known.or_else(|| (*kind != lower).then(|| kind.clone()))
+    let [named] = found.as_slice() else { return None };
+    let well_known = canonical_kind(&named.group, &named.kind).map(str::to_owned);
+    // Without a known spelling, the label may already be spelled as in the definition of the kind.
+    well_known.or_else(|| spelling(named)).or_else(|| (named.kind != lower).then(|| named.kind.clone()))
 }
 
 #[cfg(test)]
@@ -102,13 +113,16 @@ mod tests {
 
     fn fleet_facts() -> FleetFacts {
         let kind = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
-        let mut kinds = Kinds::new();
+        let mut kinds = KindsByName::new();
         for (name, of) in [
             ("deploy", vec![kind("apps", "deployment")]),
             ("deployment", vec![kind("apps", "deployment")]),
             ("gateways", vec![kind("gateway.networking.k8s.io", "gateway"), kind("mesh.io", "gateway")]),
             ("wd", vec![kind("x.io", "widget")]),
             ("widget", vec![kind("x.io", "widget")]),
+            ("widgets", vec![kind("x.io", "widget")]),
+            ("gz", vec![kind("x.io", "gizmo")]),
+            ("gizmo", vec![kind("x.io", "gizmo")]),
         ] {
             kinds.insert(name.to_owned(), of.into_iter().collect());
         }
@@ -116,22 +130,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case::short_name("deploy --> (:Deployment)", "(:Deployment)-[]->(:Deployment)")]
-    #[case::group("gateways.mesh.io --> *", r#"(:gateway {apiGroup: "mesh.io"})-[]->()"#)]
+    #[case::short_name("deploy -USES-> (:Deployment)", "(:Deployment)-[:USES]->(:Deployment)")]
+    #[case::group("gateways.mesh.io -USES-> *", r#"(:gateway {apiGroup: "mesh.io"})-[:USES]->()"#)]
     #[case::well_known(
-        "gateways.gateway.networking.k8s.io --> *",
-        r#"(:Gateway {apiGroup: "gateway.networking.k8s.io"})-[]->()"#
+        "gateways.gateway.networking.k8s.io -USES-> *",
+        r#"(:Gateway {apiGroup: "gateway.networking.k8s.io"})-[:USES]->()"#
     )]
-    #[case::ambiguous("gateways --> *", "(:gateways)-[]->()")]
-    #[case::custom("wd --> (:Widget)", "(:widget)-[]->(:Widget)")]
-    #[case::unknown("gizmo --> *", "(:gizmo)-[]->()")]
+    #[case::ambiguous("gateways -USES-> *", "(:gateways)-[:USES]->()")]
+    #[case::custom("wd -USES-> (:widgets)", "(:Widget)-[:USES]->(:Widget)")]
+    #[case::custom_without_spelling("gz -USES-> (:Gizmo)", "(:gizmo)-[:USES]->(:Gizmo)")]
+    #[case::unknown("gadget -OWNS*-> *", "(:gadget)-[:OWNS*1..5]->()")]
+    #[case::any_type("wd --> *", "(:Widget)-[:OWNS|PROPAGATED_TO|ROLE_REF|ROUTES_TO|SELECTS|SUBJECT|USES]->()")]
     fn kinds_are_spelled_as_labels(#[case] text: &str, #[case] expected: &str) {
-        assert_eq!(canonicalize_labels(text.parse().unwrap(), &fleet_facts().kinds).to_string(), expected);
+        let spelling = |named: &GroupKind| (named.kind == "widget").then(|| "Widget".to_owned());
+        assert_eq!(canonicalize(text.parse().unwrap(), &fleet_facts().kinds, &spelling).to_string(), expected);
     }
 
     #[rstest]
     #[case::served("(:deploy)", &[])]
-    #[case::not_served("(:gizmo)", &["no cluster serves the kind gizmo"])]
+    #[case::not_served("(:gadget)", &["no cluster serves the kind gadget"])]
     #[case::at(r#"({q: "at:now-1h web"})"#, &["q: paths are evaluated on current objects"])]
     fn notices_concern_the_node(#[case] text: &str, #[case] expected: &[&str]) {
         let pattern: PathPattern = text.parse().unwrap();

@@ -4,7 +4,7 @@ use crate::collect::TopHitsRequest;
 use crate::execute::{SearchResults, find};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::{Plan, TimeScope};
-use crate::{PlannedSearch, Remark, SearchRequest, Searcher, Skipped};
+use crate::{PlannedSearch, Remark, SearchRequest, Searcher, SkippedCluster};
 use crowsnest_query::{Limits, Query, parse};
 use crowsnest_store::Error;
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub struct HitCount {
     /// The total is a lower bound.
     pub incomplete: bool,
     pub remarks: Vec<Remark>,
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedCluster>,
 }
 
 /// An explained query.
@@ -144,8 +144,8 @@ fn describe(matches: &Match) -> String {
         Match::And(_) => "all of".to_owned(),
         Match::Or(_) => "any of".to_owned(),
         Match::Not(_) => "none of".to_owned(),
-        Match::Word(word, test) => format!("{} {}", word.name(), describe_test(test)),
-        Match::Exact(word, value) => format!("{} is exactly {value:?}", word.name()),
+        Match::Keyword(keyword, test) => format!("{} {}", keyword.name(), describe_test(test)),
+        Match::Exact(keyword, value) => format!("{} is exactly {value:?}", keyword.name()),
         Match::Number(number, from, to) => {
             let bound = |bound: &Option<i64>| bound.map(|bound| bound.to_string()).unwrap_or_default();
             format!("{} {}..{}", number.name(), bound(from), bound(to))

@@ -1,6 +1,6 @@
 //! Kinds as queries name them: by kind, plural or short name, with or without a group.
 
-use crate::document::columns::Word;
+use crate::document::columns::Keyword;
 use crate::plan::patterns::glob_regex;
 use crate::plan::predicate::{Match, Test};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ pub struct GroupKind {
 }
 
 /// Kinds of the fleet by their lower-case kind, plural and short names.
-pub type Kinds = BTreeMap<String, BTreeSet<GroupKind>>;
+pub type KindsByName = BTreeMap<String, BTreeSet<GroupKind>>;
 
 /// Kinds that `kind:workload` matches, by group.
 const WORKLOADS: [(&str, &[&str]); 3] = [
@@ -45,7 +45,7 @@ impl GroupKind {
 impl KindPattern {
     /// Kinds with a name: `deploy`, `Deployment.apps`, `deployments.apps`, `deployments.v1.apps`. Without a group, all
     /// kinds of that name.
-    pub fn resolve(word: &str, kinds: &Kinds) -> Vec<Self> {
+    pub fn resolve(word: &str, kinds: &KindsByName) -> Vec<Self> {
         let word = word.to_lowercase();
         if word.contains(['*', '?']) {
             return vec![Self::Glob(word)];
@@ -67,13 +67,13 @@ impl KindPattern {
     pub fn objects(&self) -> Match {
         match self {
             Self::Known(GroupKind { group, kind }) => kinds_in_group(group, &[kind]),
-            Self::Unknown(kind) => Match::Word(Word::Kind, Test::Equals(kind.clone())),
+            Self::Unknown(kind) => Match::Keyword(Keyword::Kind, Test::Equals(kind.clone())),
             Self::Glob(glob) => match glob.split_once('.') {
                 Some((kind, group)) => Match::And(vec![
-                    Match::Word(Word::Kind, Test::Regex(glob_regex(kind, "."))),
-                    Match::Word(Word::Group, Test::Regex(glob_regex(group, "."))),
+                    Match::Keyword(Keyword::Kind, Test::Regex(glob_regex(kind, "."))),
+                    Match::Keyword(Keyword::Group, Test::Regex(glob_regex(group, "."))),
                 ]),
-                None => Match::Word(Word::Kind, Test::Regex(glob_regex(glob, "."))),
+                None => Match::Keyword(Keyword::Kind, Test::Regex(glob_regex(glob, "."))),
             },
         }
     }
@@ -98,7 +98,7 @@ impl KindPattern {
 }
 
 /// Objects of a kind, plural or short name, with or without a group, and of `workload`.
-pub(crate) fn kind_objects(word: &str, kinds: &Kinds) -> Match {
+pub(crate) fn kind_objects(word: &str, kinds: &KindsByName) -> Match {
     let word = word.to_lowercase();
     if matches!(word.as_str(), "workload" | "workloads") {
         return Match::Or(WORKLOADS.iter().map(|(group, kinds)| kinds_in_group(group, kinds)).collect());
@@ -114,16 +114,16 @@ pub(crate) fn kind_objects(word: &str, kinds: &Kinds) -> Match {
             KindPattern::Known(GroupKind { kind, .. }) | KindPattern::Unknown(kind) | KindPattern::Glob(kind) => kind,
         })
         .collect();
-    Match::any_of(kinds.into_iter().map(|kind| Match::Word(Word::Kind, Test::Equals(kind))).collect())
+    Match::any_of(kinds.into_iter().map(|kind| Match::Keyword(Keyword::Kind, Test::Equals(kind))).collect())
 }
 
 /// Objects of one of these kinds of a group.
 pub(crate) fn kinds_in_group(group: &str, kinds: &[impl AsRef<str>]) -> Match {
-    let kinds = kinds.iter().map(|kind| Match::Word(Word::Kind, Test::Equals(kind.as_ref().to_owned())));
+    let kinds = kinds.iter().map(|kind| Match::Keyword(Keyword::Kind, Test::Equals(kind.as_ref().to_owned())));
     let group = match group {
         // The core group has no name.
-        "" => Match::has(Word::Group.name()).negated(),
-        group => Match::Word(Word::Group, Test::Equals(group.to_owned())),
+        "" => Match::has(Keyword::Group.name()).negated(),
+        group => Match::Keyword(Keyword::Group, Test::Equals(group.to_owned())),
     };
     Match::And(vec![Match::any_of(kinds.collect()), group])
 }
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn kinds() -> Kinds {
-        let mut kinds = Kinds::new();
+    fn kinds() -> KindsByName {
+        let mut kinds = KindsByName::new();
         for (group, kind, names) in [
             ("apps", "deployment", ["deployment", "deployments", "deploy"]),
             ("platform.example.com", "deployment", ["deployment", "deployments", "pd"]),

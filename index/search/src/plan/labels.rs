@@ -1,6 +1,6 @@
 //! Label requirements, of objects and of clusters.
 
-use crate::document::columns::Word;
+use crate::document::columns::Keyword;
 use crate::plan::ClusterFacts;
 use crate::plan::patterns::{label_part_regex, literal_word};
 use crate::plan::predicate::{Match, Test};
@@ -31,15 +31,15 @@ pub fn cluster_label_match(label: &LabelMatch, clusters: &[ClusterFacts]) -> Mat
 }
 
 /// Objects whose labels (or annotations) satisfy a requirement.
-pub fn label_match(label: &LabelMatch, pair: Word, key: Word, exact: bool) -> Match {
+pub fn label_match(label: &LabelMatch, pair: Keyword, key: Keyword, exact: bool) -> Match {
     let has_key = || match literal_word(&label.key) {
-        Some(word) => Match::Word(key, Test::Equals(word.to_lowercase())),
-        None => Match::Word(key, Test::Regex(label_part_regex(&label.key, "."))),
+        Some(word) => Match::Keyword(key, Test::Equals(word.to_lowercase())),
+        None => Match::Keyword(key, Test::Regex(label_part_regex(&label.key, "."))),
     };
     let has_value = |value: &Pattern| match (literal_word(&label.key), literal_word(value)) {
         (Some(name), Some(value)) if exact => Match::Exact(pair, format!("{name}={value}")),
-        (Some(name), Some(value)) => Match::Word(pair, Test::Equals(format!("{name}={value}").to_lowercase())),
-        _ => Match::Word(
+        (Some(name), Some(value)) => Match::Keyword(pair, Test::Equals(format!("{name}={value}").to_lowercase())),
+        _ => Match::Keyword(
             pair,
             Test::Regex(format!("{}={}", label_part_regex(&label.key, "[^=]"), label_part_regex(value, "."))),
         ),

@@ -20,9 +20,9 @@ pub(crate) mod score;
 pub(crate) mod sort;
 
 use crate::document::DELETED;
-use crate::document::columns::Word;
+use crate::document::columns::Keyword;
 use crate::plan::kinds::kind_objects;
-pub use crate::plan::kinds::{GroupKind, Kinds};
+pub use crate::plan::kinds::{GroupKind, KindsByName};
 use crate::plan::labels::{cluster_label_match, label_match};
 use crate::plan::patterns::{glob_regex, literal_word, pattern_test, strip_anchors};
 use crate::plan::predicate::{Match, PathTest, Test};
@@ -41,7 +41,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct FleetFacts {
     pub clusters: Vec<ClusterFacts>,
-    pub kinds: Arc<Kinds>,
+    pub kinds: Arc<KindsByName>,
     /// Unix seconds.
     pub now: i64,
 }
@@ -199,9 +199,9 @@ impl Planner<'_> {
             return Some(matches);
         }
         if matches!(value, Value::Exists)
-            && let Some(word) = word_column(field.name)
+            && let Some(keyword) = keyword_column(field.name)
         {
-            return Some(Match::has(word.name()));
+            return Some(Match::has(keyword.name()));
         }
         if matches!((value, field.name), (Value::Exists, "changed.field")) {
             return Some(Match::Changed("*".to_owned()));
@@ -224,24 +224,24 @@ impl Planner<'_> {
             "is" => self.state(span, pattern),
             "content" => Some(text_match(pattern, Match::Content)),
             "message" => Some(text_match(pattern, Match::Message)),
-            "about" => Some(self.referrers(span, Word::About, pattern)),
-            "cause" => Some(self.referrers(span, Word::Cause, pattern)),
+            "about" => Some(self.referrers(span, Keyword::About, pattern)),
+            "cause" => Some(self.referrers(span, Keyword::Cause, pattern)),
             "owner" | "uses" | "usedby" | "related" => Some(self.relation(span, field.name, pattern)),
             "reaches" => Some(self.dependent(span, Side::Dependents, pattern)),
             "reachedby" => Some(self.dependent(span, Side::Dependencies, pattern)),
             "changed.field" => self.changed(span, pattern),
-            "on" => Some(propagation_match(Word::On, pattern)),
-            "evicting" => Some(propagation_match(Word::Evicting, pattern)),
-            "health" => Some(propagation_match(Word::Health, pattern)),
+            "on" => Some(propagation_match(Keyword::On, pattern)),
+            "evicting" => Some(propagation_match(Keyword::Evicting, pattern)),
+            "health" => Some(propagation_match(Keyword::Health, pattern)),
             "condition" => Some(condition_match(pattern)),
             "cluster" if literal_word(pattern).is_some_and(|name| name.eq_ignore_ascii_case(CONTROL_PLANE_LABEL)) => {
-                Some(Match::Word(Word::Cluster, Test::Equals(ClusterName::control_plane().to_string())))
+                Some(Match::Keyword(Keyword::Cluster, Test::Equals(ClusterName::control_plane().to_string())))
             }
-            name => match word_column(name) {
-                Some(word) => Some(match (exact, literal_word(pattern)) {
-                    (true, Some(text)) => Match::Exact(word, text.to_owned()),
-                    _ if word == Word::Image => image_match(pattern),
-                    _ => Match::Word(word, pattern_test(pattern, false)),
+            name => match keyword_column(name) {
+                Some(keyword) => Some(match (exact, literal_word(pattern)) {
+                    (true, Some(text)) => Match::Exact(keyword, text.to_owned()),
+                    _ if keyword == Keyword::Image => image_match(pattern),
+                    _ => Match::Keyword(keyword, pattern_test(pattern, false)),
                 }),
                 None => {
                     self.notice(span, format!("{name}: is not supported; ignored"));
@@ -255,7 +255,7 @@ impl Planner<'_> {
     fn kind(&self, pattern: &Pattern) -> Match {
         match literal_word(pattern) {
             Some(word) => kind_objects(word, &self.facts.kinds),
-            None => Match::Word(Word::Kind, pattern_test(pattern, false)),
+            None => Match::Keyword(Keyword::Kind, pattern_test(pattern, false)),
         }
     }
 
@@ -273,19 +273,21 @@ impl Planner<'_> {
         let word = literal_word(pattern).unwrap_or_default().to_lowercase();
         match word.as_str() {
             "unscheduled" | "evicting" | "drifted" | "conflicting" | "failover" => {
-                let of = Match::Word(Word::Is, Test::Equals(word.clone()));
+                let of = Match::Keyword(Keyword::Is, Test::Equals(word.clone()));
                 Some(with_subjects(of, format!("is:{word}")))
             }
-            "terminating" | "unhealthy" | "managed" | "suspended" => Some(Match::Word(Word::Is, Test::Equals(word))),
+            "terminating" | "unhealthy" | "managed" | "suspended" => {
+                Some(Match::Keyword(Keyword::Is, Test::Equals(word)))
+            }
             DELETED => {
                 self.includes_deleted = true;
-                Some(Match::Word(Word::Is, Test::Equals(word)))
+                Some(Match::Keyword(Keyword::Is, Test::Equals(word)))
             }
             "stale" => {
                 let stale = self.facts.clusters.iter().filter(|cluster| cluster.stale);
                 Some(Match::Clusters(stale.map(|cluster| cluster.name.clone()).collect()))
             }
-            "orphan" => Some(Match::has(Word::Owner.name()).negated()),
+            "orphan" => Some(Match::has(Keyword::Owner.name()).negated()),
             _ => {
                 self.notice(span, format!("is:{word} is not a state; ignored"));
                 None
@@ -311,8 +313,8 @@ impl Planner<'_> {
     }
 
     /// Objects with a reference in a column.
-    fn referrers(&mut self, span: Span, word: Word, pattern: &Pattern) -> Match {
-        self.reference(span, pattern).map_or(Match::None, |reference| reference.referrers(word))
+    fn referrers(&mut self, span: Span, keyword: Keyword, pattern: &Pattern) -> Match {
+        self.reference(span, pattern).map_or(Match::None, |reference| reference.referrers(keyword))
     }
 
     fn relation(&mut self, span: Span, field: &str, pattern: &Pattern) -> Match {
@@ -320,10 +322,10 @@ impl Planner<'_> {
         let (depth, condition) = (self.depth, pattern.to_string());
         Match::Relation(Box::new(match field {
             "owner" | "uses" if depth == 1 => {
-                return reference.referrers(if field == "owner" { Word::Owner } else { Word::Uses });
+                return reference.referrers(if field == "owner" { Keyword::Owner } else { Keyword::Uses });
             }
-            "owner" => Relation::Owned { inner: reference.referrers(Word::Owner), depth, condition },
-            "uses" => Relation::Using { inner: reference.referrers(Word::Uses), depth, condition },
+            "owner" => Relation::Owned { inner: reference.referrers(Keyword::Owner), depth, condition },
+            "uses" => Relation::Using { inner: reference.referrers(Keyword::Uses), depth, condition },
             "usedby" => Relation::Used { inner: reference.objects(), depth, condition },
             _ => Relation::Near { inner: reference.objects(), depth, condition },
         }))
@@ -375,8 +377,8 @@ impl Planner<'_> {
     fn label(&self, field: &str, exact: bool, value: &Value) -> Match {
         let one = |label: &LabelMatch| match field {
             "cluster.label" => cluster_label_match(label, &self.facts.clusters),
-            "ann" => label_match(label, Word::Annotation, Word::AnnotationKey, exact),
-            _ => label_match(label, Word::Label, Word::LabelKey, exact),
+            "ann" => label_match(label, Keyword::Annotation, Keyword::AnnotationKey, exact),
+            _ => label_match(label, Keyword::Label, Keyword::LabelKey, exact),
         };
         match value {
             Value::Label(label) => one(label),
@@ -388,43 +390,43 @@ impl Planner<'_> {
                 let labelled = self.facts.clusters.iter().filter(|cluster| !cluster.labels.is_empty());
                 Match::Clusters(labelled.map(|cluster| cluster.name.clone()).collect())
             }
-            _ => Match::has(if field == "ann" { Word::AnnotationKey } else { Word::LabelKey }.name()),
+            _ => Match::has(if field == "ann" { Keyword::AnnotationKey } else { Keyword::LabelKey }.name()),
         }
     }
 }
 
 /// The column of a field that contains words.
-pub(crate) fn word_column(field: &str) -> Option<Word> {
+pub(crate) fn keyword_column(field: &str) -> Option<Keyword> {
     Some(match field {
-        "kind" => Word::Kind,
-        "group" => Word::Group,
-        "apiVersion" => Word::ApiVersion,
-        "name" => Word::Name,
-        "namespace" => Word::Namespace,
-        "uid" => Word::Uid,
-        "cluster" => Word::Cluster,
-        "owner" => Word::Owner,
-        "node" => Word::Node,
-        "ip" => Word::Ip,
-        "status" => Word::Status,
-        "reason" => Word::Reason,
-        "phase" => Word::Phase,
-        "condition" => Word::Condition,
-        "image" => Word::Image,
-        "image.tag" => Word::ImageTag,
-        "digest" => Word::Digest,
-        "type" => Word::Type,
-        "about" => Word::About,
-        "cause" => Word::Cause,
-        "uses" => Word::Uses,
-        "policy" => Word::Policy,
-        "binding" => Word::Binding,
-        "work" => Word::Work,
-        "override" => Word::Override,
-        "is" => Word::Is,
-        "on" => Word::On,
-        "evicting" => Word::Evicting,
-        "health" => Word::Health,
+        "kind" => Keyword::Kind,
+        "group" => Keyword::Group,
+        "apiVersion" => Keyword::ApiVersion,
+        "name" => Keyword::Name,
+        "namespace" => Keyword::Namespace,
+        "uid" => Keyword::Uid,
+        "cluster" => Keyword::Cluster,
+        "owner" => Keyword::Owner,
+        "node" => Keyword::Node,
+        "ip" => Keyword::Ip,
+        "status" => Keyword::Status,
+        "reason" => Keyword::Reason,
+        "phase" => Keyword::Phase,
+        "condition" => Keyword::Condition,
+        "image" => Keyword::Image,
+        "image.tag" => Keyword::ImageTag,
+        "digest" => Keyword::Digest,
+        "type" => Keyword::Type,
+        "about" => Keyword::About,
+        "cause" => Keyword::Cause,
+        "uses" => Keyword::Uses,
+        "policy" => Keyword::Policy,
+        "binding" => Keyword::Binding,
+        "work" => Keyword::Work,
+        "override" => Keyword::Override,
+        "is" => Keyword::Is,
+        "on" => Keyword::On,
+        "evicting" => Keyword::Evicting,
+        "health" => Keyword::Health,
         _ => return None,
     })
 }
@@ -435,14 +437,14 @@ fn image_match(pattern: &Pattern) -> Match {
         Pattern::Glob(glob) => Test::Regex(format!("(?:.*/)?{}(?:[:@].*)?", glob_regex(glob, "."))),
         other => pattern_test(other, true),
     };
-    Match::Word(Word::Image, test)
+    Match::Keyword(Keyword::Image, test)
 }
 
 /// `Ready=False`, or `Ready` with any status.
 fn condition_match(pattern: &Pattern) -> Match {
     let text = match pattern {
         Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) | Pattern::Fuzzy { word: text, .. } => text,
-        Pattern::Regex { source, .. } => return Match::Word(Word::Condition, Test::Regex(strip_anchors(source))),
+        Pattern::Regex { source, .. } => return Match::Keyword(Keyword::Condition, Test::Regex(strip_anchors(source))),
     };
     let part = |text: &str| {
         if matches!(pattern, Pattern::Glob(_)) { glob_regex(text, ".") } else { regex::escape(&text.to_lowercase()) }
@@ -451,7 +453,7 @@ fn condition_match(pattern: &Pattern) -> Match {
         Some((type_, status)) => format!("{}={}", part(type_), part(status)),
         None => format!("{}=.*", part(text)),
     };
-    Match::Word(Word::Condition, Test::Regex(regex))
+    Match::Keyword(Keyword::Condition, Test::Regex(regex))
 }
 
 fn text_match(pattern: &Pattern, make: fn(Vec<String>) -> Match) -> Match {

@@ -5,7 +5,7 @@
 
 use crate::plan::patterns::{Test, pattern_test};
 use crowsnest_apimachinery::quantity::Quantity;
-use crowsnest_query::{Compare, Literal, Pattern, Scalar, Value as QueryValue};
+use crowsnest_query::{ComparisonOperator, Literal, Pattern, Scalar, Value as QueryValue};
 use serde_json::Value;
 
 /// Maximum length of a word in bytes; longer ones are not terms of the text index.
@@ -36,7 +36,7 @@ pub(crate) enum PathCondition {
     Test(Test),
     /// The value equals this one, case-sensitively.
     Exactly(String),
-    Compare(Compare, f64),
+    Compare(ComparisonOperator, f64),
     Between(Option<f64>, Option<f64>),
 }
 
@@ -103,7 +103,7 @@ impl PathTest {
                 PathCondition::Exactly(word.clone())
             }
             QueryValue::Pattern(pattern) => PathCondition::Test(pattern_test(pattern, false)),
-            QueryValue::Compare(compare, literal) => PathCondition::Compare(*compare, literal_number(literal, now)),
+            QueryValue::Compare(operator, literal) => PathCondition::Compare(*operator, literal_number(literal, now)),
             QueryValue::Range(from, to) => PathCondition::Between(
                 from.as_ref().map(|l| literal_number(l, now)),
                 to.as_ref().map(|l| literal_number(l, now)),
@@ -153,13 +153,13 @@ impl PathTest {
             PathCondition::Exists => !value.is_null(),
             PathCondition::Test(test) => scalar && test.passes(&scalar_text(value).to_lowercase(), regex),
             PathCondition::Exactly(wanted) => scalar && scalar_text(value) == *wanted,
-            PathCondition::Compare(compare, wanted) => numeric_value(value).is_some_and(|number| match compare {
-                Compare::Less => number < *wanted,
-                Compare::LessOrEqual => number <= *wanted,
-                Compare::Greater => number > *wanted,
-                Compare::GreaterOrEqual => number >= *wanted,
-                Compare::Equal => number == *wanted,
-                Compare::NotEqual => number != *wanted,
+            PathCondition::Compare(operator, wanted) => numeric_value(value).is_some_and(|number| match operator {
+                ComparisonOperator::Less => number < *wanted,
+                ComparisonOperator::LessOrEqual => number <= *wanted,
+                ComparisonOperator::Greater => number > *wanted,
+                ComparisonOperator::GreaterOrEqual => number >= *wanted,
+                ComparisonOperator::Equal => number == *wanted,
+                ComparisonOperator::NotEqual => number != *wanted,
             }),
             PathCondition::Between(from, to) => numeric_value(value)
                 .is_some_and(|number| from.is_none_or(|from| number >= from) && to.is_none_or(|to| number <= to)),

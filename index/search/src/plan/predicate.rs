@@ -4,7 +4,7 @@
 //! before an engine evaluates the rest.
 
 use crate::document::CONTENT_TRUNCATED;
-use crate::document::columns::{Key, Number, Word};
+use crate::document::columns::{Key, Keyword, Number};
 use crate::document::tokens::chunks;
 pub use crate::plan::paths::PathTest;
 pub use crate::plan::patterns::Test;
@@ -25,9 +25,9 @@ pub enum Match {
     Or(Vec<Match>),
     Not(Box<Match>),
     /// A value of the column passes the test.
-    Word(Word, Test),
+    Keyword(Keyword, Test),
     /// A value of the column equals this one, case-sensitively.
-    Exact(Word, String),
+    Exact(Keyword, String),
     /// A value of the column is in the range, inclusive.
     Number(Number, Option<i64>, Option<i64>),
     /// Every chunk is the beginning of a term of the manifest.
@@ -77,7 +77,7 @@ impl Match {
 
     /// Condition that the object has a value in the column.
     pub fn has(column: &str) -> Self {
-        Match::Word(Word::Has, Test::Equals(column.to_lowercase()))
+        Match::Keyword(Keyword::Has, Test::Equals(column.to_lowercase()))
     }
 
     pub fn keys(columns: &[Key], keys: BTreeSet<u64>) -> Self {
@@ -118,34 +118,34 @@ impl Match {
     /// True if the reasons of a hit cannot be derived from its printed columns alone, so that its manifest must be
     /// read.
     pub fn reads_manifests(&self) -> bool {
-        let printed = |word: &Word| {
+        let printed = |keyword: &Keyword| {
             matches!(
-                word,
-                Word::Kind
-                    | Word::Group
-                    | Word::ApiVersion
-                    | Word::Name
-                    | Word::Namespace
-                    | Word::Qualified
-                    | Word::Uid
-                    | Word::Cluster
-                    | Word::Owner
-                    | Word::Node
-                    | Word::Status
-                    | Word::Phase
-                    | Word::Type
-                    | Word::Ip
-                    | Word::Reason
-                    | Word::Condition
-                    | Word::Image
-                    | Word::ImageTag
-                    | Word::Digest
-                    | Word::Label
-                    | Word::LabelKey
+                keyword,
+                Keyword::Kind
+                    | Keyword::Group
+                    | Keyword::ApiVersion
+                    | Keyword::Name
+                    | Keyword::Namespace
+                    | Keyword::Qualified
+                    | Keyword::Uid
+                    | Keyword::Cluster
+                    | Keyword::Owner
+                    | Keyword::Node
+                    | Keyword::Status
+                    | Keyword::Phase
+                    | Keyword::Type
+                    | Keyword::Ip
+                    | Keyword::Reason
+                    | Keyword::Condition
+                    | Keyword::Image
+                    | Keyword::ImageTag
+                    | Keyword::Digest
+                    | Keyword::Label
+                    | Keyword::LabelKey
             )
         };
         self.contains(&|part| match part {
-            Match::Word(word, _) | Match::Exact(word, _) => !printed(word),
+            Match::Keyword(keyword, _) | Match::Exact(keyword, _) => !printed(keyword),
             Match::Content(_) | Match::Message(_) | Match::Bare(_) | Match::BareRegex(_) | Match::Fuzzy(..) => true,
             Match::Path(_) | Match::Relation(_) | Match::Changed(_) | Match::Keys(..) | Match::Because(..) => true,
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => false,

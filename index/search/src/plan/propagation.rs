@@ -1,7 +1,7 @@
 //! Fields and states of bindings, works and quotas. They also apply to the subjects of these objects: templates,
 //! and the objects created in members.
 
-use crate::document::columns::Word;
+use crate::document::columns::Keyword;
 use crate::plan::kinds::kinds_in_group;
 use crate::plan::patterns::{literal_word, pattern_test};
 use crate::plan::predicate::Match;
@@ -12,12 +12,13 @@ const WORK: &str = "work.karmada.io";
 const POLICY: &str = "policy.karmada.io";
 
 /// Bindings and works with a value, and their subjects.
-pub fn propagation_match(word: Word, pattern: &Pattern) -> Match {
-    let (of, condition) = (Match::Word(word, pattern_test(pattern, false)), format!("{}:{pattern}", word.name()));
-    match word {
+pub fn propagation_match(keyword: Keyword, pattern: &Pattern) -> Match {
+    let (of, condition) =
+        (Match::Keyword(keyword, pattern_test(pattern, false)), format!("{}:{pattern}", keyword.name()));
+    match keyword {
         // Works are as numerous as the objects they create, which are in the named cluster; `cluster:` finds these
         // at lower cost.
-        Word::On => Match::Or(vec![of.clone(), subjects(of.and(bindings()), condition)]),
+        Keyword::On => Match::Or(vec![of.clone(), subjects(of.and(bindings()), condition)]),
         _ => with_subjects(of, condition),
     }
 }
@@ -46,9 +47,9 @@ pub fn override_or_quota_match(field: &str, exact: bool, value: &Value) -> Optio
     match field {
         "override" => {
             let of = match (pattern, pattern.and_then(literal_word)) {
-                (None, _) => Match::has(Word::Override.name()),
-                (_, Some(text)) if exact => Match::Exact(Word::Override, text.to_owned()),
-                (Some(pattern), _) => Match::Word(Word::Override, pattern_test(pattern, false)),
+                (None, _) => Match::has(Keyword::Override.name()),
+                (_, Some(text)) if exact => Match::Exact(Keyword::Override, text.to_owned()),
+                (Some(pattern), _) => Match::Keyword(Keyword::Override, pattern_test(pattern, false)),
             };
             Some(with_subjects(of, condition))
         }
@@ -61,8 +62,8 @@ pub fn override_or_quota_match(field: &str, exact: bool, value: &Value) -> Optio
 /// created in members.
 fn quota_match(pattern: Option<&Pattern>, condition: String) -> Match {
     let name = pattern.map(|pattern| {
-        let column = if pattern.to_string().contains('/') { Word::Qualified } else { Word::Name };
-        Match::Word(column, pattern_test(pattern, false))
+        let column = if pattern.to_string().contains('/') { Keyword::Qualified } else { Keyword::Name };
+        Match::Keyword(column, pattern_test(pattern, false))
     });
     let quotas = Match::And([kinds_in_group(POLICY, &["federatedresourcequota"])].into_iter().chain(name).collect());
     let limited = subjects(quotas, condition.clone());

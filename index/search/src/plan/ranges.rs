@@ -2,7 +2,7 @@
 
 use crate::document::columns::Number;
 use crate::plan::predicate::Match;
-use crowsnest_query::{Compare, FieldDefinition, FieldKind, Literal, Scalar, Value};
+use crowsnest_query::{ComparisonOperator, FieldDefinition, FieldKind, Literal, Scalar, Value};
 
 /// The column of a field.
 pub fn number_column(field: &str) -> Option<Number> {
@@ -22,9 +22,9 @@ pub fn number_match(field: &'static FieldDefinition, value: &Value, now: i64) ->
     let scalar = |literal: &Literal| scalar(literal, scale, is_age, now);
     match value {
         Value::Exists => Match::has(column.name()),
-        Value::Compare(compare, literal) => {
+        Value::Compare(operator, literal) => {
             let (number, is_reversed) = scalar(literal);
-            comparison_match(column, if is_reversed { reverse(*compare) } else { *compare }, number)
+            comparison_match(column, if is_reversed { reverse(*operator) } else { *operator }, number)
         }
         Value::Range(low, high) => {
             let (mut from, mut to) = (None, None);
@@ -55,33 +55,33 @@ fn clock(unix: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_second(unix).unwrap_or_default()
 }
 
-fn reverse(compare: Compare) -> Compare {
-    match compare {
-        Compare::Less => Compare::Greater,
-        Compare::LessOrEqual => Compare::GreaterOrEqual,
-        Compare::Greater => Compare::Less,
-        Compare::GreaterOrEqual => Compare::LessOrEqual,
+fn reverse(operator: ComparisonOperator) -> ComparisonOperator {
+    match operator {
+        ComparisonOperator::Less => ComparisonOperator::Greater,
+        ComparisonOperator::LessOrEqual => ComparisonOperator::GreaterOrEqual,
+        ComparisonOperator::Greater => ComparisonOperator::Less,
+        ComparisonOperator::GreaterOrEqual => ComparisonOperator::LessOrEqual,
         same => same,
     }
 }
 
 /// The integer range equivalent to a comparison with a possibly fractional number.
-fn comparison_match(column: Number, compare: Compare, number: f64) -> Match {
+fn comparison_match(column: Number, operator: ComparisonOperator, number: f64) -> Match {
     let whole = number.fract() == 0.0;
     let (floor, ceil) = (number.floor() as i64, number.ceil() as i64);
-    match compare {
-        Compare::Less => match floor.checked_sub(i64::from(whole)) {
+    match operator {
+        ComparisonOperator::Less => match floor.checked_sub(i64::from(whole)) {
             Some(most) => Match::Number(column, None, Some(most)),
             None => Match::None,
         },
-        Compare::LessOrEqual => Match::Number(column, None, Some(floor)),
-        Compare::Greater => match ceil.checked_add(i64::from(whole)) {
+        ComparisonOperator::LessOrEqual => Match::Number(column, None, Some(floor)),
+        ComparisonOperator::Greater => match ceil.checked_add(i64::from(whole)) {
             Some(least) => Match::Number(column, Some(least), None),
             None => Match::None,
         },
-        Compare::GreaterOrEqual => Match::Number(column, Some(ceil), None),
-        Compare::Equal if whole => Match::Number(column, Some(floor), Some(floor)),
-        Compare::Equal => Match::None,
-        Compare::NotEqual => Match::Number(column, Some(ceil), Some(floor)).negated(),
+        ComparisonOperator::GreaterOrEqual => Match::Number(column, Some(ceil), None),
+        ComparisonOperator::Equal if whole => Match::Number(column, Some(floor), Some(floor)),
+        ComparisonOperator::Equal => Match::None,
+        ComparisonOperator::NotEqual => Match::Number(column, Some(ceil), Some(floor)).negated(),
     }
 }

@@ -1,7 +1,7 @@
 //! References in queries: `web`, `deploy/web`, `deployments.apps/shop/web`.
 
-use crate::document::columns::Word;
-use crate::plan::kinds::{KindPattern, Kinds};
+use crate::document::columns::Keyword;
+use crate::plan::kinds::{KindPattern, KindsByName};
 use crate::plan::patterns::{glob_regex, strip_anchors};
 use crate::plan::predicate::{Match, Test};
 use crowsnest_query::Pattern;
@@ -29,7 +29,7 @@ pub(crate) struct ReferenceParts {
 
 impl ReferencePattern {
     /// Parses a reference. Text that is not a reference is an error, whose message is shown as a notice.
-    pub fn parse(pattern: &Pattern, kinds: &Kinds) -> Result<Self, String> {
+    pub fn parse(pattern: &Pattern, kinds: &KindsByName) -> Result<Self, String> {
         let (text, is_glob) = match pattern {
             Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => (text, false),
             Pattern::Glob(glob) => (glob, true),
@@ -63,40 +63,41 @@ impl ReferencePattern {
         })
     }
 
-    /// Condition for objects with this reference in the column `word`.
-    pub fn referrers(&self, word: Word) -> Match {
+    /// Condition for objects with this reference in the column `keyword`.
+    pub fn referrers(&self, keyword: Keyword) -> Match {
         match self {
-            Self::Regex(regex) => Match::Word(word, Test::Regex(regex.clone())),
-            Self::Parts(parts) => parts.referrers(word),
+            Self::Regex(regex) => Match::Keyword(keyword, Test::Regex(regex.clone())),
+            Self::Parts(parts) => parts.referrers(keyword),
         }
     }
 
     /// Condition for the objects that this reference names.
     pub fn objects(&self) -> Match {
         match self {
-            Self::Regex(regex) => Match::Word(Word::Name, Test::Regex(regex.clone())),
+            Self::Regex(regex) => Match::Keyword(Keyword::Name, Test::Regex(regex.clone())),
             Self::Parts(parts) => parts.objects(),
         }
     }
 }
 
 impl ReferenceParts {
-    fn referrers(&self, word: Word) -> Match {
+    fn referrers(&self, keyword: Keyword) -> Match {
         // Owner references have no namespace: an owner is in the namespace of the object.
-        let owner_namespace = self.namespace.as_ref().filter(|_| word == Word::Owner);
-        let namespace = self.namespace.as_ref().filter(|_| word != Word::Owner);
+        let owner_namespace = self.namespace.as_ref().filter(|_| keyword == Keyword::Owner);
+        let namespace = self.namespace.as_ref().filter(|_| keyword != Keyword::Owner);
         let kind_texts: Option<Vec<String>> = self.kinds.iter().map(KindPattern::reference_text).collect();
         let found = match kind_texts.filter(|kinds| !self.is_glob && !kinds.is_empty()) {
             Some(kinds) => {
                 let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-                let term = |kind: String| Match::Word(word, Test::Equals(format!("{kind}/{prefix}{}", self.name)));
+                let term =
+                    |kind: String| Match::Keyword(keyword, Test::Equals(format!("{kind}/{prefix}{}", self.name)));
                 Match::any_of(kinds.into_iter().map(term).collect())
             }
             None => {
                 let kinds: Vec<String> = self.kinds.iter().map(KindPattern::regex).collect();
                 let kind = if kinds.is_empty() { "[^/]*".to_owned() } else { format!("(?:{})", kinds.join("|")) };
                 let prefix = namespace.map(|namespace| format!("{}/", self.part_regex(namespace))).unwrap_or_default();
-                Match::Word(word, Test::Regex(format!("{kind}/{prefix}{}", self.part_regex(&self.name))))
+                Match::Keyword(keyword, Test::Regex(format!("{kind}/{prefix}{}", self.part_regex(&self.name))))
             }
         };
         match owner_namespace {
@@ -106,7 +107,7 @@ impl ReferenceParts {
     }
 
     fn objects(&self) -> Match {
-        let mut all = vec![Match::Word(Word::Name, Test::Regex(self.part_regex(&self.name)))];
+        let mut all = vec![Match::Keyword(Keyword::Name, Test::Regex(self.part_regex(&self.name)))];
         if !self.kinds.is_empty() {
             all.push(Match::any_of(self.kinds.iter().map(KindPattern::objects).collect()));
         }
@@ -115,7 +116,7 @@ impl ReferenceParts {
     }
 
     fn in_namespace(&self, namespace: &str) -> Match {
-        Match::Word(Word::Namespace, Test::Regex(self.part_regex(namespace)))
+        Match::Keyword(Keyword::Namespace, Test::Regex(self.part_regex(namespace)))
     }
 
     /// Regular expression for a namespace or name.
@@ -139,7 +140,7 @@ mod tests {
             true => Pattern::Glob(text.to_owned()),
             false => Pattern::Word(text.to_owned()),
         };
-        ReferencePattern::parse(&pattern, &Kinds::from(names))
+        ReferencePattern::parse(&pattern, &KindsByName::from(names))
     }
 
     #[rstest]
@@ -155,14 +156,14 @@ mod tests {
     #[case::other_namespace("deployment.apps/team/web", &[])]
     fn references_are_found(#[case] text: &str, #[case] expected: &[&str]) {
         let terms = ["deployment.apps/web", "deployment.apps/shop/web", "deployment.x.io/web", "secret/web"];
-        let found = terms.into_iter().filter(|term| holds(&parse(text).unwrap().referrers(Word::Uses), term));
+        let found = terms.into_iter().filter(|term| holds(&parse(text).unwrap().referrers(Keyword::Uses), term));
         assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     fn holds(matches: &Match, term: &str) -> bool {
         match matches {
             Match::Or(parts) => parts.iter().any(|part| holds(part, term)),
-            Match::Word(Word::Uses, test) => test.passes(term, test.regex().as_ref()),
+            Match::Keyword(Keyword::Uses, test) => test.passes(term, test.regex().as_ref()),
             other => panic!("{other:?}"),
         }
     }

@@ -1,8 +1,8 @@
 //! Relations between objects of a cluster: owner, uses, about. Resolved step by step, each step within the caller's
 //! permissions.
 //!
-//! Pure except for [`Objects`], which returns the keys of matching objects: an engine does so for one step of all
-//! objects at a time, tests use a list of documents.
+//! Pure except for [`RelatedObjectLookup`], which returns the keys of matching objects: an engine does so for one step of
+//! all objects at a time, tests use a list of documents.
 
 use crate::document::columns::Key;
 use crate::plan::predicate::Match;
@@ -85,7 +85,7 @@ impl Relation {
 
 /// The objects in which relations are resolved.
 #[async_trait]
-pub trait Objects: Send {
+pub trait RelatedObjectLookup: Send {
     /// Keys in the columns of the readable objects that match.
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error>;
 
@@ -96,7 +96,7 @@ pub trait Objects: Send {
 type ResolveFuture<'o> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 'o>>;
 
 /// Resolves every relation of a plan.
-pub fn resolve<'o>(matches: Match, objects: &'o mut dyn Objects) -> ResolveFuture<'o> {
+pub fn resolve<'o>(matches: Match, objects: &'o mut dyn RelatedObjectLookup) -> ResolveFuture<'o> {
     Box::pin(async move {
         Ok(match matches {
             Match::And(parts) => Match::And(resolve_all(parts, objects).await?),
@@ -111,7 +111,7 @@ pub fn resolve<'o>(matches: Match, objects: &'o mut dyn Objects) -> ResolveFutur
     })
 }
 
-async fn resolve_all(parts: Vec<Match>, objects: &mut dyn Objects) -> Result<Vec<Match>, Error> {
+async fn resolve_all(parts: Vec<Match>, objects: &mut dyn RelatedObjectLookup) -> Result<Vec<Match>, Error> {
     let mut resolved = Vec::with_capacity(parts.len());
     for part in parts {
         resolved.push(resolve(part, objects).await?);
@@ -119,7 +119,7 @@ async fn resolve_all(parts: Vec<Match>, objects: &mut dyn Objects) -> Result<Vec
     Ok(resolved)
 }
 
-async fn resolve_relation(relation: Relation, objects: &mut dyn Objects) -> Result<Match, Error> {
+async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLookup) -> Result<Match, Error> {
     let (field, condition) = relation.label();
     let (field, condition) = (field.to_owned(), condition.to_owned());
     let mut steps = Steps { objects };
@@ -175,7 +175,7 @@ enum Step {
 }
 
 struct Steps<'o> {
-    objects: &'o mut dyn Objects,
+    objects: &'o mut dyn RelatedObjectLookup,
 }
 
 impl Steps<'_> {

@@ -17,7 +17,7 @@ pub(crate) mod writer;
 
 use crate::engine::{Backend, Inspection, LocalIndex};
 use arc_swap::ArcSwap;
-use crowsnest_store::{Error, IndexOptions, Seq};
+use crowsnest_store::{CacheOptions, Error, Seq};
 use reader::permitted_cache::PermittedCache;
 use schema::Columns;
 use segments::{MIN_RENUMBERED, Segment, Snapshot};
@@ -39,8 +39,9 @@ pub(crate) const BACKEND: Backend = Backend {
     local: Some(LocalIndex { folders: &FOLDERS, inspect: TextIndex::inspect }),
 };
 
-/// Incremented with the schema or the tokenization; an index of another version is rebuilt.
-const VERSION: u32 = 10;
+/// Incremented with the schema, the tokenization or the references that are read; an index of another version is
+/// rebuilt.
+const VERSION: u32 = 11;
 
 /// Warms up the next snapshot before searches use it, based on the queries to the previous one.
 pub type WarmUp = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;
@@ -96,7 +97,7 @@ pub struct Payload {
 
 impl TextIndex {
     /// Opens the index of this store, or creates an empty one.
-    pub fn open(options: &IndexOptions, identity: &str) -> Result<(Arc<Self>, Payload), Error> {
+    pub fn open(options: &CacheOptions, identity: &str) -> Result<(Arc<Self>, Payload), Error> {
         let data_dir = &options.data_dir;
         let found = Self::find_existing(data_dir)?
             .filter(|(_, _, payload)| payload.version == VERSION && payload.identity == identity);
@@ -342,7 +343,7 @@ mod tests {
     #[test]
     fn an_interrupted_commit_is_repeated() {
         let directory = tempfile::tempdir().unwrap();
-        let options = IndexOptions::new(directory.path());
+        let options = CacheOptions::new(directory.path());
         let meta = directory.path().join("text/meta.json");
         let delete = |text: &TextIndex| {
             change(text, |writer| {

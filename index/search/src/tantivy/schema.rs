@@ -2,14 +2,14 @@
 
 use super::tokenizer::{MESSAGES, TEXT, WHOLE};
 use crate::document::Document;
-use crate::document::columns::{Facet, Key, Number, Word};
+use crate::document::columns::{Facet, Key, Keyword, Number};
 use tantivy::TantivyDocument;
 use tantivy::schema::{FAST, Field, INDEXED, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 
 /// The fields of the schema, by column.
 #[derive(Debug, Clone)]
 pub struct Columns {
-    words: Vec<Field>,
+    keywords: Vec<Field>,
     numbers: Vec<Field>,
     facets: Vec<Field>,
     keys: Vec<Field>,
@@ -35,9 +35,9 @@ impl Columns {
             TextOptions::default().set_indexing_options(indexing)
         };
         let term_options = |tokenizer: &str| text_options(tokenizer, IndexRecordOption::Basic);
-        for word in Word::ALL {
-            let tokenizer = if *word == Word::Exact { "raw" } else { WHOLE };
-            schema.add_text_field(word.name(), term_options(tokenizer));
+        for keyword in Keyword::ALL {
+            let tokenizer = if *keyword == Keyword::Exact { "raw" } else { WHOLE };
+            schema.add_text_field(keyword.name(), term_options(tokenizer));
         }
         for number in Number::ALL {
             schema.add_i64_field(number.name(), FAST);
@@ -55,12 +55,12 @@ impl Columns {
     }
 
     pub fn from_schema(schema: &Schema) -> tantivy::Result<Self> {
-        let words = Word::ALL.iter().map(|word| schema.get_field(word.name()));
+        let keywords = Keyword::ALL.iter().map(|keyword| schema.get_field(keyword.name()));
         let numbers = Number::ALL.iter().map(|number| schema.get_field(number.name()));
         let facets = Facet::ALL.iter().map(|facet| schema.get_field(facet.column()));
         let keys = Key::ALL.iter().map(|key| schema.get_field(key.name()));
         Ok(Self {
-            words: words.collect::<Result<_, _>>()?,
+            keywords: keywords.collect::<Result<_, _>>()?,
             numbers: numbers.collect::<Result<_, _>>()?,
             facets: facets.collect::<Result<_, _>>()?,
             keys: keys.collect::<Result<_, _>>()?,
@@ -70,8 +70,8 @@ impl Columns {
         })
     }
 
-    pub fn word(&self, word: Word) -> Field {
-        self.words[word as usize]
+    pub fn keyword(&self, keyword: Keyword) -> Field {
+        self.keywords[keyword as usize]
     }
 
     pub fn number(&self, number: Number) -> Field {
@@ -92,16 +92,16 @@ impl Document {
     pub fn to_tantivy(&self, columns: &Columns) -> TantivyDocument {
         let mut document = TantivyDocument::new();
         document.add_u64(columns.id, self.id);
-        for (word, value) in &self.words {
-            document.add_text(columns.word(*word), value);
-            if *word != Word::Qualified {
-                document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
+        for (keyword, value) in &self.keywords {
+            document.add_text(columns.keyword(*keyword), value);
+            if *keyword != Keyword::Qualified {
+                document.add_text(columns.keyword(Keyword::Exact), format!("{}={value}", keyword.name()));
             }
         }
         // Names are searched in memory ([`super::names`]), because there are about as many as objects.
-        let others = self.anything(false).filter(|(word, _)| *word != Word::Name);
-        others.for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
-        self.present_columns().for_each(|name| document.add_text(columns.word(Word::Has), name));
+        let others = self.anything(false).filter(|(keyword, _)| *keyword != Keyword::Name);
+        others.for_each(|(_, value)| document.add_text(columns.keyword(Keyword::Anything), value));
+        self.present_columns().for_each(|name| document.add_text(columns.keyword(Keyword::Has), name));
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
         self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));

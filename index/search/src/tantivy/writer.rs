@@ -13,7 +13,7 @@ use crowsnest_store::Store;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::record::{Change, ChangeKind, Object, Seq};
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Error, IndexOptions};
+use crowsnest_store::{CacheOptions, Error};
 use pending::PendingChanges;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +70,7 @@ impl TextFollower {
         tail: Arc<Tail>,
         metrics: Arc<Metrics>,
         committed: Arc<AtomicU64>,
-        options: &IndexOptions,
+        options: &CacheOptions,
         warm_up: Box<WarmUp>,
     ) -> (Self, watch::Receiver<Seq>) {
         committed.store(payload.seq, Ordering::Relaxed);
@@ -312,7 +312,7 @@ enum NextStep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_store::History;
+    use crowsnest_store::HistoryRetention;
     use crowsnest_store::codec::Codec;
     use crowsnest_store::fixtures::{cluster, draft, resource_of};
     use crowsnest_store::sqlite::SqliteStore;
@@ -349,11 +349,11 @@ mod tests {
             .unwrap()
     }
 
-    const NO_HISTORY: History =
-        History { max_age: Duration::ZERO, max_versions: 1, max_bytes: 0, max_store_bytes: None };
+    const NO_HISTORY: HistoryRetention =
+        HistoryRetention { max_age: Duration::ZERO, max_versions: 1, max_bytes: 0, max_store_bytes: None };
 
     /// Follows until the index has caught up with the store; returns the number of documents.
-    async fn caught_up(options: &IndexOptions, store: &Arc<SqliteStore>) -> u64 {
+    async fn caught_up(options: &CacheOptions, store: &Arc<SqliteStore>) -> u64 {
         let (identity, latest) = (store.identity().await.unwrap(), store.latest().await.unwrap());
         // Opened before the pruning.
         let opened = TextIndex::open(options, &identity).unwrap();
@@ -374,7 +374,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn pruned_deletions_are_not_counted() {
         let directory = tempfile::tempdir().unwrap();
-        let options = IndexOptions { text_commit_interval: Duration::ZERO, ..IndexOptions::new(directory.path()) };
+        let options = CacheOptions { text_commit_interval: Duration::ZERO, ..CacheOptions::new(directory.path()) };
         let codec = Arc::new(Codec::default());
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
         apply(&store, &codec, [("one", false), ("two", false)]).await;
@@ -403,7 +403,7 @@ mod tests {
     async fn repeated_changes_are_indexed_in_their_last_state() {
         let directory = tempfile::tempdir().unwrap();
         let options =
-            IndexOptions { text_commit_interval: Duration::from_millis(100), ..IndexOptions::new(directory.path()) };
+            CacheOptions { text_commit_interval: Duration::from_millis(100), ..CacheOptions::new(directory.path()) };
         let codec = Arc::new(Codec::default());
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
         let opened = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();

@@ -11,10 +11,10 @@ use crate::opensearch::node::Node;
 use crate::opensearch::tests::samples::{self, generate};
 use crate::plan::predicate::Match;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_store::States;
+use crowsnest_store::CollectionStates;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Batch, Progress, ReplayedChange, Step, Store};
-use crowsnest_store::{CollectionKey, Epoch, IndexOptions, OpenSearchOptions, Seq};
+use crowsnest_store::{CacheOptions, CollectionKey, Epoch, OpenSearchOptions, Seq};
 use parking_lot::Mutex;
 use rstest::rstest;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ impl Backend {
         drop(rustls::crypto::ring::default_provider().install_default());
         let opensearch = OpenSearchOptions { urls: vec![url], ..OpenSearchOptions::default() };
         let options =
-            IndexOptions { index_backend: "opensearch".to_owned(), opensearch, ..IndexOptions::new("unused") };
-        let states = Arc::new(States::default());
+            CacheOptions { index_backend: "opensearch".to_owned(), opensearch, ..CacheOptions::new("unused") };
+        let states = Arc::new(CollectionStates::default());
         for collection in store.collections().await.unwrap() {
             states.update(&collection.key, |_| {});
         }

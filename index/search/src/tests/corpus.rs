@@ -6,14 +6,14 @@ use crate::collect::TopHitsRequest;
 use crate::collect::facets::{FacetField, FacetRequest};
 use crate::collect::suggest::ValueSuggester;
 use crate::document::Document;
-use crate::document::columns::{Facet, Word};
+use crate::document::columns::{Facet, Keyword};
 use crate::engine::{Engine, SearchContext};
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::permits::SearchPermits;
 use crate::execute::{SearchResults, Sources, begin_scan, find_with_terms};
 use crate::plan::relations::resolve;
 use crate::plan::sort::Ranked;
-use crate::plan::{ClusterFacts, FleetFacts, GroupKind, Kinds, TimeScope, plan};
+use crate::plan::{ClusterFacts, FleetFacts, GroupKind, KindsByName, TimeScope, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
 use crate::tests::Readable;
@@ -25,7 +25,7 @@ use crowsnest_store::fixtures::{cluster, draft, resource_of, stored};
 use crowsnest_store::record::{ChangeKind, Version};
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::{Batch, BodyMode, Progress, ReplayedChange, Step, Store, VersionExclusions, VersionFilter};
-use crowsnest_store::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
+use crowsnest_store::{CacheOptions, CollectionKey, Epoch, Object, RecordKey, Seq};
 use futures::executor::block_on;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -105,7 +105,7 @@ fn milliseconds(time: &str) -> i64 {
 pub(crate) fn fleet_facts() -> FleetFacts {
     let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
-    let mut names = Kinds::new();
+    let mut names = KindsByName::new();
     for (qualified, others) in kinds {
         let (kind, group) = qualified.split_once('.').unwrap_or((&qualified, ""));
         let kind = GroupKind { group: group.to_owned(), kind: kind.to_owned() };
@@ -164,7 +164,9 @@ impl Corpus {
         let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
         let requested_at = Instant::now();
         let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
-        Self { _home: home, sources: Sources { engine, permits, store, references: Arc::new([]), context }, documents }
+        let (dependency_permits, references) = (SearchPermits::new(1), Arc::new([]));
+        let sources = Sources { engine, permits, dependency_permits, store, references, context };
+        Self { _home: home, sources, documents }
     }
 
     /// Answers a query.
@@ -271,7 +273,7 @@ impl Corpus {
 pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
     let home = tempfile::tempdir().unwrap();
     let codec = Arc::new(Codec::default());
-    let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
+    let store = SqliteStore::open(&CacheOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
     let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
     let mut collections: BTreeMap<(String, String, String, String), CollectionKey> = BTreeMap::new();
     for entry in entries {
@@ -342,7 +344,7 @@ fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
         FacetField::Provider => clusters().map(|cluster| cluster.provider).collect(),
         FacetField::Zone => clusters().flat_map(|cluster| cluster.zones).collect(),
         FacetField::Label(key) => {
-            let labels = document.words.iter().filter(|(word, _)| *word == Word::Label);
+            let labels = document.keywords.iter().filter(|(word, _)| *word == Keyword::Label);
             let pairs = labels.filter_map(|(_, label)| label.split_once('='));
             pairs.filter(|(of, _)| of == key).map(|(_, value)| value.to_owned()).collect()
         }

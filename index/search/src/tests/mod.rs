@@ -13,7 +13,7 @@ use crate::engine::SearchContext;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::limit_events_since;
 use crate::plan::predicate::Match;
-use crate::plan::relations::{Objects, resolve};
+use crate::plan::relations::{RelatedObjectLookup, resolve};
 use crate::plan::sort::{Ranked, Sort, SortBy};
 use crate::plan::{ClusterFacts, FleetFacts, GroupKind, plan};
 use crate::tantivy::TextIndex;
@@ -22,8 +22,8 @@ use crate::tantivy::reader::scan::SnapshotScan;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::Object;
-use crowsnest_store::fixtures::{stored, stored_keeping};
-use crowsnest_store::ingest::Keep;
+use crowsnest_store::fixtures::{stored, stored_with_options};
+use crowsnest_store::ingest::IngestOptions;
 use crowsnest_store::record::ChangeKind;
 use futures::executor::block_on;
 pub(crate) use objects::Readable;
@@ -98,7 +98,7 @@ impl Corpus {
         self.documents[id as usize - 1].0.clone()
     }
 
-    fn planned(&self, query: &str, objects: &mut dyn Objects) -> Match {
+    fn planned(&self, query: &str, objects: &mut dyn RelatedObjectLookup) -> Match {
         let plan = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts());
         block_on(resolve(plan.matches, objects)).unwrap()
     }
@@ -469,7 +469,7 @@ fn hits_have_reasons() {
 fn secret_with_values() -> Object {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "shop"},
         "data": {"password": "aHVudGVyMg=="}});
-    stored_keeping("member1", 1, &secret, &Keep { secret_values: true, ..Keep::default() })
+    stored_with_options("member1", 1, &secret, &IngestOptions { secret_values: true, ..IngestOptions::default() })
 }
 
 #[test]
@@ -477,7 +477,7 @@ fn a_redacted_object_serves_a_document_and_a_hit() {
     let stored = secret_with_values();
     let redacted = RedactedObject::new(&stored).unwrap();
     let (shared, own) = (Document::from_redacted(&redacted).unwrap(), Document::from_object(&stored).unwrap());
-    assert_eq!((shared.content(), &shared.words), (own.content(), &own.words));
+    assert_eq!((shared.content(), &shared.keywords), (own.content(), &own.keywords));
     let hit = redacted.into_object();
     assert!(stored.text().contains("aHVudGVyMg") && !hit.text().contains("aHVudGVyMg"), "{}", hit.text());
 }

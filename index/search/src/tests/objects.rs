@@ -5,7 +5,7 @@ use crate::document::columns::Key;
 use crate::engine::SearchContext;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::plan::predicate::Match;
-use crate::plan::relations::{Objects, Side};
+use crate::plan::relations::{RelatedObjectLookup, Side};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::lookup::SegmentLookup;
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ pub(super) struct TextIndexObjects<'t> {
 }
 
 #[async_trait]
-impl Objects for TextIndexObjects<'_> {
+impl RelatedObjectLookup for TextIndexObjects<'_> {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
         SegmentLookup::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
     }
@@ -32,7 +32,7 @@ impl Objects for TextIndexObjects<'_> {
 pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
 
 #[async_trait]
-impl Objects for Readable<'_> {
+impl RelatedObjectLookup for Readable<'_> {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
         let holding = self.0.iter().filter(|document| DocumentEvaluator::new(document).is_match(matches));
         let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));

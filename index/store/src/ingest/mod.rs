@@ -2,7 +2,7 @@
 //!
 //! Borrowed bytes are scanned without building trees: the top level and `metadata` are split into raw values, the
 //! values to keep are joined again, and typed views read the printed columns. Secret values and withheld values are
-//! removed here, so that they are never stored or indexed unless [`Keep`] allows it.
+//! removed here, so that they are never stored or indexed unless [`IngestOptions`] allows it.
 
 mod redact;
 mod split;
@@ -46,10 +46,10 @@ pub struct ExpectedType<'a> {
     pub kind: &'a str,
 }
 
-/// Ingest rules: parts of bodies to keep that are removed by default, and additional values to remove.
+/// Options of the conversion: parts of bodies to keep that are removed by default, and additional values to remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Keep {
+pub struct IngestOptions {
     /// Keep values of Secrets. They are not indexed even if they are kept.
     pub secret_values: bool,
     /// Keep `metadata.managedFields`, which enlarge an object by about a third.
@@ -98,7 +98,7 @@ fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, serde_json::Err
 }
 
 /// Converts the JSON of one object. Fails unless it is a JSON object with `metadata.name`.
-pub fn read(raw: &RawValue, expected: ExpectedType<'_>, keep: &Keep) -> Result<Draft, serde_json::Error> {
+pub fn read(raw: &RawValue, expected: ExpectedType<'_>, options: &IngestOptions) -> Result<Draft, serde_json::Error> {
     let fields: Fields<'_> = parse(raw)?;
     let kind = fields.text("kind").unwrap_or_else(|| expected.kind.into());
     let api_version = fields.text("apiVersion");
@@ -107,18 +107,18 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, keep: &Keep) -> Result<D
     let metadata = Metadata::from_fields(&metadata_fields)?;
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
     let group = &*expected.resource.group;
-    let class = redact::RedactionClass::new(group, &kind, raw.get(), keep);
-    let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.applies_to(expected.resource)).collect();
+    let class = redact::RedactionClass::new(group, &kind, raw.get(), options);
+    let withheld: Vec<&Withheld> = options.withheld.iter().filter(|path| path.applies_to(expected.resource)).collect();
     let mut redacted_fields = Vec::new();
     for (name, value) in fields.iter() {
-        if let Some(value) = redact::redact_field(class, name, value, keep)? {
+        if let Some(value) = redact::redact_field(class, name, value, options)? {
             redacted_fields.push((name, value));
         }
     }
     let mut redacted = class == redact::RedactionClass::Secret || !withheld.is_empty() || !redacted_fields.is_empty();
 
     let managed =
-        metadata_fields.get("managedFields").filter(|_| !keep.managed_fields).map_or(0, |raw| raw.get().len());
+        metadata_fields.get("managedFields").filter(|_| !options.managed_fields).map_or(0, |raw| raw.get().len());
     let mut body = String::with_capacity(raw.get().len() - managed + 64);
     let mut out = split::ObjectWriter::new(&mut body);
     out.push_text("apiVersion", &api_version);
@@ -128,20 +128,20 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, keep: &Keep) -> Result<D
     redacted |= match (redacted, class) {
         (true, redact::RedactionClass::Secret) => {
             let keep_annotation = redact::annotation_filter(&fields);
-            split::copy_metadata(&metadata_fields, keep.managed_fields, Some(&keep_annotation), metadata_out)?
+            split::copy_metadata(&metadata_fields, options.managed_fields, Some(&keep_annotation), metadata_out)?
         }
         (true, _) => split::copy_metadata(
             &metadata_fields,
-            keep.managed_fields,
+            options.managed_fields,
             Some(&redact::is_kept_in_redacted_object),
             metadata_out,
         )?,
         (false, redact::RedactionClass::None) => {
-            split::copy_metadata(&metadata_fields, keep.managed_fields, None, metadata_out)?
+            split::copy_metadata(&metadata_fields, options.managed_fields, None, metadata_out)?
         }
         (false, _) => split::copy_metadata(
             &metadata_fields,
-            keep.managed_fields,
+            options.managed_fields,
             Some(&redact::is_kept_in_other_object),
             metadata_out,
         )?,
@@ -178,8 +178,8 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, keep: &Keep) -> Result<D
     })
 }
 
-/// The object without values of Secrets, even if the store keeps them ([`Keep::secret_values`]). Everything that is
-/// indexed or returned by searches uses this form. Borrowed if the object does not mention Secrets.
+/// The object without values of Secrets, even if the store keeps them ([`IngestOptions::secret_values`]). Everything that
+/// is indexed or returned by searches uses this form. Borrowed if the object does not mention Secrets.
 pub fn without_secret_values(object: &Object) -> Result<Cow<'_, Object>, Error> {
     let record = &object.record;
     let resource = record.key.resource();
@@ -187,9 +187,9 @@ pub fn without_secret_values(object: &Object) -> Result<Cow<'_, Object>, Error> 
     if object.body.is_empty() || !(is_secret || redact::mentions_secret(object.text())) {
         return Ok(Cow::Borrowed(object));
     }
-    let keep = Keep { managed_fields: true, ..Keep::default() };
+    let options = IngestOptions { managed_fields: true, ..IngestOptions::default() };
     let expected = ExpectedType { resource, kind: &record.kind };
-    let draft = serde_json::from_slice::<&RawValue>(&object.body).and_then(|raw| read(raw, expected, &keep));
+    let draft = serde_json::from_slice::<&RawValue>(&object.body).and_then(|raw| read(raw, expected, &options));
     let draft = draft.map_err(|source| Error::Decode {
         what: format!("{} {}/{}", record.kind, record.key.namespace, record.key.name),
         source,
@@ -200,17 +200,17 @@ pub fn without_secret_values(object: &Object) -> Result<Cow<'_, Object>, Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored_keeping;
+    use crate::fixtures::stored_with_options;
     use serde_json::json;
 
     fn read_value(value: serde_json::Value, group: &str) -> Draft {
-        read_keeping(value, Gvr::new(group, "v1", ""), &Keep::default())
+        read_with_options(value, Gvr::new(group, "v1", ""), &IngestOptions::default())
     }
 
-    fn read_keeping(value: serde_json::Value, resource: Gvr, keep: &Keep) -> Draft {
+    fn read_with_options(value: serde_json::Value, resource: Gvr, options: &IngestOptions) -> Draft {
         let text = value.to_string();
         let raw: &RawValue = serde_json::from_str(&text).unwrap();
-        read(raw, ExpectedType { resource: &resource, kind: "Pod" }, keep).unwrap()
+        read(raw, ExpectedType { resource: &resource, kind: "Pod" }, options).unwrap()
     }
 
     #[test]
@@ -234,8 +234,8 @@ mod tests {
         let secret = json!({"kind": "Secret", "metadata": {"name": "db", "managedFields": [{"manager": "x"}]},
             "data": {"password": "aHVudGVyMg=="}});
         for (secret_values, managed_fields) in [(false, true), (true, false)] {
-            let keep = Keep { secret_values, managed_fields, ..Keep::default() };
-            let draft = read_keeping(secret.clone(), Gvr::new("", "v1", "secrets"), &keep);
+            let options = IngestOptions { secret_values, managed_fields, ..IngestOptions::default() };
+            let draft = read_with_options(secret.clone(), Gvr::new("", "v1", "secrets"), &options);
             let body: serde_json::Value = serde_json::from_slice(&draft.body).unwrap();
             assert_eq!(body["metadata"].get("managedFields").is_some(), managed_fields);
             assert_eq!((body["data"]["password"] == "aHVudGVyMg==", draft.redacted), (secret_values, !secret_values));
@@ -256,27 +256,28 @@ mod tests {
         ] {
             let raw: &RawValue = serde_json::from_str(text).unwrap();
             let expected = ExpectedType { resource: &Gvr::new("", "v1", "pods"), kind: "Pod" };
-            assert!(read(raw, expected, &Keep::default()).is_err(), "{text}");
+            assert!(read(raw, expected, &IngestOptions::default()).is_err(), "{text}");
         }
     }
 
     #[test]
     fn withheld_values_are_removed() {
-        let keep = Keep { withheld: vec!["configmaps:data.b".parse().unwrap()], ..Keep::default() };
+        let options =
+            IngestOptions { withheld: vec!["configmaps:data.b".parse().unwrap()], ..IngestOptions::default() };
         let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
         let object = json!({"kind": "ConfigMap", "metadata": {"name": "c", "annotations": {last_applied: "{hunter2}"}},
             "data": {"a": "kept", "b": "hunter2"}});
-        let draft = read_keeping(object.clone(), Gvr::new("", "v1", "configmaps"), &keep);
+        let draft = read_with_options(object.clone(), Gvr::new("", "v1", "configmaps"), &options);
         let text = String::from_utf8(draft.body.to_vec()).unwrap();
         assert!(draft.redacted && !text.contains("hunter2") && text.contains("kept"), "{text}");
         let work = json!({"kind": "Work", "metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "annotations": {last_applied: "hunter2"}},
                 "data": {"a": "kept", "b": "hunter2"}}]}}});
-        let draft = read_keeping(work, Gvr::new("work.karmada.io", "v1alpha1", "works"), &keep);
+        let draft = read_with_options(work, Gvr::new("work.karmada.io", "v1alpha1", "works"), &options);
         let text = String::from_utf8(draft.body.to_vec()).unwrap();
         assert!(draft.redacted && !text.contains("hunter2") && text.contains("kept"), "{text}");
         // Objects of other resources keep their values.
-        let draft = read_keeping(object, Gvr::new("example.com", "v1", "configmaps"), &keep);
+        let draft = read_with_options(object, Gvr::new("example.com", "v1", "configmaps"), &options);
         assert!(!draft.redacted && String::from_utf8(draft.body.to_vec()).unwrap().contains("hunter2"));
     }
 
@@ -368,8 +369,8 @@ mod tests {
     #[case::names_of_secrets(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
         "spec": {"imagePullSecrets": [{"name": "pull"}]}}), false)]
     fn kept_secret_values_are_removed_for_readers(#[case] object: serde_json::Value, #[case] changed: bool) {
-        let keep = Keep { secret_values: true, managed_fields: true, ..Keep::default() };
-        let stored = stored_keeping("m1", 1, &object, &keep);
+        let options = IngestOptions { secret_values: true, managed_fields: true, ..IngestOptions::default() };
+        let stored = stored_with_options("m1", 1, &object, &options);
         assert_eq!(stored.text().contains(ENCODED), changed);
         let shown = without_secret_values(&stored).unwrap();
         assert_eq!(matches!(shown, Cow::Owned(_)), changed);
@@ -381,9 +382,9 @@ mod tests {
 
     #[test]
     fn copies_are_kept_if_secret_values_are_kept() {
-        let keep = Keep { secret_values: true, ..Keep::default() };
+        let options = IngestOptions { secret_values: true, ..IngestOptions::default() };
         let object = secret(json!({"metadata": {"name": "db", "annotations": {"kapp.k14s.io/original": MARKER}}}));
-        let draft = read_keeping(object, Gvr::new("", "v1", "secrets"), &keep);
+        let draft = read_with_options(object, Gvr::new("", "v1", "secrets"), &options);
         let text = String::from_utf8(draft.body.to_vec()).unwrap();
         assert!(!draft.redacted && text.contains(MARKER) && text.contains(ENCODED), "{text}");
     }

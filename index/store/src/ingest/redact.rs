@@ -2,7 +2,7 @@
 //! of a Work, and in Secrets embedded in any other object. Copies of the values in annotations are removed as well
 //! ([`crowsnest_apimachinery::secret_copies`]).
 
-use super::Keep;
+use super::IngestOptions;
 use super::split::{Fields, ObjectWriter, copy_annotations, copy_metadata};
 use super::withheld::{Withheld, redact_paths};
 use crowsnest_apimachinery::secret_copies::{contains_secret, is_harmless, secret_values};
@@ -25,11 +25,13 @@ pub(super) enum RedactionClass {
 }
 
 impl RedactionClass {
-    pub(super) fn new(group: &str, kind: &str, raw: &str, keep: &Keep) -> Self {
-        let mentioned = !keep.secret_values && raw.contains(SECRET);
+    pub(super) fn new(group: &str, kind: &str, raw: &str, options: &IngestOptions) -> Self {
+        let mentioned = !options.secret_values && raw.contains(SECRET);
         match (group, kind) {
-            ("", SECRET) if !keep.secret_values => Self::Secret,
-            ("work.karmada.io", "Work") if mentioned || keep.withheld.iter().any(|path| path.may_apply_within(raw)) => {
+            ("", SECRET) if !options.secret_values => Self::Secret,
+            ("work.karmada.io", "Work")
+                if mentioned || options.withheld.iter().any(|path| path.may_apply_within(raw)) =>
+            {
                 Self::Work
             }
             ("", SECRET) => Self::None,
@@ -56,18 +58,18 @@ pub(super) fn redact_field(
     class: RedactionClass,
     name: &str,
     value: &RawValue,
-    keep: &Keep,
+    options: &IngestOptions,
 ) -> Result<Option<String>, serde_json::Error> {
     match (class, name) {
         (RedactionClass::None, _) | (_, "apiVersion" | "kind" | "metadata") => Ok(None),
         (RedactionClass::Secret, "data" | "stringData") => blank_values(value.get()).map(Some),
         (RedactionClass::Secret, _) => Ok(None),
         (RedactionClass::Work, "spec") => {
-            let spec = redact_work(value.get(), keep)?;
-            let secrets = if keep.secret_values { None } else { redact_embedded(&spec, false, MAX_DEPTH)? };
+            let spec = redact_work(value.get(), options)?;
+            let secrets = if options.secret_values { None } else { redact_embedded(&spec, false, MAX_DEPTH)? };
             Ok(Some(secrets.unwrap_or(spec)))
         }
-        (RedactionClass::Work | RedactionClass::MayEmbed, _) if keep.secret_values => Ok(None),
+        (RedactionClass::Work | RedactionClass::MayEmbed, _) if options.secret_values => Ok(None),
         (RedactionClass::Work | RedactionClass::MayEmbed, _) => redact_embedded(value.get(), false, MAX_DEPTH),
     }
 }
@@ -113,23 +115,23 @@ pub(super) fn is_kept_in_other_object(_: &str, value: &RawValue) -> bool {
 }
 
 /// Removes the values that `withheld` paths select from the manifests of a Work.
-fn redact_work(spec: &str, keep: &Keep) -> Result<String, serde_json::Error> {
+fn redact_work(spec: &str, options: &IngestOptions) -> Result<String, serde_json::Error> {
     map_field(spec, "workload", &|workload| {
         map_field(workload, "manifests", &|manifests| {
             let items: Vec<&RawValue> = serde_json::from_str(manifests)?;
             let items: Result<Vec<String>, _> =
-                items.into_iter().map(|item| redact_manifest(item.get(), keep)).collect();
+                items.into_iter().map(|item| redact_manifest(item.get(), options)).collect();
             Ok(format!("[{}]", items?.join(",")))
         })
     })
 }
 
-fn redact_manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
+fn redact_manifest(raw: &str, options: &IngestOptions) -> Result<String, serde_json::Error> {
     let fields: Fields<'_> = serde_json::from_str(raw)?;
     let (kind, api_version) = (fields.text("kind"), fields.text("apiVersion"));
     let (kind, api_version) = (kind.as_deref().unwrap_or_default(), api_version.as_deref().unwrap_or_default());
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.applies_to_kind(group, kind)).collect();
+    let withheld: Vec<&Withheld> = options.withheld.iter().filter(|path| path.applies_to_kind(group, kind)).collect();
     if withheld.is_empty() {
         return Ok(raw.to_owned());
     }

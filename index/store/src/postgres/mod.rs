@@ -40,7 +40,7 @@ use super::{
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
-use crate::{Error, History, PostgresOptions};
+use crate::{Error, HistoryRetention, PostgresOptions};
 use async_trait::async_trait;
 use connect::{application, connect_options, database_name, describe_insecurity, open_connection, timeout_error};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
@@ -358,7 +358,7 @@ impl Store for PostgresStore {
         Ok(())
     }
 
-    async fn prune(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
+    async fn prune(&self, history: &HistoryRetention, now_ms: i64, seen: Seq) -> Result<u64, Error> {
         self.prune_versions(history, now_ms, seen).await
     }
 

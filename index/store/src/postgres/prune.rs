@@ -3,7 +3,7 @@
 use super::{PostgresStore, WRITE_TIMEOUT, timeout_error};
 use crate::history::{CUTOFF, DELETE_EXCESS, DELETE_UNTIL, LAST_DELETION};
 use crate::rows::Columns;
-use crate::{Error, History, Seq};
+use crate::{Error, HistoryRetention, Seq};
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -14,7 +14,12 @@ const SEQS_PER_DELETE: i64 = 50_000;
 const OLDEST: &str = "SELECT coalesce(min(ended), 1) - 1 FROM versions";
 
 impl PostgresStore {
-    pub(super) async fn prune_versions(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
+    pub(super) async fn prune_versions(
+        &self,
+        history: &HistoryRetention,
+        now_ms: i64,
+        seen: Seq,
+    ) -> Result<u64, Error> {
         let (what, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
         let floor = floor.min(i64::try_from(seen.0).unwrap_or(i64::MAX));
         let query =

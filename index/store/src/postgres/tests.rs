@@ -11,7 +11,7 @@ use crate::reading::ScanRange;
 use crate::record::{Change, CollectionKey, Seq};
 use crate::{Batch, Progress, Scan, Step, Store, VersionFilter};
 use crate::{Clusters, Namespaces};
-use crate::{Epoch, Error, History, PostgresOptions};
+use crate::{Epoch, Error, HistoryRetention, PostgresOptions};
 use crowsnest_apimachinery::names::ClusterName;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
@@ -91,7 +91,7 @@ async fn the_tail_of_a_starting_replica_has_earlier_changes() {
     assert_eq!(tail_after_start(&database, 4, 2).await, Some(vec![5, 6]));
     assert_eq!(tail_after_start(&database, 3, 2).await, None);
     // Nothing before a gap.
-    store.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
+    store.prune(&HistoryRetention::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
     for version in 7..=8 {
         write(version).await;
     }
@@ -131,7 +131,7 @@ async fn followers_receive_the_same_changes_as_the_writer() {
     assert_eq!(format_changes(&follow(&three, Seq(0), 100).await), format_changes(&written));
 
     // Pruned changes are reported.
-    one.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
+    one.prune(&HistoryRetention::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
     assert!(matches!(two.changes(Seq(3), 100).await.unwrap(), LogPage::Pruned(Seq(11))));
     assert!(follow(&two, Seq(11), 100).await.is_empty());
 }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
-use crate::{Error, History, IndexOptions};
+use crate::{CacheOptions, Error, HistoryRetention};
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use sqlx::query::Query;
@@ -99,7 +99,7 @@ impl std::fmt::Debug for SqliteStore {
 
 impl SqliteStore {
     /// Opens or creates `cache.sqlite` in the data directory and migrates it to the newest format.
-    pub async fn open(options: &IndexOptions, codec: Arc<Codec>) -> Result<Self, Error> {
+    pub async fn open(options: &CacheOptions, codec: Arc<Codec>) -> Result<Self, Error> {
         let path = options.data_dir.join(FILE);
         std::fs::create_dir_all(&options.data_dir)
             .map_err(|source| Error::Io { path: options.data_dir.display().to_string(), source })?;
@@ -360,7 +360,7 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    async fn prune(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
+    async fn prune(&self, history: &HistoryRetention, now_ms: i64, seen: Seq) -> Result<u64, Error> {
         self.prune_versions(history, now_ms, seen).await
     }
 

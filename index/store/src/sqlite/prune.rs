@@ -2,7 +2,7 @@
 
 use super::{BEGIN_WRITE, SqliteStore};
 use crate::history::{CUTOFF, DELETE_EXCESS, DELETE_UNTIL, LAST_DELETION};
-use crate::{Error, History, Seq};
+use crate::{Error, HistoryRetention, Seq};
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use sqlx::{Connection, Row as _};
 
@@ -10,7 +10,12 @@ use sqlx::{Connection, Row as _};
 const VACUUM_PAGES: &str = "PRAGMA incremental_vacuum(4096)";
 
 impl SqliteStore {
-    pub(super) async fn prune_versions(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
+    pub(super) async fn prune_versions(
+        &self,
+        history: &HistoryRetention,
+        now_ms: i64,
+        seen: Seq,
+    ) -> Result<u64, Error> {
         let fail = |e| Error::store("cannot prune old versions", e);
         let mut writer = self.writer.lock().await;
         let latest = writer.latest.min(seen.0) as i64;

@@ -164,14 +164,14 @@ async fn old_versions_are_excluded(
 }
 
 #[rstest]
-#[case::too_old(History { max_age: Duration::ZERO, ..UNLIMITED }, 0, 0)]
-#[case::too_many(History { max_versions: 2, ..UNLIMITED }, 2, 1)]
-#[case::too_large(History { max_bytes: 0, ..UNLIMITED }, 0, 0)]
+#[case::too_old(HistoryRetention { max_age: Duration::ZERO, ..UNLIMITED }, 0, 0)]
+#[case::too_many(HistoryRetention { max_versions: 2, ..UNLIMITED }, 2, 1)]
+#[case::too_large(HistoryRetention { max_bytes: 0, ..UNLIMITED }, 0, 0)]
 #[case::within_the_limits(UNLIMITED, 9, 1)]
 #[tokio::test]
 async fn old_versions_are_pruned(
     #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
-    #[case] history: History,
+    #[case] history: HistoryRetention,
     #[case] versions_of_a: usize,
     #[case] versions_of_b: usize,
 ) {
@@ -210,12 +210,16 @@ async fn changes_of_the_status_do_not_displace_those_of_the_spec(
         backend.put(&object)
     });
     backend.apply(steps.collect(), "12").await;
-    let history = History { max_versions: 2, ..UNLIMITED };
+    let history = HistoryRetention { max_versions: 2, ..UNLIMITED };
     backend.store.prune(&history, 1000 + 3600 * 1000, Seq(u64::MAX)).await.unwrap();
     let kept: Vec<_> = versions(&backend, "a").await.into_iter().map(|version| version.0).collect();
     // The newest two, and the last of the two newest generations.
     assert_eq!(kept, ["11", "10", "2"]);
 }
 
-const UNLIMITED: History =
-    History { max_age: Duration::from_secs(24 * 3600), max_versions: 100, max_bytes: u64::MAX, max_store_bytes: None };
+const UNLIMITED: HistoryRetention = HistoryRetention {
+    max_age: Duration::from_secs(24 * 3600),
+    max_versions: 100,
+    max_bytes: u64::MAX,
+    max_store_bytes: None,
+};

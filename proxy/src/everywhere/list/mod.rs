@@ -34,7 +34,7 @@ impl Proxy {
         raw_query: Option<&str>,
     ) -> Result<Response<Body>, Error> {
         let query = Query::parse(raw_query);
-        let shape = Shape::negotiate(headers, &query, Content::List)?;
+        let shape = Shape::from_accept_header(headers, &query, Content::List)?;
         let limit = ListOptions::parse(&query, false, true)?.limit;
         let list = list_id(native, &query);
         let [version, matching, text] =

@@ -1,5 +1,5 @@
-//! Health endpoints of an agent for kubelets: liveness, and readiness while a tunnel is open. Plain HTTP without
-//! information about the cluster.
+//! Health endpoints of an agent, which kubelets probe: liveness, and readiness while a tunnel is open. Plain HTTP
+//! without information about the cluster.
 
 use axum::Router;
 use axum::extract::State;
@@ -7,9 +7,9 @@ use axum::routing::get;
 use http::StatusCode;
 use tokio::sync::watch;
 
-/// State of the agent.
+/// State of the agent's tunnels to the control plane, which determines its readiness.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Tunnel {
+pub(super) enum TunnelState {
     /// The cluster is being registered.
     Registering,
     Open,
@@ -17,7 +17,7 @@ pub(super) enum Tunnel {
     Closed(String),
 }
 
-pub(super) fn routes(tunnel: watch::Receiver<Tunnel>) -> Router {
+pub(super) fn routes(tunnel: watch::Receiver<TunnelState>) -> Router {
     // A restart does not help an agent that cannot reach the control plane, so it stays alive.
     let alive = async || "ok";
     Router::new()
@@ -27,11 +27,11 @@ pub(super) fn routes(tunnel: watch::Receiver<Tunnel>) -> Router {
         .with_state(tunnel)
 }
 
-async fn ready(State(tunnel): State<watch::Receiver<Tunnel>>) -> (StatusCode, String) {
+async fn ready(State(tunnel): State<watch::Receiver<TunnelState>>) -> (StatusCode, String) {
     match &*tunnel.borrow() {
-        Tunnel::Open => (StatusCode::OK, "ok".to_owned()),
-        Tunnel::Registering => (StatusCode::SERVICE_UNAVAILABLE, "the cluster is not registered yet".to_owned()),
-        Tunnel::Closed(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("no tunnel is open: {error}")),
+        TunnelState::Open => (StatusCode::OK, "ok".to_owned()),
+        TunnelState::Registering => (StatusCode::SERVICE_UNAVAILABLE, "the cluster is not registered yet".to_owned()),
+        TunnelState::Closed(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("no tunnel is open: {error}")),
     }
 }
 
@@ -45,15 +45,15 @@ mod tests {
     use tower::ServiceExt;
 
     #[rstest]
-    #[case("/livez", Tunnel::Registering, 200, "ok")]
-    #[case("/healthz", Tunnel::Closed("refused".to_owned()), 200, "ok")]
-    #[case("/readyz", Tunnel::Open, 200, "ok")]
-    #[case("/readyz", Tunnel::Registering, 503, "the cluster is not registered yet")]
-    #[case("/readyz", Tunnel::Closed("refused".to_owned()), 503, "no tunnel is open: refused")]
+    #[case("/livez", TunnelState::Registering, 200, "ok")]
+    #[case("/healthz", TunnelState::Closed("refused".to_owned()), 200, "ok")]
+    #[case("/readyz", TunnelState::Open, 200, "ok")]
+    #[case("/readyz", TunnelState::Registering, 503, "the cluster is not registered yet")]
+    #[case("/readyz", TunnelState::Closed("refused".to_owned()), 503, "no tunnel is open: refused")]
     #[tokio::test]
     async fn agents_with_a_tunnel_are_ready(
         #[case] path: &str,
-        #[case] tunnel: Tunnel,
+        #[case] tunnel: TunnelState,
         #[case] status: u16,
         #[case] expected: &str,
     ) {

@@ -17,7 +17,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use super::health::Tunnel;
+use super::health::TunnelState;
 use crowsnest_component_base::metrics::Scrape;
 use crowsnest_component_base::metrics::{BuildInfo, RequestsCollector};
 
@@ -46,14 +46,14 @@ impl AgentMetrics {
         self.0.opened_tunnels.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn exposition(&self, tunnel: &Tunnel) -> Result<String, fmt::Error> {
+    fn exposition(&self, tunnel: &TunnelState) -> Result<String, fmt::Error> {
         let series = |name, help, is_counter, value| Series { name, help, is_counter, labels: Vec::new(), value };
         let own = vec![
             series(
                 "crowsnest_agent_tunnel_open",
                 "Whether a tunnel to the control plane is open.",
                 false,
-                u64::from(*tunnel == Tunnel::Open),
+                u64::from(*tunnel == TunnelState::Open),
             ),
             series(
                 "crowsnest_agent_tunnels_opened_total",
@@ -72,9 +72,9 @@ impl AgentMetrics {
     }
 }
 
-type MetricsState = (AgentMetrics, watch::Receiver<Tunnel>);
+type MetricsState = (AgentMetrics, watch::Receiver<TunnelState>);
 
-pub(super) fn routes(metrics: AgentMetrics, tunnel: watch::Receiver<Tunnel>) -> Router {
+pub(super) fn routes(metrics: AgentMetrics, tunnel: watch::Receiver<TunnelState>) -> Router {
     Router::new().route("/metrics", get(serve_metrics)).with_state((metrics, tunnel))
 }
 
@@ -104,7 +104,7 @@ mod tests {
             client.oneshot(Request::get("/").body(()).unwrap()).await.unwrap();
         }
         metrics.record_opened_tunnel();
-        let text = metrics.exposition(&Tunnel::Closed("refused".to_owned())).unwrap();
+        let text = metrics.exposition(&TunnelState::Closed("refused".to_owned())).unwrap();
         for line in [
             "rest_client_requests_total{code=\"200\",method=\"GET\",host=\"cp:6443\"} 2",
             "crowsnest_agent_tunnel_open 0",
@@ -113,6 +113,6 @@ mod tests {
             assert!(text.lines().any(|printed| printed == line), "{text}");
         }
         assert!(text.contains("karmada_build_info{") && text.ends_with("# EOF\n"), "{text}");
-        assert!(metrics.exposition(&Tunnel::Open).unwrap().contains("crowsnest_agent_tunnel_open 1\n"));
+        assert!(metrics.exposition(&TunnelState::Open).unwrap().contains("crowsnest_agent_tunnel_open 1\n"));
     }
 }

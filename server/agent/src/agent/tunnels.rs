@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::health::Tunnel;
+use super::health::TunnelState;
 use super::replicas::{Replica, Replicas, TunnelNumber};
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ pub(super) enum TunnelResponse<IO> {
 pub(super) async fn maintain<IO, F>(
     request_tunnel: impl Fn(HeaderMap) -> F,
     agent: &Agent,
-    state: &watch::Sender<Tunnel>,
+    state: &watch::Sender<TunnelState>,
     stop: &CancellationToken,
 ) where
     IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
@@ -81,7 +81,7 @@ pub(super) async fn maintain<IO, F>(
                         let stop = stop.child_token();
                         let number = replicas.record_opened(replica, stop.clone());
                         tunnels.spawn(serve(agent.clone(), io, number, stop));
-                        state.send_replace(Tunnel::Open);
+                        state.send_replace(TunnelState::Open);
                     }
                     Ok(TunnelResponse::AlreadyOpen) => replicas.record_known_replica(),
                     Err(error) => {
@@ -114,10 +114,10 @@ where
 }
 
 /// Logs that a tunnel is missing, and publishes the state if none is left.
-fn report_closed(replicas: &Replicas, reason: String, state: &watch::Sender<Tunnel>) {
+fn report_closed(replicas: &Replicas, reason: String, state: &watch::Sender<TunnelState>) {
     if replicas.is_empty() {
         tracing::warn!(error = %reason, "no tunnel is open; will retry");
-        state.send_replace(Tunnel::Closed(reason));
+        state.send_replace(TunnelState::Closed(reason));
     } else {
         tracing::info!(%reason, "a tunnel to a replica was closed; will retry");
     }

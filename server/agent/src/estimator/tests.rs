@@ -7,7 +7,7 @@ use std::path::Path;
 use crowsnest_apiserver::authn::Authority;
 use crowsnest_controllers::estimator::client::EstimatorTarget;
 use crowsnest_controllers::estimator::{EstimatorOptions, Estimators};
-use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{DynamicClient, Resource, Target};
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::{ApiServer, Data};
 use crowsnest_plan::gates::Gates;
@@ -39,7 +39,7 @@ fn resource(group: &str, name: &str, kind: &str, namespaced: bool) -> Resource {
 }
 
 /// Creates an object with its status; returns it as stored.
-async fn create(member: &Objects, resource: &Resource, object: Value) -> Value {
+async fn create(member: &DynamicClient, resource: &Resource, object: Value) -> Value {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
     let created = member.create(resource, &namespace, &object).await.unwrap();
     let Some(status) = object.get("status") else { return created };
@@ -57,7 +57,7 @@ fn container(cpu: &str) -> Value {
 }
 
 /// Creates the nodes, pods and workloads that [`TestEstimator`] describes.
-async fn fill(member: &Objects) {
+async fn fill(member: &DynamicClient) {
     let (node, pod) = (resource("", "nodes", "Node", false), resource("", "pods", "Pod", true));
     for name in ["n1", "n2"] {
         let status = json!({"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
@@ -120,7 +120,7 @@ impl TestEstimator {
         // No kubelet would mark the nodes as ready.
         config.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
         let member = ApiServer::start(config).await.unwrap();
-        fill(&Objects::new(member.admin())).await;
+        fill(&DynamicClient::new(member.admin())).await;
         let files = tempfile::tempdir().unwrap();
         for (name, authority) in [("ours", "ours"), ("theirs", "theirs")] {
             let authority = Authority::generate(authority).unwrap();

@@ -1,8 +1,8 @@
 //! Request bodies and their fields.
 
 use axum::extract::Request;
+use crowsnest_apimachinery::content_negotiation::{Encoding, body_encoding, unsupported_media_type};
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::negotiate::{Encoding, body_encoding, unsupported_media_type};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::yaml;
 use crowsnest_process::reply::collect;

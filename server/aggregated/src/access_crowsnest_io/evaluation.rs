@@ -131,7 +131,10 @@ impl<'c> CoveredCluster<'c> {
     /// Computes the rules without the ignored objects. They are a copy of all rules: keep them for one cluster at a
     /// time.
     pub fn evaluate(&self) -> ReviewedCluster<'c> {
-        let reduced = (!self.removed.is_empty()).then(|| self.rules.rbac.without(&self.removed));
+        let reduced = (!self.removed.is_empty()).then(|| {
+            let is_visible = self.rules.visibility();
+            view(&self.rules.rbac, &is_visible).without(&self.removed)
+        });
         ReviewedCluster { rules: self.rules, reduced }
     }
 }
@@ -168,4 +171,20 @@ pub(super) fn view<'r>(
     is_visible: &'r (dyn Fn(ObjectKind, &str, &str) -> bool + Sync),
 ) -> VisibleRbac<'r> {
     VisibleRbac { rbac, is_visible }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access_crowsnest_io::body::ActionSpec;
+
+    #[test]
+    fn errors_of_all_fields_are_causes() {
+        let coverage = Coverage { clusters: vec!["m9".to_owned()], ..Coverage::default() };
+        let action = validation::validate_action(&ActionSpec::default(), &coverage);
+        let error = validate("ResourceAccessReview", &coverage, &[], action).err().unwrap();
+        let causes: Vec<&str> =
+            error.details.iter().flat_map(|details| &details.causes).map(|cause| cause.field.as_str()).collect();
+        assert_eq!((error.code, causes), (422, vec!["spec.resourceAttributes", "spec.clusters[0]"]));
+    }
 }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use crowsnest_apimachinery::rbac::PolicyRule;
 use crowsnest_apimachinery::rbac::access::{HeldRole, Scope};
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_apimachinery::user::{UNAUTHENTICATED, UserInfo, service_account, service_account_groups};
+use crowsnest_apimachinery::user::{UNAUTHENTICATED, UserInfo, parse_service_account_user, service_account_groups};
 use crowsnest_search::authorization::ClusterRules;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
 /// The subject with the groups that API servers add. Other groups are not guessed.
 fn subject_user(spec: SubjectSpec) -> UserInfo {
     let mut groups = spec.groups;
-    if let Some((namespace, _)) = service_account(&spec.user) {
+    if let Some((namespace, _)) = parse_service_account_user(&spec.user) {
         groups.extend(service_account_groups(namespace));
     }
     let is_anonymous = groups.iter().any(|group| group == UNAUTHENTICATED);
@@ -200,9 +200,9 @@ mod tests {
         };
         let stored = rbac();
         let removed: Vec<ObjectName> = without.iter().map(of_role).collect();
-        let rest = (!removed.is_empty()).then(|| stored.without(&removed));
-        let ann = UserInfo::new("ann", ["staff"]);
         let is_visible = |_: ObjectKind, _: &str, _: &str| true;
+        let rest = (!removed.is_empty()).then(|| view(&stored, &is_visible).without(&removed));
+        let ann = UserInfo::new("ann", ["staff"]);
         let before = view(&stored, &is_visible).roles_of(&ann, &Scope::cluster()).0;
         let after = rest.as_ref().map(|rest| view(rest, &is_visible).roles_of(&ann, &Scope::cluster()).0);
         let rows = classify_roles(Outcome::Granted, &before, after.as_deref());

@@ -31,10 +31,10 @@ const RESOURCES: [(&str, &str); 6] = [
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
 const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-/// Interval of checks whether a resource is served that was not.
+/// Interval at which the control plane is checked for a resource that it does not serve.
 const NOT_SERVED_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Objects by resource.
+/// Objects of the watched resources.
 #[derive(Default)]
 pub(super) struct Configurations {
     listed: RwLock<HashMap<&'static str, ResourceObjects>>,
@@ -87,7 +87,11 @@ impl Configurations {
                 Ok(()) => NOT_SERVED_INTERVAL,
                 Err(error) => {
                     let error = error.to_string();
-                    tracing::warn!(resource, error, "cannot read the objects of admission; run \"crowsnest doctor\"");
+                    tracing::warn!(
+                        resource,
+                        error,
+                        "cannot read the admission configuration; run \"crowsnest doctor\""
+                    );
                     delays.next_delay()
                 }
             };
@@ -127,7 +131,9 @@ impl Configurations {
                 }
                 // Another version is served now, or the permission was removed.
                 Err(error @ watcher::Error::InitialListFailed(_)) => return Err(WatchEndError::Watch(error)),
-                Err(error) => tracing::warn!(resource, %error, "a watch for admission failed and is repeated"),
+                Err(error) => {
+                    tracing::warn!(resource, %error, "a watch of the admission configuration failed and is repeated")
+                }
             }
         }
         Ok(())

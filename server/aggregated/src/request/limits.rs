@@ -13,12 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::request::context::RequestAttributes;
 
-/// Limits of concurrent reads and writes, and of the rate of MCP messages.
+/// Limits of concurrent reads, writes and path searches, and of the rate of MCP messages.
 #[derive(Clone)]
 pub struct Limits {
     reads: Option<Arc<RequestLimit>>,
     writes: Option<Arc<RequestLimit>>,
     messages: Arc<Mutex<HashMap<String, TokenBucket>>>,
+    path_searches: Arc<Mutex<PathSearches>>,
 }
 
 /// Messages per second of a user of the Model Context Protocol, and the number that may be sent at once.
@@ -26,6 +27,31 @@ const MESSAGES_PER_SECOND: f64 = 10.0;
 const MESSAGE_BURST: f64 = 20.0;
 /// Number of users above which token buckets that are full again are removed.
 const MAX_TRACKED_USERS: usize = 1_000;
+
+/// Maximum number of concurrent path searches, in total and of a user. Each may hold 200,000 objects in memory.
+const MAX_PATH_SEARCHES: usize = 8;
+const MAX_PATH_SEARCHES_PER_USER: usize = MAX_PATH_SEARCHES / 2;
+
+/// Numbers of running path searches by user.
+type PathSearches = HashMap<String, usize>;
+
+/// Permit of a path search, released when dropped.
+#[derive(Debug)]
+pub struct PathSearchPermit {
+    searches: Arc<Mutex<PathSearches>>,
+    user: String,
+}
+
+impl Drop for PathSearchPermit {
+    fn drop(&mut self) {
+        let mut searches = self.searches.lock();
+        let Some(count) = searches.get_mut(&self.user) else { return };
+        *count -= 1;
+        if *count == 0 {
+            searches.remove(&self.user);
+        }
+    }
+}
 
 /// Limit of concurrent requests, for reads or for writes.
 struct RequestLimit {
@@ -87,7 +113,7 @@ impl Limits {
             let permits = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
             (max > 0).then(|| Arc::new(RequestLimit { permits, sending: Mutex::default() }))
         };
-        Self { reads: limit(reads), writes: limit(writes), messages: Arc::default() }
+        Self { reads: limit(reads), writes: limit(writes), messages: Arc::default(), path_searches: Arc::default() }
     }
 
     /// Fails with 429 if the user exceeds the rate of messages of the Model Context Protocol.
@@ -99,6 +125,19 @@ impl Limits {
         let new = || TokenBucket::new(MESSAGES_PER_SECOND, MESSAGE_BURST, now);
         let is_permitted = messages.entry(caller.name.clone()).or_insert_with(new).try_take(now);
         if is_permitted { Ok(()) } else { Err(ApiError::too_many_requests()) }
+    }
+
+    /// Fails with 429 if too many path searches are running, in total or of the user.
+    pub fn admit_path_search(&self, caller: &UserInfo) -> Result<PathSearchPermit, ApiError> {
+        let mut searches = self.path_searches.lock();
+        let total: usize = searches.values().sum();
+        let own = searches.get(&caller.name).copied().unwrap_or_default();
+        let is_permitted = total < MAX_PATH_SEARCHES && own < MAX_PATH_SEARCHES_PER_USER;
+        if !is_permitted && !caller.is_master() {
+            return Err(ApiError::too_many_requests());
+        }
+        searches.insert(caller.name.clone(), own + 1);
+        Ok(PathSearchPermit { searches: Arc::clone(&self.path_searches), user: caller.name.clone() })
     }
 
     /// Fails with 429 if the limit of concurrent requests is reached.
@@ -150,17 +189,56 @@ mod tests {
         assert!(many.iter().all(Result::is_ok));
     }
 
+    /// 20 messages at once, and 10 a second from then on.
     #[test]
     fn messages_are_limited_by_user() {
-        let (limits, now) = (Limits::new(0, 0), Instant::now());
-        let admitted = |name: &str, at| limits.admit_message(&UserInfo::new(name, ["dev"]), at).is_ok();
-        let at_once = (0..100).filter(|_| admitted("alice", now)).count();
-        assert_eq!(at_once, 20);
-        assert!(admitted("bob", now), "each user has a limit");
-        let later = now + Duration::from_millis(500);
-        assert_eq!((0..100).filter(|_| admitted("alice", later)).count(), 5);
-        (0..3_000).for_each(|nth| assert!(admitted(&format!("user-{nth}"), later + Duration::from_secs(nth))));
-        assert!(limits.messages.lock().len() <= MAX_TRACKED_USERS + 1, "buckets of idle users are removed");
+        let (limits, start) = (Limits::new(0, 0), Instant::now());
+        let admit = |name: &str, at| limits.admit_message(&UserInfo::new(name, ["dev"]), at);
+        for (milliseconds, expected) in
+            [(0, 20), (0, 0), (50, 0), (100, 1), (100, 0), (600, 5), (1_600, 10), (60_000, 20)]
+        {
+            let now = start + Duration::from_millis(milliseconds);
+            let admitted = (0..100).filter(|_| admit("alice", now).is_ok()).count();
+            assert_eq!(admitted, expected, "after {milliseconds} ms");
+        }
+        let refused = admit("alice", start + Duration::from_secs(60)).unwrap_err().into_response();
+        assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()["retry-after"], "1");
+        assert!(admit("bob", start).is_ok(), "each user has a limit");
+    }
+
+    #[test]
+    fn concurrent_path_searches_are_limited() {
+        let limits = Limits::new(0, 0);
+        let search = |name: &str| limits.admit_path_search(&UserInfo::new(name, ["dev"]));
+        let searches = |name: &str| (0..100).map_while(|_| search(name).ok()).collect::<Vec<_>>();
+        let mut alice = searches("alice");
+        assert_eq!(alice.len(), MAX_PATH_SEARCHES_PER_USER);
+        let refused = search("alice").unwrap_err().into_response();
+        assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()["retry-after"], "1");
+        let bob = searches("bob");
+        assert_eq!(bob.len(), MAX_PATH_SEARCHES - MAX_PATH_SEARCHES_PER_USER);
+        assert!(search("carol").is_err(), "the limit of all users is reached");
+        let root = limits.admit_path_search(&UserInfo::new("root", [MASTERS]));
+        assert!(root.is_ok() && search("carol").is_err());
+        drop(root);
+        alice.pop();
+        let carol = search("carol");
+        assert!(carol.is_ok() && search("alice").is_err(), "the permit belongs to the next search");
+        drop((alice, bob, carol));
+        assert!(limits.path_searches.lock().is_empty(), "users without searches are removed");
+        assert_eq!(searches("alice").len(), MAX_PATH_SEARCHES_PER_USER);
+    }
+
+    #[test]
+    fn buckets_of_idle_users_are_removed() {
+        let (limits, start) = (Limits::new(0, 0), Instant::now());
+        for nth in 0..3_000 {
+            let caller = UserInfo::new(format!("user-{nth}"), ["dev"]);
+            assert!(limits.admit_message(&caller, start + Duration::from_secs(nth)).is_ok());
+        }
+        assert!(limits.messages.lock().len() <= MAX_TRACKED_USERS + 1);
     }
 
     #[test]

@@ -140,6 +140,7 @@ fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
 mod tests {
     use super::*;
     use crate::resource::registry::REGISTRY;
+    use crate::resource::{CREATE, Paths};
 
     fn group(name: &str) -> &'static Group {
         REGISTRY.groups.iter().find(|group| group.api.name == name).unwrap()
@@ -157,6 +158,47 @@ mod tests {
                 assert!(document.schema_mut(name).is_some(), "{}: {name}", group.api.name);
             }
         }
+    }
+
+    /// Resources whose objects are not kept are described by the resources themselves, in both versions of OpenAPI.
+    #[test]
+    fn resources_that_are_only_created_are_described() {
+        let mut described = Vec::new();
+        for (group, version) in versions(&REGISTRY, true) {
+            let mut document = Document(json!({"openapi": "3.0.0", "paths": {}, "components": {"schemas": {}}}));
+            document.describe(group, version);
+            let bytes = document.0.to_string();
+            let published = PublishedDocument::parse(group.api.name, version, bytes.as_bytes()).unwrap();
+            let (mut paths, mut definitions) = (Map::new(), Map::new());
+            published.merge_into(&mut paths, &mut definitions);
+            let known = group.resources.iter().map(|resource| resource.definition());
+            for known in known.filter(|known| known.verbs == CREATE && known.paths == Paths::Collection) {
+                let path = format!("/apis/{}/{version}/{}", group.api.name, known.resource);
+                let schema = schema_name(group.api.name, version, known.kind);
+                let post = &document.0["paths"][&path]["post"];
+                let content = &post["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+                assert_eq!(content, &json!(format!("#/components/schemas/{schema}")), "{post}");
+                let body = json!({"$ref": format!("#/definitions/{schema}")});
+                let parameters = paths[&path]["post"]["parameters"].as_array().unwrap();
+                assert!(parameters.iter().any(|parameter| parameter["schema"] == body), "{parameters:?}");
+                assert_eq!(definitions[&schema]["type"], "object");
+                described.push(known.resource);
+            }
+        }
+        assert_eq!(described, ["mcp", "plans", "resourceaccessreviews", "subjectrulesreviews"]);
+    }
+
+    /// The whole description of a resource, as clients receive it.
+    #[test]
+    fn the_description_of_messages_is_stable() {
+        let mut document = Document(json!({"paths": {}, "components": {"schemas": {}}}));
+        document.describe(group("search.crowsnest.io"), VERSION);
+        let schema = schema_name("search.crowsnest.io", VERSION, "McpMessage");
+        let found = json!({
+            "path": document.0["paths"]["/apis/search.crowsnest.io/v1alpha1/mcp"], "schema": document.schema_mut(&schema),
+        });
+        let expected: Value = serde_json::from_str(include_str!("fixtures/mcp.json")).unwrap();
+        assert_eq!(found, expected, "{found:#}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Routes, the attributes that are authorized with them, and a resource that the tests define.
 
+mod mcp;
+
 use crowsnest_api::aggregated_groups::{ApiGroup, aggregated_groups};
 use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
@@ -259,10 +261,8 @@ fn control_plane(reviews: &Reviews) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// The response to a request of Alice, and the attributes that were reviewed for it.
-async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
-    let reviews = Reviews::default();
-    let control_plane = control_plane(&reviews);
+/// A server with these groups, and without limits.
+fn aggregated(registry: &'static Registry, control_plane: kube::Client) -> Aggregated {
     let middleware = ApiMiddleware {
         auditor: Auditor::default(),
         limits: Limits::new(0, 0),
@@ -270,8 +270,8 @@ async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
         metrics: Arc::new(ProcessMetrics::new()),
         timeout: Duration::from_secs(60),
     };
-    let server = Aggregated {
-        registry: &EXAMPLE,
+    Aggregated {
+        registry,
         control_plane: control_plane.clone(),
         admission: Arc::new(AdmissionChain::new(
             control_plane.clone(),
@@ -282,10 +282,18 @@ async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
         roles: Arc::default(),
         middleware,
         metrics_adapter: false,
-    };
-    let alice = Certificate::User(UserInfo::new("alice", [AUTHENTICATED]));
-    let peer = Peer { certificate: alice, ..Peer::default() };
-    let request = Request::builder().method(method).uri(uri).extension(peer).body(Body::empty()).unwrap();
+    }
+}
+
+fn alice() -> Peer {
+    Peer { certificate: Certificate::User(UserInfo::new("alice", [AUTHENTICATED])), ..Peer::default() }
+}
+
+/// The response to a request of Alice, and the attributes that were reviewed for it.
+async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
+    let reviews = Reviews::default();
+    let server = aggregated(&EXAMPLE, control_plane(&reviews));
+    let request = Request::builder().method(method).uri(uri).extension(alice()).body(Body::empty()).unwrap();
     let response = router(server).oneshot(request).await.unwrap();
     let status = response.status();
     let body = serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();

@@ -39,11 +39,12 @@ impl SearchOperation for BlastRadius {
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
-        let SearchCall { running, user, parameters, .. } = call;
+        let SearchCall { running, limits, user, parameters, .. } = call;
         let key = parameters.object()?;
         let steps = usize::from(CLOSURE_STEPS);
         let depth = parameters.number("depth")?.unwrap_or(steps).clamp(1, steps) as u8;
         let side = if parameters.flag("dependencies") { Side::Dependencies } else { Side::Dependents };
+        let _permit = limits.admit_path_search(user)?;
         let found = running.index.searcher().closure(user, &key, side, depth).await.map_err(ApiError::internal)?;
         let found = found.ok_or_else(|| not_found_error(&key))?;
         let body = json!({

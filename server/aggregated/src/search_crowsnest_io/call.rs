@@ -8,6 +8,7 @@ use http::{StatusCode, Uri};
 use super::API_VERSION;
 use super::parameters::Parameters;
 use super::saved_searches::scopes;
+use crate::request::limits::Limits;
 use crate::resource::Call;
 use crowsnest_process::reply::json;
 use crowsnest_runtime::roles::RunningRoles;
@@ -15,6 +16,7 @@ use crowsnest_runtime::roles::RunningRoles;
 /// A caller's request with its parameters.
 pub(super) struct SearchCall<'r> {
     pub(super) running: &'r RunningRoles,
+    pub(super) limits: &'r Limits,
     pub(super) user: &'r UserInfo,
     pub(super) parameters: Parameters<'r>,
     pub(super) uri: Uri,
@@ -30,7 +32,8 @@ impl<'r> SearchCall<'r> {
             parameters.scopes = scopes(&server.control_plane, &context.user).await?;
         }
         let accepts_events = context.attributes.accepts_events;
-        Ok(Self { running, user: &context.user, parameters, uri: request.into_parts().0.uri, accepts_events })
+        let (limits, user) = (&server.middleware.limits, &context.user);
+        Ok(Self { running, limits, user, parameters, uri: request.into_parts().0.uri, accepts_events })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Hits, counts and the summary of a result as JSON.
 
 use crowsnest_index::{Error, Object};
-use crowsnest_search::{FacetCounts, Hit, Skipped, Summary};
+use crowsnest_search::{FacetCounts, Hit, SkippedCluster, Summary};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -37,8 +37,8 @@ pub(super) fn groups(counts: &FacetCounts) -> Value {
 }
 
 /// Clusters whose data is missing or outdated.
-pub(super) fn skipped(clusters: &[Skipped]) -> Value {
-    let cluster = |skipped: &Skipped| {
+pub(super) fn skipped(clusters: &[SkippedCluster]) -> Value {
+    let cluster = |skipped: &SkippedCluster| {
         let mut value = json!({"cluster": skipped.cluster, "reason": skipped.reason, "resources": skipped.resources, "missing": skipped.has_missing_objects});
         if let Some(age) = skipped.age_seconds {
             value["ageSeconds"] = age.into();

@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_index::{Error, Index};
+use crowsnest_index::{Error, GlobalCache};
 use futures::future::BoxFuture;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl Resource for TextIndex {
     }
 }
 
-async fn show(index: &Index, verify: Option<&str>) -> Result<Response, ApiError> {
+async fn show(index: &GlobalCache, verify: Option<&str>) -> Result<Response, ApiError> {
     let samples = verify.map(parse_samples).transpose()?;
     let mut body = state(index).await?;
     if let Some(samples) = samples {
@@ -56,7 +56,7 @@ fn parse_samples(text: &str) -> Result<usize, ApiError> {
     })
 }
 
-async fn state(index: &Index) -> Result<Value, ApiError> {
+async fn state(index: &GlobalCache) -> Result<Value, ApiError> {
     let status = index.status().await.map_err(ApiError::internal)?;
     Ok(json!({
         "kind": "SearchIndex",

@@ -9,7 +9,7 @@ use axum::response::Response;
 use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{CollectionKey, Index, Object, RecordKey};
+use crowsnest_index::{CollectionKey, GlobalCache, Object, RecordKey};
 use crowsnest_query::parse_time;
 use crowsnest_search::SearchRequest;
 use jiff::Timestamp;
@@ -190,7 +190,7 @@ fn build_query(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Resu
 
 /// Reads the causes of the entries, the causes of these, and so on. Each cause is read once.
 async fn read_causes(
-    index: &Index,
+    index: &GlobalCache,
     caller: &UserInfo,
     collection: &CollectionKey,
     entries: &Entries,

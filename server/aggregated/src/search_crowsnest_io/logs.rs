@@ -74,7 +74,7 @@ impl SearchOperation for Logs {
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
-        let SearchCall { running, user, parameters, uri, accepts_events } = call;
+        let SearchCall { running, user, parameters, uri, accepts_events, .. } = call;
         let request = LogRequest::parse(uri.query(), jiff::Timestamp::now())?;
         let lines = running.proxy.logs(user, request, parameters.scopes.clone()).await?;
         if accepts_events {

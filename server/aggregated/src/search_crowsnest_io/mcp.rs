@@ -9,33 +9,82 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_mcp::http::{HttpResponse, handle_post};
 use crowsnest_mcp::{Api, ApiRequest, ApiResponse};
 use crowsnest_process::origin::check_origin;
-use crowsnest_process::reply::{Body, collect, json};
+use crowsnest_process::reply::{Body, collect, json as json_response};
 use futures::future::BoxFuture;
+use serde_json::{Value, json};
 
 use super::NAME;
+use super::openapi::{ROOT, name_of, ref_to};
 use crate::request::context::RequestContext;
 use crate::request::middleware::handle_for;
+use crate::resource::openapi::Document;
+use crate::resource::schema::{JSON, integer, object, responses, status, string};
 use crate::resource::{CREATE, Call, Definition, Paths, Resource};
 use crate::server::Aggregated;
 
+const KIND: &str = "McpMessage";
 /// Audit annotation with the tool of a call.
 const TOOL_ANNOTATION: &str = "crowsnest.io/mcp-tool";
+
+/// Headers that repeat fields of the body in revision 2026-07-28.
+const HEADERS: [(&str, &str); 3] = [
+    ("MCP-Protocol-Version", "Revision of the protocol."),
+    ("Mcp-Method", "Method of the message."),
+    ("Mcp-Name", "Name of the tool or prompt, or URI of the resource."),
+];
+
+/// Responses with a Status.
+const FAILURES: [(&str, &str); 4] = [
+    ("401", "The caller is not authenticated."),
+    ("403", "The caller has no right to create mcp, or a page of another origin sent the request."),
+    ("413", "The message is too large."),
+    ("429", "The caller sends messages too fast."),
+];
 
 pub(super) struct Mcp;
 
 impl Resource for Mcp {
     fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = Definition {
-            singular: "mcp",
-            route: NAME,
-            ..Definition::new("mcp", "McpMessage", CREATE, Paths::Collection)
-        };
+        const DEFINITION: Definition =
+            Definition { singular: "mcp", route: NAME, ..Definition::new("mcp", KIND, CREATE, Paths::Collection) };
         &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        document.path(format!("{ROOT}/{}", self.definition().resource), json!({"post": operation()}));
+        document.schema(name_of(KIND), message_schema());
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move { handle(call).await })
     }
+}
+
+fn operation() -> Value {
+    let header = |(name, description): (&str, &str)| json!({"name": name, "in": "header", "description": description, "schema": string()});
+    let content = |schema: Value| json!({JSON: {"schema": schema}});
+    let mut responses = responses("200", content(ref_to(KIND)), &FAILURES);
+    responses["202"] = json!({"description": "The message is a notification or a response, which have no answer."});
+    responses["400"] = json!({"description": "The message is invalid, or headers differ from it.",
+        "content": content(json!({"anyOf": [ref_to(KIND), status()]}))});
+    responses["404"] =
+        json!({"description": "The method is unknown (since 2026-07-28).", "content": content(ref_to(KIND))});
+    responses["415"] = json!({"description": "The body is not JSON."});
+    json!({"operationId": "mcp-create", "tags": ["search"],
+        "summary": "Handles one message of the Model Context Protocol, with the rights of the caller.",
+        "parameters": HEADERS.map(header), "responses": responses,
+        "requestBody": {"required": true, "content": content(ref_to(KIND))}})
+}
+
+/// Schema of JSON-RPC messages, of clients and of this server.
+fn message_schema() -> Value {
+    let error = object(json!({"code": integer(), "message": string(), "data": {}}), &["data"]);
+    let fields = json!({
+        "jsonrpc": {"type": "string", "enum": ["2.0"]},
+        "id": {"description": "String or integer that identifies a request; null in the response to an invalid one."},
+        "method": string(), "params": {"type": "object"}, "result": {"type": "object"}, "error": error,
+    });
+    object(fields, &["id", "method", "params", "result", "error"])
 }
 
 async fn handle(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
@@ -50,7 +99,7 @@ async fn handle(Call { server, context, request }: Call<'_>) -> Result<Response,
         record.annotate(TOOL_ANNOTATION, tool);
     }
     Ok(match body {
-        Some(body) => json(status, &body),
+        Some(body) => json_response(status, &body),
         None => {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = status;

@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Index, Object, RecordKey, Seq};
+use crowsnest_index::{GlobalCache, Object, RecordKey, Seq};
 use crowsnest_search::ObjectRevisions;
 
 /// 404, the same for an object that does not exist and for one that the caller has no right to read.
@@ -17,7 +17,7 @@ pub(super) fn not_found_error(key: &RecordKey) -> ApiError {
 
 /// The revisions of an object. Fails with 404 if it does not exist or the caller must not read it.
 pub(super) async fn get_revisions(
-    index: &Index,
+    index: &GlobalCache,
     user: &UserInfo,
     key: &RecordKey,
 ) -> Result<ObjectRevisions, ApiError> {
@@ -30,7 +30,7 @@ pub(super) fn find_revision<'p>(
     seq_or_now: &str,
     key: &RecordKey,
 ) -> Result<&'p Object, ApiError> {
-    let now = revisions.current.iter();
+    let current = revisions.current.iter();
     let found = match seq_or_now {
         "now" => revisions.current.as_ref(),
         seq => {
@@ -38,7 +38,7 @@ pub(super) fn find_revision<'p>(
                 .parse()
                 .map(Seq)
                 .map_err(|_| ApiError::bad_request(format!("invalid seq {seq:?} of a revision")))?;
-            let all = now.chain(revisions.versions.iter().map(|version| &version.object));
+            let all = current.chain(revisions.versions.iter().map(|version| &version.object));
             all.into_iter().find(|object| object.record.seq == seq)
         }
     };

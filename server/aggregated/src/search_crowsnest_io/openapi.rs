@@ -56,12 +56,13 @@ pub(super) struct Operation {
 }
 
 /// Responses with a Status.
-pub(super) const FAILURES: [(&str, &str); 5] = [
+pub(super) const FAILURES: [(&str, &str); 6] = [
     ("400", "A parameter cannot be parsed, or the query cannot be answered."),
     ("401", "The caller is not authenticated."),
     ("403", "The caller is not authorized to search."),
     ("404", "The object does not exist, or the caller is not authorized to read it."),
     ("422", "Parameters or the body are invalid; the causes name the fields."),
+    ("429", "Too many requests are running, in total or of the caller; Retry-After names the delay."),
 ];
 
 impl Operation {

@@ -1,8 +1,10 @@
 //! `paths`: paths between objects that match a pattern.
 
 use axum::response::Response;
-use crowsnest_apimachinery::status::ApiError;
-use crowsnest_query::path::{PathPattern, Property};
+use crowsnest_apimachinery::field::FieldErrorKind;
+use crowsnest_apimachinery::status::{ApiError, Cause, Details};
+use crowsnest_query::path::{PathPattern, PatternError, Property};
+use crowsnest_query::{Limits, parse};
 use serde_json::{Map, Value, json};
 
 use super::call::{SearchCall, typed_response};
@@ -48,7 +50,7 @@ impl SearchOperation for Paths {
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
-        let SearchCall { running, user, parameters, .. } = call;
+        let SearchCall { running, limits, user, parameters, .. } = call;
         let searcher = running.index.searcher();
         let pattern = pattern(parameters.required("p")?, parameters.get("q").unwrap_or_default())?;
         if parameters.flag("explain") {
@@ -56,6 +58,7 @@ impl SearchOperation for Paths {
         }
         let limit = parameters.number("limit")?.unwrap_or(DEFAULT_LIMIT);
         let shortest = parameters.flag("shortest");
+        let _permit = limits.admit_path_search(user)?;
         let found = searcher.paths(user, pattern, shortest, limit).await.map_err(ApiError::internal)?;
         let body = json!({
             "pattern": found.pattern.to_string(),
@@ -73,13 +76,29 @@ impl SearchOperation for Paths {
 
 /// The pattern; its first object also matches the query.
 fn pattern(text: &str, query: &str) -> Result<PathPattern, ApiError> {
-    let invalid = |reason: String| ApiError::bad_request(format!("invalid pattern: {reason}"));
     let mut pattern: PathPattern =
-        text.parse().map_err(|error: crowsnest_query::path::PatternError| invalid(error.to_string()))?;
+        text.parse().map_err(|error: PatternError| invalid_parameter("p", &error.to_string()))?;
     if !query.is_empty() && !pattern.first.set(Property::Q, query.to_owned()) {
-        return Err(invalid("its first node has a query; omit the parameter q".to_owned()));
+        return Err(invalid_parameter("q", "the first node of the pattern has a query; omit the parameter q"));
+    }
+    for (nth, node) in pattern.nodes().enumerate() {
+        let Some(text) = node.property(Property::Q) else { continue };
+        let field = if nth == 0 && !query.is_empty() { "q" } else { "p" };
+        parse(text, &Limits::default())
+            .map_err(|error| invalid_parameter(field, &format!("invalid q {text:?}: {error}")))?;
     }
     Ok(pattern)
+}
+
+/// 400 for an invalid pattern; the cause names the parameter.
+fn invalid_parameter(field: &str, reason: &str) -> ApiError {
+    let cause = Cause {
+        reason: FieldErrorKind::Invalid.cause().to_owned(),
+        message: reason.to_owned(),
+        field: field.to_owned(),
+    };
+    ApiError::bad_request(format!("invalid pattern: {reason}"))
+        .with_details(Details { causes: vec![cause], ..Details::default() })
 }
 
 /// Identity and state of the objects of an answer.
@@ -100,5 +119,16 @@ mod tests {
         assert_eq!(read("pod --> *", "").unwrap(), "(:pod)-[]->()");
         assert!(read("({q: 'a'})", "b").unwrap_err().contains("omit the parameter q"));
         assert!(read("pod ->", "").unwrap_err().contains("invalid pattern: byte 5"));
+        let nested = "(".repeat(100);
+        assert!(read(&format!("({{q: '{nested}'}})"), "").unwrap_err().contains("nests deeper"));
+        assert!(read("pod --> *", &nested).unwrap_err().contains("nests deeper"));
+        let field = |text: &str, query: &str| {
+            let status = pattern(text, query).unwrap_err().to_status();
+            assert_eq!(status["code"], 400);
+            status["details"]["causes"][0]["field"].clone()
+        };
+        assert_eq!(field("pod ->", ""), "p");
+        assert_eq!(field(&format!("({{q: '{nested}'}})"), ""), "p");
+        assert_eq!(field("pod --> *", &nested), "q");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Error, Index};
+use crowsnest_index::{Error, GlobalCache};
 use crowsnest_members::Member;
 use crowsnest_search::document::columns::Facet;
 use crowsnest_search::{FacetField, SearchRequest};
@@ -99,7 +99,11 @@ fn authorization_key(reader: &UserInfo) -> UserInfo {
     UserInfo::new(reader.name.clone(), groups)
 }
 
-async fn publish_statuses(index: Index, reader: UserInfo, sender: watch::Sender<Option<Result<Arc<Value>, String>>>) {
+async fn publish_statuses(
+    index: GlobalCache,
+    reader: UserInfo,
+    sender: watch::Sender<Option<Result<Arc<Value>, String>>>,
+) {
     let mut searchable = index.searcher().searchable();
     let mut current_counts: Option<Counts> = None;
     loop {
@@ -131,7 +135,7 @@ struct Counts {
 }
 
 impl Counts {
-    async fn load(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
+    async fn load(index: &GlobalCache, reader: &UserInfo) -> Result<Self, Error> {
         let (_, objects) = count_by_cluster(index, reader, "").await?;
         let members = index.searcher().visible_members(reader).await;
         let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
@@ -146,7 +150,7 @@ impl Counts {
     }
 }
 
-fn fleet_status(index: &Index, counts: &Counts) -> Value {
+fn fleet_status(index: &GlobalCache, counts: &Counts) -> Value {
     let contacts = last_contacts(index);
     let now = jiff::Timestamp::now().as_millisecond();
     let clusters: Vec<Value> = counts
@@ -189,7 +193,7 @@ fn fleet_status(index: &Index, counts: &Counts) -> Value {
 
 /// Number of objects in total and by cluster.
 async fn count_by_cluster(
-    index: &Index,
+    index: &GlobalCache,
     reader: &UserInfo,
     query: &str,
 ) -> Result<(u64, BTreeMap<String, u64>), Error> {
@@ -202,7 +206,7 @@ async fn count_by_cluster(
 }
 
 /// Time of the last contact with each cluster, in Unix milliseconds.
-fn last_contacts(index: &Index) -> BTreeMap<String, i64> {
+fn last_contacts(index: &GlobalCache) -> BTreeMap<String, i64> {
     let mut newest = BTreeMap::new();
     for (key, state) in index.states() {
         let at: &mut i64 = newest.entry(key.cluster.to_string()).or_default();

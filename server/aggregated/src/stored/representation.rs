@@ -1,7 +1,7 @@
 //! Representation of responses about stored kinds. The control plane returns JSON, in which responses are translated;
 //! this server encodes them as the client accepts them.
 
-use crowsnest_apimachinery::negotiate::{self, Encoding, Offer, Shape};
+use crowsnest_apimachinery::content_negotiation::{self, Encoding, Offer, Shape};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_process::reply::{Body, StatusResponse, json};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -13,16 +13,16 @@ const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 
 /// The representation that a client accepts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Representation(negotiate::Representation);
+pub(super) struct Representation(content_negotiation::Representation);
 
 impl Representation {
     /// Chooses a representation; 406 if there is none. Watches are served as JSON only.
     pub(super) fn choose(headers: &HeaderMap, watch: bool) -> Result<Self, ApiError> {
         let clauses = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let clauses: Vec<&str> = clauses.collect();
-        let accepted = negotiate::choose_representation(Some(&clauses.join(",")), Offer::Custom)?;
+        let accepted = content_negotiation::choose_representation(Some(&clauses.join(",")), Offer::Custom)?;
         match watch && accepted.encoding == Encoding::Yaml {
-            true => Err(negotiate::stream_not_acceptable()),
+            true => Err(content_negotiation::stream_not_acceptable()),
             false => Ok(Self(accepted)),
         }
     }

@@ -9,7 +9,7 @@ use crowsnest_admission::{agents, backend_store};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_api::storage::{CLUSTERS, RESOURCE_REGISTRIES};
-use crowsnest_apimachinery::negotiate::unsupported_media_type;
+use crowsnest_apimachinery::content_negotiation::unsupported_media_type;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_apimachinery::user::UserInfo;

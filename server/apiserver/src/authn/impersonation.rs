@@ -5,7 +5,7 @@
 mod modes;
 
 use crowsnest_apimachinery::rbac::Action;
-use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};
+use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, parse_service_account_user};
 use http::header::HeaderMap;
 
 pub use modes::{Attempt, Mode, Step, plan_attempts};
@@ -57,7 +57,7 @@ pub fn required_actions(user: &UserInfo) -> Vec<Action> {
         name: name.into(),
     };
     let mut all = Vec::new();
-    match service_account(&user.name) {
+    match parse_service_account_user(&user.name) {
         Some((namespace, name)) => all.push(action("", "serviceaccounts", "", name, namespace)),
         None => all.push(action("", "users", "", &user.name, "")),
     }
@@ -74,7 +74,7 @@ pub fn required_actions(user: &UserInfo) -> Vec<Action> {
 /// Adds the groups that every authenticated user or service account belongs to.
 pub fn add_default_groups(mut user: UserInfo) -> UserInfo {
     if user.groups.is_empty()
-        && let Some((namespace, _)) = service_account(&user.name)
+        && let Some((namespace, _)) = parse_service_account_user(&user.name)
     {
         user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }

@@ -32,7 +32,7 @@ pub struct DeclType {
 }
 
 /// Fields of objects by object name.
-pub type Objects = BTreeMap<Arc<str>, BTreeMap<String, Type>>;
+pub type ObjectTypes = BTreeMap<Arc<str>, BTreeMap<String, Type>>;
 
 fn string_keyword<'a>(schema: &'a Value, key: &str) -> &'a str {
     schema.get(key).and_then(Value::as_str).unwrap_or("")
@@ -147,7 +147,7 @@ impl DeclType {
     }
 
     /// Adds all objects with their fields.
-    pub fn objects(&self, all: &mut Objects) {
+    pub fn objects(&self, all: &mut ObjectTypes) {
         if let Type::Object(name) = &self.cel_type {
             let fields = self.fields.iter().map(|(field, declared)| (field.clone(), declared.cel_type.clone()));
             all.insert(name.clone(), fields.collect());

@@ -17,7 +17,7 @@ mod types;
 
 use std::collections::BTreeMap;
 
-pub use decl_type::{DeclType, Objects};
+pub use decl_type::{DeclType, ObjectTypes};
 pub(super) use parser::RESERVED;
 pub use types::Type;
 
@@ -29,7 +29,7 @@ use syntax::{Expr, Node, format_issues};
 #[derive(Debug, Clone, Default)]
 pub struct Declarations {
     pub variables: BTreeMap<String, Type>,
-    pub objects: Objects,
+    pub objects: ObjectTypes,
     pub patches: bool,
 }
 

@@ -190,14 +190,8 @@ fn row(resource: &ApiResource, is_wide: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::testing::parse_args;
     use crowsnest_apimachinery::names::Gvr;
-
-    #[derive(Parser)]
-    struct TestArgs {
-        #[command(flatten)]
-        resources: ApiResourcesArgs,
-    }
 
     fn resource(group: &str, plural: &str, kind: &str, short: &str, namespaced: bool) -> ApiResource {
         ApiResource {
@@ -232,7 +226,7 @@ mod tests {
         "deployments   deploy   apps/v1   true   Deployment   get,list   all\n"
     )]
     fn resources_are_listed(#[case] line: &str, #[case] expected: &str) {
-        let args = TestArgs::parse_from(std::iter::once("api-resources").chain(line.split_whitespace())).resources;
+        let args: ApiResourcesArgs = parse_args(line).unwrap();
         let resources = vec![
             resource("apps", "deployments", "Deployment", "deploy", true),
             resource("", "pods", "Pod", "po", true),

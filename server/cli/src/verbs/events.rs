@@ -217,13 +217,7 @@ fn row(event: &Value, has_namespace: bool, now: jiff::Timestamp) -> Vec<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct TestArgs {
-        #[command(flatten)]
-        events: EventsArgs,
-    }
+    use crate::testing::parse_args;
 
     #[rstest::rstest]
     #[case("", "kind:event namespace:=shop sort:-last")]
@@ -236,7 +230,7 @@ mod tests {
         "kind:event namespace:=shop cluster:m1,m2 type:Warning last:<15m sort:-last"
     )]
     fn arguments_become_a_query(#[case] line: &str, #[case] expected: &str) {
-        let args = TestArgs::parse_from(std::iter::once("events").chain(line.split_whitespace())).events;
+        let args: EventsArgs = parse_args(line).unwrap();
         assert_eq!(args.search_query(Some("shop")), expected);
     }
 

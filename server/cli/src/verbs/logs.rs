@@ -384,17 +384,11 @@ fn human_duration(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::testing::parse_args;
     use serde_json::json;
 
-    #[derive(Parser)]
-    struct TestArgs {
-        #[command(flatten)]
-        logs: LogsArgs,
-    }
-
     fn args(line: &str) -> LogsArgs {
-        TestArgs::parse_from(std::iter::once("logs").chain(line.split_whitespace())).logs
+        parse_args(line).unwrap()
     }
 
     #[rstest::rstest]

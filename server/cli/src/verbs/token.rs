@@ -234,17 +234,10 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct TestArgs {
-        #[command(flatten)]
-        token: TokenArgs,
-    }
+    use crate::testing::parse_args;
 
     fn parse_secret(line: &str) -> Result<serde_json::Value, String> {
-        let parsed = TestArgs::try_parse_from(std::iter::once("token").chain(line.split_whitespace()));
-        let TokenCommand::Create(args) = parsed.map_err(|error| error.to_string())?.token.command else {
+        let TokenCommand::Create(args) = parse_args::<TokenArgs>(line)?.command else {
             return Err("no create command".to_owned());
         };
         let secret = args.secret("abcdef", "0123456789abcdef", "2026-01-01T00:00:00.5Z".parse().unwrap());

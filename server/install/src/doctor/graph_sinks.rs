@@ -1,5 +1,6 @@
 //! Checks the GraphSinks of the control plane by their conditions.
 
+use crowsnest_api::sink::GROUP;
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -12,7 +13,7 @@ const MAX_STATUS_AGE: SignedDuration = SignedDuration::from_mins(2);
 
 /// Returns one finding for each GraphSink; none if GraphSinks are not served or must not be listed.
 pub(super) async fn check_graph_sinks(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
-    let request = Request::get("/apis/sink.crowsnest.io/v1alpha1/graphsinks").body(Vec::new())?;
+    let request = Request::get(format!("/apis/{GROUP}/v1alpha1/graphsinks")).body(Vec::new())?;
     match client.request::<Value>(request).await {
         Ok(list) => {
             let now = Timestamp::now();

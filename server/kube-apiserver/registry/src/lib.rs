@@ -18,6 +18,7 @@ pub mod lifecycle;
 mod list;
 pub mod object;
 pub mod patch;
+pub mod reconcile;
 pub mod resource;
 mod scale;
 pub mod storage;
@@ -158,7 +159,7 @@ impl Registry {
         // The positions are in ascending order.
         for (i, object) in objects.iter_mut().enumerate() {
             if other_versions.binary_search(&i).is_err() {
-                resource.strategy.default_stored(object);
+                resource.strategy.default(object);
             }
         }
         Ok(objects)
@@ -262,7 +263,7 @@ pub fn get_scale(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
 /// Applies the defaults that a read applies to an object in its storage version.
 fn apply_read_defaults(resource: &ResourceRef, mut object: Value) -> Value {
     if !resource.strategy.serves_stored() {
-        resource.strategy.default_stored(&mut object);
+        resource.strategy.default(&mut object);
     }
     object
 }

@@ -1,7 +1,7 @@
 //! Patch requests: the four formats of a PATCH body, applied to a live object.
 
+use crowsnest_apimachinery::content_negotiation::unsupported_media_type;
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::negotiate::unsupported_media_type;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::Schema;
 use crowsnest_schema::apply::{self, Apply, ApplyError, Versions};

@@ -43,14 +43,9 @@ pub trait Allocators: Send + Sync {
 /// Behaviour of a kind. Objects are complete, with `apiVersion`, `kind` and `metadata`, in the version of the
 /// request.
 pub trait Strategy: VersionSchemas {
-    /// Sets defaults (idempotent). Runs on request bodies and patch results.
+    /// Sets defaults (idempotent). Runs on request bodies, patch results, and stored objects that are not served
+    /// unchanged.
     fn default(&self, object: &mut Value);
-
-    /// Like `default`, for an object that was read from storage in the version of the request: its values were
-    /// normalized when it was written.
-    fn default_stored(&self, object: &mut Value) {
-        self.default(object);
-    }
 
     /// Sets defaults again after admission has changed an object. Fields that decoding would drop silently are kept
     /// for validation.

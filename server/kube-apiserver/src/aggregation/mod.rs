@@ -66,8 +66,18 @@ struct ServiceState {
     openapi: Option<PublishedDocument>,
 }
 
-/// Group and version of a service.
-type ServiceKey = (String, String);
+/// The API group and version that a service serves. A group version has at most one service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ServiceKey {
+    group: String,
+    version: String,
+}
+
+impl ServiceKey {
+    fn new(group: &str, version: &str) -> Self {
+        Self { group: group.to_owned(), version: version.to_owned() }
+    }
+}
 
 /// Remote services by group and version.
 type Services = BTreeMap<ServiceKey, ServiceState>;
@@ -193,7 +203,7 @@ impl Aggregator {
         let mut services = Services::new();
         for object in self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "") {
             let Some(remote) = RemoteService::from_api_service(&object) else { continue };
-            let key = (remote.group.clone(), remote.version.clone());
+            let key = ServiceKey::new(&remote.group, &remote.version);
             let old = before.get(&key).filter(|old| old.remote == remote);
             let new = || ServiceState { remote, is_available: false, discovery: None, openapi: None };
             let state = old.cloned().unwrap_or_else(new);
@@ -314,7 +324,7 @@ impl Aggregator {
 #[async_trait]
 impl Delegate for Aggregator {
     fn claims(&self, group: &str, version: &str) -> bool {
-        self.services.load().contains_key(&(group.to_owned(), version.to_owned()))
+        self.services.load().contains_key(&ServiceKey::new(group, version))
     }
 
     async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body> {
@@ -323,7 +333,7 @@ impl Delegate for Aggregator {
             // The extension server could interpret the path differently from the authorization check.
             Err(error) => return respond::error(&ApiError::bad_request(error.to_string())),
         };
-        let key = path.group_version().map(|(group, version)| (group.to_owned(), version.to_owned()));
+        let key = path.group_version().map(|(group, version)| ServiceKey::new(group, version));
         let service = key.and_then(|key| self.services.load().get(&key).cloned());
         match service {
             Some(service) if service.is_available => {

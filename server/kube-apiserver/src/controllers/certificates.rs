@@ -11,8 +11,8 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::authn::SigningRequest;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
-use crowsnest_registry::error::Error;
 use crowsnest_registry::object::{Object, format_time};
+use crowsnest_registry::reconcile::reconcile_on_change;
 use crowsnest_registry::resource::ResourceRef;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::{Change, Edit};
@@ -28,20 +28,11 @@ const MIN_VALIDITY_SECONDS: i64 = 10 * 60;
 
 /// Reconciles requests until the server stops.
 pub async fn run(server: ApiServer) {
-    let registry = server.registry().clone();
-    let stop_token = server.stop_token();
+    let registry = server.registry();
     let Ok(resource) = registry.resource(&Gvr::new(GROUP, "v1", PLURAL)) else { return };
-    loop {
-        let since = registry.store.revision();
-        if let Err(error) = reconcile_all(&server, &resource).await {
-            tracing::warn!(%error, "cannot process certificate signing requests");
-        }
-        let Ok(mut watcher) = registry.store.watch(&ResourceKey::new(GROUP, PLURAL), since) else { continue };
-        tokio::select! {
-            changes = watcher.next() => if matches!(changes, Err(Error::Closed)) { return },
-            () = stop_token.cancelled() => return,
-        }
-    }
+    let (table, error_message) = (ResourceKey::new(GROUP, PLURAL), "cannot process certificate signing requests");
+    let reconcile = || reconcile_all(&server, &resource);
+    reconcile_on_change(&registry.store, &table, &server.stop_token(), error_message, reconcile).await;
 }
 
 /// User who created a request, as recorded by the server.

@@ -68,8 +68,9 @@ impl Converter {
         self.schemas.get(api_version).map(|version| version.typed.clone())
     }
 
-    /// Prunes an object by the schema of its version and sets defaults.
+    /// Normalizes numbers of an object, prunes it by the schema of its version and sets defaults.
     fn default(&self, object: &mut Value) {
+        convert_integral_floats(object);
         if let Some(version) = self.schemas.get(text(object, "/apiVersion")) {
             prune(&version.typed, object);
             defaulting::drop_nulls(&version.schema, object);
@@ -126,22 +127,22 @@ impl ConversionStrategy {
         if objects.iter().all(|o| o["apiVersion"] == to) {
             return Ok(objects);
         }
-        let webhook_error = |kind: &str, why: String| {
-            let from = text(&objects[0], "/apiVersion");
-            error_without_reason(format!("conversion webhook for {from}, Kind={kind} failed: {why}"))
+        let webhook_error = |what: String| {
+            let (from, kind) = (text(&objects[0], "/apiVersion"), text(&objects[0], "/kind"));
+            error_without_reason(format!("conversion webhook for {from}, Kind={kind} {what}"))
         };
-        let kind = text(&objects[0], "/kind").to_owned();
         tracing::debug!(%resource, to, count = objects.len(), "calling a conversion webhook");
         let uid = uuid::Uuid::new_v4().to_string();
         let review = json!({
             "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review_version}"),
             "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects},
         });
-        let response =
-            client.post(target, &review, WEBHOOK_TIMEOUT).await.map_err(|e| webhook_error(&kind, e.to_string()))?;
+        let response = client.post(target, &review, WEBHOOK_TIMEOUT).await;
+        let response = response.map_err(|error| webhook_error(format!("failed: {error}")))?;
         let mut converted = check_review_version(&response, review_version)
-            .and_then(|()| validate_response(&response, &uid, &objects, to))
-            .map_err(|why| webhook_error(&kind, why))?;
+            .and_then(|()| converted_objects(&response, review_version, &uid))
+            .map_err(|why| webhook_error(format!("failed: {why}")))?;
+        restore_metadata(&mut converted, &objects, to).map_err(|what| webhook_error(format!("returned {what}")))?;
         converted.iter_mut().for_each(convert_integral_floats);
         Ok(converted)
     }
@@ -155,6 +156,8 @@ fn check_review_version(review: &Value, version: &str) -> Result<(), String> {
     let (group, given) = api_version.split_once('/').unwrap_or(("", api_version));
     match (group, given, kind) {
         (GROUP, given, "ConversionReview") if given == version => Ok(()),
+        // Only v1 requires types; missing ones default to those of the request.
+        ("", "", "" | "ConversionReview") | (GROUP, "v1beta1", "") if version == "v1beta1" => Ok(()),
         (GROUP, "v1" | "v1beta1", "ConversionReview") => {
             Err(format!("converting ({given}.ConversionReview) to ({version}.ConversionReview): unknown conversion"))
         }
@@ -166,43 +169,53 @@ fn check_review_version(review: &Value, version: &str) -> Result<(), String> {
     }
 }
 
-/// Validates a response and returns its objects: same UID, success, the same number and order of objects, the requested
-/// version, and unchanged identities.
-fn validate_response(review: &Value, uid: &str, originals: &[Value], to: &str) -> Result<Vec<Value>, String> {
+/// The converted objects of a response, which must be successful. In version `v1`, its UID must be that of the request.
+fn converted_objects(review: &Value, version: &str, uid: &str) -> Result<Vec<Value>, String> {
     let response = review.get("response").filter(|r| r.is_object()).ok_or("no response provided")?;
-    if text(response, "/uid") != uid {
+    if version == "v1" && text(response, "/uid") != uid {
         return Err(format!("expected response.uid={uid:?}, got {:?}", text(response, "/uid")));
     }
-    if text(response, "/result/status") != "Success" {
+    let status = text(response, "/result/status");
+    if status != "Success" {
         return Err(match text(response, "/result/message") {
-            "" => "unknown failure".to_owned(),
+            "" => format!("response.result.status was '{status}', not 'Success'"),
             message => message.to_owned(),
         });
     }
-    let converted = response.get("convertedObjects").and_then(Value::as_array).cloned().unwrap_or_default();
+    Ok(response.get("convertedObjects").and_then(Value::as_array).cloned().unwrap_or_default())
+}
+
+/// Checks number, order, versions and identities of converted objects, and restores their metadata: a conversion can
+/// change only labels and annotations. Errors continue `conversion webhook for … returned` with kube-apiserver's wording.
+fn restore_metadata(converted: &mut [Value], originals: &[Value], to: &str) -> Result<(), String> {
     if converted.len() != originals.len() {
-        return Err(format!("webhook returned {} objects, expected {}", converted.len(), originals.len()));
+        return Err(format!("{} objects, expected {}", converted.len(), originals.len()));
     }
-    let mut restored = Vec::with_capacity(converted.len());
-    for (index, (mut object, original)) in converted.into_iter().zip(originals).enumerate() {
-        if text(&object, "/apiVersion") != to {
-            let got = text(&object, "/apiVersion");
-            return Err(format!(
-                "invalid converted object at index {index}: invalid groupVersion (expected {to}, received {got})"
-            ));
-        }
-        if object["kind"] != original["kind"] {
-            return Err(format!("invalid converted object at index {index}: invalid kind"));
-        }
-        for key in ["/metadata/name", "/metadata/namespace", "/metadata/uid"] {
-            if object.pointer(key) != original.pointer(key) {
-                return Err(format!("invalid metadata of converted object at index {index}: {} changed", &key[1..]));
+    let is_list = originals.len() > 1;
+    for (index, (object, original)) in converted.iter_mut().zip(originals).enumerate() {
+        let object_name = if is_list { "converted object" } else { "object" };
+        for (what, expected, pointer) in
+            [("groupVersion", to, "/apiVersion"), ("kind", text(original, "/kind"), "/kind")]
+        {
+            let received = text(object, pointer);
+            if received != expected {
+                return Err(format!(
+                    "invalid {object_name} at index {index}: invalid {what} (expected {expected}, received {received})"
+                ));
             }
         }
-        // A conversion can change only labels and annotations.
+        for (what, pointer) in
+            [("name", "/metadata/name"), ("namespace", "/metadata/namespace"), ("UID", "/metadata/uid")]
+        {
+            let (before, after) = (text(original, pointer), text(object, pointer));
+            if before != after {
+                let position = if is_list { format!(" at index {index}") } else { String::new() };
+                return Err(format!("invalid {object_name}{position}: must have the same {what}: {before} != {after}"));
+            }
+        }
         let mut metadata = original["metadata"].clone();
         for key in ["labels", "annotations"] {
-            match object["metadata"].get(key) {
+            match object["metadata"].get(key).filter(|given| !given.is_null()) {
                 Some(given) => metadata[key] = given.clone(),
                 None => {
                     metadata.as_object_mut().map(|m| m.remove(key));
@@ -210,7 +223,123 @@ fn validate_response(review: &Value, uid: &str, originals: &[Value], to: &str) -
             }
         }
         object["metadata"] = metadata;
-        restored.push(object);
     }
-    Ok(restored)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::v1("v1", "apiextensions.k8s.io/v1", "ConversionReview", true)]
+    #[case::other_version("v1", "apiextensions.k8s.io/v1beta1", "ConversionReview", false)]
+    #[case::v1_without_types("v1", "", "", false)]
+    #[case::v1beta1_without_types("v1beta1", "", "", true)]
+    #[case::v1beta1_without_kind("v1beta1", "apiextensions.k8s.io/v1beta1", "", true)]
+    #[case::other_kind("v1beta1", "apiextensions.k8s.io/v1beta1", "Status", false)]
+    fn reviews_have_the_requested_version(
+        #[case] version: &str,
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] is_valid: bool,
+    ) {
+        let review = json!({"apiVersion": api_version, "kind": kind});
+        assert_eq!(check_review_version(&review, version).is_ok(), is_valid);
+    }
+
+    #[rstest]
+    #[case::success("v1", json!({"uid": "u", "result": {"status": "Success"}, "convertedObjects": [1, 2]}), Ok(2))]
+    #[case::no_objects("v1", json!({"uid": "u", "result": {"status": "Success"}}), Ok(0))]
+    #[case::no_response("v1", Value::Null, Err("no response provided"))]
+    #[case::other_uid(
+        "v1",
+        json!({"uid": "x", "result": {"status": "Success"}}),
+        Err("expected response.uid=\"u\", got \"x\"")
+    )]
+    #[case::uid_is_optional_in_v1beta1("v1beta1", json!({"result": {"status": "Success"}}), Ok(0))]
+    #[case::failure(
+        "v1",
+        json!({"uid": "u", "result": {"status": "Failure", "message": "too old"}}),
+        Err("too old")
+    )]
+    #[case::failure_without_a_message(
+        "v1",
+        json!({"uid": "u", "result": {"status": "Failure"}}),
+        Err("response.result.status was 'Failure', not 'Success'")
+    )]
+    #[case::no_result("v1", json!({"uid": "u"}), Err("response.result.status was '', not 'Success'"))]
+    fn failed_reviews_are_reported_as_by_kubernetes(
+        #[case] version: &str,
+        #[case] response: Value,
+        #[case] expected: Result<usize, &str>,
+    ) {
+        let converted = converted_objects(&json!({"response": response}), version, "u");
+        assert_eq!(converted.map(|objects| objects.len()), expected.map_err(str::to_owned));
+    }
+
+    fn car(api_version: &str, metadata: Value) -> Value {
+        json!({"apiVersion": api_version, "kind": "Car", "metadata": metadata})
+    }
+
+    #[rstest]
+    #[case::none(1, vec![], "0 objects, expected 1")]
+    #[case::too_few(2, vec![car("example.com/v1", json!({"name": "a"}))], "1 objects, expected 2")]
+    #[case::too_many(
+        1,
+        vec![car("example.com/v1", json!({"name": "a"})), car("example.com/v1", json!({"name": "a"}))],
+        "2 objects, expected 1"
+    )]
+    #[case::version(
+        1,
+        vec![car("example.com/v2", json!({"name": "a"}))],
+        "invalid object at index 0: invalid groupVersion (expected example.com/v1, received example.com/v2)"
+    )]
+    #[case::version_in_a_list(
+        2,
+        vec![car("example.com/v1", json!({"name": "a"})), car("example.com/v2", json!({"name": "a"}))],
+        "invalid converted object at index 1: invalid groupVersion (expected example.com/v1, received example.com/v2)"
+    )]
+    #[case::kind(
+        1,
+        vec![json!({"apiVersion": "example.com/v1", "kind": "Truck", "metadata": {"name": "a"}})],
+        "invalid object at index 0: invalid kind (expected Car, received Truck)"
+    )]
+    #[case::name(
+        1,
+        vec![car("example.com/v1", json!({"name": "b"}))],
+        "invalid object: must have the same name: a != b"
+    )]
+    #[case::name_in_a_list(
+        2,
+        vec![car("example.com/v1", json!({"name": "a"})), car("example.com/v1", json!({"name": "b"}))],
+        "invalid converted object at index 1: must have the same name: a != b"
+    )]
+    #[case::uid(
+        1,
+        vec![car("example.com/v1", json!({"name": "a", "uid": "u"}))],
+        "invalid object: must have the same UID:  != u"
+    )]
+    fn invalid_objects_are_reported_as_by_kubernetes(
+        #[case] count: usize,
+        #[case] mut converted: Vec<Value>,
+        #[case] expected: &str,
+    ) {
+        let originals = vec![car("example.com/v1beta1", json!({"name": "a"})); count];
+        let result = restore_metadata(&mut converted, &originals, "example.com/v1");
+        assert_eq!(result, Err(expected.to_owned()));
+    }
+
+    #[test]
+    fn conversions_change_only_labels_and_annotations() {
+        let metadata = json!({"name": "a", "generation": 1, "labels": {"l": "1"}, "annotations": {"a": "1"}});
+        let original = car("example.com/v1beta1", metadata);
+        let changed = json!({"name": "a", "generation": 2, "labels": {"l": "2"}, "annotations": null});
+        let mut converted = [car("example.com/v1", changed)];
+        assert_eq!(restore_metadata(&mut converted, &[original], "example.com/v1"), Ok(()));
+        let expected = json!({"name": "a", "generation": 1, "labels": {"l": "2"}});
+        assert_eq!(converted, [car("example.com/v1", expected)]);
+    }
 }

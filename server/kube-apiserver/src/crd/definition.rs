@@ -2,6 +2,7 @@
 
 use crowsnest_apimachinery::unstructured;
 pub(super) use crowsnest_apimachinery::unstructured::{flag, list, text};
+use crowsnest_apimachinery::yaml::convert_integral_floats;
 use serde_json::{Value, json};
 
 pub const GROUP: &str = "apiextensions.k8s.io";
@@ -179,7 +180,8 @@ impl<'a> Version<'a> {
     }
 }
 
-/// Sets the API's defaults: singular, list kind, conversion strategy, webhook service port, stored versions.
+/// Sets the API's defaults: singular, list kind, conversion strategy, webhook service port, stored versions. Normalizes
+/// numbers in schemas, such as a default of 1.0, like Go's JSON encoder; integers have been decoded before.
 pub fn set_defaults(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -193,6 +195,9 @@ pub fn set_defaults(definition: &mut Value) {
         if is_unset(names, "listKind") && !kind.is_empty() {
             names.insert("listKind".into(), json!(format!("{kind}List")));
         }
+    }
+    if let Some(versions) = spec.get_mut("versions") {
+        convert_integral_floats(versions);
     }
     let is_storage_version = |version: &&Value| version.get("storage").is_some_and(|storage| storage == true);
     let versions = spec.get("versions").and_then(Value::as_array).into_iter().flatten();

@@ -29,6 +29,8 @@ mod version_parts;
 pub mod versions;
 
 #[cfg(test)]
+mod number_tests;
+#[cfg(test)]
 mod served_tests;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::status::ApiResult;
+use crowsnest_apimachinery::yaml::convert_integral_floats;
 use crowsnest_registry::resource::{ResourceInfo, ScalePaths, Subresource};
 use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
@@ -30,10 +31,13 @@ const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// The resources of an established CRD, one per served version; empty before it is established.
 pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> {
-    let view = Definition(object);
-    if !view.is_condition_true("Established") {
+    if !Definition(object).is_condition_true("Established") {
         return Vec::new();
     }
+    // Stored schemas may contain integral floats, which would become defaults of objects.
+    let mut normalized = object.clone();
+    convert_integral_floats(&mut normalized);
+    let view = Definition(&normalized);
     let Some(storage) = view.storage_version() else { return Vec::new() };
     let converter = Arc::new(Converter::from_definition(view, client));
     let names = view.accepted_names();

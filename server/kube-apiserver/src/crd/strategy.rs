@@ -244,10 +244,6 @@ impl Strategy for CustomStrategy {
 
     fn default(&self, object: &mut Value) {
         convert_integral_floats(object);
-        self.default_stored(object);
-    }
-
-    fn default_stored(&self, object: &mut Value) {
         prune(&self.typed_schema, object);
         defaulting::drop_nulls(&self.schema, object);
         defaulting::apply_defaults(&self.schema, object);

@@ -8,7 +8,7 @@ mod health;
 use std::sync::Arc;
 
 use axum::body::Body;
-use crowsnest_apimachinery::negotiate::{self, Encoding, Offer, Shape};
+use crowsnest_apimachinery::content_negotiation::{self, Encoding, Offer, Shape};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_registry::Registry;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
@@ -96,11 +96,13 @@ impl Discovery {
 
     fn serve_groups(&self, api: &ApiState, request: &Request<Body>, is_core: bool) -> Response {
         let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
-        let accepted =
-            match negotiate::choose_representation(accept, if is_core { Offer::Versions } else { Offer::Groups }) {
-                Ok(accepted) => accepted,
-                Err(error) => return respond::error(&error),
-            };
+        let accepted = match content_negotiation::choose_representation(
+            accept,
+            if is_core { Offer::Versions } else { Offer::Groups },
+        ) {
+            Ok(accepted) => accepted,
+            Err(error) => return respond::error(&error),
+        };
         let groups =
             if is_core { documents::core_group(&self.registry.catalog.snapshot()) } else { self.all_groups(api) };
         let mut response = match accepted.shape {
@@ -171,7 +173,7 @@ impl Discovery {
 /// Serves a document with a single representation in the requested encoding.
 fn respond_with_document(request: &Request<Body>, offer: Offer, document: &Value) -> Response {
     let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
-    match negotiate::choose_representation(accept, offer) {
+    match content_negotiation::choose_representation(accept, offer) {
         Ok(accepted) => respond::value(200, accepted.encoding, document),
         Err(error) => respond::error(&error),
     }

@@ -1,7 +1,7 @@
 //! Request bodies: size limit, JSON or YAML, decoding of objects.
 
 use bytes::Bytes;
-use crowsnest_apimachinery::negotiate::Encoding;
+use crowsnest_apimachinery::content_negotiation::Encoding;
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};

@@ -1,7 +1,7 @@
 //! Bodies of custom resources. As in kube-apiserver, kind and version are required, unknown fields are found by the
 //! CRD's schema, and wrong types are left to validation.
 
-use crowsnest_apimachinery::negotiate::Encoding;
+use crowsnest_apimachinery::content_negotiation::Encoding;
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::resource::ResourceRef;

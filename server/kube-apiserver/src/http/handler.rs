@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use crowsnest_apimachinery::content_negotiation;
+use crowsnest_apimachinery::content_negotiation::unsupported_media_type;
+use crowsnest_apimachinery::content_negotiation::{Encoding, Offer, Representation, Shape};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::path_segment;
-use crowsnest_apimachinery::negotiate;
-use crowsnest_apimachinery::negotiate::unsupported_media_type;
-use crowsnest_apimachinery::negotiate::{Encoding, Offer, Representation, Shape};
 use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, WriteOptions};
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, UnservedReason};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
@@ -58,7 +58,8 @@ impl Call {
 
     /// Parses the options of a write; `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub fn write_options(&self, kind: &str) -> ApiResult<WriteOptions> {
-        let is_apply = negotiate::media_type(self.content_type.as_deref()).starts_with("application/apply-patch");
+        let is_apply =
+            content_negotiation::media_type(self.content_type.as_deref()).starts_with("application/apply-patch");
         WriteOptions::parse(kind, &self.query, &self.user_agent, is_apply)
     }
 
@@ -113,7 +114,7 @@ pub(super) async fn dispatch(State(api): State<Arc<ApiState>>, request: Request)
         user: layers::user(&request),
         query: request.extensions().get::<Arc<Query>>().cloned().unwrap_or_default(),
         method: request.method().clone(),
-        representation: match negotiate::choose_representation(accept, offer) {
+        representation: match content_negotiation::choose_representation(accept, offer) {
             Ok(representation) => representation,
             Err(error) if info.is_long_running() && info.verb != "watch" => {
                 tracing::debug!(%error, "connect request with an unsupported Accept header");
@@ -254,7 +255,7 @@ async fn list(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
 
 async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let options = call.write_options("CreateOptions")?;
-    let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+    let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
     let ctx = call.request_context(options.dry_run);
     let mut object = body::decode_object(resource, &bytes, encoding, &options, &mut call.warnings)?;
@@ -296,7 +297,7 @@ async fn admit(
 
 pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let options = call.write_options("UpdateOptions")?;
-    let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+    let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
     let mut object = body::decode_object(resource, &bytes, encoding, &options, &mut call.warnings)?;
     call.record_request_object(&object);
@@ -318,7 +319,7 @@ pub(super) async fn patch(call: &mut Call, resource: &ResourceRef, request: Requ
 }
 
 fn is_apply(call: &Call) -> bool {
-    negotiate::media_type(call.content_type.as_deref()) == "application/apply-patch+yaml"
+    content_negotiation::media_type(call.content_type.as_deref()) == "application/apply-patch+yaml"
 }
 
 /// Updates an object and responds with it. A `change` can create the object.
@@ -333,7 +334,7 @@ async fn write(call: &mut Call, resource: &ResourceRef, change: Change, options:
 
 /// Reads the body and parses it as the patch of its media type.
 pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Request) -> ApiResult<Patch> {
-    let media_type = negotiate::media_type(call.content_type.as_deref());
+    let media_type = content_negotiation::media_type(call.content_type.as_deref());
     let is_built_in = resource.strategy.schema().is_some_and(|schema| schema.name.is_some());
     let unsupported =
         || ApiError::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Default::default());
@@ -370,7 +371,7 @@ async fn read_delete_options(call: &Call, request: Request) -> ApiResult<DeleteO
     let options = match bytes.is_empty() {
         true => None,
         false => {
-            let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+            let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
             let options = match encoding {
                 Encoding::Json => crowsnest_schema::decode::decode_delete_options(&bytes)?,
                 _ => body::parse(&bytes, encoding)?,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
+use crowsnest_apimachinery::content_negotiation::{self, Encoding, Offer};
 use crowsnest_apimachinery::duration;
-use crowsnest_apimachinery::negotiate::{self, Encoding, Offer};
 use crowsnest_apimachinery::rbac::Decision;
 use crowsnest_apimachinery::request::{Query, RequestInfo, has_valid_host};
 use crowsnest_apimachinery::status::{ApiError, Reason};
@@ -205,7 +205,7 @@ pub(super) async fn authorize(State(api): State<Arc<ApiState>>, request: Request
 /// Encoding of an error: as the client accepts it, otherwise JSON.
 fn error_encoding(request: &http::Request<Body>) -> Encoding {
     let header = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    negotiate::choose_representation(header, Offer::Object)
+    content_negotiation::choose_representation(header, Offer::Object)
         .map(|representation| representation.encoding)
         .unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use crowsnest_apimachinery::negotiate::{self, Encoding, Representation, Shape};
+use crowsnest_apimachinery::content_negotiation::{self, Encoding, Representation, Shape};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_builtin::to_internal;
 use crowsnest_registry::List;
@@ -93,7 +93,7 @@ pub fn object(
         }
         Shape::PartialMetadata => partial_object_metadata(object, to_internal),
         Shape::PartialMetadataList => {
-            return Err(negotiate::object_not_acceptable(&go_type(resource)));
+            return Err(content_negotiation::object_not_acceptable(&go_type(resource)));
         }
         Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, representation.encoding, object)),
     };
@@ -151,7 +151,7 @@ pub fn list(
         }
         Shape::PartialMetadataList => partial_object_metadata_list(&list.objects, &meta, to_internal),
         Shape::PartialMetadata => {
-            return Err(negotiate::list_not_acceptable(&format!("{}List", go_type(resource))));
+            return Err(content_negotiation::list_not_acceptable(&format!("{}List", go_type(resource))));
         }
         Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
     };

@@ -1,10 +1,10 @@
 //! Subresources: status and other views of the object, scale, bindings, evictions, tokens, and connect requests.
 
 use axum::extract::Request;
+use crowsnest_apimachinery::content_negotiation;
+use crowsnest_apimachinery::content_negotiation::Shape;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::negotiate;
-use crowsnest_apimachinery::negotiate::Shape;
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
@@ -82,7 +82,7 @@ async fn read_posted_object(
     request: Request,
     options: &WriteOptions,
 ) -> ApiResult<Value> {
-    let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+    let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
     let Subresource { group, version, kind, .. } = subresource;
     let schema = SchemaSet::builtin().kind(group, version, kind);
@@ -116,7 +116,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
         }
         "update" => {
             let options = call.write_options("UpdateOptions")?;
-            let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+            let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
             let schema = SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
             let expected =
                 ExpectedKind { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };

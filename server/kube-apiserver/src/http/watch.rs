@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use crowsnest_apimachinery::negotiate::{self, Encoding, Representation, Shape};
+use crowsnest_apimachinery::content_negotiation::{self, Encoding, Representation, Shape};
 use crowsnest_apimachinery::request::options::ListOptions;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_builtin::to_internal;
@@ -49,7 +49,7 @@ pub(super) async fn serve(call: &Call, resource: &ResourceRef) -> ApiResult<Resp
     let options = ListOptions::from_request(&call.info, &call.query)?;
     let include_object = IncludeObject::parse(call.include_object())?;
     if call.representation.encoding == Encoding::Yaml {
-        return Err(negotiate::stream_not_acceptable());
+        return Err(content_negotiation::stream_not_acceptable());
     }
     let timeout = options.timeout.unwrap_or_else(|| MIN_DEFAULT_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>()));
     let representation = call.representation;

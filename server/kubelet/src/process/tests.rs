@@ -79,6 +79,7 @@ async fn log(kubelet: &Arc<Kubelet>) -> String {
 #[rstest::rstest]
 #[case(json!({"image": "busybox", "command": ["sh", "-c", "echo hi; sleep 5; exit 3"]}), Some(3), 5, "hi\n")]
 #[case(json!({"image": "busybox", "args": ["echo", "end"]}), Some(0), 0, "end\n")]
+#[case(json!({"image": "busybox", "command": ["sh", "-c", "echo -n one; echo; echo -n end"]}), Some(0), 0, "one\nend\n")]
 #[case(json!({"image": "app", "command": ["sh", "-c", "curl example.com; exit 3"]}), None, 0, "sh: curl: not found\n")]
 #[tokio::test]
 async fn exit_code_time_and_log_of_a_command_are_observed(

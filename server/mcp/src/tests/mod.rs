@@ -1,6 +1,8 @@
 //! Tests of the protocol and the tools, on an API with prepared responses.
 
 mod protocol;
+mod secrets;
+mod structured;
 mod tools;
 
 use bytes::Bytes;

@@ -89,7 +89,8 @@ async fn lists_are_small_and_complete() {
     assert_eq!(names, ["search", "get", "history", "related", "logs", "explain", "plan", "who_can"]);
     assert!(tools["tools"].as_array().unwrap().iter().all(|tool| tool["annotations"]["readOnlyHint"] == true));
     assert!(tools.to_string().len() <= 12 << 10, "{} bytes", tools.to_string().len());
-    assert_eq!(tools, call(&api, "tools/list", json!({})).await.unwrap());
+    let again = call(&PreparedApi::new(&[("/query", json!({}))]), "tools/list", json!({})).await.unwrap();
+    assert_eq!(tools.to_string(), again.to_string());
     let prompts = call(&api, "prompts/list", json!({})).await.unwrap();
     assert_eq!(prompts["prompts"].as_array().unwrap().len(), 3);
     let params = json!({"name": "access-review", "arguments": {"verb": "get", "resource": "secrets"}});
@@ -125,7 +126,8 @@ const VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");
 #[case::modern_with_name(&[JSON, VERSION, ("mcp-method", "prompts/get"), ("mcp-name", "triage")], "prompts/get", json!({"name": "triage", "_meta": meta()}), 200, 0)]
 #[case::no_version(&[JSON, ("mcp-method", "tools/list")], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
 #[case::other_version(&[JSON, ("mcp-protocol-version", "2025-11-25"), ("mcp-method", "tools/list")], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
-#[case::version_in_header_only(&[JSON, VERSION], "tools/list", json!({}), 400, HEADER_MISMATCH)]
+#[case::version_in_header_only(&[JSON, VERSION], "tools/list", json!({}), 400, INVALID_PARAMS)]
+#[case::no_capabilities(&[JSON, VERSION, ("mcp-method", "tools/list")], "tools/list", json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}), 400, INVALID_PARAMS)]
 #[case::no_method(&[JSON, VERSION], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
 #[case::other_method(&[JSON, VERSION, ("mcp-method", "tools/call")], "tools/list", json!({"_meta": meta()}), 400, HEADER_MISMATCH)]
 #[case::no_name(&[JSON, VERSION, ("mcp-method", "prompts/get")], "prompts/get", json!({"name": "triage", "_meta": meta()}), 400, HEADER_MISMATCH)]
@@ -152,6 +154,70 @@ async fn headers_must_match_the_body(
     let body = response.body.unwrap_or_default();
     let found = body["error"]["code"].as_i64().unwrap_or_default();
     assert_eq!((response.status.as_u16(), found), (status, code), "{body}");
+}
+
+#[tokio::test]
+async fn unsupported_versions_are_answered_with_the_supported_ones() {
+    let params = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "1900-01-01"}});
+    let error = call(&PreparedApi::default(), "tools/list", params).await.unwrap_err();
+    let supported = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"];
+    assert_eq!(error.data, Some(json!({"supported": supported, "requested": "1900-01-01"})));
+}
+
+/// Only lists and documents, which are equal for all callers, may be kept by caches that callers share.
+#[tokio::test]
+async fn answers_are_never_public() {
+    let api = PreparedApi::new(&[("/query", json!({"hits": [], "total": 0})), ("/status", json!({"clusters": []}))]);
+    for method in ["server/discover", "tools/list", "resources/list", "resources/templates/list", "prompts/list"] {
+        let result = call(&api, method, json!({"_meta": meta()})).await.unwrap();
+        assert_eq!(result["cacheScope"], "public", "{method}");
+    }
+    for tool in ["search", "get", "history", "related", "logs", "explain", "plan", "who_can"] {
+        let params = json!({"name": tool, "arguments": {}, "_meta": meta()});
+        let result = call(&api, "tools/call", params).await.unwrap();
+        assert!(result.get("cacheScope").is_none() && result.get("ttlMs").is_none(), "{tool}: {result}");
+    }
+    let status = call(&api, "resources/read", json!({"uri": "crowsnest://status", "_meta": meta()})).await.unwrap();
+    assert_eq!(status["cacheScope"], "private");
+}
+
+/// Headers of a message over HTTP.
+fn headers_of(method: &str, params: &Value) -> HeaderMap {
+    let mut all = headers(&[JSON]);
+    if let Some(version) = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str() {
+        let name = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default();
+        all.extend(headers(&[("mcp-protocol-version", version), ("mcp-method", method), ("mcp-name", name)]));
+    }
+    all
+}
+
+#[rstest]
+#[case::initialize("initialize", json!({"protocolVersion": "2025-11-25"}))]
+#[case::ping("ping", json!({}))]
+#[case::discover("server/discover", json!({"_meta": meta()}))]
+#[case::tools("tools/list", json!({}))]
+#[case::tools_in_2026("tools/list", json!({"_meta": meta()}))]
+#[case::prompts("prompts/list", json!({}))]
+#[case::prompt_in_2026("prompts/get", json!({"name": "triage", "_meta": meta()}))]
+#[case::document("resources/read", json!({"uri": "crowsnest://query-language"}))]
+#[case::document_in_2026("resources/read", json!({"uri": "crowsnest://query-language", "_meta": meta()}))]
+#[case::unknown_document_in_2026("resources/read", json!({"uri": "x:y", "_meta": meta()}))]
+#[case::search("tools/call", json!({"name": "search", "arguments": {"query": "web"}}))]
+#[case::search_in_2026("tools/call", json!({"name": "search", "arguments": {"query": "web"}, "_meta": meta()}))]
+#[case::refused("tools/call", json!({"name": "logs", "arguments": {"pod": "web-0"}}))]
+#[case::invalid_argument("tools/call", json!({"name": "search", "arguments": {"limit": 0}}))]
+#[case::unknown_tool("tools/call", json!({"name": "delete"}))]
+#[case::foreign_cursor("tools/call", json!({"name": "search", "arguments": {"cursor": "abc"}}))]
+#[case::unknown_method("tools/delete", json!({}))]
+#[case::unknown_version("tools/list", json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "1900-01-01"}}))]
+#[tokio::test]
+async fn both_transports_answer_alike(#[case] method: &str, #[case] params: Value) {
+    let api = PreparedApi::new(&[("/query", json!({"hits": [{"cluster": "m1", "name": "web"}], "total": 1}))]);
+    let message = json!({"jsonrpc": "2.0", "id": "a", "method": method, "params": params}).to_string();
+    let over_http = crate::http::handle_post(&api, &headers_of(method, &params), message.as_bytes()).await;
+    let mut output = Vec::new();
+    crate::stdio::serve(&api, format!("{message}\n").as_bytes(), &mut output).await.unwrap();
+    assert_eq!(String::from_utf8(output).unwrap(), format!("{}\n", over_http.body.unwrap()));
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ fn hits(hits: &[Value]) -> Value {
 }
 
 /// An API with one pod, its history, logs and relations.
-fn fleet() -> PreparedApi {
+pub(super) fn fleet() -> PreparedApi {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0", "labels": {"app": "web"}, "managedFields": [{}]},
         "spec": {"containers": [{"name": "web", "image": "nginx:1.27", "env": [{"name": "DB_PASSWORD", "value": "hunter22"}]}]},
         "status": {"phase": "Running"}});
@@ -47,6 +47,12 @@ fn fleet() -> PreparedApi {
         (
             "/graph",
             json!({"nodes": [hit("m1", "Pod", "web-0"), hit("m1", "Secret", "db")], "edges": [{"from": 0, "to": 1, "relation": "uses"}], "more": false}),
+        ),
+        (
+            "/paths",
+            json!({"nodes": [hit("m1", "Secret", "db"), hit("m1", "Deployment", "web"), hit("m2", "Deployment", "web")],
+                "edges": [{"from": 1, "to": 0, "type": "USES"}, {"from": 1, "to": 2, "type": "PROPAGATED_TO"}],
+                "paths": [{"nodes": [0, 1, 2], "edges": [0, 1]}], "total": 1, "totalRelation": "eq", "notices": ["a limit"], "skipped": []}),
         ),
         ("/logs", json!("m1 shop/web-0 web | 2026-01-01T00:00:00.000000000Z token=abcdefgh\n")),
         (
@@ -85,6 +91,7 @@ fn fleet() -> PreparedApi {
 #[case::history("history", json!({"kind": "pod", "name": "web-0"}), &["revisions\t2", "2026-01-02T00:00:00Z\t2\t/spec/replicas\t1\t3\t", "2026-01-01T00:00:00Z\t1\t(first retained revision)"])]
 #[case::comparison("history", json!({"kind": "pod", "name": "web-0", "compare_with": "m2"}), &["path\tm1\tm2\n/spec/replicas\t1\t3"])]
 #[case::related("related", json!({"kind": "pod", "name": "web-0"}), &["Pod shop/web-0\tRunning\tuses\tSecret shop/db\tRunning"])]
+#[case::paths("related", json!({"path": "secret/shop/db <-USES- deploy"}), &["total\t1", "m1\tSecret shop/db [Running] <-USES- Deployment shop/web [Running] -PROPAGATED_TO-> m2: Deployment shop/web [Running]", "notice\ta limit"])]
 #[case::logs("logs", json!({"pod": "web-0"}), &["m1\tshop/web-0\tweb\t2026-01-01T00:00:00.000000000Z\ttoken=[redacted]", "redacted\t1"])]
 #[case::explain("explain", json!({"kind": "deploy", "namespace": "shop", "name": "web"}), &["policy\tPropagationPolicy shop/web", "cluster\tm1\tselected\tscore 100\t\treplicas 2", "cluster\tm2\trejected by TaintToleration: untolerated taint", "target\tm1\tScheduled\treplicas 2\tapplied\tHealthy", "journal\t2026-01-01T00:00:00Z\tEvicted\tDeployment shop/web\tEvicted from m2\ttaint"])]
 #[case::plan("plan", json!({"apply": [{"kind": "PropagationPolicy"}]}), &["object\tPropagationPolicy shop/web\tChanged", "workload\tDeployment shop/web\tChanged", "cluster\tm2\tAdded\t -> 2"])]
@@ -137,6 +144,9 @@ async fn reviews_name_the_resource_with_its_group() {
 #[case::budget("search", json!({"max_bytes": 1_000_000}), "max_bytes must be an integer from 4096 to 65536")]
 #[case::columns("search", json!({"columns": vec!["x"; 50]}), "at most 20 items")]
 #[case::missing_name("get", json!({"kind": "pod"}), "the argument name is missing")]
+#[case::object_or_path("related", json!({"kind": "pod"}), "set kind and name, or path")]
+#[case::object_and_path("related", json!({"kind": "pod", "name": "a", "path": "pod --> *"}), "set kind and name, or path")]
+#[case::path_in_a_cluster("related", json!({"cluster": "m1", "path": "pod --> *"}), "set kind and name, or path alone")]
 #[case::view("get", json!({"kind": "pod", "name": "a", "view": "all"}), "view must be one of summary, status, manifest")]
 #[case::whole_fleet("logs", json!({}), "logs of a whole fleet are not read")]
 #[case::no_objects("plan", json!({}), "set apply or delete")]
@@ -257,8 +267,7 @@ async fn indirect_paths_follow_the_grants() {
     loop {
         let arguments = json!({"user": "ann", "indirect": true, "cursor": cursor});
         let (text, _) = call_tool(&api, "who_can", arguments).await.unwrap();
-        let next = text.lines().find_map(|line| line.strip_prefix("next\t")?.split('\t').next());
-        cursor = next.map(str::to_owned).into();
+        cursor = next_cursor(&text);
         pages.push((text.matches("User direct-").count(), text.matches("User via-").count()));
         if cursor.is_null() {
             break;
@@ -320,16 +329,83 @@ async fn large_outputs_are_continued() {
     assert_eq!(foreign.code, crate::message::INVALID_PARAMS, "a cursor belongs to its arguments");
 }
 
-#[tokio::test]
-async fn pages_of_a_search_end_at_hits_that_fit() {
-    let many: Vec<Value> = (0..300).map(|nth| hit("m1", "Pod", &format!("web-{nth}-{}", "x".repeat(60)))).collect();
+/// The cursor in the text of an output; null if it has none.
+fn next_cursor(text: &str) -> Value {
+    let line = text.lines().find_map(|line| line.strip_prefix("next\t"));
+    line.and_then(|line| line.split('\t').next()).into()
+}
+
+/// A page of the search API with many hits, and a cursor to more.
+fn large_page(numbers: impl Iterator<Item = usize>) -> Value {
+    let many: Vec<Value> = numbers.map(|nth| hit("m1", "Pod", &format!("web-{nth}-{}", "x".repeat(60)))).collect();
     let mut response = hits(&many);
     (response["cursor"], response["total"]) = (json!("end"), json!(5_000));
-    let api = PreparedApi::new(&[("/query", response)]);
-    let (text, _) = call_tool(&api, "search", json!({"limit": 300})).await.unwrap();
+    response
+}
+
+/// Numbers in the names of the pods of an output.
+fn pod_numbers(text: &str) -> Vec<usize> {
+    let names = text.lines().filter_map(|line| line.split_once("\tweb-"));
+    names.filter_map(|(_, rest)| rest.split('-').next()?.parse().ok()).collect()
+}
+
+#[tokio::test]
+async fn each_page_of_a_search_needs_one_search() {
+    let api = PreparedApi::new(&[("/query", large_page(0..300))]);
+    let (mut found, mut cursor, mut calls) = (Vec::new(), Value::Null, 0);
+    while found.len() < 300 {
+        let (text, _) = call_tool(&api, "search", json!({"limit": 300, "cursor": cursor})).await.unwrap();
+        assert!(text.contains("total\t5000"), "{text}");
+        let numbers = pod_numbers(&text);
+        assert!(!numbers.is_empty(), "{text}");
+        found.extend(numbers);
+        cursor = next_cursor(&text);
+        calls += 1;
+    }
+    assert!(calls > 1 && found.iter().copied().eq(0..300), "{found:?}");
     let uris = api.uris();
-    assert_eq!(uris.len(), 2, "{uris:?}");
-    let limit = uris[1].split("limit=").nth(1).and_then(|rest| rest.split('&').next()).unwrap();
-    assert!((50..300).contains(&limit.parse::<usize>().unwrap()), "{limit}");
-    assert!(text.contains("total\t5000") && text.contains("\nnext\t"), "{text}");
+    assert_eq!(uris.len(), calls, "{uris:?}");
+    assert!(uris.iter().all(|uri| uri.contains("limit=300&") && !uri.contains("cursor=")), "{uris:?}");
+    // Behind the hits of the API's page follows its next page.
+    call_tool(&api, "search", json!({"limit": 300, "cursor": cursor})).await.unwrap();
+    assert!(api.uris().last().unwrap().contains("&cursor=end&"), "{:?}", api.uris());
+}
+
+#[rstest]
+#[case::unchanged(0..300, 0, false)]
+#[case::removed_before(7..300, 0, false)]
+#[case::added_before(0..300, 1_000, false)]
+#[case::last_removed(0..300, 0, true)]
+#[tokio::test]
+async fn pages_continue_behind_the_last_hit(
+    #[case] remaining: std::ops::Range<usize>,
+    #[case] added: usize,
+    #[case] is_last_removed: bool,
+) {
+    let first = PreparedApi::new(&[("/query", large_page(0..300))]);
+    let (text, _) = call_tool(&first, "search", json!({"limit": 300})).await.unwrap();
+    let last = *pod_numbers(&text).last().unwrap();
+    let new = (added > 0).then_some(added);
+    let remaining = remaining.filter(|number| !is_last_removed || *number != last);
+    let then = PreparedApi::new(&[("/query", large_page(new.into_iter().chain(remaining)))]);
+    let (text, _) = call_tool(&then, "search", json!({"limit": 300, "cursor": next_cursor(&text)})).await.unwrap();
+    assert_eq!(pod_numbers(&text).first(), Some(&(last + 1)), "{text}");
+}
+
+#[rstest]
+#[case::only_pods(json!({"query": "web"}), "Pod", 1)]
+#[case::a_work(json!({"query": "web"}), "Work", 2)]
+#[case::a_work_with_columns_of_the_manifest(json!({"query": "web", "columns": [".spec.suspend"]}), "Work", 1)]
+#[tokio::test]
+async fn kinds_of_works_are_searched_if_they_are_needed(
+    #[case] arguments: Value,
+    #[case] kind: &str,
+    #[case] searches: usize,
+) {
+    let mut found = hit("m1", kind, "web");
+    found["matched"] = json!([{"field": "content", "text": "web"}]);
+    let api = PreparedApi::new(&[("/query", hits(&[found]))]);
+    let (text, is_error) = call_tool(&api, "search", arguments).await.unwrap();
+    assert!(!is_error && !text.contains("manifests.kind"), "{text}");
+    assert_eq!(api.uris().len(), searches, "{:?}", api.uris());
 }

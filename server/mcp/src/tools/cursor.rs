@@ -17,6 +17,23 @@ pub(crate) enum Position {
     /// Continuation token of an API.
     #[serde(rename = "t")]
     Token(String),
+    /// Within a page of an API: after its first rows.
+    #[serde(rename = "w")]
+    Within(PagePosition),
+}
+
+/// A row of an API's page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PagePosition {
+    /// Continuation token of the page; empty for the first one.
+    #[serde(rename = "t")]
+    pub token: String,
+    /// Number of rows until the row, including it.
+    #[serde(rename = "r")]
+    pub rows: usize,
+    /// Hash of the row's object, by which it is found if rows before it were added or removed.
+    #[serde(rename = "h")]
+    pub hash: u64,
 }
 
 /// A position, with the tool and a hash of the arguments that it belongs to.

@@ -11,9 +11,47 @@ use super::object::{self, Object};
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::{PROPAGATION_API, SEARCH_API, get, uri};
 use crate::output::redact::redact_field;
+use crate::output::structured::Field::{Integer, Text};
+use crate::output::structured::{Layout, Section};
 use crate::output::{Row, ToolOutput, row};
 
 const VIEWS: [&str; 3] = ["all", "placement", "journal"];
+
+/// Section of the clusters that did not answer completely, with the cells of [`note_rows`](super::format::note_rows).
+const SKIPPED: Section =
+    Section::marked("skipped", "skipped", &[Text("cluster"), Text("reason"), Text("age"), Text("missing")]);
+
+const LAYOUT: Layout = Layout {
+    facts: &[
+        Section::marked("object", "object", &[Text("cluster"), Text("type"), Text("name"), Text("state")]),
+        Section::marked("policy", "chosenPolicy", &[Text("policy")]),
+        Section::marked("binding", "binding", &[Text("binding"), Integer("replicas"), Text("message")]),
+        Section::marked("required by", "requiredBy", &[Text("binding")]),
+    ],
+    rows: &[
+        Section::marked("policy", "policy", &[Text("policy"), Text("outcome"), Text("message"), Integer("priority")]),
+        Section::marked("affinity", "affinity", &[Text("affinity")]),
+        Section::marked(
+            "cluster",
+            "cluster",
+            &[Text("cluster"), Text("decision"), Integer("score"), Text("estimate"), Integer("replicas")],
+        ),
+        Section::marked("no cluster fits", "noClusterFits", &[Text("message")]),
+        Section::marked(
+            "target",
+            "target",
+            &[Text("cluster"), Text("placed"), Integer("replicas"), Text("state"), Text("health")],
+        ),
+        Section::marked("override", "override", &[Text("cluster"), Text("policy"), Text("changes")]),
+        Section::marked("waiting", "waiting", &[Text("cause"), Text("cluster"), Text("message")]),
+        Section::marked(
+            "journal",
+            "journal",
+            &[Text("at"), Text("action"), Text("subject"), Text("message"), Text("cause")],
+        ),
+    ],
+    notes: &[SKIPPED, Section::marked("notice", "notice", &[Text("message")])],
+};
 
 pub(super) const TOOL: Tool = Tool {
     name: "explain",
@@ -35,6 +73,7 @@ Cluster only the journal exists.",
         properties
     },
     required: &["kind", "name"],
+    layout: Some(&LAYOUT),
     run,
 };
 
@@ -47,7 +86,7 @@ async fn explain(call: &Call<'_>) -> Result<Page, ToolError> {
     let view = call.arguments.choice("view", &VIEWS)?;
     let (at, within) = (argument("at")?, argument("within")?);
     let object = object::find_in(call, CONTROL_PLANE).await?;
-    let mut output = ToolOutput { facts: vec![object.identity_row()], ..ToolOutput::default() };
+    let mut output = ToolOutput { facts: vec![object.identity_row()], layout: Some(&LAYOUT), ..ToolOutput::default() };
     if view != "journal" && object.text("kind") != "Cluster" {
         push_placement(&mut output, object.text("kind"), &get_explanation(call, &object).await?);
     }

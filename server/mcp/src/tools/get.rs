@@ -46,6 +46,7 @@ shown, only their keys.",
         properties
     },
     required: &["kind", "name"],
+    layout: None,
     run,
 };
 

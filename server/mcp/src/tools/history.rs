@@ -34,6 +34,7 @@ objects. `compare_with` shows the differences from the object of the same name i
         properties
     },
     required: &["kind", "name"],
+    layout: None,
     run,
 };
 

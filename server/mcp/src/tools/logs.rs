@@ -1,11 +1,14 @@
 //! `logs`: lines of containers' logs, merged by time over all clusters.
 
+use std::collections::HashMap;
+
 use futures::future::BoxFuture;
 use serde_json::json;
 
 use super::object::quote;
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::{ApiRequest, SEARCH_API, uri};
+use crate::output::redact::REDACTED;
 use crate::output::{Row, ToolOutput, row};
 
 /// Default and maximum number of lines from the end of each container's log.
@@ -13,6 +16,8 @@ const DEFAULT_TAIL_LINES: usize = 50;
 const MAX_TAIL_LINES: usize = 5_000;
 /// Start of lines that are messages of the API.
 const API_MESSAGE_PREFIX: &str = "crowsnest: ";
+/// Maximum number of lines of a private key.
+const MAX_KEY_LINES: usize = 128;
 
 pub(super) const TOOL: Tool = Tool {
     name: "logs",
@@ -36,6 +41,7 @@ shown first; `next` continues with older ones.",
         })
     },
     required: &[],
+    layout: None,
     run,
 };
 
@@ -79,7 +85,9 @@ async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
 /// Output with the lines as rows, newest first, and messages of the API as notes.
 fn log_output(text: &str) -> ToolOutput {
     let (messages, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with(API_MESSAGE_PREFIX));
-    let rows: Vec<Row> = lines.iter().rev().map(|line| cells(line)).collect();
+    let mut rows: Vec<Row> = lines.iter().map(|line| cells(line)).collect();
+    redact_private_keys(&mut rows);
+    rows.reverse();
     let notes = messages.iter().map(|line| row(["notice", line.trim_start_matches(API_MESSAGE_PREFIX)])).collect();
     let facts = vec![row(["lines", &rows.len().to_string()])];
     let table = ToolOutput::table(["cluster", "pod", "container", "time", "text"], rows);
@@ -96,6 +104,54 @@ fn cells(line: &str) -> Row {
         Some(row([cluster, pod, container, time, text]))
     };
     parts().unwrap_or_else(|| row(["", "", "", "", line]))
+}
+
+/// Container that wrote a line.
+fn source(row: &[String]) -> Row {
+    row.iter().take(3).cloned().collect()
+}
+
+/// True if a text has the first (`BEGIN`) or the last line (`END`) of a private key in PEM form.
+fn has_key_marker(text: &str, marker: &str) -> bool {
+    text.split("-----").any(|part| part.starts_with(marker) && part.ends_with("PRIVATE KEY"))
+}
+
+/// Replaces the lines of private keys. Each line is a cell of its own, so that no pattern can match a whole key. The
+/// rows are in order of time; lines of other containers may be between those of a key.
+fn redact_private_keys(rows: &mut [Row]) {
+    let mut open_keys: HashMap<Row, usize> = HashMap::new();
+    for row in rows.iter_mut() {
+        let key = source(row);
+        let Some(text) = row.last_mut() else { continue };
+        let ends = has_key_marker(text, "END");
+        if has_key_marker(text, "BEGIN") && !ends {
+            open_keys.insert(key, MAX_KEY_LINES);
+        } else if let Some(left) = open_keys.get_mut(&key) {
+            REDACTED.clone_into(text);
+            *left -= 1;
+            if ends || *left == 0 {
+                open_keys.remove(&key);
+            }
+        }
+    }
+    // Keys whose first lines are older than the requested ones.
+    open_keys.clear();
+    for row in rows.iter_mut().rev() {
+        let key = source(row);
+        let Some(text) = row.last_mut() else { continue };
+        if has_key_marker(text, "END") && !has_key_marker(text, "BEGIN") {
+            open_keys.insert(key, MAX_KEY_LINES);
+            REDACTED.clone_into(text);
+        } else if let Some(left) = open_keys.get_mut(&key) {
+            let is_part = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/= \r".contains(&byte));
+            *left -= 1;
+            if !is_part || *left == 0 {
+                open_keys.remove(&key);
+            } else {
+                REDACTED.clone_into(text);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -115,5 +171,21 @@ mod tests {
             ]
         );
         assert_eq!(output.notes, [row(["notice", "cannot read m2 a/b c: no"])]);
+    }
+
+    #[rstest::rstest]
+    #[case::whole(&["a start", "a -----BEGIN RSA PRIVATE KEY-----", "b other", "a MIIE", "a x9", "a -----END RSA PRIVATE KEY-----", "a end"],
+        &["start", "-----BEGIN RSA PRIVATE KEY-----", "other", REDACTED, REDACTED, REDACTED, "end"])]
+    #[case::without_start(&["a it starts.", "a MIIE", "b other", "a x9==", "a -----END PRIVATE KEY-----", "a end"],
+        &["it starts.", REDACTED, "other", REDACTED, REDACTED, "end"])]
+    #[case::without_end(&["a -----BEGIN PRIVATE KEY-----", "a MIIE", "b MIIE"], &["-----BEGIN PRIVATE KEY-----", REDACTED, "MIIE"])]
+    #[case::certificates(&["a -----BEGIN CERTIFICATE-----", "a MIIE", "a -----END CERTIFICATE-----"],
+        &["-----BEGIN CERTIFICATE-----", "MIIE", "-----END CERTIFICATE-----"])]
+    fn lines_of_private_keys_are_redacted(#[case] lines: &[&str], #[case] expected: &[&str]) {
+        let parts = lines.iter().map(|line| line.split_once(' ').unwrap());
+        let mut rows: Vec<Row> =
+            parts.map(|(container, text)| row(["m1", "shop/web-0", container, "", text])).collect();
+        redact_private_keys(&mut rows);
+        assert_eq!(rows.iter().map(|row| row[4].as_str()).collect::<Vec<_>>(), expected);
     }
 }

@@ -18,12 +18,13 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use self::arguments::Arguments;
-use self::cursor::{Cursor, Position};
+use self::cursor::{Cursor, PagePosition, Position};
 pub(crate) use self::format::push_leaves;
 pub use self::search::MAX_COMPLETE_COLUMN_BYTES;
 use crate::api::Api;
 use crate::message::RpcError;
-use crate::output::{DEFAULT_BUDGET_BYTES, MAX_BUDGET_BYTES, MIN_BUDGET_BYTES, ToolOutput, row};
+use crate::output::structured::Layout;
+use crate::output::{DEFAULT_BUDGET_BYTES, MAX_BUDGET_BYTES, MIN_BUDGET_BYTES, Rendered, ToolOutput, row};
 
 /// A tool, which only reads.
 pub(crate) struct Tool {
@@ -33,6 +34,8 @@ pub(crate) struct Tool {
     /// JSON Schema of the arguments, without those that all tools have.
     properties: fn() -> Value,
     required: &'static [&'static str],
+    /// Sections of the structured content. Each successful answer has some then, as the protocol requires.
+    layout: Option<&'static Layout>,
     run: for<'c> fn(&'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>>,
 }
 
@@ -96,7 +99,7 @@ impl Call<'_> {
     /// Token of the API to continue at.
     fn token(&self) -> &str {
         match &self.position {
-            Some(Position::Token(token)) => token,
+            Some(Position::Token(token) | Position::Within(PagePosition { token, .. })) => token,
             _ => "",
         }
     }
@@ -124,24 +127,28 @@ pub(crate) async fn call(api: &dyn Api, params: &Map<String, Value>) -> Result<V
         Some(_) => return Err(RpcError::invalid_params("\"arguments\" must be an object")),
     };
     match tool.run(api, arguments).await {
-        Ok((text, is_error)) => Ok(tool_result(&text, is_error)),
+        Ok((rendered, is_error)) => Ok(tool_result(rendered, is_error)),
         Err(ToolError::Protocol(error)) => Err(error),
-        Err(error) => Ok(tool_result(&error_text(&error), true)),
+        Err(error) => Ok(tool_result(render_error(&error), true)),
     }
 }
 
-/// Text of an error, rendered as data because it may contain names of objects.
-fn error_text(error: &ToolError) -> String {
+/// Output for an error, rendered as data because it may contain names of objects.
+fn render_error(error: &ToolError) -> Rendered {
     let mut facts = vec![row(["error", &error.to_string()])];
     if let ToolError::Api(error) = error {
         let causes = error.details.iter().flat_map(|details| &details.causes).take(10);
         facts.extend(causes.map(|cause| row(["cause", &cause.field, &cause.message])));
     }
-    ToolOutput { facts, ..ToolOutput::default() }.render(0, MIN_BUDGET_BYTES, |_| None).text
+    ToolOutput { facts, ..ToolOutput::default() }.render(0, MIN_BUDGET_BYTES, |_| None)
 }
 
-fn tool_result(text: &str, is_error: bool) -> Value {
-    json!({"content": [{"type": "text", "text": text}], "isError": is_error})
+fn tool_result(rendered: Rendered, is_error: bool) -> Value {
+    let mut result = json!({"content": [{"type": "text", "text": rendered.text}], "isError": is_error});
+    if let Some(structured) = rendered.structured {
+        result["structuredContent"] = structured;
+    }
+    result
 }
 
 impl Tool {
@@ -154,13 +161,18 @@ impl Tool {
     }
 
     fn definition(&self) -> Value {
-        json!({"name": self.name, "title": self.title, "description": self.description, "inputSchema": self.schema(),
+        let mut definition = json!({"name": self.name, "title": self.title, "description": self.description,
+            "inputSchema": self.schema(),
             "annotations": {"title": self.title, "readOnlyHint": true, "destructiveHint": false, "idempotentHint": true,
-                "openWorldHint": false}})
+                "openWorldHint": false}});
+        if let Some(layout) = self.layout {
+            definition["outputSchema"] = layout.schema();
+        }
+        definition
     }
 
-    /// Text of the output; true if it reports an error.
-    async fn run(&self, api: &dyn Api, arguments: &Map<String, Value>) -> Result<(String, bool), ToolError> {
+    /// The output; true if it reports an error.
+    async fn run(&self, api: &dyn Api, arguments: &Map<String, Value>) -> Result<(Rendered, bool), ToolError> {
         let schema = self.schema();
         let arguments = Arguments::new(arguments, &schema)?;
         let budget = arguments.number("max_bytes", MIN_BUDGET_BYTES, MAX_BUDGET_BYTES)?.unwrap_or(DEFAULT_BUDGET_BYTES);
@@ -179,6 +191,6 @@ impl Tool {
             }),
             Next::Position(position) => output.render(0, budget, |_| position.map(cursor)),
         };
-        Ok((rendered.text, output.is_error))
+        Ok((rendered, output.is_error))
     }
 }

@@ -29,6 +29,7 @@ PropagationPolicies, OverridePolicies, Clusters (labels, taints), FederatedResou
         })
     },
     required: &[],
+    layout: None,
     run,
 };
 

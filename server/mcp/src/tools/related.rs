@@ -1,28 +1,33 @@
-//! `related`: what an object belongs to, uses and is used by.
+//! `related`: what an object belongs to, uses and is used by, and paths between objects.
 
-use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_apimachinery::unstructured::{list, text, texts};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::format::reference_text;
+use super::format::{note_rows, reference_text, total_row};
 use super::object;
 use super::{Call, Next, Page, Tool, ToolError};
-use crate::api::get;
+use crate::api::{SEARCH_API, get, uri};
 use crate::output::{ToolOutput, row};
 
 const MAX_DEPTH: usize = 5;
+/// Maximum number of paths.
+const MAX_PATHS: &str = "500";
 
 pub(super) const TOOL: Tool = Tool {
     name: "related",
     title: "Show related objects",
     description: "Objects that an object owns, is owned by, uses and is used by, and events about it, within `depth` steps of \
-the same cluster, with the status of each. Use it for \"what depends on this?\" and \"what does this need?\".",
+the same cluster, with the status of each. Use it for \"what depends on this?\" and \"what does this need?\". With `path` \
+instead of an object: paths of all clusters that match a pattern.",
     properties: || {
         let mut properties = object::properties();
         properties["depth"] = json!({"type": "integer", "minimum": 1, "maximum": MAX_DEPTH, "default": 2});
+        properties["path"] = json!({"type": "string", "description": "Objects and edges, such as `secret/shop/db <-USES- deploy -OWNS*..3-> pod` or `ingress -ROUTES_TO*-> pod`; edges are OWNS, USES, SELECTS, ROUTES_TO, RUNS_ON, PROPAGATED_TO."});
         properties
     },
-    required: &["kind", "name"],
+    required: &[],
+    layout: None,
     run,
 };
 
@@ -31,6 +36,18 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 }
 
 async fn related(call: &Call<'_>) -> Result<Page, ToolError> {
+    let argument = |name| call.arguments.text_or_empty(name);
+    let (pattern, kind, name) = (argument("path")?, argument("kind")?, argument("name")?);
+    let has_object = [kind, name, argument("cluster")?, argument("namespace")?].iter().any(|text| !text.is_empty())
+        || call.arguments.number("depth", 1, MAX_DEPTH)?.is_some();
+    match pattern.is_empty() {
+        true if !kind.is_empty() && !name.is_empty() => related_objects(call).await,
+        false if !has_object => paths(call, pattern).await,
+        _ => Err(ToolError::Input("set kind and name, or path alone".to_owned())),
+    }
+}
+
+async fn related_objects(call: &Call<'_>) -> Result<Page, ToolError> {
     let depth = call.arguments.number("depth", 1, MAX_DEPTH)?.unwrap_or(2).to_string();
     let object = object::find(call).await?;
     let graph = get(call.api, object.uri("graph", &[("depth", &depth)])).await?;
@@ -51,4 +68,51 @@ async fn related(call: &Call<'_>) -> Result<Page, ToolError> {
         (graph["more"] == true).then(|| row(["notice", "more objects are related; reduce depth or use `search`"]));
     let table = ToolOutput::table(["from", "status", "relation", "to", "status"], rows.collect());
     Ok(Page { output: ToolOutput { facts, notes: more.into_iter().collect(), ..table }, next: Next::Offset })
+}
+
+/// Output with a row for each path that matches the pattern.
+async fn paths(call: &Call<'_>, pattern: &str) -> Result<Page, ToolError> {
+    let found = get(call.api, uri(&format!("{SEARCH_API}/paths"), &[("p", pattern), ("limit", MAX_PATHS)])).await?;
+    let rows = list(&found, "paths").iter().map(|path| {
+        let first = list(path, "nodes").first().map_or(&Value::Null, |at| item(&found, "nodes", at));
+        row([text(first, "cluster"), &path_text(&found, path)])
+    });
+    let notices = texts(&found, "notices").map(|notice| row(["notice", notice]));
+    let notes = note_rows(&json!({"skipped": found["skipped"]})).into_iter().chain(notices).collect();
+    let table = ToolOutput::table(["cluster", "path"], rows.collect());
+    Ok(Page { output: ToolOutput { facts: vec![total_row(&found)], notes, ..table }, next: Next::Offset })
+}
+
+/// The object or edge with this number; null if there is none.
+fn item<'f>(found: &'f Value, field: &str, number: &Value) -> &'f Value {
+    let number = number.as_u64().and_then(|number| usize::try_from(number).ok());
+    number.and_then(|number| list(found, field).get(number)).unwrap_or(&Value::Null)
+}
+
+/// Text of a path, such as `Secret shop/db <-USES- Deployment shop/web [Running]`. An object in another cluster than the one
+/// before it has its cluster as prefix.
+fn path_text(found: &Value, path: &Value) -> String {
+    let numbers = list(path, "nodes");
+    let mut edges = list(path, "edges").iter().zip(numbers).map(|(edge, before)| {
+        let edge = item(found, "edges", edge);
+        let name = text(edge, "type");
+        if edge["from"] == *before { format!(" -{name}-> ") } else { format!(" <-{name}- ") }
+    });
+    let (mut path_text, mut cluster) = (String::new(), None);
+    for number in numbers {
+        let node = item(found, "nodes", number);
+        let node_cluster = text(node, "cluster");
+        // The cluster of the first object has a column.
+        if cluster.is_some_and(|cluster| cluster != node_cluster) {
+            path_text.push_str(&format!("{node_cluster}: "));
+        }
+        cluster = Some(node_cluster);
+        path_text.push_str(&reference_text(node));
+        let status = text(node, "status");
+        if !status.is_empty() {
+            path_text.push_str(&format!(" [{status}]"));
+        }
+        path_text.push_str(&edges.next().unwrap_or_default());
+    }
+    path_text
 }

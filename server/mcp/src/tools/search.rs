@@ -3,9 +3,10 @@
 use crowsnest_apimachinery::unstructured::{list, text, texts};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
 
-use super::cursor::Position;
-use super::format::{facet_rows, note_rows, total_row, value_text};
+use super::cursor::{PagePosition, Position};
+use super::format::{facet_rows, field_texts, note_rows, total_row, value_text};
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::{SEARCH_API, get, uri};
 use crate::message::RpcError;
@@ -49,6 +50,7 @@ either, words are full text. The resource crowsnest://query-language has the who
         })
     },
     required: &[],
+    layout: None,
     run,
 };
 
@@ -69,30 +71,57 @@ async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
         let response = request_hits(call, &query, 0, &columns).await?;
         return Ok(Page { output: counts_output(&response), next: Next::Offset });
     }
-    let mut response = request_hits(call, &query, limit, &columns).await?;
-    let mut page = hits_output(&response, &columns);
-    // A cursor identifies the last hit of a page, so a page that is too large is requested again with the hits that
-    // fit.
-    let shown = page.render(0, call.budget, |_| Some("c".repeat(200))).shown_rows;
-    if shown < page.rows.len() && shown > 0 {
-        response = request_hits(call, &query, shown, &columns).await?;
-        page = hits_output(&response, &columns);
-    }
+    let response = request_hits(call, &query, limit, &columns).await?;
+    let hits = list(&response, "hits");
+    let shown_before = shown_before(call.position.as_ref(), hits);
+    let hits = hits.get(shown_before..).unwrap_or_default();
+    let output = hits_output(&response, hits, &columns);
+    // Hits that do not fit are requested again by the next call, so that each call searches once.
+    let shown = output.render(0, call.budget, |_| None).shown_rows;
     let cursor = Some(text(&response, "cursor")).filter(|cursor| !cursor.is_empty());
-    let next = cursor.map(|cursor| Position::Token(cursor.to_owned()));
-    Ok(Page { output: page, next: Next::Position(next) })
+    let next = match hits.get(shown.wrapping_sub(1)) {
+        Some(last) if shown < hits.len() => Some(Position::Within(PagePosition {
+            token: call.token().to_owned(),
+            rows: shown_before + shown,
+            hash: hit_hash(last),
+        })),
+        // Not one row fits, so that continuing would not advance.
+        None if !hits.is_empty() => None,
+        _ => cursor.map(|cursor| Position::Token(cursor.to_owned())),
+    };
+    Ok(Page { output, next: Next::Position(next) })
+}
+
+/// Number of hits of the API's page that earlier calls have shown. If the last shown hit is no longer in the page, the hits
+/// after it have moved up by one. If its position has changed, hits in between are repeated or left out.
+fn shown_before(position: Option<&Position>, hits: &[Value]) -> usize {
+    let Some(Position::Within(last)) = position else { return 0 };
+    let found = hits.iter().position(|hit| hit_hash(hit) == last.hash);
+    found.map_or(last.rows.saturating_sub(1), |at| at + 1).min(hits.len())
+}
+
+/// Hash of what identifies a hit: its object, and the end of its version.
+fn hit_hash(hit: &Value) -> u64 {
+    let fields = ["cluster", "apiVersion", "kind", "namespace", "name", "uid", "deleted", "until"];
+    xxh3_64(field_texts(hit, fields).join("\t").as_bytes())
 }
 
 /// Searches. If a Work matched in its content, the search is repeated with the kinds of its manifests, so that the
-/// matched text and the kinds belong to the same state of the Work.
+/// matched text and the kinds belong to the same state of the Work. Columns that are read from manifests make the kinds
+/// cheap, so they are part of the first search then.
 async fn request_hits(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> Result<Value, ToolError> {
-    let response = request_columns(call, query, limit, columns).await?;
-    let needs_kinds = list(&response, "hits").iter().any(is_content_match_of_work);
-    if !needs_kinds || columns.iter().any(|column| column == WORK_KINDS_COLUMN) {
-        return Ok(response);
+    let with_kinds = || [columns, &[WORK_KINDS_COLUMN.to_owned()]].concat();
+    if columns.iter().any(|column| column == WORK_KINDS_COLUMN) {
+        return request_columns(call, query, limit, columns).await;
     }
-    let columns = [columns, &[WORK_KINDS_COLUMN.to_owned()]].concat();
-    request_columns(call, query, limit, &columns).await
+    if columns.iter().any(|column| column.starts_with('.')) {
+        return request_columns(call, query, limit, &with_kinds()).await;
+    }
+    let response = request_columns(call, query, limit, columns).await?;
+    match list(&response, "hits").iter().any(is_content_match_of_work) {
+        true => request_columns(call, query, limit, &with_kinds()).await,
+        false => Ok(response),
+    }
 }
 
 async fn request_columns(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> Result<Value, ToolError> {
@@ -131,8 +160,7 @@ fn counts_output(response: &Value) -> ToolOutput {
         ToolOutput { facts, notes: note_rows(response), is_error: is_refused_query(response), ..ToolOutput::default() };
     if let Some(groups) = response.get("groups").filter(|groups| groups.is_object()) {
         output.columns = row([text(groups, "field"), "count"]);
-        output.rows =
-            list(groups, "values").iter().map(|one| super::format::field_texts(one, ["value", "count"])).collect();
+        output.rows = list(groups, "values").iter().map(|one| field_texts(one, ["value", "count"])).collect();
         if groups["more"].as_u64().unwrap_or_default() > 0 {
             output.notes.push(row(["notice", &format!("{} more groups", value_text(&groups["more"]))]));
         }
@@ -140,9 +168,8 @@ fn counts_output(response: &Value) -> ToolOutput {
     output
 }
 
-/// Output with a row for each hit.
-fn hits_output(response: &Value, columns: &[String]) -> ToolOutput {
-    let hits = list(response, "hits");
+/// Output with a row for each of these hits of the response.
+fn hits_output(response: &Value, hits: &[Value], columns: &[String]) -> ToolOutput {
     // Columns without a value are omitted.
     let used: Vec<&str> =
         COLUMNS.into_iter().filter(|column| hits.iter().any(|hit| hit.get(column).is_some())).collect();
@@ -171,7 +198,7 @@ fn hits_output(response: &Value, columns: &[String]) -> ToolOutput {
     let own = used.into_iter().chain(end_column).map(str::to_owned);
     let heads = own.chain(columns.iter().cloned()).chain(["matched".to_owned()]);
     let columns = if rows.is_empty() { Row::new() } else { heads.collect() };
-    ToolOutput { facts, columns, rows, notes, is_error: is_refused_query(response) }
+    ToolOutput { facts, columns, rows, notes, is_error: is_refused_query(response), ..ToolOutput::default() }
 }
 
 /// Value of a requested column of a hit, without secrets.

@@ -9,11 +9,39 @@ use super::format::{reference_text, value_text};
 use super::object::quote;
 use super::{Call, Next, Page, Tool, ToolError};
 use crate::api::{ACCESS_API, SEARCH_API, get, post, uri};
+use crate::output::structured::Field::{Integer, Omitted, Text};
+use crate::output::structured::{Layout, Section};
 use crate::output::{Row, ToolOutput, row};
 
 const MAX_CLUSTERS: usize = 100;
 /// Number of rows that are requested first. If they do not fit, fewer are requested.
 const FIRST_PAGE_ROWS: usize = 200;
+/// Binding of a row with an indirect path.
+const INDIRECTLY: &str = "indirectly";
+
+const LAYOUT: Layout = Layout {
+    facts: &[
+        Section::marked("clusters", "clusters", &[Integer("total"), Integer("complete")]),
+        Section::marked("groups", "groups", &[Text("groups")]),
+        Section::marked("indirect paths", "indirectPaths", &[Integer("total")]),
+    ],
+    rows: &[
+        Section::with_cell(
+            3,
+            INDIRECTLY,
+            "indirectPath",
+            &[Text("cluster"), Text("subject"), Text("subjectCluster"), Omitted, Omitted, Text("steps")],
+        ),
+        Section::others(
+            "grant",
+            &[Text("cluster"), Text("subject"), Text("namespace"), Text("binding"), Text("role"), Text("rule")],
+        ),
+    ],
+    notes: &[
+        Section::marked("skipped", "skipped", &[Text("cluster"), Text("state"), Text("reason")]),
+        Section::others("notice", &[Omitted, Text("message")]),
+    ],
+};
 
 pub(super) const TOOL: Tool = Tool {
     name: "who_can",
@@ -37,6 +65,7 @@ adds paths such as creating pods that read Secrets. Clusters whose state is not 
         })
     },
     required: &[],
+    layout: Some(&LAYOUT),
     run,
 };
 
@@ -223,7 +252,7 @@ fn review_output(status: &Value, notices: &[Row]) -> ToolOutput {
         .chain(texts(status, "warnings").map(|warning| row(["notice", warning])))
         .collect();
     let table = ToolOutput::table(["cluster", "subject", "namespace", "binding", "role", "rule"], rows);
-    ToolOutput { facts, notes, ..table }
+    ToolOutput { facts, notes, layout: Some(&LAYOUT), ..table }
 }
 
 fn grant_row(grant: &Value) -> Row {
@@ -262,5 +291,5 @@ fn path_row(path: &Value) -> Row {
     };
     let steps: Vec<String> = list(path, "steps").iter().map(step).collect();
     let from = value_text(&path["subjectCluster"]);
-    row([text(path, "cluster"), &reference_text(&path["subject"]), &from, "indirectly", "", &steps.join(", ")])
+    row([text(path, "cluster"), &reference_text(&path["subject"]), &from, INDIRECTLY, "", &steps.join(", ")])
 }

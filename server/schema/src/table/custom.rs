@@ -1,7 +1,7 @@
 //! Printer columns of custom resources: `additionalPrinterColumns`, compiled once per CRD.
 
 use crowsnest_apimachinery::jsonpath::{self, JsonPath};
-use crowsnest_apimachinery::printers::columns::{CREATION_DOC, Doc};
+use crowsnest_apimachinery::printers::columns::{CREATION_DESCRIPTION, ColumnDescription};
 use serde_json::{Value, json};
 
 use super::{Now, age};
@@ -50,7 +50,7 @@ impl CustomPrinter {
 
     pub(super) fn columns(&self, describe_field: &dyn Fn(&str, &str) -> Option<String>) -> Vec<Value> {
         if self.has_only_age {
-            let Doc::Field(schema, field) = CREATION_DOC else { return Vec::new() };
+            let ColumnDescription::Field(schema, field) = CREATION_DESCRIPTION else { return Vec::new() };
             let description = describe_field(&format!("io.k8s.{schema}"), field).unwrap_or_default();
             return vec![
                 json!({"name": "Age", "type": "date", "format": "", "description": description, "priority": 0}),

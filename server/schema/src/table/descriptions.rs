@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crowsnest_apimachinery::printers::columns::{CREATION_DOC, Doc, KindPrinter};
+use crowsnest_apimachinery::printers::columns::{CREATION_DESCRIPTION, ColumnDescription, KindPrinter};
 use serde_json::Value;
 
 use crate::schema_set::SchemaSet;
@@ -11,9 +11,11 @@ use crate::schema_set::SchemaSet;
 static DESCRIPTIONS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
     let definitions = SchemaSet::raw_definitions();
     let columns = KindPrinter::all().flat_map(|kind| kind.columns);
-    let fields = columns.map(|column| column.doc).chain([CREATION_DOC]).filter_map(|doc| match doc {
-        Doc::Field(schema, field) => Some((format!("io.k8s.{schema}"), field.to_owned())),
-        Doc::Text(_) => None,
+    let fields = columns.map(|column| column.description).chain([CREATION_DESCRIPTION]).filter_map(|description| {
+        match description {
+            ColumnDescription::Field(schema, field) => Some((format!("io.k8s.{schema}"), field.to_owned())),
+            ColumnDescription::Text(_) => None,
+        }
     });
     fields
         .filter_map(|(schema, field)| {

@@ -13,7 +13,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use crowsnest_apimachinery::printers::columns::{CREATED_AT, Column, Doc, KindPrinter, NAME};
+use crowsnest_apimachinery::printers::columns::{CREATED_AT, Column, ColumnDescription, KindPrinter, NAME};
 use crowsnest_apimachinery::unstructured::text;
 use serde_json::{Value, json};
 
@@ -102,9 +102,11 @@ fn name(object: &Value) -> Value {
 }
 
 fn column_definition(column: &Column, describe_field: &dyn Fn(&str, &str) -> Option<String>) -> Value {
-    let description = match column.doc {
-        Doc::Text(text) => text.to_owned(),
-        Doc::Field(schema, field) => describe_field(&format!("io.k8s.{schema}"), field).unwrap_or_default(),
+    let description = match column.description {
+        ColumnDescription::Text(text) => text.to_owned(),
+        ColumnDescription::Field(schema, field) => {
+            describe_field(&format!("io.k8s.{schema}"), field).unwrap_or_default()
+        }
     };
     json!({
         "name": column.name, "type": column.value_type, "format": column.format,

@@ -4,6 +4,7 @@
 //! [`super::node`].
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use crowsnest_kube_apiserver::ApiServer;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -31,6 +32,8 @@ use tokio_util::sync::CancellationToken;
 use super::network::{Network, NetworkState};
 use crate::error::{Error, Result};
 
+/// Maximum number of connections that wait to be accepted.
+const LISTEN_BACKLOG: u32 = 1024;
 /// Paths of the health checks.
 const HEALTH_PATHS: [&str; 2] = ["/readyz", "/healthz"];
 
@@ -280,6 +283,9 @@ pub struct Listener {
     faults: Arc<Faults>,
     address: Mutex<SocketAddr>,
     running: AsyncMutex<Option<(CancellationToken, JoinHandle<()>)>>,
+    /// Socket that holds the address while the member is paused, so that the port is not assigned to another socket. It does not
+    /// listen, so connections are refused.
+    reserved: Mutex<Option<TcpSocket>>,
 }
 
 impl Listener {
@@ -298,6 +304,7 @@ impl Listener {
             faults,
             address: Mutex::new(address),
             running: AsyncMutex::new(None),
+            reserved: Mutex::default(),
         };
         listener.resume().await?;
         Ok(listener)
@@ -319,9 +326,14 @@ impl Listener {
         }
         self.faults.reset_for_open();
         let address = self.address();
-        let io = |source| Error::Io { operation: format!("cannot listen on {address}"), source };
-        let listener = TcpListener::bind(address).await.map_err(io)?;
-        *self.address.lock() = listener.local_addr().map_err(io)?;
+        let io_error = |source| Error::Io { operation: format!("cannot listen on {address}"), source };
+        let reserved = self.reserved.lock().take();
+        let listener = match reserved {
+            Some(socket) => socket.listen(LISTEN_BACKLOG),
+            None => TcpListener::bind(address).await,
+        };
+        let listener = listener.map_err(io_error)?;
+        *self.address.lock() = listener.local_addr().map_err(io_error)?;
         let to_error = |error: crowsnest_apiserver::Error| Error::Cluster {
             cluster: self.server.name().to_owned(),
             reason: error.to_string(),
@@ -344,7 +356,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Closes the socket and all connections: the member is unreachable.
+    /// Closes the socket and all connections: the member is unreachable. The address stays reserved until
+    /// [`Listener::resume`] or [`Listener::release_address`].
     pub async fn pause(&self) {
         let Some((stop, task)) = self.running.lock().await.take() else { return };
         stop.cancel();
@@ -352,7 +365,24 @@ impl Listener {
         if let Err(error) = task.await {
             tracing::error!(%error, "the listener task of a member panicked");
         }
+        match bind_without_listening(self.address()) {
+            Ok(socket) => *self.reserved.lock() = Some(socket),
+            Err(error) => tracing::warn!(%error, "cannot reserve the address of a paused member"),
+        }
     }
+
+    /// Makes the address of a paused member available to other programs.
+    pub fn release_address(&self) {
+        self.reserved.lock().take();
+    }
+}
+
+fn bind_without_listening(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Closed connections of the previous socket may linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -54,6 +54,16 @@ impl Interner {
     }
 }
 
+/// Returns the shared instance of a value.
+fn intern<T: Eq + Hash>(known: &mut HashSet<Arc<T>>, value: T) -> Arc<T> {
+    if let Some(known) = known.get(&value) {
+        return known.clone();
+    }
+    let shared = Arc::new(value);
+    known.insert(shared.clone());
+    shared
+}
+
 impl Tables {
     fn intern_text(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.strings.get(text) {
@@ -61,15 +71,6 @@ impl Tables {
         }
         let shared: Arc<str> = text.into();
         self.strings.insert(shared.clone());
-        shared
-    }
-
-    fn intern_labels(&mut self, labels: Labels) -> Arc<Labels> {
-        if let Some(known) = self.labels.get(&labels) {
-            return known.clone();
-        }
-        let shared = Arc::new(labels);
-        self.labels.insert(shared.clone());
         shared
     }
 
@@ -126,9 +127,9 @@ impl Tables {
             version,
             generation: meta.generation.unwrap_or_default(),
             created: meta.creation_timestamp.map(|time| time.0).unwrap_or_default(),
-            labels: self.intern_labels(meta.labels.unwrap_or_default()),
-            annotations: self.intern_labels(annotations),
-            owner: owner.map(|owner| self.intern_owner(owner)),
+            labels: intern(&mut self.labels, meta.labels.unwrap_or_default()),
+            annotations: intern(&mut self.labels, annotations),
+            owner: owner.map(|owner| intern(&mut self.owners, owner)),
             finalizers: meta.finalizers.unwrap_or_default().into_iter().map(Into::into).collect(),
             deletion,
             node: spec.node_name.as_deref().filter(|name| !name.is_empty()).map(|name| self.intern_text(name)),
@@ -158,15 +159,6 @@ impl Tables {
                 .collect(),
             foreign_conditions: conditions.foreign,
         }
-    }
-
-    fn intern_owner(&mut self, owner: Owner) -> Arc<Owner> {
-        if let Some(known) = self.owners.get(&owner) {
-            return known.clone();
-        }
-        let shared = Arc::new(owner);
-        self.owners.insert(shared.clone());
-        shared
     }
 
     fn container_view(&mut self, status: ContainerStatus) -> ContainerView {

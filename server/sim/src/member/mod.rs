@@ -379,6 +379,7 @@ impl Member {
     /// Stops the listener, then all tasks, then the API server.
     pub async fn stop(&self) -> Result<()> {
         self.pause().await;
+        self.listener.release_address();
         self.world.tasks.stop().await;
         self.kubelet.stop().await;
         self.world.close();

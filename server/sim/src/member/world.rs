@@ -43,7 +43,7 @@ pub fn create_params() -> PostParams {
 /// A shared object of a kind.
 pub type SharedObject<K> = Arc<Object<K>>;
 /// The store of a kind.
-pub type Objects<K> = Arc<Store<Object<K>>>;
+pub type ObjectStore<K> = Arc<Store<Object<K>>>;
 
 /// Optional features of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,22 +73,22 @@ pub struct World {
     pub tasks: Tasks,
 
     pub pods: Arc<Store<PodState>>,
-    pub nodes: Objects<Node>,
-    pub namespaces: Objects<Namespace>,
-    pub deployments: Objects<Deployment>,
-    pub replica_sets: Objects<ReplicaSet>,
-    pub replication_controllers: Objects<ReplicationController>,
-    pub stateful_sets: Objects<StatefulSet>,
-    pub daemon_sets: Objects<DaemonSet>,
-    pub revisions: Objects<ControllerRevision>,
-    pub jobs: Objects<Job>,
-    pub cron_jobs: Objects<CronJob>,
-    pub services: Objects<Service>,
-    pub slices: Objects<EndpointSlice>,
-    pub claims: Objects<PersistentVolumeClaim>,
-    pub volumes: Objects<PersistentVolume>,
-    pub budgets: Objects<PodDisruptionBudget>,
-    pub autoscalers: Objects<HorizontalPodAutoscaler>,
+    pub nodes: ObjectStore<Node>,
+    pub namespaces: ObjectStore<Namespace>,
+    pub deployments: ObjectStore<Deployment>,
+    pub replica_sets: ObjectStore<ReplicaSet>,
+    pub replication_controllers: ObjectStore<ReplicationController>,
+    pub stateful_sets: ObjectStore<StatefulSet>,
+    pub daemon_sets: ObjectStore<DaemonSet>,
+    pub revisions: ObjectStore<ControllerRevision>,
+    pub jobs: ObjectStore<Job>,
+    pub cron_jobs: ObjectStore<CronJob>,
+    pub services: ObjectStore<Service>,
+    pub slices: ObjectStore<EndpointSlice>,
+    pub claims: ObjectStore<PersistentVolumeClaim>,
+    pub volumes: ObjectStore<PersistentVolume>,
+    pub budgets: ObjectStore<PodDisruptionBudget>,
+    pub autoscalers: ObjectStore<HorizontalPodAutoscaler>,
 }
 
 /// Calls the macro with the stores of all kinds except pods, which have a compact form.
@@ -206,7 +206,7 @@ impl World {
         each_store!(close_all);
     }
 
-    fn start_kind_informer<K>(&self, registry: &Arc<Registry>, store: &Objects<K>) -> Result<()>
+    fn start_kind_informer<K>(&self, registry: &Arc<Registry>, store: &ObjectStore<K>) -> Result<()>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use crowsnest_apimachinery::rbac::access::{Scope, VisibleRbac};
 use crowsnest_apimachinery::rbac::indirect::SearchedRules;
-use crowsnest_apimachinery::rbac::{Action, ObjectKind, Rbac};
+use crowsnest_apimachinery::rbac::{Action, ObjectKind, Rbac, RoleBinding};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
 use serde_json::{Value, json};
 
@@ -56,6 +56,18 @@ pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
         views.iter().map(|view| view.roles_of(&user, &Scope::All).0.len()).sum()
     });
     printer.print_percentiles("access/subject", subject)?;
+    // A change while a review holds the rules of its cluster: they are copied first.
+    let changed = (0..args.reviews).map(|nth| binding(args.bindings + nth)).collect::<anyhow::Result<Vec<_>>>()?;
+    let cluster = fleet.first().context("a cluster")?;
+    let change = changed.into_iter().enumerate().map(|(nth, binding)| {
+        let start = Instant::now();
+        let mut rbac = cluster.clone();
+        rbac.put_binding("", &format!("changed{nth}"), binding);
+        let view = VisibleRbac { rbac: &rbac, is_visible: &visible };
+        std::hint::black_box(view.who_can(&action(0), &Scope::cluster()).proofs.len());
+        start.elapsed()
+    });
+    printer.print_percentiles("access/change", change.collect())?;
     let one = *views.first().context("a cluster")?;
     let indirect = review_times(args.reviews.min(20), |nth| {
         let (action, scope) = (action(nth), Scope::from_namespace(&namespace(nth)));
@@ -90,11 +102,14 @@ fn cluster(bindings: u32) -> anyhow::Result<Rbac> {
     }
     for nth in 0..bindings {
         let namespace = if nth.is_multiple_of(10) { String::new() } else { format!("n{}", nth % NAMESPACES) };
-        let binding = json!({"roleRef": {"kind": "ClusterRole", "name": format!("role{}", nth % ROLES)},
-            "subjects": [subject(nth)]});
-        rbac.put_binding(&namespace, &format!("binding{nth}"), serde_json::from_value(binding)?);
+        rbac.put_binding(&namespace, &format!("binding{nth}"), binding(nth)?);
     }
     Ok(rbac)
+}
+
+fn binding(nth: u32) -> anyhow::Result<RoleBinding> {
+    let role = json!({"kind": "ClusterRole", "name": format!("role{}", nth % ROLES)});
+    Ok(serde_json::from_value(json!({"roleRef": role, "subjects": [subject(nth)]}))?)
 }
 
 fn subject(nth: u32) -> Value {

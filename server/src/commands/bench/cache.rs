@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::Index;
+use crowsnest_index::GlobalCache;
 use crowsnest_proxy::Proxy;
 
 use super::super::cache_options::CacheOptionsArgs;
@@ -106,7 +106,7 @@ impl<W: Write> MeasurementPrinter<W> {
 
 /// Measures the time from opening an empty cache until all objects are searchable.
 async fn measure_fill(
-    index: &Index,
+    index: &GlobalCache,
     args: &CacheArgs,
     start: Instant,
     printer: &mut MeasurementPrinter<impl Write>,
@@ -123,7 +123,7 @@ async fn measure_fill(
 
 /// Measures latencies and searches while pods change.
 async fn measure_churn(
-    index: &Index,
+    index: &GlobalCache,
     members: &MembersProcess,
     args: &CacheArgs,
     printer: &mut MeasurementPrinter<impl Write>,

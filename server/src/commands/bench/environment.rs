@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_index::{CollectionKey, Index, IndexOptions};
+use crowsnest_index::{CacheOptions, CollectionKey, GlobalCache};
 use crowsnest_kube_apiserver::server::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
@@ -48,7 +48,7 @@ struct ControlPlane {
 #[derive(Debug, Clone, Args)]
 pub(super) struct PodArgs {
     /// Number of clusters for the pods
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, alias = "members", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub clusters: u32,
     /// Number of pods in all clusters
     #[arg(long, default_value_t = 30_000)]
@@ -77,15 +77,28 @@ impl BenchEnvironment {
     }
 
     /// Opens a cache that collects all pods.
-    pub(super) async fn open(&self, cache: &CacheOptionsArgs) -> anyhow::Result<(Index, InterestGuard)> {
+    pub(super) async fn open(&self, cache: &CacheOptionsArgs) -> anyhow::Result<(GlobalCache, InterestGuard)> {
+        let (cache, mut interests) = self.open_resources(cache, [pods()]).await?;
+        Ok((cache, interests.pop().context("no interest was declared")?))
+    }
+
+    /// Opens a cache that collects all objects of these resources.
+    pub(super) async fn open_resources(
+        &self,
+        cache: &CacheOptionsArgs,
+        resources: impl IntoIterator<Item = Gvr>,
+    ) -> anyhow::Result<(GlobalCache, Vec<InterestGuard>)> {
         let fleet = Fleet::start(self.client.clone(), FleetOptions::on_loopback()).await?;
         let reason = InterestReason::ResourceRegistry("bench".to_owned());
-        let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, reason };
+        let interest = |resource| {
+            let reason = reason.clone();
+            Interest { clusters: Clusters::All, resource, namespaces: Namespaces::All, reason }
+        };
         let options = cache.options(&self.scratch);
-        let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..options };
+        let options = CacheOptions { collect_everything: false, collect_control_plane: false, ..options };
         let interests = Interests::default();
-        let interest = interests.declare(interest);
-        Ok((Index::open_with(fleet, options, interests).await?, interest))
+        let guards = interests.declare_all(resources.into_iter().map(interest));
+        Ok((GlobalCache::open_with(fleet, options, interests).await?, guards))
     }
 
     /// Stops the control plane and the members, and deletes the folder.
@@ -155,11 +168,11 @@ pub(super) async fn register(client: &Client, address: &str, clusters: u32) -> a
     Ok(())
 }
 
-/// Stops the cache. The interest is dropped last: without it the cache would delete its objects.
-pub(super) async fn stop(index: Index, interest: InterestGuard) {
+/// Stops the cache. The interests are dropped last: without them the cache would delete its objects.
+pub(super) async fn stop<G>(index: GlobalCache, interests: G) {
     index.stop().await;
     index.fleet().stop().await;
-    drop(interest);
+    drop(interests);
 }
 
 pub(super) fn pods() -> Gvr {
@@ -183,7 +196,7 @@ impl ControlPlane {
 }
 
 /// Waits until every cluster was listed once.
-pub(super) async fn wait_until_complete(index: &Index, clusters: u32) -> anyhow::Result<()> {
+pub(super) async fn wait_until_complete(index: &GlobalCache, clusters: u32) -> anyhow::Result<()> {
     for nth in 0..clusters {
         index.wait_until_complete(&CollectionKey::new(ClusterName::parse(&format!("bench{nth}"))?, pods())).await;
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Index, IndexOptions};
+use crowsnest_index::{CacheOptions, GlobalCache};
 use crowsnest_search::opensearch::client::{Client, ClientOptions, Request};
 use http::Method;
 use serde_json::Value;
@@ -81,7 +81,7 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
 /// Measures searches of a user with permissions in every member: total time, time spent waiting for an external engine,
 /// and the rest.
 async fn measure_searches(
-    index: &Index,
+    index: &GlobalCache,
     name: &str,
     times: usize,
     printer: &mut MeasurementPrinter<impl Write>,
@@ -108,7 +108,7 @@ async fn measure_searches(
 }
 
 /// Size of the index in bytes, after the engine merged it.
-async fn merged_size(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> {
+async fn merged_size(options: &CacheOptions, data_dir: &Path) -> anyhow::Result<u64> {
     if options.index_backend == "tantivy" {
         super::wait_until_idle().await?;
         return size_of(&data_dir.join("text"));
@@ -136,7 +136,7 @@ async fn merged_size(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<
     }
 }
 
-async fn delete_index(options: &IndexOptions) -> anyhow::Result<()> {
+async fn delete_index(options: &CacheOptions) -> anyhow::Result<()> {
     if options.index_backend != "tantivy" {
         let client = Client::new(ClientOptions::from_store_options(&options.opensearch)?).await?;
         let index = format!("/{}-000001", options.opensearch.index_prefix);

@@ -69,7 +69,8 @@ async fn connect_member(dir: &Path, number: usize) -> anyhow::Result<SimulatedMe
     Ok(SimulatedMember { api: connect(dir, &name).await?, control_plane: connect(dir, "cp").await?, name })
 }
 
-async fn connect(dir: &Path, name: &str) -> anyhow::Result<Client> {
+/// A client of the control plane (`cp`) or a member of `crowsnest up`.
+pub(super) async fn connect(dir: &Path, name: &str) -> anyhow::Result<Client> {
     let path = dir.join(format!("kubeconfigs/{name}.kubeconfig"));
     let mut config = kubeconfig::load_config(Some(&path), None).await?;
     // A large load takes longer than the default timeout.

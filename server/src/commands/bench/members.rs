@@ -1,8 +1,8 @@
 //! `crowsnest bench members`: a process that serves clusters of synthetic pods, which are generated when they are read.
 //!
-//! It serves what the cache requests from members: discovery, paged lists, watches with initial events, and RBAC that
-//! allows the user `reader` to read pods, and `tenant` those of fifty namespaces. `POST /churn?rate=N` changes this
-//! many pods per second in all clusters together.
+//! It serves what the cache requests from members: discovery, paged lists and watches with initial events of pods, the
+//! objects around the pods, which never change, and RBAC that allows the user `reader` to read all of these, and `tenant`
+//! the pods of fifty namespaces. `POST /churn?rate=N` changes this many pods per second in all clusters together.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::pods::{Pods, Revision};
+use super::topology;
 
 /// Pods per chunk of a response.
 const CHUNK_PODS: usize = 32;
@@ -99,6 +100,8 @@ pub(super) async fn run(members: Members) -> anyhow::Result<()> {
         .route("/c/{cluster}/api", get(core_group))
         .route("/c/{cluster}/apis", get(groups))
         .route("/c/{cluster}/api/v1/pods", get(pods))
+        .route("/c/{cluster}/api/v1/{resource}", get(core_objects))
+        .route("/c/{cluster}/apis/{group}/v1/{resource}", get(group_objects))
         .route("/c/{cluster}/apis/rbac.authorization.k8s.io/v1/{resource}", get(rules))
         .with_state(Arc::clone(&members));
     let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on loopback")?;
@@ -142,25 +145,33 @@ async fn run_churn(members: Arc<Members>) {
     }
 }
 
-fn resource(name: &str, kind: &str, namespaced: bool) -> Value {
-    json!({"resource": name, "responseKind": {"group": "", "version": "v1", "kind": kind}, "singularResource": "",
+fn resource(group: &str, name: &str, kind: &str, namespaced: bool) -> Value {
+    json!({"resource": name, "responseKind": {"group": group, "version": "v1", "kind": kind}, "singularResource": "",
         "scope": if namespaced { "Namespaced" } else { "Cluster" }, "verbs": ["get", "list", "watch"]})
 }
 
-fn discovery(group: Option<(&str, Vec<Value>)>) -> Response {
-    let group = group.map(|(name, resources)| {
+fn discovery(groups: impl IntoIterator<Item = (&'static str, Vec<Value>)>) -> Response {
+    let group = |(name, resources): (&str, Vec<Value>)| {
         json!({"metadata": {"name": name}, "versions": [{"version": "v1", "freshness": "Current",
             "resources": resources}]})
-    });
-    let items: Vec<Value> = group.into_iter().collect();
+    };
+    let items: Vec<Value> = groups.into_iter().map(group).collect();
     let body = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
         "items": items});
     let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     ([(axum::http::header::CONTENT_TYPE, kind)], body.to_string()).into_response()
 }
 
+/// Resources of a group that have objects around the pods.
+fn topology_resources(group: &str) -> Vec<Value> {
+    let of_group = topology::KINDS.into_iter().filter(|(of, _, _)| *of == group);
+    of_group.map(|(group, name, kind)| resource(group, name, kind, true)).collect()
+}
+
 async fn core_group() -> Response {
-    discovery(Some(("", vec![resource("pods", "Pod", true)])))
+    let mut resources = topology_resources("");
+    resources.push(resource("", "pods", "Pod", true));
+    discovery([("", resources)])
 }
 
 async fn groups() -> Response {
@@ -170,8 +181,10 @@ async fn groups() -> Response {
         ("clusterroles", "ClusterRole", false),
         ("clusterrolebindings", "ClusterRoleBinding", false),
     ];
-    let rules = rules.map(|(name, kind, namespaced)| resource(name, kind, namespaced)).to_vec();
-    discovery(Some(("rbac.authorization.k8s.io", rules)))
+    let rbac = "rbac.authorization.k8s.io";
+    let rules = rules.map(|(name, kind, namespaced)| resource(rbac, name, kind, namespaced)).to_vec();
+    let others = ["apps", "discovery.k8s.io", "networking.k8s.io"].map(|group| (group, topology_resources(group)));
+    discovery(others.into_iter().chain([(rbac, rules)]))
 }
 
 #[derive(Deserialize)]
@@ -303,12 +316,14 @@ impl Watch {
 /// Number of namespaces in which `tenant` can read pods.
 const TENANT_NAMESPACES: usize = 50;
 
-/// RBAC objects: `reader` can read all pods, `tenant` those of some namespaces.
+/// RBAC objects: `reader` can read all pods and the objects around them, `tenant` those of some namespaces.
 async fn rules(Path((_, resource)): Path<(usize, String)>, Query(query): Query<ListQuery>) -> Response {
     let group = "rbac.authorization.k8s.io";
     let items = match resource.as_str() {
         "clusterroles" => json!([{"metadata": {"name": "reader", "uid": "role", "resourceVersion": "1"},
-            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]}]),
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": topology::KINDS.map(|kind| kind.0), "resources": topology::KINDS.map(|kind| kind.1),
+                    "verbs": ["get", "list", "watch"]}]}]),
         "clusterrolebindings" => json!([{"metadata": {"name": "reader", "uid": "binding", "resourceVersion": "1"},
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "reader"},
             "subjects": [{"apiGroup": group, "kind": "User", "name": "reader"}]}]),
@@ -323,20 +338,52 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(query): Query<L
         }),
         _ => json!([]),
     };
+    serve_constant(&items, &format!("{group}/v1"), "", &query)
+}
+
+/// Handles requests for the objects of the core group around the pods.
+async fn core_objects(
+    State(members): State<Arc<Members>>,
+    Path((cluster, resource)): Path<(usize, String)>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    topology_objects(&members, cluster, ("", &resource), &query)
+}
+
+/// Handles requests for the objects of other groups around the pods.
+async fn group_objects(
+    State(members): State<Arc<Members>>,
+    Path((cluster, group, resource)): Path<(usize, String, String)>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    topology_objects(&members, cluster, (&group, &resource), &query)
+}
+
+fn topology_objects(members: &Members, cluster: usize, resource: (&str, &str), query: &ListQuery) -> Response {
+    let found = topology::KINDS.into_iter().find(|(group, name, _)| (*group, *name) == resource);
+    let Some((group, _, kind)) = found.filter(|_| cluster < members.clusters.len()) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let objects = topology::objects(members.pods, cluster, members.clusters.len(), kind);
+    let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+    serve_constant(&Value::Array(objects), &api_version, kind, query)
+}
+
+/// Response to a list or watch of objects that never change.
+fn serve_constant(items: &Value, api_version: &str, kind: &str, query: &ListQuery) -> Response {
     if query.watch {
         let mut text = String::new();
         if query.send_initial_events {
             for item in items.as_array().into_iter().flatten() {
                 text.push_str(&format!("{}\n", json!({"type": "ADDED", "object": item})));
             }
-            text.push_str(&end_of_initial_events(&format!("{group}/v1"), "", 1));
+            text.push_str(&end_of_initial_events(api_version, kind, 1));
         }
-        // RBAC objects never change.
         let rest = stream::once(tokio::time::sleep(Duration::from_secs(query.timeout_seconds))).map(|()| String::new());
         let chunks = stream::iter([text]).chain(rest).map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk)));
         return Body::from_stream(chunks).into_response();
     }
-    axum::Json(json!({"kind": "List", "apiVersion": format!("{group}/v1"), "metadata": {"resourceVersion": "1"},
+    axum::Json(json!({"kind": format!("{kind}List"), "apiVersion": api_version, "metadata": {"resourceVersion": "1"},
         "items": items}))
     .into_response()
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// Approximate number of pods per application; they share images, environment and probes.
 const PODS_PER_APP: usize = 50;
-const NAMESPACES: usize = 50;
+pub(super) const NAMESPACES: usize = 50;
 /// Approximate size of the JSON that all pods share, in bytes.
 const SHARED_BYTES: usize = 4_600;
 
@@ -50,9 +50,21 @@ pub(super) fn namespace(nth: usize) -> String {
 }
 
 impl Pods {
+    /// Number of applications.
+    pub(super) fn apps(self) -> usize {
+        (self.fleet / PODS_PER_APP).max(7)
+    }
+
     pub(super) fn app(self, nth: usize) -> usize {
         // Neighbouring pods belong to one application; a namespace has several.
-        nth % (self.fleet / PODS_PER_APP).max(7)
+        nth % self.apps()
+    }
+
+    /// Name and uid of the ReplicaSet of an application.
+    pub(super) fn replica_set(self, app: usize) -> (String, String) {
+        let mut shared = RandomNumbers::from_seed(app ^ 0x5bd1_e995);
+        let hash = shared.next() as u32;
+        (format!("app-{app}-{hash:x}"), uid(&mut shared))
     }
 
     pub(super) fn name(self, nth: usize) -> String {

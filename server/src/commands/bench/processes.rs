@@ -18,7 +18,7 @@ use crowsnest_apiserver::audit::policy::Policy;
 use crowsnest_component_base::kubeconfig;
 use crowsnest_controllers::cache::indexed_labels;
 use crowsnest_controllers::runtime::Manager;
-use crowsnest_index::{Index, IndexOptions};
+use crowsnest_index::{CacheOptions, GlobalCache};
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
@@ -235,8 +235,8 @@ pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict
         }
     };
     let fleet = Fleet::start(client, FleetOptions::on_loopback()).await?;
-    let options = IndexOptions { indexed_labels: indexed_labels(), ..IndexOptions::new(dir) };
-    let index = Index::open(fleet, options).await?;
+    let options = CacheOptions { indexed_labels: indexed_labels(), ..CacheOptions::new(dir) };
+    let index = GlobalCache::open(fleet, options).await?;
     let stop = CancellationToken::new();
     let manager = Manager::start(index.clone(), controller_config(evict), stop.clone());
     let mut commands = stdin_lines();
@@ -261,7 +261,7 @@ pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict
 }
 
 /// Waits until the controllers are idle and receive no changes; returns the time since `start`.
-async fn wait_until_idle(manager: &Manager, index: &Index, start: Instant) -> anyhow::Result<Duration> {
+async fn wait_until_idle(manager: &Manager, index: &GlobalCache, start: Instant) -> anyhow::Result<Duration> {
     manager.health().wait_for(Result::is_ok).await?;
     loop {
         manager.idle().await;

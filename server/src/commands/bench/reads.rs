@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use bytes::Bytes;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{ChangeKind, Index, SearchRequest, Seq};
+use crowsnest_index::{ChangeKind, GlobalCache, SearchRequest, Seq};
 use crowsnest_proxy::{Body, Proxy};
 use http::Request;
 use http_body_util::{BodyExt, Empty};
@@ -77,7 +77,7 @@ pub(super) async fn measure_lists(
 
 /// Measures searches of a user with permissions in every member; prints the slowest query.
 pub(super) async fn measure_searches(
-    index: &Index,
+    index: &GlobalCache,
     name: &str,
     times: usize,
     printer: &mut MeasurementPrinter<impl Write>,
@@ -98,7 +98,7 @@ pub(super) async fn measure_searches(
 }
 
 /// Measures the time from a change in a member to the change log, and to its commit in the text index.
-pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+pub(super) async fn latencies(index: GlobalCache, time: Duration) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut watch, mut text) = (Vec::new(), Vec::new());
     let (mut follower, mut searchable) = (index.follow(index.seq()), index.searcher().searchable());
     let mut unsearchable: std::collections::VecDeque<(Seq, i64)> = std::collections::VecDeque::new();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::{Index, IndexOptions, PostgresOptions, StoreOptions};
+use crowsnest_index::{CacheOptions, GlobalCache, PostgresOptions, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
 use futures::future::try_join_all;
@@ -186,11 +186,11 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     };
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
     let store = StoreOptions::Postgres(PostgresOptions { replica: name, ..postgres });
-    let options = IndexOptions::new(dir);
-    let options = IndexOptions { store, collect_everything: false, collect_control_plane: false, ..options };
+    let options = CacheOptions::new(dir);
+    let options = CacheOptions { store, collect_everything: false, collect_control_plane: false, ..options };
     let interests = Interests::default();
     let interest = interests.declare(interest);
-    let index = Index::open_with(fleet, options, interests).await?;
+    let index = GlobalCache::open_with(fleet, options, interests).await?;
     write_line("{}")?;
     let mut commands = stdin_lines();
     while let Some(line) = commands.next_line().await? {
@@ -203,7 +203,7 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
 }
 
 /// Executes a request of the parent process and returns the response.
-async fn execute(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String> {
+async fn execute(index: &GlobalCache, dir: &Path, line: &str) -> anyhow::Result<String> {
     let (command, number) = line.split_once(' ').unwrap_or((line, "0"));
     let number: u64 = number.parse()?;
     Ok(match command {
@@ -231,7 +231,7 @@ async fn execute(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String
 }
 
 /// Search latencies of concurrent users, each searching continuously.
-async fn search_concurrently(index: &Index, time: Duration) -> anyhow::Result<Vec<Duration>> {
+async fn search_concurrently(index: &GlobalCache, time: Duration) -> anyhow::Result<Vec<Duration>> {
     let end = Instant::now() + time;
     let searches = (0..USERS_PER_REPLICA).map(|user| async move {
         let reader = UserInfo::new("reader", ["system:authenticated"]);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::Index;
+use crowsnest_index::GlobalCache;
 use crowsnest_search::SuggestRequest;
 use tokio::process::Command;
 
@@ -104,7 +104,7 @@ fn measure_parser(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Resul
 
 /// Measures sequential searches, each query of the mix equally often; prints the slowest query's latencies.
 async fn measure_queries(
-    index: &Index,
+    index: &GlobalCache,
     user: &UserInfo,
     name: &str,
     times: usize,
@@ -130,7 +130,7 @@ async fn measure_queries(
 
 /// Measures sequential, distinct searches.
 async fn measure_distinct_queries(
-    index: &Index,
+    index: &GlobalCache,
     user: &UserInfo,
     name: &str,
     queries: impl Iterator<Item = String>,
@@ -168,7 +168,7 @@ fn queries_without_hits(times: usize) -> impl Iterator<Item = String> {
     })
 }
 
-async fn time_search(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
+async fn time_search(index: &GlobalCache, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
     let start = Instant::now();
     let response = index.searcher().search_all(search_request(query, user.clone())).await?;
     let duration = start.elapsed();
@@ -177,7 +177,7 @@ async fn time_search(index: &Index, user: &UserInfo, query: &str) -> anyhow::Res
 }
 
 async fn measure_suggestions(
-    index: &Index,
+    index: &GlobalCache,
     user: &UserInfo,
     name: &str,
     times: usize,
@@ -197,7 +197,7 @@ async fn measure_suggestions(
 
 /// Measures concurrent users, each searching continuously.
 async fn measure_concurrent_users(
-    index: &Index,
+    index: &GlobalCache,
     args: &SearchArgs,
     prefix: &str,
     printer: &mut MeasurementPrinter<impl Write>,
@@ -227,7 +227,7 @@ async fn measure_concurrent_users(
 
 /// Measures the same query with kubectl and jq, cluster by cluster.
 async fn measure_kubectl_and_jq(
-    index: &Index,
+    index: &GlobalCache,
     members: &MembersProcess,
     args: &SearchArgs,
     printer: &mut MeasurementPrinter<impl Write>,

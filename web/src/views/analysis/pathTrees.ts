@@ -1,5 +1,5 @@
 // Converts the result of the search API's `paths` to trees, in which paths share their common beginning. Pure.
-import type { Hit, Skipped } from '../../api/types'
+import type { Hit, SkippedCluster } from '../../api/types'
 import { nodeOf, type TreeNode } from '../propagation/tree'
 
 interface PathEdge {
@@ -19,7 +19,7 @@ export interface ObjectPaths {
   total: number
   totalRelation: 'eq' | 'gte'
   notices: string[]
-  skipped: Skipped[]
+  skipped: SkippedCluster[]
 }
 
 /** One tree for each first object, in the order of the paths. */

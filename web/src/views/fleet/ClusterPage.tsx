@@ -11,7 +11,8 @@ import { useCanI } from '../../api/useCanI'
 import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
+import { FormDialog } from '../../parts/FormDialog'
 import { formatNumber, formatAgeSince } from '../../parts/format'
 import { Modal } from '../../parts/Modal'
 import { Pill } from '../../parts/Pill'
@@ -113,19 +114,19 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
     )
   return (
     <div className="acts">
-      <Control disabledReason={patchDisabledReason} onClick={() => setOpenDialog('cordon')}>
+      <ActionButton disabledReason={patchDisabledReason} onClick={() => setOpenDialog('cordon')}>
         {isCordoned(cluster?.spec.taints) ? t.uncordon : t.cordon}
-      </Control>
-      <Control disabledReason={patchDisabledReason} onClick={() => setOpenDialog('taints')}>
+      </ActionButton>
+      <ActionButton disabledReason={patchDisabledReason} onClick={() => setOpenDialog('taints')}>
         {t.editTaints}
-      </Control>
+      </ActionButton>
       {cluster && <Link href={planAddress(name)}>{t.whatIf}</Link>}
       {cluster && (
         <button type="button" onClick={() => void previewDrain(cluster)}>
           {t.whatIfDrained}
         </button>
       )}
-      {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <Control disabledReason={t.mayNotDelete(name)}>{t.unjoin}</Control>}
+      {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <ActionButton disabledReason={t.mayNotDelete(name)}>{t.unjoin}</ActionButton>}
       <Link href={objectAddress(refOf(name))}>{t.object}</Link>
       <ErrorMessage error={failure.error} />
       {failure.text !== undefined && <p role="alert">{failure.text}</p>}
@@ -189,43 +190,37 @@ function Taints({ cluster, onDone, onClose }: DialogProps) {
   const change = (nth: number, changed: Partial<Taint>) => setTaints(taints.map((taint, index) => (index === nth ? { ...taint, ...changed } : taint)))
   const label = t.taintsOf(cluster.metadata.name)
   return (
-    <Modal label={label} onClose={onClose}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          writeTaints(cluster, taints.map(({ value, ...taint }) => ({ ...taint, ...(value && { value }) }))).then(onDone, setError)
-        }}
-      >
-        <h2>{label}</h2>
-        {taints.map((taint, nth) => (
-          <p key={nth} className="acts">
-            <input type="text" aria-label={t.key} placeholder={t.key} required value={taint.key} onChange={(event) => change(nth, { key: event.target.value })} />
-            <input type="text" aria-label={t.value} placeholder={t.value} value={taint.value ?? ''} onChange={(event) => change(nth, { value: event.target.value })} />
-            <select aria-label={t.effect} value={taint.effect} onChange={(event) => change(nth, { effect: event.target.value })}>
-              {TAINT_EFFECTS.map((effect) => (
-                <option key={effect}>{effect}</option>
-              ))}
-            </select>
-            <button type="button" aria-label={t.removeTaint(taint.key)} onClick={() => setTaints(taints.filter((_, index) => index !== nth))}>
-              −
-            </button>
-          </p>
-        ))}
-        <p>
-          <button type="button" onClick={() => setTaints([...taints, { key: '', effect: TAINT_EFFECTS[0]! }])}>
-            {t.addTaint}
+    <FormDialog
+      title={label}
+      buttonsClassName="acts"
+      submitButton={<button type="submit" className="primary">{t.save}</button>}
+      onSubmit={() => {
+        writeTaints(cluster, taints.map(({ value, ...taint }) => ({ ...taint, ...(value && { value }) }))).then(onDone, setError)
+      }}
+      onClose={onClose}
+    >
+      {taints.map((taint, nth) => (
+        <p key={nth} className="acts">
+          <input type="text" aria-label={t.key} placeholder={t.key} required value={taint.key} onChange={(event) => change(nth, { key: event.target.value })} />
+          <input type="text" aria-label={t.value} placeholder={t.value} value={taint.value ?? ''} onChange={(event) => change(nth, { value: event.target.value })} />
+          <select aria-label={t.effect} value={taint.effect} onChange={(event) => change(nth, { effect: event.target.value })}>
+            {TAINT_EFFECTS.map((effect) => (
+              <option key={effect}>{effect}</option>
+            ))}
+          </select>
+          <button type="button" aria-label={t.removeTaint(taint.key)} onClick={() => setTaints(taints.filter((_, index) => index !== nth))}>
+            −
           </button>
         </p>
-        <p className="notice">{t.noExecute}</p>
-        <ErrorMessage error={error} />
-        <p className="acts">
-          <button type="submit" className="primary">{t.save}</button>
-          <button type="button" onClick={onClose}>
-            {t.cancel}
-          </button>
-        </p>
-      </form>
-    </Modal>
+      ))}
+      <p>
+        <button type="button" onClick={() => setTaints([...taints, { key: '', effect: TAINT_EFFECTS[0]! }])}>
+          {t.addTaint}
+        </button>
+      </p>
+      <p className="notice">{t.noExecute}</p>
+      <ErrorMessage error={error} />
+    </FormDialog>
   )
 }
 

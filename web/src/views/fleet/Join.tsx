@@ -6,7 +6,7 @@ import { useFleet } from '../../api/useFleet'
 import { useCanI } from '../../api/useCanI'
 import { ErrorMessage } from '../../parts/polledQuery'
 import { Command } from '../../parts/Command'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 
@@ -53,9 +53,9 @@ export function Join() {
       <h2>{t.joinPull}</h2>
       <p>{t.joinPullHow}</p>
       <p className="acts">
-        <Control disabledReason={disabledReason} onClick={() => void createAccount().catch(setError)}>
+        <ActionButton disabledReason={disabledReason} onClick={() => void createAccount().catch(setError)}>
           {t.createAccount}
-        </Control>
+        </ActionButton>
       </p>
       <ErrorMessage error={error} />
       {account && <AccountResult account={account} />}

@@ -1,9 +1,9 @@
 import { Link, useSearch as useParameters } from 'wouter'
-import { clusterAddress, objectAddress, readAddress, searchAddress } from '../../api/address'
+import { objectAddress, readAddress, searchAddress } from '../../api/address'
 import type { Node } from '../../api/karmada'
 import { clusterOf, countObjects, queryObjects } from '../../api/kube'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
-import { ClusterName } from '../../parts/ClusterName'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { formatAgeSince } from '../../parts/format'
 import { QueryFilter } from '../../parts/QueryFilter'
 import { Pill } from '../../parts/Pill'
@@ -73,9 +73,7 @@ function NodeRow({ node }: { node: Node }) {
   return (
     <tr data-node={metadata.name}>
       <td>
-        <Link href={clusterAddress(cluster)}>
-          <ClusterName name={cluster} />
-        </Link>
+        <ClusterLink name={cluster} />
       </td>
       <th scope="row">
         <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'nodes', name: metadata.name })}>{metadata.name}</Link>

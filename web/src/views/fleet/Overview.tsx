@@ -1,5 +1,5 @@
 import { Link } from 'wouter'
-import { clusterAddress, searchAddress } from '../../api/address'
+import { searchAddress } from '../../api/address'
 import { readClusterSummaries, RESOURCES, type ClusterSummary, type Resource, type ResourceUsage } from '../../api/clusters'
 import { isCordoned } from '../../api/karmada'
 import { readProblems } from '../../api/problems'
@@ -7,6 +7,7 @@ import type { ClusterStatus, FacetValue, FleetStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
 import { formatNumber } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
@@ -123,9 +124,7 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
   return (
     <tr data-cluster={status.name}>
       <th scope="row">
-        <Link href={clusterAddress(status.name)}>
-          <ClusterName name={status.name} />
-        </Link>
+        <ClusterLink name={status.name} />
       </th>
       <td>
         <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyLabels[status.ready] ?? status.ready} title={status.message} />

@@ -1,6 +1,6 @@
 // Home page: the fleet's health, problems, clusters, and recent changes.
 import { Link } from 'wouter'
-import { clusterAddress, objectAddress, searchAddress } from '../../api/address'
+import { objectAddress, searchAddress } from '../../api/address'
 import { getJson } from '../../api/client'
 import { readClusterSummaries, type ClusterSummary, type ResourceUsage } from '../../api/clusters'
 import { readPastCounts, readProblems, trendOf, type Problem } from '../../api/problems'
@@ -11,6 +11,7 @@ import { API } from '../../api/useSearch'
 import { KindIcon } from '../../icons/Icon'
 import { QueryProvider, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
 import { formatNumber, formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
@@ -148,9 +149,7 @@ function ClusterCard({ status, summary }: { status: ClusterStatus; summary: Clus
   return (
     <article className="card" data-cluster={status.name}>
       <h3>
-        <Link href={clusterAddress(status.name)}>
-          <ClusterName name={status.name} />
-        </Link>{' '}
+        <ClusterLink name={status.name} />{' '}
         <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyLabels[status.ready] ?? status.ready} title={status.message} />
       </h3>
       {status.ready !== 'True' && status.message && <p className="bad">{status.message}</p>}

@@ -4,8 +4,8 @@ import { groupOf, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
 import { ClusterName } from '../../parts/ClusterName'
-import { Control } from '../../parts/Control'
-import { Modal } from '../../parts/Modal'
+import { ActionButton } from '../../parts/ActionButton'
+import { FormDialog } from '../../parts/FormDialog'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './explain'
@@ -17,15 +17,15 @@ import { useViewParameters } from './state'
 type Action = 'scale' | 'restart' | 'delete'
 
 /** Buttons for actions on an object; a forbidden action is disabled with a reason. */
-export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+export function Actions({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const [view, changeView] = useViewParameters()
   // The shortcut key in the search results opens the object page with `do=scale`.
-  const [action, setAction] = useState<Action | undefined>(view.do === 'scale' && canScale(refTo) ? 'scale' : undefined)
+  const [action, setAction] = useState<Action | undefined>(view.do === 'scale' && canScale(objectRef) ? 'scale' : undefined)
   const [result, setResult] = useState<ActionResult>()
   const client = useQueryClient()
-  const { cluster, resource, namespace, name } = refTo
-  const attributes = { cluster, group: groupOf(refTo.apiVersion), resource, namespace, name }
+  const { cluster, resource, namespace, name } = objectRef
+  const attributes = { cluster, group: groupOf(objectRef.apiVersion), resource, namespace, name }
   const mayDelete = useCanI({ ...attributes, verb: 'delete' })
   const mayPatch = useCanI({ ...attributes, verb: 'patch' })
   const mayScale = useCanI({ ...attributes, verb: 'patch', subresource: 'scale' })
@@ -33,7 +33,7 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const deniedReason = (isAllowed: boolean, verb: string, resourceName: string) => (isAllowed ? undefined : t.mayNot(verb, resourceName, scope, cluster))
   const undo = (replicas: number) => {
     setResult(undefined)
-    scaleObject(refTo, replicas, 'real').then(
+    scaleObject(objectRef, replicas, 'real').then(
       () => setResult({ message: t.actionDone.scale(replicas) }),
       (error: unknown) => setResult({ message: describeError(error, cluster, t), isFailed: true }),
     ).finally(() => void client.invalidateQueries())
@@ -44,19 +44,19 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   }
   return (
     <>
-      {canScale(refTo) && (
-        <Control disabledReason={deniedReason(mayScale, 'patch', `${resource}/scale`)} onClick={() => setAction('scale')}>
+      {canScale(objectRef) && (
+        <ActionButton disabledReason={deniedReason(mayScale, 'patch', `${resource}/scale`)} onClick={() => setAction('scale')}>
           {t.scale}
-        </Control>
+        </ActionButton>
       )}
-      {canRestart(refTo) && (
-        <Control disabledReason={deniedReason(mayPatch, 'patch', resource)} onClick={() => setAction('restart')}>
+      {canRestart(objectRef) && (
+        <ActionButton disabledReason={deniedReason(mayPatch, 'patch', resource)} onClick={() => setAction('restart')}>
           {t.restart}
-        </Control>
+        </ActionButton>
       )}
-      <Control disabledReason={deniedReason(mayDelete, 'delete', resource)} className="danger" onClick={() => setAction('delete')}>
+      <ActionButton disabledReason={deniedReason(mayDelete, 'delete', resource)} className="danger" onClick={() => setAction('delete')}>
         {t.delete}
-      </Control>
+      </ActionButton>
       <span role="status" className={result?.isFailed ? 'bad' : undefined}>
         {result?.message}
       </span>
@@ -69,7 +69,7 @@ export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
         <Confirm
           key={action}
           action={action}
-          refTo={refTo}
+          objectRef={objectRef}
           object={object}
           onClose={close}
           onDone={(actionResult) => {
@@ -93,7 +93,7 @@ interface ActionResult {
 
 interface ConfirmProps {
   action: Action
-  refTo: ObjectRef
+  objectRef: ObjectRef
   object: KubeObject
   onDone: (result: ActionResult) => void
   onClose: () => void
@@ -102,17 +102,17 @@ interface ConfirmProps {
 type DryRun = { status: 'running' } | { status: 'accepted'; warnings: string[] } | { status: 'refused'; reason: string }
 
 /** Confirmation of an action. Its button is enabled after a successful dry run in the cluster. */
-function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
+function Confirm({ action, objectRef, object, onDone, onClose }: ConfirmProps) {
   const t = useTextOf(texts)
   const currentReplicas = Number((object.spec as { replicas?: number } | undefined)?.replicas ?? 0)
   const [replicas, setReplicas] = useState(currentReplicas)
   const [dryRun, setDryRun] = useState<DryRun>({ status: 'running' })
   const [errorMessage, setErrorMessage] = useState<string>()
   const [isSending, setIsSending] = useState(false)
-  const { cluster, namespace, name } = refTo
+  const { cluster, namespace, name } = objectRef
   const uid = object.metadata.uid
   const run = (mode: WriteMode): Promise<WriteResponse> =>
-    action === 'delete' ? deleteObject(refTo, uid, mode) : action === 'scale' ? scaleObject(refTo, replicas, mode) : restartObject(refTo, new Date(), mode)
+    action === 'delete' ? deleteObject(objectRef, uid, mode) : action === 'scale' ? scaleObject(objectRef, replicas, mode) : restartObject(objectRef, new Date(), mode)
 
   useEffect(() => {
     let isCancelled = false
@@ -132,56 +132,52 @@ function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
 
   const title = t.actionTitles[action](`${object.kind} ${name}`)
   return (
-    <Modal label={title} onClose={onClose}>
-      <form
-        className="confirm"
-        onSubmit={(event) => {
-          event.preventDefault()
-          if (dryRun.status !== 'accepted' || isSending) return
-          setIsSending(true)
-          run('real').then(
-            () => onDone({ message: t.actionDone[action](replicas), ...(action === 'scale' && replicas !== currentReplicas && { previousReplicas: currentReplicas }) }),
-            (error: unknown) => {
-              setIsSending(false)
-              setErrorMessage(describeError(error, cluster, t))
-            },
-          )
-        }}
-      >
-        <h2>{title}</h2>
+    <FormDialog
+      title={title}
+      className="confirm"
+      buttonsClassName="tools"
+      submitButton={
+        <ActionButton type="submit" className={action === 'delete' ? 'danger' : 'primary'} disabledReason={dryRun.status === 'accepted' ? undefined : dryRun.status === 'running' ? t.dryRunRunning : dryRun.reason}>
+          {t.actionButtons[action]}
+        </ActionButton>
+      }
+      onSubmit={() => {
+        if (dryRun.status !== 'accepted' || isSending) return
+        setIsSending(true)
+        run('real').then(
+          () => onDone({ message: t.actionDone[action](replicas), ...(action === 'scale' && replicas !== currentReplicas && { previousReplicas: currentReplicas }) }),
+          (error: unknown) => {
+            setIsSending(false)
+            setErrorMessage(describeError(error, cluster, t))
+          },
+        )
+      }}
+      onClose={onClose}
+    >
+      <p>
+        <ClusterName name={cluster} />
+        {namespace && <> · {t.namespaceIs(namespace)}</>}
+      </p>
+      {isManaged(objectRef, object) && <p className="notice">{t.managed}</p>}
+      {action === 'scale' && (
         <p>
-          <ClusterName name={cluster} />
-          {namespace && <> · {t.namespaceIs(namespace)}</>}
+          <label>
+            {t.replicas} <input type="number" min="0" max="100000" required value={replicas} onChange={(event) => setReplicas(event.target.valueAsNumber || 0)} />
+          </label>{' '}
+          <span className="notice">{t.currentReplicas(currentReplicas)}</span>
         </p>
-        {isManaged(refTo, object) && <p className="notice">{t.managed}</p>}
-        {action === 'scale' && (
-          <p>
-            <label>
-              {t.replicas} <input type="number" min="0" max="100000" required value={replicas} onChange={(event) => setReplicas(event.target.valueAsNumber || 0)} />
-            </label>{' '}
-            <span className="notice">{t.currentReplicas(currentReplicas)}</span>
+      )}
+      {action !== 'scale' && <p>{t.actionEffects[action]}</p>}
+      <p role="status" className={dryRun.status === 'refused' ? 'bad' : 'notice'}>
+        {dryRun.status === 'running' ? t.dryRunRunning : dryRun.status === 'accepted' ? t.dryRunAccepted : dryRun.reason}
+      </p>
+      {dryRun.status === 'accepted' &&
+        dryRun.warnings.map((warning) => (
+          <p key={warning} className="notice">
+            {warning}
           </p>
-        )}
-        {action !== 'scale' && <p>{t.actionEffects[action]}</p>}
-        <p role="status" className={dryRun.status === 'refused' ? 'bad' : 'notice'}>
-          {dryRun.status === 'running' ? t.dryRunRunning : dryRun.status === 'accepted' ? t.dryRunAccepted : dryRun.reason}
-        </p>
-        {dryRun.status === 'accepted' &&
-          dryRun.warnings.map((warning) => (
-            <p key={warning} className="notice">
-              {warning}
-            </p>
-          ))}
-        {errorMessage && <p role="alert">{errorMessage}</p>}
-        <p className="tools">
-          <Control type="submit" className={action === 'delete' ? 'danger' : 'primary'} disabledReason={dryRun.status === 'accepted' ? undefined : dryRun.status === 'running' ? t.dryRunRunning : dryRun.reason}>
-            {t.actionButtons[action]}
-          </Control>
-          <button type="button" onClick={onClose}>
-            {t.cancel}
-          </button>
-        </p>
-      </form>
-    </Modal>
+        ))}
+      {errorMessage && <p role="alert">{errorMessage}</p>}
+    </FormDialog>
   )
 }

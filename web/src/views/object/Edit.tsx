@@ -25,7 +25,7 @@ interface ConcurrentChange extends MergeResult {
 type Step = { phase: 'edit' } | { phase: 'preview'; response: WriteResponse } | { phase: 'conflict'; concurrent: ConcurrentChange }
 
 interface EditProps {
-  refTo: ObjectRef
+  objectRef: ObjectRef
   kind: string
   /** The manifest that the edit is based on. */
   from: string
@@ -39,7 +39,7 @@ async function hasSchema({ cluster, apiVersion }: ObjectRef, kind: string): Prom
 }
 
 /** Editor of an object's manifest. An edit is previewed by a dry run before it is saved. */
-export function Edit({ refTo, kind, from, onDone }: EditProps) {
+export function Edit({ objectRef, kind, from, onDone }: EditProps) {
   const t = useTextOf(texts)
   const [base, setBase] = useState(from)
   const [draft, setDraft] = useState(from)
@@ -49,7 +49,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
   const [notice, setNotice] = useState<string>()
   const changed = draft !== base
   // Provides completion in the editor. Editing works without it.
-  const schema = useQuery({ queryKey: ['kind', refTo.cluster, refTo.apiVersion, kind], queryFn: () => hasSchema(refTo, kind), staleTime: Infinity })
+  const schema = useQuery({ queryKey: ['kind', objectRef.cluster, objectRef.apiVersion, kind], queryFn: () => hasSchema(objectRef, kind), staleTime: Infinity })
 
   useEffect(() => {
     if (!changed) return
@@ -60,7 +60,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
 
   /** Rebases the edited manifest onto the current object. If fields other than server-maintained ones have changed, shows both sides and returns undefined. */
   const rebase = async (manifest: string): Promise<string | undefined> => {
-    const text = withoutManagedFields(await getText(objectPath(refTo), 'application/yaml'))
+    const text = withoutManagedFields(await getText(objectPath(objectRef), 'application/yaml'))
     const [original, mine, value] = [base, manifest, text].map((yaml) => parseYaml(yaml).value)
     const concurrent: ConcurrentChange = { ...mergeThreeWay(original, mine, value), text, value }
     if (concurrent.theirs.length > 0) {
@@ -80,7 +80,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
 
   const send = async (manifest: string, mode: WriteMode, retry = true): Promise<void> => {
     try {
-      const response = await replaceObject(refTo, manifest, mode)
+      const response = await replaceObject(objectRef, manifest, mode)
       if (mode === 'real') return onDone(true)
       setStep({ phase: 'preview', response: { ...response, text: withoutManagedFields(response.text) } })
     } catch (error) {
@@ -98,7 +98,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
     if (first) return
     setPending(true)
     send(draft, mode)
-      .catch((error: unknown) => setErrorMessage(describeError(error, refTo.cluster, t)))
+      .catch((error: unknown) => setErrorMessage(describeError(error, objectRef.cluster, t)))
       .finally(() => setPending(false))
   }
 
@@ -117,14 +117,14 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
             </button>
             <span className="notice">{t.previewFirst}</span>
           </p>
-          <Editor value={draft} label={t.editManifest} cluster={refTo.cluster} height={EDITOR_HEIGHT} onChange={setDraft} />
+          <Editor value={draft} label={t.editManifest} cluster={objectRef.cluster} height={EDITOR_HEIGHT} onChange={setDraft} />
           <p className="notice">{schema.data ? t.completionHint : schema.isPending ? '' : t.noSchema}</p>
         </>
       )}
       {step.phase === 'preview' && (
         <>
           <h2>
-            {t.wouldChange} <ClusterName name={refTo.cluster} />
+            {t.wouldChange} <ClusterName name={objectRef.cluster} />
           </h2>
           {step.response.warnings.map((warning) => (
             <p key={warning} className="notice">
@@ -134,7 +134,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
           {step.response.text === base && <p className="notice">{t.nothingWouldChange}</p>}
           <p className="tools">
             <button type="button" disabled={pending} onClick={() => submit('real')}>
-              {t.saveIn(refTo.cluster)}
+              {t.saveIn(objectRef.cluster)}
             </button>
             <button type="button" onClick={() => setStep({ phase: 'edit' })}>
               {t.backToEdit}

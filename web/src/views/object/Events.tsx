@@ -12,7 +12,7 @@ import { objectText as texts } from '../../text/object'
 import { describeError } from './explain'
 
 /** Events about an object, in its cluster. */
-export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; object: KubeObject }) {
+export function Events({ objectRef: { cluster }, object }: { objectRef: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const { namespace, uid } = object.metadata
   const scope = namespace ? `/namespaces/${namespace}` : ''

@@ -17,14 +17,14 @@ import { failuresOf, type Failure } from './failures'
 import { podsOf } from './facts'
 import { logParameters } from './useLogs'
 
-export function Failures({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+export function Failures({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
   const failures = failuresOf(object)
-  if (failures.length > 0) return <PodFailures refTo={refTo} object={object} failures={failures} />
-  const q = failingPodsQuery(refTo, object.kind)
+  if (failures.length > 0) return <PodFailures objectRef={objectRef} object={object} failures={failures} />
+  const q = failingPodsQuery(objectRef, object.kind)
   return q === undefined ? null : <WorkloadFailures q={q} />
 }
 
-function PodFailures({ refTo, object, failures }: { refTo: ObjectRef; object: KubeObject; failures: Failure[] }) {
+function PodFailures({ objectRef, object, failures }: { objectRef: ObjectRef; object: KubeObject; failures: Failure[] }) {
   const t = useTextOf(texts)
   return (
     <section className="failures" aria-label={t.failures}>
@@ -41,20 +41,20 @@ function PodFailures({ refTo, object, failures }: { refTo: ObjectRef; object: Ku
               .join(' · ')}
           </p>
           {failure.message && <p className="why">{failure.message}</p>}
-          {failure.container && <LastLine refTo={refTo} failure={failure} />}
+          {failure.container && <LastLine objectRef={objectRef} failure={failure} />}
         </div>
       ))}
-      <LastWarning cluster={refTo.cluster} object={object} />
+      <LastWarning cluster={objectRef.cluster} object={object} />
     </section>
   )
 }
 
 /** The last line in the log of a container's current or previous run. */
-function LastLine({ refTo, failure: { container, previous } }: { refTo: ObjectRef; failure: Failure }) {
+function LastLine({ objectRef, failure: { container, previous } }: { objectRef: ObjectRef; failure: Failure }) {
   const t = useTextOf(texts)
-  const q = podsOf(refTo, refTo.cluster) ?? ''
+  const q = podsOf(objectRef, objectRef.cluster) ?? ''
   const line = usePolledQuery(
-    ['last line', refTo, container, previous],
+    ['last line', objectRef, container, previous],
     async (signal) => {
       const query = logParameters({ q, container, previous, follow: false, tail: '1' })
       const text = await withTimeout((timeoutSignal) => request(`${API}/logs?${query}`, { headers: { Accept: 'text/plain' }, signal: timeoutSignal }).then((response) => response.text()), signal)
@@ -66,7 +66,7 @@ function LastLine({ refTo, failure: { container, previous } }: { refTo: ObjectRe
   if (!line.data) return null
   return (
     <p>
-      <code>{withoutSource(line.data)}</code> <Link href={objectAddress(refTo, 'logs', view)}>{t.tabs.logs}</Link>
+      <code>{withoutSource(line.data)}</code> <Link href={objectAddress(objectRef, 'logs', view)}>{t.tabs.logs}</Link>
     </p>
   )
 }

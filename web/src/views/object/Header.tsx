@@ -23,7 +23,7 @@ const INDEX_DELAY_MS = 5_000
 const COPIES_INTERVAL_MS = 60_000
 
 interface HeaderProps {
-  refTo: ObjectRef
+  objectRef: ObjectRef
   object: KubeObject | undefined
   kind: string
   /** True if the object is propagated, so that objects of the same name in other clusters are its copies. */
@@ -32,12 +32,12 @@ interface HeaderProps {
 }
 
 /** Header of the object page: identity, state with the reason, and copies in other clusters. */
-export function Header({ refTo, object, kind, isPropagated, tab }: HeaderProps) {
+export function Header({ objectRef, object, kind, isPropagated, tab }: HeaderProps) {
   const t = useTextOf(texts)
-  const { cluster, apiVersion, namespace, name } = refTo
+  const { cluster, apiVersion, namespace, name } = objectRef
   const copies = useQuery({
-    queryKey: ['copies', refTo, object?.metadata.resourceVersion],
-    queryFn: ({ signal }) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MAX_COPIES}&facets=&q=${encodeURIComponent(copiesQuery(refTo))}`, signal),
+    queryKey: ['copies', objectRef, object?.metadata.resourceVersion],
+    queryFn: ({ signal }) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MAX_COPIES}&facets=&q=${encodeURIComponent(copiesQuery(objectRef))}`, signal),
     enabled: object !== undefined,
     placeholderData: keepPreviousData,
     refetchInterval: ({ state }) => (state.dataUpdateCount < 2 ? INDEX_DELAY_MS : COPIES_INTERVAL_MS),
@@ -56,15 +56,15 @@ export function Header({ refTo, object, kind, isPropagated, tab }: HeaderProps) 
         {object && <> · {t.ageText(formatAgeSince(object.metadata.creationTimestamp))}</>}
       </p>
       {state?.reason && <p className={`why ${state.tone}`}>{state.reason}</p>}
-      {isPropagated && <Copies refTo={refTo} hits={hits} tab={tab} />}
+      {isPropagated && <Copies objectRef={objectRef} hits={hits} tab={tab} />}
     </>
   )
 }
 
 /** Links to the copies in other clusters and to the template, with their state: `member1 2/2`. */
-function Copies({ refTo, hits, tab }: { refTo: ObjectRef; hits: Hit[]; tab: Tab }) {
+function Copies({ objectRef, hits, tab }: { objectRef: ObjectRef; hits: Hit[]; tab: Tab }) {
   const t = useTextOf(texts)
-  const others = hits.filter(({ cluster }) => cluster !== refTo.cluster)
+  const others = hits.filter(({ cluster }) => cluster !== objectRef.cluster)
   if (others.length === 0) return null
   const sorted = [...others].sort((a, b) => Number(b.cluster === CONTROL_PLANE) - Number(a.cluster === CONTROL_PLANE) || a.cluster.localeCompare(b.cluster))
   return (
@@ -77,7 +77,7 @@ function Copies({ refTo, hits, tab }: { refTo: ObjectRef; hits: Hit[]; tab: Tab 
           </Link>
         )
       })}
-      {sorted.length > MAX_SHOWN_COPIES && <Link href={searchAddress({ q: copiesQuery(refTo) })}>{t.moreCopies(sorted.length - MAX_SHOWN_COPIES)}</Link>}
+      {sorted.length > MAX_SHOWN_COPIES && <Link href={searchAddress({ q: copiesQuery(objectRef) })}>{t.moreCopies(sorted.length - MAX_SHOWN_COPIES)}</Link>}
     </nav>
   )
 }

@@ -5,7 +5,7 @@ import type { FacetValue, KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
 import { API } from '../../api/useSearch'
 import { ClusterName } from '../../parts/ClusterName'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { Differences } from '../../parts/Differences'
 import { formatAge, formatAgeSince } from '../../parts/format'
 import { Table } from '../../parts/Table'
@@ -24,20 +24,20 @@ const Restore = lazy(() => import('./Restore').then((part) => ({ default: part.R
 const Printed = lazy(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
 
 /** History tab: cached versions of an object, and differences between two of them or from the same object in another cluster. */
-export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObject | undefined }) {
+export function History({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject | undefined }) {
   const t = useTextOf(texts)
   const historyTexts = useTextOf(historyText)
   const client = useQueryClient()
   const [restoredSeq, setRestoredSeq] = useState<number>()
   const [isRestored, setIsRestored] = useState(false)
   const [summaryCount, setSummaryCount] = useState(SUMMARY_BATCH)
-  const { cluster, resource, namespace, name } = refTo
-  const mayWrite = useCanI({ cluster, verb: object ? 'update' : 'create', group: groupOf(refTo.apiVersion), resource, namespace, name })
-  const restoreDisabledReason = isSecret(refTo) ? historyTexts.noSecretValues : mayWrite ? undefined : t.mayNot(object ? 'update' : 'create', resource, namespace ?? t.anyNamespace, cluster)
+  const { cluster, resource, namespace, name } = objectRef
+  const mayWrite = useCanI({ cluster, verb: object ? 'update' : 'create', group: groupOf(objectRef.apiVersion), resource, namespace, name })
+  const restoreDisabledReason = isSecret(objectRef) ? historyTexts.noSecretValues : mayWrite ? undefined : t.mayNot(object ? 'update' : 'create', resource, namespace ?? t.anyNamespace, cluster)
   const [view, change] = useViewParameters()
   const history = useQuery({
-    queryKey: ['history', refTo],
-    queryFn: ({ signal }) => readHistory(refTo, signal),
+    queryKey: ['history', objectRef],
+    queryFn: ({ signal }) => readHistory(objectRef, signal),
     refetchInterval: 10_000,
   })
   const allVersions = history.data?.versions ?? []
@@ -50,7 +50,7 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
   const from = view.from ?? (versions.length > 1 ? String(versions[1]?.seq) : undefined)
   return (
     <>
-      {viewErrorOf(history.error) !== undefined && <p role="alert">{describeError(history.error, refTo.cluster, t)}</p>}
+      {viewErrorOf(history.error) !== undefined && <p role="alert">{describeError(history.error, objectRef.cluster, t)}</p>}
       {history.data && <p className="notice">{t.retention(formatAge(history.data.keptForSeconds))}</p>}
       {versions.length > 0 && (
         <Table caption label={t.versions} headers={[...t.versionColumns.slice(0, 3), historyTexts.change, ...t.versionColumns.slice(3)]}>
@@ -62,7 +62,7 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
               <td title={version.from}>{t.ago(formatAgeSince(version.from))}</td>
               <td>{version.generation || ''}</td>
               <td>
-                {nth < summaryCount && <Summary refTo={refTo} version={version} before={versions[nth + 1]} object={object} />}
+                {nth < summaryCount && <Summary objectRef={objectRef} version={version} before={versions[nth + 1]} object={object} />}
               </td>
               <td>
                 <input type="radio" name="from" aria-label={t.compareFrom(version.resourceVersion)} checked={!view.with && from === seqOf(nth)} onChange={() => change({ from: seqOf(nth), with: undefined })} />
@@ -75,9 +75,9 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
                   {t.manifest}
                 </button>{' '}
                 {version.until !== undefined && (
-                  <Control disabledReason={restoreDisabledReason} onClick={() => (setIsRestored(false), setRestoredSeq(version.seq))}>
+                  <ActionButton disabledReason={restoreDisabledReason} onClick={() => (setIsRestored(false), setRestoredSeq(version.seq))}>
                     {historyTexts.restore}
-                  </Control>
+                  </ActionButton>
                 )}
               </td>
             </tr>
@@ -95,7 +95,7 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
       {restoredSeq !== undefined && (
         <Suspense fallback={null}>
           <Restore
-            refTo={refTo}
+            objectRef={objectRef}
             seq={restoredSeq}
             onClose={() => setRestoredSeq(undefined)}
             onDone={() => {
@@ -113,17 +113,17 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
           </label>
         </p>
       )}
-      {view.show && <VersionManifest refTo={refTo} seq={view.show} />}
-      <ClusterChooser refTo={refTo} selected={view.with} onChoose={(cluster) => change({ with: cluster })} />
+      {view.show && <VersionManifest objectRef={objectRef} seq={view.show} />}
+      <ClusterChooser objectRef={objectRef} selected={view.with} onChoose={(cluster) => change({ with: cluster })} />
       <p className="tools">
         <label className="option">
           <input type="checkbox" checked={view.noise === 'true'} onChange={(event) => change({ noise: event.target.checked ? 'true' : undefined })} /> {t.withStatus}
         </label>
       </p>
       {view.with ? (
-        <VersionDiff refTo={refTo} parameters={`with=${encodeURIComponent(view.with)}`} includesNoise={view.noise === 'true'} sides={[<ClusterName name={refTo.cluster} />, <ClusterName name={view.with} />]} />
+        <VersionDiff objectRef={objectRef} parameters={`with=${encodeURIComponent(view.with)}`} includesNoise={view.noise === 'true'} sides={[<ClusterName name={objectRef.cluster} />, <ClusterName name={view.with} />]} />
       ) : from && to ? (
-        <VersionDiff refTo={refTo} parameters={`from=${from}&to=${to}`} includesNoise={view.noise === 'true'} sides={[t.before, t.after]} />
+        <VersionDiff objectRef={objectRef} parameters={`from=${from}&to=${to}`} includesNoise={view.noise === 'true'} sides={[t.before, t.after]} />
       ) : (
         history.data && <p className="empty">{t.oneVersion}</p>
       )}
@@ -132,13 +132,13 @@ export function History({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
 }
 
 /** Summary of a version's changes in one line, with the field manager if it is known. */
-function Summary({ refTo, version, before, object }: { refTo: ObjectRef; version: Version; before: Version | undefined; object: KubeObject | undefined }) {
+function Summary({ objectRef, version, before, object }: { objectRef: ObjectRef; version: Version; before: Version | undefined; object: KubeObject | undefined }) {
   const t = useTextOf(historyText)
   const isCurrent = version.until === undefined
   const parameters = before && `from=${before.seq}&to=${isCurrent ? 'now' : version.seq}`
   const diff = useQuery({
-    queryKey: ['summary', refTo, parameters, isCurrent && version.seq],
-    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${objectParameters(refTo)}&${parameters ?? ''}`, signal),
+    queryKey: ['summary', objectRef, parameters, isCurrent && version.seq],
+    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${objectParameters(objectRef)}&${parameters ?? ''}`, signal),
     enabled: parameters !== undefined,
     staleTime: Infinity,
   })
@@ -146,29 +146,29 @@ function Summary({ refTo, version, before, object }: { refTo: ObjectRef; version
   const manager = isCurrent ? managerAt(object, version.from) : undefined
   return (
     <>
-      {summaryOf(isSecret(refTo) ? withoutSecrets(diff.data.differences) : diff.data.differences, t)} {manager !== undefined && t.by(manager)}
+      {summaryOf(isSecret(objectRef) ? withoutSecrets(diff.data.differences) : diff.data.differences, t)} {manager !== undefined && t.by(manager)}
     </>
   )
 }
 
-function VersionManifest({ refTo, seq }: { refTo: ObjectRef; seq: string }) {
+function VersionManifest({ objectRef, seq }: { objectRef: ObjectRef; seq: string }) {
   const t = useTextOf(texts)
-  const version = useQuery({ queryKey: ['version', refTo, seq], queryFn: ({ signal }) => readVersion(refTo, seq, signal), staleTime: Infinity })
-  if (viewErrorOf(version.error) !== undefined) return <p role="alert">{describeError(version.error, refTo.cluster, t)}</p>
-  const withoutSecretValues = (object: KubeObject) => (isSecret(refTo) ? withoutValues(object) : object)
+  const version = useQuery({ queryKey: ['version', objectRef, seq], queryFn: ({ signal }) => readVersion(objectRef, seq, signal), staleTime: Infinity })
+  if (viewErrorOf(version.error) !== undefined) return <p role="alert">{describeError(version.error, objectRef.cluster, t)}</p>
+  const withoutSecretValues = (object: KubeObject) => (isSecret(objectRef) ? withoutValues(object) : object)
   return <Suspense fallback={<p className="empty">{t.loading}</p>}>{version.data && <Printed value={withoutSecretValues(version.data)} label={t.versionOf(seq)} />}</Suspense>
 }
 
 /** Selects another cluster that has an object of the same name. */
-function ClusterChooser({ refTo, selected, onChoose }: { refTo: ObjectRef; selected: string | undefined; onChoose: (cluster: string | undefined) => void }) {
+function ClusterChooser({ objectRef, selected, onChoose }: { objectRef: ObjectRef; selected: string | undefined; onChoose: (cluster: string | undefined) => void }) {
   const t = useTextOf(texts)
-  const q = copiesQuery(refTo)
+  const q = copiesQuery(objectRef)
   const clusters = useQuery({
     queryKey: ['elsewhere', q],
     queryFn: ({ signal }) => getJson<{ facets: Record<string, FacetValue[]> }>(`${API}/query?limit=0&facets=cluster&q=${encodeURIComponent(q)}`, signal),
     staleTime: 30_000,
   })
-  const others = (clusters.data?.facets.cluster ?? []).map(({ value }) => value).filter((cluster) => cluster !== refTo.cluster)
+  const others = (clusters.data?.facets.cluster ?? []).map(({ value }) => value).filter((cluster) => cluster !== objectRef.cluster)
   if (selected !== undefined && !others.includes(selected)) others.push(selected)
   return (
     <p className="tools">
@@ -185,19 +185,19 @@ function ClusterChooser({ refTo, selected, onChoose }: { refTo: ObjectRef; selec
   )
 }
 
-function VersionDiff({ refTo, parameters, includesNoise, sides }: { refTo: ObjectRef; parameters: string; includesNoise: boolean; sides: [ReactNode, ReactNode] }) {
+function VersionDiff({ objectRef, parameters, includesNoise, sides }: { objectRef: ObjectRef; parameters: string; includesNoise: boolean; sides: [ReactNode, ReactNode] }) {
   const t = useTextOf(texts)
   const diff = useQuery({
-    queryKey: ['diff', refTo, parameters],
-    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${objectParameters(refTo)}&${parameters}`, signal),
+    queryKey: ['diff', objectRef, parameters],
+    queryFn: ({ signal }) => getJson<Diff>(`${API}/diff?${objectParameters(objectRef)}&${parameters}`, signal),
     placeholderData: (previous) => previous,
   })
-  if (viewErrorOf(diff.error) !== undefined) return <p role="alert">{describeError(diff.error, refTo.cluster, t)}</p>
+  if (viewErrorOf(diff.error) !== undefined) return <p role="alert">{describeError(diff.error, objectRef.cluster, t)}</p>
   if (!diff.data) return null
   const { differences, more } = diff.data
   const shown = includesNoise ? differences : differences.filter(({ path }) => !isVolatile(path))
   const hiddenCount = differences.length - shown.length
-  const hide = (path: string) => (isSecret(refTo) && /^(data|stringData)\b/.test(path) ? t.hidden : undefined)
+  const hide = (path: string) => (isSecret(objectRef) && /^(data|stringData)\b/.test(path) ? t.hidden : undefined)
   return (
     <>
       {shown.length === 0 && <p className="empty">{t.noDifference}</p>}

@@ -1,5 +1,4 @@
 // The journal of one object: all entries, or those around a time.
-import { useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { readJournal, WITHIN_OPTIONS } from '../../api/journal'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
@@ -7,18 +6,19 @@ import { ClusterName } from '../../parts/ClusterName'
 import { formatAge } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
 import { skippedText } from '../../parts/skipped'
+import { useDraft } from '../../parts/useDraft'
 import { useText, useTextOf } from '../../text'
 import { journalText } from '../../text/journal'
 import { useViewParameters } from './state'
 
-export function Journal({ refTo, about }: { refTo: ObjectRef; about: string }) {
+export function Journal({ objectRef, about }: { objectRef: ObjectRef; about: string }) {
   const t = useTextOf(journalText)
   const common = useText()
   const [view, change] = useViewParameters()
   const journal = usePolledQuery(['journal', about, view.at, view.within], (signal) => readJournal(about, { at: view.at, within: view.within }, signal))
   return (
     <>
-      <p className="notice">{refTo.cluster === CONTROL_PLANE ? t.hint : t.templateHint}</p>
+      <p className="notice">{objectRef.cluster === CONTROL_PLANE ? t.hint : t.templateHint}</p>
       <TimeRangeForm at={view.at ?? ''} within={view.within ?? '5m'} onSubmit={(at, within) => change({ at: at || undefined, within: at ? within : undefined, entry: undefined }, true)} />
       <QueryResult query={journal}>
         {({ entries, total, keptForSeconds, skipped, notices }) => (
@@ -52,13 +52,7 @@ export function Journal({ refTo, about }: { refTo: ObjectRef; about: string }) {
 /** Form for a time in the syntax of the query language, and for the range around it. */
 function TimeRangeForm({ at, within, onSubmit }: { at: string; within: string; onSubmit: (at: string, within: string) => void }) {
   const t = useTextOf(journalText)
-  const [text, setText] = useState(at)
-  const [previousAt, setPreviousAt] = useState(at)
-  // The input follows the address.
-  if (previousAt !== at) {
-    setPreviousAt(at)
-    setText(at)
-  }
+  const [text, setText] = useDraft(at)
   return (
     <form
       className="tools"

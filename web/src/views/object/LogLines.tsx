@@ -2,7 +2,7 @@
 import { memo, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent, type RefObject } from 'react'
 import { parseJson, printJson } from '../../api/json'
 import { ClusterName } from '../../parts/ClusterName'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { useCopied } from '../../parts/flash'
 import { formatTime, stableColour, formatNumber } from '../../parts/format'
 import { rowAfterKey } from '../../parts/window'
@@ -235,9 +235,9 @@ function SelectedLine({ line, onContext, onClose }: { line: LogLine; onContext: 
     <section className="whole" aria-label={t.chosenLine}>
       <p className="tools">
         <ClusterName name={source.cluster} /> {source.namespace}/{source.pod} {source.container} <time>{time}</time>
-        <Control disabledReason={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
+        <ActionButton disabledReason={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
           {copied !== undefined ? t.copied : t.copyLink}
-        </Control>
+        </ActionButton>
         {onContext && (
           <button type="button" onClick={onContext}>
             {t.context}

@@ -2,7 +2,7 @@ import { useCallback, useMemo, useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { skippedText } from '../../parts/skipped'
 import { useText, useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
@@ -21,7 +21,7 @@ export function logsQuery(ref: ObjectRef, view: Record<string, string>): string 
 }
 
 /** Logs tab: the logs of all containers of an object's pods in one stream, optionally from all clusters. */
-export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObject; q: string }) {
+export function Logs({ objectRef, object, q }: { objectRef: ObjectRef; object: KubeObject; q: string }) {
   const t = useTextOf(texts)
   const [view, change] = useViewParameters()
   // The line in the address when the page was opened. Selecting another line must not send a request.
@@ -56,24 +56,8 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
           change({ include: text('include'), exclude: text('exclude'), mark: text('mark') })
         }}
       >
-        <label>
-          {t.container}{' '}
-          <select value={view.container ?? ''} onChange={(event) => change({ container: event.target.value || undefined })}>
-            <option value="">{t.allContainers}</option>
-            {names.map((name) => (
-              <option key={name}>{name}</option>
-            ))}
-          </select>
-        </label>
-        <label>
-          {t.since}{' '}
-          <select value={view.since ?? ''} onChange={(event) => change({ since: event.target.value || undefined })}>
-            <option value="">{t.lastLines}</option>
-            {SINCE.map((time) => (
-              <option key={time}>{time}</option>
-            ))}
-          </select>
-        </label>
+        <OptionalSelect label={t.container} none={t.allContainers} options={names} value={view.container} onChange={(container) => change({ container })} />
+        <OptionalSelect label={t.since} none={t.lastLines} options={SINCE} value={view.since} onChange={(since) => change({ since })} />
         <label>
           {t.include} <input name="include" key={view.include} defaultValue={view.include} placeholder={t.regex} size={14} spellCheck={false} autoComplete="off" />
         </label>
@@ -86,14 +70,14 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
         <button type="submit">{t.filter}</button>
       </form>
       <p className="tools">
-        {refTo.resource !== 'pods' && refTo.cluster !== CONTROL_PLANE && (
+        {objectRef.resource !== 'pods' && objectRef.cluster !== CONTROL_PLANE && (
           <label className="option">
             <input type="checkbox" checked={view.clusters === 'all'} onChange={(event) => change({ clusters: event.target.checked ? 'all' : undefined })} /> {t.allClusters}
           </label>
         )}
-        <Control aria-pressed={follow} disabledReason={previous ? t.previousEnded : undefined} onClick={() => toggle('follow', !follow, true)}>
+        <ActionButton aria-pressed={follow} disabledReason={previous ? t.previousEnded : undefined} onClick={() => toggle('follow', !follow, true)}>
           {t.follow}
-        </Control>
+        </ActionButton>
         <label className="option">
           <input type="checkbox" checked={previous} onChange={(event) => toggle('previous', event.target.checked)} /> {t.previousRun}
         </label>
@@ -103,7 +87,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
         <label className="option">
           <input type="checkbox" checked={view.wrap === 'true'} onChange={(event) => toggle('wrap', event.target.checked)} /> {t.wrap}
         </label>
-        <button type="button" onClick={() => downloadLogs(logRequest, refTo.name).then(() => setProblem(undefined), (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))}>
+        <button type="button" onClick={() => downloadLogs(logRequest, objectRef.name).then(() => setProblem(undefined), (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))}>
           {t.download}
         </button>
         <button type="button" onClick={restart}>
@@ -114,6 +98,29 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
       <LogStatusSummary status={status} buffer={buffer} />
       <Lines buffer={buffer} bufferVersion={bufferVersion} isFollowing={follow} linkedLineId={line} chosenLineId={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
     </>
+  )
+}
+
+interface OptionalSelectProps {
+  label: string
+  /** The first option, which stands for no value. */
+  none: string
+  options: string[]
+  value: string | undefined
+  onChange: (value: string | undefined) => void
+}
+
+function OptionalSelect({ label, none, options, value, onChange }: OptionalSelectProps) {
+  return (
+    <label>
+      {label}{' '}
+      <select value={value ?? ''} onChange={(event) => onChange(event.target.value || undefined)}>
+        <option value="">{none}</option>
+        {options.map((option) => (
+          <option key={option}>{option}</option>
+        ))}
+      </select>
+    </label>
   )
 }
 

@@ -51,8 +51,8 @@ export function ObjectSummary({ object: hit }: { object: SummarizedObject }) {
       {!object.data && failure === undefined && <Skeleton />}
       {object.data && (
         <>
-          <Failures refTo={ref} object={object.data} />
-          <Overview refTo={ref} object={object.data} />
+          <Failures objectRef={ref} object={object.data} />
+          <Overview objectRef={ref} object={object.data} />
         </>
       )}
     </article>

@@ -14,23 +14,23 @@ import { objectText as texts } from '../../text/object'
 import { factsOf, dataKeys, type Condition, type Container, type Port } from './facts'
 
 /** Overview tab: important fields, conditions, containers, ports, labels and annotations of an object. */
-export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+export function Overview({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const { conditions, containers, ports, fields } = factsOf(object)
   const { labels = {}, annotations = {}, finalizers = [], ownerReferences = [] } = object.metadata
   const data = dataKeys(object)
   const involved = involvedObjectOf(object)
-  const involvedHref = involved && involvedAddress(refTo.cluster, involved)
+  const involvedHref = involved && involvedAddress(objectRef.cluster, involved)
   const involvedName = involved && `${involved.kind ?? ''} ${involved.namespace ? `${involved.namespace}/` : ''}${involved.name ?? ''}`.trim()
   return (
     <div className="overview">
       {object.metadata.deletionTimestamp && <p role="alert">{t.beingDeleted(formatAgeSince(object.metadata.deletionTimestamp))}</p>}
-      <Managed refTo={refTo} object={object} />
+      <Managed objectRef={objectRef} object={object} />
       <dl className="facts">
         {fields.map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
-            <dd>{name === 'nodeName' ? <Link href={objectAddress({ cluster: refTo.cluster, apiVersion: 'v1', resource: 'nodes', name: value })}>{value}</Link> : value}</dd>
+            <dd>{name === 'nodeName' ? <Link href={objectAddress({ cluster: objectRef.cluster, apiVersion: 'v1', resource: 'nodes', name: value })}>{value}</Link> : value}</dd>
           </div>
         ))}
         {involved && (
@@ -41,8 +41,8 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
         )}
         {ownerReferences.map((owner) => {
           const resource = resourceOf(owner.apiVersion, owner.kind)
-          const owned = { cluster: refTo.cluster, apiVersion: owner.apiVersion, namespace: isKind(owner, '', 'Node') ? undefined : refTo.namespace, name: owner.name }
-          const q = `kind:${qualifiedName(owner.kind, owner.apiVersion)} name:=${owner.name} cluster:=${refTo.cluster}`
+          const owned = { cluster: objectRef.cluster, apiVersion: owner.apiVersion, namespace: isKind(owner, '', 'Node') ? undefined : objectRef.namespace, name: owner.name }
+          const q = `kind:${qualifiedName(owner.kind, owner.apiVersion)} name:=${owner.name} cluster:=${objectRef.cluster}`
           return (
             <div key={`${owner.kind}/${owner.name}`}>
               <dt>{t.owner}</dt>
@@ -99,17 +99,17 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
 }
 
 /** True for a copy that is propagated from a template. */
-export const isManaged = (refTo: ObjectRef, object: KubeObject) =>
-  refTo.cluster !== CONTROL_PLANE && canHaveJournal(refTo, object)
+export const isManaged = (objectRef: ObjectRef, object: KubeObject) =>
+  objectRef.cluster !== CONTROL_PLANE && canHaveJournal(objectRef, object)
 
 /** Notice that changes of a propagated copy are reverted, with a link to its template. */
-export function Managed({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+export function Managed({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
-  if (!isManaged(refTo, object)) return null
+  if (!isManaged(objectRef, object)) return null
   return (
     <p className="notice managed">
       {t.managed}{' '}
-      <Link href={objectAddress({ ...refTo, cluster: CONTROL_PLANE })}>
+      <Link href={objectAddress({ ...objectRef, cluster: CONTROL_PLANE })}>
         {t.template} <ClusterName name={CONTROL_PLANE} />
       </Link>
     </p>

@@ -4,8 +4,7 @@ import { Link, useLocation } from 'wouter'
 import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE, getJson, viewErrorOf, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
-import { ClusterMark, ClusterName, clusterColour } from '../../parts/ClusterName'
-import { Pill } from '../../parts/Pill'
+import { ClusterMark, clusterColour } from '../../parts/ClusterName'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
@@ -13,21 +12,24 @@ import { Dependents } from './Dependents'
 import { isSide, SIDES } from './reached'
 import { describeError } from './explain'
 import { layoutGraph, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
+import { NodeCells } from './NodeCells'
 import { objectParameters } from './objects'
 import { useViewParameters } from './state'
 
 const DEFAULT_DEPTH = '2'
 
-/** Related tab: references from and to an object over several steps, as a graph or a table, or its dependents. */
-export function Related({ refTo }: { refTo: ObjectRef }) {
+/** Related tab: references from and to an object over several steps, as a graph or a table, or the objects that depend on it or on
+ * which it depends. */
+export function Related({ objectRef }: { objectRef: ObjectRef }) {
   const t = useTextOf(texts)
   const [view, change] = useViewParameters()
   const side = isSide(view.side) ? view.side : undefined
   const depth = view.depth ?? DEFAULT_DEPTH
   const isTable = view.as === 'list'
+  const isGraph = view.as === 'graph'
   const graph = useQuery({
-    queryKey: ['graph', refTo, depth],
-    queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${objectParameters(refTo)}&depth=${encodeURIComponent(depth)}`, signal),
+    queryKey: ['graph', objectRef, depth],
+    queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${objectParameters(objectRef)}&depth=${encodeURIComponent(depth)}`, signal),
     placeholderData: (previous) => previous,
     refetchInterval: 10_000,
     enabled: side === undefined,
@@ -45,11 +47,19 @@ export function Related({ refTo }: { refTo: ObjectRef }) {
       </select>
     </label>
   )
+  const drawGraph = (drawn: Graph) => (
+    <RelatedGraph graph={drawn} open={new Set(view.open?.split(','))} onOpen={(key) => change({ open: [...(view.open?.split(',') ?? []), key].join(',') })} />
+  )
   if (side !== undefined) {
     return (
       <>
-        <p className="tools">{sides}</p>
-        <Dependents refTo={refTo} side={side} />
+        <p className="tools">
+          {sides}
+          <button type="button" aria-pressed={isGraph} onClick={() => change({ as: isGraph ? undefined : 'graph' })}>
+            {t.asGraph}
+          </button>
+        </p>
+        <Dependents objectRef={objectRef} side={side} drawGraph={isGraph ? drawGraph : undefined} />
       </>
     )
   }
@@ -69,10 +79,10 @@ export function Related({ refTo }: { refTo: ObjectRef }) {
           {t.asTable}
         </button>
       </p>
-      {viewErrorOf(graph.error) !== undefined && <p role="alert">{describeError(graph.error, refTo.cluster, t)}</p>}
+      {viewErrorOf(graph.error) !== undefined && <p role="alert">{describeError(graph.error, objectRef.cluster, t)}</p>}
       {graph.data && graph.data.nodes.length === 1 && <p className="empty">{t.nothingRelated}</p>}
       {graph.data?.more && <p className="notice">{t.moreRelated(graph.data.nodes.length)}</p>}
-      {graph.data && (isTable ? <RelatedTables graph={graph.data} /> : <RelatedGraph graph={graph.data} open={new Set(view.open?.split(','))} onOpen={(key) => change({ open: [...(view.open?.split(',') ?? []), key].join(',') })} />)}
+      {graph.data && (isTable ? <RelatedTables graph={graph.data} /> : drawGraph(graph.data))}
     </>
   )
 }
@@ -235,13 +245,7 @@ function RelatedTable({ label, graph: { nodes, edges }, indices }: { label: stri
       {rows.map(({ node, nth }) => (
         <tr key={nth}>
           <th scope="row">{nth === 0 ? node.name : <Link href={addressOf(node)}>{node.name}</Link>}</th>
-          <td>{node.kind}</td>
-          <td>
-            <ClusterName name={node.cluster} />
-          </td>
-          <td>
-            <Pill state={node.status} /> {node.ready}
-          </td>
+          <NodeCells node={node} />
           <td>
             <ul className="relations">
               {relationsOf(nth, edges).map(({ role, other }) => (

@@ -6,7 +6,7 @@ import { withTimeout } from '../../api/kube'
 import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { Differences } from '../../parts/Differences'
 import { Modal } from '../../parts/Modal'
 import { parseYaml, printYaml } from '../../parts/yaml'
@@ -20,7 +20,7 @@ import { isManaged } from './Overview'
 import { restoreVersion } from './restore'
 
 interface RestoreProps {
-  refTo: ObjectRef
+  objectRef: ObjectRef
   seq: number
   onDone: () => void
   onClose: () => void
@@ -47,16 +47,16 @@ async function dryRunRestore(ref: ObjectRef, seq: number): Promise<DryRun> {
   return { status: 'accepted', text, current, differences: current ? differences : [], warnings: response.warnings }
 }
 
-export function Restore({ refTo, seq, onDone, onClose }: RestoreProps) {
+export function Restore({ objectRef, seq, onDone, onClose }: RestoreProps) {
   const t = useTextOf(historyText)
   const objectTexts = useTextOf(texts)
   const [dryRun, setDryRun] = useState<DryRun>({ status: 'checking' })
   const [isSending, setIsSending] = useState(false)
-  const { cluster, name } = refTo
+  const { cluster, name } = objectRef
   const refuse = (error: unknown) => setDryRun({ status: 'refused', reason: describeError(error, cluster, objectTexts) })
   useEffect(() => {
     let isCancelled = false
-    dryRunRestore(refTo, seq).then(
+    dryRunRestore(objectRef, seq).then(
       (checked) => !isCancelled && setDryRun(checked),
       (error: unknown) => !isCancelled && refuse(error),
     )
@@ -72,10 +72,10 @@ export function Restore({ refTo, seq, onDone, onClose }: RestoreProps) {
     setIsSending(true)
     try {
       // If anything but the status has changed since the dry run, the new differences are shown and need another confirmation.
-      const fresh = await dryRunRestore(refTo, seq)
+      const fresh = await dryRunRestore(objectRef, seq)
       const isSame = fresh.status === 'accepted' && printJson(fresh.differences) === printJson(accepted.differences)
       if (!isSame) return setDryRun(fresh)
-      await (fresh.current ? replaceObject : createObject)(refTo, fresh.text, 'real')
+      await (fresh.current ? replaceObject : createObject)(objectRef, fresh.text, 'real')
       onDone()
     } catch (error) {
       refuse(error)
@@ -92,7 +92,7 @@ export function Restore({ refTo, seq, onDone, onClose }: RestoreProps) {
         </p>
         <p>{t.restoreEffect}</p>
         {accepted && !accepted.current && <p>{t.recreated}</p>}
-        {accepted?.current && isManaged(refTo, accepted.current) && <p className="notice">{objectTexts.managed}</p>}
+        {accepted?.current && isManaged(objectRef, accepted.current) && <p className="notice">{objectTexts.managed}</p>}
         <p role="status" className={dryRun.status === 'refused' ? 'bad' : 'notice'}>
           {disabledReason ?? t.accepted}
         </p>
@@ -103,9 +103,9 @@ export function Restore({ refTo, seq, onDone, onClose }: RestoreProps) {
         ))}
         {accepted && <Differences caption label={t.fields} differences={accepted.differences} />}
         <p className="tools">
-          <Control className="primary" disabledReason={disabledReason} onClick={() => void confirm()}>
+          <ActionButton className="primary" disabledReason={disabledReason} onClick={() => void confirm()}>
             {t.restoreIn(cluster)}
-          </Control>
+          </ActionButton>
           <button type="button" onClick={onClose}>
             {objectTexts.cancel}
           </button>

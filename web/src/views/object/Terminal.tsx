@@ -21,7 +21,7 @@ const MAX_RETRIES = 6
 type State = { status: 'connecting' } | { status: 'open'; shell: string } | { status: 'lost'; why: string; tries: number } | { status: 'ended'; why: string }
 
 /** Terminal tab: a shell in a container. After a lost connection a new shell is opened, with a note in the terminal. */
-export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+export function Terminal({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const [view, change] = useViewParameters()
   const { theme } = usePrefs()
@@ -34,7 +34,7 @@ export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObje
   const hostRef = useRef<HTMLDivElement>(null)
   const screen = useRef<Screen>(undefined)
   const toolbar = useRef<HTMLParagraphElement>(null)
-  const path = `${objectPath(refTo)}/exec`
+  const path = `${objectPath(objectRef)}/exec`
 
   useEffect(() => {
     const host = hostRef.current
@@ -90,7 +90,7 @@ export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObje
   return (
     <section className="terminal" aria-label={t.terminal}>
       <p className="tools" ref={toolbar}>
-        <ClusterName name={refTo.cluster} />
+        <ClusterName name={objectRef.cluster} />
         <label>
           {t.container}{' '}
           <select value={container} onChange={(event) => change({ container: event.target.value })}>

@@ -4,7 +4,7 @@ import { getText, groupOf, objectPath, viewErrorOf, type ObjectRef } from '../..
 import { withTimeout } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './explain'
@@ -18,7 +18,7 @@ const Edit = lazy(() => import('./Edit').then((part) => ({ default: part.Edit })
 const Printed = lazy(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
 
 interface YamlTabProps {
-  refTo: ObjectRef
+  objectRef: ObjectRef
   object: KubeObject
   /** The user has requested a Secret's values. */
   isRevealed: boolean
@@ -26,21 +26,21 @@ interface YamlTabProps {
 }
 
 /** YAML tab: the manifest as returned by the cluster. Values of a Secret are requested only if the user reveals them. */
-export function YamlTab({ refTo, object, isRevealed, onReveal }: YamlTabProps) {
+export function YamlTab({ objectRef, object, isRevealed, onReveal }: YamlTabProps) {
   const t = useTextOf(texts)
   const [view, change] = useViewParameters()
   const [isSaved, setIsSaved] = useState(false)
   const client = useQueryClient()
   const showsManagedFields = view.managed === 'true'
-  const isOfSecret = isSecret(refTo)
+  const isOfSecret = isSecret(objectRef)
   const isHidden = isOfSecret && !isRevealed
-  const { cluster, namespace, name, resource } = refTo
-  const attributesFor = (verb: string) => ({ cluster, verb, group: groupOf(refTo.apiVersion), resource, namespace, name })
+  const { cluster, namespace, name, resource } = objectRef
+  const attributesFor = (verb: string) => ({ cluster, verb, group: groupOf(objectRef.apiVersion), resource, namespace, name })
   const mayUpdate = useCanI(attributesFor('update'))
   const mayGet = useCanI(attributesFor('get'))
   const text = useQuery({
-    queryKey: ['yaml', refTo, object.metadata],
-    queryFn: ({ signal }) => withTimeout((timeoutSignal) => getText(objectPath(refTo), 'application/yaml', timeoutSignal), signal),
+    queryKey: ['yaml', objectRef, object.metadata],
+    queryFn: ({ signal }) => withTimeout((timeoutSignal) => getText(objectPath(objectRef), 'application/yaml', timeoutSignal), signal),
     enabled: !isHidden,
     placeholderData: (previous) => previous,
     // Values of a Secret are not cached after the page is left.
@@ -52,7 +52,7 @@ export function YamlTab({ refTo, object, isRevealed, onReveal }: YamlTabProps) {
   const [editBase, setEditBase] = useState<string>()
   const [editError, setEditError] = useState<unknown>()
   const isEditRequested = view.edit === 'true' && editDisabledReason === undefined
-  const path = objectPath(refTo)
+  const path = objectPath(objectRef)
   useEffect(() => {
     setEditBase(undefined)
     setEditError(undefined)
@@ -68,16 +68,16 @@ export function YamlTab({ refTo, object, isRevealed, onReveal }: YamlTabProps) {
   const shownText = text.data === undefined ? undefined : showsManagedFields ? text.data : withoutManagedFields(text.data)
   return (
     <>
-      <Managed refTo={refTo} object={object} />
+      <Managed objectRef={objectRef} object={object} />
       {!isEditing && (
         <p className="tools">
-          <Control disabledReason={editDisabledReason} onClick={() => (setIsSaved(false), change({ edit: 'true' }, true))}>
+          <ActionButton disabledReason={editDisabledReason} onClick={() => (setIsSaved(false), change({ edit: 'true' }, true))}>
             {t.edit}
-          </Control>
+          </ActionButton>
           {isOfSecret && (
-            <Control disabledReason={mayGet ? undefined : t.mayNot('get', resource, scope, cluster)} aria-pressed={isRevealed} onClick={() => onReveal(!isRevealed)}>
+            <ActionButton disabledReason={mayGet ? undefined : t.mayNot('get', resource, scope, cluster)} aria-pressed={isRevealed} onClick={() => onReveal(!isRevealed)}>
               {isRevealed ? t.hideValues : t.showValues}
-            </Control>
+            </ActionButton>
           )}
           {!isHidden && (
             <label className="option">
@@ -96,7 +96,7 @@ export function YamlTab({ refTo, object, isRevealed, onReveal }: YamlTabProps) {
           </>
         ) : isEditing ? (
           <Edit
-            refTo={refTo}
+            objectRef={objectRef}
             kind={object.kind}
             from={editBase}
             onDone={(isSaved) => {

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { isSide, reachedRows } from './reached'
+import { computeLevels } from './layout'
+import { isSide, reachedGraph, reachedRows } from './reached'
 
 const node = (kind: string, name: string) => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name, uid: name })
 
@@ -18,6 +19,22 @@ test('rows contain the object from which they were reached', () => {
     ['web-0', 1, 'USES →', 'spec.a, spec.b', 'Secret db'],
     ['web', 2, 'ROUTES_TO →', '', 'Pod web-0'],
   ])
+})
+
+test('in the graph, an object is to the right of what it depends on', () => {
+  const nodes = [node('Secret', 'db'), node('Deployment', 'web'), node('ReplicaSet', 'web-1'), node('Deployment', 'copy')]
+  const edges = [
+    { from: 1, to: 0, type: 'USES', via: [] },
+    { from: 1, to: 2, type: 'OWNS', via: [] },
+    { from: 1, to: 3, type: 'PROPAGATED_TO', via: [] },
+  ]
+  const graph = reachedGraph({ nodes, edges, reached: [], notices: [] })
+  expect(graph.edges).toEqual([
+    { from: 1, to: 0, relation: 'uses' },
+    { from: 2, to: 1, relation: 'owner' },
+    { from: 3, to: 1, relation: 'uses' },
+  ])
+  expect(computeLevels(nodes.length, graph.edges)).toEqual([0, 1, 2, 2])
 })
 
 test('only dependents and dependencies are sides', () => {

@@ -1,5 +1,5 @@
-// Table rows for a response of the search API's `blastradius`. Pure.
-import type { Node } from './layout'
+// Table rows and graph for a response of the search API's `blastradius`. Pure.
+import type { Edge, Graph, Node } from './layout'
 
 export const SIDES = ['dependents', 'dependencies'] as const
 export type Side = (typeof SIDES)[number]
@@ -39,6 +39,19 @@ export function reachedRows({ nodes, edges, reached }: BlastRadius): ReachedRow[
     const arrow = pathEdge.from === nth ? `${pathEdge.type} →` : `← ${pathEdge.type}`
     return [{ node, distance, type: arrow, via: pathEdge.via.join(', '), from: other ? `${other.kind} ${other.name}` : '' }]
   })
+}
+
+/** Types whose edges lead from the owner or template to the object that depends on it; the others lead to what an object depends on. */
+const FROM_DEPENDENCY = new Set(['CONTAINS', 'OWNS', 'PROPAGATED_TO'])
+
+/** The objects as a graph, in which what an object depends on is to its left. */
+export function reachedGraph({ nodes, edges }: BlastRadius): Graph {
+  return { nodes, edges: edges.map(graphEdge), more: false }
+}
+
+function graphEdge({ from, to, type }: PathEdge): Edge {
+  const relation = type === 'OWNS' ? 'owner' : type === 'ABOUT' ? 'about' : 'uses'
+  return FROM_DEPENDENCY.has(type) ? { from: to, to: from, relation } : { from, to, relation }
 }
 
 export const isSide = (text: string | undefined): text is Side => SIDES.some((side) => side === text)

@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useRef, useState } from 'react'
 import { viewErrorOf, request } from '../../api/client'
 import { streamEvents } from '../../api/sse'
-import type { Notice, Skipped } from '../../api/types'
+import type { Notice, SkippedCluster } from '../../api/types'
 import { API } from '../../api/useSearch'
 import { timeBefore, keyOf, LogBuffer, type LogSource } from './logBuffer'
 
@@ -29,7 +29,7 @@ export interface LogStatus {
   sources: ReadonlyMap<string, LogSource>
   refused: { source: LogSource; message: string }[]
   notices: string[]
-  skipped: Skipped[]
+  skipped: SkippedCluster[]
   logs: number | undefined
 }
 
@@ -130,7 +130,7 @@ export function useLogs(logRequest: LogRequest): { buffer: LogBuffer; status: Lo
           nextStatus.notices = (data as Notice[]).map(({ message }) => message)
           return
         case 'skipped':
-          nextStatus.skipped = data as Skipped[]
+          nextStatus.skipped = data as SkippedCluster[]
           return
         case 'error':
           nextStatus.reason = payload.message

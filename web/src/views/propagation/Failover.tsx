@@ -1,12 +1,13 @@
 // Failover page: evictions with their causes, retained copies, and doubted cluster health. See docs/FAILOVER.md.
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
-import { clusterAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
+import { readAddress, searchAddress, writeAddress } from '../../api/address'
 import { CLUSTER_QUERY } from '../../api/clusters'
 import { parseEntries, journalQuery } from '../../api/journal'
 import { conditionOf, type Binding, type Cluster, type EvictionTask } from '../../api/karmada'
 import { countObjects, queryObjects } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
 import { formatAge, formatAgeSince } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
@@ -132,9 +133,7 @@ function Doubts({ clusters }: { clusters: Cluster[] }) {
       {abnormal.map(({ cluster, condition }) => (
         <tr key={`${cluster.metadata.name}/${condition.type}`} data-doubt={cluster.metadata.name}>
           <th scope="row">
-            <Link href={clusterAddress(cluster.metadata.name)}>
-              <ClusterName name={cluster.metadata.name} />
-            </Link>
+            <ClusterLink name={cluster.metadata.name} />
           </th>
           <td>{conditionOf(cluster.status?.conditions, 'Ready')?.status}</td>
           <td>

@@ -10,7 +10,7 @@ import { createPlan, policyAddress, type PlanReport } from '../../api/propagatio
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
 import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQuery'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { Editor } from '../../parts/Editor'
 import { useCopied } from '../../parts/flash'
 import { locate, parseManifests, withoutServerFields, type Manifest } from '../../parts/manifest'
@@ -144,12 +144,12 @@ function DraftEditor({ initialText, stored }: { initialText: string; stored: Kub
         </p>
       )}
       <div className="acts">
-        <Control disabledReason={previewDisabledReason} onClick={() => void runPreview()}>
+        <ActionButton disabledReason={previewDisabledReason} onClick={() => void runPreview()}>
           {preview.busy ? t.planning : t.whatIf}
-        </Control>
-        <Control disabledReason={applyDisabledReason} className="primary" onClick={() => void apply()}>
+        </ActionButton>
+        <ActionButton disabledReason={applyDisabledReason} className="primary" onClick={() => void apply()}>
           {applyResult.busy ? t.applying : t.apply}
-        </Control>
+        </ActionButton>
         <CopyLink text={text} />
       </div>
       {applyResult.done && applyResult.done.length > 0 && (
@@ -300,9 +300,9 @@ function CopyLink({ text }: { text: string }) {
   }
   return (
     <>
-      <Control disabledReason={navigator.clipboard === undefined ? t.noClipboard : text.trim() === '' ? t.emptyDraft : undefined} onClick={() => void copy()}>
+      <ActionButton disabledReason={navigator.clipboard === undefined ? t.noClipboard : text.trim() === '' ? t.emptyDraft : undefined} onClick={() => void copy()}>
         {copied !== undefined ? t.linkCopied : t.copyLink}
-      </Control>
+      </ActionButton>
       {isTooLong && <span role="alert">{t.tooLong}</span>}
     </>
   )
@@ -319,23 +319,23 @@ function Deletion({ parameters }: { parameters: Parameters }) {
       <h1>{t.deletionOf(kind, namespace ? `${namespace}/${name}` : name)}</h1>
       <QueryResult query={plan}>{(report) => <PlanResult report={report} />}</QueryResult>
       <ErrorMessage error={ref.error} />
-      {ref.data && <ConfirmDeletion refTo={ref.data} kind={kind} />}
+      {ref.data && <ConfirmDeletion objectRef={ref.data} kind={kind} />}
     </>
   )
 }
 
-function ConfirmDeletion({ refTo, kind }: { refTo: ObjectRef; kind: string }) {
+function ConfirmDeletion({ objectRef, kind }: { objectRef: ObjectRef; kind: string }) {
   const t = useTextOf(propagationText)
   const [typedName, setTypedName] = useState('')
   const [isDeleted, setIsDeleted] = useState(false)
   const [error, setError] = useState<unknown>()
-  const group = refTo.apiVersion.includes('/') ? refTo.apiVersion.replace(/\/.*/, '') : ''
-  const mayDelete = useCanI({ cluster: CONTROL_PLANE, verb: 'delete', group, resource: refTo.resource, namespace: refTo.namespace, name: refTo.name })
-  const scope = refTo.namespace ? t.inNamespace(refTo.namespace) : t.inCluster
+  const group = objectRef.apiVersion.includes('/') ? objectRef.apiVersion.replace(/\/.*/, '') : ''
+  const mayDelete = useCanI({ cluster: CONTROL_PLANE, verb: 'delete', group, resource: objectRef.resource, namespace: objectRef.namespace, name: objectRef.name })
+  const scope = objectRef.namespace ? t.inNamespace(objectRef.namespace) : t.inCluster
   if (isDeleted) {
     return (
       <p role="status" className="good">
-        {t.deleted(kind, refTo.name)}
+        {t.deleted(kind, objectRef.name)}
       </p>
     )
   }
@@ -343,17 +343,17 @@ function ConfirmDeletion({ refTo, kind }: { refTo: ObjectRef; kind: string }) {
     <form
       onSubmit={(event) => {
         event.preventDefault()
-        if (typedName === refTo.name && mayDelete) deleteObject(refTo).then(() => setIsDeleted(true), setError)
+        if (typedName === objectRef.name && mayDelete) deleteObject(objectRef).then(() => setIsDeleted(true), setError)
       }}
     >
       {kind === 'Cluster' && <p className="notice">{t.clusterStays}</p>}
       <p className="acts">
         <label>
-          {t.typeName(refTo.name)} <input type="text" autoComplete="off" spellCheck={false} value={typedName} onChange={(event) => setTypedName(event.target.value)} />
+          {t.typeName(objectRef.name)} <input type="text" autoComplete="off" spellCheck={false} value={typedName} onChange={(event) => setTypedName(event.target.value)} />
         </label>
-        <Control type="submit" className="danger" disabledReason={mayDelete ? (typedName === refTo.name ? undefined : t.typeFirst) : t.mayNot('delete', refTo.resource, scope)}>
+        <ActionButton type="submit" className="danger" disabledReason={mayDelete ? (typedName === objectRef.name ? undefined : t.typeFirst) : t.mayNot('delete', objectRef.resource, scope)}>
           {t.deletePermanently}
-        </Control>
+        </ActionButton>
       </p>
       <ErrorMessage error={error} />
     </form>

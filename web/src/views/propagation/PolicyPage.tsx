@@ -6,7 +6,7 @@ import { findPolicyKind, type PolicyKind, type Policy } from '../../api/karmada'
 import { countObjects, getObject } from '../../api/kube'
 import { useCanI } from '../../api/useCanI'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { withoutServerFields } from '../../parts/manifest'
 import { formatNumber, formatAgeSince } from '../../parts/format'
 import { printYaml } from '../../parts/yaml'
@@ -24,13 +24,13 @@ export function PolicyPage() {
   const kind = findPolicyKind(kindParameter)
   if (!kind) return <p role="alert">{t.unknownKind(kindParameter)}</p>
   const ref = { cluster: CONTROL_PLANE, apiVersion: kind.apiVersion, resource: kind.resource, namespace: kind.namespaced ? namespace : undefined, name }
-  return <PolicyDetails kind={kind} refTo={ref} key={`${kindParameter}/${namespace}/${name}`} />
+  return <PolicyDetails kind={kind} objectRef={ref} key={`${kindParameter}/${namespace}/${name}`} />
 }
 
-function PolicyDetails({ kind, refTo }: { kind: PolicyKind; refTo: ObjectRef }) {
+function PolicyDetails({ kind, objectRef }: { kind: PolicyKind; objectRef: ObjectRef }) {
   const t = useTextOf(propagationText)
-  const policy = usePolledQuery(['policy', refTo], (signal) => getObject<Policy>(refTo, signal), 3_000)
-  const { namespace, name } = refTo
+  const policy = usePolledQuery(['policy', objectRef], (signal) => getObject<Policy>(objectRef, signal), 3_000)
+  const { namespace, name } = objectRef
   const qualified = namespace ? `${namespace}/${name}` : name
   const overrides = /OverridePolicy$/.test(kind.kind)
   return (
@@ -38,7 +38,7 @@ function PolicyDetails({ kind, refTo }: { kind: PolicyKind; refTo: ObjectRef }) 
       <h1>
         <small>{kind.kind}</small> {name}
       </h1>
-      <PolicyActions kind={kind} refTo={refTo} />
+      <PolicyActions kind={kind} objectRef={objectRef} />
       <QueryResult query={policy}>
         {(policy) => (
           <>
@@ -67,7 +67,7 @@ function PolicyDetails({ kind, refTo }: { kind: PolicyKind; refTo: ObjectRef }) 
   )
 }
 
-function PolicyActions({ kind, refTo: { namespace, name } }: { kind: PolicyKind; refTo: ObjectRef }) {
+function PolicyActions({ kind, objectRef: { namespace, name } }: { kind: PolicyKind; objectRef: ObjectRef }) {
   const t = useTextOf(propagationText)
   const group = kind.apiVersion.replace(/\/.*/, '')
   const attributes = { cluster: CONTROL_PLANE, group, resource: kind.resource, namespace, name }
@@ -77,7 +77,7 @@ function PolicyActions({ kind, refTo: { namespace, name } }: { kind: PolicyKind;
   return (
     <div className="acts">
       <Link href={plan({})}>{t.edit}</Link>
-      {mayDelete ? <Link href={plan({ delete: true })}>{t.deleteObject}</Link> : <Control disabledReason={t.mayNot('delete', kind.resource, scope)}>{t.deleteObject}</Control>}
+      {mayDelete ? <Link href={plan({ delete: true })}>{t.deleteObject}</Link> : <ActionButton disabledReason={t.mayNot('delete', kind.resource, scope)}>{t.deleteObject}</ActionButton>}
       <Link href={objectAddress({ cluster: CONTROL_PLANE, apiVersion: kind.apiVersion, resource: kind.resource, namespace, name })}>{t.object}</Link>
     </div>
   )

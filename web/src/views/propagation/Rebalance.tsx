@@ -9,7 +9,7 @@ import { createPlan, policyAddress, type PlanReport } from '../../api/propagatio
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
 import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQuery'
-import { Control } from '../../parts/Control'
+import { ActionButton } from '../../parts/ActionButton'
 import { formatAgeSince } from '../../parts/format'
 import { QueryFilter } from '../../parts/QueryFilter'
 import { Pill } from '../../parts/Pill'
@@ -116,12 +116,12 @@ function CreateRebalancer({ workloads, onDone }: { workloads: ObjectReference[];
         <label>
           {t.ttl} <input type="number" min={0} value={ttl} onChange={(event) => setTtl(event.target.value)} />
         </label>
-        <Control disabledReason={disabledReason} onClick={runPreview}>
+        <ActionButton disabledReason={disabledReason} onClick={runPreview}>
           {t.whatIf}
-        </Control>
-        <Control disabledReason={mayCreate ? disabledReason : t.mayNotRebalance} className="primary" onClick={create}>
+        </ActionButton>
+        <ActionButton disabledReason={mayCreate ? disabledReason : t.mayNotRebalance} className="primary" onClick={create}>
           {t.create}
-        </Control>
+        </ActionButton>
       </div>
       {createdName && (
         <p role="status" className="good">

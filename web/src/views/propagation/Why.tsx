@@ -1,9 +1,10 @@
 // Placement tab: the explanation of a template's placement (docs/EXPLAIN.md), polled.
 import { Link } from 'wouter'
-import { clusterAddress, objectAddress } from '../../api/address'
+import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
 import { readExplanation, templateName, policyAddress, templateAddress, type ClusterReport, type Explanation, type PolicyReport, type Scheduling, type Target, type Template, type Blocker } from '../../api/propagation'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
 import { Differences } from '../../parts/Differences'
 import { formatNumber, formatAgeSince } from '../../parts/format'
@@ -163,9 +164,7 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
             {term.clusters.map((cluster) => (
               <tr key={cluster.name} data-cluster={cluster.name}>
                 <th scope="row">
-                  <Link href={clusterAddress(cluster.name)}>
-                    <ClusterName name={cluster.name} />
-                  </Link>
+                  <ClusterLink name={cluster.name} />
                 </th>
                 <td>
                   <FilterResult report={cluster} />
@@ -204,9 +203,7 @@ function Targets({ targets }: { targets: Target[] }) {
       {targets.map(({ cluster, placed, replicas, applied, health, work }) => (
         <tr key={`${cluster}/${placed}`} data-target={cluster}>
           <th scope="row">
-            <Link href={clusterAddress(cluster)}>
-              <ClusterName name={cluster} />
-            </Link>
+            <ClusterLink name={cluster} />
           </th>
           <td>{t.placed[placed]}</td>
           <td>{replicas}</td>

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::read::{self, NONE, flag, int, list, size, text};
-use super::{AGE, Column, Doc, KindPrinter, NAME};
+use super::fields::{self, NONE, flag, int, list, size, text};
+use super::{AGE, Column, ColumnDescription, KindPrinter, NAME};
 use crate::printers::{Cell, human_duration};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -11,12 +11,17 @@ const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 const DEVICES: &str = "resource.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
 
-const PARAM_KIND: Column =
-    Column::text("ParamKind", Doc::Text("ParamKind specifies the kind of resources used to parameterize this policy"));
+const PARAM_KIND: Column = Column::text(
+    "ParamKind",
+    ColumnDescription::Text("ParamKind specifies the kind of resources used to parameterize this policy"),
+);
 
 const WEBHOOKS: &[Column] = &[
     NAME,
-    Column::number("Webhooks", Doc::Text("Webhooks indicates the number of webhooks registered in this configuration")),
+    Column::number(
+        "Webhooks",
+        ColumnDescription::Text("Webhooks indicates the number of webhooks registered in this configuration"),
+    ),
     AGE,
 ];
 
@@ -24,9 +29,12 @@ const POLICY_BINDING: &[Column] = &[
     NAME,
     Column::text(
         "PolicyName",
-        Doc::Text("PolicyName indicates the policy definition which the policy binding binded to"),
+        ColumnDescription::Text("PolicyName indicates the policy definition which the policy binding binded to"),
     ),
-    Column::text("ParamRef", Doc::Text("ParamRef indicates the param resource which sets the configuration param")),
+    Column::text(
+        "ParamRef",
+        ColumnDescription::Text("ParamRef indicates the param resource which sets the configuration param"),
+    ),
     AGE,
 ];
 
@@ -36,16 +44,20 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "Node",
         &[
             NAME,
-            Column::text("Status", Doc::Text("The status of the node")),
-            Column::text("Roles", Doc::Text("The roles of the node")),
+            Column::text("Status", ColumnDescription::Text("The status of the node")),
+            Column::text("Roles", ColumnDescription::Text("The roles of the node")),
             AGE,
-            Column::text("Version", Doc::Field("api.core.v1.NodeSystemInfo", "kubeletVersion")),
-            Column::text("Internal-IP", Doc::Field("api.core.v1.NodeStatus", "addresses")).wide(),
-            Column::text("External-IP", Doc::Field("api.core.v1.NodeStatus", "addresses")).wide(),
-            Column::text("OS-Image", Doc::Field("api.core.v1.NodeSystemInfo", "osImage")).wide(),
-            Column::text("Kernel-Version", Doc::Field("api.core.v1.NodeSystemInfo", "kernelVersion")).wide(),
-            Column::text("Container-Runtime", Doc::Field("api.core.v1.NodeSystemInfo", "containerRuntimeVersion"))
+            Column::text("Version", ColumnDescription::Field("api.core.v1.NodeSystemInfo", "kubeletVersion")),
+            Column::text("Internal-IP", ColumnDescription::Field("api.core.v1.NodeStatus", "addresses")).wide(),
+            Column::text("External-IP", ColumnDescription::Field("api.core.v1.NodeStatus", "addresses")).wide(),
+            Column::text("OS-Image", ColumnDescription::Field("api.core.v1.NodeSystemInfo", "osImage")).wide(),
+            Column::text("Kernel-Version", ColumnDescription::Field("api.core.v1.NodeSystemInfo", "kernelVersion"))
                 .wide(),
+            Column::text(
+                "Container-Runtime",
+                ColumnDescription::Field("api.core.v1.NodeSystemInfo", "containerRuntimeVersion"),
+            )
+            .wide(),
         ],
         node,
     ),
@@ -54,44 +66,63 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PriorityClass",
         &[
             NAME,
-            Column::number("Value", Doc::Field("api.scheduling.v1.PriorityClass", "value")),
-            Column::new("Global-Default", "boolean", Doc::Field("api.scheduling.v1.PriorityClass", "globalDefault")),
+            Column::number("Value", ColumnDescription::Field("api.scheduling.v1.PriorityClass", "value")),
+            Column::new(
+                "Global-Default",
+                "boolean",
+                ColumnDescription::Field("api.scheduling.v1.PriorityClass", "globalDefault"),
+            ),
             AGE,
-            Column::text("PreemptionPolicy", Doc::Field("api.scheduling.v1.PriorityClass", "preemptionPolicy")),
+            Column::text(
+                "PreemptionPolicy",
+                ColumnDescription::Field("api.scheduling.v1.PriorityClass", "preemptionPolicy"),
+            ),
         ],
         |o| {
             vec![
-                read::name(o),
+                fields::name(o),
                 Cell::from(int(o, "/value")),
                 Cell::from(flag(o, "/globalDefault")),
-                read::age(o),
+                fields::age(o),
                 Cell::from(text(o, "/preemptionPolicy")),
             ]
         },
     ),
-    KindPrinter::new("node.k8s.io", "RuntimeClass", &[NAME, Column::text("Handler", Doc::Text("")), AGE], |o| {
-        vec![read::name(o), Cell::from(text(o, "/handler")), read::age(o)]
-    }),
+    KindPrinter::new(
+        "node.k8s.io",
+        "RuntimeClass",
+        &[NAME, Column::text("Handler", ColumnDescription::Text("")), AGE],
+        |o| vec![fields::name(o), Cell::from(text(o, "/handler")), fields::age(o)],
+    ),
     KindPrinter::new(
         CERTIFICATES,
         "CertificateSigningRequest",
         &[
             NAME,
             AGE,
-            Column::text("SignerName", Doc::Field("api.certificates.v1.CertificateSigningRequestSpec", "signerName")),
-            Column::text("Requestor", Doc::Field("api.certificates.v1.CertificateSigningRequestSpec", "request")),
+            Column::text(
+                "SignerName",
+                ColumnDescription::Field("api.certificates.v1.CertificateSigningRequestSpec", "signerName"),
+            ),
+            Column::text(
+                "Requestor",
+                ColumnDescription::Field("api.certificates.v1.CertificateSigningRequestSpec", "request"),
+            ),
             Column::text(
                 "RequestedDuration",
-                Doc::Field("api.certificates.v1.CertificateSigningRequestSpec", "expirationSeconds"),
+                ColumnDescription::Field("api.certificates.v1.CertificateSigningRequestSpec", "expirationSeconds"),
             ),
-            Column::text("Condition", Doc::Field("api.certificates.v1.CertificateSigningRequestStatus", "conditions")),
+            Column::text(
+                "Condition",
+                ColumnDescription::Field("api.certificates.v1.CertificateSigningRequestStatus", "conditions"),
+            ),
         ],
         |o| {
-            let duration = read::maybe_int(o, "/spec/expirationSeconds").map_or(NONE.to_owned(), human_duration);
+            let duration = fields::maybe_int(o, "/spec/expirationSeconds").map_or(NONE.to_owned(), human_duration);
             vec![
-                read::name(o),
-                read::age(o),
-                read::text_or(o, "/spec/signerName", NONE),
+                fields::name(o),
+                fields::age(o),
+                fields::text_or(o, "/spec/signerName", NONE),
                 Cell::from(text(o, "/spec/username")),
                 Cell::from(duration),
                 Cell::from(signing_request_condition(o)),
@@ -103,9 +134,12 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "ClusterTrustBundle",
         &[
             NAME,
-            Column::text("SignerName", Doc::Field("api.certificates.v1beta1.ClusterTrustBundleSpec", "signerName")),
+            Column::text(
+                "SignerName",
+                ColumnDescription::Field("api.certificates.v1beta1.ClusterTrustBundleSpec", "signerName"),
+            ),
         ],
-        |o| vec![read::name(o), read::text_or(o, "/spec/signerName", NONE)],
+        |o| vec![fields::name(o), fields::text_or(o, "/spec/signerName", NONE)],
     ),
     KindPrinter::new(ADMISSION, "MutatingWebhookConfiguration", WEBHOOKS, webhooks),
     KindPrinter::new(ADMISSION, "ValidatingWebhookConfiguration", WEBHOOKS, webhooks),
@@ -116,12 +150,14 @@ pub(super) const KINDS: &[KindPrinter] = &[
             NAME,
             Column::number(
                 "Validations",
-                Doc::Text("Validations indicates the number of validation rules defined in this configuration"),
+                ColumnDescription::Text(
+                    "Validations indicates the number of validation rules defined in this configuration",
+                ),
             ),
             PARAM_KIND,
             AGE,
         ],
-        |o| vec![read::name(o), Cell::from(size(o, "/spec/validations")), Cell::from(param_kind(o)), read::age(o)],
+        |o| vec![fields::name(o), Cell::from(size(o, "/spec/validations")), Cell::from(param_kind(o)), fields::age(o)],
     ),
     KindPrinter::new(ADMISSION, "ValidatingAdmissionPolicyBinding", POLICY_BINDING, policy_binding),
     KindPrinter::new(
@@ -131,12 +167,14 @@ pub(super) const KINDS: &[KindPrinter] = &[
             NAME,
             Column::number(
                 "Mutations",
-                Doc::Text("Mutation indicates the number of mutations rules defined in this configuration"),
+                ColumnDescription::Text(
+                    "Mutation indicates the number of mutations rules defined in this configuration",
+                ),
             ),
             PARAM_KIND,
             AGE,
         ],
-        |o| vec![read::name(o), Cell::from(size(o, "/spec/mutations")), Cell::from(param_kind(o)), read::age(o)],
+        |o| vec![fields::name(o), Cell::from(size(o, "/spec/mutations")), Cell::from(param_kind(o)), fields::age(o)],
     ),
     KindPrinter::new(ADMISSION, "MutatingAdmissionPolicyBinding", POLICY_BINDING, policy_binding),
     KindPrinter::new(
@@ -144,20 +182,32 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "FlowSchema",
         &[
             NAME,
-            Column::text("PriorityLevel", Doc::Field("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name")),
-            Column::text("MatchingPrecedence", Doc::Field("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence")),
-            Column::text("DistinguisherMethod", Doc::Field("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod")),
+            Column::text(
+                "PriorityLevel",
+                ColumnDescription::Field("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name"),
+            ),
+            Column::text(
+                "MatchingPrecedence",
+                ColumnDescription::Field("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence"),
+            ),
+            Column::text(
+                "DistinguisherMethod",
+                ColumnDescription::Field("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod"),
+            ),
             AGE,
-            Column::text("MissingPL", Doc::Text("references a broken or non-existent PriorityLevelConfiguration")),
+            Column::text(
+                "MissingPL",
+                ColumnDescription::Text("references a broken or non-existent PriorityLevelConfiguration"),
+            ),
         ],
         |o| {
             let missing = list(o, "/status/conditions").iter().find(|c| text(c, "/type") == "Dangling");
             vec![
-                read::name(o),
-                read::text_or(o, "/spec/priorityLevelConfiguration/name", NONE),
+                fields::name(o),
+                fields::text_or(o, "/spec/priorityLevelConfiguration/name", NONE),
                 Cell::from(int(o, "/spec/matchingPrecedence")),
-                read::text_or(o, "/spec/distinguisherMethod/type", NONE),
-                read::age(o),
+                fields::text_or(o, "/spec/distinguisherMethod/type", NONE),
+                fields::age(o),
                 Cell::from(missing.map_or("?", |c| text(c, "/status"))),
             ]
         },
@@ -167,37 +217,46 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PriorityLevelConfiguration",
         &[
             NAME,
-            Column::text("Type", Doc::Field("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),
+            Column::text("Type", ColumnDescription::Field("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),
             Column::text(
                 "NominalConcurrencyShares",
-                Doc::Field("api.flowcontrol.v1.LimitedPriorityLevelConfiguration", "nominalConcurrencyShares"),
+                ColumnDescription::Field(
+                    "api.flowcontrol.v1.LimitedPriorityLevelConfiguration",
+                    "nominalConcurrencyShares",
+                ),
             ),
-            Column::text("Queues", Doc::Field("api.flowcontrol.v1.QueuingConfiguration", "queues")),
-            Column::text("HandSize", Doc::Field("api.flowcontrol.v1.QueuingConfiguration", "handSize")),
-            Column::text("QueueLengthLimit", Doc::Field("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit")),
+            Column::text("Queues", ColumnDescription::Field("api.flowcontrol.v1.QueuingConfiguration", "queues")),
+            Column::text("HandSize", ColumnDescription::Field("api.flowcontrol.v1.QueuingConfiguration", "handSize")),
+            Column::text(
+                "QueueLengthLimit",
+                ColumnDescription::Field("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit"),
+            ),
             AGE,
         ],
         |o| {
-            let number = |pointer: &str| read::maybe_int(o, pointer).map_or_else(|| Cell::from(NONE), Cell::from);
+            let number = |pointer: &str| fields::maybe_int(o, pointer).map_or_else(|| Cell::from(NONE), Cell::from);
             vec![
-                read::name(o),
+                fields::name(o),
                 Cell::from(text(o, "/spec/type")),
                 number("/spec/limited/nominalConcurrencyShares"),
                 number("/spec/limited/limitResponse/queuing/queues"),
                 number("/spec/limited/limitResponse/queuing/handSize"),
                 number("/spec/limited/limitResponse/queuing/queueLengthLimit"),
-                read::age(o),
+                fields::age(o),
             ]
         },
     ),
-    KindPrinter::new(DEVICES, "DeviceClass", &[NAME, AGE], |o| vec![read::name(o), read::age(o)]),
-    KindPrinter::new(DEVICES, "ResourceClaimTemplate", &[NAME, AGE], |o| vec![read::name(o), read::age(o)]),
+    KindPrinter::new(DEVICES, "DeviceClass", &[NAME, AGE], |o| vec![fields::name(o), fields::age(o)]),
+    KindPrinter::new(DEVICES, "ResourceClaimTemplate", &[NAME, AGE], |o| vec![fields::name(o), fields::age(o)]),
     KindPrinter::new(
         DEVICES,
         "ResourceClaim",
         &[
             NAME,
-            Column::text("State", Doc::Text("A summary of the current state (allocated, pending, reserved, etc.).")),
+            Column::text(
+                "State",
+                ColumnDescription::Text("A summary of the current state (allocated, pending, reserved, etc.)."),
+            ),
             AGE,
         ],
         |o| {
@@ -210,7 +269,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 (true, true) => states.push("allocated"),
                 (true, false) => states.extend(["allocated", "reserved"]),
             }
-            vec![read::name(o), Cell::from(states.join(",")), read::age(o)]
+            vec![fields::name(o), Cell::from(states.join(",")), fields::age(o)]
         },
     ),
     KindPrinter::new(
@@ -218,18 +277,18 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "ResourceSlice",
         &[
             NAME,
-            Column::text("Node", Doc::Field("api.resource.v1.ResourceSliceSpec", "nodeName")),
-            Column::text("Driver", Doc::Field("api.resource.v1.ResourceSliceSpec", "driver")),
-            Column::text("Pool", Doc::Field("api.resource.v1.ResourcePool", "name")),
+            Column::text("Node", ColumnDescription::Field("api.resource.v1.ResourceSliceSpec", "nodeName")),
+            Column::text("Driver", ColumnDescription::Field("api.resource.v1.ResourceSliceSpec", "driver")),
+            Column::text("Pool", ColumnDescription::Field("api.resource.v1.ResourcePool", "name")),
             AGE,
         ],
         |o| {
             vec![
-                read::name(o),
-                read::text_or(o, "/spec/nodeName", "<unset>"),
+                fields::name(o),
+                fields::text_or(o, "/spec/nodeName", "<unset>"),
                 Cell::from(text(o, "/spec/driver")),
                 Cell::from(text(o, "/spec/pool/name")),
-                read::age(o),
+                fields::age(o),
             ]
         },
     ),
@@ -238,8 +297,11 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "APIService",
         &[
             NAME,
-            Column::text("Service", Doc::Text("The reference to the service that hosts this API endpoint.")),
-            Column::text("Available", Doc::Text("Whether this service is available.")),
+            Column::text(
+                "Service",
+                ColumnDescription::Text("The reference to the service that hosts this API endpoint."),
+            ),
+            Column::text("Available", ColumnDescription::Text("Whether this service is available.")),
             AGE,
         ],
         |o| {
@@ -254,7 +316,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 "True" => "True".to_owned(),
                 status => format!("{status} ({})", text(c, "/reason")),
             });
-            vec![read::name(o), Cell::from(service), Cell::from(available), read::age(o)]
+            vec![fields::name(o), Cell::from(service), Cell::from(available), fields::age(o)]
         },
     ),
 ];
@@ -264,8 +326,8 @@ fn node(o: &Value) -> Vec<Cell> {
         let found = list(o, "/status/addresses").iter().find(|a| text(a, "/type") == kind);
         Cell::from(found.map_or(NONE, |a| text(a, "/address")))
     };
-    let info = |field: &str| read::text_or(o, &format!("/status/nodeInfo/{field}"), "<unknown>");
-    let mut status = match read::condition(o, "Ready") {
+    let info = |field: &str| fields::text_or(o, &format!("/status/nodeInfo/{field}"), "<unknown>");
+    let mut status = match fields::condition(o, "Ready") {
         "" => "Unknown".to_owned(),
         "True" => "Ready".to_owned(),
         _ => "NotReady".to_owned(),
@@ -274,10 +336,10 @@ fn node(o: &Value) -> Vec<Cell> {
         status.push_str(",SchedulingDisabled");
     }
     vec![
-        read::name(o),
+        fields::name(o),
         Cell::from(status),
         Cell::from(node_roles(o)),
-        read::age(o),
+        fields::age(o),
         Cell::from(text(o, "/status/nodeInfo/kubeletVersion")),
         address("InternalIP"),
         address("ExternalIP"),
@@ -343,7 +405,7 @@ fn param_kind(o: &Value) -> String {
 }
 
 fn webhooks(o: &Value) -> Vec<Cell> {
-    vec![read::name(o), Cell::from(size(o, "/webhooks")), read::age(o)]
+    vec![fields::name(o), Cell::from(size(o, "/webhooks")), fields::age(o)]
 }
 
 fn policy_binding(o: &Value) -> Vec<Cell> {
@@ -353,7 +415,7 @@ fn policy_binding(o: &Value) -> Vec<Cell> {
             ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         });
-    vec![read::name(o), Cell::from(text(o, "/spec/policyName")), Cell::from(reference), read::age(o)]
+    vec![fields::name(o), Cell::from(text(o, "/spec/policyName")), Cell::from(reference), fields::age(o)]
 }
 
 /// A label selector as Go's `String` method of `metav1.LabelSelector` prints it, which kube-apiserver uses here.

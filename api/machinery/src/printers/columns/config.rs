@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::read::{self, int, list, size, text};
-use super::{AGE, CREATED_AT, Column, Doc, KindPrinter, NAME};
+use super::fields::{self, int, list, size, text};
+use super::{AGE, CREATED_AT, Column, ColumnDescription, KindPrinter, NAME};
 use crate::printers::Cell;
 
 /// Descriptions of `roleRef` in the API types from which kube-apiserver prints tables.
@@ -14,35 +14,35 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         "",
         "Namespace",
-        &[NAME, Column::text("Status", Doc::Text("The status of the namespace")), AGE],
-        |o| vec![read::name(o), Cell::from(text(o, "/status/phase")), read::age(o)],
+        &[NAME, Column::text("Status", ColumnDescription::Text("The status of the namespace")), AGE],
+        |o| vec![fields::name(o), Cell::from(text(o, "/status/phase")), fields::age(o)],
     ),
     KindPrinter::new(
         "",
         "ConfigMap",
-        &[NAME, Column::text("Data", Doc::Field("api.core.v1.ConfigMap", "data")), AGE],
-        |o| vec![read::name(o), Cell::from(size(o, "/data") + size(o, "/binaryData")), read::age(o)],
+        &[NAME, Column::text("Data", ColumnDescription::Field("api.core.v1.ConfigMap", "data")), AGE],
+        |o| vec![fields::name(o), Cell::from(size(o, "/data") + size(o, "/binaryData")), fields::age(o)],
     ),
     KindPrinter::new(
         "",
         "Secret",
         &[
             NAME,
-            Column::text("Type", Doc::Field("api.core.v1.Secret", "type")),
-            Column::text("Data", Doc::Field("api.core.v1.Secret", "data")),
+            Column::text("Type", ColumnDescription::Field("api.core.v1.Secret", "type")),
+            Column::text("Data", ColumnDescription::Field("api.core.v1.Secret", "data")),
             AGE,
         ],
-        |o| vec![read::name(o), Cell::from(text(o, "/type")), Cell::from(size(o, "/data")), read::age(o)],
+        |o| vec![fields::name(o), Cell::from(text(o, "/type")), Cell::from(size(o, "/data")), fields::age(o)],
     ),
-    KindPrinter::new("", "ServiceAccount", &[NAME, AGE], |o| vec![read::name(o), read::age(o)]),
+    KindPrinter::new("", "ServiceAccount", &[NAME, AGE], |o| vec![fields::name(o), fields::age(o)]),
     KindPrinter::new(
         "",
         "ComponentStatus",
         &[
             NAME,
-            Column::text("Status", Doc::Text("Status of the component conditions")),
-            Column::text("Message", Doc::Text("Message of the component conditions")),
-            Column::text("Error", Doc::Text("Error of the component conditions")),
+            Column::text("Status", ColumnDescription::Text("Status of the component conditions")),
+            Column::text("Message", ColumnDescription::Text("Message of the component conditions")),
+            Column::text("Error", ColumnDescription::Text("Error of the component conditions")),
         ],
         |o| {
             let condition = list(o, "/conditions").iter().find(|c| text(c, "/type") == "Healthy");
@@ -51,7 +51,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 Some(c) => ("Unhealthy", text(c, "/message"), text(c, "/error")),
                 None => ("Unknown", "", ""),
             };
-            vec![read::name(o), Cell::from(status), Cell::from(message), Cell::from(error)]
+            vec![fields::name(o), Cell::from(status), Cell::from(message), Cell::from(error)]
         },
     ),
     KindPrinter::new(
@@ -61,11 +61,13 @@ pub(super) const KINDS: &[KindPrinter] = &[
             NAME,
             Column::text(
                 "Request",
-                Doc::Text("Request represents a minimum amount of cpu/memory that a container may consume."),
+                ColumnDescription::Text(
+                    "Request represents a minimum amount of cpu/memory that a container may consume.",
+                ),
             ),
             Column::text(
                 "Limit",
-                Doc::Text(
+                ColumnDescription::Text(
                     "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
                 ),
             ),
@@ -77,35 +79,35 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "",
         "Event",
         &[
-            Column::text("Last Seen", Doc::Field("api.core.v1.Event", "lastTimestamp")),
-            Column::text("Type", Doc::Field("api.core.v1.Event", "type")),
-            Column::text("Reason", Doc::Field("api.core.v1.Event", "reason")),
-            Column::text("Object", Doc::Field("api.core.v1.Event", "involvedObject")),
-            Column::text("Subobject", Doc::Field("api.core.v1.ObjectReference", "fieldPath")).wide(),
-            Column::text("Source", Doc::Field("api.core.v1.Event", "source")).wide(),
-            Column::text("Message", Doc::Field("api.core.v1.Event", "message")),
-            Column::text("First Seen", Doc::Field("api.core.v1.Event", "firstTimestamp")).wide(),
-            Column::text("Count", Doc::Field("api.core.v1.Event", "count")).wide(),
+            Column::text("Last Seen", ColumnDescription::Field("api.core.v1.Event", "lastTimestamp")),
+            Column::text("Type", ColumnDescription::Field("api.core.v1.Event", "type")),
+            Column::text("Reason", ColumnDescription::Field("api.core.v1.Event", "reason")),
+            Column::text("Object", ColumnDescription::Field("api.core.v1.Event", "involvedObject")),
+            Column::text("Subobject", ColumnDescription::Field("api.core.v1.ObjectReference", "fieldPath")).wide(),
+            Column::text("Source", ColumnDescription::Field("api.core.v1.Event", "source")).wide(),
+            Column::text("Message", ColumnDescription::Field("api.core.v1.Event", "message")),
+            Column::text("First Seen", ColumnDescription::Field("api.core.v1.Event", "firstTimestamp")).wide(),
+            Column::text("Count", ColumnDescription::Field("api.core.v1.Event", "count")).wide(),
             NAME.wide(),
         ],
         event,
     ),
     KindPrinter::new("rbac.authorization.k8s.io", "Role", &[NAME, CREATED_AT], |o| {
-        vec![read::name(o), Cell::from(text(o, "/metadata/creationTimestamp"))]
+        vec![fields::name(o), Cell::from(text(o, "/metadata/creationTimestamp"))]
     }),
     KindPrinter::new("rbac.authorization.k8s.io", "ClusterRole", &[NAME, CREATED_AT], |o| {
-        vec![read::name(o), Cell::from(text(o, "/metadata/creationTimestamp"))]
+        vec![fields::name(o), Cell::from(text(o, "/metadata/creationTimestamp"))]
     }),
     KindPrinter::new(
         "rbac.authorization.k8s.io",
         "RoleBinding",
         &[
             NAME,
-            Column::text("Role", Doc::Text(ROLE_OF_BINDING)),
+            Column::text("Role", ColumnDescription::Text(ROLE_OF_BINDING)),
             AGE,
-            Column::text("Users", Doc::Text("Users in the roleBinding")).wide(),
-            Column::text("Groups", Doc::Text("Groups in the roleBinding")).wide(),
-            Column::text("ServiceAccounts", Doc::Text("ServiceAccounts in the roleBinding")).wide(),
+            Column::text("Users", ColumnDescription::Text("Users in the roleBinding")).wide(),
+            Column::text("Groups", ColumnDescription::Text("Groups in the roleBinding")).wide(),
+            Column::text("ServiceAccounts", ColumnDescription::Text("ServiceAccounts in the roleBinding")).wide(),
         ],
         role_binding,
     ),
@@ -114,43 +116,57 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "ClusterRoleBinding",
         &[
             NAME,
-            Column::text("Role", Doc::Text(ROLE_OF_CLUSTER_BINDING)),
+            Column::text("Role", ColumnDescription::Text(ROLE_OF_CLUSTER_BINDING)),
             AGE,
-            Column::text("Users", Doc::Text("Users in the clusterRoleBinding")).wide(),
-            Column::text("Groups", Doc::Text("Groups in the clusterRoleBinding")).wide(),
-            Column::text("ServiceAccounts", Doc::Text("ServiceAccounts in the clusterRoleBinding")).wide(),
+            Column::text("Users", ColumnDescription::Text("Users in the clusterRoleBinding")).wide(),
+            Column::text("Groups", ColumnDescription::Text("Groups in the clusterRoleBinding")).wide(),
+            Column::text("ServiceAccounts", ColumnDescription::Text("ServiceAccounts in the clusterRoleBinding"))
+                .wide(),
         ],
         role_binding,
     ),
     KindPrinter::new(
         "coordination.k8s.io",
         "Lease",
-        &[NAME, Column::text("Holder", Doc::Field("api.coordination.v1.LeaseSpec", "holderIdentity")), AGE],
-        |o| vec![read::name(o), Cell::from(text(o, "/spec/holderIdentity")), read::age(o)],
+        &[
+            NAME,
+            Column::text("Holder", ColumnDescription::Field("api.coordination.v1.LeaseSpec", "holderIdentity")),
+            AGE,
+        ],
+        |o| vec![fields::name(o), Cell::from(text(o, "/spec/holderIdentity")), fields::age(o)],
     ),
     KindPrinter::new(
         "coordination.k8s.io",
         "LeaseCandidate",
         &[
             NAME,
-            Column::text("LeaseName", Doc::Field("api.coordination.v1beta1.LeaseCandidateSpec", "leaseName")),
-            Column::text("BinaryVersion", Doc::Field("api.coordination.v1beta1.LeaseCandidateSpec", "binaryVersion")),
+            Column::text(
+                "LeaseName",
+                ColumnDescription::Field("api.coordination.v1beta1.LeaseCandidateSpec", "leaseName"),
+            ),
+            Column::text(
+                "BinaryVersion",
+                ColumnDescription::Field("api.coordination.v1beta1.LeaseCandidateSpec", "binaryVersion"),
+            ),
             Column::text(
                 "EmulationVersion",
-                Doc::Field("api.coordination.v1beta1.LeaseCandidateSpec", "emulationVersion"),
+                ColumnDescription::Field("api.coordination.v1beta1.LeaseCandidateSpec", "emulationVersion"),
             ),
-            Column::text("Strategy", Doc::Field("api.coordination.v1beta1.LeaseCandidateSpec", "strategy")),
+            Column::text(
+                "Strategy",
+                ColumnDescription::Field("api.coordination.v1beta1.LeaseCandidateSpec", "strategy"),
+            ),
             AGE,
         ],
         |o| {
             let spec = |field: &str| Cell::from(text(o, &format!("/spec/{field}")));
             vec![
-                read::name(o),
+                fields::name(o),
                 spec("leaseName"),
                 spec("binaryVersion"),
                 spec("emulationVersion"),
                 spec("strategy"),
-                read::age(o),
+                fields::age(o),
             ]
         },
     ),
@@ -166,18 +182,18 @@ fn quota(o: &Value) -> Vec<Cell> {
             if resource.starts_with("limits") { limits.push(cell) } else { requests.push(cell) }
         }
     }
-    vec![read::name(o), Cell::from(requests.join(", ")), Cell::from(limits.join(", ")), read::age(o)]
+    vec![fields::name(o), Cell::from(requests.join(", ")), Cell::from(limits.join(", ")), fields::age(o)]
 }
 
 fn event(o: &Value) -> Vec<Cell> {
-    let since = |pointers: &[&str]| Cell::since(pointers.iter().find_map(|pointer| read::time(o, pointer)));
+    let since = |pointers: &[&str]| Cell::since(pointers.iter().find_map(|pointer| fields::time(o, pointer)));
     let first = ["/firstTimestamp", "/deprecatedFirstTimestamp", "/eventTime"];
     let last: &[&str] = if o.get("series").is_some_and(Value::is_object) {
         &["/series/lastObservedTime"]
     } else {
         &["/lastTimestamp", "/deprecatedLastTimestamp", "/firstTimestamp", "/deprecatedFirstTimestamp", "/eventTime"]
     };
-    let count = match (read::maybe_int(o, "/series/count"), int(o, "/count"), int(o, "/deprecatedCount")) {
+    let count = match (fields::maybe_int(o, "/series/count"), int(o, "/count"), int(o, "/deprecatedCount")) {
         (Some(n), _, _) => n,
         (None, 0, 0) => 1,
         (None, 0, n) | (None, n, _) => n,
@@ -201,7 +217,7 @@ fn event(o: &Value) -> Vec<Cell> {
         Cell::from(pick(&["/message", "/note"]).trim()),
         since(&first),
         Cell::from(count),
-        read::name(o),
+        fields::name(o),
     ]
 }
 
@@ -218,9 +234,9 @@ fn role_binding(o: &Value) -> Vec<Cell> {
         Cell::from(names.join(", "))
     };
     vec![
-        read::name(o),
+        fields::name(o),
         Cell::from(format!("{}/{}", text(o, "/roleRef/kind"), text(o, "/roleRef/name"))),
-        read::age(o),
+        fields::age(o),
         subjects("User"),
         subjects("Group"),
         subjects("ServiceAccount"),

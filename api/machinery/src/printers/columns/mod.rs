@@ -5,8 +5,8 @@
 
 mod cluster;
 mod config;
+pub mod fields;
 mod network;
-pub mod read;
 mod storage;
 mod workloads;
 
@@ -16,7 +16,7 @@ use super::Cell;
 
 /// Source of a column's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doc {
+pub enum ColumnDescription {
     Text(&'static str),
     /// Description of a field in the OpenAPI document: (schema name without the prefix `io.k8s.`, field name).
     Field(&'static str, &'static str),
@@ -32,20 +32,20 @@ pub struct Column {
     pub format: &'static str,
     /// 0: always displayed; 1: only in wide output.
     pub priority: i32,
-    pub doc: Doc,
+    pub description: ColumnDescription,
 }
 
 impl Column {
-    const fn new(name: &'static str, value_type: &'static str, doc: Doc) -> Self {
-        Self { name, value_type, format: "", priority: 0, doc }
+    const fn new(name: &'static str, value_type: &'static str, description: ColumnDescription) -> Self {
+        Self { name, value_type, format: "", priority: 0, description }
     }
 
-    pub const fn text(name: &'static str, doc: Doc) -> Self {
-        Self::new(name, "string", doc)
+    pub const fn text(name: &'static str, description: ColumnDescription) -> Self {
+        Self::new(name, "string", description)
     }
 
-    const fn number(name: &'static str, doc: Doc) -> Self {
-        Self::new(name, "integer", doc)
+    const fn number(name: &'static str, description: ColumnDescription) -> Self {
+        Self::new(name, "integer", description)
     }
 
     /// The column displayed only by `kubectl get -o wide`.
@@ -60,16 +60,19 @@ pub const NAME: Column = Column {
     value_type: "string",
     format: "name",
     priority: 0,
-    doc: Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name"),
+    description: ColumnDescription::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name"),
 };
 /// Description of `metadata.creationTimestamp`.
-pub const CREATION_DOC: Doc = Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
+pub const CREATION_DESCRIPTION: ColumnDescription =
+    ColumnDescription::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
 /// Time since `metadata.creationTimestamp`.
-pub const AGE: Column = Column::text("Age", CREATION_DOC);
+pub const AGE: Column = Column::text("Age", CREATION_DESCRIPTION);
 /// `metadata.creationTimestamp` as a date.
-pub const CREATED_AT: Column = Column::new("Created At", "date", CREATION_DOC);
-const CONTAINERS: Column = Column::text("Containers", Doc::Text("Names of each container in the template.")).wide();
-const IMAGES: Column = Column::text("Images", Doc::Text("Images referenced by each container in the template.")).wide();
+pub const CREATED_AT: Column = Column::new("Created At", "date", CREATION_DESCRIPTION);
+const CONTAINERS: Column =
+    Column::text("Containers", ColumnDescription::Text("Names of each container in the template.")).wide();
+const IMAGES: Column =
+    Column::text("Images", ColumnDescription::Text("Images referenced by each container in the template.")).wide();
 
 /// Columns of a kind, and the function that returns the cells of an object.
 pub struct KindPrinter {
@@ -113,7 +116,9 @@ impl KindPrinter {
             return cells;
         }
         // A row must have one cell per column. On a mismatch, print only the name.
-        std::iter::once(read::name(object)).chain(std::iter::repeat_n(Cell::Empty, columns.saturating_sub(1))).collect()
+        std::iter::once(fields::name(object))
+            .chain(std::iter::repeat_n(Cell::Empty, columns.saturating_sub(1)))
+            .collect()
     }
 }
 
@@ -122,7 +127,7 @@ static KINDS: &[&[KindPrinter]] = &[workloads::KINDS, config::KINDS, network::KI
 
 /// Printer of the default columns, for custom resources without declared columns.
 static DEFAULT_PRINTER: KindPrinter =
-    KindPrinter::new("", "", &[NAME, AGE], |object| vec![read::name(object), read::age(object)]);
+    KindPrinter::new("", "", &[NAME, AGE], |object| vec![fields::name(object), fields::age(object)]);
 
 /// The columns of a kind; name and age by default.
 pub fn columns(group: &str, kind: &str) -> &'static [Column] {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::read::{self, NONE, int, list, text};
-use super::{AGE, Column, Doc, KindPrinter, NAME};
+use super::fields::{self, NONE, int, list, text};
+use super::{AGE, Column, ColumnDescription, KindPrinter, NAME};
 use crate::printers::Cell;
 
 const NETWORKING: &str = "networking.k8s.io";
@@ -14,38 +14,38 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "Service",
         &[
             NAME,
-            Column::text("Type", Doc::Field("api.core.v1.ServiceSpec", "type")),
-            Column::text("Cluster-IP", Doc::Field("api.core.v1.ServiceSpec", "clusterIP")),
-            Column::text("External-IP", Doc::Field("api.core.v1.ServiceSpec", "externalIPs")),
-            Column::text("Port(s)", Doc::Field("api.core.v1.ServiceSpec", "ports")),
+            Column::text("Type", ColumnDescription::Field("api.core.v1.ServiceSpec", "type")),
+            Column::text("Cluster-IP", ColumnDescription::Field("api.core.v1.ServiceSpec", "clusterIP")),
+            Column::text("External-IP", ColumnDescription::Field("api.core.v1.ServiceSpec", "externalIPs")),
+            Column::text("Port(s)", ColumnDescription::Field("api.core.v1.ServiceSpec", "ports")),
             AGE,
-            Column::text("Selector", Doc::Field("api.core.v1.ServiceSpec", "selector")).wide(),
+            Column::text("Selector", ColumnDescription::Field("api.core.v1.ServiceSpec", "selector")).wide(),
         ],
         service,
     ),
     KindPrinter::new(
         "",
         "Endpoints",
-        &[NAME, Column::text("Endpoints", Doc::Field("api.core.v1.Endpoints", "subsets")), AGE],
-        |o| vec![read::name(o), Cell::from(endpoints(o)), read::age(o)],
+        &[NAME, Column::text("Endpoints", ColumnDescription::Field("api.core.v1.Endpoints", "subsets")), AGE],
+        |o| vec![fields::name(o), Cell::from(endpoints(o)), fields::age(o)],
     ),
     KindPrinter::new(
         "discovery.k8s.io",
         "EndpointSlice",
         &[
             NAME,
-            Column::text("AddressType", Doc::Field("api.discovery.v1.EndpointSlice", "addressType")),
-            Column::text("Ports", Doc::Field("api.discovery.v1.EndpointSlice", "ports")),
-            Column::text("Endpoints", Doc::Field("api.discovery.v1.EndpointSlice", "endpoints")),
+            Column::text("AddressType", ColumnDescription::Field("api.discovery.v1.EndpointSlice", "addressType")),
+            Column::text("Ports", ColumnDescription::Field("api.discovery.v1.EndpointSlice", "ports")),
+            Column::text("Endpoints", ColumnDescription::Field("api.discovery.v1.EndpointSlice", "endpoints")),
             AGE,
         ],
         |o| {
             vec![
-                read::name(o),
+                fields::name(o),
                 Cell::from(text(o, "/addressType")),
                 Cell::from(slice_ports(o)),
                 Cell::from(slice_endpoints(o)),
-                read::age(o),
+                fields::age(o),
             ]
         },
     ),
@@ -56,25 +56,30 @@ pub(super) const KINDS: &[KindPrinter] = &[
             NAME,
             Column::text(
                 "Class",
-                Doc::Text("The name of the IngressClass resource that should be used for additional configuration"),
+                ColumnDescription::Text(
+                    "The name of the IngressClass resource that should be used for additional configuration",
+                ),
             ),
             Column::text(
                 "Hosts",
-                Doc::Text("Hosts that incoming requests are matched against before the ingress rule"),
+                ColumnDescription::Text("Hosts that incoming requests are matched against before the ingress rule"),
             ),
-            Column::text("Address", Doc::Text("Address is a list containing ingress points for the load-balancer")),
-            Column::text("Ports", Doc::Text("Ports of TLS configurations that open")),
+            Column::text(
+                "Address",
+                ColumnDescription::Text("Address is a list containing ingress points for the load-balancer"),
+            ),
+            Column::text("Ports", ColumnDescription::Text("Ports of TLS configurations that open")),
             AGE,
         ],
         |o| {
             let ports = if list(o, "/spec/tls").is_empty() { "80" } else { "80, 443" };
             vec![
-                read::name(o),
-                read::text_or(o, "/spec/ingressClassName", NONE),
+                fields::name(o),
+                fields::text_or(o, "/spec/ingressClassName", NONE),
                 Cell::from(hosts(o)),
                 Cell::from(load_balancer_addresses(o).join(",")),
                 Cell::from(ports),
-                read::age(o),
+                fields::age(o),
             ]
         },
     ),
@@ -83,8 +88,11 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "IngressClass",
         &[
             NAME,
-            Column::text("Controller", Doc::Text("Controller that is responsible for handling this class")),
-            Column::text("Parameters", Doc::Text("A reference to a resource with additional parameters")),
+            Column::text(
+                "Controller",
+                ColumnDescription::Text("Controller that is responsible for handling this class"),
+            ),
+            Column::text("Parameters", ColumnDescription::Text("A reference to a resource with additional parameters")),
             AGE,
         ],
         |o| {
@@ -93,35 +101,42 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
                 format!("{kind}/{}", text(p, "/name"))
             });
-            vec![read::name(o), Cell::from(text(o, "/spec/controller")), Cell::from(parameters), read::age(o)]
+            vec![fields::name(o), Cell::from(text(o, "/spec/controller")), Cell::from(parameters), fields::age(o)]
         },
     ),
     KindPrinter::new(
         NETWORKING,
         "NetworkPolicy",
-        &[NAME, Column::text("Pod-Selector", Doc::Field("api.networking.v1.NetworkPolicySpec", "podSelector")), AGE],
-        |o| vec![read::name(o), read::selector(o.pointer("/spec/podSelector")), read::age(o)],
+        &[
+            NAME,
+            Column::text(
+                "Pod-Selector",
+                ColumnDescription::Field("api.networking.v1.NetworkPolicySpec", "podSelector"),
+            ),
+            AGE,
+        ],
+        |o| vec![fields::name(o), fields::selector(o.pointer("/spec/podSelector")), fields::age(o)],
     ),
     KindPrinter::new(
         NETWORKING,
         "IPAddress",
-        &[NAME, Column::text("ParentRef", Doc::Field("api.networking.v1.IPAddressSpec", "parentRef"))],
+        &[NAME, Column::text("ParentRef", ColumnDescription::Field("api.networking.v1.IPAddressSpec", "parentRef"))],
         |o| {
             let part = |field: &str| text(o, &format!("/spec/parentRef/{field}")).to_owned();
             let resource =
                 [part("resource"), part("group")].into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(".");
             let parent: Vec<String> =
                 [resource, part("namespace"), part("name")].into_iter().filter(|p| !p.is_empty()).collect();
-            vec![read::name(o), Cell::from(parent.join("/"))]
+            vec![fields::name(o), Cell::from(parent.join("/"))]
         },
     ),
     KindPrinter::new(
         NETWORKING,
         "ServiceCIDR",
-        &[NAME, Column::text("CIDRs", Doc::Field("api.networking.v1.ServiceCIDRSpec", "cidrs")), AGE],
+        &[NAME, Column::text("CIDRs", ColumnDescription::Field("api.networking.v1.ServiceCIDRSpec", "cidrs")), AGE],
         |o| {
             let cidrs: Vec<&str> = list(o, "/spec/cidrs").iter().filter_map(Value::as_str).collect();
-            vec![read::name(o), Cell::from(cidrs.join(",")), read::age(o)]
+            vec![fields::name(o), Cell::from(cidrs.join(",")), fields::age(o)]
         },
     ),
 ];
@@ -136,13 +151,13 @@ fn service(o: &Value) -> Vec<Cell> {
         })
         .collect();
     vec![
-        read::name(o),
+        fields::name(o),
         Cell::from(text(o, "/spec/type")),
         Cell::from(if cluster_ip.is_empty() { NONE } else { cluster_ip }),
         Cell::from(external_ip(o)),
         Cell::from(if ports.is_empty() { NONE.to_owned() } else { ports.join(",") }),
-        read::age(o),
-        read::labels(o.pointer("/spec/selector")),
+        fields::age(o),
+        fields::labels(o.pointer("/spec/selector")),
     ]
 }
 
@@ -215,7 +230,7 @@ fn shorten(all: &[String], shown: usize, empty: &str) -> String {
 fn slice_ports(o: &Value) -> String {
     let all: Vec<String> = list(o, "/ports")
         .iter()
-        .map(|p| match (read::maybe_int(p, "/port"), text(p, "/name")) {
+        .map(|p| match (fields::maybe_int(p, "/port"), text(p, "/name")) {
             (Some(port), _) => port.to_string(),
             (None, "") => "*".to_owned(),
             (None, name) => name.to_owned(),

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::read::{self, UNSET, flag, list, text};
-use super::{AGE, Column, Doc, KindPrinter, NAME};
+use super::fields::{self, UNSET, flag, list, text};
+use super::{AGE, Column, ColumnDescription, KindPrinter, NAME};
 use crate::printers::Cell;
 
 const STORAGE: &str = "storage.k8s.io";
@@ -16,19 +16,20 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PersistentVolume",
         &[
             NAME,
-            Column::text("Capacity", Doc::Field("api.core.v1.PersistentVolumeSpec", "capacity")),
-            Column::text("Access Modes", Doc::Field("api.core.v1.PersistentVolumeSpec", "accessModes")),
+            Column::text("Capacity", ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "capacity")),
+            Column::text("Access Modes", ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "accessModes")),
             Column::text(
                 "Reclaim Policy",
-                Doc::Field("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy"),
+                ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy"),
             ),
-            Column::text("Status", Doc::Field("api.core.v1.PersistentVolumeStatus", "phase")),
-            Column::text("Claim", Doc::Field("api.core.v1.PersistentVolumeSpec", "claimRef")),
-            Column::text("StorageClass", Doc::Text("StorageClass of the pv")),
-            Column::text("VolumeAttributesClass", Doc::Text("VolumeAttributesClass of the pv")),
-            Column::text("Reason", Doc::Field("api.core.v1.PersistentVolumeStatus", "reason")),
+            Column::text("Status", ColumnDescription::Field("api.core.v1.PersistentVolumeStatus", "phase")),
+            Column::text("Claim", ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "claimRef")),
+            Column::text("StorageClass", ColumnDescription::Text("StorageClass of the pv")),
+            Column::text("VolumeAttributesClass", ColumnDescription::Text("VolumeAttributesClass of the pv")),
+            Column::text("Reason", ColumnDescription::Field("api.core.v1.PersistentVolumeStatus", "reason")),
             AGE,
-            Column::text("VolumeMode", Doc::Field("api.core.v1.PersistentVolumeSpec", "volumeMode")).wide(),
+            Column::text("VolumeMode", ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "volumeMode"))
+                .wide(),
         ],
         volume,
     ),
@@ -37,14 +38,18 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PersistentVolumeClaim",
         &[
             NAME,
-            Column::text("Status", Doc::Field("api.core.v1.PersistentVolumeClaimStatus", "phase")),
-            Column::text("Volume", Doc::Field("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
-            Column::text("Capacity", Doc::Field("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
-            Column::text("Access Modes", Doc::Field("api.core.v1.PersistentVolumeClaimStatus", "accessModes")),
-            Column::text("StorageClass", Doc::Text("StorageClass of the pvc")),
-            Column::text("VolumeAttributesClass", Doc::Text("VolumeAttributesClass of the pvc")),
+            Column::text("Status", ColumnDescription::Field("api.core.v1.PersistentVolumeClaimStatus", "phase")),
+            Column::text("Volume", ColumnDescription::Field("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
+            Column::text("Capacity", ColumnDescription::Field("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
+            Column::text(
+                "Access Modes",
+                ColumnDescription::Field("api.core.v1.PersistentVolumeClaimStatus", "accessModes"),
+            ),
+            Column::text("StorageClass", ColumnDescription::Text("StorageClass of the pvc")),
+            Column::text("VolumeAttributesClass", ColumnDescription::Text("VolumeAttributesClass of the pvc")),
             AGE,
-            Column::text("VolumeMode", Doc::Field("api.core.v1.PersistentVolumeClaimSpec", "volumeMode")).wide(),
+            Column::text("VolumeMode", ColumnDescription::Field("api.core.v1.PersistentVolumeClaimSpec", "volumeMode"))
+                .wide(),
         ],
         claim,
     ),
@@ -53,10 +58,16 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "StorageClass",
         &[
             NAME,
-            Column::text("Provisioner", Doc::Field("api.storage.v1.StorageClass", "provisioner")),
-            Column::text("ReclaimPolicy", Doc::Field("api.storage.v1.StorageClass", "reclaimPolicy")),
-            Column::text("VolumeBindingMode", Doc::Field("api.storage.v1.StorageClass", "volumeBindingMode")),
-            Column::text("AllowVolumeExpansion", Doc::Field("api.storage.v1.StorageClass", "allowVolumeExpansion")),
+            Column::text("Provisioner", ColumnDescription::Field("api.storage.v1.StorageClass", "provisioner")),
+            Column::text("ReclaimPolicy", ColumnDescription::Field("api.storage.v1.StorageClass", "reclaimPolicy")),
+            Column::text(
+                "VolumeBindingMode",
+                ColumnDescription::Field("api.storage.v1.StorageClass", "volumeBindingMode"),
+            ),
+            Column::text(
+                "AllowVolumeExpansion",
+                ColumnDescription::Field("api.storage.v1.StorageClass", "allowVolumeExpansion"),
+            ),
             AGE,
         ],
         |o| {
@@ -68,22 +79,26 @@ pub(super) const KINDS: &[KindPrinter] = &[
             vec![
                 Cell::from(if default { format!("{name} (default)") } else { name.to_owned() }),
                 Cell::from(text(o, "/provisioner")),
-                read::text_or(o, "/reclaimPolicy", "Delete"),
-                read::text_or(o, "/volumeBindingMode", "Immediate"),
+                fields::text_or(o, "/reclaimPolicy", "Delete"),
+                fields::text_or(o, "/volumeBindingMode", "Immediate"),
                 Cell::from(flag(o, "/allowVolumeExpansion")),
-                read::age(o),
+                fields::age(o),
             ]
         },
     ),
     KindPrinter::new(
         STORAGE,
         "VolumeAttributesClass",
-        &[NAME, Column::text("DriverName", Doc::Field("api.storage.v1.VolumeAttributesClass", "driverName")), AGE],
+        &[
+            NAME,
+            Column::text("DriverName", ColumnDescription::Field("api.storage.v1.VolumeAttributesClass", "driverName")),
+            AGE,
+        ],
         |o| {
             let default = text(o, "/metadata/annotations/storage.alpha.kubernetes.io~1is-default-class") == "true";
             let name = text(o, "/metadata/name");
             let name = if default { format!("{name} (default)") } else { name.to_owned() };
-            vec![Cell::from(name), Cell::from(text(o, "/driverName")), read::age(o)]
+            vec![Cell::from(name), Cell::from(text(o, "/driverName")), fields::age(o)]
         },
     ),
     KindPrinter::new(
@@ -93,21 +108,28 @@ pub(super) const KINDS: &[KindPrinter] = &[
             NAME,
             Column {
                 format: "name",
-                ..Column::text("Attacher", Doc::Field("api.storage.v1.VolumeAttachmentSpec", "attacher"))
+                ..Column::text("Attacher", ColumnDescription::Field("api.storage.v1.VolumeAttachmentSpec", "attacher"))
             },
-            Column::text("PV", Doc::Field("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName")),
-            Column::text("Node", Doc::Field("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
-            Column::new("Attached", "boolean", Doc::Field("api.storage.v1.VolumeAttachmentStatus", "attached")),
+            Column::text(
+                "PV",
+                ColumnDescription::Field("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName"),
+            ),
+            Column::text("Node", ColumnDescription::Field("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
+            Column::new(
+                "Attached",
+                "boolean",
+                ColumnDescription::Field("api.storage.v1.VolumeAttachmentStatus", "attached"),
+            ),
             AGE,
         ],
         |o| {
             vec![
-                read::name(o),
+                fields::name(o),
                 Cell::from(text(o, "/spec/attacher")),
                 Cell::from(text(o, "/spec/source/persistentVolumeName")),
                 Cell::from(text(o, "/spec/nodeName")),
                 Cell::from(flag(o, "/status/attached")),
-                read::age(o),
+                fields::age(o),
             ]
         },
     ),
@@ -116,16 +138,28 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "CSIDriver",
         &[
             NAME,
-            Column::new("AttachRequired", "boolean", Doc::Field("api.storage.v1.CSIDriverSpec", "attachRequired")),
-            Column::new("PodInfoOnMount", "boolean", Doc::Field("api.storage.v1.CSIDriverSpec", "podInfoOnMount")),
-            Column::new("StorageCapacity", "boolean", Doc::Field("api.storage.v1.CSIDriverSpec", "storageCapacity")),
-            Column::text("TokenRequests", Doc::Field("api.storage.v1.CSIDriverSpec", "tokenRequests")),
+            Column::new(
+                "AttachRequired",
+                "boolean",
+                ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "attachRequired"),
+            ),
+            Column::new(
+                "PodInfoOnMount",
+                "boolean",
+                ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "podInfoOnMount"),
+            ),
+            Column::new(
+                "StorageCapacity",
+                "boolean",
+                ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "storageCapacity"),
+            ),
+            Column::text("TokenRequests", ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "tokenRequests")),
             Column::new(
                 "RequiresRepublish",
                 "boolean",
-                Doc::Field("api.storage.v1.CSIDriverSpec", "requiresRepublish"),
+                ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "requiresRepublish"),
             ),
-            Column::text("Modes", Doc::Field("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
+            Column::text("Modes", ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
             AGE,
         ],
         csi_driver,
@@ -135,10 +169,13 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "CSINode",
         &[
             NAME,
-            Column::number("Drivers", Doc::Text("Drivers indicates the number of CSI drivers registered on the node")),
+            Column::number(
+                "Drivers",
+                ColumnDescription::Text("Drivers indicates the number of CSI drivers registered on the node"),
+            ),
             AGE,
         ],
-        |o| vec![read::name(o), Cell::from(list(o, "/spec/drivers").len()), read::age(o)],
+        |o| vec![fields::name(o), Cell::from(list(o, "/spec/drivers").len()), fields::age(o)],
     ),
 ];
 
@@ -171,17 +208,17 @@ fn volume(o: &Value) -> Vec<Cell> {
         (namespace, name) => format!("{namespace}/{name}"),
     };
     vec![
-        read::name(o),
+        fields::name(o),
         Cell::from(text(o, "/spec/capacity/storage")),
         Cell::from(access_modes(list(o, "/spec/accessModes"))),
         Cell::from(text(o, "/spec/persistentVolumeReclaimPolicy")),
         phase(o),
         Cell::from(claim),
         storage_class(o),
-        read::text_or(o, "/spec/volumeAttributesClassName", UNSET),
+        fields::text_or(o, "/spec/volumeAttributesClassName", UNSET),
         Cell::from(text(o, "/status/reason")),
-        read::age(o),
-        read::text_or(o, "/spec/volumeMode", UNSET),
+        fields::age(o),
+        fields::text_or(o, "/spec/volumeMode", UNSET),
     ]
 }
 
@@ -193,15 +230,15 @@ fn claim(o: &Value) -> Vec<Cell> {
         ("", String::new())
     };
     vec![
-        read::name(o),
+        fields::name(o),
         phase(o),
         Cell::from(text(o, "/spec/volumeName")),
         Cell::from(capacity),
         Cell::from(modes),
         storage_class(o),
-        read::text_or(o, "/spec/volumeAttributesClassName", UNSET),
-        read::age(o),
-        read::text_or(o, "/spec/volumeMode", UNSET),
+        fields::text_or(o, "/spec/volumeAttributesClassName", UNSET),
+        fields::age(o),
+        fields::text_or(o, "/spec/volumeMode", UNSET),
     ]
 }
 
@@ -210,13 +247,13 @@ fn csi_driver(o: &Value) -> Vec<Cell> {
     let modes: Vec<&str> = list(o, "/spec/volumeLifecycleModes").iter().filter_map(Value::as_str).collect();
     let tokens: Vec<&str> = list(o, "/spec/tokenRequests").iter().map(|t| text(t, "/audience")).collect();
     vec![
-        read::name(o),
+        fields::name(o),
         default_true("/spec/attachRequired"),
         Cell::from(flag(o, "/spec/podInfoOnMount")),
         Cell::from(flag(o, "/spec/storageCapacity")),
         Cell::from(if tokens.is_empty() { UNSET.to_owned() } else { tokens.join(",") }),
         Cell::from(flag(o, "/spec/requiresRepublish")),
-        Cell::from(if modes.is_empty() { read::NONE.to_owned() } else { modes.join(",") }),
-        read::age(o),
+        Cell::from(if modes.is_empty() { fields::NONE.to_owned() } else { modes.join(",") }),
+        fields::age(o),
     ]
 }

@@ -9,12 +9,17 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use super::StepKind;
 use super::step_requirements::{CHANGE, RightBuilder, StepRequirements, WRITE, requirements};
 use crate::rbac::Action;
 use crate::rbac::access::VisibleRbac;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Maximum number of names of new bindings per namespace. Rules may have any number of names, of objects that do not exist.
+const MAX_NEW_BINDINGS: usize = 100;
 
 /// Roles of one kind.
 #[derive(Clone, Copy)]
@@ -48,21 +53,36 @@ pub(super) fn steps_to_grant(
     steps
 }
 
+/// True if a namespace has more names of new bindings than are followed.
+pub(super) fn has_too_many_new_bindings(view: VisibleRbac<'_>, namespace: &str) -> bool {
+    names_of_new_bindings(view, namespace).len() > MAX_NEW_BINDINGS
+}
+
+/// Names with which rules allow creating bindings in a namespace.
+fn names_of_new_bindings<'r>(view: VisibleRbac<'r>, namespace: &str) -> BTreeSet<&'r str> {
+    view.names_in_rules(namespace, &["create"], RBAC, resource_of_bindings(namespace))
+}
+
+fn resource_of_bindings(namespace: &str) -> &'static str {
+    if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" }
+}
+
 fn steps_to_bind(view: VisibleRbac<'_>, builder: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
-    let (bindings, kinds) = match builder.namespace {
-        "" => ("clusterrolebindings", vec![Roles::CLUSTER]),
-        namespace => ("rolebindings", vec![Roles::CLUSTER, Roles::for_namespace(namespace)]),
+    let bindings = resource_of_bindings(builder.namespace);
+    let kinds = match builder.namespace {
+        "" => vec![Roles::CLUSTER],
+        namespace => vec![Roles::CLUSTER, Roles::for_namespace(namespace)],
     };
     let mut bind = Vec::new();
     for roles in kinds {
         bind.push(builder.right("bind", RBAC, roles.resource, ""));
-        let names = view.names_in_rules(&["bind"], RBAC, roles.resource).into_iter();
+        let names = view.names_in_rules(builder.namespace, &["bind"], RBAC, roles.resource).into_iter();
         let allowing = names.filter(|name| roles.role_allows(name, view, action));
         bind.extend(allowing.map(|name| builder.right("bind", RBAC, roles.resource, name)));
     }
     let change = |name: &str| CHANGE.map(|verb| builder.right(verb, RBAC, bindings, name)).to_vec();
     let mut steps = vec![requirements(StepKind::Bind, [bind.clone(), builder.rights(&WRITE, RBAC, bindings)])];
-    for name in view.names_in_rules(&CHANGE, RBAC, bindings) {
+    for name in view.names_in_rules(builder.namespace, &CHANGE, RBAC, bindings) {
         let Some(role) = view.bound_role(builder.namespace, name) else { continue };
         let roles = if role.kind == "ClusterRole" { Roles::CLUSTER } else { Roles::for_namespace(builder.namespace) };
         if roles.role_allows(&role.name, view, action) {
@@ -70,7 +90,7 @@ fn steps_to_bind(view: VisibleRbac<'_>, builder: RightBuilder<'_>, action: &Acti
             steps.push(requirements(StepKind::Bind, [bind, change(name)]));
         }
     }
-    for name in view.names_in_rules(&["create"], RBAC, bindings) {
+    for name in names_of_new_bindings(view, builder.namespace).into_iter().take(MAX_NEW_BINDINGS) {
         let create = vec![builder.right("create", RBAC, bindings, name)];
         steps.push(requirements(StepKind::Bind, [bind.clone(), create, change(name)]));
     }
@@ -84,7 +104,7 @@ fn steps_to_escalate(view: VisibleRbac<'_>, builder: RightBuilder<'_>) -> Vec<St
         requirements(StepKind::Escalate, [vec![builder.right("escalate", RBAC, roles.resource, name)], change])
     };
     let verbs = ["escalate", "update", "patch"];
-    let names = view.names_in_rules(&verbs, RBAC, roles.resource).into_iter();
+    let names = view.names_in_rules(builder.namespace, &verbs, RBAC, roles.resource).into_iter();
     let existing = names.filter(|name| view.role_rules(roles.namespace, name).is_some());
     let mut steps: Vec<StepRequirements> = std::iter::once("").chain(existing).map(escalate).collect();
     if builder.namespace.is_empty() && view.has_aggregated_roles() {

@@ -4,6 +4,7 @@
 //! Rights are not sufficient for every step: a container can only be entered if it runs, and a changed role grants nothing
 //! without a binding. Rules that name objects (`resourceNames`) count only where the name is known.
 
+mod constrained;
 mod forward;
 mod grants;
 mod step_requirements;
@@ -18,6 +19,8 @@ use serde::Serialize;
 use super::access::{Proof, Scope, VisibleRbac};
 use super::{Action, Subject, SubjectKind};
 use crate::user::{AUTHENTICATED, MASTERS, service_account_groups};
+use constrained::step_to_impersonate_for;
+use grants::has_too_many_new_bindings;
 use step_requirements::{MAX_NAMESPACES, StepRequirements, namespaces, steps_to_become, steps_to_perform};
 
 /// Maximum number of steps.
@@ -164,8 +167,13 @@ impl<'r> SearchedRules<'r> {
         }
         let namespaces = namespaces(&self, action, scope);
         search.is_truncated |= namespaces.len() > MAX_NAMESPACES;
-        for requirements in steps_to_perform(&self, action, &namespaces) {
+        let mut followed = std::iter::once("").chain(namespaces.iter().copied().take(MAX_NAMESPACES));
+        search.is_truncated |= followed.any(|namespace| has_too_many_new_bindings(self.cluster, namespace));
+        for requirements in steps_to_perform(&self, action, scope, &namespaces) {
             search.follow(&requirements, None, None, 1);
+        }
+        for proof in direct {
+            search.follow_constrained_impersonation(action, scope, &namespaces, proof);
         }
         let mut queue: VecDeque<usize> = (0..search.nodes.len()).collect();
         while let Some(at) = queue.pop_front() {
@@ -209,6 +217,24 @@ impl<'r> Search<'r> {
         for (subject, rights) in self.find_satisfying_subjects(requirements) {
             let step = Step { kind: requirements.kind, reaches: reaches.cloned(), rights };
             self.visit(requirements.source(), subject, Some((step, next)), depth);
+        }
+    }
+
+    /// Adds the subjects that may perform the action as the subject of a direct proof.
+    fn follow_constrained_impersonation(
+        &mut self,
+        action: &Action,
+        scope: &Scope,
+        namespaces: &BTreeSet<&str>,
+        proof: &Proof<'r>,
+    ) {
+        let Some(requirements) = step_to_impersonate_for(action, scope, namespaces, proof) else { return };
+        let is_reached = |node: &Node<'_>| node.source == RuleSource::Cluster && node.subject == proof.subject;
+        let Some(reached) = self.nodes.iter().position(is_reached) else { return };
+        // Administrators have the right for the action too. They are allowed the action itself, so no step is needed.
+        let able = requirements.needs.first().map(|on| self.find_subjects_with_any(on)).unwrap_or_default();
+        if able.into_keys().any(|subject| !self.visited.contains(&(RuleSource::Cluster, subject))) {
+            self.follow(&requirements, Some(&proof.subject), Some(reached), 1);
         }
     }
 

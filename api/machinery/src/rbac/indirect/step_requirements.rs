@@ -184,7 +184,7 @@ fn step_to_propagate_workload(namespace: &str) -> StepRequirements {
     requirements(StepKind::Propagate, [templates.chain(pods).collect(), policies])
 }
 
-/// Namespaces in which an action can be granted: those of the scope; for all, those that have roles or bindings.
+/// Namespaces in which an action can be granted: those of the scope; for all, those with visible roles or bindings.
 pub(super) fn namespaces<'n>(rules: &SearchedRules<'n>, action: &Action, scope: &'n Scope) -> BTreeSet<&'n str> {
     match (action, scope) {
         (Action::Path { .. }, _) => BTreeSet::new(),
@@ -197,11 +197,16 @@ pub(super) fn namespaces<'n>(rules: &SearchedRules<'n>, action: &Action, scope: 
 pub(super) fn steps_to_perform(
     rules: &SearchedRules<'_>,
     action: &Action,
+    scope: &Scope,
     namespaces: &BTreeSet<&str>,
 ) -> Vec<StepRequirements> {
     let mut steps = Vec::new();
     let cluster = RightBuilder { source: RuleSource::Cluster, namespace: "" };
     steps.extend(steps_to_grant(rules.cluster, cluster, action));
+    if *scope == Scope::All {
+        // Rights that hold in every namespace, also in those that the reader cannot see.
+        steps.extend(steps_to_read_secrets(cluster, action));
+    }
     for &namespace in namespaces.iter().take(MAX_NAMESPACES) {
         let builder = RightBuilder { namespace, ..cluster };
         steps.extend(steps_to_grant(rules.cluster, builder, action));
@@ -217,8 +222,9 @@ pub(super) fn steps_to_perform(
         let mut credentials = Vec::new();
         for (namespace, name) in control_plane.credentials {
             let builder = RightBuilder { source: RuleSource::ControlPlane, namespace };
+            // Rights without a name first: the name of the Secret is shown only with a rule that names it.
+            credentials.extend(builder.rights(&READ, "", "secrets"));
             credentials.push(builder.right("get", "", "secrets", name));
-            credentials.extend(builder.rights(&READ[1..], "", "secrets"));
         }
         if !credentials.is_empty() {
             steps.push(requirements(StepKind::ReadClusterCredentials, [credentials]));

@@ -112,6 +112,74 @@ fn paths_lead_to_a_subject_that_is_allowed(#[case] grants: &[(&str, &str, &str)]
     }
 }
 
+/// Rights to act as another subject for one kind of request (KEP-5284).
+#[rstest]
+#[case::of_an_account(
+    &[("shop", "User/ann", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts robot"),
+        ("shop", "User/ann", "impersonate-on:serviceaccount:get /configmaps")],
+    &["ann: Impersonate -> ServiceAccount shop/robot"])]
+#[case::of_an_account_in_another_mode(
+    &[("shop", "User/ann", "impersonate:user-info authentication.k8s.io/serviceaccounts robot"),
+        ("shop", "User/ann", "impersonate-on:user-info:get /configmaps")],
+    &[])]
+#[case::for_another_verb(
+    &[("shop", "User/ann", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts robot"),
+        ("shop", "User/ann", "impersonate-on:serviceaccount:list /configmaps")],
+    &[])]
+#[case::in_another_namespace(
+    &[("shop", "User/ann", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts robot"),
+        ("ops", "User/ann", "impersonate-on:serviceaccount:get /configmaps")],
+    &[])]
+#[case::of_the_old_group(
+    &[("shop", "User/ann", "impersonate:serviceaccount /serviceaccounts robot"),
+        ("shop", "User/ann", "impersonate-on:serviceaccount:get /configmaps")],
+    &[])]
+#[case::of_a_user(
+    &[("shop", "User/bob", "get /configmaps"), ("", "User/ann", "impersonate:user-info authentication.k8s.io/users bob"),
+        ("shop", "User/ann", "impersonate-on:user-info:get /configmaps")],
+    &["ann: Impersonate -> User bob"])]
+#[case::of_a_group_with_any_user(
+    &[("shop", "Group/staff", "get /configmaps"), ("", "User/ann", "impersonate:user-info authentication.k8s.io/*"),
+        ("shop", "User/ann", "impersonate-on:user-info:get /configmaps")],
+    &["ann: Impersonate -> Group staff"])]
+#[case::of_a_group_with_one_user(
+    &[("shop", "Group/staff", "get /configmaps"), ("", "User/ann", "impersonate:user-info authentication.k8s.io/groups"),
+        ("", "User/ann", "impersonate:user-info authentication.k8s.io/users bob"),
+        ("shop", "User/ann", "impersonate-on:user-info:get /configmaps")],
+    &[])]
+#[case::of_a_node(
+    &[("shop", "User/system:node:n1", "get /configmaps"),
+        ("", "User/ann", "impersonate:arbitrary-node authentication.k8s.io/nodes n1"),
+        ("shop", "User/ann", "impersonate-on:arbitrary-node:get /configmaps")],
+    &["ann: Impersonate -> User system:node:n1"])]
+#[case::after_another_step(
+    &[("shop", "User/ann", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts robot"),
+        ("shop", "User/ann", "impersonate-on:serviceaccount:get /configmaps"), ("", "User/cyd", "impersonate /users ann")],
+    &["ann: Impersonate -> ServiceAccount shop/robot", "cyd: Impersonate -> User ann, Impersonate -> ServiceAccount shop/robot"])]
+fn constrained_impersonation_is_followed(#[case] grants: &[(&str, &str, &str)], #[case] expected: &[&str]) {
+    let grants: Vec<_> = std::iter::once(ROBOT).chain(grants.iter().copied()).collect();
+    let rbac = rbac(&grants);
+    let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
+    let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
+    let direct = searched.cluster.who_can(&action, &scope).proofs;
+    let found = searched.paths_to(&action, &scope, &direct);
+    assert_eq!(format_paths(&found.paths), expected);
+    assert!(found.paths.iter().all(|path| path.proof.is_some()), "{found:?}");
+}
+
+#[test]
+fn constrained_impersonation_in_one_namespace_is_followed_for_all_namespaces() {
+    let rbac = rbac(&[
+        ("", "User/bob", "get /configmaps"),
+        ("", "User/ann", "impersonate:user-info authentication.k8s.io/users bob"),
+        ("shop", "User/ann", "impersonate-on:user-info:get /configmaps"),
+    ]);
+    let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
+    let action = get("configmaps", "");
+    let direct = searched.cluster.who_can(&action, &Scope::All).proofs;
+    assert_eq!(format_paths(&searched.paths_to(&action, &Scope::All, &direct).paths), ["ann: Impersonate -> User bob"]);
+}
+
 #[rstest]
 #[case::mounts_them("create /pods", &["ann: CreatePod"])]
 #[case::lists_them("list /secrets", &["ann: ReadSecrets"])]
@@ -148,7 +216,26 @@ fn namespaces_that_are_not_followed_are_reported() {
         let rbac = rbac(&grants);
         let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
         assert_eq!(searched.paths_to(&get("configmaps", ""), &Scope::All, &[]).is_truncated, is_truncated, "{count}");
+        let cluster =
+            VisibleRbac { rbac: &rbac, is_visible: &|kind: ObjectKind, _: &str, _: &str| !kind.is_namespaced() };
+        let hidden = SearchedRules { cluster, control_plane: None };
+        assert!(
+            !hidden.paths_to(&get("configmaps", ""), &Scope::All, &[]).is_truncated,
+            "hidden namespaces are counted"
+        );
     }
+}
+
+#[test]
+fn hidden_namespaces_are_not_named() {
+    let rbac = rbac(&[("hidden", "User/bob", "get /configmaps"), ("", "User/ann", "create /pods")]);
+    let cluster = VisibleRbac { rbac: &rbac, is_visible: &|kind: ObjectKind, _: &str, _: &str| !kind.is_namespaced() };
+    let searched = SearchedRules { cluster, control_plane: None };
+    let found = searched.paths_to(&get("secrets", ""), &Scope::All, &[]);
+    assert_eq!(format_paths(&found.paths), ["ann: CreatePod"]);
+    let (right, proof) = &found.paths[0].steps[0].rights[0];
+    assert!(matches!(&right.action, Action::Resource { namespace, .. } if namespace.is_empty()), "{right:?}");
+    assert_eq!(proof.binding, "role1");
 }
 
 #[test]
@@ -199,6 +286,25 @@ fn the_control_plane_gives_access_to_members(
     let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
     let direct = searched.cluster.who_can(&action, &scope).proofs;
     assert_eq!(format_paths(&searched.paths_to(&action, &scope, &direct).paths), expected);
+}
+
+#[rstest]
+#[case::of_a_rule("get /secrets member1", "member1")]
+#[case::of_no_rule("get /secrets", "")]
+fn names_of_credentials_are_shown_with_rules_that_name_them(#[case] rule: &str, #[case] expected: &str) {
+    let (member, own) = (rbac(&[ROBOT]), rbac(&[("karmada-cluster", "User/ann", rule)]));
+    let credentials = [("karmada-cluster".to_owned(), "member1".to_owned())];
+    let control_plane = ControlPlane {
+        view: visible(&own),
+        cluster: "member1",
+        execution_namespace: "karmada-es-member1",
+        credentials: &credentials,
+    };
+    let searched = SearchedRules { cluster: visible(&member), control_plane: Some(control_plane) };
+    let found = searched.paths_to(&get("configmaps", "shop"), &Scope::from_namespace("shop"), &[]);
+    assert_eq!(format_paths(&found.paths), ["ann: ReadClusterCredentials"]);
+    let (right, _) = &found.paths[0].steps[0].rights[0];
+    assert!(matches!(&right.action, Action::Resource { name, .. } if name == expected), "{right:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::query::{self, MAX_EXPANSIONS, MAX_PREFIX_BYTES, Query};
 use crate::opensearch::edits;
 use crate::opensearch::fields::{self, CONTENT, GRAMS, HAS, ID, MESSAGE, MESSAGE_LINES};
 use crate::opensearch::model::{
-    Key, MAX_CHUNK_BYTES, MAX_EDITS, Match, Number, Test, Word, chunks, matches_by_prefix,
+    Key, Keyword, MAX_CHUNK_BYTES, MAX_EDITS, Match, Number, Test, chunks, matches_by_prefix,
     score::{ANY_COLUMN, CONTENT as IN_CONTENT, MESSAGE as IN_MESSAGE, NAME_EXACT, NAME_PREFIX},
 };
 use crate::opensearch::regex::{RegexError, escape_literal, escape_wildcard, limit_length, to_lucene};
@@ -22,14 +22,14 @@ const MAX_SHORT_WORD: usize = 3;
 /// The field and the value of a condition that requires one exact value.
 pub(super) fn field_value(matches: &Match) -> Option<(String, String)> {
     match matches {
-        Match::Word(word, Test::Equals(text)) => Some((fields::word(*word), lower_term(text))),
-        Match::Exact(word, text) => Some((fields::word(Word::Exact), exact(*word, text))),
+        Match::Keyword(keyword, Test::Equals(text)) => Some((fields::keyword(*keyword), lower_term(text))),
+        Match::Exact(keyword, text) => Some((fields::keyword(Keyword::Exact), exact(*keyword, text))),
         _ => None,
     }
 }
 
-fn exact(word: Word, text: &str) -> String {
-    truncate_term(&format!("{}={text}", word.name())).to_owned()
+fn exact(keyword: Keyword, text: &str) -> String {
+    truncate_term(&format!("{}={text}", keyword.name())).to_owned()
 }
 
 /// The last word of a phrase, if it is matched as a prefix.
@@ -48,8 +48,8 @@ pub(super) fn phrase_end(matches: &Match) -> Option<String> {
 impl Translator<'_> {
     pub(super) fn leaf(&mut self, matches: &Match) -> Query {
         match matches {
-            Match::Word(word, test) => self.test(&fields::word(*word), test),
-            Match::Exact(word, text) => query::term(&fields::word(Word::Exact), &exact(*word, text)),
+            Match::Keyword(keyword, test) => self.test(&fields::keyword(*keyword), test),
+            Match::Exact(keyword, text) => query::term(&fields::keyword(Keyword::Exact), &exact(*keyword, text)),
             Match::Number(number, from, to) => self::number(*number, *from, *to),
             Match::Content(chunks) => prefixes(CONTENT, chunks),
             Match::Message(chunks) => self.message(chunks),
@@ -57,13 +57,14 @@ impl Translator<'_> {
             Match::BareRegex(pattern) => self.bare_regex(pattern),
             Match::Fuzzy(word, distance) => {
                 let distance = (*distance).min(MAX_EDITS);
-                let name = self.near(&fields::word(Word::Name), word, distance, true);
+                let name = self.near(&fields::keyword(Keyword::Name), word, distance, true);
                 let inside = self.near(CONTENT, &token(word), distance, true);
                 query::any(vec![query::constant_score(name, NAME_PREFIX), query::constant_score(inside, IN_CONTENT)])
             }
-            Match::Clusters(names) => {
-                query::terms(&fields::word(Word::Cluster), names.iter().map(|name| lower_term(name).into()).collect())
-            }
+            Match::Clusters(names) => query::terms(
+                &fields::keyword(Keyword::Cluster),
+                names.iter().map(|name| lower_term(name).into()).collect(),
+            ),
             Match::Keys(columns, numbers) => {
                 query::any(columns.iter().map(|key: &Key| self.ids(&fields::key(*key), numbers)).collect())
             }
@@ -122,7 +123,7 @@ impl Translator<'_> {
     }
 
     fn bare(&mut self, word: &str) -> Query {
-        let name = fields::word(Word::Name);
+        let name = fields::keyword(Keyword::Name);
         let chunks: Vec<String> = chunks(word).map(str::to_owned).collect();
         let parts = [
             (query::term(&name, &lower_term(word)), NAME_EXACT),
@@ -135,10 +136,10 @@ impl Translator<'_> {
     }
 
     fn bare_regex(&mut self, pattern: &str) -> Query {
-        let mut columns = vec![Word::Name, Word::Anything];
-        columns.extend(pattern.contains('/').then_some(Word::Qualified));
+        let mut columns = vec![Keyword::Name, Keyword::Anything];
+        columns.extend(pattern.contains('/').then_some(Keyword::Qualified));
         let whole = |pattern: &str| {
-            query::any(columns.iter().map(|word| query::regexp(&fields::word(*word), pattern)).collect())
+            query::any(columns.iter().map(|keyword| query::regexp(&fields::keyword(*keyword), pattern)).collect())
         };
         self.pattern(pattern, |written| {
             let inside = query::regexp(CONTENT, written);

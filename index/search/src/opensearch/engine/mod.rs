@@ -26,7 +26,7 @@ use super::writer::{Writer, WriterError};
 use crate::authorization::ScopeTerms;
 use crate::collect::terms::{TermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
-use crate::document::columns::{Facet, Key, Word};
+use crate::document::columns::{Facet, Key, Keyword};
 use crate::engine::{Backend, Engine, Lookup, Scan, SearchContext, WriterStatus};
 use crate::execute::TRUNCATED;
 use crate::execute::examine::{Examination, Examiner};
@@ -34,7 +34,7 @@ use crate::plan::predicate::Match;
 use async_trait::async_trait;
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_store::States;
+use crowsnest_store::CollectionStates;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::{Error, Seq};
 use failure::Failure;
@@ -66,7 +66,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 struct OpenSearchEngine {
     client: Arc<Client>,
     index_cache: SearchIndexCache,
-    states: Arc<States>,
+    states: Arc<CollectionStates>,
     searchable: watch::Receiver<Seq>,
     write_failure: watch::Receiver<Option<String>>,
     /// Receives the ids of points in time to close.
@@ -246,10 +246,10 @@ impl OpenSearchEngine {
         request: &TermsRequest,
     ) -> Result<TermCounts, Failure> {
         // Of the case-sensitive values, only those of labels can be counted.
-        let exact = format!("{}=", Word::Label.name());
-        let (field, term_prefix) = match request.word {
-            Word::Exact => (fields::labels(), exact.as_str()),
-            word => (fields::word(word), ""),
+        let exact = format!("{}=", Keyword::Label.name());
+        let (field, term_prefix) = match request.keyword {
+            Keyword::Exact => (fields::labels(), exact.as_str()),
+            keyword => (fields::keyword(keyword), ""),
         };
         let Some(prefix) = request.prefix.strip_prefix(term_prefix) else {
             return Ok(TermCounts { incomplete: true, ..TermCounts::default() });

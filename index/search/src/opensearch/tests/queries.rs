@@ -1,7 +1,7 @@
 //! Conditions as queries of an engine.
 
 use crate::opensearch::dsl::{DslError, TranslationInputs, phrase_ends, translate};
-use crate::opensearch::model::{Key, Match, Number, Test, Word};
+use crate::opensearch::model::{Key, Keyword, Match, Number, Test};
 use crate::opensearch::order::Order;
 use crate::plan::{FleetFacts, plan};
 use crowsnest_query::{Limits, parse};
@@ -66,8 +66,8 @@ fn leaves() -> Vec<(&'static str, Match)> {
         ("relation, unresolved", planned("related:deploy/web depth:2")),
         ("number without ends", Match::Number(Number::Ready, None, None)),
         ("number from behind its end", Match::Number(Number::Ready, Some(2), Some(1))),
-        ("beginning within edits", Match::Word(Word::Name, Test::Near("web".into(), 1, true))),
-        ("long part", Match::Word(Word::Name, Test::Contains("x".repeat(129)))),
+        ("beginning within edits", Match::Keyword(Keyword::Name, Test::Near("web".into(), 1, true))),
+        ("long part", Match::Keyword(Keyword::Name, Test::Contains("x".repeat(129)))),
         ("no words", Match::Message(Vec::new())),
         ("long chunk", Match::Message(vec!["a".repeat(129), "b".into()])),
     ]
@@ -105,7 +105,7 @@ fn every_condition_is_a_query() {
         "And",
         "Or",
         "Not",
-        "Word",
+        "Keyword",
         "Exact",
         "Number",
         "Content",

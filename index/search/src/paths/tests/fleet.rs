@@ -3,7 +3,7 @@
 use crate::authorization::RbacRules;
 use crate::execute::{Sources, resolve_relations};
 use crate::paths::closure::closure;
-use crate::paths::explore::{PathLimits, find};
+use crate::paths::explore::{MAX_OBJECTS_NOTICE, PathLimits, find};
 use crate::paths::fleet::FleetGraph;
 use crate::plan::relations::Side;
 use crate::plan::{FleetFacts, plan};
@@ -15,7 +15,7 @@ use crowsnest_query::{Limits, parse};
 use crowsnest_store::codec::Codec;
 use crowsnest_store::fixtures::{cluster, draft, resource_of};
 use crowsnest_store::sqlite::SqliteStore;
-use crowsnest_store::{Batch, CollectionKey, Epoch, IndexOptions, Progress, Step, Store};
+use crowsnest_store::{Batch, CacheOptions, CollectionKey, Epoch, Progress, Step, Store};
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -30,10 +30,10 @@ fn objects() -> Vec<(&'static str, Value)> {
 }
 
 /// A store with these objects of clusters.
-async fn store_of(objects: &[(&str, Value)]) -> (tempfile::TempDir, Arc<SqliteStore>) {
+pub(super) async fn store_of(objects: &[(&str, Value)]) -> (tempfile::TempDir, Arc<SqliteStore>) {
     let home = tempfile::tempdir().unwrap();
     let codec = Arc::new(Codec::default());
-    let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
+    let store = SqliteStore::open(&CacheOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
     for (name, object) in objects {
         let draft = draft(object);
         let (packed, _) = codec.pack("/any", &draft.body).unwrap();
@@ -51,7 +51,7 @@ async fn fleet() -> Corpus {
     Corpus::with_store(home, store).await
 }
 
-fn graph(sources: Sources) -> FleetGraph {
+pub(super) fn graph(sources: Sources) -> FleetGraph {
     FleetGraph::new(sources, Arc::new(FleetFacts::default()))
 }
 
@@ -108,6 +108,26 @@ async fn paths_follow_edges(#[case] pattern: &str, #[case] expected: &[&str]) {
     let mut expected: Vec<String> = expected.iter().map(turned).collect();
     expected.sort();
     assert_eq!(paths(fleet.sources.clone(), &reversed).await, expected, "{reversed}");
+}
+
+#[rstest]
+#[case::by_the_end("replicaset -OWNS-> pod", "metadata.ownerReferences")]
+#[case::by_the_beginning("pod -RUNS_ON-> node", "spec.nodeName")]
+#[case::against_the_edge("node <-RUNS_ON- pod", "spec.nodeName")]
+#[case::by_a_selector("service/web -SELECTS-> pod", "spec.selector")]
+#[case::by_annotations(
+    "(:Deployment {cluster: '@control-plane'})-[:PROPAGATED_TO]->(:Deployment)",
+    "metadata.annotations[resourcetemplate.karmada.io/uid]"
+)]
+#[tokio::test]
+async fn edges_name_the_fields_that_state_them(#[case] pattern: &str, #[case] expected: &str) {
+    let fleet = fleet().await;
+    let mut graph = graph(fleet.sources.clone());
+    let pattern: PathPattern = pattern.parse().unwrap();
+    let found = find(&mut graph, &pattern, &PathLimits::default()).await.unwrap();
+    let fields: Vec<Vec<String>> =
+        found.paths.iter().flat_map(|path| &path.edges).map(|edge| graph.edge_fields(*edge)).collect();
+    assert_eq!(fields, [[expected]], "{pattern}");
 }
 
 async fn reached(sources: Sources, query: &str, side: Side) -> BTreeSet<String> {
@@ -190,6 +210,23 @@ async fn queries_contain_dependencies(#[case] query: &str, #[case] expected: &st
     let mut found: Vec<String> = ids.iter().map(|id| name(&graph, *id)).collect();
     found.sort();
     assert_eq!(found.join(" "), expected);
+}
+
+/// A search ends at the limits of objects and time, and names them.
+#[tokio::test]
+async fn limits_are_named() {
+    let fleet = fleet().await;
+    let pattern: PathPattern = "pod -USES-> secret".parse().unwrap();
+    let mut few = graph(fleet.sources.clone());
+    few.max_objects = 1;
+    let found = find(&mut few, &pattern, &PathLimits::default()).await.unwrap();
+    assert!(found.paths.is_empty());
+    assert_eq!(few.limits_reached, BTreeSet::from([MAX_OBJECTS_NOTICE.to_owned()]));
+    let mut late = graph(fleet.sources.with_deadline(fleet.sources.context.requested_at));
+    let found = find(&mut late, &pattern, &PathLimits::default()).await.unwrap();
+    assert!(found.paths.is_empty());
+    let expected = "the time limit of 0 s was reached; some objects may be missing".to_owned();
+    assert_eq!(late.limits_reached, BTreeSet::from([expected]));
 }
 
 #[tokio::test]

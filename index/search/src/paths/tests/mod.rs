@@ -1,4 +1,6 @@
-//! Paths and closures on models, compared with a naive evaluation, and on a fleet with text index and store.
+//! Paths and closures on models and on generated objects, compared with a naive evaluation, and on a fleet with text index
+//! and store.
 
 mod fleet;
+mod generated;
 mod model;

@@ -1,30 +1,54 @@
 //! Properties of the search on generated graphs with cycles and objects that the caller cannot read.
 
 use crate::paths::closure::closure;
-use crate::paths::explore::{EdgeKey, Edges, FoundPaths, PathGraph, PathLimits, StepEdges, find, shortest};
+use crate::paths::explore::{
+    EdgeKey, FoundPaths, MAX_OBJECTS_NOTICE, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, PathGraph, PathLimits, StepEdges,
+    find, find_shortest,
+};
 use crate::plan::relations::Side;
 use async_trait::async_trait;
 use crowsnest_query::path::{Direction, EdgeType, HopPattern, NodePattern, PathPattern};
 use crowsnest_store::Error;
 use futures::executor::block_on;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const LABELS: [&str; 3] = ["a", "b", "c"];
 const TYPES: [EdgeType; 4] = [EdgeType::Owns, EdgeType::Uses, EdgeType::Selects, EdgeType::RoutesTo];
 
-/// Objects are numbers; the label of an object follows from its number.
+/// Objects are numbers.
 #[derive(Debug, Clone)]
-struct Model {
-    readable: BTreeSet<u64>,
-    edges: BTreeSet<EdgeKey>,
+pub(super) struct Model {
+    pub readable: BTreeSet<u64>,
+    pub edges: BTreeSet<EdgeKey>,
+    pub labels: BTreeMap<u64, &'static str>,
 }
 
-fn labelled(node: &NodePattern, id: u64) -> bool {
-    node.label.as_deref().is_none_or(|label| LABELS[id as usize % LABELS.len()] == label)
+/// Paths as objects and edges.
+pub(super) type PathSet = BTreeSet<(Vec<u64>, Vec<EdgeKey>)>;
+
+/// The shortest paths between each pair of ends.
+pub(super) fn shortest_of(mut paths: PathSet) -> PathSet {
+    let ends = |nodes: &[u64]| (nodes[0], nodes[nodes.len() - 1]);
+    let mut lengths = BTreeMap::new();
+    for (nodes, edges) in &paths {
+        let length = lengths.entry(ends(nodes)).or_insert(edges.len());
+        *length = edges.len().min(*length);
+    }
+    paths.retain(|(nodes, edges)| lengths[&ends(nodes)] == edges.len());
+    paths
+}
+
+/// Labels of objects in turn.
+fn labels(count: u64) -> BTreeMap<u64, &'static str> {
+    (0..count).zip(LABELS.into_iter().cycle()).collect()
 }
 
 impl Model {
+    fn is_labelled(&self, node: &NodePattern, id: u64) -> bool {
+        node.label.as_deref().is_none_or(|label| self.labels.get(&id) == Some(&label))
+    }
+
     /// Edges between readable objects, as steps from an object.
     fn steps(&self, from: u64, types: &BTreeSet<EdgeType>, direction: Direction) -> Vec<(u64, EdgeKey)> {
         let edges = self.edges.iter().filter(|(from, to, edge)| {
@@ -43,15 +67,16 @@ impl Model {
     }
 
     /// All paths, by trying everything.
-    fn naive(&self, pattern: &PathPattern) -> BTreeSet<(Vec<u64>, Vec<EdgeKey>)> {
-        let starts = self.readable.iter().filter(|id| labelled(&pattern.first, **id));
+    pub fn naive(&self, pattern: &PathPattern) -> PathSet {
+        let starts = self.readable.iter().filter(|id| self.is_labelled(&pattern.first, **id));
         let mut found: Vec<_> = starts.map(|id| (vec![*id], Vec::new())).collect();
         for (hop, node) in &pattern.hops {
             let mut ended = Vec::new();
             let mut frontier = found;
             for length in 0..=hop.max_steps {
                 if length >= hop.min_steps {
-                    ended.extend(frontier.iter().filter(|(nodes, _)| labelled(node, nodes[nodes.len() - 1])).cloned());
+                    let is_end = |path: &&(Vec<u64>, Vec<EdgeKey>)| self.is_labelled(node, path.0[path.0.len() - 1]);
+                    ended.extend(frontier.iter().filter(is_end).cloned());
                 }
                 let mut next = Vec::new();
                 for (nodes, edges) in &frontier {
@@ -71,11 +96,16 @@ impl Model {
     /// The graph without the objects that the caller cannot read.
     fn without_hidden(&self) -> Self {
         let is_seen = |(from, to, _): &&EdgeKey| self.readable.contains(from) && self.readable.contains(to);
-        Self { readable: self.readable.clone(), edges: self.edges.iter().filter(is_seen).copied().collect() }
+        let edges = self.edges.iter().filter(is_seen).copied().collect();
+        Self { edges, ..self.clone() }
     }
 
     fn found(&self, pattern: &PathPattern) -> FoundPaths {
         block_on(find(&mut self.clone(), pattern, &PathLimits::default())).unwrap()
+    }
+
+    fn found_shortest(&self, pattern: &PathPattern) -> FoundPaths {
+        block_on(find_shortest(&mut self.clone(), pattern, &PathLimits::default())).unwrap()
     }
 
     fn reached(&self, from: u64, side: Side) -> BTreeSet<u64> {
@@ -89,19 +119,23 @@ impl Model {
 impl PathGraph for Model {
     async fn matching(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
         let of = among.unwrap_or_else(|| self.readable.clone());
-        Ok(of.into_iter().filter(|id| self.readable.contains(id) && labelled(node, *id)).collect())
+        Ok(of.into_iter().filter(|id| self.readable.contains(id) && self.is_labelled(node, *id)).collect())
     }
 
-    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<Edges, Error> {
+    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error> {
         let steps = of.iter().flat_map(|id| self.steps(*id, &step.types, step.direction));
-        Ok(steps.map(|(_, edge)| (edge, BTreeSet::from(["field".to_owned()]))).collect())
+        Ok(steps.map(|(_, edge)| edge).collect())
     }
 }
 
 fn model() -> impl Strategy<Value = Model> {
     let edge = (0..6u64, 0..6u64, prop::sample::select(TYPES.to_vec()));
     let readable = prop::collection::btree_set(0..6u64, 1..7);
-    (readable, prop::collection::btree_set(edge, 0..14)).prop_map(|(readable, edges)| Model { readable, edges })
+    (readable, prop::collection::btree_set(edge, 0..14)).prop_map(|(readable, edges)| Model {
+        readable,
+        edges,
+        labels: labels(6),
+    })
 }
 
 fn pattern() -> impl Strategy<Value = PathPattern> {
@@ -133,13 +167,28 @@ proptest! {
         prop_assert_eq!(paths, expected);
     }
 
-    /// Objects that the caller cannot read change nothing, not even the edges that are returned.
+    #[test]
+    fn shortest_paths_equal_those_of_a_naive_evaluation(model in model(), pattern in pattern()) {
+        let all = model.naive(&pattern);
+        prop_assume!(all.len() < 5_000);
+        let found = model.found_shortest(&pattern);
+        prop_assert!(found.limits_reached.is_empty());
+        prop_assert!(found.paths.is_sorted());
+        let count = found.paths.len();
+        let paths: PathSet = found.paths.into_iter().map(|path| (path.nodes, path.edges)).collect();
+        prop_assert_eq!(paths.len(), count);
+        prop_assert_eq!(paths, shortest_of(all));
+    }
+
+    /// Objects that the caller cannot read change nothing.
     #[test]
     fn hidden_objects_leave_no_trace(model in model(), pattern in pattern()) {
         let (found, expected) = (model.found(&pattern), model.without_hidden().found(&pattern));
         prop_assert_eq!(&found.paths, &expected.paths);
-        prop_assert_eq!(&found.edges, &expected.edges);
-        let ids = found.edges.keys().flat_map(|edge| [edge.0, edge.1]).chain(found.paths.iter().flat_map(|path| path.nodes.clone()));
+        prop_assert_eq!(&found.limits_reached, &expected.limits_reached);
+        prop_assert_eq!(model.found_shortest(&pattern).paths, model.without_hidden().found_shortest(&pattern).paths);
+        let edges = found.paths.iter().flat_map(|path| &path.edges).flat_map(|edge| [edge.0, edge.1]);
+        let ids = edges.chain(found.paths.iter().flat_map(|path| path.nodes.clone()));
         prop_assert!(ids.into_iter().all(|id| model.readable.contains(&id)));
         for id in &model.readable {
             for side in [Side::Dependents, Side::Dependencies] {
@@ -180,12 +229,16 @@ proptest! {
 fn searches_of_dense_graphs_end_and_report_it() {
     let ids: BTreeSet<u64> = (0..30).collect();
     let edges = ids.iter().flat_map(|from| ids.iter().map(move |to| (*from, *to, EdgeType::Uses))).collect();
-    let model = Model { readable: ids, edges };
+    let model = Model { readable: ids, edges, labels: labels(30) };
     let found = model.found(&"()-[:USES*8]->()".parse().unwrap());
-    assert!(found.paths.len() <= 10_000 && !found.limits_reached.is_empty(), "{:?}", found.limits_reached);
+    assert_eq!((found.paths.len(), found.limits_reached), (10_000, BTreeSet::from([MAX_PATHS_NOTICE])));
     let limits = PathLimits { visited: 5, ..PathLimits::default() };
     let few = block_on(find(&mut model.clone(), &"()-[:USES*2]->()".parse().unwrap(), &limits)).unwrap();
-    assert!(few.paths.iter().all(|path| path.nodes.iter().all(|id| *id < 5)) && !few.limits_reached.is_empty());
+    assert!(few.paths.iter().all(|path| path.nodes.iter().all(|id| *id < 5)));
+    assert_eq!(few.limits_reached, BTreeSet::from([MAX_OBJECTS_NOTICE]));
+    let limits = PathLimits { walk_steps: 100, ..PathLimits::default() };
+    let short = block_on(find(&mut model.clone(), &"()-[:USES*8]->()".parse().unwrap(), &limits)).unwrap();
+    assert_eq!(short.limits_reached, BTreeSet::from([MAX_STEPS_NOTICE]));
     // Each object is a path without hops.
     for (paths, is_cut) in [(29, true), (30, false)] {
         let limits = PathLimits { paths, ..PathLimits::default() };
@@ -198,9 +251,46 @@ fn searches_of_dense_graphs_end_and_report_it() {
 fn the_shortest_paths_between_ends_remain() {
     let uses = |from, to| (from, to, EdgeType::Uses);
     let edges = BTreeSet::from([uses(0, 1), uses(1, 2), uses(0, 2), uses(2, 3)]);
-    let model = Model { readable: (0..4).collect(), edges };
-    let mut paths = model.found(&"(:a)-[:USES*]->()".parse().unwrap()).paths;
-    shortest(&mut paths);
+    let model = Model { readable: (0..4).collect(), edges, labels: labels(4) };
+    let paths = model.found_shortest(&"(:a)-[:USES*]->()".parse().unwrap()).paths;
     let nodes: Vec<Vec<u64>> = paths.into_iter().map(|path| path.nodes).collect();
     assert_eq!(nodes, [vec![0, 1], vec![0, 2], vec![0, 2, 3]]);
+}
+
+/// 4^7 paths of 8 edges and one of a single edge, which is enumerated last.
+#[test]
+fn the_shortest_path_is_found_among_more_paths_than_the_limit() {
+    const END: u64 = 29;
+    let uses = |from, to| (from, to, EdgeType::Uses);
+    let layer = |number: u64| 1 + 4 * number..5 + 4 * number;
+    let between =
+        (0..6).flat_map(|number| layer(number).flat_map(move |from| layer(number + 1).map(move |to| uses(from, to))));
+    let ends = layer(0).map(|to| uses(0, to)).chain(layer(6).map(|from| uses(from, END)));
+    let edges = between.chain(ends).chain([uses(0, END)]).collect();
+    let model = Model { readable: (0..=END).collect(), edges, labels: BTreeMap::from([(0, "a"), (END, "b")]) };
+    let pattern: PathPattern = "(:a)-[:USES*1..8]->(:b)".parse().unwrap();
+    let all = model.found(&pattern);
+    assert_eq!((all.paths.len(), all.limits_reached), (10_000, BTreeSet::from([MAX_PATHS_NOTICE])));
+    assert!(all.paths.iter().all(|path| path.nodes != [0, END]));
+    let shortest = model.found_shortest(&pattern);
+    let nodes: Vec<Vec<u64>> = shortest.paths.into_iter().map(|path| path.nodes).collect();
+    assert_eq!((nodes, shortest.limits_reached), (vec![vec![0, END]], BTreeSet::new()));
+}
+
+/// Longer paths between ends that are already joined are not tried; the limits apply nevertheless.
+#[test]
+fn searches_of_shortest_paths_end_in_dense_graphs() {
+    let ids: BTreeSet<u64> = (0..30).collect();
+    let edges = ids.iter().flat_map(|from| ids.iter().map(move |to| (*from, *to, EdgeType::Uses))).collect();
+    let model = Model { readable: ids, edges, labels: labels(30) };
+    let pattern: PathPattern = "()-[:USES*1..8]->()".parse().unwrap();
+    let found = model.found_shortest(&pattern);
+    assert!(found.paths.iter().all(|path| path.edges.len() == 1));
+    assert_eq!((found.paths.len(), found.limits_reached), (900, BTreeSet::new()));
+    let limits = PathLimits { walk_steps: 100, ..PathLimits::default() };
+    let cut = block_on(find_shortest(&mut model.clone(), &pattern, &limits)).unwrap();
+    assert_eq!(cut.limits_reached, BTreeSet::from([MAX_STEPS_NOTICE]));
+    let limits = PathLimits { paths: 899, ..PathLimits::default() };
+    let cut = block_on(find_shortest(&mut model.clone(), &pattern, &limits)).unwrap();
+    assert_eq!((cut.paths.len(), cut.limits_reached), (899, BTreeSet::from([MAX_PATHS_NOTICE])));
 }

@@ -2,7 +2,7 @@
 //! ([`crate::tantivy::terms`]).
 
 use crate::authorization::CallerRights;
-use crate::document::columns::{Number, Word};
+use crate::document::columns::{Keyword, Number};
 use crate::document::tokens::{MAX_CHUNK_BYTES, chunks, matches_by_prefix};
 use crate::plan::patterns::MAX_EDITS;
 use crate::plan::predicate::{Match, Numbers, Test};
@@ -59,7 +59,7 @@ impl<'q> PreparedQuery<'q> {
     pub fn new(matches: &'q Match, text: &'q TextIndex, deadline: Instant) -> Self {
         let all = RefCell::new(BTreeSet::new());
         matches.contains(&|part| {
-            if let Match::Word(_, Test::Regex(pattern)) | Match::BareRegex(pattern) = part {
+            if let Match::Keyword(_, Test::Regex(pattern)) | Match::BareRegex(pattern) = part {
                 all.borrow_mut().insert(pattern.clone());
             }
             false
@@ -146,9 +146,9 @@ impl SegmentEvaluator<'_> {
                 Ok(any_of(&parts))
             }
             Match::Not(_) => self.all_of(std::slice::from_ref(matches)),
-            Match::Word(word, test) => self.test(columns.word(*word), test),
-            Match::Exact(word, value) => {
-                self.terms(columns.word(Word::Exact), TermPredicate::Is(format!("{}={value}", word.name())))
+            Match::Keyword(keyword, test) => self.test(columns.keyword(*keyword), test),
+            Match::Exact(keyword, value) => {
+                self.terms(columns.keyword(Keyword::Exact), TermPredicate::Is(format!("{}={value}", keyword.name())))
             }
             Match::Number(number, from, to) => self.range(*number, *from, *to),
             Match::Content(chunks) => self.prefixes(columns.content, chunks),
@@ -156,17 +156,18 @@ impl SegmentEvaluator<'_> {
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => {
                 let predicate = || TermPredicate::Matches(pattern.clone());
-                let whole = [Word::Name, Word::Anything].map(|word| self.terms(columns.word(word), predicate()));
+                let whole =
+                    [Keyword::Name, Keyword::Anything].map(|keyword| self.terms(columns.keyword(keyword), predicate()));
                 let mut whole = whole.into_iter().collect::<Result<Vec<_>, _>>()?;
                 if pattern.contains('/') {
-                    whole.push(self.terms(columns.word(Word::Qualified), predicate())?);
+                    whole.push(self.terms(columns.keyword(Keyword::Qualified), predicate())?);
                 }
                 let inside = self.terms(columns.content, predicate())?;
                 Ok(self.union_with_scores([(any_of(&whole), ANY_COLUMN), (inside, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
                 let near = || TermPredicate::Near(word.clone(), (*distance).min(MAX_EDITS), true);
-                let name = self.terms(columns.word(Word::Name), near())?;
+                let name = self.terms(columns.keyword(Keyword::Name), near())?;
                 let inside = self.terms(columns.content, near())?;
                 Ok(self.union_with_scores([(name, NAME_PREFIX), (inside, CONTENT)]))
             }
@@ -179,7 +180,7 @@ impl SegmentEvaluator<'_> {
             // Resolved before; without resolution, the condition must not exclude documents.
             Match::Path(_) | Match::Relation(_) | Match::Changed(_) => Ok(DocSet::All),
             Match::Clusters(names) => {
-                let field = columns.word(Word::Cluster);
+                let field = columns.keyword(Keyword::Cluster);
                 let found = names.iter().map(|name| self.terms(field, TermPredicate::Is(name.clone())));
                 Ok(any_of(&found.collect::<Result<Vec<_>, _>>()?))
             }
@@ -228,11 +229,12 @@ impl SegmentEvaluator<'_> {
 
     fn bare(&mut self, word: &str) -> Result<DocSet, EvaluationError> {
         let columns = self.query.columns;
-        let name = columns.word(Word::Name);
+        let name = columns.keyword(Keyword::Name);
         let contains = || TermPredicate::Contains(word.to_owned());
-        let mut anything = vec![self.terms(name, contains())?, self.terms(columns.word(Word::Anything), contains())?];
+        let mut anything =
+            vec![self.terms(name, contains())?, self.terms(columns.keyword(Keyword::Anything), contains())?];
         if word.contains('/') {
-            anything.push(self.terms(columns.word(Word::Qualified), contains())?);
+            anything.push(self.terms(columns.keyword(Keyword::Qualified), contains())?);
         }
         let chunks: Vec<String> = chunks(word).map(str::to_owned).collect();
         let parts = [
@@ -291,7 +293,9 @@ impl SegmentEvaluator<'_> {
     fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Result<DocSet, EvaluationError> {
         match (from, to) {
             (Some(from), Some(to)) if from > to => Ok(DocSet::empty()),
-            (None, None) => self.terms(self.query.columns.word(Word::Has), TermPredicate::Is(number.name().to_owned())),
+            (None, None) => {
+                self.terms(self.query.columns.keyword(Keyword::Has), TermPredicate::Is(number.name().to_owned()))
+            }
             (from, to) => {
                 let filter = FilterKey::Between(self.query.columns.number(number), from, to);
                 match number {
@@ -319,7 +323,9 @@ impl SegmentEvaluator<'_> {
 
     fn find(&self, filter: &FilterKey) -> Result<DocSet, EvaluationError> {
         match filter {
-            FilterKey::Terms(field, TermPredicate::Contains(part)) if *field == self.query.columns.word(Word::Name) => {
+            FilterKey::Terms(field, TermPredicate::Contains(part))
+                if *field == self.query.columns.keyword(Keyword::Name) =>
+            {
                 Ok(self.data.names.containing(part))
             }
             FilterKey::Terms(field, predicate) => {

@@ -79,7 +79,7 @@ fn agent() -> Agent {
 #[tokio::test]
 async fn each_replica_has_one_tunnel_after_reconnects() {
     let balancer = LoadBalancer::new(&[Some("a"), Some("b"), Some("c")]);
-    let (state, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
+    let (state, stop) = (watch::Sender::new(TunnelState::Registering), CancellationToken::new());
     let (connector, stop_token, reported_state) = (Arc::clone(&balancer), stop.clone(), state.subscribe());
     let task = tokio::spawn(async move {
         let request_tunnel = |headers: HeaderMap| std::future::ready(Ok(connector.connect(&headers)));
@@ -92,7 +92,7 @@ async fn each_replica_has_one_tunnel_after_reconnects() {
     assert_eq!(balancer.tunnel_counts(), [1, 1, 1]);
     balancer.replicas[1].0.close(&m1());
     balancer.wait_for_tunnels(&[1, 0, 1]).await;
-    assert_eq!(*reported_state.borrow(), Tunnel::Open);
+    assert_eq!(*reported_state.borrow(), TunnelState::Open);
     balancer.wait_for_tunnels(&[1, 1, 1]).await;
     stop.cancel();
     task.await.unwrap();
@@ -104,7 +104,7 @@ async fn announced_replicas_get_a_tunnel_at_once() {
     let balancer = LoadBalancer::new(&[Some("a"), Some("b"), Some("c")]);
     // The third replica accepts no connections yet.
     balancer.is_last_closed.store(true, Ordering::Relaxed);
-    let (state, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
+    let (state, stop) = (watch::Sender::new(TunnelState::Registering), CancellationToken::new());
     let (connector, stop_token) = (Arc::clone(&balancer), stop.clone());
     let task = tokio::spawn(async move {
         let request_tunnel = |headers: HeaderMap| std::future::ready(Ok(connector.connect(&headers)));

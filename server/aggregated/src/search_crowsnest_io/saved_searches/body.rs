@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use axum::body::Bytes;
 use axum::extract::Request;
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
-use crowsnest_apimachinery::negotiate::{self, Encoding, unsupported_media_type};
+use crowsnest_apimachinery::content_negotiation::{self, Encoding, unsupported_media_type};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::request::options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 use crowsnest_apimachinery::status::ApiError;
@@ -58,7 +58,7 @@ pub(super) enum Patch {
 
 impl SavedSearchBody {
     pub(super) async fn read(request: Request, validation: FieldValidation) -> Result<Self, ApiError> {
-        if negotiate::body_encoding(content_type(request.headers()))? != Encoding::Json {
+        if content_negotiation::body_encoding(content_type(request.headers()))? != Encoding::Json {
             return Err(unsupported_media_type(&["application/json"]));
         }
         let body = collect_within(request.into_body(), MAX_BODY_BYTES).await?;
@@ -116,7 +116,7 @@ impl BodyMetadata {
 
 impl Patch {
     pub(super) async fn read(request: Request) -> Result<Self, ApiError> {
-        let media_type = negotiate::media_type(content_type(request.headers()));
+        let media_type = content_negotiation::media_type(content_type(request.headers()));
         if !PATCH_MEDIA_TYPES.contains(&media_type.as_str()) {
             return Err(unsupported_media_type(&PATCH_MEDIA_TYPES));
         }

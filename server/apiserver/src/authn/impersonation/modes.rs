@@ -4,7 +4,7 @@
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::rbac::Action;
-use crowsnest_apimachinery::user::{MASTERS, UserInfo, service_account};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo, parse_service_account_user};
 
 use super::{add_default_groups, required_actions};
 
@@ -83,14 +83,16 @@ impl Mode {
         match self {
             Mode::AssociatedNode => {
                 let own = match caller.extra.get(NODE_NAME_EXTRA).map(Vec::as_slice) {
-                    Some([own]) if service_account(&caller.name).is_some() => Some(own.as_str()),
+                    Some([own]) if parse_service_account_user(&caller.name).is_some() => Some(own.as_str()),
                     _ => None,
                 };
                 is_bare && own.is_some() && own == node_name(&requested.name)
             }
             Mode::ArbitraryNode => is_bare && node_name(&requested.name).is_some(),
-            Mode::ServiceAccount => is_bare && service_account(&requested.name).is_some(),
-            Mode::UserInfo => node_name(&requested.name).is_none() && service_account(&requested.name).is_none(),
+            Mode::ServiceAccount => is_bare && parse_service_account_user(&requested.name).is_some(),
+            Mode::UserInfo => {
+                node_name(&requested.name).is_none() && parse_service_account_user(&requested.name).is_none()
+            }
             Mode::Legacy => true,
         }
     }
@@ -117,7 +119,7 @@ impl Mode {
 
     /// The right to impersonate a user name.
     fn name_action(self, verb: &str, name: &str) -> Action {
-        match (node_name(name), service_account(name)) {
+        match (node_name(name), parse_service_account_user(name)) {
             // The right is independent of the node on which the service account's pod runs.
             (Some(_), _) if self == Mode::AssociatedNode => impersonation_action(verb, "nodes", "", "*"),
             (Some(node), _) => impersonation_action(verb, "nodes", "", node),

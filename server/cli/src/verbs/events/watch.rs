@@ -181,13 +181,7 @@ impl EventWatch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct TestArgs {
-        #[command(flatten)]
-        events: EventsArgs,
-    }
+    use crate::testing::parse_args;
 
     #[rstest::rstest]
     #[case("done", json!({"total": 2}), StreamMessage::Complete)]
@@ -211,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn events_are_printed_once_per_version() {
-        let args = TestArgs::parse_from(["events", "-A", "-w"]).events;
+        let args: EventsArgs = parse_args("-A -w").unwrap();
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = kube::Client::try_from(config).unwrap();
         let (printed_versions, widths) = (BTreeMap::new(), Widths::default());

@@ -2,19 +2,12 @@
 
 use super::requests::GetResponse;
 use super::*;
-use clap::Parser;
+use crate::testing::parse_args;
 use crowsnest_apimachinery::names::Gvr;
 use serde_json::json;
 
-#[derive(Debug, Parser)]
-struct TestArgs {
-    #[command(flatten)]
-    get: GetArgs,
-}
-
 fn parse(line: &str) -> Result<GetArgs, String> {
-    let parsed = TestArgs::try_parse_from(std::iter::once("get").chain(line.split_whitespace()));
-    parsed.map(|args| args.get).map_err(|error| error.to_string())
+    parse_args(line)
 }
 
 #[rstest::rstest]

@@ -156,13 +156,7 @@ fn is_same_hit(one: &Value, other: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct TestArgs {
-        #[command(flatten)]
-        search: SearchArgs,
-    }
+    use crate::testing::parse_args;
 
     fn hit(name: &str, status: &str, score: f64) -> Value {
         json!({"cluster": "m1", "kind": "Pod", "resource": "pods", "namespace": "a", "name": name, "status": status, "score": score})
@@ -170,7 +164,7 @@ mod tests {
 
     #[test]
     fn changes_are_printed_once() {
-        let args = TestArgs::parse_from(["search", "kind:pod", "-w", "-o", "table"]).search;
+        let args: SearchArgs = parse_args("kind:pod -w -o table").unwrap();
         let mut watch = SearchWatch {
             args: &args,
             query: "kind:pod",

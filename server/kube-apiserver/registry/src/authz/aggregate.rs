@@ -10,6 +10,7 @@ use crate::authz::GROUP;
 use crate::authz::bootstrap::{loopback, loopback_options};
 use crate::authz::escalation::aggregated_rules;
 use crate::object::Object;
+use crate::reconcile::reconcile_on_change;
 use crate::storage::ResourceKey;
 use crate::{Change, Edit, Registry};
 use crowsnest_apimachinery::names::Gvr;
@@ -17,17 +18,8 @@ use crowsnest_apimachinery::names::Gvr;
 /// Reconciles on changes of ClusterRoles until cancelled.
 pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     let table = ResourceKey::new(GROUP, "clusterroles");
-    loop {
-        let revision = registry.store.revision();
-        if let Err(error) = aggregate_all(&registry).await {
-            tracing::warn!(%error, "cannot aggregate ClusterRoles");
-        }
-        let Ok(mut watcher) = registry.store.watch(&table, revision) else { continue };
-        tokio::select! {
-            changes = watcher.next() => if matches!(changes, Err(crate::error::Error::Closed)) { return },
-            () = cancelled.cancelled() => return,
-        }
-    }
+    let aggregate = || aggregate_all(&registry);
+    reconcile_on_change(&registry.store, &table, &cancelled, "cannot aggregate ClusterRoles", aggregate).await;
 }
 
 /// Updates the rules of all aggregated ClusterRoles.

@@ -8,6 +8,7 @@ use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::admission::GROUP;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::object::Object;
+use crowsnest_registry::reconcile::reconcile_on_change;
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit, Registry};
@@ -21,17 +22,8 @@ const PLURAL: &str = "validatingadmissionpolicies";
 /// Reconciles all policies, and again when one of them changes, until cancelled.
 pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     let table = ResourceKey::new(GROUP, PLURAL);
-    loop {
-        let since = registry.store.revision();
-        if let Err(error) = reconcile_all(&registry).await {
-            tracing::warn!(%error, "cannot list policies");
-        }
-        let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
-        tokio::select! {
-            changes = watcher.next() => if matches!(changes, Err(crowsnest_registry::error::Error::Closed)) { return },
-            () = cancelled.cancelled() => return,
-        }
-    }
+    let reconcile = || reconcile_all(&registry);
+    reconcile_on_change(&registry.store, &table, &cancelled, "cannot list policies", reconcile).await;
 }
 
 /// Updates the status of policies whose generation has changed.

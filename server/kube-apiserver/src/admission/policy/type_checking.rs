@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_apimachinery::names::{Gvk, Gvr};
 use crowsnest_cel::json::escape_field;
-use crowsnest_cel::typing::{Declarations, Objects, Type, check};
+use crowsnest_cel::typing::{Declarations, ObjectTypes, Type, check};
 use crowsnest_registry::admission::expression::{AvailableVariables, declarations};
 use crowsnest_registry::catalog::CatalogSnapshot;
 use crowsnest_schema::{Schema, Type as SchemaType};
@@ -118,7 +118,7 @@ fn matched_kinds(spec: &Value, served: &CatalogSnapshot) -> Kinds {
 }
 
 /// Declares the type of a kind. kube-apiserver appends a number to the type name that differs on each check.
-fn declare_kind(schema: &Schema, kind: &str, objects: &mut Objects) -> Type {
+fn declare_kind(schema: &Schema, kind: &str, objects: &mut ObjectTypes) -> Type {
     let name = format!("{kind}0");
     declare_type(schema, &name, &mut Vec::new(), objects).unwrap_or(Type::Dyn)
 }
@@ -129,7 +129,7 @@ fn declare_type<'a>(
     schema: &'a Schema,
     name: &str,
     enclosing: &mut Vec<&'a str>,
-    objects: &mut Objects,
+    objects: &mut ObjectTypes,
 ) -> Option<Type> {
     let definition = schema.name.as_deref();
     if let Some(definition) = definition

@@ -25,7 +25,7 @@ use crate::error::Result;
 
 use super::queue::{self, Queue};
 use super::store::{Index, Key, StoreObject};
-use super::world::{Objects, World};
+use super::world::{ObjectStore, World};
 
 /// Delay before a workload that is being written in bulk is checked again.
 const BULK_WRITE_DELAY: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ pub fn start(world: &Arc<World>) {
 }
 
 /// Creates a queue to which the keys of all changed objects in `store` are added.
-pub fn new_change_queue<K>(store: &Objects<K>) -> KeyQueue
+pub fn new_change_queue<K>(store: &ObjectStore<K>) -> KeyQueue
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
@@ -72,7 +72,7 @@ pub fn enqueue_pod_owners(world: &World, kind: &'static str, queue: &KeyQueue) {
 
 /// Adds the keys of all objects of `store` in the namespace of an orphaned pod to a queue: one of them may adopt the
 /// pod.
-pub fn enqueue_orphan_candidates<K>(world: &World, store: &Objects<K>, queue: &KeyQueue)
+pub fn enqueue_orphan_candidates<K>(world: &World, store: &ObjectStore<K>, queue: &KeyQueue)
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {

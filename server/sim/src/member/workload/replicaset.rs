@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::member::informer::Object;
 use crate::member::pod::{Phase, PodState};
 use crate::member::store::{Key, StoreObject};
-use crate::member::world::{NamespacedKind, Objects, World};
+use crate::member::world::{NamespacedKind, ObjectStore, World};
 
 use super::pods::{self, WorkloadOwner};
 use super::{
@@ -34,7 +34,7 @@ trait ReplicaKind: NamespacedKind {
     /// Source of events and name of the controller.
     const COMPONENT: &'static str;
 
-    fn store(world: &World) -> &Objects<Self>;
+    fn store(world: &World) -> &ObjectStore<Self>;
 
     /// The object as a ReplicaSet.
     fn as_replica_set(&self) -> Cow<'_, ReplicaSet>;
@@ -52,7 +52,7 @@ impl ReplicaKind for ReplicaSet {
     const KIND: &'static str = "ReplicaSet";
     const COMPONENT: &'static str = "replicaset-controller";
 
-    fn store(world: &World) -> &Objects<Self> {
+    fn store(world: &World) -> &ObjectStore<Self> {
         &world.replica_sets
     }
 
@@ -70,7 +70,7 @@ impl ReplicaKind for ReplicationController {
     const KIND: &'static str = "ReplicationController";
     const COMPONENT: &'static str = "replication-controller";
 
-    fn store(world: &World) -> &Objects<Self> {
+    fn store(world: &World) -> &ObjectStore<Self> {
         &world.replication_controllers
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::rbac::access::Scope;
 use crate::rbac::indirect::forward::identity_of;
 use crate::rbac::indirect::{Path, SearchedRules};
-use crate::rbac::{Decision, Rbac, Subject};
+use crate::rbac::{Decision, ObjectKind, Rbac, Subject};
 use crate::user::{AUTHENTICATED, UserInfo};
 use proptest::prelude::*;
 use rstest::rstest;
@@ -94,6 +94,28 @@ fn names_of_roles_and_bindings_count(#[case] namespace: &str, #[case] rights: &[
     let kinds: Vec<StepKind> = found.iter().flat_map(|path| path.steps.iter().map(|step| step.kind)).collect();
     assert_eq!(kinds, expected, "{found:?}");
     assert!(found.iter().all(|path| path.subject == Subject::user("ann")));
+}
+
+#[rstest]
+#[case::all(MAX_NEW_BINDINGS, "", false)]
+#[case::too_many(MAX_NEW_BINDINGS + 1, "", true)]
+#[case::in_a_hidden_role(MAX_NEW_BINDINGS + 1, "many", false)]
+fn a_limited_number_of_new_bindings_is_followed(
+    #[case] count: usize,
+    #[case] hidden: &str,
+    #[case] is_truncated: bool,
+) {
+    let names: Vec<String> = (0..count).map(|nth| format!("n{nth:03}")).collect();
+    let mut rbac = Rbac::default();
+    let creates =
+        json!({"verbs": ["create"], "apiGroups": [RBAC], "resources": ["rolebindings"], "resourceNames": names});
+    put_role(&mut rbac, "shop", "many", &json!([creates]));
+    let is_visible = |_: ObjectKind, _: &str, name: &str| name != hidden;
+    let searched = SearchedRules { cluster: VisibleRbac { rbac: &rbac, is_visible: &is_visible }, control_plane: None };
+    for (namespace, expected) in [("shop", is_truncated), ("ops", false)] {
+        let found = searched.paths_to(&read_in_shop(), &Scope::from_namespace(namespace), &[]);
+        assert_eq!(found.is_truncated, expected, "{namespace}");
+    }
 }
 
 #[rstest]

@@ -24,7 +24,7 @@ impl SegmentLookup<'_> {
     /// Terms of the matching objects that the caller may read.
     pub(crate) fn terms(mut self, matches: &Match, wanted: &TermsRequest) -> Result<TermCounts, Error> {
         let deadline = self.deadline;
-        let field = self.text.columns.word(wanted.word);
+        let field = self.text.columns.keyword(wanted.keyword);
         let met = self.map_matching(matches, |segment, docs| {
             if docs.is_empty() {
                 return Ok(None);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::authorization::RbacRules;
     use crate::document::Document;
-    use crate::document::columns::Word;
+    use crate::document::columns::Keyword;
     use crate::engine::SearchContext;
     use crate::tantivy::TextIndex;
     use crowsnest_apimachinery::user::UserInfo;
@@ -193,8 +193,12 @@ mod tests {
         let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
         let context = SearchContext { rights, requested_at: Instant::now(), deadline };
-        let wanted =
-            TermsRequest { word: Word::Label, prefix: prefix.to_owned(), substring: part.to_owned(), limit: most };
+        let wanted = TermsRequest {
+            keyword: Keyword::Label,
+            prefix: prefix.to_owned(),
+            substring: part.to_owned(),
+            limit: most,
+        };
         let TermCounts { counts: found, incomplete } =
             SegmentLookup::new(&text, &context).terms(&Match::All, &wanted).unwrap();
         assert!(!incomplete);

@@ -1,4 +1,4 @@
-//! [`Index`]: the public interface of the cache.
+//! [`GlobalCache`]: the public interface of the cache.
 
 mod reading;
 
@@ -16,14 +16,14 @@ use crowsnest_component_base::tasks::Tasks;
 use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_search::authorization::rbac_resources;
 use crowsnest_search::{Searcher, SearcherParts};
+use crowsnest_store::CollectionStates;
 use crowsnest_store::ReplicaView;
-use crowsnest_store::States;
 use crowsnest_store::codec::Codec;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::postgres::{self, PostgresStore};
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::{Follower, Tail, Topic};
-use crowsnest_store::{CacheId, CollectionKey, CollectionState, Error, IndexOptions, Seq, StoreOptions};
+use crowsnest_store::{CacheId, CacheOptions, CollectionKey, CollectionState, Error, Seq, StoreOptions};
 use crowsnest_store::{Clusters, Interest, InterestGuard, InterestReason, Interests, Namespaces};
 use crowsnest_store::{Store, StoreSize};
 use k8s_openapi::api::core::v1::Namespace;
@@ -38,23 +38,23 @@ use tokio_util::sync::CancellationToken;
 
 /// The cache of the objects of all clusters, with its search. Cheap to clone.
 #[derive(Clone)]
-pub struct Index {
+pub struct GlobalCache {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     searcher: Searcher,
-    /// See [`Index::id`].
+    /// See [`GlobalCache::id`].
     pub id: CacheId,
-    /// See [`Index::store_identity`].
+    /// See [`GlobalCache::store_identity`].
     store_identity: String,
     /// Keep the RBAC objects collected, which authorization always needs.
     _rbac_interests: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
     /// Claims of this process's exporters.
     pub engine_claims: Arc<EngineClaims>,
-    /// See [`Index::replicas`].
+    /// See [`GlobalCache::replicas`].
     replicas: watch::Sender<BTreeSet<String>>,
     tasks: Tasks,
     /// Handles of all workers, including those that ended, by name.
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
 }
 
 impl Drop for Inner {
-    /// Stops all tasks and the text index's thread even if [`Index::stop`] was not called.
+    /// Stops all tasks and the text index's thread even if [`GlobalCache::stop`] was not called.
     fn drop(&mut self) {
         self.tasks.stop_token().cancel();
     }
@@ -83,16 +83,16 @@ fn describe_failure((name, reason): (&&str, &String)) -> String {
     format!("cache component {name:?} failed: {reason}")
 }
 
-impl Index {
+impl GlobalCache {
     /// Opens the store, starts the workers and starts collecting. Does not wait for the first lists;
     /// [`CollectionState::complete`] states whether a collection has one.
-    pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
+    pub async fn open(fleet: Fleet, options: CacheOptions) -> Result<Self, Error> {
         Self::open_with(fleet, options, Interests::default()).await
     }
 
     /// Opens the cache with initial interests. The cache deletes stored collections without an interest, so
     /// interests in its existing contents must be passed here.
-    pub async fn open_with(fleet: Fleet, mut options: IndexOptions, interests: Interests) -> Result<Self, Error> {
+    pub async fn open_with(fleet: Fleet, mut options: CacheOptions, interests: Interests) -> Result<Self, Error> {
         let codec = Arc::new(Codec::default());
         match options.store.clone() {
             StoreOptions::Sqlite => {
@@ -118,7 +118,7 @@ impl Index {
 
     pub(crate) async fn with_store(
         fleet: Fleet,
-        options: IndexOptions,
+        options: CacheOptions,
         interests: Interests,
         OpenedStore { store, replicated, codec }: OpenedStore,
         collect: bool,
@@ -128,7 +128,7 @@ impl Index {
             Some(log) => postgres::resume_tail(log, changes, bytes).await?,
             None => Tail::new(store.latest().await?, changes, bytes),
         });
-        let states = Arc::new(States::default());
+        let states = Arc::new(CollectionStates::default());
         let mut stored_scopes = HashMap::new();
         for stored in store.collections().await? {
             stored_scopes.insert(stored.key.clone(), stored.scope);
@@ -323,7 +323,7 @@ impl Index {
         &self.inner.shared.metrics
     }
 
-    pub fn options(&self) -> &IndexOptions {
+    pub fn options(&self) -> &CacheOptions {
         &self.inner.shared.options
     }
 
@@ -373,7 +373,7 @@ impl Index {
         &self.inner.id
     }
 
-    /// Unique id of the store, to which its sequence numbers belong. Keep it secret: [`Index::alias`] is derived from
+    /// Unique id of the store, to which its sequence numbers belong. Keep it secret: [`GlobalCache::alias`] is derived from
     /// it.
     pub fn store_identity(&self) -> &str {
         &self.inner.store_identity
@@ -387,7 +387,8 @@ impl Index {
         format!("~{:016x}", hasher.finish())
     }
 
-    /// Counter that increments when the completeness or the error of any collection changes.
+    /// Counter that is incremented when the completeness, stale reason or kind of a collection changes, or a collection is
+    /// removed.
     pub fn states_version(&self) -> watch::Receiver<u64> {
         self.inner.shared.states.version()
     }

@@ -1,6 +1,6 @@
 //! Reads objects, records, keys and old versions from the store.
 
-use super::Index;
+use super::GlobalCache;
 use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_store::error::join_result;
@@ -25,7 +25,7 @@ fn key_of(record: &Record) -> (String, String) {
     (record.key.namespace.to_string(), record.key.name.to_string())
 }
 
-impl Index {
+impl GlobalCache {
     /// The current state of an object; None if it is not stored.
     pub async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
         self.inner.shared.store.get(key).await

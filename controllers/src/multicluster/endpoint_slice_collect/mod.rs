@@ -68,7 +68,7 @@ impl Controller for EndpointSliceCollectController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let works = Source::of([&self.context.kinds.work]);
+        let works = Source::control_plane([&self.context.kinds.work]);
         vec![
             Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
             works.map(|controller: &Self, change| {

@@ -1,12 +1,12 @@
 import { useId, type ButtonHTMLAttributes } from 'react'
 
-interface ControlProps extends ButtonHTMLAttributes<HTMLButtonElement> {
+interface ActionButtonProps extends ButtonHTMLAttributes<HTMLButtonElement> {
   /** Reason why the button is disabled; absent: it is enabled. A disabled button stays focusable, so that the reason can be read. */
   disabledReason?: string | undefined
 }
 
 /** A button that explains why it is disabled. */
-export function Control({ disabledReason, onClick, title, ...rest }: ControlProps) {
+export function ActionButton({ disabledReason, onClick, title, ...rest }: ActionButtonProps) {
   const id = useId()
   return (
     <>

@@ -1,0 +1,85 @@
+//! Constrained impersonation (KEP-5284, beta in Kubernetes 1.36): rights to act as a subject for one kind of request only.
+//! They do not make the subject available for other steps, so only the requested action is searched.
+
+use std::collections::BTreeSet;
+
+use super::step_requirements::{MAX_NAMESPACES, StepRequirements, requirements};
+use super::{Right, RuleSource, StepKind};
+use crate::rbac::access::{Proof, Scope};
+use crate::rbac::{Action, Subject, SubjectKind};
+use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const NODE_USER_PREFIX: &str = "system:node:";
+const USER_INFO: &str = "user-info";
+
+/// The step by which another subject performs the action as the subject of `proof`: first the right to impersonate for this
+/// action, then those to impersonate the subject. `None` for subjects that cannot be impersonated in this way.
+/// With all namespaces in the scope, `visible` are those in which the right may be granted.
+pub(super) fn step_to_impersonate_for(
+    action: &Action,
+    scope: &Scope,
+    visible: &BTreeSet<&str>,
+    proof: &Proof<'_>,
+) -> Option<StepRequirements> {
+    let (mode, named) = impersonation_of(&proof.subject)?;
+    let namespaces: BTreeSet<&str> = match (action, proof.namespace, scope) {
+        (Action::Path { .. }, ..) => BTreeSet::from([""]),
+        (_, "", Scope::All) => std::iter::once("").chain(visible.iter().copied().take(MAX_NAMESPACES)).collect(),
+        // Without a namespace, the request is one to the cluster.
+        (_, "", Scope::Namespaces(namespaces)) if namespaces.is_empty() => BTreeSet::from([""]),
+        (_, "", Scope::Namespaces(namespaces)) => namespaces.iter().map(String::as_str).collect(),
+        (_, namespace, _) => BTreeSet::from([namespace]),
+    };
+    let on = namespaces.into_iter().map(|namespace| right_on(action, mode, namespace)).collect();
+    let mut step = requirements(StepKind::Impersonate, [on]);
+    step.needs.extend(named.into_iter().map(|right| vec![right]));
+    Some(step)
+}
+
+/// Mode in which a subject is impersonated, and the rights to its name.
+fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Right>)> {
+    let named = |mode: &'static str, resource: &str, namespace: &str, name: &str| {
+        let action = Action::Resource {
+            verb: format!("impersonate:{mode}"),
+            group: AUTHENTICATION.to_owned(),
+            resource: resource.to_owned(),
+            subresource: String::new(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        Right { action, source: RuleSource::Cluster }
+    };
+    let name = &*subject.name;
+    match subject.kind {
+        SubjectKind::ServiceAccount => {
+            let mode = "serviceaccount";
+            Some((mode, vec![named(mode, "serviceaccounts", &subject.namespace, name)]))
+        }
+        SubjectKind::User if name != ANONYMOUS => match name.strip_prefix(NODE_USER_PREFIX) {
+            Some(node) => {
+                let mode = "arbitrary-node";
+                Some((mode, vec![named(mode, "nodes", "", node)]))
+            }
+            None => Some((USER_INFO, vec![named(USER_INFO, "users", "", name)])),
+        },
+        // Groups are impersonated together with a user.
+        SubjectKind::Group if !matches!(name, "" | AUTHENTICATED | UNAUTHENTICATED | MASTERS) => {
+            Some((USER_INFO, vec![named(USER_INFO, "groups", "", name), named(USER_INFO, "users", "", "")]))
+        }
+        _ => None,
+    }
+}
+
+/// The right to perform the action in a namespace as another subject.
+fn right_on(action: &Action, mode: &str, within: &str) -> Right {
+    let mut action = action.clone();
+    match &mut action {
+        Action::Resource { verb, namespace, .. } => {
+            *verb = format!("impersonate-on:{mode}:{verb}");
+            within.clone_into(namespace);
+        }
+        Action::Path { verb, .. } => *verb = format!("impersonate-on:{mode}:{verb}"),
+    }
+    Right { action, source: RuleSource::Cluster }
+}

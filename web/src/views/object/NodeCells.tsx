@@ -1,0 +1,18 @@
+import { ClusterName } from '../../parts/ClusterName'
+import { Pill } from '../../parts/Pill'
+import type { Node } from './layout'
+
+/** Table cells of a related object: its kind, cluster and status. */
+export function NodeCells({ node }: { node: Node }) {
+  return (
+    <>
+      <td>{node.kind}</td>
+      <td>
+        <ClusterName name={node.cluster} />
+      </td>
+      <td>
+        <Pill state={node.status} /> {node.ready}
+      </td>
+    </>
+  )
+}
