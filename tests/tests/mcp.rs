@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, binary, wait_for};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -179,9 +178,7 @@ fn check_documented_configurations(fleet: &Fleet) -> Result<()> {
 
 /// Users whose requests alternate on one connection receive equal lists of tools, and never each other's objects.
 async fn check_alternating_users(fleet: &Fleet) -> Result<()> {
-    let file = Kubeconfig::from_yaml(&std::fs::read_to_string(fleet.kubeconfig("cp"))?)?;
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    let client = kube::Client::try_from(config)?;
+    let client = crate::crash::write::client(&fleet.kubeconfig("cp"), None).await?;
     let send = async |user: &str, method: &str, params: &Value| -> Result<String> {
         let request = http::Request::post(RESOURCE).header("Content-Type", "application/json");
         let request = request.header("Impersonate-User", user).header("Impersonate-Group", "system:authenticated");

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Settings of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SinkOptions {
-    /// Maximum number of objects of a transaction. It is lower for a while after a transaction needed too much time or memory.
+    /// Maximum number of objects of a transaction. It is lower for a while after a transaction needed too much time or
+    /// memory.
     pub batch_size: usize,
     /// Delays between sessions after errors.
     pub backoff: Backoff,

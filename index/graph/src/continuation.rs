@@ -41,7 +41,7 @@ pub(crate) struct SessionBasis<'b> {
     pub selection: &'b str,
     /// Seq of the newest change of the store.
     pub latest: u64,
-    /// Everything must be written again.
+    /// True if all objects must be written again.
     pub needs_reload: bool,
     /// The last load that this process began, unless it is complete.
     pub load: Option<&'b LoadStart>,

@@ -29,12 +29,12 @@ pub const CLAIM_SINK: &str = "MERGE (s:CrowsnestSink {name: $name}) SET s.writer
 pub const DELETE_UNUSED_CLAIMS: &str =
     "MATCH (s:CrowsnestSink) WHERE s.name <> $name AND s.generation IS NULL DELETE s";
 
-/// First statement of each transaction of a writer: locks the graph and the sink's node until the end of the transaction,
-/// then reads its writer. `isWriter` is false if another process has become the writer. `other` is the name of another sink
+/// First statement of each transaction of a writer: locks the graph until the end of the transaction, then reads the
+/// sink's writer. `isWriter` is false if another process has become the writer. `other` is the name of another sink
 /// that has written to the database. No row: another sink has taken over the claim, or the database was replaced.
 pub const LOCK_SINK: &str = "MATCH (l:CrowsnestLock {id: 'sinks'}) SET l.transactions = coalesce(l.transactions, 0) + 1 \
-    WITH l MATCH (s:CrowsnestSink {name: $name}) SET s.locked = true \
-    WITH s OPTIONAL MATCH (o:CrowsnestSink) WHERE o.name <> $name AND o.generation IS NOT NULL \
+    WITH l MATCH (s:CrowsnestSink {name: $name}) \
+    OPTIONAL MATCH (o:CrowsnestSink) WHERE o.name <> $name AND o.generation IS NOT NULL \
     WITH s, min(o.name) AS other RETURN s.writer = $writer AS isWriter, other";
 
 /// Starts a generation; `$now` is the current time in Unix milliseconds.

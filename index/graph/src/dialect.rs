@@ -1,6 +1,6 @@
 //! Statements that differ between the databases. Pure: no I/O.
 //!
-//! Those for Memgraph follow its documentation: a uniqueness constraint creates no index, names of constraints and indexes
+//! The statements for Memgraph follow its documentation: a uniqueness constraint creates no index, names of constraints and indexes
 //! are not stored, a `CREATE` of an existing one succeeds, and none of them may be part of an explicit transaction.
 
 /// Variant of Cypher that a database has.
@@ -13,10 +13,8 @@ pub enum Dialect {
 /// Statements of a dialect.
 #[derive(Debug)]
 pub struct Statements {
-    /// Constraints and indexes; existing ones are kept.
+    /// Constraints and indexes; existing ones are kept. Each statement runs in a transaction of its own.
     pub schema: &'static [&'static str],
-    /// True if the statements of the schema must begin their own transactions.
-    pub commits_schema_itself: bool,
     /// Deletes missing nodes that nothing refers to.
     pub delete_orphans: &'static str,
 }
@@ -31,7 +29,6 @@ const NEO4J: Statements = Statements {
         "CREATE INDEX crowsnest_resource_name IF NOT EXISTS FOR (n:Resource) ON (n.name)",
         "CREATE INDEX crowsnest_resource_uid IF NOT EXISTS FOR (n:Resource) ON (n.uid)",
     ],
-    commits_schema_itself: false,
     delete_orphans: "UNWIND $keys AS key MATCH (o:Resource {key: key}) \
         WHERE o.exists = false AND NOT EXISTS { (o)--() } DELETE o",
 };
@@ -54,7 +51,6 @@ const MEMGRAPH: Statements = Statements {
         "CREATE INDEX ON :Resource(name)",
         "CREATE INDEX ON :Resource(uid)",
     ],
-    commits_schema_itself: true,
     delete_orphans: "UNWIND $keys AS key MATCH (o:Resource {key: key}) \
         WHERE o.exists = false AND NOT exists((o)--()) DELETE o",
 };
@@ -120,6 +116,5 @@ mod tests {
         let mut texts = statements.schema.iter().chain([&statements.delete_orphans]);
         assert!(texts.all(|text| !text.contains("IF NOT EXISTS") && !text.contains("EXISTS {")));
         assert!(statements.schema.iter().all(|text| !text.starts_with("CREATE INDEX") || !text.contains(',')));
-        assert!(statements.commits_schema_itself);
     }
 }

@@ -175,15 +175,8 @@ impl Claim<'_> {
     }
 
     async fn create_schema_of(&self, dialect: Dialect) -> Result<(), SinkError> {
-        let statements = dialect.statements();
-        for text in statements.schema {
-            if statements.commits_schema_itself {
-                self.bolt.run_auto_commit(PREPARE, text).await?;
-            } else {
-                let mut transaction = self.bolt.begin().await?;
-                transaction.run(PREPARE, text, Vec::new()).await?;
-                transaction.commit().await?;
-            }
+        for text in dialect.statements().schema {
+            self.bolt.run_auto_commit(PREPARE, text).await?;
         }
         Ok(())
     }
@@ -192,8 +185,8 @@ impl Claim<'_> {
         vec![("name", json!(self.name)), ("writer", json!(self.token))]
     }
 
-    /// Starts a generation; `now_ms` is the current time in Unix milliseconds. Nodes of earlier generations count as older than all changes of
-    /// this one.
+    /// Starts a generation; `now_ms` is the current time in Unix milliseconds. Nodes of earlier generations count as
+    /// older than all changes of this one.
     pub async fn begin_generation(
         &self,
         generation: u64,

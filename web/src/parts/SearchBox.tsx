@@ -5,7 +5,7 @@ import { useText } from '../text'
 import { isTyping, useKeys } from './keys'
 import { Query } from './Query'
 
-/** Debounce interval before typing starts a search, in milliseconds: longer than the repetition of a held key. */
+/** Debounce interval before typing starts a search, in milliseconds. */
 const SEARCH_DEBOUNCE_MS = 40
 
 interface SearchBoxProps {

@@ -35,7 +35,7 @@ pub struct Rbac {
     /// By namespace (empty for ClusterRoleBindings) and name. kube-apiserver visits them in this order, which
     /// determines the reason of a decision.
     bindings: BTreeMap<String, BTreeMap<Box<str>, Binding>>,
-    /// References of the bindings, each stored once: a cluster has many more bindings than roles.
+    /// Role references of the bindings, each stored once: a cluster has many more bindings than roles.
     role_refs: HashSet<Arc<RoleRef>>,
 }
 

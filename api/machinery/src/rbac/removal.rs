@@ -120,8 +120,8 @@ impl Rbac {
 }
 
 impl VisibleRbac<'_> {
-    /// The rules without these objects. An aggregated ClusterRole loses the rules that it has only from removed ones. Roles
-    /// that the reader may not list are neither changed nor sources, so that the result does not reveal their rules.
+    /// The rules without these objects. An aggregated ClusterRole loses the rules that it has only from removed ones. Only
+    /// roles that the reader may list are changed or read, so that the result does not reveal rules of others.
     pub fn without(&self, removed: &[ObjectName]) -> Rbac {
         let mut rest = self.rbac.clone();
         let mut changed = BTreeMap::new();

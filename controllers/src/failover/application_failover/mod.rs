@@ -150,6 +150,7 @@ impl Controller for ApplicationFailoverController {
             if let Err(error) = written {
                 if !error.is_conflict() {
                     for cluster in &due {
+                        // The error does not name its cluster.
                         let text = match &error {
                             Error::State(error) if due.len() == 1 => {
                                 format!("Evict from cluster {cluster} failed: {error}.")

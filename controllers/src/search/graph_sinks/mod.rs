@@ -120,7 +120,7 @@ impl ActiveWork for ActiveSinks<'_> {
                 _ = tick.tick() => true,
             };
             self.update_sinks().await;
-            // Each write is an event of the watch, so that writing after events would read all sinks once per sink.
+            // Each write causes a watch event: writing after events would process all sinks once per sink.
             if is_tick {
                 self.write_statuses().await;
             }
@@ -298,8 +298,9 @@ impl RunningSink {
     /// IP address of the connection, if it was chosen by the controller.
     fn used_address(&self) -> Option<UsedAddress> {
         let progress = self.sink.progress();
-        let fails = matches!(&progress.state, SinkState::Waiting { failure, .. } if failure.depends_on_address());
-        let has_failed = fails && !progress.is_connected;
+        let depends_on_address =
+            matches!(&progress.state, SinkState::Waiting { failure, .. } if failure.depends_on_address());
+        let has_failed = depends_on_address && !progress.is_connected;
         self.desired.ip_address.map(|ip_address| UsedAddress { ip_address, has_failed })
     }
 

@@ -124,7 +124,7 @@ mod tests {
     #[case::another(ReadableObjects::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::from_namespace("ops"), false)]
     #[case::not_all(ReadableObjects::from_namespaces(["shop".to_owned()]), ObjectKind::Role, Scope::All, false)]
     #[case::cluster_scoped(ReadableObjects::from_namespaces(["shop".to_owned()]), ObjectKind::ClusterRoleBinding, Scope::from_namespace("shop"), false)]
-    fn extents_cover_scopes(
+    fn readable_objects_cover_scopes(
         #[case] readable_objects: ReadableObjects,
         #[case] kind: ObjectKind,
         #[case] scope: Scope,

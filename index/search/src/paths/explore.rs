@@ -46,7 +46,7 @@ pub(crate) struct PathLimits {
 
 impl Default for PathLimits {
     fn default() -> Self {
-        Self { paths: 10_000, visited: MAX_OBJECTS, walk_steps: 500_000 }
+        Self { paths: super::MAX_PATHS, visited: MAX_OBJECTS, walk_steps: 500_000 }
     }
 }
 

@@ -141,7 +141,7 @@ impl Searcher {
         // Ids depend on the order in which objects were stored.
         let key_of = |id: &u64| graph.object(*id).map(|object| &object.record.key);
         paths.sort_by_cached_key(|path| (path.nodes.len(), path.nodes.iter().map(key_of).collect::<Vec<_>>()));
-        paths.truncate(limit.min(MAX_PATHS));
+        paths.truncate(limit);
         let mut answer = PositionTable::default();
         let paths = paths.iter().map(|path| NodePath {
             nodes: path.nodes.iter().map(|id| answer.node(*id)).collect(),

@@ -3,7 +3,7 @@
 use super::explore::{EdgeKey, Layer, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, Path, PathLimits};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A set of numbers of edges: bit `n` stands for `n` edges. Patterns have at most 8.
+/// A set of numbers of edges: bit `n` is set if `n` is in the set. Patterns have at most 8.
 type Lengths = u32;
 
 /// A position in the layers: hop, number of its steps, and object. The hop after the last one is the end of a path.
@@ -25,7 +25,7 @@ pub(super) fn remove_dead_ends(layers: &mut [Layer]) -> Vec<HopLengths> {
     by_hop
 }
 
-/// `next_hop`: the numbers of edges at the begin of the next hop; `None` for the last hop.
+/// `next_hop`: the numbers of edges at the beginning of the next hop; `None` for the last hop.
 fn hop_lengths(layer: &Layer, next_hop: Option<&BTreeMap<u64, Lengths>>) -> HopLengths {
     let at_end = |id: u64| next_hop.map_or(1, |ids| ids.get(&id).copied().unwrap_or_default());
     // From the last number of steps to the first.

@@ -28,7 +28,8 @@ const MESSAGE_BURST: f64 = 20.0;
 /// Number of users above which token buckets that are full again are removed.
 const MAX_TRACKED_USERS: usize = 1_000;
 
-/// Maximum number of concurrent path searches, in total and of a user. Each may hold 200,000 objects in memory.
+/// Maximum number of concurrent requests for paths or blast radius, in total and of a user. Each may hold 200,000 objects in
+/// memory. Search conditions that follow dependencies have a limit of their own in `crowsnest_search`.
 const MAX_PATH_SEARCHES: usize = 8;
 const MAX_PATH_SEARCHES_PER_USER: usize = MAX_PATH_SEARCHES / 2;
 

@@ -11,8 +11,8 @@ use crate::api::{SEARCH_API, get, uri};
 use crate::output::{ToolOutput, row};
 
 const MAX_DEPTH: usize = 5;
-/// Maximum number of paths.
-const MAX_PATHS: &str = "500";
+/// Number of paths that are requested, as the parameter `limit`.
+const PATH_LIMIT: &str = "500";
 
 pub(super) const TOOL: Tool = Tool {
     name: "related",
@@ -72,7 +72,7 @@ async fn related_objects(call: &Call<'_>) -> Result<Page, ToolError> {
 
 /// Output with a row for each path that matches the pattern.
 async fn paths(call: &Call<'_>, pattern: &str) -> Result<Page, ToolError> {
-    let found = get(call.api, uri(&format!("{SEARCH_API}/paths"), &[("p", pattern), ("limit", MAX_PATHS)])).await?;
+    let found = get(call.api, uri(&format!("{SEARCH_API}/paths"), &[("p", pattern), ("limit", PATH_LIMIT)])).await?;
     let rows = list(&found, "paths").iter().map(|path| {
         let first = list(path, "nodes").first().map_or(&Value::Null, |at| item(&found, "nodes", at));
         row([text(first, "cluster"), &path_text(&found, path)])

@@ -93,7 +93,7 @@ async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
 }
 
 /// Number of hits of the API's page that earlier calls have shown. If the last shown hit is no longer in the page, the hits
-/// after it have moved up by one. If its position has changed, hits in between are repeated or left out.
+/// after it have moved up by one. If its position has changed, some hits are repeated or left out.
 fn shown_before(position: Option<&Position>, hits: &[Value]) -> usize {
     let Some(Position::Within(last)) = position else { return 0 };
     let found = hits.iter().position(|hit| hit_hash(hit) == last.hash);

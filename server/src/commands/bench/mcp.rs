@@ -23,19 +23,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::cache::MeasurementPrinter;
-use super::environment::POD_BYTES;
+use super::environment::PodArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct McpArgs {
-    /// Number of simulated members
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    members: u32,
-    /// Number of synthetic pods in all members
-    #[arg(long, default_value_t = 30_000)]
-    pods: u64,
-    /// Approximate size of each pod in bytes
-    #[arg(long, default_value_t = POD_BYTES, value_name = "BYTES")]
-    pod_bytes: usize,
+    #[command(flatten)]
+    pods: PodArgs,
     /// Number of searches each way
     #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
@@ -69,16 +62,17 @@ const QUERIES: [&str; 6] = [
 
 pub(super) async fn run(args: &McpArgs) -> anyhow::Result<()> {
     let scratch = super::scratch_dir();
-    let (members, load) = (args.members.to_string(), format!("pods={},size={}", args.pods, args.pod_bytes));
+    let PodArgs { clusters, pods, pod_bytes } = args.pods;
+    let (members, load) = (clusters.to_string(), format!("pods={pods},size={pod_bytes}"));
     let arguments = ["up", "--ui-listen", "127.0.0.1:0", "--members", &members, "--load", &load];
     let fleet = super::spawn(&scratch, &arguments).await?;
-    allow_reading(&scratch, args.members).await?;
+    allow_reading(&scratch, clusters).await?;
     let mut clients = Vec::new();
     for number in 0..args.clients {
         clients.push(connect(&scratch, number).await?);
     }
     let first = clients.first().context("a client")?;
-    tokio::time::timeout(SEARCHABLE_TIMEOUT, wait_until_searchable(first, args.pods))
+    tokio::time::timeout(SEARCHABLE_TIMEOUT, wait_until_searchable(first, pods))
         .await
         .context("not all pods are searchable")??;
     tokio::time::sleep(SETTLE_TIME).await;
@@ -121,11 +115,11 @@ async fn connect(dir: &Path, number: u32) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-async fn wait_until_searchable(client: &Client, pods: u64) -> anyhow::Result<()> {
+async fn wait_until_searchable(client: &Client, pods: usize) -> anyhow::Result<()> {
     loop {
         let request = Request::get(format!("{SEARCH_API}/count?q=kind%3Apod")).body(Vec::new())?;
         let count: Value = client.request(request).await?;
-        if count["total"].as_u64().is_some_and(|total| total >= pods) {
+        if count["total"].as_u64().and_then(|total| usize::try_from(total).ok()).is_some_and(|total| total >= pods) {
             return Ok(());
         }
         tokio::time::sleep(POLL_INTERVAL).await;

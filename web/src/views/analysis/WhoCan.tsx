@@ -13,7 +13,7 @@ import { createAccessReview, createSubjectReview, referenceText, subjectAddress,
 const VERBS = ['get', 'list', 'watch', 'create', 'update', 'patch', 'delete', 'deletecollection', 'impersonate', 'bind', 'escalate', 'approve', 'use']
 /** Fields of the two forms, in the order of the address. */
 const ACTION_FIELDS = ['verb', 'resource', 'name', 'namespace', 'cluster'] as const
-const SUBJECT_FIELDS = ['subject'] as const
+const SUBJECT_FIELDS = ['subject', 'cluster'] as const
 
 export function WhoCan() {
   const t = useTextOf(analysisText)
@@ -25,7 +25,9 @@ export function WhoCan() {
     event.preventDefault()
     const form = new FormData(event.currentTarget)
     const value = (field: string) => String(form.get(field) ?? '').trim() || undefined
-    navigate(`/who-can${writeAddress(Object.fromEntries(fields.map((field) => [field, value(field)])))}`)
+    // The form has no field for the scope. It belongs to the resource.
+    const keptScope = value('resource') === resource && value('namespace') === undefined ? scope : undefined
+    navigate(`/who-can${writeAddress({ ...Object.fromEntries(fields.map((field) => [field, value(field)])), scope: keptScope })}`)
   }
   return (
     <>
@@ -57,6 +59,9 @@ export function WhoCan() {
       <form className="acts" role="search" aria-label={t.canTitle} key={`subject ${search}`} onSubmit={(event) => submit(event, SUBJECT_FIELDS)}>
         <label>
           {t.subject} <input type="text" name="subject" defaultValue={subject} placeholder={t.subjectHint} required spellCheck={false} autoComplete="off" />
+        </label>
+        <label>
+          {t.cluster} <input type="text" name="cluster" defaultValue={cluster} spellCheck={false} autoComplete="off" />
         </label>
         <button type="submit">{t.reviewSubject}</button>
       </form>

@@ -232,8 +232,10 @@ impl<'r> Search<'r> {
         let is_reached = |node: &Node<'_>| node.source == RuleSource::Cluster && node.subject == proof.subject;
         let Some(reached) = self.nodes.iter().position(is_reached) else { return };
         // Administrators have the right for the action too. They are allowed the action itself, so no step is needed.
-        let able = requirements.needs.first().map(|on| self.find_subjects_with_any(on)).unwrap_or_default();
-        if able.into_keys().any(|subject| !self.visited.contains(&(RuleSource::Cluster, subject))) {
+        let on = requirements.needs.first().map(Vec::as_slice).unwrap_or_default();
+        let holders: Vec<_> = on.iter().map(|right| self.find_holders(right)).collect();
+        let is_new = |held: &Proof<'_>| !self.visited.contains(&(RuleSource::Cluster, held.subject.clone()));
+        if holders.iter().flat_map(|held| held.iter()).any(is_new) {
             self.follow(&requirements, Some(&proof.subject), Some(reached), 1);
         }
     }
